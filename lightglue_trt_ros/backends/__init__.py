@@ -1,0 +1,35 @@
+"""What runs the networks. The frontend knows these protocols alone; each backend stands in a file of its own."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..config import EngineSpec
+from ..features import Features, Matches, Thresholds, UInt8
+
+
+class Extractor(Protocol):
+    """SuperPoint for one image size."""
+
+    def extract(self, image: UInt8) -> Features:
+        """Keypoints, scores and descriptors of a gray image, uint8 (H, W) of the spec's size. Raises EngineError."""
+
+
+class Matcher(Protocol):
+    """LightGlue for two feature sets of the same extractor."""
+
+    def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
+        """Mutual matches of the reference's rows in the current frame. Raises EngineError."""
+
+
+class Backend(Extractor, Matcher, Protocol):
+    """Both networks on one device. Made, used and closed by one thread; `cancel` alone may come from another."""
+
+    spec: EngineSpec
+    description: str  # one line for people: what runs, where, in which precision, with which weights
+
+    def cancel(self) -> None:
+        """Make a run that is in flight end soon, with an EngineError; every later run too."""
+
+    def close(self) -> None:
+        """Release everything. Safe to call twice."""

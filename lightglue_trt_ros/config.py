@@ -1,0 +1,119 @@
+"""Settings: what an engine is (EngineSpec) and how the frontend uses it (MatcherConfig).
+
+The fields of MatcherConfig are the node's parameters: their defaults, ranges and descriptions stand here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import ConfigError
+
+STRIDE = 8  # SuperPoint's cell: image sides are multiples of it
+MAX_KEYPOINTS = 3840  # the largest K that TensorRT's TopK takes, in every version so far
+PRECISIONS = ('fp32', 'fp16', 'fp8')
+
+
+def _setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None,
+             choices: tuple[str, ...] = (), dynamic: bool = False) -> Any:
+    """A dataclass field that carries its own documentation and bounds."""
+    meta = {'doc': doc, 'low': low, 'high': high, 'choices': choices, 'dynamic': dynamic}
+    return dataclasses.field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """The fixed shapes and the precision that a pair of networks is built for.
+
+    Raises ConfigError when they cannot be built: sides must be multiples of 8, and at most one keypoint
+    survives in each 4x4 block of pixels.
+    """
+
+    image_height: int = 480
+    image_width: int = 640
+    max_keypoints: int = 1024
+    precision: str = 'fp32'
+
+    def __post_init__(self) -> None:
+        for side, value in (('image_height', self.image_height), ('image_width', self.image_width)):
+            if value < 2 * STRIDE or value % STRIDE:
+                near = max(2 * STRIDE, round(value / STRIDE) * STRIDE)
+                raise ConfigError(f'{side} is {value}: it must be a multiple of {STRIDE}, at least {2 * STRIDE}; use {near}')
+        blocks = self.image_height * self.image_width // 16
+        if not 1 <= self.max_keypoints <= min(MAX_KEYPOINTS, blocks):
+            raise ConfigError(
+                f'max_keypoints is {self.max_keypoints}: {self.image_width}x{self.image_height} takes 1 to {min(MAX_KEYPOINTS, blocks)} '
+                f"(TensorRT's TopK ends at {MAX_KEYPOINTS}, non-maximum suppression leaves one per 4x4 block)")
+        if self.precision not in PRECISIONS:
+            raise ConfigError(f'precision is {self.precision!r}: use one of {", ".join(PRECISIONS)}')
+
+    @property
+    def name(self) -> str:
+        """The bundle's directory name, e.g. superpoint-480x640-k1024-fp16."""
+        return f'superpoint-{self.image_height}x{self.image_width}-k{self.max_keypoints}-{self.precision}'
+
+
+@dataclass(frozen=True)
+class MatcherConfig:
+    """Everything a user may set. Raises ConfigError when a value is of the wrong type or out of its range."""
+
+    backend: str = _setting(
+        'auto', 'What runs the networks; auto takes TensorRT where an engine fits, else ONNX Runtime, and says which and why',
+        choices=('auto', 'tensorrt', 'onnxruntime'))
+    engine_dir: str = _setting('', 'Directory of engine bundles; empty is the user cache directory')
+    lightglue_weights: str = _setting(
+        'auto', 'LightGlue weights: official, homography (shipped), or auto: official once fetched, else homography',
+        choices=('auto', 'official', 'homography'))
+    image_height: int = _setting(480, 'Height that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
+    image_width: int = _setting(640, 'Width that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
+    max_keypoints: int = _setting(1024, 'Keypoints per frame (K)', low=1, high=MAX_KEYPOINTS)
+    precision: str = _setting(
+        'auto', 'Arithmetic of the networks; auto is fp32 on the CPU, on a GPU the best that it runs and that passed its gate',
+        choices=('auto', *PRECISIONS))
+    match_threshold: float = _setting(
+        0.1, 'Least score of a published match', low=0.0, high=1.0, dynamic=True)
+    detection_threshold: float = _setting(
+        0.0005, 'Least SuperPoint score of a keypoint that takes part', low=0.0, high=1.0, dynamic=True)
+    reference: str = _setting(
+        'previous', 'What a frame is matched against', choices=('previous', 'keyframe'), dynamic=True)
+    keyframe_min_ratio: float = _setting(
+        0.4, "A new keyframe is taken when fewer than this share of the keyframe's keypoints are matched",
+        low=0.0, high=1.0, dynamic=True)
+    max_gap_s: float = _setting(
+        1.0, 'A longer gap between stamps forgets reference and tracks, seconds', low=0.0, high=3600.0, dynamic=True)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            check_setting(field, getattr(self, field.name))
+        self.engine_spec('fp32')
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> MatcherConfig:
+        """Build from plain values. Raises ConfigError on a name that does not exist, naming the nearest one."""
+        import difflib
+        names = [field.name for field in dataclasses.fields(cls)]
+        for name in values:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f'did you mean {near[0]}?' if near else f'the settings are {", ".join(names)}'
+                raise ConfigError(f'unknown setting {name!r}: {hint}')
+        return cls(**values)
+
+    def engine_spec(self, precision: str) -> EngineSpec:
+        """The spec of the engine pair that this configuration asks for, at a resolved precision."""
+        return EngineSpec(self.image_height, self.image_width, self.max_keypoints, precision)
+
+
+def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
+    """Raise ConfigError unless `value` has the type of the field's default and lies in its range or choices."""
+    expected, meta = type(field.default), field.metadata
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) if expected is float else type(value) is expected
+    if not fits:
+        raise ConfigError(f'{field.name} is {value!r} ({type(value).__name__}): it must be {expected.__name__}')
+    if meta['choices'] and value not in meta['choices']:
+        raise ConfigError(f'{field.name} is {value!r}: use one of {", ".join(meta["choices"])}')
+    if meta['low'] is not None and not meta['low'] <= value <= meta['high']:
+        raise ConfigError(f'{field.name} is {value}: it must lie in [{meta["low"]}, {meta["high"]}]')

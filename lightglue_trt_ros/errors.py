@@ -1,0 +1,33 @@
+"""Every error this package raises on purpose. Each message says what happened, with the values, and what to do."""
+
+
+class LightglueTrtError(Exception):
+    """Root of the package's errors: catch this one to catch them all."""
+
+
+class ConfigError(LightglueTrtError):
+    """A setting is unknown, of the wrong type, or out of range."""
+
+
+class WeightsError(LightglueTrtError):
+    """Weights are missing, damaged, or not the ones that the registry pins."""
+
+
+class EngineError(LightglueTrtError):
+    """A network could not be exported, built, loaded or run."""
+
+
+class EngineMismatchError(EngineError):
+    """A built engine does not belong to this machine or to this configuration."""
+
+
+class FrameError(LightglueTrtError):
+    """One frame cannot be used; it is dropped, and the next good one works."""
+
+
+class ImageEncodingError(FrameError):
+    """An image message cannot be decoded."""
+
+
+class BagError(LightglueTrtError):
+    """A recording cannot be read or written, or lacks what was asked of it."""

@@ -1,0 +1,68 @@
+"""What flows between extractor, matcher and frontend: arrays, shapes, coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+Int32 = NDArray[np.int32]
+UInt8 = NDArray[np.uint8]
+UInt32 = NDArray[np.uint32]
+
+
+class Features(Protocol):
+    """One frame's features, owned by the backend that extracted them. K rows, best score first."""
+
+    @property
+    def keypoints(self) -> Float32:
+        """(K, 2) float32, (u, v) in pixels of the engine's image; on a GPU this may wait for the extractor."""
+
+    @property
+    def scores(self) -> Float32:
+        """(K,) float32 in [0, 1]; rows under the detection threshold are padding and never match."""
+
+
+@dataclass(frozen=True)
+class HostFeatures:
+    """Features in host memory."""
+
+    keypoints: Float32  # (K, 2)
+    scores: Float32  # (K,)
+    descriptors: NDArray[Any]  # (K, 256), float32 or float16, unit length
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What counts as a keypoint and as a match; both may change between frames without another engine."""
+
+    match: float = 0.1  # least score of a match
+    detection: float = 0.0005  # least SuperPoint score of a keypoint
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The matcher's answer for a (reference, current) pair, one row per reference keypoint."""
+
+    indices: Int32  # (K,) the current frame's row that reference row i matches, -1 where none
+    scores: Float32  # (K,) in (0, 1], 0 where none
+
+
+@dataclass(frozen=True)
+class FrameMatches:
+    """The correspondences of one frame with its reference: M rows, in pixels of the original images."""
+
+    stamp: float  # seconds, the current image's
+    reference_stamp: float  # seconds, the reference image's
+    keypoints: Float32  # (M, 2) (u, v) in the current image
+    reference_keypoints: Float32  # (M, 2) (u, v) in the reference image
+    scores: Float32  # (M,) in (0, 1]
+    track_ids: UInt32  # (M,) kept while a point is re-matched
+    track_lengths: UInt32  # (M,) frames in which the point was seen, >= 2
+    stage_ms: dict[str, float] = field(default_factory=dict)  # wall time by stage: resize, extract, match, track
+
+    def __len__(self) -> int:
+        return len(self.scores)
