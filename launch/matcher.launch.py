@@ -1,0 +1,57 @@
+"""ros2 launch lightglue_trt_ros matcher.launch.py image_topic:=/camera/image_raw; add -s to list the arguments."""
+
+import os
+from pathlib import Path
+
+from ament_index_python.packages import get_package_share_directory
+from launch import LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import LifecycleNode
+
+CONFIG = Path(get_package_share_directory('lightglue_trt_ros')) / 'config'
+PROFILE_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
+
+
+def generate_launch_description():
+    return LaunchDescription([
+        DeclareLaunchArgument('image_topic', default_value='/camera/image_raw', description='Images to match'),
+        DeclareLaunchArgument('params_file', default_value=str(CONFIG / 'matcher.yaml'), description='Parameters of the node'),
+        DeclareLaunchArgument('namespace', default_value='', description='Namespace of the node'),
+        DeclareLaunchArgument('log_level', default_value='info', description='debug, info, warn, error or fatal'),
+        # Empty leaves the parameter to params_file.
+        DeclareLaunchArgument('autostart', default_value='true', choices=['true', 'false', ''],
+                              description='Configure and activate at once; false leaves that to a lifecycle manager'),
+        DeclareLaunchArgument('backend', default_value='', choices=['auto', 'tensorrt', 'onnxruntime', ''],
+                              description='What runs the networks; empty: as params_file says'),
+        DeclareLaunchArgument('image_transport', default_value='', choices=['raw', 'compressed', ''],
+                              description='compressed subscribes to <image_topic>/compressed; empty: as params_file says'),
+        DeclareLaunchArgument('use_fastdds_profile', default_value='true', choices=['true', 'false'],
+                              description='Let Fast DDS carry large images, unless the environment has a profile already; '
+                                          'a camera driver started elsewhere needs config/fastdds_large_images.xml too'),
+        OpaqueFunction(function=start_matcher),
+    ])
+
+
+def start_matcher(context):
+    def argument(name):
+        return LaunchConfiguration(name).perform(context)
+
+    overrides = {name: argument(name) for name in ('backend', 'image_transport') if argument(name)}
+    if argument('autostart'):
+        overrides['autostart'] = argument('autostart') == 'true'
+    topic = argument('image_topic')
+    node = LifecycleNode(
+        package='lightglue_trt_ros', executable='matcher', name='matcher', namespace=argument('namespace'),
+        parameters=[argument('params_file'), *([overrides] if overrides else [])],
+        remappings=[('image', topic), ('image/compressed', f'{topic}/compressed')],
+        ros_arguments=['--log-level', argument('log_level')],
+        output='screen', emulate_tty=True)
+    return [*fastdds_profile(argument('use_fastdds_profile') == 'true'), node]
+
+
+def fastdds_profile(wanted):
+    """Both names of the variable, for every release of Fast DDS; nothing where the user has chosen transports already."""
+    if not wanted or any(os.environ.get(name) for name in (*PROFILE_VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS')):
+        return []
+    return [SetEnvironmentVariable(name, str(CONFIG / 'fastdds_large_images.xml')) for name in PROFILE_VARIABLES]

@@ -1,0 +1,181 @@
+"""play_bag: publish the images of a rosbag2 or an image folder, with their CameraInfo, at the recorded or a chosen pace."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+import rclpy
+from rclpy.duration import Duration
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import remove_ros_args
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+from ..bag import camera_info_topic, open_recording
+from ..bag_writer import COMPRESSIONS
+from ..errors import LightglueTrtError
+from ..sequence import Recording
+from ._packets import Source
+
+LATE_S = 0.005  # a frame that leaves this much after its time counts as late
+SUFFIX = '/compressed'
+
+
+@dataclass
+class Tally:
+    """What was published, and how punctually."""
+
+    frames: int = 0
+    late: int = 0
+    worst_s: float = 0.0
+    first_s: float = 0.0  # monotonic time of the first and the last frame
+    last_s: float = 0.0
+
+    def add(self, now: float, due: float) -> None:
+        """Count a frame that left at `now` and should have left at `due`, monotonic seconds."""
+        self.first_s, self.last_s = (now if not self.frames else self.first_s), now
+        self.frames += 1
+        self.late += now - due > LATE_S
+        self.worst_s = max(self.worst_s, now - due)
+
+    def __str__(self) -> str:
+        span = self.last_s - self.first_s
+        rate = f'{(self.frames - 1) / span:.2f} Hz' if span > 0 else 'no rate'
+        return (f'published {self.frames} frames in {span:.2f} s, {rate}, {self.late} late by more than {LATE_S * 1e3:.0f} ms '
+                f'(worst {self.worst_s * 1e3:.1f} ms)')
+
+
+class Player(Node):  # type: ignore[misc]
+    """The node: one image publisher, one for CameraInfo."""
+
+    def __init__(self, args: argparse.Namespace, recording: Recording, source: Source, stop: threading.Event) -> None:
+        super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
+        reliability = ReliabilityPolicy.RELIABLE if args.reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
+        qos = QoSProfile(depth=args.depth, reliability=reliability)
+        base = (args.topic or recording.image_topic).removesuffix(SUFFIX)
+        topic = base + SUFFIX * source.compressed
+        if not args.topic and recording.compressed:
+            topic = recording.image_topic
+        self.images = self.create_publisher(CompressedImage if source.compressed else Image, topic, qos)
+        self.infos = self.create_publisher(CameraInfo, camera_info_topic(base), qos) if source.has_info else None
+        self.tally = Tally()
+        self._args, self._source, self._stop = args, source, stop
+
+    def wait_for_subscribers(self) -> None:
+        """Return when enough subscriptions exist, when the timeout is over, or when told to stop."""
+        wanted, deadline = self._args.wait_for_subscribers, time.monotonic() + self._args.subscriber_timeout
+        if not wanted or self.images.get_subscription_count() >= wanted:
+            return
+        name = self.images.topic_name
+        _say(f'waiting up to {self._args.subscriber_timeout:g} s for {wanted} subscriber{"s" * (wanted > 1)} on {name}')
+        while (count := self.images.get_subscription_count()) < wanted and not self._stop.wait(0.02):
+            if time.monotonic() > deadline:
+                _say(f'{count} of {wanted} subscribers on {name} after {self._args.subscriber_timeout:g} s; playing all the same')
+                return
+
+    def play(self) -> None:
+        """Publish every packet at its time. Raises what reading the recording raises."""
+        self._stop.wait(self._args.start_delay)
+        start: float | None = None
+        for packet in self._source:
+            start = time.monotonic() if start is None else start
+            due = start + packet.due_s
+            if (ahead := due - time.monotonic()) > 0:
+                self._stop.wait(ahead)
+            if self._stop.is_set():
+                return
+            if self.infos is not None and packet.info is not None:
+                self.infos.publish(packet.info)
+            self.tally.add(time.monotonic(), due)
+            self.images.publish(packet.image)
+
+    def flush(self) -> None:
+        """Give reliable subscribers the time to take the last frames: with the publisher gone they could not ask again."""
+        timeout = Duration(seconds=0.2 if self._stop.is_set() else 2.0)
+        for publisher in filter(None, (self.images, self.infos)):
+            publisher.wait_for_all_acked(timeout)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 when all was played or a signal ended it, 1 with a message when the recording cannot be played."""
+    argv = sys.argv[1:] if argv is None else argv
+    args = _parse(remove_ros_args(argv))
+    stop = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+    rclpy.init(args=argv, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        recording = open_recording(args.path, args.image_topic)
+        with Source(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id) as source:
+            player = Player(args, recording, source, stop)
+            info = 'with CameraInfo' if source.has_info else 'no CameraInfo'
+            _say(f'{recording.path}: {len(recording)} frames on {player.images.topic_name}, {info}, {args.reliability}')
+            player.wait_for_subscribers()
+            try:
+                player.play()
+            finally:
+                player.flush()
+                _say(('stopped; ' if stop.is_set() else '') + str(player.tally))
+                player.destroy_node()
+    except LightglueTrtError as error:
+        print(f'play_bag: {error}', file=sys.stderr)
+        return 1
+    finally:
+        rclpy.try_shutdown()
+    return 0
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog='play_bag', description='Publish the images and CameraInfo of a rosbag2 (directory, '
+                                     '.db3, .mcap) or an image folder. Stamps are as recorded, in repetitions too.')
+    parser.add_argument('path', help='bag or image folder')
+    pace = parser.add_mutually_exclusive_group()
+    pace.add_argument('--rate', type=_positive, default=1.0, metavar='R', help='times the recorded pace, default: %(default)s')
+    pace.add_argument('--hz', type=_positive, metavar='N', help='frames per second, instead of the recorded pace')
+    parser.add_argument('--image-topic', metavar='TOPIC', help='recorded topic to play, where a bag has several with images')
+    parser.add_argument('--topic', help='topic to publish on (compressed images on TOPIC/compressed), default: as recorded')
+    parser.add_argument('--compressed', nargs='?', const='jpeg', choices=COMPRESSIONS,
+                        help='publish CompressedImage (jpeg unless named); what is recorded compressed is played as it is')
+    parser.add_argument('--loop', action='store_true', help='start over at the end, until stopped')
+    parser.add_argument('--start-delay', type=_not_negative, default=0.2, metavar='S',
+                        help='seconds before the first frame, after subscribers came, default: %(default)s')
+    parser.add_argument('--wait-for-subscribers', type=int, default=1, metavar='N', help='default: %(default)s, 0: do not wait')
+    parser.add_argument('--subscriber-timeout', type=_not_negative, default=10.0, metavar='S',
+                        help='seconds after which it plays all the same, default: %(default)s')
+    parser.add_argument('--reliability', choices=('reliable', 'best_effort'), default='reliable',
+                        help='QoS, default: %(default)s, which every subscriber matches')
+    parser.add_argument('--depth', type=int, default=10, help='QoS history, default: %(default)s')
+    parser.add_argument('--frame-id', default='camera', help='header.frame_id where none was recorded, default: %(default)s')
+    args = parser.parse_args(argv)
+    if args.depth < 1 or args.wait_for_subscribers < 0:
+        parser.error('--depth must be at least 1, --wait-for-subscribers at least 0')
+    return args
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float('inf'):
+        raise argparse.ArgumentTypeError(f'{text} must be above 0')
+    return value
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f'{text} must not be negative')
+    return value
+
+
+def _say(text: str) -> None:
+    print(f'play_bag: {text}', flush=True)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""Frame in, correspondences out. No ROS and no GPU here: a backend does the arithmetic."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from .backends import Backend
+from .config import MatcherConfig
+from .errors import FrameError
+from .features import Features, FrameMatches, Thresholds, UInt8
+from .geometry import Size, resize_gray, to_original
+from .tracks import TrackCounter, Tracks
+
+
+@dataclass
+class _Frame:
+    """A frame that later ones may be matched against: its features stay where the backend left them."""
+
+    stamp: float
+    size: Size
+    features: Features
+    tracks: Tracks
+
+
+class FrameMatcher:
+    """Matches every frame with its reference, extracting each frame once.
+
+        backend = open_backend(config)
+        matcher = FrameMatcher(backend, config)
+        for stamp, image in camera:
+            matches = matcher.process(image, stamp)
+    """
+
+    def __init__(self, backend: Backend, config: MatcherConfig) -> None:
+        self.backend, self.config = backend, config
+        self.last_reset = ''  # why the reference was forgotten last; empty while it never was
+        self.resets = 0
+        self._reference: _Frame | None = None
+        self._last_stamp: float | None = None
+        self._counter = TrackCounter()
+
+    def process(self, image: UInt8, stamp: float) -> FrameMatches | None:
+        """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference.
+
+        None for a frame that has no reference: the first one, and the first after a reset.
+        Raises FrameError for an image that is not gray uint8 or a stamp that stands still (the frame is dropped, nothing is
+        forgotten), EngineError when the backend fails.
+        """
+        _check(image, stamp, self._last_stamp)
+        self._reset_if_interrupted(image, stamp)
+        self._last_stamp = stamp
+
+        clock = _Stopwatch()
+        resized = resize_gray(image, (self.backend.spec.image_height, self.backend.spec.image_width))
+        clock.lap('resize')
+        features = self.backend.extract(resized)
+        clock.lap('extract')
+        current = _Frame(stamp, image.shape, features, Tracks.empty(self.backend.spec.max_keypoints))
+        reference = self._reference
+        if reference is None:
+            self._reference = current
+            return None
+        matches = self._match(reference, current, clock)
+        if self._is_next_reference(reference, matches):
+            self._reference = current
+        return matches
+
+    def reset(self, reason: str = 'requested') -> None:
+        """Forget reference and tracks: the next frame starts anew. Track ids go on counting."""
+        self.last_reset = reason
+        self.resets += self._reference is not None
+        self._reference, self._last_stamp = None, None
+
+    def _reset_if_interrupted(self, image: UInt8, stamp: float) -> None:
+        reference, last = self._reference, self._last_stamp
+        if last is not None and stamp < last:
+            self.reset(f'time went back by {last - stamp:.3f} s')
+        elif last is not None and stamp - last > self.config.max_gap_s:
+            self.reset(f'a gap of {stamp - last:.3f} s, more than max_gap_s = {self.config.max_gap_s}')
+        elif reference is not None and reference.size != image.shape:
+            self.reset(f'the image size changed from {_text(reference.size)} to {_text(image.shape)}')
+
+    def _match(self, reference: _Frame, current: _Frame, clock: _Stopwatch) -> FrameMatches:
+        thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold)
+        found = self.backend.match(reference.features, current.features, thresholds)
+        clock.lap('match')
+        rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
+        current_rows = found.indices[rows]
+        current.tracks = reference.tracks.follow(rows, current_rows, len(found.indices), self._counter)
+        track_ids, track_lengths = current.tracks.published(current_rows)
+        engine = (self.backend.spec.image_height, self.backend.spec.image_width)
+        keypoints = to_original(current.features.keypoints[current_rows], engine, current.size)
+        reference_keypoints = to_original(reference.features.keypoints[rows], engine, reference.size)
+        clock.lap('track')
+        return FrameMatches(current.stamp, reference.stamp, keypoints, reference_keypoints, found.scores[rows],
+                            track_ids, track_lengths, clock.laps)
+
+    def _is_next_reference(self, reference: _Frame, matches: FrameMatches) -> bool:
+        if self.config.reference == 'previous':
+            return True
+        detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
+        return len(matches) < self.config.keyframe_min_ratio * detected
+
+
+class _Stopwatch:
+    """Wall milliseconds between laps."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = (now - self._last) * 1e3
+        self._last = now
+
+
+def _check(image: UInt8, stamp: float, last: float | None) -> None:
+    if image.ndim != 2 or image.dtype != np.uint8 or not image.size:
+        raise FrameError(f'the image is {image.dtype} {image.shape}: FrameMatcher takes gray uint8 (H, W)')
+    if not np.isfinite(stamp):
+        raise FrameError(f'the stamp is {stamp}: it must be seconds')
+    if stamp == last:
+        raise FrameError(f'the stamp {stamp:.6f} s stands still: the camera repeats a frame or does not stamp its images')
+
+
+def _text(size: Size) -> str:
+    return f'{size[1]}x{size[0]}'

@@ -1,0 +1,61 @@
+"""Typed graphs: every tensor's type stands in the ONNX graph, so that a strongly typed builder has nothing to choose.
+
+A network computes in one type (`Typed.dtype`). Where FP16 would overflow, flush to zero or lose pixels (softmax over cells,
+norms, coordinates, positional encoding, the final assignment) the graph casts to FP32 and back: an FP32 island.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import spox.opset.ai.onnx.v17 as op
+from numpy.typing import NDArray
+from spox import Var
+
+from ..config import EngineSpec
+from ..errors import ConfigError
+
+OPSET = 17  # the newest that TensorRT 8.6 parses, the oldest with LayerNormalization
+_DTYPES = {'fp32': np.float32, 'fp16': np.float16}
+
+
+class Typed:
+    """Writes one network's constants and casts in one compute type. Raises ConfigError for a precision it cannot write."""
+
+    def __init__(self, precision: str) -> None:
+        if precision not in _DTYPES:
+            raise ConfigError(f'graphs are written in {" or ".join(_DTYPES)}, not {precision}: quantise an fp32 graph instead')
+        self.dtype = np.dtype(_DTYPES[precision])
+
+    def const(self, values: NDArray[np.float32] | float) -> Var:
+        """A constant of the compute type."""
+        return op.const(np.asarray(values, self.dtype))
+
+    def compute(self, x: Var) -> Var:
+        """`x` in the compute type."""
+        return x if self._is(x, self.dtype) else op.cast(x, to=self.dtype.type)
+
+    def exact(self, x: Var) -> Var:
+        """`x` in FP32: the entrance of an island."""
+        return x if self._is(x, np.dtype(np.float32)) else op.cast(x, to=np.float32)
+
+    @staticmethod
+    def _is(x: Var, dtype: np.dtype[np.generic]) -> bool:
+        return bool(x.unwrap_tensor().dtype == dtype)
+
+
+def stamp(model: onnx.ModelProto, network: str, spec: EngineSpec, weights_sha256: str) -> onnx.ModelProto:
+    """Write into a model what it is: metadata_props that `read_stamp` and every ONNX tool can show."""
+    props = {'network': network, 'image_height': spec.image_height, 'image_width': spec.image_width,
+             'max_keypoints': spec.max_keypoints, 'precision': spec.precision, 'weights_sha256': weights_sha256}
+    onnx.helper.set_model_props(model, {key: str(value) for key, value in props.items()})
+    model.producer_name = 'lightglue_trt_ros'
+    model.opset_import[0].version = OPSET  # spox writes the least that the nodes need
+    return model
+
+
+def read_stamp(model: onnx.ModelProto) -> Mapping[str, str]:
+    """The metadata_props of a model."""
+    return {prop.key: prop.value for prop in model.metadata_props}

@@ -1,0 +1,135 @@
+"""SuperPoint as an ONNX graph, straight from its weights.
+
+DeTone, Malisiewicz, Rabinovich: SuperPoint: Self-Supervised Interest Point Detection and Description, CVPRW 2018;
+non-maximum suppression and descriptor sampling as in the released model.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import spox.opset.ai.onnx.v17 as op
+from spox import Tensor, Var, argument, build
+
+from ..config import EngineSpec
+from ..weights import Weights
+from .precision import Typed, stamp
+
+CELL = 8  # pixels per side of a descriptor cell
+NMS_RADIUS = 4
+BORDER = 4  # keypoints closer to the image's edge are dropped
+BLOCK = 4  # at most one survivor of NMS stands in a BLOCK x BLOCK square, as BLOCK <= NMS_RADIUS
+
+
+def superpoint(spec: EngineSpec, weights: Weights) -> onnx.ModelProto:
+    """The extractor for one image size.
+
+    image uint8 (H, W) -> keypoints float32 (K, 2) as (u, v) in pixels, scores float32 (K,) in falling order,
+    descriptors (K, 256) of unit length in the spec's precision. Rows without a keypoint have score 0.
+    """
+    net = _SuperPoint(spec, weights)
+    image = argument(Tensor(np.uint8, (spec.image_height, spec.image_width)))
+    shared = net.encode(image)
+    keypoints, scores = net.detect(shared)
+    descriptors = net.describe(shared, keypoints)
+    outputs = {'keypoints': keypoints, 'scores': scores, 'descriptors': descriptors}
+    return stamp(build({'image': image}, outputs), 'superpoint', spec, weights.sha256)
+
+
+class _SuperPoint:
+    def __init__(self, spec: EngineSpec, weights: Weights) -> None:
+        self.spec, self.weights, self.typed = spec, weights, Typed(spec.precision)
+
+    def encode(self, image: Var) -> Var:
+        """(H, W) uint8 -> (1, 128, H / 8, W / 8)."""
+        x = op.reshape(image, _shape(1, 1, self.spec.image_height, self.spec.image_width))
+        # gray / 255, split so that the part done here is exact in FP16: a power of two; conv1a's weights take the rest
+        x = op.mul(self.typed.compute(x), self.typed.const(1 / 256))
+        x = self.conv('conv1b', self.conv('conv1a', x, gain=256 / 255))
+        x = self.conv('conv2b', self.conv('conv2a', _halve(x)))
+        x = self.conv('conv3b', self.conv('conv3a', _halve(x)))
+        return self.conv('conv4b', self.conv('conv4a', _halve(x)))
+
+    def detect(self, shared: Var) -> tuple[Var, Var]:
+        """(1, 128, H / 8, W / 8) -> keypoints (K, 2), scores (K,), both FP32."""
+        logits = self.conv('convPb', self.conv('convPa', shared), relu=False)
+        cells = op.softmax(self.typed.exact(logits), axis=1)
+        cells = op.slice(cells, _shape(0), _shape(CELL * CELL), _shape(1))  # the 65th channel says "no keypoint here"
+        scores = suppress_non_maxima(op.depth_to_space(cells, blocksize=CELL, mode='DCR'))
+        height, width = self.spec.image_height, self.spec.image_width
+        inner = op.slice(scores, _shape(BORDER, BORDER), _shape(height - BORDER, width - BORDER), _shape(2, 3))
+        return select_keypoints(inner, self.spec.max_keypoints)
+
+    def describe(self, shared: Var, keypoints: Var) -> Var:
+        """Sample the dense descriptors at keypoints (K, 2) -> (K, 256), unit length."""
+        dense = self.conv('convDb', self.conv('convDa', shared), relu=False)
+        dense = _normalize(self.typed.exact(dense), axis=1)
+        # the released model's grid: the centre of the first cell is pixel 3.5, and W - 4.5 maps to the last one
+        first = np.float32(CELL / 2 - 0.5)
+        extent = np.array([self.spec.image_width, self.spec.image_height], np.float32) - np.float32(CELL / 2 + 0.5)
+        grid = op.sub(op.mul(op.sub(keypoints, op.const(first)), op.const(2 / extent)), op.const(np.float32(1)))
+        grid = op.reshape(grid, _shape(1, 1, self.spec.max_keypoints, 2))
+        sampled = op.grid_sample(dense, grid, align_corners=1, mode='bilinear', padding_mode='zeros')
+        rows = op.transpose(op.reshape(sampled, _shape(256, self.spec.max_keypoints)), perm=[1, 0])
+        return self.typed.compute(_normalize(rows, axis=1))
+
+    def conv(self, name: str, x: Var, *, relu: bool = True, gain: float = 1.0) -> Var:
+        kernel, bias = self.weights.tensors[f'{name}.weight'], self.weights.tensors[f'{name}.bias']
+        pad = kernel.shape[-1] // 2
+        x = op.conv(x, self.typed.const(kernel * np.float32(gain)), self.typed.const(bias), pads=[pad] * 4)
+        return op.relu(x) if relu else x
+
+
+def suppress_non_maxima(scores: Var) -> Var:
+    """Zero all but the local maxima of (1, 1, H, W): maxima first, then twice the maxima among what they leave."""
+    zero = op.const(np.float32(0))
+    maxima = op.equal(scores, _local_max(scores))
+    for _ in range(2):
+        suppressed = op.greater(_local_max(op.cast(maxima, to=np.float32)), zero)
+        rest = op.where(suppressed, zero, scores)
+        maxima = op.or_(maxima, op.and_(op.equal(rest, _local_max(rest)), op.not_(suppressed)))
+    return op.where(maxima, scores, zero)
+
+
+def select_keypoints(scores: Var, count: int) -> tuple[Var, Var]:
+    """The `count` best pixels of (1, 1, h, w), the image's interior -> keypoints (K, 2) in the whole image, scores (K,).
+
+    TopK runs over the maxima of blocks: exact after NMS, and 16 times smaller.
+    """
+    block_columns = scores.unwrap_tensor().shape[3] // BLOCK
+    blocks = op.space_to_depth(scores, blocksize=BLOCK)  # (1, 16, h / 4, w / 4)
+    best = op.reshape(op.reduce_max(blocks, axes=[1], keepdims=0), _shape(-1))
+    place = op.reshape(op.cast(op.arg_max(blocks, axis=1, keepdims=0), to=np.int32), _shape(-1))
+    top, index = op.top_k(best, _shape(count))
+    within, index = op.gather(place, index), op.cast(index, to=np.int32)
+    row, column = _divmod(index, block_columns)
+    down, right = _divmod(within, BLOCK)
+    block, border = op.const(np.int32(BLOCK)), op.const(np.int32(BORDER))
+    u = op.add(op.add(op.mul(column, block), right), border)
+    v = op.add(op.add(op.mul(row, block), down), border)
+    uv = op.concat([op.unsqueeze(u, _shape(1)), op.unsqueeze(v, _shape(1))], axis=1)
+    return op.cast(uv, to=np.float32), top
+
+
+def _divmod(x: Var, divisor: int) -> tuple[Var, Var]:
+    d = op.const(np.int32(divisor))
+    quotient = op.div(x, d)
+    return quotient, op.sub(x, op.mul(quotient, d))
+
+
+def _local_max(x: Var) -> Var:
+    size = 2 * NMS_RADIUS + 1
+    return op.max_pool(x, kernel_shape=[size, size], pads=[NMS_RADIUS] * 4)[0]
+
+
+def _halve(x: Var) -> Var:
+    return op.max_pool(x, kernel_shape=[2, 2], strides=[2, 2])[0]
+
+
+def _normalize(x: Var, axis: int) -> Var:
+    norm = op.reduce_l2(x, axes=[axis], keepdims=1)
+    return op.div(x, op.max([norm, op.const(np.float32(1e-12))]))
+
+
+def _shape(*sizes: int) -> Var:
+    return op.const(np.array(sizes, np.int64))

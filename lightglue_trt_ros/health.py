@@ -1,0 +1,70 @@
+"""What the node's diagnostics say: a verdict in words a user can act on, and the figures behind it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.node import Node
+from rclpy.qos import ReliabilityPolicy
+from sensor_msgs.msg import CompressedImage
+from std_msgs.msg import Header
+
+from .stats import FrameStatistics
+
+RECENT_S = 3.0  # a rejected frame colours the diagnostics for this long
+
+
+class Verdict(NamedTuple):
+    """One of DiagnosticStatus's levels, and a sentence."""
+
+    level: bytes
+    message: str
+
+
+def idle(statistics: FrameStatistics) -> Verdict:
+    """The node does not work: on purpose, or because it could not start."""
+    if statistics.last_error:
+        return Verdict(DiagnosticStatus.ERROR, statistics.last_error)
+    return Verdict(DiagnosticStatus.STALE, 'not active')
+
+
+def ended(failure: BaseException | None) -> Verdict:
+    """The inference thread is gone."""
+    return Verdict(DiagnosticStatus.ERROR, f'the inference thread ended ({failure}): deactivate and activate the node')
+
+
+def working(statistics: FrameStatistics) -> Verdict:
+    """Frames come; some may be bad."""
+    if statistics.rejection_age_s < RECENT_S:
+        return Verdict(DiagnosticStatus.WARN, f'frames are rejected: {statistics.last_error}')
+    return Verdict(DiagnosticStatus.OK, 'matching')
+
+
+def silent(node: Node, subscription: Any, seconds: float) -> Verdict:
+    """No frame comes: nobody publishes the topic, another topic carries images, or the QoS does not fit."""
+    line = f'no image on {subscription.topic_name} for {seconds:.0f} s: {_reason(node, subscription)}'
+    return Verdict(DiagnosticStatus.WARN, line)
+
+
+def _reason(node: Node, subscription: Any) -> str:
+    publishers = node.get_publishers_info_by_topic(subscription.topic_name)
+    best_effort = [info.node_name for info in publishers if info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT]
+    if best_effort and subscription.qos_profile.reliability == ReliabilityPolicy.RELIABLE:
+        return (f'{", ".join(best_effort)} publishes best effort, which a reliable subscription never receives; '
+                'set qos_reliability to best_effort')
+    if publishers:
+        return f'{len(publishers)} publisher(s) there, but no image arrives'
+    wanted = 'CompressedImage' if subscription.msg_type is CompressedImage else 'Image'
+    kind = f'sensor_msgs/msg/{wanted}'
+    others = [name for name, types in node.get_topic_names_and_types() if kind in types and node.count_publishers(name)]
+    return f'nobody publishes it; {kind} comes on {", ".join(others)}' if others else f'nobody publishes {kind} anywhere'
+
+
+def to_message(node: Node, verdict: Verdict, figures: dict[str, str]) -> DiagnosticArray:
+    """The verdict and its figures as one diagnostic_msgs/DiagnosticArray."""
+    status = DiagnosticStatus(
+        level=verdict.level, message=verdict.message, hardware_id='lightglue_trt_ros',
+        name=f'{node.get_fully_qualified_name().lstrip("/")}: matching',
+        values=[KeyValue(key=key, value=value) for key, value in figures.items()])
+    return DiagnosticArray(header=Header(stamp=node.get_clock().now().to_msg()), status=[status])

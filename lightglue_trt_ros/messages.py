@@ -1,0 +1,237 @@
+"""sensor_msgs <-> numpy: images to gray, matches to a point cloud and back.
+
+The encodings that cameras send are views into the message and at most one OpenCV call; cv_bridge is asked for the others alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from sensor_msgs.msg import CompressedImage, Image, PointCloud2, PointField
+
+from .errors import ConfigError, FrameError, ImageEncodingError
+from .features import Float32, FrameMatches, UInt8
+
+MATCH_DTYPE = np.dtype([('u', '<f4'), ('v', '<f4'), ('u_ref', '<f4'), ('v_ref', '<f4'), ('score', '<f4'),
+                        ('track_id', '<u4'), ('track_length', '<u4'), ('t_ref', '<f4')])  # one point of ~/matches, 32 bytes
+_MATCH_NAMES = MATCH_DTYPE.names or ()
+_MATCH_FIELDS = [PointField(name=name, offset=4 * index, count=1,
+                            datatype=PointField.UINT32 if MATCH_DTYPE[name].kind == 'u' else PointField.FLOAT32)
+                 for index, name in enumerate(_MATCH_NAMES)]
+_POINT_FORMATS = {PointField.INT8: 'i1', PointField.UINT8: 'u1', PointField.INT16: 'i2', PointField.UINT16: 'u2',
+                  PointField.INT32: 'i4', PointField.UINT32: 'u4', PointField.FLOAT32: 'f4', PointField.FLOAT64: 'f8'}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the samples of one encoding lie (sensor_msgs/image_encodings.hpp) and what turns them into luma."""
+
+    channels: int = 1
+    sample_bytes: int = 1
+    pixel_bytes: int = 1  # from one pixel's first sample to the next pixel's
+    first: int = 0  # offset of the first sample: luma in packed YUV
+    to_gray: int | None = None  # cv2 colour code; None: the samples are luma
+    planar: bool = False  # half as many chroma rows follow the luma plane
+
+
+def _layouts() -> dict[str, _Layout]:
+    table = {'mono8': _Layout(), '8UC1': _Layout(), 'nv12': _Layout(planar=True), 'nv21': _Layout(planar=True)}
+    table |= dict.fromkeys(('yuv422', 'uyvy'), _Layout(pixel_bytes=2, first=1))
+    table |= dict.fromkeys(('yuv422_yuy2', 'yuyv'), _Layout(pixel_bytes=2))
+    table |= dict.fromkeys(('mono16', '16UC1'), _Layout(sample_bytes=2, pixel_bytes=2))
+    colours = (('rgb{}', '', 3, cv2.COLOR_RGB2GRAY), ('bgr{}', '{}UC3', 3, cv2.COLOR_BGR2GRAY),
+               ('rgba{}', '', 4, cv2.COLOR_RGBA2GRAY), ('bgra{}', '{}UC4', 4, cv2.COLOR_BGRA2GRAY))
+    # OpenCV names a mosaic after its second row's second and third pixels, ROS after the four at the top left.
+    mosaics = (('rggb', cv2.COLOR_BayerBG2GRAY), ('bggr', cv2.COLOR_BayerRG2GRAY),
+               ('gbrg', cv2.COLOR_BayerGR2GRAY), ('grbg', cv2.COLOR_BayerGB2GRAY))
+    for size in (1, 2):
+        for name, alias, channels, code in colours:
+            layout = _Layout(channels, size, channels * size, to_gray=code)
+            table |= {form.format(8 * size): layout for form in (name, alias) if form}
+        for name, code in mosaics:
+            table[f'bayer_{name}{8 * size}'] = _Layout(1, size, size, to_gray=code)
+    return table
+
+
+_LAYOUTS = _layouts()
+SUPPORTED_ENCODINGS = tuple(sorted(_LAYOUTS))  # the ones that need no cv_bridge
+
+
+def gray_from_image(msg: Image, bits: int = 16) -> UInt8:
+    """Luma of an Image, uint8 (height, width); a view that shares the message's memory wherever no arithmetic is needed.
+
+    YUV gives its luma plane untouched. 16-bit samples give their top byte, whatever the frame holds: a gain that followed
+    each frame's brightness would make the descriptors of one point differ between frames. For a camera that puts 10, 12 or 14
+    bits low into 16, say so with `bits` (8 to 16): samples are then multiplied by 2^(8 - bits), rounded, saturated at 255.
+
+    Raises ImageEncodingError when the encoding is unknown or size, step and data do not fit each other.
+    """
+    layout = _LAYOUTS.get(msg.encoding)
+    _check_image(msg, layout or _Layout())
+    if layout is None:
+        return _through_cv_bridge(msg)
+    shape = (msg.height, msg.width, layout.channels)
+    strides = (msg.step, layout.pixel_bytes, layout.sample_bytes)
+    if layout.sample_bytes == 2 and bits != 16:
+        wide = np.ndarray(shape, '>u2' if msg.is_bigendian else '<u2', msg.data, 0, strides)
+        samples = _scale(wide, bits)
+    else:
+        low_byte_first = layout.sample_bytes == 2 and not msg.is_bigendian
+        samples = np.ndarray(shape, np.uint8, msg.data, layout.first + low_byte_first, strides)
+    pixels = samples if layout.channels > 1 else samples[..., 0]
+    return pixels if layout.to_gray is None else _to_gray(pixels, layout.to_gray)
+
+
+def gray_from_compressed(msg: CompressedImage, bits: int = 16) -> UInt8:
+    """Luma of a CompressedImage (JPEG, PNG, whatever OpenCV reads), uint8 (H, W), EXIF orientation ignored.
+
+    16-bit files follow the rule of `gray_from_image`. A mosaic that compressed_image_transport stored as it was
+    ('bayer_rggb8; png compressed ') is demosaiced. A JPEG without its end marker was cut off: refused, although some OpenCV
+    versions return its upper part. Damage inside the data is not detectable once the decoder accepts it.
+
+    Raises ImageEncodingError.
+    """
+    data = bytes(msg.data)
+    what = f'compressed image of format {msg.format!r:.60}, {len(data)} bytes'
+    if 'compressedDepth' in msg.format:
+        raise ImageEncodingError(f'{what} is a depth image: subscribe to the compressed intensity or colour image')
+    if not data:
+        raise ImageEncodingError(f'{what}: there is nothing to decode, check the publisher')
+    if data.startswith(b'\xff\xd8\xff') and data.rfind(b'\xff\xd9') < data.rfind(b'\xff\xda'):
+        raise ImageEncodingError(f'{what}: the JPEG is cut off, its end marker is missing; check the link or the camera driver')
+    flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION | (cv2.IMREAD_ANYDEPTH if bits != 16 else 0)
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error as error:
+        raise ImageEncodingError(f'{what}: OpenCV refuses it ({error.err}); check the publisher') from error
+    if image is None or image.size == 0 or image.dtype not in (np.uint8, np.uint16):
+        raise ImageEncodingError(f'{what} starting {data[:8].hex(" ")}: it cannot be decoded, send whole JPEG or PNG files')
+    gray = _scale(image, bits) if image.dtype == np.uint16 else np.asarray(image, np.uint8)
+    source, _, stored = msg.format.partition(';')
+    stored = stored.partition('compressed')[2].strip()
+    mosaic = _LAYOUTS.get(source) if source.startswith('bayer_') and stored in ('', source) else None
+    return gray if mosaic is None or mosaic.to_gray is None else _to_gray(gray, mosaic.to_gray)
+
+
+def image_to_msg(image: UInt8, header: Any, encoding: str) -> Image:
+    """An Image from uint8 (H, W) or (H, W, channels), in an encoding of that many bytes per pixel (mono8, bgr8, ...).
+
+    Raises ImageEncodingError when the array and the encoding do not fit.
+    """
+    layout = _LAYOUTS.get(encoding)
+    channels = image.shape[2] if image.ndim == 3 else 1
+    fits = image.ndim in (2, 3) and image.dtype == np.uint8 and image.size > 0
+    if layout is None or layout.planar or layout.pixel_bytes != channels or not fits:
+        raise ImageEncodingError(f'cannot send a {image.dtype} array of shape {image.shape} as {encoding!r:.60}: '
+                                 'use uint8 (H, W) with mono8, or (H, W, 3) with bgr8 or rgb8')
+    msg = Image(header=header, height=image.shape[0], width=image.shape[1], encoding=encoding, step=image.shape[1] * channels)
+    msg.data.frombytes(np.ascontiguousarray(image).reshape(-1))
+    return msg
+
+
+def stamp_seconds(header_or_stamp: Any) -> float:
+    """Seconds of a std_msgs/Header or a builtin_interfaces/Time as float64 (good to about 0.2 microseconds today)."""
+    stamp = getattr(header_or_stamp, 'stamp', header_or_stamp)
+    return float(stamp.sec + stamp.nanosec * 1e-9)
+
+
+def matches_to_cloud(matches: FrameMatches, header: Any) -> PointCloud2:
+    """The cloud of ~/matches: one point of MATCH_DTYPE per correspondence, under the current image's header."""
+    points = np.empty(len(matches), MATCH_DTYPE)
+    points['u'], points['v'] = matches.keypoints.T
+    points['u_ref'], points['v_ref'] = matches.reference_keypoints.T
+    points['score'] = matches.scores
+    points['track_id'], points['track_length'] = matches.track_ids, matches.track_lengths
+    points['t_ref'] = matches.reference_stamp - matches.stamp
+    cloud = PointCloud2(header=header, height=1, width=len(points), fields=list(_MATCH_FIELDS), is_bigendian=False,
+                        point_step=MATCH_DTYPE.itemsize, row_step=points.nbytes, is_dense=True)
+    cloud.data.frombytes(points.view(np.uint8))
+    return cloud
+
+
+def matches_from_cloud(msg: PointCloud2) -> FrameMatches:
+    """The correspondences in a cloud of ~/matches, found by field name: other offsets, padding, types and byte orders read too.
+
+    `reference_stamp` is NaN when the cloud holds no point; `stage_ms` is empty. Raises FrameError when fields are
+    missing or the data does not fit the layout that the message declares.
+    """
+    fields = {field.name: field for field in msg.fields}
+    missing = [name for name in _MATCH_NAMES if name not in fields]
+    if missing:
+        raise FrameError(f'cloud lacks {", ".join(missing)} (it has {", ".join(fields) or "no fields"}): subscribe to ~/matches')
+    points = np.empty(0, MATCH_DTYPE)
+    if msg.height and msg.width:
+        row = msg.point_step * msg.width
+        needed = msg.row_step * (msg.height - 1) + row
+        if len(msg.data) < needed or (msg.height > 1 and msg.row_step < row):
+            raise FrameError(f'cloud of {msg.width}x{msg.height} points, point_step {msg.point_step}, row_step {msg.row_step} '
+                             f'needs {max(needed, row * msg.height)} bytes and holds {len(msg.data)}: check its writer')
+        order, formats = '>' if msg.is_bigendian else '<', []
+        for name in _MATCH_NAMES:
+            kind = _POINT_FORMATS.get(fields[name].datatype)
+            if kind is None or fields[name].offset + int(kind[1]) > msg.point_step:
+                raise FrameError(f'cloud field {name} has datatype {fields[name].datatype} at offset {fields[name].offset}, '
+                                 f'point_step is {msg.point_step}: check its writer')
+            formats.append(order + kind)
+        layout = np.dtype({'names': list(_MATCH_NAMES), 'formats': formats, 'itemsize': msg.point_step,
+                           'offsets': [fields[name].offset for name in _MATCH_NAMES]})
+        shape, strides = (msg.height, msg.width), (msg.row_step if msg.height > 1 else row, msg.point_step)
+        points = np.ndarray(shape, layout, msg.data, 0, strides).reshape(-1)
+    stamp = stamp_seconds(msg.header)
+
+    def column(*parts: str) -> Float32:
+        return np.stack([points[part].astype(np.float32) for part in parts], axis=1)
+
+    return FrameMatches(
+        stamp=stamp, reference_stamp=stamp + float(points['t_ref'][0]) if len(points) else float('nan'),
+        keypoints=column('u', 'v'), reference_keypoints=column('u_ref', 'v_ref'), scores=column('score')[:, 0],
+        track_ids=points['track_id'].astype(np.uint32), track_lengths=points['track_length'].astype(np.uint32))
+
+
+def _check_image(msg: Image, layout: _Layout) -> None:
+    """Raise ImageEncodingError unless the message holds the rows that it declares."""
+    what = f'image {msg.width}x{msg.height} {msg.encoding!r:.60}, step {msg.step}, {len(msg.data)} bytes'
+    if msg.width < 1 or msg.height < 1:
+        raise ImageEncodingError(f'{what}: it has no pixels; check the camera driver')
+    if msg.step < msg.width * layout.pixel_bytes:
+        raise ImageEncodingError(f'{what}: one row needs {msg.width * layout.pixel_bytes} bytes, more than step; '
+                                 'the driver must set step to the full row length in bytes, padding included')
+    rows = msg.height + (msg.height + 1) // 2 if layout.planar else msg.height
+    missing = msg.step * rows - len(msg.data)
+    if missing > 0:
+        raise ImageEncodingError(f'{what}: {missing} bytes are missing, step x {rows} rows is {msg.step * rows}; '
+                                 'the message was cut short or its size is wrong, check the camera driver')
+
+
+def _scale(samples: NDArray[Any], bits: int) -> UInt8:
+    """16-bit samples of which the low `bits` count, any shape and byte order, to uint8 of the same shape."""
+    if not 8 <= bits <= 16:
+        raise ConfigError(f'bits is {bits}: a 16-bit image has 8 to 16 significant bits')
+    aligned = np.require(samples, np.uint16, ['C', 'A'])  # OpenCV misreads 16-bit rows at odd addresses
+    return np.asarray(cv2.convertScaleAbs(aligned, alpha=2.0 ** (8 - bits)), np.uint8).reshape(samples.shape)
+
+
+def _to_gray(pixels: UInt8, code: int) -> UInt8:
+    if pixels.ndim == 2 and min(pixels.shape) < 3:  # OpenCV answers such a mosaic with zeros
+        raise ImageEncodingError(f'a Bayer image of {pixels.shape[1]}x{pixels.shape[0]} pixels is too small: '
+                                 'demosaicing needs 3x3, send whole frames')
+    return np.asarray(cv2.cvtColor(pixels, code), np.uint8)
+
+
+def _through_cv_bridge(msg: Image) -> UInt8:
+    refusal = f'image encoding {msg.encoding!r:.60} is not among those supported directly ({", ".join(SUPPORTED_ENCODINGS)})'
+    try:
+        from cv_bridge import CvBridge
+    except Exception as error:  # built for another numpy it fails in its own ways
+        raise ImageEncodingError(f'{refusal}; for others install cv_bridge ({error})') from error
+    try:
+        gray = np.asarray(CvBridge().imgmsg_to_cv2(msg, 'mono8'))
+    except Exception as error:  # CvBridgeError, cv2.error, and what numpy raises
+        raise ImageEncodingError(f'{refusal}, and cv_bridge refuses it: {error}; set the camera to one of them') from error
+    if gray.shape != (msg.height, msg.width) or gray.dtype != np.uint8:
+        raise ImageEncodingError(f'{refusal}, and cv_bridge made {gray.dtype} {gray.shape} of it; set the camera to one of them')
+    return gray

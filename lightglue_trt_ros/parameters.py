@@ -1,0 +1,69 @@
+"""The settings as ROS parameters: declared, described and ranged from the dataclasses' own metadata."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+from rclpy.node import Node
+
+from .config import MatcherConfig, check_names, check_setting, setting
+
+_OF_RCLPY = ('use_sim_time', 'start_type_description_service', 'qos_overrides')  # prefixes of what rclpy declares itself
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """Settings of the node alone. Raises ConfigError as MatcherConfig does."""
+
+    image_transport: str = setting(
+        'raw', 'raw subscribes to sensor_msgs/Image on the image topic, compressed to CompressedImage on <image>/compressed',
+        choices=('raw', 'compressed'))
+    qos_reliability: str = setting(
+        'best_effort', 'Reliability of the image subscription; best_effort receives from every publisher',
+        choices=('best_effort', 'reliable'))
+    image_bits: int = setting(
+        16, 'Bits that a camera with 16-bit encodings fills, counted from the lowest: 10 or 12 where the image looks black',
+        low=8, high=16)
+    autostart: bool = setting(True, 'Configure and activate by itself; false leaves that to a lifecycle manager')
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            check_setting(field, getattr(self, field.name))
+
+
+def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
+    """Declare every setting and return the values; `node` must declare its parameters from overrides automatically.
+
+    Raises ConfigError for an unknown name, a wrong type or a value out of range in a params file or on the command line.
+    """
+    given = {name: parameter.value for name, parameter in node.get_parameters_by_prefix('').items()
+             if not name.startswith(_OF_RCLPY)}
+    fields = {field.name: field for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)}
+    check_names(given, fields)
+    matcher = MatcherConfig(**_of(MatcherConfig, given))
+    own = NodeConfig(**_of(NodeConfig, given))
+    for name, field in fields.items():
+        if name in given:  # declared by rclpy without type, range and description: once more, properly
+            node.undeclare_parameter(name)
+        value = getattr(own if hasattr(own, name) else matcher, name)
+        node.declare_parameter(name, type(field.default)(value), _descriptor(field), ignore_override=True)
+    return matcher, own
+
+
+def _of(kind: type, given: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: given[field.name] for field in dataclasses.fields(kind) if field.name in given}
+
+
+def _descriptor(field: dataclasses.Field[Any]) -> ParameterDescriptor:
+    meta = field.metadata
+    descriptor = ParameterDescriptor(
+        description=meta['doc'], read_only=not meta['dynamic'],
+        additional_constraints='one of: ' + ', '.join(meta['choices']) if meta['choices'] else '')
+    if meta['low'] is not None and isinstance(field.default, float):
+        descriptor.floating_point_range = [FloatingPointRange(from_value=float(meta['low']), to_value=float(meta['high']))]
+    elif meta['low'] is not None:
+        descriptor.integer_range = [IntegerRange(from_value=int(meta['low']), to_value=int(meta['high']), step=1)]
+    return descriptor

@@ -1,0 +1,119 @@
+"""Camera poses: rotations and unit quaternions, trajectories with stamps, the TUM text format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import BagError
+
+Float64 = NDArray[np.float64]
+MAX_STAMP_NS = (2**31 - 1) * 10**9  # builtin_interfaces/Time holds seconds in an int32
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """N poses with stamps. Raises BagError when the shapes differ or a value is not finite."""
+
+    stamps_ns: NDArray[np.int64]  # (N,) nanoseconds
+    poses: Float64  # (N, 4, 4) world from camera, metres, the camera in its optical frame (x right, y down, z forward)
+
+    def __post_init__(self) -> None:
+        if self.stamps_ns.ndim != 1 or self.poses.shape != (len(self.stamps_ns), 4, 4):
+            raise BagError(f'a trajectory has stamps (N,) and poses (N, 4, 4), not {self.stamps_ns.shape} and {self.poses.shape}')
+        if not np.isfinite(self.poses).all():
+            raise BagError(f'pose {int(np.argmin(np.isfinite(self.poses).all(axis=(1, 2))))} is not finite')
+
+    def __len__(self) -> int:
+        return len(self.stamps_ns)
+
+
+def rotations_from_quaternions(quaternions: ArrayLike) -> Float64:
+    """Rotation matrices (N, 3, 3) of quaternions (N, 4) in the order x, y, z, w; they are normalised first.
+
+    Raises BagError when one is not finite or has no length.
+    """
+    q = np.asarray(quaternions, np.float64)
+    norm = np.linalg.norm(q, axis=1, keepdims=True)
+    if (bad := ~(np.isfinite(norm[:, 0]) & (norm[:, 0] > 1e-6))).any():
+        row = int(np.argmax(bad))
+        raise BagError(f'the quaternion of pose {row} is {q[row].tolist()}: it has no direction')
+    x, y, z, w = (q / norm).T
+    rows = [[1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)]]
+    return np.moveaxis(np.asarray(rows, np.float64), 2, 0)
+
+
+def quaternions_from_rotations(rotations: ArrayLike) -> Float64:
+    """Unit quaternions (N, 4), x, y, z, w with w >= 0, of rotation matrices (N, 3, 3).
+
+    Every row of the 4x4 table below is a multiple of the quaternion; the longest one is well conditioned at every angle
+    (Markley, Unit Quaternion from Rotation Matrix, JGCD 2008).
+    """
+    r = np.asarray(rotations, np.float64)
+    (a, b, c), (d, e, f), (g, h, i) = np.moveaxis(r, 0, 2)
+    table = np.asarray([[1 + a - e - i, b + d, c + g, h - f],
+                        [b + d, 1 - a + e - i, f + h, c - g],
+                        [c + g, f + h, 1 - a - e + i, d - b],
+                        [h - f, c - g, d - b, 1 + a + e + i]], np.float64)
+    lengths = np.linalg.norm(table, axis=1)
+    best = lengths.argmax(axis=0)
+    index = np.arange(len(r))
+    q = table[best, :, index] / lengths[best, index, None]
+    return np.asarray(q * np.where(q[:, 3:] < 0, -1.0, 1.0), np.float64)
+
+
+def poses_from(translations: ArrayLike, quaternions: ArrayLike) -> Float64:
+    """Poses (N, 4, 4) of translations (N, 3) and quaternions (N, 4) x, y, z, w. Raises BagError as above."""
+    rotations = rotations_from_quaternions(quaternions)
+    poses = np.tile(np.eye(4), (len(rotations), 1, 1))
+    poses[:, :3, :3] = rotations
+    poses[:, :3, 3] = np.asarray(translations, np.float64)
+    return poses
+
+
+def parse_stamp(text: str) -> int:
+    """Seconds in decimal notation to nanoseconds, exactly. Raises ValueError when that is no stamp ROS can hold."""
+    try:
+        ns = int((Decimal(text) * 10**9).to_integral_value())
+    except (InvalidOperation, OverflowError, ValueError):
+        raise ValueError(f'{text!r} is not a number of seconds') from None
+    if not 0 <= ns <= MAX_STAMP_NS:
+        raise ValueError(f'{text!r} is not a time in seconds between 0 and {MAX_STAMP_NS // 10**9}')
+    return ns
+
+
+def read_tum(path: Path) -> Trajectory:
+    """Read lines `t tx ty tz qx qy qz qw` (seconds, metres, world from camera), the TUM RGB-D benchmark's format.
+
+    Raises BagError that names the line.
+    """
+    stamps: list[int] = []
+    rows: list[list[float]] = []
+    try:
+        lines = path.read_text(encoding='utf-8').splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BagError(f'cannot read {path}: {error}') from None
+    for number, line in enumerate(lines, 1):
+        words = line.split('#')[0].split()
+        if not words:
+            continue
+        try:
+            if len(words) != 8:
+                raise ValueError(f'{len(words)} values where 8 belong (t tx ty tz qx qy qz qw)')
+            stamps.append(parse_stamp(words[0]))
+            rows.append([float(word) for word in words[1:]])
+        except ValueError as error:
+            raise BagError(f'{path}, line {number}: {error}') from None
+    if not rows:
+        raise BagError(f'{path} holds no pose')
+    table = np.asarray(rows, np.float64)
+    try:
+        return Trajectory(np.asarray(stamps, np.int64), poses_from(table[:, :3], table[:, 3:]))
+    except BagError as error:
+        raise BagError(f'{path}: {error}') from None

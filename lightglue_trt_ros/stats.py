@@ -1,0 +1,75 @@
+"""What the node tells about itself: counts, rates, and percentiles of its stages over the last frames."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+WINDOW = 256  # frames that percentiles look back on
+PERCENTILES = (50, 95, 99)
+
+
+class FrameStatistics:
+    """Thread-safe counters of one activation: the inference thread writes, diagnostics read once a second."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._stages: dict[str, deque[float]] = {}
+        self._matches: deque[int] = deque(maxlen=WINDOW)
+        self.received = self.processed = self.rejected = 0
+        self.last_error = ''
+        self._last_rejection = -np.inf
+        self._last_arrival = self._started = clock()
+        self._last_report = (self._started, 0, 0)
+
+    def arrived(self) -> None:
+        with self._lock:
+            self.received += 1
+            self._last_arrival = self._clock()
+
+    def finished(self, stage_ms: dict[str, float], matches: int | None) -> None:
+        """One frame went through: wall milliseconds by stage, and how many matches it has (None: no reference)."""
+        with self._lock:
+            self.processed += 1
+            if matches is not None:
+                self._matches.append(matches)
+            for name, value in stage_ms.items():
+                self._stages.setdefault(name, deque(maxlen=WINDOW)).append(value)
+
+    def failed(self, error: str) -> None:
+        with self._lock:
+            self.rejected += 1
+            self.last_error, self._last_rejection = error, self._clock()
+
+    @property
+    def rejection_age_s(self) -> float:
+        """Seconds since a frame was rejected last; infinite while none was."""
+        with self._lock:
+            return float(self._clock() - self._last_rejection)
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the last frame arrived, or since the start."""
+        with self._lock:
+            return self._clock() - self._last_arrival
+
+    def report(self) -> dict[str, str]:
+        """Everything as text, in reading order; rates are over the time since the last report."""
+        with self._lock:
+            now, (then, received, processed) = self._clock(), self._last_report
+            self._last_report = (now, self.received, self.processed)
+            span = max(now - then, 1e-9)
+            table = {'fps in': f'{(self.received - received) / span:.2f}',
+                     'fps out': f'{(self.processed - processed) / span:.2f}',
+                     'frames received': str(self.received), 'frames processed': str(self.processed),
+                     'frames rejected': str(self.rejected)}
+            if self._matches:
+                table['matches (last, median)'] = f'{self._matches[-1]}, {np.median(self._matches):.0f}'
+            for name, values in self._stages.items():
+                points = ' / '.join(f'{value:.2f}' for value in np.percentile(values, PERCENTILES))
+                table[f'{name} ms (p50 / p95 / p99)'] = points
+            return table

@@ -1,0 +1,193 @@
+"""Two views: epipolar geometry of known poses, relative pose from correspondences, and how far off either is.
+
+Poses are world from camera, (4, 4); a relative pose (R, t) maps camera 0 to camera 1, x1 = R x0 + t. Points are (M, 2) pixels.
+HZ is Hartley & Zisserman, Multiple View Geometry in Computer Vision, second edition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Float64 = NDArray[np.float64]
+MIN_MATCHES = 6  # five give up to ten essential matrices that all fit
+
+
+@dataclass(frozen=True, eq=False)
+class RelativePose:
+    """Camera 1 from camera 0, with the correspondences that agree."""
+
+    rotation: Float64  # (3, 3)
+    translation: Float64  # (3,) unit length: two views have no scale
+    inliers: NDArray[np.bool_]  # (M,) within the threshold of the epipolar geometry, by Sampson's distance
+
+
+def relative_pose(pose0: ArrayLike, pose1: ArrayLike) -> tuple[Float64, Float64]:
+    """Rotation (3, 3) and translation (3,) in metres that take camera 0 to camera 1, of two world-from-camera poses (4, 4)."""
+    pose = np.linalg.inv(np.asarray(pose1, np.float64)) @ np.asarray(pose0, np.float64)
+    return pose[:3, :3], pose[:3, 3]
+
+
+def essential_from_poses(pose0: ArrayLike, pose1: ArrayLike) -> Float64:
+    """Essential matrix (3, 3) of two world-from-camera poses (4, 4): E = [t]x R, x1' E x0 = 0 (HZ 9.6); zero without a baseline."""
+    rotation, translation = relative_pose(pose0, pose1)
+    return _cross(translation) @ rotation
+
+
+def fundamental_from_poses(pose0: ArrayLike, pose1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike) -> Float64:
+    """Fundamental matrix (3, 3) of two world-from-camera poses and camera matrices (3, 3): F = K1^-T E K0^-1 (HZ 9.6)."""
+    return np.asarray(np.linalg.inv(intrinsics1).T @ essential_from_poses(pose0, pose1) @ np.linalg.inv(intrinsics0), np.float64)
+
+
+def epipolar_errors(points0: ArrayLike, points1: ArrayLike, fundamental: ArrayLike) -> Float64:
+    """Symmetric point-to-line distance (M,) in pixels: sqrt((d(x1, F x0)^2 + d(x0, F' x1)^2) / 2), d from point to line in pixels.
+
+    The root mean square of the two distances, whose squares HZ (11.10) adds up. A point at the epipole has no line, and a zero F
+    no lines at all: such rows are infinite.
+    """
+    x0, x1, f = _homogeneous(points0), _homogeneous(points1), np.asarray(fundamental, np.float64)
+    lines1, lines0 = x0 @ f.T, x1 @ f
+    algebraic = np.sum(x1 * lines1, axis=1)
+    with np.errstate(divide='ignore', invalid='ignore'):
+        squared = algebraic**2 * (1 / np.sum(lines1[:, :2]**2, axis=1) + 1 / np.sum(lines0[:, :2]**2, axis=1)) / 2
+    return np.asarray(np.sqrt(np.where(np.isnan(squared), np.inf, squared)), np.float64)
+
+
+def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayLike) -> Float64:
+    """Distance (M,) in pixels of image 1 from H x0 to x1 (transfer error in one image, HZ 4.2.2); infinite where H sends x0 to infinity."""
+    mapped = _homogeneous(points0) @ np.asarray(homography, np.float64).T
+    with np.errstate(divide='ignore', invalid='ignore'):
+        errors = np.linalg.norm(mapped[:, :2] / mapped[:, 2:] - _homogeneous(points1)[:, :2], axis=1)
+    return np.asarray(np.where(np.isnan(errors), np.inf, errors), np.float64)
+
+
+def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike, *,
+                           threshold_px: float = 0.5, refine_px: float = 0.3, confidence: float = 0.9999,
+                           max_iterations: int = 10000) -> RelativePose | None:
+    """Pose of camera 1 relative to camera 0 from correspondences (M, 2) and camera matrices (3, 3), undistorted pinholes.
+
+    The five-point algorithm (Nister, PAMI 2004) in RANSAC with `threshold_px` (Sampson's distance), then the maximum-likelihood
+    pose: Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale `refine_px`. Without that
+    step the result hangs on the best of a few minimal samples, and more on the threshold than on the correspondences.
+    RANSAC of OpenCV restarts its generator at each call: equal input gives an equal answer. Its USAC methods ignore the number of
+    iterations before 4.7. None when fewer than six correspondences are given or no geometry is found.
+    """
+    pixels0, pixels1 = np.asarray(points0, np.float64), np.asarray(points1, np.float64)
+    if len(pixels0) < MIN_MATCHES:
+        return None
+    x0, x1 = _homogeneous(pixels0) @ np.linalg.inv(intrinsics0).T, _homogeneous(pixels1) @ np.linalg.inv(intrinsics1).T
+    pixel = 4 / float(np.trace(np.asarray(intrinsics0)[:2, :2]) + np.trace(np.asarray(intrinsics1)[:2, :2]))
+    # Contiguous copies: some releases of OpenCV read strided points wrongly.
+    normalized0, normalized1 = np.ascontiguousarray(x0[:, :2]), np.ascontiguousarray(x1[:, :2])
+    camera: Any = np.eye(3)
+    essential, mask = cv2.findEssentialMat(normalized0, normalized1, camera, method=cv2.RANSAC, prob=confidence,
+                                           threshold=threshold_px * pixel, maxIters=max_iterations)
+    if essential is None or essential.shape != (3, 3):
+        return None
+    # The default distance of 50 baselines would drop far points, which is most of them where the baseline is short.
+    agreed, rotation, translation, *_ = cv2.recoverPose(essential, normalized0, normalized1, camera, distanceThresh=1e9, mask=mask)
+    if agreed == 0:
+        return None
+    rotation, direction = _refine(np.asarray(rotation, np.float64), np.asarray(translation, np.float64).ravel(), x0, x1, refine_px * pixel)
+    distances, _ = _sampson(_cross(direction) @ rotation, x0, x1)
+    return RelativePose(rotation, direction, np.abs(distances) < threshold_px * pixel)
+
+
+def pose_error_deg(rotation: ArrayLike, translation: ArrayLike, rotation_gt: ArrayLike, translation_gt: ArrayLike, *,
+                   min_baseline: float = 0.0) -> tuple[float, float]:
+    """Angle of the rotation that is left over, and angle between the translations' directions, both in degrees.
+
+    As SuperGlue (Sarlin et al., CVPR 2020) and LightGlue evaluate: the pose error is the larger of the two, and the translation's
+    is min(e, 180 - e), for the sign of an essential matrix is open. Where the true baseline is `min_baseline` or shorter there is
+    no direction to be wrong about, and its error is 0 (as LoFTR's evaluation has it, Sun et al., CVPR 2021).
+    """
+    residual = np.asarray(rotation, np.float64).T @ np.asarray(rotation_gt, np.float64)
+    # The sine from the antisymmetric part: the arc cosine of a trace cannot tell angles under 1e-6 degrees from zero.
+    axis = np.array([residual[2, 1] - residual[1, 2], residual[0, 2] - residual[2, 0], residual[1, 0] - residual[0, 1]])
+    rotation_deg = float(np.degrees(np.arctan2(np.linalg.norm(axis), np.trace(residual) - 1)))
+    t, truth = np.asarray(translation, np.float64).ravel(), np.asarray(translation_gt, np.float64).ravel()
+    if np.linalg.norm(truth) <= min_baseline:
+        return rotation_deg, 0.0
+    angle = float(np.degrees(np.arctan2(np.linalg.norm(np.cross(t, truth)), t @ truth)))
+    return rotation_deg, min(angle, 180 - angle)
+
+
+def pose_auc(errors_deg: ArrayLike, thresholds: Sequence[float] = (5, 10, 20)) -> list[float]:
+    """Area under the recall curve up to each threshold, over the threshold: [0, 1] each, by SuperGlue's exact trapezoids.
+
+    The curve joins (0, 0) and (error, share of errors so far) at every sorted error, and is level from the last error under the
+    threshold on. A pair without an estimate counts as an infinite error, and so does NaN. Zeros when there are no errors.
+    """
+    errors = np.asarray(errors_deg, np.float64).ravel()
+    errors = np.sort(np.where(np.isnan(errors), np.inf, errors))
+    errors, recall = np.append(0.0, errors), np.arange(len(errors) + 1) / max(1, len(errors))
+    areas = []
+    for threshold in thresholds:
+        last = int(np.searchsorted(errors, threshold))
+        x, y = np.append(errors[:last], threshold), np.append(recall[:last], recall[max(0, last - 1)])
+        areas.append(float(np.sum(np.diff(x) * (y[1:] + y[:-1]) / 2) / threshold))
+    return areas
+
+
+def _homogeneous(points: ArrayLike) -> Float64:
+    pixels = np.asarray(points, np.float64).reshape(-1, 2)
+    return np.column_stack([pixels, np.ones(len(pixels))])
+
+
+def _cross(v: ArrayLike) -> Float64:
+    """The matrix [v]x, so that [v]x w is the cross product."""
+    x, y, z = np.asarray(v, np.float64)
+    return np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+
+
+def _sampson(essential: Float64, x0: Float64, x1: Float64) -> tuple[Float64, Float64]:
+    """Signed Sampson distances (M,) of homogeneous points (M, 3), and the gradients' lengths (M,) that they are divided by (HZ 11.4.3)."""
+    lines1, lines0 = x0 @ essential.T, x1 @ essential
+    length = np.sqrt(np.sum(lines1[:, :2]**2, axis=1) + np.sum(lines0[:, :2]**2, axis=1)) + 1e-12
+    return np.sum(x1 * lines1, axis=1) / length, length
+
+
+def _refine(rotation: Float64, direction: Float64, x0: Float64, x1: Float64, scale: float,
+            iterations: int = 20) -> tuple[Float64, Float64]:
+    """Levenberg-Marquardt with Cauchy weights over five parameters: a rotation vector, and two along the sphere of directions."""
+    generators = [_cross(axis) for axis in np.eye(3)]
+
+    def cost(r: Float64, t: Float64) -> float:
+        return float(np.sum(np.log1p((_sampson(_cross(t) @ r, x0, x1)[0] / scale)**2)))
+
+    current, damping = cost(rotation, direction), 1e-3
+    for _ in range(iterations):
+        tangent = np.linalg.svd(direction[None])[2][1:].T
+        essential = _cross(direction) @ rotation
+        distances, lengths = _sampson(essential, x0, x1)
+        changes = [_cross(direction) @ g @ rotation for g in generators] + [_cross(column) @ rotation for column in tangent.T]
+        jacobian = np.column_stack([_sampson_change(essential, change, distances, lengths, x0, x1) for change in changes])
+        weights = 1 / (1 + (distances / scale)**2)
+        normal, gradient = (jacobian * weights[:, None]).T @ jacobian, jacobian.T @ (weights * distances)
+        while True:
+            step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)) + 1e-15 * np.eye(5), gradient)
+            turned = np.asarray(cv2.Rodrigues(step[:3])[0], np.float64) @ rotation
+            moved = direction + tangent @ step[3:]
+            moved /= np.linalg.norm(moved)
+            reached = cost(turned, moved)
+            if reached <= current or damping > 1e6:
+                break
+            damping *= 10
+        if reached > current:
+            break
+        gain, rotation, direction, current, damping = current - reached, turned, moved, reached, max(damping / 10, 1e-9)
+        if gain <= 1e-9 * current:
+            break
+    return rotation, direction
+
+
+def _sampson_change(essential: Float64, change: Float64, distances: Float64, lengths: Float64, x0: Float64, x1: Float64) -> Float64:
+    """Derivative (M,) of the Sampson distances when the essential matrix moves along `change`."""
+    lines1, lines0, d_lines1, d_lines0 = x0 @ essential.T, x1 @ essential, x0 @ change.T, x1 @ change
+    d_lengths = (np.sum(lines1[:, :2] * d_lines1[:, :2], axis=1) + np.sum(lines0[:, :2] * d_lines0[:, :2], axis=1)) / lengths
+    return np.asarray((np.sum(x1 * d_lines1, axis=1) - distances * d_lengths) / lengths, np.float64)

@@ -1,0 +1,54 @@
+"""The tests' own ROS environment, set before anything imports rclpy: no topic comes in from, or goes out to, a real robot."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+LOG_DIR = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-'))
+FASTDDS_PROFILE = str(REPOSITORY / 'config' / 'fastdds_large_images.xml')
+
+os.environ.update({
+    'ROS_DOMAIN_ID': str(1 + os.getpid() % 99),
+    'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
+    'ROS_LOG_DIR': str(LOG_DIR),
+    'FASTRTPS_DEFAULT_PROFILES_FILE': FASTDDS_PROFILE,  # up to Jazzy
+    'FASTDDS_DEFAULT_PROFILES_FILE': FASTDDS_PROFILE,  # from Kilted on
+})
+if os.environ.get('ROS_DISTRO') == 'humble':  # it knows no discovery range; later releases warn about this one
+    os.environ['ROS_LOCALHOST_ONLY'] = '1'
+
+with contextlib.suppress(ImportError):
+    from hypothesis import settings
+
+    settings.register_profile('lightglue_trt_ros', deadline=None)  # the first example pays for imports and graph building
+    settings.load_profile('lightglue_trt_ros')
+
+
+def pytest_report_header() -> str:
+    versions = [f'Python {platform.python_version()}', f'ROS 2 {os.environ.get("ROS_DISTRO", "unnamed")}']
+    for name in ('numpy', 'opencv-python-headless', 'onnxruntime', 'onnx', 'transformers', 'torch'):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions.append(f'{name} {metadata.version(name)}')
+    return ', '.join(versions)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(LOG_DIR, ignore_errors=True)
+
+
+@pytest.fixture(scope='session')
+def shared_data() -> Path:
+    """The folder of real sequences: hololens, kitti_short_1, kitti_short_2, oxford_affine."""
+    path = Path(os.environ.get('LIGHTGLUE_TRT_ROS_DATA', REPOSITORY.parent / 'shared' / 'data'))
+    if not path.is_dir():
+        pytest.skip(f'no real sequences: {path} does not exist (LIGHTGLUE_TRT_ROS_DATA names another folder)')
+    return path

@@ -1,0 +1,61 @@
+"""Real weights, real photographs and ONNX Runtime sessions for the tests that need them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import onnxruntime
+import pytest
+
+from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.errors import WeightsError
+from lightglue_trt_ros.features import HostFeatures
+from lightglue_trt_ros.weights import Weights, load_weights
+
+
+@lru_cache(maxsize=None)
+def weights(name: str) -> Weights:
+    try:
+        return load_weights(name)
+    except WeightsError as error:
+        pytest.skip(f'{name} weights are not here: {error}')
+
+
+def photo(name: str, height: int, width: int) -> np.ndarray:
+    """A gray photograph out of scikit-image's wheel, uint8 (height, width)."""
+    skimage = pytest.importorskip('skimage', reason='scikit-image is not installed: no photograph to test on')
+    image = cv2.imread(str(Path(skimage.__file__).parent / 'data' / f'{name}.png'), cv2.IMREAD_GRAYSCALE)
+    return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+
+
+def moved(image: np.ndarray, angle: float = 8.0, scale: float = 0.93, shift: tuple[float, float] = (11.0, -7.0)) -> tuple[
+        np.ndarray, np.ndarray]:
+    """The image under a similarity, and its 3x3 homography from the old pixels to the new."""
+    height, width = image.shape
+    warp = cv2.getRotationMatrix2D((width / 2, height / 2), angle, scale)
+    warp[:, 2] += shift
+    view = cv2.warpAffine(image, warp, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+    return view, np.vstack([warp, [0, 0, 1]])
+
+
+def session(model: Any) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=['CPUExecutionProvider'])
+
+
+def extract(run: onnxruntime.InferenceSession, image: np.ndarray) -> HostFeatures:
+    return HostFeatures(*run.run(None, {'image': image}))
+
+
+def matcher_feed(reference: HostFeatures, current: HostFeatures, match: float = 0.1, detection: float = 0.0005) -> dict[str, Any]:
+    feed = {f'{name}{side}': getattr(features, name) for side, features in enumerate((reference, current))
+            for name in ('keypoints', 'descriptors', 'scores')}
+    return feed | {'match_threshold': np.array(match, np.float32), 'detection_threshold': np.array(detection, np.float32)}
+
+
+SMALL = EngineSpec(240, 328, 256)

@@ -1,0 +1,183 @@
+"""The graphs by themselves: shapes, types, the exactness of their shortcuts, FP16 against FP32 on real images."""
+
+import dataclasses
+
+import cv2
+import numpy as np
+import onnx
+import pytest
+import spox.opset.ai.onnx.v17 as op
+from networks import SMALL, extract, matcher_feed, moved, photo, session, weights
+from spox import Tensor, argument, build
+
+from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.errors import ConfigError
+from lightglue_trt_ros.graphs.lightglue import lightglue
+from lightglue_trt_ros.graphs.precision import Typed, read_stamp
+from lightglue_trt_ros.graphs.superpoint import BORDER, select_keypoints, superpoint, suppress_non_maxima
+
+
+@pytest.fixture(scope='module')
+def networks():
+    """Sessions of both networks by precision, K = 256 at 240x328."""
+    return {precision: (session(superpoint(spec, weights('superpoint'))), session(lightglue(spec, weights('lightglue_homography'))))
+            for precision in ('fp32', 'fp16') for spec in [dataclasses.replace(SMALL, precision=precision)]}
+
+
+def _nms_by_hand(scores: np.ndarray, radius: int = 4) -> np.ndarray:
+    """Non-maximum suppression as the released model describes it, written with dilations."""
+    def local_max(x: np.ndarray) -> np.ndarray:
+        return cv2.dilate(x, np.ones((2 * radius + 1, 2 * radius + 1), np.uint8), borderType=cv2.BORDER_CONSTANT, borderValue=-1e9)
+    keep = scores == local_max(scores)
+    for _ in range(2):
+        suppressed = local_max(keep.astype(np.float32)) > 0
+        rest = np.where(suppressed, np.float32(0), scores)
+        keep |= (rest == local_max(rest)) & ~suppressed
+    return np.where(keep, scores, np.float32(0))
+
+
+def test_suppression_and_block_selection_equal_the_dense_way():
+    rng = np.random.default_rng(3)
+    height, width, count = 64, 88, 40
+    scores = cv2.GaussianBlur(rng.random((height, width)).astype(np.float32), (0, 0), 1.2)
+    full = argument(Tensor(np.float32, (1, 1, height, width)))
+    kept = suppress_non_maxima(full)
+    inner = op.slice(kept, op.const(np.array([BORDER, BORDER])), op.const(np.array([height - BORDER, width - BORDER])),
+                     op.const(np.array([2, 3])))
+    keypoints, top = select_keypoints(inner, count)
+    found, found_keypoints, found_top = session(build({'scores': full}, {'kept': kept, 'keypoints': keypoints, 'top': top})).run(
+        None, {'scores': scores[None, None]})
+
+    expected = _nms_by_hand(scores)
+    np.testing.assert_array_equal(found[0, 0], expected)
+    expected[:BORDER], expected[-BORDER:], expected[:, :BORDER], expected[:, -BORDER:] = 0, 0, 0, 0
+    order = np.argsort(-expected, axis=None, kind='stable')[:count]
+    v, u = np.unravel_index(order, expected.shape)
+    np.testing.assert_array_equal(found_top, expected[v, u])
+    np.testing.assert_array_equal(found_keypoints, np.stack([u, v], 1))
+
+
+@pytest.mark.parametrize('precision', ['fp32', 'fp16'])
+def test_models_say_what_they_are_and_what_they_take(precision):
+    spec = dataclasses.replace(SMALL, precision=precision)
+    kind = {'fp32': onnx.TensorProto.FLOAT, 'fp16': onnx.TensorProto.FLOAT16}[precision]
+    extractor, matcher = superpoint(spec, weights('superpoint')), lightglue(spec, weights('lightglue_homography'))
+
+    def types(values):
+        return {value.name: (value.type.tensor_type.elem_type, tuple(d.dim_value for d in value.type.tensor_type.shape.dim))
+                for value in values}
+
+    for model, network in ((extractor, 'superpoint'), (matcher, 'lightglue')):
+        onnx.checker.check_model(model, full_check=True)
+        assert [(entry.domain, entry.version) for entry in model.opset_import] == [('', 17)]
+        assert read_stamp(model) == {
+            'network': network, 'image_height': '240', 'image_width': '328', 'max_keypoints': '256', 'precision': precision,
+            'weights_sha256': weights('superpoint' if network == 'superpoint' else 'lightglue_homography').sha256}
+    assert types(extractor.graph.input) == {'image': (onnx.TensorProto.UINT8, (240, 328))}
+    assert types(extractor.graph.output) == {'keypoints': (onnx.TensorProto.FLOAT, (256, 2)),
+                                             'scores': (onnx.TensorProto.FLOAT, (256,)), 'descriptors': (kind, (256, 256))}
+    assert types(matcher.graph.input)['descriptors0'] == (kind, (256, 256))
+    assert types(matcher.graph.output) == {'matches0': (onnx.TensorProto.INT32, (256,)), 'scores': (onnx.TensorProto.FLOAT, (256,))}
+    operators = [node.op_type for node in matcher.graph.node]
+    assert operators.count('LayerNormalization') == 18
+    assert operators.count('Softmax') == 18
+
+
+def test_fp16_graphs_compute_in_fp16_but_for_the_islands():
+    spec = dataclasses.replace(SMALL, precision='fp16')
+    for model in (superpoint(spec, weights('superpoint')), lightglue(spec, weights('lightglue_homography'))):
+        inferred = onnx.shape_inference.infer_shapes(model)
+        kinds = {value.name: value.type.tensor_type.elem_type for value in [*inferred.graph.value_info, *inferred.graph.output]}
+        heavy = [node for node in model.graph.node if node.op_type in ('Conv', 'MatMul')]
+        wide = [node for node in heavy if kinds[node.output[0]] != onnx.TensorProto.FLOAT16]
+        assert len(heavy) >= 12
+        assert len(wide) <= 1, [node.name for node in wide]  # the positional encoding is an island
+        for node in model.graph.node:
+            if node.op_type in ('GridSample', 'TopK', 'ReduceL2', 'LogSoftmax', 'Cos', 'Sin'):
+                assert kinds[node.output[0]] == onnx.TensorProto.FLOAT, node.op_type
+
+
+def test_a_precision_that_graphs_are_not_written_in_is_refused():
+    with pytest.raises(ConfigError, match='fp8'):
+        Typed('fp8')
+
+
+def test_features_and_matches_follow_a_known_motion(networks):
+    extractor, matcher = networks['fp32']
+    image = photo('coffee', 240, 328)
+    view, homography = moved(image)
+    reference, current = extract(extractor, image), extract(extractor, view)
+    assert np.all(np.diff(reference.scores) <= 0)
+    np.testing.assert_allclose(np.linalg.norm(reference.descriptors, axis=1), 1, atol=1e-5)
+    matches, scores = matcher.run(None, matcher_feed(reference, current))
+    rows = np.flatnonzero(matches >= 0)
+    assert len(rows) >= 80
+    assert len(set(matches[rows])) == len(rows)
+    assert np.all(scores[rows] > 0.1)
+    assert np.all(scores[matches < 0] == 0)
+    projected = np.c_[reference.keypoints[rows], np.ones(len(rows))] @ homography.T
+    error = np.linalg.norm(projected[:, :2] / projected[:, 2:] - current.keypoints[matches[rows]], axis=1)
+    assert np.mean(error < 3) > 0.9
+
+
+def test_thresholds_act_inside_the_graph(networks):
+    extractor, matcher = networks['fp32']
+    image = photo('coffee', 240, 328)
+    reference, current = extract(extractor, image), extract(extractor, moved(image)[0])
+    loose, _ = matcher.run(None, matcher_feed(reference, current, match=0.0))
+    strict, scores = matcher.run(None, matcher_feed(reference, current, match=0.9))
+    assert 0 < np.sum(strict >= 0) < np.sum(loose >= 0)
+    assert np.all(scores[strict >= 0] > 0.9)
+    detection = float(np.median(reference.scores))
+    masked, _ = matcher.run(None, matcher_feed(reference, current, detection=detection))
+    rows = np.flatnonzero(masked >= 0)
+    assert len(rows)
+    assert np.all(reference.scores[rows] > detection)
+    assert np.all(current.scores[masked[rows]] > detection)
+    none, none_scores = matcher.run(None, matcher_feed(reference, current, detection=1.0))
+    assert np.all(none == -1)
+    assert np.all(none_scores == 0)
+
+
+def test_rows_under_the_detection_threshold_change_nothing(networks):
+    """Padding must not attend: K = 256 with 128 masked rows answers as K = 128 does."""
+    extractor, matcher = networks['fp32']
+    image = photo('coffee', 240, 328)
+    features = [extract(extractor, image), extract(extractor, moved(image)[0])]
+    half = session(lightglue(EngineSpec(240, 328, 128), weights('lightglue_homography')))
+    short = [dataclasses.replace(f, keypoints=f.keypoints[:128], scores=f.scores[:128], descriptors=f.descriptors[:128])
+             for f in features]
+    padded = [dataclasses.replace(f, scores=np.where(np.arange(256) < 128, f.scores, np.float32(0))) for f in features]
+    expected, expected_scores = half.run(None, matcher_feed(*short))
+    found, found_scores = matcher.run(None, matcher_feed(*padded))
+    np.testing.assert_array_equal(found[:128], expected)
+    np.testing.assert_allclose(found_scores[:128], expected_scores, atol=1e-4)
+    assert np.all(found[128:] == -1)
+
+
+@pytest.mark.parametrize('pair', ['graf', 'leuven', 'boat', 'bikes'])
+def test_fp16_keeps_keypoints_and_matches_on_real_images(networks, shared_data, pair):
+    images = [cv2.resize(cv2.imread(str(shared_data / 'oxford_affine' / pair / f'img{i}.png'), cv2.IMREAD_GRAYSCALE), (328, 240),
+                         interpolation=cv2.INTER_AREA) for i in (1, 2)]
+    full = [extract(networks['fp32'][0], image) for image in images]
+    half = [extract(networks['fp16'][0], image) for image in images]
+    kept = [len(set(map(tuple, a.keypoints)) & set(map(tuple, b.keypoints))) / 256 for a, b in zip(full, half, strict=True)]
+    assert min(kept) >= 0.98
+
+    def pairs(features, matches):
+        rows = np.flatnonzero(matches >= 0)
+        return {(*features[0].keypoints[i], *features[1].keypoints[matches[i]]) for i in rows}
+
+    exact = pairs(full, networks['fp32'][1].run(None, matcher_feed(*full))[0])
+    again = pairs(half, networks['fp16'][1].run(None, matcher_feed(*half))[0])
+    assert len(exact & again) / max(len(exact), 1) >= 0.97
+
+
+def test_flat_and_dark_images_give_no_matches_and_no_nan(networks):
+    extractor, matcher = networks['fp16']
+    for image in (np.zeros((240, 328), np.uint8), np.full((240, 328), 255, np.uint8)):
+        features = extract(extractor, image)
+        assert np.all(np.isfinite(features.descriptors.astype(np.float32)))
+        matches, scores = matcher.run(None, matcher_feed(features, features, detection=0.005))
+        assert np.all(np.isfinite(scores))
+        assert np.sum(matches >= 0) == np.sum(scores > 0)

@@ -1,0 +1,103 @@
+"""Both graphs against transformers' SuperPoint and LightGlue, an independent implementation, with the same weights."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from networks import SMALL, extract, matcher_feed, moved, photo, session, weights
+
+from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.features import HostFeatures
+from lightglue_trt_ros.graphs.lightglue import lightglue
+from lightglue_trt_ros.graphs.superpoint import superpoint
+from lightglue_trt_ros.weights import Weights
+
+torch = pytest.importorskip('torch', reason='PyTorch (CPU) is not installed: parity with transformers is not checked')
+pytest.importorskip('transformers', reason='transformers is not installed: parity with it is not checked')
+import reference  # noqa: E402
+SPEC = EngineSpec(232, 408, 200)
+
+
+@pytest.mark.parametrize('name', ['coffee', 'astronaut'])
+def test_superpoint_keypoints_scores_and_descriptors(name):
+    image = photo(name, SPEC.image_height, SPEC.image_width)
+    model = reference.superpoint(weights('superpoint').tensors, threshold=0.0005)
+    with torch.no_grad():
+        out = model(torch.from_numpy(image / np.float32(255))[None, None].expand(1, 3, -1, -1))
+    size = np.array([SPEC.image_width, SPEC.image_height])
+    keypoints = np.round(out.keypoints[0].numpy() * size)  # given relative to the size
+    inside = np.all((keypoints >= 4) & (keypoints < size - 4), axis=1)  # its border check misses the far sides
+    order = np.argsort(-out.scores[0].numpy()[inside], kind='stable')[:SPEC.max_keypoints]
+
+    found = extract(session(superpoint(SPEC, weights('superpoint'))), image)
+    np.testing.assert_allclose(found.scores, out.scores[0].numpy()[inside][order], atol=1e-4)
+    place = {tuple(uv): row for row, uv in enumerate(keypoints[inside][order])}
+    assert set(place) == set(map(tuple, found.keypoints))
+    rows = [place[tuple(uv)] for uv in found.keypoints]
+    np.testing.assert_allclose(found.descriptors, out.descriptors[0].numpy()[inside][order][rows], atol=1e-4)
+
+
+def _random_weights(seed: int) -> Weights:
+    """LightGlue's tensors as an untrained network has them: logits stay small, so FP32 has digits to spare."""
+    rng = np.random.default_rng(seed)
+    tensors = {}
+    for name, like in weights('lightglue_homography').tensors.items():
+        if name.endswith('ffn.1.weight'):
+            tensors[name] = np.ones(like.shape, np.float32)
+        else:
+            fan_in = like.shape[-1] if like.ndim > 1 else 256
+            tensors[name] = rng.uniform(-1, 1, like.shape).astype(np.float32) / np.float32(np.sqrt(fan_in))
+    return dataclasses.replace(weights('lightglue_homography'), tensors=tensors)
+
+
+def _features() -> list[HostFeatures]:
+    image = photo('coffee', SMALL.image_height, SMALL.image_width)
+    extractor = session(superpoint(SMALL, weights('superpoint')))
+    return [extract(extractor, image), extract(extractor, moved(image)[0])]
+
+
+def _both(tensors: Weights, features: list[HostFeatures], threshold: float, dtype: type = np.float32):
+    """Log assignments (K, K) of transformers, computed in `dtype`, and of our FP32 graph with its matches and scores."""
+    valid = np.stack([f.scores > threshold for f in features])
+    model = reference.lightglue(tensors.tensors).to(getattr(torch, np.dtype(dtype).name))
+    expected = reference.log_assignment(model, np.stack([f.keypoints for f in features]).astype(dtype),
+                                        np.stack([f.descriptors for f in features]).astype(dtype), valid,
+                                        (SMALL.image_height, SMALL.image_width))
+    run = session(lightglue(SMALL, tensors, log_assignment=True))
+    matches, scores, assignment = run.run(None, matcher_feed(*features, detection=threshold))
+    return expected, assignment, matches, scores, valid
+
+
+@pytest.mark.parametrize('masked', [0, 60])
+def test_lightglue_log_assignment_with_random_weights(masked):
+    features = _features()
+    threshold = float(features[0].scores[-masked]) if masked else 0.0
+    expected, assignment, _, _, valid = _both(_random_weights(5), features, threshold)
+    alive = np.ix_(valid[0], valid[1])
+    assert np.ptp(expected[alive]) > 0.1
+    np.testing.assert_allclose(assignment[alive], expected[alive], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize('masked', [0, 60])
+def test_lightglue_matches_with_trained_weights(masked):
+    features = _features()
+    threshold = float(features[0].scores[-masked]) if masked else 0.0
+    expected, _, matches, scores, valid = _both(weights('lightglue_homography'), features, threshold)
+    expected = np.where(valid[0][:, None] & valid[1][None], expected, -np.inf)
+    best = expected.argmax(1)
+    mutual = (expected.argmax(0)[best] == np.arange(len(best))) & (np.exp(expected.max(1)) > 0.1)
+    np.testing.assert_array_equal(matches, np.where(mutual, best, -1))
+    np.testing.assert_allclose(scores[mutual], np.exp(expected.max(1))[mutual], atol=1e-3)
+    assert mutual.sum() > 50
+
+
+def test_lightglue_log_assignment_with_trained_weights_is_as_exact_as_fp32_is():
+    """Trained logits reach hundreds, where FP32 itself is off by 1e-2: so both are held against float64."""
+    features = _features()
+    exact, ours, *_ = _both(weights('lightglue_homography'), features, 0.0, np.float64)
+    theirs, *_ = _both(weights('lightglue_homography'), features, 0.0, np.float32)
+    noise = np.abs(theirs - exact)
+    error = np.abs(ours - exact)
+    assert np.median(error) <= 2 * np.median(noise)
+    assert error.max() <= 2 * noise.max()
+    assert np.median(error / np.abs(exact)) < 1e-5
