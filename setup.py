@@ -33,7 +33,8 @@ setup(
     extras_require={
         'run': ['onnxruntime', 'onnx', 'spox', 'safetensors', 'rosbags'],  # what rosdep cannot install
         'demo': ['rich', 'matplotlib', 'scikit-image'],
-        'test': ['pytest', 'pytest-cov', 'hypothesis', 'ruff', 'mypy', 'types-PyYAML', 'colcon-ros', 'colcon-test-result'],
+        'test': ['pytest', 'pytest-cov', 'hypothesis', 'ruff', 'mypy', 'types-PyYAML',
+                 'colcon-ros', 'colcon-package-information', 'colcon-test-result'],
         # The local version keeps this to CPU builds: where none is offered, the install fails at once and the parity tests skip.
         'parity': ['transformers>=4.53', 'torch==2.13.0+cpu'],
         'jazzy': ros_wheels('jazzy'),

@@ -67,10 +67,11 @@ class DescriptorMatcher:
 
 
 class SiftMatcher(DescriptorMatcher):
-    """SIFT (Lowe, IJCV 2004): at most about `features` keypoints per image, ratio test. `mutual` also asks for nearest both ways."""
+    """SIFT (Lowe, IJCV 2004): about `features` keypoints per image, ratio test; `mutual` asks for nearest both ways too."""
 
     def __init__(self, features: int = 4000, ratio: float = 0.8, mutual: bool = False) -> None:
         if features < 1:
             raise ConfigError(f'{features} features: SIFT needs at least 1')
-        super().__init__(cv2.SIFT_create(nfeatures=features), cv2.NORM_L2, ratio, mutual)  # type: ignore[attr-defined]
+        opencv: Any = cv2  # some releases' type stubs lack SIFT
+        super().__init__(opencv.SIFT_create(nfeatures=features), cv2.NORM_L2, ratio, mutual)
         self.name = f'SIFT {features}, ratio {ratio:g}'

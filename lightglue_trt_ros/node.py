@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -137,6 +138,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
                 return  # cut short by stop_worker
             self._statistics.failed(f'{type(error).__name__}: {error}')
             self.get_logger().error(f'frame dropped, {type(error).__name__}: {error}', throttle_duration_sec=THROTTLE_S)
+            self.get_logger().debug(traceback.format_exc())
 
     def _match_and_publish(self, message: ImageMessage) -> None:
         frames = self._frames
@@ -157,11 +159,12 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         publishing = time.perf_counter()
         if matches is not None:
             self._matches.publish(matches_to_cloud(matches, message.header))
-            self._draw(image, matches, message.header)
         ended = time.perf_counter()
         stages = {'decode': decoded - started, 'publish': ended - publishing, 'frame': ended - started}
         stage_ms = {name: seconds * 1e3 for name, seconds in stages.items()}
-        self._statistics.finished({**(matches.stage_ms if matches else {}), **stage_ms}, len(matches) if matches else None)
+        self._statistics.finished({**(matches.stage_ms if matches is not None else {}), **stage_ms}, len(matches) if matches is not None else None)
+        if matches is not None:
+            self._draw(image, matches, message.header)
 
     def _draw(self, image: UInt8, matches: FrameMatches, header: Any) -> None:
         if self._debug_image.get_subscription_count():

@@ -49,7 +49,8 @@ def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
         if name in given:  # declared by rclpy without type, range and description: once more, properly
             node.undeclare_parameter(name)
         value = getattr(own if hasattr(own, name) else matcher, name)
-        node.declare_parameter(name, type(field.default)(value), _descriptor(field), ignore_override=True)
+        value = float(value) if isinstance(field.default, float) else value
+        node.declare_parameter(name, value, _descriptor(field), ignore_override=True)
     return matcher, own
 
 

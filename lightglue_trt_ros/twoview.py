@@ -14,7 +14,8 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Float64 = NDArray[np.float64]
+from .poses import Float64
+
 MIN_MATCHES = 6  # five give up to ten essential matrices that all fit
 
 
@@ -34,18 +35,18 @@ def relative_pose(pose0: ArrayLike, pose1: ArrayLike) -> tuple[Float64, Float64]
 
 
 def essential_from_poses(pose0: ArrayLike, pose1: ArrayLike) -> Float64:
-    """Essential matrix (3, 3) of two world-from-camera poses (4, 4): E = [t]x R, x1' E x0 = 0 (HZ 9.6); zero without a baseline."""
+    """Essential matrix (3, 3) of two world-from-camera poses: E = [t]x R, x1' E x0 = 0 (HZ 9.6). Zero without a baseline."""
     rotation, translation = relative_pose(pose0, pose1)
     return _cross(translation) @ rotation
 
 
 def fundamental_from_poses(pose0: ArrayLike, pose1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike) -> Float64:
     """Fundamental matrix (3, 3) of two world-from-camera poses and camera matrices (3, 3): F = K1^-T E K0^-1 (HZ 9.6)."""
-    return np.asarray(np.linalg.inv(intrinsics1).T @ essential_from_poses(pose0, pose1) @ np.linalg.inv(intrinsics0), np.float64)
+    return np.asarray(_inverse(intrinsics1).T @ essential_from_poses(pose0, pose1) @ _inverse(intrinsics0), np.float64)
 
 
 def epipolar_errors(points0: ArrayLike, points1: ArrayLike, fundamental: ArrayLike) -> Float64:
-    """Symmetric point-to-line distance (M,) in pixels: sqrt((d(x1, F x0)^2 + d(x0, F' x1)^2) / 2), d from point to line in pixels.
+    """Symmetric epipolar distance (M,) in pixels: sqrt((d(x1, F x0)^2 + d(x0, F^T x1)^2) / 2), d(point, line) in pixels.
 
     The root mean square of the two distances, whose squares HZ (11.10) adds up. A point at the epipole has no line, and a zero F
     no lines at all: such rows are infinite.
@@ -59,7 +60,7 @@ def epipolar_errors(points0: ArrayLike, points1: ArrayLike, fundamental: ArrayLi
 
 
 def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayLike) -> Float64:
-    """Distance (M,) in pixels of image 1 from H x0 to x1 (transfer error in one image, HZ 4.2.2); infinite where H sends x0 to infinity."""
+    """Distance (M,) from H x0 to x1 in pixels of image 1 (HZ 4.2.2, in one image); infinite where H sends x0 to infinity."""
     mapped = _homogeneous(points0) @ np.asarray(homography, np.float64).T
     with np.errstate(divide='ignore', invalid='ignore'):
         errors = np.linalg.norm(mapped[:, :2] / mapped[:, 2:] - _homogeneous(points1)[:, :2], axis=1)
@@ -80,9 +81,8 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     pixels0, pixels1 = np.asarray(points0, np.float64), np.asarray(points1, np.float64)
     if len(pixels0) < MIN_MATCHES:
         return None
-    x0, x1 = _homogeneous(pixels0) @ np.linalg.inv(intrinsics0).T, _homogeneous(pixels1) @ np.linalg.inv(intrinsics1).T
+    x0, x1 = _homogeneous(pixels0) @ _inverse(intrinsics0).T, _homogeneous(pixels1) @ _inverse(intrinsics1).T
     pixel = 4 / float(np.trace(np.asarray(intrinsics0)[:2, :2]) + np.trace(np.asarray(intrinsics1)[:2, :2]))
-    # Contiguous copies: some releases of OpenCV read strided points wrongly.
     normalized0, normalized1 = np.ascontiguousarray(x0[:, :2]), np.ascontiguousarray(x1[:, :2])
     camera: Any = np.eye(3)
     essential, mask = cv2.findEssentialMat(normalized0, normalized1, camera, method=cv2.RANSAC, prob=confidence,
@@ -90,10 +90,11 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     if essential is None or essential.shape != (3, 3):
         return None
     # The default distance of 50 baselines would drop far points, which is most of them where the baseline is short.
-    agreed, rotation, translation, *_ = cv2.recoverPose(essential, normalized0, normalized1, camera, distanceThresh=1e9, mask=mask)
+    agreed, *pose = cv2.recoverPose(essential, normalized0, normalized1, camera, distanceThresh=1e9, mask=mask)
     if agreed == 0:
         return None
-    rotation, direction = _refine(np.asarray(rotation, np.float64), np.asarray(translation, np.float64).ravel(), x0, x1, refine_px * pixel)
+    rotation, direction = np.asarray(pose[0], np.float64), np.asarray(pose[1], np.float64).ravel()
+    rotation, direction = _refine(rotation, direction, x0, x1, refine_px * pixel)
     distances, _ = _sampson(_cross(direction) @ rotation, x0, x1)
     return RelativePose(rotation, direction, np.abs(distances) < threshold_px * pixel)
 
@@ -139,6 +140,10 @@ def _homogeneous(points: ArrayLike) -> Float64:
     return np.column_stack([pixels, np.ones(len(pixels))])
 
 
+def _inverse(matrix: ArrayLike) -> Float64:
+    return np.asarray(np.linalg.inv(np.asarray(matrix, np.float64)), np.float64)
+
+
 def _cross(v: ArrayLike) -> Float64:
     """The matrix [v]x, so that [v]x w is the cross product."""
     x, y, z = np.asarray(v, np.float64)
@@ -146,7 +151,7 @@ def _cross(v: ArrayLike) -> Float64:
 
 
 def _sampson(essential: Float64, x0: Float64, x1: Float64) -> tuple[Float64, Float64]:
-    """Signed Sampson distances (M,) of homogeneous points (M, 3), and the gradients' lengths (M,) that they are divided by (HZ 11.4.3)."""
+    """Signed Sampson distances (M,) of homogeneous points (M, 3), and the gradients' lengths (M,) that divide them (HZ 11.9)."""
     lines1, lines0 = x0 @ essential.T, x1 @ essential
     length = np.sqrt(np.sum(lines1[:, :2]**2, axis=1) + np.sum(lines0[:, :2]**2, axis=1)) + 1e-12
     return np.sum(x1 * lines1, axis=1) / length, length
@@ -186,7 +191,8 @@ def _refine(rotation: Float64, direction: Float64, x0: Float64, x1: Float64, sca
     return rotation, direction
 
 
-def _sampson_change(essential: Float64, change: Float64, distances: Float64, lengths: Float64, x0: Float64, x1: Float64) -> Float64:
+def _sampson_change(essential: Float64, change: Float64, distances: Float64, lengths: Float64,
+                    x0: Float64, x1: Float64) -> Float64:
     """Derivative (M,) of the Sampson distances when the essential matrix moves along `change`."""
     lines1, lines0, d_lines1, d_lines0 = x0 @ essential.T, x1 @ essential, x0 @ change.T, x1 @ change
     d_lengths = (np.sum(lines1[:, :2] * d_lines1[:, :2], axis=1) + np.sum(lines0[:, :2] * d_lines0[:, :2], axis=1)) / lengths

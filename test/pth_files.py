@@ -36,9 +36,8 @@ def tensor_opcodes(key: str, elements: int, shape: tuple, strides: tuple, offset
 def zip_file(pickled: bytes, blobs: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, 'w', compression) as archive:
-        archive.writestr('archive/data.pkl', pickled)
-        for key, blob in blobs.items():
-            archive.writestr(f'archive/data/{key}', blob)
+        for name, content in {'data.pkl': pickled, **{f'data/{key}': blob for key, blob in blobs.items()}}.items():
+            archive.writestr(zipfile.ZipInfo(f'archive/{name}'), content, compression)  # with a fixed date: the same bytes each time
     return out.getvalue()
 
 

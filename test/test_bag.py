@@ -9,26 +9,16 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lightglue_trt_ros.bag import BagRecording, camera_info_topic, open_recording
 from lightglue_trt_ros.bag_writer import write_bag
 from lightglue_trt_ros.cli.make_bag import main as make_bag
 from lightglue_trt_ros.errors import BagError
-from lightglue_trt_ros.poses import (
-    Trajectory,
-    parse_stamp,
-    poses_from,
-    quaternions_from_rotations,
-    read_tum,
-    rotations_from_quaternions,
-)
+from lightglue_trt_ros.poses import Trajectory, poses_from, quaternions_from_rotations, rotations_from_quaternions
 from lightglue_trt_ros.sequence import FolderRecording, Intrinsics, read_image
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
-DATA = Path(__file__).resolve().parents[2] / 'shared' / 'data'
 START = 1_700_000_000_123_456_789  # float seconds cannot hold it
 K = np.array([[100.25, 0, 20.5], [0, 101.75, 15.5], [0, 0, 1]])
 CAMERA = Intrinsics(40, 30, K, 'plumb_bob', np.array([0.1, -0.2, 0.001, 0.002, 0.03]))
@@ -146,7 +136,7 @@ def test_choice_of_topic(tmp_path: Path) -> None:
             connection = writer.add_connection(topic, 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
             for raw in raws[number:]:
                 writer.write(connection, START, raw)
-    with pytest.raises(BagError, match=r'2 image topics.*/left/image \(sensor_msgs/msg/Image, 5 messages\); /right/image \(.*4 messages'):
+    with pytest.raises(BagError, match=r'2 image topics.*/left/image \(sensor_msgs/msg/Image, 5 messages\); /right/image \(.*4'):
         open_recording(tmp_path / 'two')
     assert len(open_recording(tmp_path / 'two', '/right/image')) == 4
     with pytest.raises(BagError, match=r'no images on /up.*/left/image'):
@@ -205,7 +195,7 @@ def test_messages_missing_or_damaged(tmp_path: Path) -> None:
 def test_what_is_no_recording(tmp_path: Path) -> None:
     with pytest.raises(BagError, match='nowhere does not exist'):
         open_recording(tmp_path / 'nowhere')
-    with pytest.raises(BagError, match='neither a rosbag2.*it holds nothing'):
+    with pytest.raises(BagError, match=r'neither a rosbag2.*it holds nothing'):
         open_recording(tmp_path)
     for name, message in (('old.bag', 'rosbags-convert'), ('a.db3.zstd', 'open its directory'), ('a.txt', 'no rosbag2 file')):
         (tmp_path / name).write_text('x')
@@ -285,7 +275,7 @@ def test_folder_errors(tmp_path: Path) -> None:
         open_recording(tmp_path / 'empty')
     seq = make_folder(tmp_path / 'seq')
     (seq / 'timestamps.txt').write_text('0.0\n0.1\n')
-    with pytest.raises(BagError, match='has 2 stamps, .* has 3 images'):
+    with pytest.raises(BagError, match=r'has 2 stamps, .* has 3 images'):
         open_recording(seq)
     for bad in ('nan', '-1', 'soon', '9e99'):
         (seq / 'timestamps.txt').write_text(f'0.0\n{bad}\n0.2\n')
@@ -312,7 +302,8 @@ def test_undecodable_image(tmp_path: Path, suffix: str, share: float) -> None:
 def test_calibration_file(tmp_path: Path) -> None:
     seq = make_folder(tmp_path / 'seq')
     good = 'model: pinhole\nwidth: 40\nheight: 30\nfx: 1.5\nfy: 2.5\ncx: 3.5\ncy: 4.5\n'
-    for text, model, d in ((good, 'plumb_bob', []), (good + 'dist: [1, 2, 3, 4, 5, 6, 7, 8]\n', 'rational_polynomial', range(1, 9)),
+    for text, model, d in ((good, 'plumb_bob', []),
+                           (good + 'dist: [1, 2, 3, 4, 5, 6, 7, 8]\n', 'rational_polynomial', range(1, 9)),
                            (good + 'distortion: equidistant\ndist: [1, 2, 3, 4]\n', 'equidistant', range(1, 5))):
         (seq / 'calib.yaml').write_text(text)
         camera = open_recording(seq).intrinsics
@@ -327,48 +318,9 @@ def test_calibration_file(tmp_path: Path) -> None:
             _ = open_recording(seq).intrinsics
 
 
-def test_ground_truth_file(tmp_path: Path) -> None:
-    path = tmp_path / 'groundtruth.txt'
-    path.write_text('# t tx ty tz qx qy qz qw\n1700000000.123456789 1 2 3 0 0 0.5 0.5\n')
-    truth = read_tum(path)
-    assert truth.stamps_ns.tolist() == [START]
-    assert np.allclose(truth.poses[0], [[0, -1, 0, 1], [1, 0, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]], atol=1e-12)
-    for text, message in (('0 1 2 3\n', 'line 1: 4 values where 8'), ('\n0 1 2 3 0 0 0 one\n', 'line 2'), ('', 'no pose'),
-                          ('0 1 2 3 0 0 0 0\n', 'no direction'), ('0 nan 2 3 0 0 0 1\n', 'pose 0 is not finite')):
-        path.write_text(text)
-        with pytest.raises(BagError, match=message):
-            read_tum(path)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.tuples(*[st.floats(-1, 1)] * 4).filter(lambda q: np.linalg.norm(q) > 1e-3))
-def test_quaternions_round_trip(q: tuple[float, ...]) -> None:
-    rotation = rotations_from_quaternions([q])
-    assert np.abs(rotation[0] @ rotation[0].T - np.eye(3)).max() < 1e-9
-    back = quaternions_from_rotations(rotation)
-    assert back[0, 3] >= 0
-    assert abs(np.linalg.norm(back) - 1) < 1e-12
-    assert np.abs(rotations_from_quaternions(back) - rotation).max() < 1e-9
-
-
-def test_half_turns() -> None:
-    """Where w = 0 the trace tells nothing."""
-    for axis in np.eye(3):
-        rotation = 2 * np.outer(axis, axis) - np.eye(3)
-        assert np.abs(np.abs(quaternions_from_rotations([rotation])[0]) - [*axis, 0]).max() < 1e-12
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, 2**31 - 2), st.integers(0, 10**9 - 1))
-def test_stamps_are_exact(seconds: int, nanoseconds: int) -> None:
-    assert parse_stamp(f'{seconds}.{nanoseconds:09d}') == seconds * 10**9 + nanoseconds
-
-
 @pytest.mark.parametrize('name', ['kitti_short_1', 'kitti_short_2', 'hololens'])
-def test_real_sequences(tmp_path: Path, name: str) -> None:
-    if not (DATA / name).is_dir():
-        pytest.skip(f'{DATA / name} is not here')
-    folder = open_recording(DATA / name)
+def test_real_sequences(tmp_path: Path, shared_data: Path, name: str) -> None:
+    folder = open_recording(shared_data / name)
     assert isinstance(folder, FolderRecording)
     truth, camera = folder.trajectory, folder.intrinsics
     assert truth is not None
@@ -391,7 +343,8 @@ def test_real_sequences(tmp_path: Path, name: str) -> None:
 def test_make_bag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seq = make_folder(tmp_path / 'seq')
     out = tmp_path / 'out' / 'bag'
-    assert make_bag([str(seq), str(out), '--storage', 'mcap', '--compressed', 'png', '--image-topic', '/cam/image', '--frame-id', 'left']) == 0
+    options = ['--storage', 'mcap', '--compressed', 'png', '--image-topic', '/cam/image', '--frame-id', 'left']
+    assert make_bag([str(seq), str(out), *options]) == 0
     assert f'{out}: 3 frames over 0.2 s, no CameraInfo, 0 poses' in capsys.readouterr().out
     recording = open_recording(out)
     assert isinstance(recording, BagRecording)

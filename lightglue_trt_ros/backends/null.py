@@ -1,0 +1,39 @@
+"""A backend that computes nothing: what is left is the node's own cost, for benchmarks and for tests of the frontend."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..config import EngineSpec, MatcherConfig
+from ..features import Features, HostFeatures, Matches, Thresholds, UInt8
+from . import Backend
+
+
+class NullBackend:
+    """Every frame has the same K keypoints, and each matches itself."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        rng = np.random.default_rng(0)
+        size = np.array([spec.image_width, spec.image_height], np.float32)
+        keypoints = rng.random((spec.max_keypoints, 2), np.float32) * size
+        self.spec, self.description = spec, 'null: no networks run, every keypoint matches itself'
+        self._features = HostFeatures(keypoints, np.ones(spec.max_keypoints, np.float32), np.empty((0, 256), np.float32))
+        self._matches = Matches(np.arange(spec.max_keypoints, dtype=np.int32), np.ones(spec.max_keypoints, np.float32))
+
+    def extract(self, image: UInt8) -> HostFeatures:
+        return self._features
+
+    def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
+        return self._matches
+
+    def cancel(self) -> None:
+        """Nothing runs."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def open_null(config: MatcherConfig) -> tuple[Backend, str]:
+    """As `select.open_backend`."""
+    backend = NullBackend(config.engine_spec('fp32'))
+    return backend, backend.description

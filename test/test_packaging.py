@@ -1,0 +1,153 @@
+"""What package.xml, setup.py and the files say of each other, and what colcon makes of them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lightglue_trt_ros
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PACKAGE = REPOSITORY / 'lightglue_trt_ros'
+COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'play_bag', 'make_bag', 'benchmark', 'demo'}
+ROSDEP_KEYS = {'cv2': 'python3-opencv', 'numpy': 'python3-numpy', 'yaml': 'python3-yaml'}
+PIP_NAMES = {'skimage': 'scikit-image'}
+OF_THE_MACHINE = {'tensorrt', 'pycuda'}  # they come with JetPack or CUDA
+ROS_MODULES = {'rclpy', 'launch', 'launch_ros', 'ament_index_python', 'cv_bridge', 'builtin_interfaces'}
+ROS_FILES = {'node.py', 'messages.py', 'parameters.py', 'health.py'}
+
+
+@pytest.fixture(scope='module')
+def setup_arguments() -> dict[str, Any]:
+    """What setup.py hands to setuptools."""
+    setuptools = pytest.importorskip('setuptools')
+    with pytest.MonkeyPatch.context() as patch:
+        found: dict[str, Any] = {}
+        patch.setattr(setuptools, 'setup', lambda **arguments: found.update(arguments))
+        patch.chdir(REPOSITORY)
+        runpy.run_path('setup.py')
+    return found
+
+
+@pytest.fixture(scope='module')
+def manifest() -> ElementTree.Element:
+    return ElementTree.parse(REPOSITORY / 'package.xml').getroot()
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Top-level names of the foreign modules that a file imports anywhere."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split('.')[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.split('.')[0])
+    return names - sys.stdlib_module_names - {'lightglue_trt_ros'}
+
+
+def is_ros(module: str) -> bool:
+    return module in ROS_MODULES or module.endswith(('_msgs', '_srvs', '_interfaces'))
+
+
+def test_one_name_version_licence_and_maintainer(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
+    for key in ('name', 'version', 'license', 'maintainer'):
+        assert manifest.findtext(key) == setup_arguments[key]
+    assert [element.get('email') for element in manifest.iter('maintainer')] == [setup_arguments['maintainer_email']]
+    assert lightglue_trt_ros.__version__ == setup_arguments['version']
+    assert re.search(rf'^## {re.escape(setup_arguments["version"])}\b', (REPOSITORY / 'CHANGELOG.md').read_text(), re.MULTILINE)
+    assert manifest.findtext('export/build_type') == 'ament_python'
+
+
+def test_every_import_is_a_declared_dependency(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
+    declared = {element.text for element in manifest if element.tag in ('depend', 'exec_depend')}
+    extras = setup_arguments['extras_require']
+    from_pip = {re.split(r'[<>=]', line)[0] for line in extras['run'] + extras['demo']}
+    missing = {}
+    for path in PACKAGE.rglob('*.py'):
+        for module in imported_modules(path) - OF_THE_MACHINE:
+            if ROSDEP_KEYS.get(module, module) not in declared and PIP_NAMES.get(module, module) not in from_pip:
+                missing[module] = str(path.relative_to(REPOSITORY))
+    assert not missing, f'neither in package.xml nor in the extras run and demo of setup.py: {missing}'
+
+
+def test_ros_stays_in_its_files() -> None:
+    users = {path.relative_to(PACKAGE) for path in PACKAGE.rglob('*.py') if any(map(is_ros, imported_modules(path)))}
+    assert {str(path) for path in users if path.parts[0] != 'cli'} <= ROS_FILES
+
+
+def test_every_command_has_its_file_and_every_file_its_command(setup_arguments: dict[str, Any]) -> None:
+    scripts = dict(line.split(' = ') for line in setup_arguments['entry_points']['console_scripts'])
+    assert scripts == {name: f'lightglue_trt_ros.cli.{name}:main' for name in COMMANDS}
+    assert {path.stem for path in (PACKAGE / 'cli').glob('[!_]*.py')} == COMMANDS
+
+
+@pytest.mark.parametrize('name', sorted(COMMANDS))
+def test_a_command_can_be_imported(name: str) -> None:
+    if name in ('matcher', 'play_bag', 'demo', 'benchmark'):
+        pytest.importorskip('rclpy')
+    assert callable(importlib.import_module(f'lightglue_trt_ros.cli.{name}').main)
+
+
+def test_every_folder_of_code_is_installed(setup_arguments: dict[str, Any]) -> None:
+    folders = {'.'.join(path.parent.relative_to(REPOSITORY).parts) for path in PACKAGE.rglob('*.py')}
+    assert folders == set(setup_arguments['packages'])
+
+
+def test_the_fastdds_profile_holds_large_images() -> None:
+    dds = {'': 'http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles'}
+    tree = ElementTree.parse(REPOSITORY / 'config' / 'fastdds_large_images.xml')
+    types = {element.findtext('transport_id', '', dds): element.findtext('type', '', dds)
+             for element in tree.iterfind('.//transport_descriptor', dds)}
+    used = [types[element.text or ''] for element in tree.iterfind('.//userTransports/transport_id', dds)]
+    assert sorted(used) == ['SHM', 'UDPv4']
+    assert int(tree.findtext('.//segment_size', '', dds)) >= 4 * 1920 * 1080 * 3  # Full HD in colour, at a queue of four
+
+
+@pytest.fixture(scope='module')
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The install space that colcon makes of this repository."""
+    colcon = shutil.which('colcon', path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get('PATH', '')]))
+    if colcon is None:
+        pytest.skip('colcon is not installed')
+    folder = tmp_path_factory.mktemp('colcon')
+    environment = {key: value for key, value in os.environ.items() if not key.startswith('COLCON')}
+
+    def run(*arguments: str) -> str:
+        command = [colcon, '--log-base', str(folder / 'log'), *arguments]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert run('list', '--paths', str(REPOSITORY)).split() == ['lightglue_trt_ros', str(REPOSITORY), '(ros.ament_python)']
+    run('build', '--paths', str(REPOSITORY), '--build-base', str(folder / 'build'), '--install-base', str(folder / 'install'))
+    return folder / 'install'
+
+
+def test_colcon_installs_commands_launch_and_config(installed: Path) -> None:
+    prefix = installed / 'lightglue_trt_ros'
+    share = prefix / 'share' / 'lightglue_trt_ros'
+    assert {path.name for path in (prefix / 'lib' / 'lightglue_trt_ros').iterdir() if os.access(path, os.X_OK)} == COMMANDS
+    assert (share / 'launch' / 'matcher.launch.py').is_file()
+    assert {path.name for path in (share / 'config').iterdir()} == {'matcher.yaml', 'fastdds_large_images.xml'}
+    assert (prefix / 'share/ament_index/resource_index/packages/lightglue_trt_ros').is_file()
+
+
+def test_an_installed_command_runs_with_the_shipped_weights(installed: Path) -> None:
+    command = installed / 'lightglue_trt_ros' / 'lib' / 'lightglue_trt_ros' / 'fetch_weights'
+    script = f'. "{installed}/local_setup.sh" && exec "{command}" lightglue_homography'
+    environment = {key: value for key, value in os.environ.items() if key != 'PYTHONPATH'}
+    done = subprocess.run(['sh', '-c', script], cwd=installed.parent, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shipped = next(installed.rglob('superpoint_lightglue_homography.safetensors'))
+    assert str(shipped) in done.stdout
