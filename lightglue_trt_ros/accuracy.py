@@ -21,6 +21,7 @@ from .features import FrameMatches, UInt8
 from .poses import Float64
 from .sequence import read_image
 from .twoview import (
+    RelativePose,
     epipolar_errors,
     estimate_relative_pose,
     fundamental_from_poses,
@@ -29,6 +30,8 @@ from .twoview import (
     pose_error_deg,
     relative_pose,
 )
+
+PoseEstimator = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike], RelativePose | None]
 
 AUC_DEG = (5, 10, 20)
 PRECISION_PX = (1, 2, 3)
@@ -164,13 +167,14 @@ class HomographyScore:
 
 
 def evaluate_sequence(frames: Iterable[UInt8], intrinsics: ArrayLike, poses: ArrayLike, matcher: SequenceMatcher, *,
-                      stride: int = 1, sequence: str = '', name: str = '', min_baseline: float = 0.0) -> SequenceScore:
+                      stride: int = 1, sequence: str = '', name: str = '', min_baseline: float = 0.0,
+                      estimator: PoseEstimator = estimate_relative_pose) -> SequenceScore:
     """Score a matcher on every `stride`-th frame against the one before it.
 
     `frames` are gray, uint8 (H, W), undistorted, read one at a time; `intrinsics` is (3, 3) in pixels; `poses` are (N, 4, 4),
     world from camera. Where the cameras are `min_baseline` metres apart or less there is no epipolar geometry: the rotation's
     homography stands in, and the translation's direction is not scored. A pair without matches or without a pose is a failure,
-    never skipped.
+    never skipped. Another `estimator` of the same signature, e.g. a functools.partial of the default, may stand in.
     Raises BagError when frames and poses are not as many or make no pair, and what the matcher raises.
     """
     camera, truth = np.asarray(intrinsics, np.float64), np.asarray(poses, np.float64)
@@ -185,7 +189,7 @@ def evaluate_sequence(frames: Iterable[UInt8], intrinsics: ArrayLike, poses: Arr
             continue
         found = matcher.process(image)
         if row:
-            scores.append(_score_pair((row - stride, row), found, camera, truth, min_baseline))
+            scores.append(_score_pair((row - stride, row), found, camera, truth, min_baseline, estimator))
     if count != len(truth) or not scores:
         raise BagError(f'{sequence or "the sequence"} has {count} frames and {len(truth)} poses: '
                        f'a stride of {stride} takes more than {stride} of both, as many of one as of the other')
@@ -227,7 +231,7 @@ def print_scores(sequences: Sequence[SequenceScore], homographies: Sequence[Homo
 
 
 def _score_pair(frames: tuple[int, int], found: Correspondences | None, camera: Float64, poses: Float64,
-                min_baseline: float) -> PairScore:
+                min_baseline: float, estimator: PoseEstimator) -> PairScore:
     pose0, pose1 = poses[frames[0]], poses[frames[1]]
     rotation, translation = relative_pose(pose0, pose1)
     baseline = float(np.linalg.norm(translation))
@@ -238,7 +242,7 @@ def _score_pair(frames: tuple[int, int], found: Correspondences | None, camera: 
     else:
         errors = homography_errors(*found, camera @ rotation @ np.linalg.inv(camera))
     precision = tuple(_share(errors, limit) for limit in PRECISION_PX)
-    estimate = estimate_relative_pose(*found, camera, camera)
+    estimate = estimator(*found, camera, camera)
     turn = shift = math.inf
     if estimate is not None:
         turn, shift = pose_error_deg(estimate.rotation, estimate.translation, rotation, translation, min_baseline=min_baseline)

@@ -46,7 +46,7 @@ class EngineSpec:
         blocks = (self.image_height - STRIDE) * (self.image_width - STRIDE) // 16  # none stands in the border of 4 pixels
         if not 1 <= self.max_keypoints <= min(MAX_KEYPOINTS, blocks):
             raise ConfigError(f'max_keypoints is {self.max_keypoints}: {self.image_width}x{self.image_height} takes 1 to '
-                              f'{min(MAX_KEYPOINTS, blocks)} (one per 4x4 pixels off the border, TensorRT ends at {MAX_KEYPOINTS})')
+                              f'{min(MAX_KEYPOINTS, blocks)} (one per 4x4 pixels off the border, {MAX_KEYPOINTS} in TensorRT)')
         if self.precision not in PRECISIONS:
             raise ConfigError(f'precision is {self.precision!r}: use one of {", ".join(PRECISIONS)}')
 

@@ -52,7 +52,7 @@ WAVES: dict[str, tuple[float, tuple[Sinusoid, ...]]] = {  # mean, and what swing
     'pitch': (-70.0, ((4.0, 0.23, 1.0), (1.5, 0.85, 0.0))),
     'roll': (0.0, ((6.0, 0.21, 2.0), (2.0, 0.65, 0.5))),
     'exposure': (0.010, ((0.007, 0.17, 4.0),)),  # seconds
-    'gain': (1.0, ((0.22, 0.31, 0.0), (0.05, 1.7, 0.0))),
+    'gain': (0.92, ((0.22, 0.31, 0.0), (0.05, 1.7, 0.0))),
     'gamma': (1.0, ((0.15, 0.13, 1.0),)),
     'vignette': (0.25, ((0.10, 0.20, 2.0),)),  # share of the light that the corners lose
 }

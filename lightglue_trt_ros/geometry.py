@@ -5,9 +5,17 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
+from .config import STRIDE
 from .features import Float32, UInt8
 
 Size = tuple[int, int]  # (height, width)
+
+
+def fitting_size(image: Size, max_side: int | None = None) -> Size:
+    """The engine's size that changes an image least: its own, shrunk to `max_side`, each side to the nearest multiple of 8."""
+    shrink = min(1.0, max_side / max(image)) if max_side else 1.0
+    height, width = (max(2 * STRIDE, round(side * shrink / STRIDE) * STRIDE) for side in image)
+    return height, width
 
 
 def resize_gray(image: UInt8, size: Size) -> UInt8:

@@ -57,7 +57,9 @@ def _reason(node: Node, subscription: Any) -> str:
         return f'{len(publishers)} publisher(s) there, but no image arrives'
     wanted = 'CompressedImage' if subscription.msg_type is CompressedImage else 'Image'
     kind = f'sensor_msgs/msg/{wanted}'
-    others = [name for name, types in node.get_topic_names_and_types() if kind in types and node.count_publishers(name)]
+    own = node.get_fully_qualified_name() + '/'
+    others = [name for name, types in node.get_topic_names_and_types()
+              if kind in types and node.count_publishers(name) and not name.startswith(own)]
     return f'nobody publishes it; {kind} comes on {", ".join(others)}' if others else f'nobody publishes {kind} anywhere'
 
 

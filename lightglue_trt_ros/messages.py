@@ -117,6 +117,11 @@ def gray_from_compressed(msg: CompressedImage, bits: int = 16) -> UInt8:
     return gray if mosaic is None or mosaic.to_gray is None else _to_gray(gray, mosaic.to_gray)
 
 
+def gray_of(msg: Any, bits: int = 16) -> UInt8:
+    """`gray_from_compressed` for a CompressedImage, `gray_from_image` for an Image, told apart by their fields."""
+    return gray_from_compressed(msg, bits) if hasattr(msg, 'format') else gray_from_image(msg, bits)
+
+
 def image_to_msg(image: UInt8, header: Any, encoding: str) -> Image:
     """An Image from uint8 (H, W) or (H, W, channels), in an encoding of that many bytes per pixel (mono8, bgr8, ...).
 

@@ -24,7 +24,7 @@ from .config import MatcherConfig
 from .errors import ConfigError, EngineError, FrameError, LightglueTrtError
 from .features import FrameMatches, UInt8
 from .frontend import FrameMatcher
-from .messages import gray_from_compressed, gray_from_image, image_to_msg, matches_to_cloud, stamp_seconds
+from .messages import gray_of, image_to_msg, matches_to_cloud, stamp_seconds
 from .parameters import declare_settings
 from .pictures import draw_matches
 from .stats import FrameStatistics
@@ -149,8 +149,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             frames.reset(self._reset_requested)
             self._reset_requested = ''
         started = time.perf_counter()
-        decode = gray_from_compressed if isinstance(message, CompressedImage) else gray_from_image
-        image = decode(message, self.settings.image_bits)
+        image = gray_of(message, self.settings.image_bits)
         decoded = time.perf_counter()
         resets = frames.resets
         matches = frames.process(image, stamp_seconds(message.header))
@@ -162,9 +161,11 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         ended = time.perf_counter()
         stages = {'decode': decoded - started, 'publish': ended - publishing, 'frame': ended - started}
         stage_ms = {name: seconds * 1e3 for name, seconds in stages.items()}
-        self._statistics.finished({**(matches.stage_ms if matches is not None else {}), **stage_ms}, len(matches) if matches is not None else None)
-        if matches is not None:
-            self._draw(image, matches, message.header)
+        if matches is None:
+            self._statistics.finished(stage_ms, None)
+            return
+        self._statistics.finished({**stage_ms, **matches.stage_ms}, len(matches))
+        self._draw(image, matches, message.header)
 
     def _draw(self, image: UInt8, matches: FrameMatches, header: Any) -> None:
         if self._debug_image.get_subscription_count():

@@ -69,14 +69,14 @@ def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayL
 
 def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike, *,
                            threshold_px: float = 0.5, refine_px: float = 0.3, confidence: float = 0.9999,
-                           max_iterations: int = 10000) -> RelativePose | None:
+                           max_iterations: int = 10000, method: int = cv2.RANSAC) -> RelativePose | None:
     """Pose of camera 1 relative to camera 0 from correspondences (M, 2) and camera matrices (3, 3), undistorted pinholes.
 
     The five-point algorithm (Nister, PAMI 2004) in RANSAC with `threshold_px` (Sampson's distance), then the maximum-likelihood
-    pose: Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale `refine_px`. Without that
-    step the result hangs on the best of a few minimal samples, and more on the threshold than on the correspondences.
-    RANSAC of OpenCV restarts its generator at each call: equal input gives an equal answer. Its USAC methods ignore the number of
-    iterations before 4.7. None when fewer than six correspondences are given or no geometry is found.
+    pose: Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale `refine_px`; 0 leaves it
+    out. Without that step the result hangs on the best of a few minimal samples, and more on threshold and `method` than on the
+    correspondences. OpenCV restarts its generator at each call: equal input gives an equal answer. Its USAC methods ignore
+    `max_iterations` before 4.7. None when fewer than six correspondences are given or no geometry is found.
     """
     pixels0, pixels1 = np.asarray(points0, np.float64), np.asarray(points1, np.float64)
     if len(pixels0) < MIN_MATCHES:
@@ -85,7 +85,7 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     pixel = 4 / float(np.trace(np.asarray(intrinsics0)[:2, :2]) + np.trace(np.asarray(intrinsics1)[:2, :2]))
     normalized0, normalized1 = np.ascontiguousarray(x0[:, :2]), np.ascontiguousarray(x1[:, :2])
     camera: Any = np.eye(3)
-    essential, mask = cv2.findEssentialMat(normalized0, normalized1, camera, method=cv2.RANSAC, prob=confidence,
+    essential, mask = cv2.findEssentialMat(normalized0, normalized1, camera, method=method, prob=confidence,
                                            threshold=threshold_px * pixel, maxIters=max_iterations)
     if essential is None or essential.shape != (3, 3):
         return None
@@ -94,7 +94,8 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     if agreed == 0:
         return None
     rotation, direction = np.asarray(pose[0], np.float64), np.asarray(pose[1], np.float64).ravel()
-    rotation, direction = _refine(rotation, direction, x0, x1, refine_px * pixel)
+    if refine_px > 0:
+        rotation, direction = _refine(rotation, direction, x0, x1, refine_px * pixel)
     distances, _ = _sampson(_cross(direction) @ rotation, x0, x1)
     return RelativePose(rotation, direction, np.abs(distances) < threshold_px * pixel)
 

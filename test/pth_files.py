@@ -37,7 +37,7 @@ def zip_file(pickled: bytes, blobs: dict[str, bytes], compression: int = zipfile
     out = io.BytesIO()
     with zipfile.ZipFile(out, 'w', compression) as archive:
         for name, content in {'data.pkl': pickled, **{f'data/{key}': blob for key, blob in blobs.items()}}.items():
-            archive.writestr(zipfile.ZipInfo(f'archive/{name}'), content, compression)  # with a fixed date: the same bytes each time
+            archive.writestr(zipfile.ZipInfo(f'archive/{name}'), content, compression)  # dated 1980
     return out.getvalue()
 
 

@@ -59,12 +59,12 @@ def test_warping_by_depth_and_pose_gives_the_other_frame(plain, pair):
     assert shuffled > 10 * error.mean()
 
 
-def displacement(image0, points0, image1, points1, sigma=1.0):
+def displacement(image0, points0, image1, points1, sigma0=1.0, sigma1=1.0):
     """By how much the content at points1 is off that at points0, (2,) pixels: the vertex of the photometric cost's parabola."""
     inside = ((points1 > 2) & (points1 < (637, 477))).all(axis=1)
     u, v = points0[inside].astype(int).T
-    expected = cv2.GaussianBlur(image0, (0, 0), sigma).astype(float)[v, u]
-    smooth = cv2.GaussianBlur(image1, (0, 0), sigma).astype(np.float32)
+    expected = cv2.GaussianBlur(image0, (0, 0), sigma0).astype(float)[v, u]
+    smooth = cv2.GaussianBlur(image1, (0, 0), sigma1).astype(np.float32)
 
     def cost(shift):
         at = (points1[inside] + shift).astype(np.float32)
@@ -81,12 +81,32 @@ def test_truth_has_no_subpixel_offset(plain, pair):
     assert np.abs(displacement(first.image, grid(first)[visible], second.image, moved[visible])).max() < 0.02
 
 
+def test_texels_stand_where_opencv_projects_them(plain):
+    """The ground's texels, put into the world and projected by cv2.projectPoints, meet their own gray in the image."""
+    frame, ground = plain.frame(10), flight_module._town()[0]
+    height, width = ground.texture.shape
+    texels = np.stack(np.meshgrid(np.arange(20, width - 20, 9), np.arange(20, height - 20, 9)), axis=-1).reshape(-1, 2)
+    s, t = ((texels + 0.5) / (width, height)).T
+    world = ground.origin + s[:, None] * ground.right + t[:, None] * ground.down
+    camera = np.linalg.inv(frame.pose)
+    depth = (world @ camera[:3, :3].T + camera[:3, 3])[:, 2]
+    world, texels, depth = world[depth > 1], texels[depth > 1], depth[depth > 1]
+    pixels = cv2.projectPoints(world, cv2.Rodrigues(camera[:3, :3])[0], camera[:3, 3], plain.intrinsics, None)[0].reshape(-1, 2)
+    inside = ((pixels > 3) & (pixels < (636, 476))).all(axis=1)
+    pixels, texels, depth = pixels[inside], texels[inside], depth[inside]
+    u, v = np.rint(pixels).astype(int).T
+    seen = np.abs(frame.depth[v, u] / depth - 1) < 0.01
+    assert seen.sum() > 10_000
+    offset = displacement(ground.texture, texels[seen], frame.image, pixels[seen], 4.0, 1.8)  # 2.2 texels per pixel
+    assert np.abs(offset).max() < 0.05
+
+
 def test_blur_keeps_the_truth_in_the_middle_of_the_exposure(plain):
     blurred = Flight(light=False, noise=False)
     index = max(range(60), key=lambda index: blurred._wave('exposure', index / 10))
     soft, sharp = blurred.frame(index), plain.frame(index)
     points = grid(sharp)
-    assert np.abs(displacement(sharp.image, points, soft.image, points, sigma=3.0)).max() < 0.03
+    assert np.abs(displacement(sharp.image, points, soft.image, points, 3.0, 3.0)).max() < 0.03
     assert cv2.Laplacian(soft.image, cv2.CV_64F).var() < 0.7 * cv2.Laplacian(sharp.image, cv2.CV_64F).var()
     np.testing.assert_array_equal(soft.depth, sharp.depth)
 
@@ -147,6 +167,26 @@ def test_points_outside_or_behind_are_not_visible(plain, pair):
     assert visible.tolist() == [True, False, False, False]
     np.testing.assert_allclose(here, points, atol=1e-9)
     assert not transfer(points, first.depth, first.pose, turned, plain.intrinsics, first.depth)[1].any()
+
+
+@pytest.mark.parametrize('centre', [(-0.5, -3.5, 1.3), (0.8, 1.5, 1.3)], ids=['before the boxes', 'walls reach behind the camera'])
+def test_the_nearest_face_is_seen(centre):
+    """From among the boxes, where they hide one another and the horizon shows: depth against rays cut with every plane."""
+    flight = Flight(height=60, width=80)
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = [[1, 0, 0], [0, 0, 1], [0, -1, 0]], centre
+    inverse = rasterize(pose, flight.intrinsics, (60, 80))[1]
+    v, u = (axis.ravel() for axis in np.mgrid[0:60, 0:80])
+    rays = np.stack([u, v, np.ones(4800)], axis=1) @ np.linalg.inv(flight.intrinsics).T @ pose[:3, :3].T
+    expected = np.zeros(4800)
+    for number, plane in enumerate(flight_module._town()):
+        # the plane's point (s, t) at depth d on a ray: origin + s right + t down = centre + d ray
+        systems = np.stack([np.tile(plane.right, (4800, 1)), np.tile(plane.down, (4800, 1)), -rays], axis=2)
+        s, t, depth = np.linalg.solve(systems, np.tile(pose[:3, 3] - plane.origin, (4800, 1))[..., None])[..., 0].T
+        inside = (number == 0) | ((s >= 0) & (s <= 1) & (t >= 0) & (t <= 1))
+        expected = np.where(inside & (depth > 0), np.maximum(expected, 1 / depth), expected)
+    assert (expected == 0).sum() > 500
+    assert np.mean(np.abs(inverse.ravel() - expected) < 1e-5) > 0.998  # all but pixels that an edge cuts in half
 
 
 def test_the_seed_decides_every_pixel():

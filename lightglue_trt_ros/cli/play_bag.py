@@ -24,6 +24,7 @@ from ..sequence import Recording
 from ._packets import Source
 
 LATE_S = 0.005  # a frame that leaves this much after its time counts as late
+FLUSH_S = 3.5  # Fast DDS asks for acknowledgements every 3 s
 SUFFIX = '/compressed'
 
 
@@ -96,10 +97,11 @@ class Player(Node):  # type: ignore[misc]
             self.images.publish(packet.image)
 
     def flush(self) -> None:
-        """Give reliable subscribers the time to take the last frames: with the publisher gone they could not ask again."""
-        timeout = Duration(seconds=0.2 if self._stop.is_set() else 2.0)
+        """Stay until reliable subscribers have acknowledged the last frames: from a publisher gone they get none again."""
+        deadline, at_once = time.monotonic() + FLUSH_S, Duration(seconds=0)
         for publisher in filter(None, (self.images, self.infos)):
-            publisher.wait_for_all_acked(timeout)
+            while not publisher.wait_for_all_acked(at_once) and time.monotonic() < deadline and not self._stop.wait(0.02):
+                pass
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -121,8 +123,8 @@ def main(argv: list[str] | None = None) -> int:
             try:
                 player.play()
             finally:
-                player.flush()
                 _say(('stopped; ' if stop.is_set() else '') + str(player.tally))
+                player.flush()
                 player.destroy_node()
     except LightglueTrtError as error:
         print(f'play_bag: {error}', file=sys.stderr)

@@ -1,0 +1,90 @@
+"""The node's own cost over real DDS: image published to cloud received, two processes, no networks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import LightglueTrtError
+from ..features import UInt8
+from ..processes import memory_mib, start, stop, use_fastdds_profile
+from .stages import textured_frames
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """What `measure_node` saw."""
+
+    published: int
+    clouds: int  # all but the first frame's, when none is lost
+    latency_ms: list[float]
+    growth_mib: float  # of the node's resident memory, from the first tenth of the frames to the end
+
+    @property
+    def lost(self) -> int:
+        return self.published - 1 - self.clouds
+
+
+def measure_node(frames: int = 1000, rate: float = 100.0, height: int = 480, width: int = 640) -> NodeCost:
+    """Publish mono8 images at `rate` Hz into a node of its own process. Raises LightglueTrtError when it does not come up."""
+    use_fastdds_profile()
+    import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+    from sensor_msgs.msg import Image, PointCloud2
+
+    rclpy.init()
+    node = rclpy.create_node('benchmark')
+    process = start('benchmarks.null_node', '--ros-args', '--log-level', 'warn')
+    sent: dict[tuple[int, int], float] = {}
+    latency: list[float] = []
+
+    def receive(cloud: PointCloud2) -> None:
+        latency.append((time.perf_counter() - sent[cloud.header.stamp.sec, cloud.header.stamp.nanosec]) * 1e3)
+
+    node.create_subscription(PointCloud2, '/matcher/matches', receive, 10)
+    publisher = node.create_publisher(Image, '/image', 10)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    listener = threading.Thread(target=executor.spin, daemon=True)
+    listener.start()
+    try:
+        _wait(lambda: publisher.get_subscription_count() > 0 and node.count_publishers('/matcher/matches') > 0)
+        time.sleep(0.5)  # discovery of the way back
+        messages = [_message(image) for image in textured_frames(16, height, width)]
+        early = max(frames // 10, 1)
+        memory = begin = time.perf_counter()
+        for i in range(frames):
+            message = messages[i % len(messages)]
+            message.header.stamp.sec, message.header.stamp.nanosec = divmod(round(1e9 + i * 1e9 / rate), 10**9)
+            time.sleep(max(0.0, begin + i / rate - time.perf_counter()))
+            sent[message.header.stamp.sec, message.header.stamp.nanosec] = time.perf_counter()
+            publisher.publish(message)
+            if i == early:
+                memory = memory_mib(process.pid)
+        time.sleep(0.5)
+        growth = memory_mib(process.pid) - memory
+    finally:
+        stop(process)
+        executor.shutdown()
+        listener.join(2)
+        node.destroy_node()
+        rclpy.try_shutdown()
+    return NodeCost(frames, len(latency), latency, growth)
+
+
+def _message(image: UInt8) -> Any:
+    from std_msgs.msg import Header
+
+    from ..messages import image_to_msg
+    return image_to_msg(image, Header(frame_id='camera'), 'mono8')
+
+
+def _wait(ready: Callable[[], bool], timeout: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not ready():
+        if time.monotonic() > deadline:
+            raise LightglueTrtError(f'the node did not come up within {timeout:.0f} s: run it alone to see why')
+        time.sleep(0.05)

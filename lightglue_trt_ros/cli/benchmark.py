@@ -1,0 +1,132 @@
+"""benchmark: what a frame costs, what the cache saves, what the node itself costs, and how accurate the matches are."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..backends.select import open_backend
+from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
+from ..benchmarks.study import SEQUENCES, study_homographies, study_sequence
+from ..config import MatcherConfig
+from ..errors import LightglueTrtError
+from ..stats import PERCENTILES
+from ..tables import print_table
+
+PARTS = ('stages', 'caching', 'node', 'accuracy')
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 when all was measured, 1 with a message otherwise."""
+    args = _parse(argv)
+    report: dict[str, Any] = {'machine': _machine()}
+    print(f'benchmark: {report["machine"]}')
+    try:
+        config = MatcherConfig(backend=args.backend, lightglue_weights=args.lightglue, image_height=args.height,
+                               image_width=args.width, max_keypoints=args.max_keypoints, precision=args.precision)
+        for part in args.parts or PARTS[:3]:
+            report[part] = _MEASURES[part](args, config)
+    except LightglueTrtError as error:
+        print(f'benchmark: {error}', file=sys.stderr)
+        return 1
+    if args.json:
+        temporary = args.json.with_name(f'.{args.json.name}.tmp')
+        temporary.write_text(json.dumps(report, indent=1))
+        temporary.replace(args.json)
+    return 0
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    default = MatcherConfig()
+    parser = argparse.ArgumentParser(prog='benchmark', description=__doc__)
+    parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; default: {", ".join(PARTS[:3])}')
+    parser.add_argument('--backend', default=default.backend, choices=('auto', 'tensorrt', 'onnxruntime'))
+    parser.add_argument('--lightglue', default=default.lightglue_weights, choices=('auto', 'official', 'homography'))
+    parser.add_argument('--height', type=int, default=default.image_height, help='of the engine, default: %(default)s')
+    parser.add_argument('--width', type=int, default=default.image_width, help='of the engine, default: %(default)s')
+    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
+    parser.add_argument('--precision', default=default.precision, choices=('auto', 'fp32', 'fp16', 'fp8'))
+    parser.add_argument('--frames', type=int, default=30, help='for stages and caching, default: %(default)s')
+    parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
+    parser.add_argument('--node-hz', type=float, default=100.0, help='for node, default: %(default)s')
+    parser.add_argument('--data', type=Path, default=Path('../shared/data'), help=f'folder that holds {", ".join(SEQUENCES)} '
+                        'and oxford_affine, for accuracy, default: %(default)s')
+    parser.add_argument('--json', type=Path, help='write the figures there as well')
+    args = parser.parse_args(argv)
+    unknown = [part for part in args.parts if part not in PARTS]
+    if unknown:
+        parser.error(f'no part is called {unknown[0]}: there are {", ".join(PARTS)}')
+    if args.frames < 3 or args.node_frames < 20 or args.node_hz <= 0:
+        parser.error('--frames must be at least 3, --node-frames at least 20, --node-hz above 0')
+    return args
+
+
+def _stages(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    times = _with_backend(args, config, measure_stages)
+    rows = [(name, *(f'{value:.2f}' for value in np.percentile(values, PERCENTILES))) for name, values in times.stages.items()]
+    print_table(f'Stages of a frame, wall ms over {args.frames - 1} frames: {times.fps:.2f} frames per second, '
+                f'peak memory {times.peak_memory_mib:.0f} MiB', ['stage', 'median', 'p95', 'p99'], rows, left=1)
+    return {**dataclasses.asdict(times), 'fps': times.fps}
+
+
+def _caching(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    gain = _with_backend(args, config, measure_caching)
+    print_table('Cached reference against extracting both frames, medians of one run, ms',
+                ['cached', 'both extracted', 'ratio', 'predicted by the stages'],
+                [(f'{gain.cached_ms:.2f}', f'{gain.uncached_ms:.2f}', f'{gain.ratio:.2f}', f'{gain.predicted:.2f}')], left=0)
+    return {**dataclasses.asdict(gain), 'ratio': gain.ratio, 'predicted': gain.predicted}
+
+
+def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..benchmarks.node_cost import measure_node
+    cost = measure_node(args.node_frames, args.node_hz, config.image_height, config.image_width)
+    row = [str(cost.published), str(cost.lost), *(f'{value:.2f}' for value in np.percentile(cost.latency_ms, PERCENTILES)),
+           f'{cost.growth_mib:.2f}']
+    print_table(f"The node's own cost, {config.image_width}x{config.image_height} mono8 at {args.node_hz:g} Hz, two processes, "
+                'no networks: image published to cloud received',
+                ['frames', 'lost', 'median ms', 'p95', 'p99', 'memory growth MiB'], [row], left=0)
+    return dataclasses.asdict(cost)
+
+
+def _accuracy(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..accuracy import print_scores
+    settings: dict[str, Any] = {'max_keypoints': config.max_keypoints, 'lightglue': config.lightglue_weights}
+    scores = [score for name in SEQUENCES for score in _told(name, study_sequence(args.data / name, **settings))]
+    pairs = list(_told('oxford_affine', study_homographies(args.data / 'oxford_affine', **settings)))
+    print_scores(scores, pairs)
+    return {'sequences': [score.as_dict() for score in scores], 'homographies': [pair.as_dict() for pair in pairs]}
+
+
+def _told(name: str, scores: Iterator[Any]) -> Iterator[Any]:
+    print(f'benchmark: {name} …', flush=True)
+    return scores
+
+
+def _with_backend(args: argparse.Namespace, config: MatcherConfig, measure: Any) -> Any:
+    backend, reason = open_backend(config)
+    print(f'benchmark: {reason}', flush=True)
+    try:
+        return measure(backend, config, textured_frames(args.frames, config.image_height, config.image_width))
+    finally:
+        backend.close()
+
+
+def _machine() -> str:
+    model = next((line.split(':')[1].strip() for line in Path('/proc/cpuinfo').read_text().splitlines()
+                  if line.startswith('model name')), platform.machine()) if Path('/proc/cpuinfo').exists() else platform.machine()
+    return f'{model}, {os.cpu_count()} cores, Python {platform.python_version()}'
+
+
+_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'accuracy': _accuracy}
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""demo: a recording (by default a rendered flight with exact truth) through the real node, with a table and two pictures."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ..backends.select import open_backend
+from ..bag import open_recording
+from ..bag_writer import write_bag
+from ..benchmarks.stages import measure_stages
+from ..config import MatcherConfig
+from ..demo.replay import Reception, replay
+from ..demo.report import make_report, table_rows, write_report
+from ..demo.truth import FlightTruth, NoTruth, PoseTruth
+from ..errors import BagError, LightglueTrtError
+from ..features import FrameMatches, UInt8
+from ..flight import Flight
+from ..geometry import Size, fitting_size
+from ..messages import gray_of
+from ..pictures import save_demo_plot, save_match_picture
+from ..poses import Trajectory
+from ..sequence import Intrinsics, Recording
+from ..tables import print_table
+
+HEADROOM = 0.8  # frames are sent at this share of the rate that the machine was measured to keep
+MAX_SIDE = 640  # pixels; larger images are shrunk, which a CPU is grateful for
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 when clouds were received, 1 with a message otherwise."""
+    args = _parse(argv)
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+        path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
+        recording = open_recording(path)
+        truth = truth or _truth_of(recording)
+        config, hz = _settle(recording, args.hz)
+        print(f'demo: {len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
+        got = replay(path, _parameters(config), hz)
+        if not got.matches:
+            raise LightglueTrtError('the node published nothing: its log above says why')
+        report = make_report(got, truth, len(recording), hz)
+        write_report(args.out / 'report.json', report)
+        save_demo_plot(args.out / 'plot.png', report)
+        _picture(args.out / 'matches.png', recording, got, truth)
+    except LightglueTrtError as error:
+        print(f'demo: {error}', file=sys.stderr)
+        return 1
+    print_table('Demo', ['figure', 'value (medians over frames)'], table_rows(report))
+    print(f'demo: see {args.out}/matches.png, {args.out}/plot.png and {args.out}/report.json')
+    return 0
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog='demo', description=__doc__)
+    parser.add_argument('--out', type=Path, default=Path('build/demo'), help='default: %(default)s')
+    parser.add_argument('--sequence', type=Path, help='a rosbag2 or an image folder, instead of the rendered flight')
+    parser.add_argument('--frames', type=int, default=30, help='of the rendered flight, default: %(default)s')
+    parser.add_argument('--hz', type=float, help='frames per second, default: what this machine keeps')
+    return parser.parse_args(argv)
+
+
+def _render(out: Path, frames: int) -> tuple[Path, NoTruth]:
+    """Render the flight into a rosbag2 below `out`."""
+    flight, started = Flight(frames=frames), time.perf_counter()
+    rendered = list(flight.render())
+    camera = Intrinsics(flight.width, flight.height, flight.intrinsics, 'plumb_bob', np.zeros(5))
+    stamps = np.array([frame.stamp_ns for frame in rendered], np.int64)
+    write_bag(out / 'flight', ((frame.stamp_ns, frame.image) for frame in rendered), camera,
+              Trajectory(stamps, np.stack([frame.pose for frame in rendered])), force=True)
+    print(f'demo: rendered a flight of {frames} frames into {out}/flight, {time.perf_counter() - started:.1f} s')
+    return out / 'flight', FlightTruth(rendered, flight.intrinsics)
+
+
+def _truth_of(recording: Recording) -> NoTruth:
+    if recording.trajectory is None or recording.intrinsics is None:
+        return NoTruth()
+    return PoseTruth(recording.trajectory, recording.intrinsics.k)
+
+
+def _settle(recording: Recording, hz: float | None) -> tuple[MatcherConfig, float]:
+    """Settings that fit the recording's images, and a rate that the machine keeps with them, from five frames."""
+    images = [gray_of(frame.load()) for frame, _ in zip(recording.frames(), range(5), strict=False)]
+    if len(images) < 2:
+        raise BagError(f'{recording.path} has {len(recording)} frame: matching takes two')
+    size: Size = (images[0].shape[0], images[0].shape[1])
+    height, width = fitting_size(size, MAX_SIDE)
+    config = MatcherConfig(image_height=height, image_width=width, max_gap_s=3600.0)
+    if hz is not None:
+        return config, hz
+    backend, reason = open_backend(config)
+    print(f'demo: {reason}')
+    fps = measure_stages(backend, config, iter(images)).fps
+    backend.close()
+    return config, HEADROOM * fps
+
+
+def _parameters(config: MatcherConfig) -> dict[str, object]:
+    defaults = MatcherConfig()
+    return {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(defaults, name)}
+
+
+def _picture(path: Path, recording: Recording, got: Reception, truth: NoTruth) -> None:
+    """The median frame: neither the best nor the worst."""
+    chosen = sorted(got.matches, key=len)[len(got.matches) // 2]
+    errors = truth.errors(chosen)
+    reference, current = _images(recording, chosen)
+    save_match_picture(path, reference, current, chosen, errors if np.isfinite(errors).any() else None)
+
+
+def _images(recording: Recording, matches: FrameMatches) -> tuple[UInt8, UInt8]:
+    found = {}
+    for frame in recording.frames():
+        for name, stamp in (('reference', matches.reference_stamp), ('current', matches.stamp)):
+            if abs(frame.stamp_ns * 1e-9 - stamp) < 1e-4:
+                found[name] = gray_of(frame.load())
+    return found['reference'], found['current']
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""export_onnx: write both networks as ONNX files, for inspection or for another runtime."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ..config import EngineSpec
+from ..errors import EngineError, LightglueTrtError
+from ..graphs.lightglue import lightglue
+from ..graphs.superpoint import superpoint
+from ..weights import load_weights, resolve_lightglue
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 when both files are written, 1 with a message otherwise."""
+    args = _parse(argv)
+    try:
+        spec = EngineSpec(args.height, args.width, args.max_keypoints, args.precision)
+        name, reason = resolve_lightglue(args.lightglue)
+        print(f'export_onnx: {reason}')
+        folder = args.out / spec.name
+        for file, write, weights in (('extractor.onnx', superpoint, 'superpoint'), ('matcher.onnx', lightglue, name)):
+            started = time.perf_counter()
+            model = write(spec, load_weights(weights))
+            size = _write(folder / file, model)
+            print(f'export_onnx: {folder / file}, {size / 2**20:.1f} MiB, {len(model.graph.node)} nodes, '
+                  f'{time.perf_counter() - started:.1f} s')
+    except LightglueTrtError as error:
+        print(f'export_onnx: {error}', file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    default = EngineSpec()
+    parser = argparse.ArgumentParser(prog='export_onnx', description=__doc__)
+    parser.add_argument('--height', type=int, default=default.image_height, help='pixels, a multiple of 8, default: %(default)s')
+    parser.add_argument('--width', type=int, default=default.image_width, help='pixels, a multiple of 8, default: %(default)s')
+    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
+    parser.add_argument('--precision', choices=('fp32', 'fp16'), default=default.precision, help='default: %(default)s')
+    parser.add_argument('--lightglue', choices=('auto', 'official', 'homography'), default='auto', help='default: %(default)s')
+    parser.add_argument('--out', type=Path, default=Path('engines'), help='folder of bundles, default: %(default)s')
+    return parser.parse_args(argv)
+
+
+def _write(path: Path, model: Any) -> int:
+    data = model.SerializeToString()
+    temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise EngineError(f'{path} cannot be written ({error.strerror}): choose another folder with --out') from error
+    return len(data)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""Start this package's executables as processes of their own, as a launch file would, and end them cleanly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+FASTDDS_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')  # up to Jazzy, from Kilted on
+
+
+def fastdds_profile() -> Path | None:
+    """The Fast DDS profile for large images: of the installed share folder, or of the source tree."""
+    folders = [PACKAGE.parent / 'config']
+    for prefix in os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep):
+        folders.append(Path(prefix) / 'share' / 'lightglue_trt_ros' / 'config')
+    found = [folder / 'fastdds_large_images.xml' for folder in folders]
+    return next((path for path in found if path.is_file()), None)
+
+
+def use_fastdds_profile() -> None:
+    """Let this process, before its rclpy.init(), and its children use the profile, unless the user has set one."""
+    profile = fastdds_profile()
+    if profile and not any(os.environ.get(name) for name in FASTDDS_VARIABLES):
+        os.environ.update({name: str(profile) for name in FASTDDS_VARIABLES})
+
+
+def start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Run `python -m lightglue_trt_ros.<module>` in this interpreter and environment."""
+    path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get('PYTHONPATH')]))
+    command = [sys.executable, '-m', f'lightglue_trt_ros.{module}', *arguments]
+    return subprocess.Popen(command, env={**os.environ, 'PYTHONPATH': path})
+
+
+def stop(process: subprocess.Popen[bytes], timeout: float = 5.0) -> int:
+    """SIGINT, then SIGKILL after `timeout` seconds; the exit status."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait()
+
+
+def memory_mib(pid: int) -> float:
+    """Resident memory of a process, MiB (Linux)."""
+    for line in Path(f'/proc/{pid}/status').read_text().splitlines():
+        if line.startswith('VmRSS'):
+            return int(line.split()[1]) / 1024
+    return float('nan')

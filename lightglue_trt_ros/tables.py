@@ -1,0 +1,22 @@
+"""Tables for people: through rich where it is installed, plain columns otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2) -> None:
+    """Print `rows` under `header`; the first `left` columns are aligned to the left, figures to the right."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        print('\n'.join([title, *('  '.join(map(str.ljust, line, widths)).rstrip() for line in (header, *rows))]))
+        return
+    table = Table(title=title)
+    for number, column in enumerate(header):
+        table.add_column(column, justify='left' if number < left else 'right', overflow='fold')
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

@@ -1,0 +1,123 @@
+"""The launch file: what it makes of its arguments, against stand-ins for launch, and against launch_ros where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lightglue_trt_ros.config import MatcherConfig
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+LAUNCH_FILE = REPOSITORY / 'launch' / 'matcher.launch.py'
+PROFILE = str(REPOSITORY / 'config' / 'fastdds_large_images.xml')
+VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
+DEFAULTS = {
+    'image_topic': '/camera/image_raw', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'), 'namespace': '',
+    'log_level': 'info', 'autostart': 'true', 'backend': '', 'image_transport': '', 'use_fastdds_profile': 'true'}
+
+
+class Recorded(SimpleNamespace):
+    """Stands in for an action or a substitution: keeps what it was made of."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(arguments=arguments, **named)
+
+    def perform(self, context: dict[str, str]) -> str:
+        return context[self.arguments[0]]
+
+
+@pytest.fixture
+def launch_file(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The launch file as a module, with stand-ins for what it imports and no Fast DDS settings around it."""
+    def module(name: str, **attributes: Any) -> None:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        sys.modules[name].__dict__.update(attributes)
+
+    module('ament_index_python')
+    module('ament_index_python.packages', get_package_share_directory=lambda name: str(REPOSITORY))
+    module('launch', LaunchDescription=Recorded)
+    for name in ('DeclareLaunchArgument', 'OpaqueFunction', 'SetEnvironmentVariable'):
+        monkeypatch.setattr(sys.modules['launch'], name, type(name, (Recorded,), {}), raising=False)
+    module('launch.actions', **vars(sys.modules['launch']))
+    module('launch.substitutions', LaunchConfiguration=Recorded)
+    module('launch_ros')
+    module('launch_ros.actions', LifecycleNode=type('LifecycleNode', (Recorded,), {}))
+    for name in (*VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS'):
+        monkeypatch.delenv(name, raising=False)
+    return load()
+
+
+def load() -> Any:
+    spec = importlib.util.spec_from_file_location('matcher_launch', LAUNCH_FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def actions(launch_file: Any, **arguments: str) -> tuple[dict[str, str], Any]:
+    """Environment variables set, and the node started, for the given launch arguments."""
+    *settings, node = launch_file.start_matcher({**DEFAULTS, **arguments})
+    assert {type(action).__name__ for action in settings} <= {'SetEnvironmentVariable'}
+    return dict(action.arguments for action in settings), node
+
+
+def test_arguments_and_defaults(launch_file: Any) -> None:
+    entities = launch_file.generate_launch_description().arguments[0]
+    declared = {entity.arguments[0]: entity for entity in entities if type(entity).__name__ == 'DeclareLaunchArgument'}
+    assert {name: argument.default_value for name, argument in declared.items()} == DEFAULTS
+    assert all(argument.description for argument in declared.values())
+    assert entities[-1].function is launch_file.start_matcher
+
+
+def test_the_readme_names_every_argument() -> None:
+    text = (REPOSITORY / 'README.md').read_text()
+    assert [name for name in DEFAULTS if f'`{name}`' not in text and f'{name}:=' not in text] == []
+
+
+def test_the_backends_are_those_of_the_settings(launch_file: Any) -> None:
+    entities = launch_file.generate_launch_description().arguments[0]
+    (choices,) = (entity.choices for entity in entities if entity.arguments[:1] == ('backend',))
+    assert set(choices) == {*MatcherConfig.__dataclass_fields__['backend'].metadata['choices'], ''}
+
+
+def test_the_node(launch_file: Any) -> None:
+    _, node = actions(launch_file, image_topic='/left/image_raw', namespace='robot', log_level='debug')
+    assert (node.package, node.executable, node.name, node.namespace) == ('lightglue_trt_ros', 'matcher', 'matcher', 'robot')
+    assert dict(node.remappings) == {'image': '/left/image_raw', 'image/compressed': '/left/image_raw/compressed'}
+    assert node.ros_arguments == ['--log-level', 'debug']
+    assert node.parameters == [DEFAULTS['params_file'], {'autostart': True}]
+
+
+def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any) -> None:
+    _, node = actions(launch_file, autostart='', params_file='/mine.yaml')
+    assert node.parameters == ['/mine.yaml']
+    _, node = actions(launch_file, autostart='false', backend='onnxruntime', image_transport='compressed')
+    assert node.parameters[1] == {'autostart': False, 'backend': 'onnxruntime', 'image_transport': 'compressed'}
+
+
+@pytest.mark.parametrize('chosen', [*VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS'])
+def test_the_profile_gives_way_to_the_users_choice(launch_file: Any, monkeypatch: pytest.MonkeyPatch, chosen: str) -> None:
+    assert actions(launch_file)[0] == dict.fromkeys(VARIABLES, PROFILE)
+    assert actions(launch_file, use_fastdds_profile='false')[0] == {}
+    monkeypatch.setenv(chosen, 'of the user')
+    assert actions(launch_file)[0] == {}
+
+
+def test_with_launch_ros(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip('launch_ros', reason='launch_ros is not installed (no wheels): checked against stand-ins alone')
+    packages = pytest.importorskip('ament_index_python.packages')
+    import launch
+
+    monkeypatch.setattr(packages, 'get_package_share_directory', lambda name: str(REPOSITORY))
+    description = load().generate_launch_description()
+    assert {argument.name for argument in description.get_launch_arguments()} == set(DEFAULTS)
+    context = launch.LaunchContext()
+    made = [action for entity in description.entities for action in entity.visit(context) or ()]
+    assert sum(type(action).__name__ == 'LifecycleNode' for action in made) == 1

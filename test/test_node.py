@@ -1,0 +1,330 @@
+"""The node over real DDS, in this process, on a backend that computes nothing: interface, lifecycle, faults."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import cv2
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
+from lifecycle_msgs.msg import State, Transition  # noqa: E402
+from lifecycle_msgs.srv import ChangeState, GetState  # noqa: E402
+from rcl_interfaces.srv import DescribeParameters, SetParameters  # noqa: E402
+from rclpy.executors import SingleThreadedExecutor  # noqa: E402
+from rclpy.parameter import Parameter  # noqa: E402
+from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
+from ros_helpers import SECOND, Peer, header, image_message, wait_for  # noqa: E402
+from sensor_msgs.msg import CompressedImage, Image  # noqa: E402
+from std_srvs.srv import Trigger  # noqa: E402
+
+from lightglue_trt_ros.backends.null import NullBackend  # noqa: E402
+from lightglue_trt_ros.config import MatcherConfig  # noqa: E402
+from lightglue_trt_ros.errors import ConfigError, EngineError  # noqa: E402
+from lightglue_trt_ros.messages import matches_from_cloud  # noqa: E402
+from lightglue_trt_ros.node import MatcherNode  # noqa: E402
+
+SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
+
+
+class GatedBackend(NullBackend):
+    """Waits in extract while `gate` is closed, fails while `failure` is set, and remembers its threads."""
+
+    gate = threading.Event()
+    failure: Exception | None = None
+    refuse: Exception | None = None
+    threads: set[int] = set()
+    open_now = 0
+
+    def __init__(self, config: MatcherConfig) -> None:
+        if GatedBackend.refuse:
+            raise GatedBackend.refuse
+        super().__init__(config.engine_spec('fp32'))
+        GatedBackend.open_now += 1
+
+    def extract(self, image):
+        GatedBackend.threads.add(threading.get_ident())
+        GatedBackend.gate.wait(10)
+        if GatedBackend.failure:
+            raise GatedBackend.failure
+        return super().extract(image)
+
+    def cancel(self):
+        GatedBackend.gate.set()
+
+    def close(self):
+        GatedBackend.open_now -= 1
+
+
+def open_gated(config):
+    return GatedBackend(config), 'gated'
+
+
+class Running:
+    """A MatcherNode spun by a thread, and a peer."""
+
+    def __init__(self, **parameters) -> None:
+        overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
+        self.node = MatcherNode(open_gated, parameter_overrides=overrides)
+        self.executor = SingleThreadedExecutor()
+        self.executor.add_node(self.node)
+        self.thread = threading.Thread(target=self.executor.spin, daemon=True)
+        if self.node.settings.autostart:
+            self.node.start()
+        self.thread.start()
+        self.peer = Peer()
+
+    def close(self) -> None:
+        self.peer.close()
+        self.node.stop_worker()
+        self.executor.shutdown()
+        self.thread.join(2)
+        self.node.destroy_node()
+
+
+@pytest.fixture(scope='module', autouse=True)
+def ros():
+    rclpy.init()
+    yield
+    rclpy.try_shutdown()
+
+
+@pytest.fixture
+def running():
+    """A function that starts a node with the given parameters; all are closed at the end."""
+    GatedBackend.gate.set()
+    GatedBackend.failure = GatedBackend.refuse = None
+    GatedBackend.threads = set()
+    started = []
+
+    def start(**parameters):
+        started.append(Running(**parameters))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def first_pair(peer: Peer, stamp_ns: int = 10 * SECOND) -> None:
+    """Two frames a tenth of a second apart: the second one's cloud arrives."""
+    peer.send(image_message(stamp_ns))
+    time.sleep(0.1)
+    peer.send(image_message(stamp_ns + SECOND // 10), clouds=1)
+
+
+def test_cloud_carries_the_image_header_and_the_correspondences(running):
+    peer = running().peer
+    first_pair(peer)
+    cloud = peer.clouds[-1]
+    assert (cloud.header.stamp.sec, cloud.header.stamp.nanosec, cloud.header.frame_id) == (10, 100000000, 'camera')
+    assert (cloud.height, cloud.width, cloud.point_step, cloud.is_bigendian) == (1, 50, 32, False)
+    assert [field.name for field in cloud.fields] == ['u', 'v', 'u_ref', 'v_ref', 'score', 'track_id', 'track_length', 't_ref']
+    matches = matches_from_cloud(cloud)
+    np.testing.assert_array_equal(matches.keypoints, matches.reference_keypoints)
+    np.testing.assert_array_equal(matches.track_lengths, 2)
+    assert matches.reference_stamp - matches.stamp == pytest.approx(-0.1)
+
+
+@pytest.mark.parametrize('reliability', [ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT])
+def test_default_qos_receives_from_every_publisher(running, reliability):
+    peer = running().peer
+    publisher = peer.node.create_publisher(Image, '/image', QoSProfile(depth=5, reliability=reliability))
+    for i in range(5):
+        peer.send(image_message((10 + i) * SECOND // 10), publisher)
+        time.sleep(0.05)
+    wait_for(lambda: peer.clouds)
+
+
+def test_compressed_transport_and_colour(running):
+    peer = running(image_transport='compressed').peer
+    jpeg = cv2.imencode('.jpg', np.full((48, 64, 3), 90, np.uint8))[1]
+    for i in range(2):
+        message = CompressedImage(header=header(10 * SECOND + i), format='jpeg')
+        message.data.frombytes(jpeg.tobytes())
+        peer.send(message, clouds=i)
+        time.sleep(0.1)
+    assert peer.clouds[-1].width == 50
+
+
+def test_only_the_newest_frame_waits_and_drops_are_counted(running):
+    GatedBackend.gate.clear()
+    peer = running().peer
+    for i in range(6):
+        peer.send(image_message(10 * SECOND + i))
+        time.sleep(0.05)
+    GatedBackend.gate.set()
+    wait_for(lambda: len(peer.clouds) == 1)
+    assert peer.clouds[0].header.stamp.nanosec == 5
+    figures = wait_for(lambda: peer.figures().get('frames dropped') == '4' and peer.figures())
+    assert (figures['frames received'], figures['frames processed']) == ('6', '2')
+    assert len(GatedBackend.threads) == 1
+    assert threading.get_ident() not in GatedBackend.threads
+
+
+BAD = {
+    'unknown encoding': (lambda m: setattr(m, 'encoding', 'h264'), 'h264'),
+    'short data': (lambda m: setattr(m, 'data', m.data[:100]), 'bytes'),
+    'zero size': (lambda m: (setattr(m, 'width', 0), setattr(m, 'data', m.data[:0])), '0x48'),
+    'stamp stands still': (lambda m: setattr(m.header.stamp, 'nanosec', 100000000), 'stands still'),
+}
+
+
+@pytest.mark.parametrize('name', BAD)
+def test_a_bad_frame_is_reported_and_the_next_good_one_works(running, name):
+    spoil, word = BAD[name]
+    peer = running().peer
+    first_pair(peer)
+    message = image_message(10 * SECOND + 2 * SECOND // 10)
+    spoil(message)
+    peer.send(message)
+    wait_for(lambda: word in peer.figures().get('last error', ''))
+    assert peer.figures()['frames rejected'] == '1'
+    wait_for(lambda: peer.status()[0] == DiagnosticStatus.WARN)
+    assert word in peer.status()[1]
+    clouds = peer.send(image_message(10 * SECOND + 3 * SECOND // 10), clouds=1)
+    assert matches_from_cloud(clouds[-1]).track_lengths[0] == 3, 'the bad frame cost no track'
+
+
+def test_jpeg_garbage_is_reported(running):
+    peer = running(image_transport='compressed').peer
+    message = CompressedImage(header=header(SECOND), format='jpeg')
+    message.data.frombytes(b'\xff\xd8 not a picture')
+    peer.send(message)
+    wait_for(lambda: 'jpeg' in peer.figures().get('last error', '').lower())
+
+
+def test_a_failing_backend_is_reported_and_survived(running):
+    peer = running().peer
+    first_pair(peer)
+    GatedBackend.failure = EngineError('device memory is exhausted')
+    peer.send(image_message(11 * SECOND))
+    wait_for(lambda: 'device memory' in peer.figures().get('last error', ''))
+    GatedBackend.failure = None
+    peer.send(image_message(11 * SECOND + SECOND // 10), clouds=1)
+
+
+@pytest.mark.parametrize(('stamp_ns', 'size', 'reason'), [
+    (5 * SECOND, (48, 64), 'time went back'), (20 * SECOND, (48, 64), 'gap'), (10 * SECOND + 2 * SECOND // 10, (40, 64), 'size')])
+def test_interruptions_start_tracks_anew(running, stamp_ns, size, reason):
+    peer = running().peer
+    first_pair(peer)
+    peer.send(image_message(stamp_ns, np.zeros(size, np.uint8)))
+    wait_for(lambda: reason in peer.figures().get('resets', ''))
+    clouds = peer.send(image_message(stamp_ns + SECOND // 10, np.zeros(size, np.uint8)), clouds=1)
+    matches = matches_from_cloud(clouds[-1])
+    assert set(matches.track_lengths) == {2}
+    assert matches.track_ids.min() >= 50
+
+
+def test_reset_service_forgets_the_reference(running):
+    peer = running().peer
+    first_pair(peer)
+    assert peer.call(Trigger, '/matcher/reset', Trigger.Request()).success
+    peer.send(image_message(10 * SECOND + 2 * SECOND // 10))
+    time.sleep(0.2)
+    clouds = peer.send(image_message(10 * SECOND + 3 * SECOND // 10), clouds=1)
+    assert set(matches_from_cloud(clouds[-1]).track_lengths) == {2}
+    assert len(peer.clouds) == 2
+
+
+def test_debug_image_is_drawn_only_while_somebody_subscribes(running):
+    peer = running().peer
+    first_pair(peer)
+    assert not peer.debug_images
+    watcher = peer.watch_debug_image()
+    wait_for(lambda: peer.node.count_subscribers('/matcher/debug_image'))
+    time.sleep(0.2)
+    peer.send(image_message(10 * SECOND + 2 * SECOND // 10), clouds=1)
+    image = wait_for(lambda: peer.debug_images and peer.debug_images[0])
+    assert (image.encoding, image.height, image.width) == ('bgr8', 48, 64)
+    peer.node.destroy_subscription(watcher)
+
+
+def test_parameters_are_described_ranged_and_read_only_where_a_restart_is_needed(running):
+    peer = running().peer
+    names = ['match_threshold', 'max_keypoints', 'reference', 'image_transport']
+    found = peer.call(DescribeParameters, '/matcher/describe_parameters', DescribeParameters.Request(names=names)).descriptors
+    assert [d.read_only for d in found] == [False, True, False, True]
+    assert all(d.description for d in found)
+    assert (found[0].floating_point_range[0].from_value, found[0].floating_point_range[0].to_value) == (0.0, 1.0)
+    assert (found[1].integer_range[0].from_value, found[1].integer_range[0].to_value) == (1, 3840)
+    assert 'previous, keyframe' in found[2].additional_constraints
+
+
+@pytest.mark.parametrize(('name', 'value', 'ok', 'reason'), [
+    ('match_threshold', 0.5, True, ''), ('match_threshold', 1.5, False, ''), ('reference', 'keyframe', True, ''),
+    ('reference', 'first', False, 'previous, keyframe'), ('max_keypoints', 60, False, ''), ('match_threshold', 'high', False, '')])
+def test_setting_parameters_while_it_runs(running, name, value, ok, reason):
+    run = running()
+    request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
+    result = run.peer.call(SetParameters, '/matcher/set_parameters', request).results[0]
+    assert result.successful == ok
+    assert reason in result.reason
+    first_pair(run.peer)
+
+
+@pytest.mark.parametrize(('parameters', 'words'), [
+    ({'match_treshold': 0.2}, 'did you mean match_threshold'), ({'image_height': 479}, 'use 480'),
+    ({'match_threshold': 'high'}, "'high'"), ({'qos_reliability': 'sometimes'}, 'best_effort, reliable'), ({'max_keypoints': 9999}, '9999')])
+def test_bad_parameters_refuse_to_start_with_a_reason(parameters, words):
+    overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
+    with pytest.raises(ConfigError, match=words):
+        MatcherNode(open_gated, parameter_overrides=overrides)
+
+
+def test_lifecycle_is_left_to_a_manager_without_autostart_and_the_backend_is_opened_again(running):
+    run = running(autostart=False)
+
+    def state() -> int:
+        return run.peer.call(GetState, '/matcher/get_state', GetState.Request()).current_state.id
+
+    def change(transition: int) -> bool:
+        request = ChangeState.Request(transition=Transition(id=transition))
+        return run.peer.call(ChangeState, '/matcher/change_state', request).success
+
+    opened = GatedBackend.open_now
+    assert state() == State.PRIMARY_STATE_UNCONFIGURED
+    assert change(Transition.TRANSITION_CONFIGURE)
+    assert change(Transition.TRANSITION_ACTIVATE)
+    assert GatedBackend.open_now == opened + 1
+    first_pair(run.peer)
+    assert change(Transition.TRANSITION_DEACTIVATE)
+    assert GatedBackend.open_now == opened
+    wait_for(lambda: run.peer.status()[1] == 'not active')
+    assert change(Transition.TRANSITION_ACTIVATE)
+    first_pair(run.peer, 20 * SECOND)
+    assert change(Transition.TRANSITION_DEACTIVATE)
+    assert change(Transition.TRANSITION_CLEANUP)
+    assert change(Transition.TRANSITION_CONFIGURE)
+    assert change(Transition.TRANSITION_ACTIVATE)
+    first_pair(run.peer, 30 * SECOND)
+    assert change(Transition.TRANSITION_ACTIVE_SHUTDOWN)
+    assert GatedBackend.open_now == opened
+
+
+def test_a_backend_that_does_not_open_leaves_the_node_inactive_and_says_why(running):
+    GatedBackend.refuse = EngineError('no engine: build one')
+    run = running()
+    wait_for(lambda: run.peer.status() == (DiagnosticStatus.ERROR, 'no engine: build one'))
+    GatedBackend.refuse = None
+    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_ACTIVATE))
+    assert run.peer.call(ChangeState, '/matcher/change_state', request).success
+    first_pair(run.peer)
+
+
+def test_silence_is_explained(running):
+    peer = running(qos_reliability='reliable').peer
+    other = peer.node.create_publisher(Image, '/other/image', 1)
+    wait_for(lambda: peer.status()[0] == DiagnosticStatus.WARN and 'no image on /image' in peer.status()[1])
+    peer.node.destroy_publisher(other)
+    peer.node.destroy_publisher(peer.images)
+    shy = peer.node.create_publisher(Image, '/image', QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT))
+    wait_for(lambda: 'peer publishes best effort' in peer.status()[1])
+    peer.node.destroy_publisher(shy)
+    another = peer.node.create_publisher(Image, '/other/image', 1)
+    wait_for(lambda: 'comes on /other/image' in peer.status()[1])
+    peer.node.destroy_publisher(another)

@@ -1,0 +1,142 @@
+"""What is drawn stands where the matches say, quickly, and files appear whole or not at all."""
+
+import time
+
+import cv2
+import numpy as np
+import pytest
+
+from lightglue_trt_ros.errors import LightglueTrtError
+from lightglue_trt_ros.features import FrameMatches
+from lightglue_trt_ros.pictures import draw_matches, save_demo_plot, save_match_picture
+
+
+def some_matches(count, seed=0):
+    rng = np.random.default_rng(seed)
+    keypoints = rng.uniform((0, 0), (639, 479), (count, 2)).astype(np.float32)
+    return FrameMatches(
+        stamp=2.0, reference_stamp=1.9, keypoints=keypoints,
+        reference_keypoints=keypoints + rng.normal(0, 15, (count, 2)).astype(np.float32),
+        scores=rng.uniform(0.1, 1, count).astype(np.float32), track_ids=np.arange(count, dtype=np.uint32),
+        track_lengths=rng.integers(2, 50, count).astype(np.uint32))
+
+
+def one_match(current, reference, length):
+    return FrameMatches(2.0, 1.9, np.array([current], np.float32), np.array([reference], np.float32), np.ones(1, np.float32),
+                        np.zeros(1, np.uint32), np.array([length], np.uint32))
+
+
+@pytest.fixture
+def gray():
+    return np.full((480, 640), 90, np.uint8)
+
+
+def test_a_match_is_a_dot_and_a_line_to_where_it_came_from(gray):
+    drawn = draw_matches(gray, one_match((300.25, 200.75), (340.0, 180.0), 5))
+    assert (drawn.shape, drawn.dtype) == ((480, 640, 3), np.uint8)
+    changed = (drawn[:440] != 90).any(axis=2)
+    v, u = np.nonzero(changed)
+    assert changed[201, 300]
+    assert changed[180, 340]
+    assert changed[190, 320]
+    assert 297 <= u.min() < u.max() <= 341
+    assert 179 <= v.min() < v.max() <= 204
+    heavy = np.nonzero(changed[:, 297:304])
+    assert (heavy[1].mean() + 297, heavy[0].mean()) == pytest.approx((300.25, 200.75), abs=0.7)
+    assert (gray == 90).all()
+
+
+def test_the_colour_tells_the_age(gray):
+    drawn = [draw_matches(gray, one_match((100, 100), (100, 100), length)) for length in (2, 15, 30, 4_000_000_000)]
+    pixel = [image[100, 100].astype(int) for image in drawn]
+    assert pixel[0][0] > pixel[0][2] + 100  # new: blue
+    assert pixel[2][2] > pixel[2][0] + 100  # old: red
+    assert abs(pixel[1] - pixel[0]).max() > 80
+    np.testing.assert_array_equal(pixel[2], pixel[3])
+
+
+@pytest.mark.parametrize('count', [0, 1, 1000])
+@pytest.mark.parametrize('channels', [(), (3,)])
+def test_any_number_of_matches_on_gray_and_colour(count, channels):
+    image = np.zeros((480, 640, *channels), np.uint8)
+    drawn = draw_matches(image, some_matches(count))
+    assert drawn.shape == (480, 640, 3)
+    assert drawn[450:].any()  # the line of text
+    assert drawn[:450].any() == (count > 0)
+    assert not image.any()
+
+
+def test_positions_far_outside_or_not_finite_do_no_harm(gray):
+    wild = [draw_matches(gray, one_match((320, 240), at, 3)) for at in ((1e30, -1e30), (np.nan, np.inf), (-5000, 240))]
+    assert all((image[240, 320] != 90).any() for image in wild)
+    assert (wild[2][240, :320] != 90).any(axis=1).all()
+
+
+def test_drawing_is_fast_enough_for_the_worker(gray):
+    matches, took = some_matches(1000), []
+    for _ in range(20):
+        start = time.perf_counter()
+        draw_matches(gray, matches)
+        took.append(time.perf_counter() - start)
+    assert min(took) < 5e-3
+
+
+@pytest.fixture(autouse=True)
+def _matplotlib(request):
+    if 'tmp_path' in request.fixturenames:
+        pytest.importorskip('matplotlib', reason='pictures in files are drawn with matplotlib')
+
+
+@pytest.mark.parametrize('errors', [None, 'all', 'some', 'none'])
+def test_match_picture(tmp_path, gray, errors):
+    matches = some_matches(400)
+    known = np.abs(np.random.default_rng(1).normal(0, 2, 400))
+    nothing = np.full(400, np.nan)
+    errors_px = {None: None, 'all': known, 'some': np.where(np.arange(400) % 3, known, nothing), 'none': nothing}[errors]
+    path = tmp_path / 'new' / 'matches.png'
+    save_match_picture(path, gray, cv2.cvtColor(gray, cv2.COLOR_GRAY2BGR), matches, errors_px)
+    image = cv2.imread(str(path))
+    assert image.shape[1] > 2 * image.shape[0]
+    saturation = cv2.cvtColor(image, cv2.COLOR_BGR2HSV)[..., 1]
+    drawn = (saturation[60:-120] > 60).sum()
+    assert drawn == 0 if errors == 'none' else drawn > 5000
+    assert [file.name for file in path.parent.iterdir()] == ['matches.png']
+
+
+def test_match_picture_without_matches_and_of_two_sizes(tmp_path, gray):
+    save_match_picture(tmp_path / 'a.png', gray, gray[:300, :500], some_matches(0), np.empty(0))
+    assert cv2.imread(str(tmp_path / 'a.png')) is not None
+
+
+def report(frames=12, **missing):
+    rows = [{'time_s': 0.1 * k, 'matches': 800 - 10 * k, 'correct': 700, 'error_median_px': 0.7, 'error_p95_px': 2.0 + 0.1 * k,
+             'latency_ms': 400.0 + k, **missing} for k in range(frames)]
+    return {'per_frame': rows, 'period_ms': 100.0}
+
+
+@pytest.mark.parametrize('missing', [{}, {'error_median_px': None, 'error_p95_px': None, 'correct': None}, {'latency_ms': None}])
+def test_demo_plot(tmp_path, missing):
+    path = tmp_path / 'demo.png'
+    save_demo_plot(path, report(**missing))
+    image = cv2.imread(str(path))
+    assert image.shape[0] > 800
+    blue = (np.abs(image.astype(int) - (172, 104, 23)).max(axis=2) < 30).sum(axis=1)  # the curves' colour, row by row
+    panels = [blue[k * len(blue) // 3:(k + 1) * len(blue) // 3].sum() for k in range(3)]
+    assert panels[0] > 500
+    assert (panels[2] > 500) == ('latency_ms' not in missing)
+
+
+def test_a_report_without_frames_is_refused(tmp_path):
+    with pytest.raises(LightglueTrtError, match='no frames'):
+        save_demo_plot(tmp_path / 'demo.png', {'per_frame': []})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / 'file').write_text('in the way')
+    with pytest.raises(LightglueTrtError, match=r'demo\.png cannot be written'):
+        save_demo_plot(tmp_path / 'file' / 'demo.png', report())
+    (tmp_path / 'taken.png').mkdir()
+    with pytest.raises(LightglueTrtError, match=r'taken\.png cannot be written'):
+        save_demo_plot(tmp_path / 'taken.png', report())
+    assert sorted(file.name for file in tmp_path.iterdir()) == ['file', 'taken.png']
