@@ -116,7 +116,7 @@ def save_demo_plot(path: str | Path, report: Mapping[str, Any]) -> None:
 
     report['per_frame'] is a list with one mapping per published frame: `time_s` since the first frame, `matches` (count), and,
     where known, `correct` (matches within report['correct_px'], 3 unless given, of the truth), `error_median_px`, `error_p95_px`,
-    `latency_ms` (image sent to matches received). Optional: report['period_ms'], the camera's. Values may be None.
+    `latency_ms` (from the image to its matches). Optional: report['period_ms'], the camera's. Values may be None.
     Raises LightglueTrtError when there is nothing to plot or the file cannot be written.
     """
     from matplotlib.figure import Figure
@@ -143,7 +143,7 @@ def save_demo_plot(path: str | Path, report: Mapping[str, Any]) -> None:
     _dress(errors, 'Distance to the true position', 'error, pixels')
 
     latency_ms = column('latency_ms')
-    latency.plot(time, latency_ms, color=BLUE, lw=1, marker='o', ms=4, label='image sent to matches received')
+    latency.plot(time, latency_ms, color=BLUE, lw=1, marker='o', ms=4, label='image to matches')
     if np.isfinite(latency_ms).any():
         median = float(np.nanmedian(latency_ms))
         latency.axhline(median, color=ORANGE, lw=1.5, label=f'median {median:.1f} ms')

@@ -94,6 +94,7 @@ def test_every_other_global_is_refused_by_name(name):
     tensor_opcodes('0', 4, (1,), (1,), offset=4),
     tensor_opcodes('0', 4, (1,), (1,), offset=-1),
     tensor_opcodes('0', 4, (1 << 40,), (0,)),
+    tensor_opcodes('0', 4, (5,), (0,)),
     tensor_opcodes('0', 4, (2,), (-1,)),
     tensor_opcodes('0', 4, (2, 2), (1,)),
     tensor_opcodes('0', 5, (4,), (1,)),

@@ -1,0 +1,150 @@
+"""The executables as users run them: processes of their own, real networks, real DDS, signals, messages on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executables are not tested')
+from networks import moved, photo, weights  # noqa: E402
+from ros_helpers import SECOND, Peer, image_message, wait_for  # noqa: E402
+
+from lightglue_trt_ros.messages import matches_from_cloud  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+SMALL = ['-p', 'image_height:=240', '-p', 'image_width:=328', '-p', 'max_keypoints:=256']
+
+
+def launch(module: str, *arguments: str, **variables: str) -> subprocess.Popen:
+    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]), **variables}
+    return subprocess.Popen([sys.executable, '-m', f'lightglue_trt_ros.{module}', *arguments], env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def finish(process: subprocess.Popen, timeout: float = 60) -> str:
+    return process.communicate(timeout=timeout)[0]
+
+
+@pytest.fixture(scope='module')
+def peer():
+    rclpy.init()
+    peer = Peer()
+    yield peer
+    peer.close()
+    rclpy.try_shutdown()
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_real_networks_match_a_photograph_and_a_signal_ends_the_node_within_a_second(peer, number):
+    weights('superpoint')
+    process = launch('cli.matcher', '--ros-args', *SMALL)
+    try:
+        image = photo('coffee', 240, 328)
+        view, homography = moved(image)
+        wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+        peer.send(image_message(10 * SECOND, image))
+        time.sleep(1.0)
+        cloud = peer.send(image_message(10 * SECOND + SECOND // 10, view), clouds=1)[-1]
+        matches = matches_from_cloud(cloud)
+        projected = np.c_[matches.reference_keypoints, np.ones(len(matches))] @ homography.T
+        error = np.linalg.norm(projected[:, :2] - matches.keypoints, axis=1)
+        assert len(matches) > 80
+        assert np.mean(error < 3) > 0.9
+        peer.send(image_message(10 * SECOND + 2 * SECOND // 10, image))  # in flight while the signal comes
+    finally:
+        process.send_signal(number)
+        started = time.monotonic()
+        log = finish(process, 10)
+    assert time.monotonic() - started < 1.0
+    assert process.returncode == 0
+    assert 'Traceback' not in log
+    assert 'backend: ONNX Runtime' in log
+    assert 'auto:' in log, 'the log says why this backend was taken'
+    peer.reports.clear()
+
+
+@pytest.mark.parametrize(('arguments', 'words'), [
+    (['-p', 'match_treshold:=0.2'], 'did you mean match_threshold?'), (['-p', 'image_width:=641'], 'image_width is 641'),
+    (['-p', 'max_keypoints:=many'], "max_keypoints is 'many'")])
+def test_bad_parameters_end_the_node_with_one_line(arguments, words):
+    process = launch('cli.matcher', '--ros-args', *arguments)
+    log = finish(process)
+    assert process.returncode == 1
+    assert words in log
+    assert 'Traceback' not in log
+
+
+def test_a_params_file_with_an_unknown_key_is_refused(tmp_path):
+    params = tmp_path / 'params.yaml'
+    params.write_text((ROOT / 'config' / 'matcher.yaml').read_text().replace('max_gap_s', 'max_gap'))
+    process = launch('cli.matcher', '--ros-args', '--params-file', str(params))
+    assert "unknown setting 'max_gap': did you mean max_gap_s?" in finish(process)
+    assert process.returncode == 1
+
+
+def test_missing_weights_leave_the_node_inactive_with_instructions(peer, tmp_path):
+    process = launch('cli.matcher', '--ros-args', *SMALL, LIGHTGLUE_TRT_CACHE=str(tmp_path))
+    try:
+        wait_for(lambda: 'fetch_weights' in peer.status()[1], 30)
+    finally:
+        process.send_signal(signal.SIGINT)
+        log = finish(process)
+    assert 'not activated' in log
+    assert str(tmp_path) in log
+    peer.reports.clear()
+
+
+def test_export_onnx_writes_both_networks(tmp_path):
+    weights('superpoint')
+    process = launch('cli.export_onnx', '--height', '64', '--width', '80', '--max-keypoints', '32', '--out', str(tmp_path))
+    log = finish(process)
+    assert process.returncode == 0, log
+    assert sorted(path.name for path in (tmp_path / 'superpoint-64x80-k32-fp32').iterdir()) == ['extractor.onnx', 'matcher.onnx']
+    refused = launch('cli.export_onnx', '--height', '65', '--out', str(tmp_path))
+    assert 'image_height is 65' in finish(refused)
+    assert refused.returncode == 1
+
+
+def test_benchmark_prints_and_keeps_its_figures(tmp_path):
+    weights('superpoint')
+    out = tmp_path / 'figures.json'
+    process = launch('cli.benchmark', '--height', '64', '--width', '80', '--max-keypoints', '32', '--frames', '5',
+                     '--node-frames', '60', '--json', str(out))
+    log = finish(process)
+    assert process.returncode == 0, log
+    figures = json.loads(out.read_text())
+    assert set(figures['stages']['stages']) == {'resize', 'extract', 'match', 'track', 'frame'}
+    assert figures['caching']['ratio'] > 1
+    assert figures['node']['clouds'] > 0
+    assert 'predicted' in log
+    assert "The node's own cost" in log
+
+
+def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
+    weights('superpoint')
+    folder = tmp_path / 'short'
+    (folder / 'images').mkdir(parents=True)
+    source = shared_data / 'hololens'
+    for image in sorted((source / 'images').iterdir())[:6]:
+        (folder / 'images' / image.name).symlink_to(image)
+    for name in ('timestamps.txt', 'groundtruth.txt'):
+        lines = [line for line in (source / name).read_text().splitlines() if not line.startswith('#')][:6]
+        (folder / name).write_text('\n'.join(lines) + '\n')
+    (folder / 'calib.yaml').symlink_to(source / 'calib.yaml')
+    process = launch('cli.demo', '--sequence', str(folder), '--out', str(tmp_path / 'out'))
+    log = finish(process, 120)
+    assert process.returncode == 0, log
+    report = json.loads((tmp_path / 'out' / 'report.json').read_text())
+    assert report['clouds_received'] + report['frames_dropped'] == 5
+    assert report['summary']['matches'] > 200
+    assert report['summary']['error_median_px'] < 2
+    for picture in ('matches.png', 'plot.png'):
+        assert (tmp_path / 'out' / picture).stat().st_size > 20_000
