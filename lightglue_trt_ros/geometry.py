@@ -11,19 +11,24 @@ from .features import Float32, UInt8
 Size = tuple[int, int]  # (height, width)
 
 
-def fitting_size(image: Size, max_side: int | None = None) -> Size:
-    """The engine's size that changes an image least: its own, shrunk to `max_side`, each side to the nearest multiple of 8."""
-    shrink = min(1.0, max_side / max(image)) if max_side else 1.0
-    height, width = (max(2 * STRIDE, round(side * shrink / STRIDE) * STRIDE) for side in image)
+def fitting_size(image: Size, area: int, *, shrink: bool = True) -> Size:
+    """The engine's size for an image: its aspect ratio, about `area` pixels, each side a multiple of 8.
+
+    Without `shrink` a larger image keeps its own size.
+    """
+    scale = (area / (image[0] * image[1])) ** 0.5
+    scale = scale if shrink else max(1.0, scale)
+    height, width = (max(2 * STRIDE, round(side * scale / STRIDE) * STRIDE) for side in image)
     return height, width
 
 
 def resize_gray(image: UInt8, size: Size) -> UInt8:
-    """Resize a gray image, uint8 (H, W), to `size` by area averaging; the image itself when the size is right."""
+    """Resize a gray image, uint8 (H, W), to `size`: area averaging, or bilinear where both sides grow; itself if it has that size."""
     height, width = size
     if image.shape == (height, width):
         return image
-    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+    grows = height >= image.shape[0] and width >= image.shape[1]
+    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA), np.uint8)
 
 
 def to_original(keypoints: Float32, engine: Size, original: Size) -> Float32:

@@ -30,8 +30,10 @@ class RelativePose:
 
 def relative_pose(pose0: ArrayLike, pose1: ArrayLike) -> tuple[Float64, Float64]:
     """Rotation (3, 3) and translation (3,) in metres that take camera 0 to camera 1, of two world-from-camera poses (4, 4)."""
-    pose = np.linalg.inv(np.asarray(pose1, np.float64)) @ np.asarray(pose0, np.float64)
-    return pose[:3, :3], pose[:3, 3]
+    first, second = np.asarray(pose0, np.float64), np.asarray(pose1, np.float64)
+    back = second[:3, :3].T
+    # The difference first: two equal positions give a translation of exactly zero.
+    return back @ first[:3, :3], back @ (first[:3, 3] - second[:3, 3])
 
 
 def essential_from_poses(pose0: ArrayLike, pose1: ArrayLike) -> Float64:

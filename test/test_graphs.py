@@ -14,7 +14,7 @@ from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.errors import ConfigError
 from lightglue_trt_ros.graphs.lightglue import lightglue
 from lightglue_trt_ros.graphs.precision import Typed, read_stamp
-from lightglue_trt_ros.graphs.superpoint import BORDER, select_keypoints, superpoint, suppress_non_maxima
+from lightglue_trt_ros.graphs.superpoint import BORDER, refine, select_keypoints, superpoint, suppress_non_maxima
 
 
 @pytest.fixture(scope='module')
@@ -55,6 +55,33 @@ def test_suppression_and_block_selection_equal_the_dense_way():
     v, u = np.unravel_index(order, expected.shape)
     np.testing.assert_array_equal(found_top, expected[v, u])
     np.testing.assert_array_equal(found_keypoints, np.stack([u, v], 1))
+
+
+def test_subpixel_refinement_is_the_mean_under_the_scores():
+    rng = np.random.default_rng(4)
+    scores = rng.random((40, 56)).astype(np.float32)
+    pixels = np.array([[20, 10], [4, 4], [51, 35]], np.int32)
+    dense, where = argument(Tensor(np.float32, (1, 1, 40, 56))), argument(Tensor(np.int32, (3, 2)))
+    found = session(build({'dense': dense, 'pixels': where}, {'keypoints': refine(dense, where)})).run(
+        None, {'dense': scores[None, None], 'pixels': pixels})[0]
+    for (u, v), keypoint in zip(pixels, found, strict=True):
+        patch = scores[v - 2:v + 3, u - 2:u + 3].astype(np.float64)
+        rows, columns = np.mgrid[v - 2:v + 3, u - 2:u + 3]
+        np.testing.assert_allclose(keypoint, [np.average(columns, weights=patch), np.average(rows, weights=patch)], atol=1e-4)
+
+
+def test_subpixel_refinement_brings_matches_closer_to_the_truth(networks):
+    image = photo('coffee', 240, 328)
+    view, homography = moved(image, angle=3.0, scale=0.97, shift=(2.5, -1.5))
+    errors = {}
+    for subpixel in (False, True):
+        run = session(superpoint(SMALL, weights('superpoint'), subpixel=subpixel))
+        reference, current = extract(run, image), extract(run, view)
+        matches, _ = networks['fp32'][1].run(None, matcher_feed(reference, current))
+        rows = np.flatnonzero(matches >= 0)
+        projected = np.c_[reference.keypoints[rows], np.ones(len(rows))] @ homography.T
+        errors[subpixel] = np.median(np.linalg.norm(projected[:, :2] - current.keypoints[matches[rows]], axis=1))
+    assert errors[True] < 0.8 * errors[False], errors
 
 
 @pytest.mark.parametrize('precision', ['fp32', 'fp16'])
@@ -161,16 +188,16 @@ def test_fp16_keeps_keypoints_and_matches_on_real_images(networks, shared_data, 
                          interpolation=cv2.INTER_AREA) for i in (1, 2)]
     full = [extract(networks['fp32'][0], image) for image in images]
     half = [extract(networks['fp16'][0], image) for image in images]
-    kept = [len(set(map(tuple, a.keypoints)) & set(map(tuple, b.keypoints))) / 256 for a, b in zip(full, half, strict=True)]
-    assert min(kept) >= 0.98
+    # a keypoint is kept where FP16 has one within half a pixel; the same row then stands for it
+    near = [np.linalg.norm(a.keypoints[:, None] - b.keypoints[None], axis=2) for a, b in zip(full, half, strict=True)]
+    assert min(np.mean(distance.min(1) < 0.5) for distance in near) >= 0.98
 
-    def pairs(features, matches):
-        rows = np.flatnonzero(matches >= 0)
-        return {(*features[0].keypoints[i], *features[1].keypoints[matches[i]]) for i in rows}
-
-    exact = pairs(full, networks['fp32'][1].run(None, matcher_feed(*full))[0])
-    again = pairs(half, networks['fp16'][1].run(None, matcher_feed(*half))[0])
-    assert len(exact & again) / max(len(exact), 1) >= 0.97
+    exact = networks['fp32'][1].run(None, matcher_feed(*full))[0]
+    again = networks['fp16'][1].run(None, matcher_feed(*half))[0]
+    rows = np.flatnonzero(exact >= 0)
+    kept = [near[0][i].min() < 0.5 and again[j := near[0][i].argmin()] >= 0 and near[1][exact[i], again[j]] < 0.5 for i in rows]
+    assert len(rows) > 20
+    assert np.mean(kept) >= 0.97
 
 
 def test_flat_and_dark_images_give_no_matches_and_no_nan(networks):

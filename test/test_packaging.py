@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -25,19 +25,20 @@ ROSDEP_KEYS = {'cv2': 'python3-opencv', 'numpy': 'python3-numpy', 'yaml': 'pytho
 PIP_NAMES = {'skimage': 'scikit-image'}
 OF_THE_MACHINE = {'tensorrt', 'pycuda'}  # they come with JetPack or CUDA
 ROS_MODULES = {'rclpy', 'launch', 'launch_ros', 'ament_index_python', 'cv_bridge', 'builtin_interfaces'}
-ROS_FILES = {'node.py', 'messages.py', 'parameters.py', 'health.py'}
+ROS_PLACES = {'node.py', 'messages.py', 'parameters.py', 'health.py', 'cli', 'demo', 'benchmarks'}
 
 
 @pytest.fixture(scope='module')
 def setup_arguments() -> dict[str, Any]:
-    """What setup.py hands to setuptools."""
-    setuptools = pytest.importorskip('setuptools')
-    with pytest.MonkeyPatch.context() as patch:
-        found: dict[str, Any] = {}
-        patch.setattr(setuptools, 'setup', lambda **arguments: found.update(arguments))
-        patch.chdir(REPOSITORY)
-        runpy.run_path('setup.py')
-    return found
+    """What setup.py hands to setuptools, which refuses to be imported where another test's library has brought in distutils."""
+    script = ('import json, runpy, setuptools\n'
+              'setuptools.setup = lambda **arguments: print(json.dumps(arguments))\n'
+              'runpy.run_path("setup.py")')
+    done = subprocess.run([sys.executable, '-c', script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    if "No module named 'setuptools'" in done.stderr:
+        pytest.skip('setuptools is not installed')
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
 
 
 @pytest.fixture(scope='module')
@@ -81,9 +82,9 @@ def test_every_import_is_a_declared_dependency(manifest: ElementTree.Element, se
     assert not missing, f'neither in package.xml nor in the extras run and demo of setup.py: {missing}'
 
 
-def test_ros_stays_in_its_files() -> None:
-    users = {path.relative_to(PACKAGE) for path in PACKAGE.rglob('*.py') if any(map(is_ros, imported_modules(path)))}
-    assert {str(path) for path in users if path.parts[0] != 'cli'} <= ROS_FILES
+def test_ros_stays_in_its_places() -> None:
+    users = {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob('*.py') if any(map(is_ros, imported_modules(path)))}
+    assert users <= ROS_PLACES
 
 
 def test_every_command_has_its_file_and_every_file_its_command(setup_arguments: dict[str, Any]) -> None:

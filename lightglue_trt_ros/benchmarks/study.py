@@ -36,7 +36,7 @@ def study_homographies(folder: Path, *, max_keypoints: int = 1024, lightglue: st
 
 
 def _matchers(size: Size, max_keypoints: int, lightglue: str, sift: bool) -> Iterator[SequenceMatcher]:
-    height, width = fitting_size(size)
+    height, width = fitting_size(size, 640 * 480, shrink=False)
     config = MatcherConfig(image_height=height, image_width=width, max_keypoints=max_keypoints, lightglue_weights=lightglue)
     backend, _ = open_backend(config)
     yield FrontendStream(FrameMatcher(backend, config))

@@ -29,7 +29,7 @@ from ..sequence import Intrinsics, Recording
 from ..tables import print_table
 
 HEADROOM = 0.8  # frames are sent at this share of the rate that the machine was measured to keep
-MAX_SIDE = 640  # pixels; larger images are shrunk, which a CPU is grateful for
+AREA = 640 * 480  # pixels that images are resized to, keeping their aspect ratio
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -90,7 +90,7 @@ def _settle(recording: Recording, hz: float | None) -> tuple[MatcherConfig, floa
     if len(images) < 2:
         raise BagError(f'{recording.path} has {len(recording)} frame: matching takes two')
     size: Size = (images[0].shape[0], images[0].shape[1])
-    height, width = fitting_size(size, MAX_SIDE)
+    height, width = fitting_size(size, AREA)
     config = MatcherConfig(image_height=height, image_width=width, max_gap_s=3600.0)
     if hz is not None:
         return config, hz
