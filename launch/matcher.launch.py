@@ -11,7 +11,8 @@ from launch_ros.actions import LifecycleNode
 from launch import LaunchDescription
 
 CONFIG = Path(get_package_share_directory('lightglue_trt_ros')) / 'config'
-PROFILE_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
+PROFILE = {'humble': 'FASTRTPS_DEFAULT_PROFILES_FILE', 'jazzy': 'FASTRTPS_DEFAULT_PROFILES_FILE'}  # later releases warn about it
+LATER_PROFILE = 'FASTDDS_DEFAULT_PROFILES_FILE'
 
 
 def generate_launch_description():
@@ -52,7 +53,9 @@ def start_matcher(context):
 
 
 def fastdds_profile(wanted):
-    """Both names of the variable, for every release of Fast DDS; nothing where the user has chosen transports already."""
-    if not wanted or any(os.environ.get(name) for name in (*PROFILE_VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS')):
+    """Nothing where the user has chosen transports already."""
+    chosen = any(os.environ.get(name) for name in (*PROFILE.values(), LATER_PROFILE, 'FASTDDS_BUILTIN_TRANSPORTS'))
+    if not wanted or chosen:
         return []
-    return [SetEnvironmentVariable(name, str(CONFIG / 'fastdds_large_images.xml')) for name in PROFILE_VARIABLES]
+    variable = PROFILE.get(os.environ.get('ROS_DISTRO', ''), LATER_PROFILE)
+    return [SetEnvironmentVariable(variable, str(CONFIG / 'fastdds_large_images.xml'))]

@@ -23,7 +23,7 @@ def fitting_size(image: Size, area: int, *, shrink: bool = True) -> Size:
 
 
 def resize_gray(image: UInt8, size: Size) -> UInt8:
-    """Resize a gray image, uint8 (H, W), to `size`: area averaging, or bilinear where both sides grow; itself if it has that size."""
+    """Resize a gray image, uint8 (H, W), to `size`: area averaging, or bilinear where both sides grow."""
     height, width = size
     if image.shape == (height, width):
         return image

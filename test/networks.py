@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ import pytest
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.errors import WeightsError
 from lightglue_trt_ros.features import HostFeatures
-from lightglue_trt_ros.weights import Weights, load_weights
+from lightglue_trt_ros.weights.store import Weights, load_weights
 
 
-@lru_cache(maxsize=None)
+@cache
 def weights(name: str) -> Weights:
     try:
         return load_weights(name)

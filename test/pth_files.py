@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.weights import REGISTRY, Source
+from lightglue_trt_ros.weights.store import REGISTRY, Source
 
 BODY = bytes(range(256)) * 8192  # 2 MiB
 NOWHERE = 'http://127.0.0.1:9/'  # the discard port: nobody listens

@@ -10,12 +10,12 @@ import cv2
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.bag import BagRecording, camera_info_topic, open_recording
-from lightglue_trt_ros.bag_writer import write_bag
 from lightglue_trt_ros.cli.make_bag import main as make_bag
 from lightglue_trt_ros.errors import BagError
-from lightglue_trt_ros.poses import Trajectory, poses_from, quaternions_from_rotations, rotations_from_quaternions
-from lightglue_trt_ros.sequence import FolderRecording, Intrinsics, read_image
+from lightglue_trt_ros.recordings.bag import BagRecording, camera_info_topic, open_recording
+from lightglue_trt_ros.recordings.bag_writer import write_bag
+from lightglue_trt_ros.recordings.poses import Trajectory, poses_from, quaternions_from_rotations, rotations_from_quaternions
+from lightglue_trt_ros.recordings.sequence import FolderRecording, Intrinsics, read_image
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 

@@ -14,12 +14,18 @@ import cv2
 import numpy as np
 import pytest
 
-from lightglue_trt_ros import accuracy
-from lightglue_trt_ros.accuracy import FrontendStream, PairStream, evaluate_homographies, evaluate_sequence, print_scores
-from lightglue_trt_ros.baselines import SiftMatcher
 from lightglue_trt_ros.errors import BagError, ConfigError, FrameError
-from lightglue_trt_ros.sequence import FolderRecording
-from lightglue_trt_ros.twoview import estimate_relative_pose, homography_errors
+from lightglue_trt_ros.evaluation import accuracy
+from lightglue_trt_ros.evaluation.accuracy import (
+    FrontendStream,
+    PairStream,
+    evaluate_homographies,
+    evaluate_sequence,
+    print_scores,
+)
+from lightglue_trt_ros.evaluation.baselines import SiftMatcher
+from lightglue_trt_ros.evaluation.twoview import estimate_relative_pose, homography_errors
+from lightglue_trt_ros.recordings.sequence import FolderRecording
 
 DATA = Path(__file__).resolve().parents[2] / 'shared' / 'data'
 WARP = np.array([[0.92, 0.12, 20], [-0.1, 0.95, 45], [1e-4, -5e-5, 1]])

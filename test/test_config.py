@@ -17,7 +17,8 @@ PARAMS = Path(__file__).parents[1] / 'config' / 'matcher.yaml'
     ({'max_keypoints': 4096}, r'max_keypoints is 4096.*3840'), ({'max_keypoints': 0}, 'max_keypoints is 0'),
     ({'image_height': 64, 'image_width': 64, 'max_keypoints': 197}, 'takes 1 to 196'),
     ({'precision': 'int8'}, "precision is 'int8': use one of auto, fp32, fp16, fp8"),
-    ({'match_threshold': 1.5}, r'match_threshold is 1.5.*\[0.0, 1.0\]'), ({'match_threshold': float('nan')}, 'match_threshold is nan'),
+    ({'match_threshold': 1.5}, r'match_threshold is 1.5.*\[0.0, 1.0\]'),
+    ({'match_threshold': float('nan')}, 'match_threshold is nan'),
     ({'match_threshold': '0.1'}, r"match_threshold is '0.1' \(str\): it must be float"),
     ({'max_keypoints': 512.0}, r'max_keypoints is 512.0 \(float\): it must be int'), ({'max_keypoints': True}, r'True \(bool\)'),
     ({'reference': 'first'}, 'previous, keyframe'), ({'max_gap_s': -1.0}, 'max_gap_s is -1')])

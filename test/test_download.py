@@ -11,9 +11,9 @@ import time
 import pytest
 from pth_files import BODY
 
-from lightglue_trt_ros import download as module
-from lightglue_trt_ros.download import download
 from lightglue_trt_ros.errors import WeightsError
+from lightglue_trt_ros.weights import download as module
+from lightglue_trt_ros.weights.download import download
 
 pytest_plugins = ['weights_fixtures']
 SHA256 = hashlib.sha256(BODY).hexdigest()

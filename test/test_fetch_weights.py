@@ -12,7 +12,7 @@ from pth_files import LIGHTGLUE, NOWHERE, SUPERPOINT, pin, pth
 
 from lightglue_trt_ros.cli.fetch_weights import main
 from lightglue_trt_ros.errors import WeightsError
-from lightglue_trt_ros.weights import REGISTRY, fetch, is_available, load_weights
+from lightglue_trt_ros.weights.store import REGISTRY, fetch, is_available, load_weights
 
 pytest_plugins = ['weights_fixtures']
 pytestmark = pytest.mark.usefixtures('weights_cache')

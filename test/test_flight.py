@@ -6,9 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
-from lightglue_trt_ros import flight as flight_module
+from lightglue_trt_ros.demo import flight as flight_module
+from lightglue_trt_ros.demo.flight import Flight, rasterize, transfer
 from lightglue_trt_ros.errors import ConfigError, LightglueTrtError
-from lightglue_trt_ros.flight import Flight, rasterize, transfer
 
 pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
 

@@ -142,7 +142,8 @@ def test_thresholds_of_the_moment_reach_the_matcher():
     assert [(t.match, t.detection) for t in backend.thresholds] == [(0.2, 0.0005), (0.7, 0.01)]
 
 
-@given(st.lists(st.lists(st.integers(-1, 7), min_size=8, max_size=8), min_size=1, max_size=12), st.sampled_from(['previous', 'keyframe']))
+@given(st.lists(st.lists(st.integers(-1, 7), min_size=8, max_size=8), min_size=1, max_size=12),
+       st.sampled_from(['previous', 'keyframe']))
 def test_tracks_stay_consistent_whatever_matches(rows, reference):
     """Ids are unique within a frame, lengths grow by one per re-observation, no id ever comes back to another point."""
     script = {}

@@ -103,10 +103,17 @@ def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any) -> N
     assert node.parameters[1] == {'autostart': False, 'backend': 'onnxruntime', 'image_transport': 'compressed'}
 
 
+@pytest.mark.parametrize(('distro', 'variable'), [('humble', VARIABLES[0]), ('jazzy', VARIABLES[0]), ('kilted', VARIABLES[1])])
+def test_the_profile_under_the_name_that_the_release_knows(
+        launch_file: Any, monkeypatch: pytest.MonkeyPatch, distro: str, variable: str) -> None:
+    monkeypatch.setenv('ROS_DISTRO', distro)
+    assert actions(launch_file)[0] == {variable: PROFILE}
+    assert actions(launch_file, use_fastdds_profile='false')[0] == {}
+
+
 @pytest.mark.parametrize('chosen', [*VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS'])
 def test_the_profile_gives_way_to_the_users_choice(launch_file: Any, monkeypatch: pytest.MonkeyPatch, chosen: str) -> None:
-    assert actions(launch_file)[0] == dict.fromkeys(VARIABLES, PROFILE)
-    assert actions(launch_file, use_fastdds_profile='false')[0] == {}
+    assert len(actions(launch_file)[0]) == 1
     monkeypatch.setenv(chosen, 'of the user')
     assert actions(launch_file)[0] == {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import ClassVar
 
 import cv2
 import numpy as np
@@ -36,7 +37,7 @@ class GatedBackend(NullBackend):
     gate = threading.Event()
     failure: Exception | None = None
     refuse: Exception | None = None
-    threads: set[int] = set()
+    threads: ClassVar[set[int]] = set()
     open_now = 0
 
     def __init__(self, config: MatcherConfig) -> None:
@@ -269,7 +270,8 @@ def test_setting_parameters_while_it_runs(running, name, value, ok, reason):
 
 @pytest.mark.parametrize(('parameters', 'words'), [
     ({'match_treshold': 0.2}, 'did you mean match_threshold'), ({'image_height': 479}, 'use 480'),
-    ({'match_threshold': 'high'}, "'high'"), ({'qos_reliability': 'sometimes'}, 'best_effort, reliable'), ({'max_keypoints': 9999}, '9999')])
+    ({'match_threshold': 'high'}, "'high'"), ({'qos_reliability': 'sometimes'}, 'best_effort, reliable'),
+    ({'max_keypoints': 9999}, '9999')])
 def test_bad_parameters_refuse_to_start_with_a_reason(parameters, words):
     overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
     with pytest.raises(ConfigError, match=words):

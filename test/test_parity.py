@@ -10,11 +10,12 @@ from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.features import HostFeatures
 from lightglue_trt_ros.graphs.lightglue import lightglue
 from lightglue_trt_ros.graphs.superpoint import superpoint
-from lightglue_trt_ros.weights import Weights
+from lightglue_trt_ros.weights.store import Weights
 
 torch = pytest.importorskip('torch', reason='PyTorch (CPU) is not installed: parity with transformers is not checked')
 pytest.importorskip('transformers', reason='transformers is not installed: parity with it is not checked')
 import reference  # noqa: E402
+
 SPEC = EngineSpec(232, 408, 200)
 
 

@@ -26,11 +26,11 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
 from rclpy.serialization import deserialize_message  # noqa: E402
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image  # noqa: E402
 
-from lightglue_trt_ros.bag import open_recording  # noqa: E402
-from lightglue_trt_ros.bag_writer import write_bag  # noqa: E402
 from lightglue_trt_ros.cli._packets import PREFETCH, Source  # noqa: E402
 from lightglue_trt_ros.cli.play_bag import LATE_S, Tally, main  # noqa: E402
-from lightglue_trt_ros.sequence import Intrinsics  # noqa: E402
+from lightglue_trt_ros.recordings.bag import open_recording  # noqa: E402
+from lightglue_trt_ros.recordings.bag_writer import write_bag  # noqa: E402
+from lightglue_trt_ros.recordings.sequence import Intrinsics  # noqa: E402
 
 START = 1_700_000_000_123_456_789
 PERIOD = 20_000_000

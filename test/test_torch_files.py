@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pth_files import pth, stream_file, tensor_opcodes, zip_file
 
 from lightglue_trt_ros.errors import WeightsError
-from lightglue_trt_ros.torch_files import read_torch
+from lightglue_trt_ros.weights.torch_files import read_torch
 
 TENSORS = {'a.weight': np.arange(6, dtype=np.float32).reshape(2, 3), 'b': np.array([1.5, -2], np.float16), 'n': np.array(7)}
 

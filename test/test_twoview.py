@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightglue_trt_ros.twoview import (
+from lightglue_trt_ros.evaluation.twoview import (
     epipolar_errors,
     essential_from_poses,
     estimate_relative_pose,

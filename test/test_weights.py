@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from pth_files import LIGHTGLUE, SUPERPOINT, pin, pth
 
-from lightglue_trt_ros import weights as module
-from lightglue_trt_ros.download import read_from_wheel
 from lightglue_trt_ros.errors import ConfigError, WeightsError
-from lightglue_trt_ros.weights import REGISTRY, cache_dir, fetch, is_available, load_weights, resolve_lightglue
+from lightglue_trt_ros.weights import store as module
+from lightglue_trt_ros.weights.download import read_from_wheel
+from lightglue_trt_ros.weights.store import REGISTRY, cache_dir, fetch, is_available, load_weights, resolve_lightglue
 
 pytest_plugins = ['weights_fixtures']
 pytestmark = pytest.mark.usefixtures('weights_cache')
@@ -178,10 +178,10 @@ def test_loading_imports_neither_pytorch_nor_a_network_client_call():
     code = ('import sys, socket\n'
             'def refuse(*a, **k): raise AssertionError("network")\n'
             'socket.create_connection = socket.getaddrinfo = refuse\n'
-            'from lightglue_trt_ros.weights import load_weights\n'
+            'from lightglue_trt_ros.weights.store import load_weights\n'
             'load_weights("lightglue_homography")\n'
             'assert "torch" not in sys.modules\n')
-    subprocess.run([sys.executable, '-c', code], check=True, cwd=Path(module.__file__).parents[1])
+    subprocess.run([sys.executable, '-c', code], check=True, cwd=Path(module.__file__).parents[2])
 
 
 # The real weights

@@ -11,7 +11,7 @@ import zipfile
 import pytest
 from pth_files import BODY
 
-from lightglue_trt_ros.weights import REGISTRY
+from lightglue_trt_ros.weights.store import REGISTRY
 
 
 class Server(http.server.ThreadingHTTPServer):

@@ -9,7 +9,7 @@ import numpy as np
 from ..config import EngineSpec
 from ..errors import EngineError
 from ..features import Features, HostFeatures, Matches, Thresholds, UInt8
-from ..weights import Weights
+from ..weights.store import Weights
 
 
 class OnnxRuntimeBackend:

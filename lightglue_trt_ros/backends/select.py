@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..config import MatcherConfig
 from ..errors import EngineError
-from ..weights import load_weights, resolve_lightglue
+from ..weights.store import load_weights, resolve_lightglue
 from . import Backend
 
 

@@ -13,10 +13,10 @@ from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage
 from std_msgs.msg import Header
 
-from ..bag_writer import compressed_format, encode
 from ..features import UInt8
 from ..messages import gray_from_image, image_to_msg
-from ..sequence import Frame, Recording
+from ..recordings.bag_writer import compressed_format, encode
+from ..recordings.sequence import Frame, Recording
 
 PREFETCH = 8  # frames that are read, encoded and serialised ahead
 

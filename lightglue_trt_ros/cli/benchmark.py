@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from ..backends.select import open_backend
 from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
-from ..benchmarks.study import SEQUENCES, study_homographies, study_sequence
+from ..benchmarks.study import ESTIMATORS, SEQUENCES, Settings, load_sequence, study_homographies, study_sequence
 from ..config import MatcherConfig
 from ..errors import LightglueTrtError
 from ..stats import PERCENTILES
@@ -98,17 +97,20 @@ def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 
 def _accuracy(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..accuracy import print_scores
-    settings: dict[str, Any] = {'max_keypoints': config.max_keypoints, 'lightglue': config.lightglue_weights}
-    scores = [score for name in SEQUENCES for score in _told(name, study_sequence(args.data / name, **settings))]
-    pairs = list(_told('oxford_affine', study_homographies(args.data / 'oxford_affine', **settings)))
-    print_scores(scores, pairs)
-    return {'sequences': [score.as_dict() for score in scores], 'homographies': [pair.as_dict() for pair in pairs]}
-
-
-def _told(name: str, scores: Iterator[Any]) -> Iterator[Any]:
-    print(f'benchmark: {name} …', flush=True)
-    return scores
+    from ..evaluation.accuracy import print_scores
+    settings = Settings(config.max_keypoints, 'homography' if config.lightglue_weights == 'auto' else config.lightglue_weights)
+    scores = []
+    for name in SEQUENCES:
+        print(f'benchmark: {name}', flush=True)
+        scores += list(study_sequence(load_sequence(args.data / name), settings))
+    print('benchmark: oxford_affine', flush=True)
+    pairs = list(study_homographies(args.data / 'oxford_affine', settings))
+    for estimator in ESTIMATORS:
+        print(f'\nPoses estimated by {estimator}:')
+        print_scores([score for used, score in scores if used == estimator])
+    print_scores([], pairs)
+    return {'sequences': [{'estimator': used, **score.as_dict()} for used, score in scores],
+            'homographies': [pair.as_dict() for pair in pairs]}
 
 
 def _with_backend(args: argparse.Namespace, config: MatcherConfig, measure: Any) -> Any:

@@ -11,21 +11,21 @@ from pathlib import Path
 import numpy as np
 
 from ..backends.select import open_backend
-from ..bag import open_recording
-from ..bag_writer import write_bag
 from ..benchmarks.stages import measure_stages
 from ..config import MatcherConfig
+from ..demo.flight import Flight
 from ..demo.replay import Reception, replay
 from ..demo.report import make_report, table_rows, write_report
 from ..demo.truth import FlightTruth, NoTruth, PoseTruth
 from ..errors import BagError, LightglueTrtError
 from ..features import FrameMatches, UInt8
-from ..flight import Flight
 from ..geometry import Size, fitting_size
 from ..messages import gray_of
 from ..pictures import save_demo_plot, save_match_picture
-from ..poses import Trajectory
-from ..sequence import Intrinsics, Recording
+from ..recordings.bag import open_recording
+from ..recordings.bag_writer import write_bag
+from ..recordings.poses import Trajectory
+from ..recordings.sequence import Intrinsics, Recording
 from ..tables import print_table
 
 HEADROOM = 0.8  # frames are sent at this share of the rate that the machine was measured to keep

@@ -13,7 +13,7 @@ from ..config import EngineSpec
 from ..errors import EngineError, LightglueTrtError
 from ..graphs.lightglue import lightglue
 from ..graphs.superpoint import superpoint
-from ..weights import load_weights, resolve_lightglue
+from ..weights.store import load_weights, resolve_lightglue
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..download import Progress
 from ..errors import LightglueTrtError
-from ..weights import CACHE_VARIABLE, REGISTRY, Source, cache_dir, fetch, is_available, load_weights, places
+from ..weights.download import Progress
+from ..weights.store import CACHE_VARIABLE, REGISTRY, Source, cache_dir, fetch, is_available, load_weights, places
 
 
 def main(argv: list[str] | None = None) -> int:

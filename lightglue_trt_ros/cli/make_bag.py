@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..bag import open_recording
-from ..bag_writer import COMPRESSIONS, STORAGES, VERSIONS, write_bag
 from ..errors import BagError, LightglueTrtError
-from ..sequence import IMAGE_TOPIC, FolderRecording
+from ..recordings.bag import open_recording
+from ..recordings.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, write_bag
+from ..recordings.sequence import IMAGE_TOPIC, FolderRecording
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -17,10 +17,10 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
-from ..bag import camera_info_topic, open_recording
-from ..bag_writer import COMPRESSIONS
 from ..errors import LightglueTrtError
-from ..sequence import Recording
+from ..recordings.bag import camera_info_topic, open_recording
+from ..recordings.bag_writer import COMPRESSIONS
+from ..recordings.sequence import Recording
 from ._packets import Source
 
 LATE_S = 0.005  # a frame that leaves this much after its time counts as late

@@ -18,11 +18,11 @@ from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import CompressedImage, Image, PointCloud2
 
-from ..bag import open_recording
 from ..errors import LightglueTrtError
 from ..features import FrameMatches
 from ..messages import matches_from_cloud
 from ..processes import start, stop, use_fastdds_profile
+from ..recordings.bag import open_recording
 
 START_S = 60.0  # the node may take this long to become active
 

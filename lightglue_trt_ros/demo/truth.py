@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..evaluation.twoview import epipolar_errors, fundamental_from_poses
 from ..features import FrameMatches
-from ..flight import FlightFrame, transfer
-from ..poses import Float64, Trajectory
-from ..twoview import epipolar_errors, fundamental_from_poses
+from ..recordings.poses import Float64, Trajectory
+from .flight import FlightFrame, transfer
 
 
 class NoTruth:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from spox import Tensor, Var, argument, build
 
 from ..config import EngineSpec
-from ..weights import Weights
+from ..weights.store import Weights
 from .precision import Typed, stamp
 
 HEADS = 4

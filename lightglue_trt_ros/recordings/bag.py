@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import BagError
+from ..errors import BagError
 from .poses import Trajectory, poses_from
 from .sequence import (
     CAMERA_INFO,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from .errors import WeightsError
+from ..errors import WeightsError
 
 Progress = Callable[[int, int], None]  # (bytes there, bytes in all)
 

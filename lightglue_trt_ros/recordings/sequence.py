@@ -13,8 +13,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from .errors import BagError
-from .features import UInt8
+from ..errors import BagError
+from ..features import UInt8
 from .poses import Float64, Trajectory, parse_stamp, read_tum
 
 IMAGE = 'sensor_msgs/msg/Image'

@@ -1,0 +1,1 @@
+"""How good correspondences are: two-view geometry, error metrics, baselines."""

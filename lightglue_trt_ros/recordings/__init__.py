@@ -1,0 +1,1 @@
+"""Recordings: rosbag2 and image folders, with intrinsics and ground truth."""
