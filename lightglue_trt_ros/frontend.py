@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ from .config import MatcherConfig
 from .errors import FrameError
 from .features import Features, FrameMatches, Thresholds, UInt8
 from .geometry import Size, resize_gray, to_original
+from .stats import Stopwatch
 from .tracks import TrackCounter, Tracks
 
 
@@ -53,7 +53,7 @@ class FrameMatcher:
         self._reset_if_interrupted(image, stamp)
         self._last_stamp = stamp
 
-        clock = _Stopwatch()
+        clock = Stopwatch()
         resized = resize_gray(image, (self.backend.spec.image_height, self.backend.spec.image_width))
         clock.lap('resize')
         features = self.backend.extract(resized)
@@ -83,7 +83,7 @@ class FrameMatcher:
         elif reference is not None and reference.size != image.shape:
             self.reset(f'the image size changed from {_text(reference.size)} to {_text(image.shape)}')
 
-    def _match(self, reference: _Frame, current: _Frame, clock: _Stopwatch) -> FrameMatches:
+    def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> FrameMatches:
         thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold)
         found = self.backend.match(reference.features, current.features, thresholds)
         clock.lap('match')
@@ -103,19 +103,6 @@ class FrameMatcher:
             return True
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
         return len(matches) < self.config.keyframe_min_ratio * detected
-
-
-class _Stopwatch:
-    """Wall milliseconds between laps."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name] = (now - self._last) * 1e3
-        self._last = now
 
 
 def _check(image: UInt8, stamp: float, last: float | None) -> None:

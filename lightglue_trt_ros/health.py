@@ -10,8 +10,12 @@ from rclpy.qos import ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import Header
 
+from .features import UInt8
+from .geometry import Size, fitting_size
 from .stats import FrameStatistics
 
+STRETCH = 0.05  # a change of the aspect ratio by less goes unmentioned
+DARK = 64  # of 255: a 10-bit image read as 16 bits ends at 3
 RECENT_S = 3.0  # a rejected frame colours the diagnostics for this long
 
 
@@ -61,6 +65,20 @@ def _reason(node: Node, subscription: Any) -> str:
     others = [name for name, types in node.get_topic_names_and_types()
               if kind in types and node.count_publishers(name) and not name.startswith(own)]
     return f'nobody publishes it; {kind} comes on {", ".join(others)}' if others else f'nobody publishes {kind} anywhere'
+
+
+def advice(image: UInt8, encoding: str, engine: Size) -> list[str]:
+    """What would make matching better, by the look of one frame: gray uint8 (H, W)."""
+    lines = []
+    stretch = (engine[0] * image.shape[1]) / (engine[1] * image.shape[0])
+    if max(stretch, 1 / stretch) > 1 + STRETCH:
+        height, width = fitting_size((image.shape[0], image.shape[1]), engine[0] * engine[1])
+        lines.append(f'frames of {image.shape[1]}x{image.shape[0]} are stretched to {engine[1]}x{engine[0]}, which costs matches: '
+                     f'set image_width to {width} and image_height to {height}')
+    if '16' in encoding and image.max() < DARK:
+        lines.append(f'the brightest pixel of this {encoding} frame is {image.max()} of 255: '
+                     'if the camera fills fewer than 16 bits, set image_bits')
+    return lines
 
 
 def to_message(node: Node, verdict: Verdict, figures: dict[str, str]) -> DiagnosticArray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +26,7 @@ from .frontend import FrameMatcher
 from .messages import gray_of, image_to_msg, matches_to_cloud, stamp_seconds
 from .parameters import declare_settings
 from .pictures import draw_matches
-from .stats import FrameStatistics
+from .stats import FrameStatistics, Stopwatch
 from .worker import LatestWorker
 
 SILENCE_S = 3.0  # without a frame for this long, the node says so
@@ -50,6 +49,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         self._frames: FrameMatcher | None = None
         self._worker: LatestWorker[ImageMessage] | None = None
         self._reset_requested = ''
+        self._advised: tuple[Any, ...] = ()
         self._config, self.settings = declare_settings(self)
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
@@ -148,24 +148,29 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         if self._reset_requested:
             frames.reset(self._reset_requested)
             self._reset_requested = ''
-        started = time.perf_counter()
+        clock, resets = Stopwatch(), frames.resets
         image = gray_of(message, self.settings.image_bits)
-        decoded = time.perf_counter()
-        resets = frames.resets
+        clock.lap('decode')
         matches = frames.process(image, stamp_seconds(message.header))
+        clock.lap('process')
         if frames.resets > resets:
             self.get_logger().warning(f'tracks start anew: {frames.last_reset}', throttle_duration_sec=THROTTLE_S)
-        publishing = time.perf_counter()
         if matches is not None:
             self._matches.publish(matches_to_cloud(matches, message.header))
-        ended = time.perf_counter()
-        stages = {'decode': decoded - started, 'publish': ended - publishing, 'frame': ended - started}
-        stage_ms = {name: seconds * 1e3 for name, seconds in stages.items()}
-        if matches is None:
-            self._statistics.finished(stage_ms, None)
-            return
-        self._statistics.finished({**stage_ms, **matches.stage_ms}, len(matches))
-        self._draw(image, matches, message.header)
+        clock.lap('publish')
+        stage_ms = {**clock.laps, 'frame': clock.total_ms, **(matches.stage_ms if matches is not None else {})}
+        self._statistics.finished(stage_ms, len(matches) if matches is not None else None)
+        self._advise(message, image)
+        if matches is not None:
+            self._draw(image, matches, message.header)
+
+    def _advise(self, message: ImageMessage, image: UInt8) -> None:
+        """Say once for each kind of image what would make matching better."""
+        kind = (image.shape, getattr(message, 'encoding', ''))
+        if kind != self._advised:
+            self._advised = kind
+            for advice in health.advice(image, kind[1], (self._config.image_height, self._config.image_width)):
+                self.get_logger().warning(advice)
 
     def _draw(self, image: UInt8, matches: FrameMatches, header: Any) -> None:
         if self._debug_image.get_subscription_count():

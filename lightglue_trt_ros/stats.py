@@ -1,4 +1,4 @@
-"""What the node tells about itself: counts, rates, and percentiles of its stages over the last frames."""
+"""Times of a frame's stages; what the node tells about itself: counts, rates, percentiles over the last frames."""
 
 from __future__ import annotations
 
@@ -11,6 +11,25 @@ import numpy as np
 
 WINDOW = 256  # frames that percentiles look back on
 PERCENTILES = (50, 95, 99)
+
+
+class Stopwatch:
+    """Wall milliseconds between laps, by name."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._started = self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """Name the time since the last lap, or since the start."""
+        now = time.perf_counter()
+        self.laps[name] = (now - self._last) * 1e3
+        self._last = now
+
+    @property
+    def total_ms(self) -> float:
+        """From the start to the last lap."""
+        return (self._last - self._started) * 1e3
 
 
 class FrameStatistics:

@@ -9,6 +9,8 @@ from typing import ClassVar
 import cv2
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
@@ -22,6 +24,7 @@ from ros_helpers import SECOND, Peer, header, image_message, wait_for  # noqa: E
 from sensor_msgs.msg import CompressedImage, Image  # noqa: E402
 from std_srvs.srv import Trigger  # noqa: E402
 
+from lightglue_trt_ros import health  # noqa: E402
 from lightglue_trt_ros.backends.null import NullBackend  # noqa: E402
 from lightglue_trt_ros.config import MatcherConfig  # noqa: E402
 from lightglue_trt_ros.errors import ConfigError, EngineError  # noqa: E402
@@ -219,6 +222,37 @@ def test_interruptions_start_tracks_anew(running, stamp_ns, size, reason):
     matches = matches_from_cloud(clouds[-1])
     assert set(matches.track_lengths) == {2}
     assert matches.track_ids.min() >= 50
+
+
+def test_advice_on_stretched_and_dark_images():
+    lines = health.advice(np.full((370, 1226), 90, np.uint8), 'mono8', (480, 640))
+    assert len(lines) == 1
+    assert 'set image_width to 1008 and image_height to 304' in lines[0]
+    assert 'image_bits' in health.advice(np.full((480, 640), 15, np.uint8), 'mono16', (480, 640))[0]
+    assert not health.advice(np.full((960, 1280), 90, np.uint8), 'mono16', (480, 640))
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(encoding=st.sampled_from(['mono8', 'mono16', 'bgr8', 'bayer_rggb8', 'yuyv', 'nv12', '', 'jpeg', '32FC1']),
+       height=st.integers(0, 70), width=st.integers(0, 70), step=st.integers(0, 300), size=st.integers(0, 4000),
+       big=st.integers(0, 1), seconds=st.integers(-5, 5))
+def test_no_malformed_image_ends_the_node(storm, encoding, height, width, step, size, big, seconds):
+    """Through the node's own path; the fixture then sends good images over DDS."""
+    message = Image(header=header(100 * SECOND + seconds), encoding=encoding, height=height, width=width, step=step,
+                    is_bigendian=big)
+    message.data.frombytes(bytes(size))
+    storm.node._on_frame(message)
+    assert 'Error: ' not in storm.node._statistics.last_error, 'only errors made on purpose are shown without their type'
+    storm.frames += 1
+
+
+@pytest.fixture
+def storm(running):
+    run = running()
+    run.frames = 0
+    yield run
+    assert run.frames > 100
+    first_pair(run.peer, 200 * SECOND)
 
 
 def test_reset_service_forgets_the_reference(running):

@@ -29,6 +29,7 @@ from ..geometry import Size, fitting_size
 from ..messages import gray_of
 from ..recordings.bag import open_recording
 from ..recordings.poses import Float64
+from ..weights.store import resolve_lightglue
 
 SEQUENCES = ('kitti_short_1', 'kitti_short_2', 'hololens')
 AREA = 640 * 480  # smaller images are enlarged to as many pixels
@@ -51,7 +52,7 @@ class Settings(NamedTuple):
     """Which of our settings a study runs with."""
 
     max_keypoints: int = 1024
-    lightglue: str = 'homography'
+    lightglue: str = 'auto'
     sift: bool = True
 
 
@@ -99,7 +100,8 @@ def _matchers(size: Size, settings: Settings) -> Iterator[tuple[str, SequenceMat
     config = MatcherConfig(image_height=size[0], image_width=size[1], max_keypoints=settings.max_keypoints,
                            lightglue_weights=settings.lightglue)
     backend, _ = open_backend(config)
-    yield f'ours, {settings.lightglue}, {size[1]}x{size[0]}', FrontendStream(FrameMatcher(backend, config))
+    weights = resolve_lightglue(settings.lightglue)[0].removeprefix('lightglue_')
+    yield f'ours, {weights}, {size[1]}x{size[0]}', FrontendStream(FrameMatcher(backend, config))
     backend.close()
     if settings.sift:
         yield 'SIFT 4000, ratio 0.8', SiftMatcher()

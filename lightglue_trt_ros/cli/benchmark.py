@@ -98,7 +98,7 @@ def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 def _accuracy(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..evaluation.accuracy import print_scores
-    settings = Settings(config.max_keypoints, 'homography' if config.lightglue_weights == 'auto' else config.lightglue_weights)
+    settings = Settings(config.max_keypoints, config.lightglue_weights)
     scores = []
     for name in SEQUENCES:
         print(f'benchmark: {name}', flush=True)
