@@ -1,0 +1,68 @@
+"""The house of the README: imports go one way only, and heavy or optional things are imported where they may be."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / 'lightglue_trt_ros'
+ROS = {'rclpy', 'sensor_msgs', 'std_msgs', 'std_srvs', 'diagnostic_msgs', 'geometry_msgs', 'rcl_interfaces', 'lifecycle_msgs',
+       'builtin_interfaces', 'cv_bridge', 'launch', 'launch_ros', 'ament_index_python'}
+ONLY_IN = {'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'graphs'}, 'onnx': {'graphs'}, 'safetensors': {'weights'},
+           'matplotlib': {'pictures'}, 'skimage': {'demo'}, 'torch': set(), 'tinygrad': set()}
+LINES = 300
+
+
+def house() -> list[tuple[str, bool]]:
+    """The rooms in the README's order, and whether ROS may be imported there."""
+    text = (ROOT / 'README.md').read_text()
+    block = re.search(r'## Architecture.*?```\n(.*?)```', text, re.S).group(1)
+    return [(match[2].rstrip('/').removesuffix('.py'), match[1] == 'R') for match in re.finditer(r'^([R ]) ([a-z_]+(?:\.py|/))', block, re.M)]
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix('.py')
+
+
+def imports(path: Path) -> set[str]:
+    """Absolute names of all that a file imports, also inside functions."""
+    parts = ['lightglue_trt_ros', *path.relative_to(PACKAGE).parts[:-1]]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            base = '.'.join(parts[:len(parts) - node.level + 1] + ([node.module] if node.module else []))
+            found |= {base} if node.module else {f'{base}.{alias.name}' for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module)
+    return found
+
+
+FILES = sorted(path for path in PACKAGE.rglob('*.py') if path.name != '__init__.py' or path.parent != PACKAGE)
+
+
+def test_the_readme_names_every_room():
+    assert [name for name, _ in house()] == list(dict.fromkeys(name for name, _ in house()))
+    assert {name for name, _ in house()} == {room(path) for path in FILES}
+
+
+@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_one_way_and_stay_where_they_may(path):
+    order = {name: number for number, (name, _) in enumerate(house())}
+    ros = {name for name, allowed in house() if allowed}
+    for name in imports(path):
+        top, *rest = name.split('.')
+        if top == 'lightglue_trt_ros' and rest:
+            assert order[rest[0]] <= order[room(path)], f'{name} stands below {room(path)} in the house'
+        assert top not in ROS or room(path) in ros, f'{name}: no ROS here'
+        assert room(path) in ONLY_IN.get(top, {room(path)}), f'{name} does not belong here'
+
+
+@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_file_outgrows_a_reader(path):
+    assert len(path.read_text().splitlines()) <= LINES
