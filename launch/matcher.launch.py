@@ -4,15 +4,14 @@ import os
 from pathlib import Path
 
 from ament_index_python.packages import get_package_share_directory
+from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
 
-from launch import LaunchDescription
+from lightglue_trt_ros.processes import FASTDDS_CHOICES, fastdds_variable
 
 CONFIG = Path(get_package_share_directory('lightglue_trt_ros')) / 'config'
-PROFILE = {'humble': 'FASTRTPS_DEFAULT_PROFILES_FILE', 'jazzy': 'FASTRTPS_DEFAULT_PROFILES_FILE'}  # later releases warn about it
-LATER_PROFILE = 'FASTDDS_DEFAULT_PROFILES_FILE'
 
 
 def generate_launch_description():
@@ -54,8 +53,6 @@ def start_matcher(context):
 
 def fastdds_profile(wanted):
     """Nothing where the user has chosen transports already."""
-    chosen = any(os.environ.get(name) for name in (*PROFILE.values(), LATER_PROFILE, 'FASTDDS_BUILTIN_TRANSPORTS'))
-    if not wanted or chosen:
+    if not wanted or any(os.environ.get(name) for name in FASTDDS_CHOICES):
         return []
-    variable = PROFILE.get(os.environ.get('ROS_DISTRO', ''), LATER_PROFILE)
-    return [SetEnvironmentVariable(variable, str(CONFIG / 'fastdds_large_images.xml'))]
+    return [SetEnvironmentVariable(fastdds_variable(), str(CONFIG / 'fastdds_large_images.xml'))]

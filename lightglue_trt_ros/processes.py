@@ -10,6 +10,12 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 FASTDDS_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')  # up to Jazzy, from Kilted on
+FASTDDS_CHOICES = (*FASTDDS_VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS')  # each of them says that the user has chosen transports
+
+
+def fastdds_variable() -> str:
+    """The variable that this release reads: Jazzy does not know the new name, later ones warn about the old."""
+    return FASTDDS_VARIABLES[os.environ.get('ROS_DISTRO', 'jazzy') not in ('humble', 'jazzy')]
 
 
 def fastdds_profile() -> Path | None:
@@ -22,10 +28,10 @@ def fastdds_profile() -> Path | None:
 
 
 def use_fastdds_profile() -> None:
-    """Let this process, before its rclpy.init(), and its children use the profile, unless the user has set one."""
+    """Let this process, before its rclpy.init(), and its children use the profile, unless the user has chosen transports."""
     profile = fastdds_profile()
-    if profile and not any(os.environ.get(name) for name in FASTDDS_VARIABLES):
-        os.environ.update({name: str(profile) for name in FASTDDS_VARIABLES})
+    if profile and not any(os.environ.get(name) for name in FASTDDS_CHOICES):
+        os.environ[fastdds_variable()] = str(profile)
 
 
 def start(module: str, *arguments: str) -> subprocess.Popen[bytes]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+
+FILE_WIDTH = 160  # columns, where the output goes to a file
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2) -> None:
@@ -16,7 +19,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         return
     table = Table(title=title)
     for number, column in enumerate(header):
-        table.add_column(column, justify='left' if number < left else 'right', overflow='fold')
+        table.add_column(column, justify='left' if number < left else 'right', no_wrap=number >= left, overflow='fold')
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else FILE_WIDTH).print(table)

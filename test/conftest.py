@@ -12,19 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from lightglue_trt_ros.processes import FASTDDS_VARIABLES, fastdds_variable
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 LOG_DIR = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-'))
-# Kilted and later warn about the old name on every process's stderr; Jazzy does not know the new one.
-OLD_NAME = os.environ.get('ROS_DISTRO', 'jazzy') in ('humble', 'jazzy')
-FASTDDS_VARIABLE = 'FASTRTPS_DEFAULT_PROFILES_FILE' if OLD_NAME else 'FASTDDS_DEFAULT_PROFILES_FILE'
 
-for name in ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE'):
+for name in FASTDDS_VARIABLES:
     os.environ.pop(name, None)
 os.environ.update({
     'ROS_DOMAIN_ID': str(1 + os.getpid() % 99),
     'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
     'ROS_LOG_DIR': str(LOG_DIR),
-    FASTDDS_VARIABLE: str(REPOSITORY / 'config' / 'fastdds_large_images.xml'),
+    fastdds_variable(): str(REPOSITORY / 'config' / 'fastdds_large_images.xml'),
 })
 if os.environ.get('ROS_DISTRO') == 'humble':  # it knows no discovery range; later releases warn about this one
     os.environ['ROS_LOCALHOST_ONLY'] = '1'

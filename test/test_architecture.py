@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / 'lightglue_trt_ros'
 ROS = {'rclpy', 'sensor_msgs', 'std_msgs', 'std_srvs', 'diagnostic_msgs', 'geometry_msgs', 'rcl_interfaces', 'lifecycle_msgs',
        'builtin_interfaces', 'cv_bridge', 'launch', 'launch_ros', 'ament_index_python'}
-ONLY_IN = {'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'graphs'}, 'onnx': {'graphs'}, 'safetensors': {'weights'},
-           'matplotlib': {'pictures'}, 'skimage': {'demo'}, 'torch': set(), 'tinygrad': set()}
+ONLY_IN = {'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'graphs'}, 'onnx': {'graphs'},
+           'safetensors': {'weights'}, 'matplotlib': {'pictures'}, 'skimage': {'demo'}, 'torch': set(), 'tinygrad': set()}
 LINES = 300
 
 
@@ -21,7 +21,8 @@ def house() -> list[tuple[str, bool]]:
     """The rooms in the README's order, and whether ROS may be imported there."""
     text = (ROOT / 'README.md').read_text()
     block = re.search(r'## Architecture.*?```\n(.*?)```', text, re.S).group(1)
-    return [(match[2].rstrip('/').removesuffix('.py'), match[1] == 'R') for match in re.finditer(r'^([R ]) ([a-z_]+(?:\.py|/))', block, re.M)]
+    rooms = re.finditer(r'^([R ]) ([a-z_]+(?:\.py|/))', block, re.M)
+    return [(match[2].rstrip('/').removesuffix('.py'), match[1] == 'R') for match in rooms]
 
 
 def room(path: Path) -> str:

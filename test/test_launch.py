@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from lightglue_trt_ros.config import MatcherConfig
+from lightglue_trt_ros.processes import FASTDDS_CHOICES
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LAUNCH_FILE = REPOSITORY / 'launch' / 'matcher.launch.py'
 PROFILE = str(REPOSITORY / 'config' / 'fastdds_large_images.xml')
-VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
 DEFAULTS = {
     'image_topic': '/camera/image_raw', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'), 'namespace': '',
     'log_level': 'info', 'autostart': 'true', 'backend': '', 'image_transport': '', 'use_fastdds_profile': 'true'}
@@ -47,7 +47,7 @@ def launch_file(monkeypatch: pytest.MonkeyPatch) -> Any:
     module('launch.substitutions', LaunchConfiguration=Recorded)
     module('launch_ros')
     module('launch_ros.actions', LifecycleNode=type('LifecycleNode', (Recorded,), {}))
-    for name in (*VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS'):
+    for name in FASTDDS_CHOICES:
         monkeypatch.delenv(name, raising=False)
     return load()
 
@@ -103,7 +103,8 @@ def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any) -> N
     assert node.parameters[1] == {'autostart': False, 'backend': 'onnxruntime', 'image_transport': 'compressed'}
 
 
-@pytest.mark.parametrize(('distro', 'variable'), [('humble', VARIABLES[0]), ('jazzy', VARIABLES[0]), ('kilted', VARIABLES[1])])
+@pytest.mark.parametrize(('distro', 'variable'), [
+    ('humble', FASTDDS_CHOICES[0]), ('jazzy', FASTDDS_CHOICES[0]), ('kilted', FASTDDS_CHOICES[1])])
 def test_the_profile_under_the_name_that_the_release_knows(
         launch_file: Any, monkeypatch: pytest.MonkeyPatch, distro: str, variable: str) -> None:
     monkeypatch.setenv('ROS_DISTRO', distro)
@@ -111,7 +112,7 @@ def test_the_profile_under_the_name_that_the_release_knows(
     assert actions(launch_file, use_fastdds_profile='false')[0] == {}
 
 
-@pytest.mark.parametrize('chosen', [*VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS'])
+@pytest.mark.parametrize('chosen', FASTDDS_CHOICES)
 def test_the_profile_gives_way_to_the_users_choice(launch_file: Any, monkeypatch: pytest.MonkeyPatch, chosen: str) -> None:
     assert len(actions(launch_file)[0]) == 1
     monkeypatch.setenv(chosen, 'of the user')
