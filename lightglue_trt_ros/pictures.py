@@ -140,7 +140,7 @@ def save_demo_plot(path: str | Path, report: Mapping[str, Any]) -> None:
     for name, colour, label in (('error_median_px', BLUE, 'median'), ('error_p95_px', ORANGE, '95th percentile')):
         errors.plot(time, column(name), color=colour, lw=2, label=label)
     errors.axhline(GOOD_PX, color=GRAY, lw=1, ls=(0, (4, 3)), label=f'{GOOD_PX:g} px')
-    _dress(errors, 'Distance to the true position', 'error, pixels')
+    _dress(errors, report.get('truth', 'distance to the truth').capitalize(), 'error, pixels')
 
     latency_ms = column('latency_ms')
     latency.plot(time, latency_ms, color=BLUE, lw=1, marker='o', ms=4, label='image to matches')
@@ -149,7 +149,7 @@ def save_demo_plot(path: str | Path, report: Mapping[str, Any]) -> None:
         latency.axhline(median, color=ORANGE, lw=1.5, label=f'median {median:.1f} ms')
     if report.get('period_ms'):
         period = float(report['period_ms'])
-        latency.axhline(period, color=GRAY, lw=1, ls=(0, (4, 3)), label=f'camera period {period:g} ms')
+        latency.axhline(period, color=GRAY, lw=1, ls=(0, (4, 3)), label=f'period of the frames {period:.0f} ms')
     _dress(latency, 'Latency', 'latency, ms')
     latency.set_xlabel('time since the first frame, s', color=INK)
     _save(figure, path)

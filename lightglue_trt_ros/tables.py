@@ -17,9 +17,10 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
         print('\n'.join([title, *('  '.join(map(str.ljust, line, widths)).rstrip() for line in (header, *rows))]))
         return
-    table = Table(title=title)
+    table = Table()
     for number, column in enumerate(header):
         table.add_column(column, justify='left' if number < left else 'right', no_wrap=number >= left, overflow='fold')
     for row in rows:
         table.add_row(*row)
+    print(f'\n{title}')
     Console(width=None if sys.stdout.isatty() else FILE_WIDTH).print(table)

@@ -20,7 +20,7 @@ from sensor_msgs.msg import CompressedImage, Image, PointCloud2
 
 from ..errors import LightglueTrtError
 from ..features import FrameMatches
-from ..messages import matches_from_cloud
+from ..messages import matches_from_cloud, stamp_seconds
 from ..processes import start, stop, use_fastdds_profile
 from ..recordings.bag import open_recording
 
@@ -34,6 +34,7 @@ class Reception:
     matches: list[FrameMatches] = field(default_factory=list)
     latency_ms: list[float] = field(default_factory=list)  # image received here to its cloud received here; NaN without image
     images: int = 0
+    last_stamp: float = 0.0  # of the newest image, seconds
     diagnostics: dict[str, str] = field(default_factory=dict)  # the last figures of the node
 
 
@@ -68,6 +69,7 @@ def _listening(image_topic: str, compressed: bool) -> Iterator[Reception]:
 
     def on_image(message: Any) -> None:
         got.images += 1
+        got.last_stamp = stamp_seconds(message.header)
         arrivals[message.header.stamp.sec, message.header.stamp.nanosec] = time.perf_counter()
 
     def on_matches(cloud: PointCloud2) -> None:
@@ -105,9 +107,9 @@ def _wait_until_active(got: Reception, matcher: subprocess.Popen[bytes]) -> None
 
 
 def _drain(got: Reception, quiet_s: float) -> None:
-    """Wait until no cloud has come for `quiet_s` seconds."""
+    """Wait for the last image's cloud, or until no cloud has come for `quiet_s` seconds."""
     count, since = len(got.matches), time.monotonic()
-    while time.monotonic() - since < quiet_s:
+    while time.monotonic() - since < quiet_s and not (got.matches and got.matches[-1].stamp >= got.last_stamp):
         time.sleep(0.05)
         if len(got.matches) != count:
             count, since = len(got.matches), time.monotonic()

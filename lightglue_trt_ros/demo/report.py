@@ -14,6 +14,7 @@ from .replay import Reception
 from .truth import NoTruth
 
 CORRECT_PX = 3.0
+FORMATS = {'within_3px': '{:.1%}', 'error_median_px': '{:.2f}', 'error_p95_px': '{:.2f}'}  # others: whole numbers
 SUMMARY = {'matches': 'matches per frame', 'error_median_px': 'error, median, px', 'error_p95_px': 'error, 95th percentile, px',
            'within_3px': f'matches within {CORRECT_PX:g} px', 'track_length': 'track length, frames', 'latency_ms': 'latency, ms'}
 
@@ -45,7 +46,7 @@ def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     for name, label in SUMMARY.items():
         value = report['summary'][name]
         if value is not None:
-            rows.append((label, f'{100 * value:.1f} %' if name == 'within_3px' else f'{value:.2f}'))
+            rows.append((label, FORMATS.get(name, '{:.0f}').format(value)))
     return rows
 
 

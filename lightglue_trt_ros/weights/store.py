@@ -95,13 +95,13 @@ def resolve_lightglue(choice: str) -> tuple[str, str]:
     'auto' is the official weights when they are on this machine, else the shipped ones. Raises ConfigError on another choice.
     """
     if choice in ('official', 'homography'):
-        return f'lightglue_{choice}', f'LightGlue weights: {choice}, as asked for.'
+        return f'lightglue_{choice}', f'LightGlue weights: {choice}, as asked for'
     if choice != 'auto':
         raise ConfigError(f'lightglue_weights is {choice!r}: use one of auto, official, homography')
     if is_available('lightglue_official'):
-        return 'lightglue_official', 'LightGlue weights: official, found in the cache.'
-    return 'lightglue_homography', ('LightGlue weights: homography (shipped); the official ones are not in the cache, '
-                                    f'`{FETCH_COMMAND}` gets them.')
+        return 'lightglue_official', 'LightGlue weights: official, found in the cache'
+    return 'lightglue_homography', ('LightGlue weights: homography, shipped; the official ones are not in the cache, '
+                                    f'{FETCH_COMMAND} gets them')
 
 
 def load_weights(name: str, cache: Path | None = None) -> Weights:
