@@ -35,17 +35,3 @@ def to_original(keypoints: Float32, engine: Size, original: Size) -> Float32:
     """Map (N, 2) pixels of the engine's image to the original's: u = (u' + 0.5) / s - 0.5, each axis with its own s."""
     scale = np.array([original[1] / engine[1], original[0] / engine[0]], np.float32)
     return np.asarray((keypoints + np.float32(0.5)) * scale - np.float32(0.5), np.float32)
-
-
-def to_engine(keypoints: Float32, engine: Size, original: Size) -> Float32:
-    """Map (N, 2) pixels of the original image to the engine's: the inverse of `to_original`."""
-    return to_original(keypoints, original, engine)
-
-
-def normalize_keypoints(keypoints: Float32, size: Size) -> Float32:
-    """LightGlue's input coordinates, (N, 2): isotropic, (uv - [W, H] / 2) / (max(W, H) / 2), never per axis.
-
-    The matcher's graph does the same inside; this is its reference (LightGlue, Lindenberger et al., ICCV 2023).
-    """
-    half = np.array([size[1], size[0]], np.float32) / 2
-    return np.asarray((keypoints - half) / half.max(), np.float32)

@@ -1,0 +1,174 @@
+"""The GPU as the TensorRT backend needs it: one context, one stream, buffers, CUDA graphs. The only file that imports PyCUDA.
+
+A context belongs to the thread that made it: make, use and close a Cuda in one thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ..errors import EngineError
+
+Array = NDArray[Any]
+
+
+class DeviceBuffer:
+    """Device memory for one tensor; `address` is what TensorRT binds."""
+
+    def __init__(self, driver: Any, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.nbytes = max(1, math.prod(shape)) * self.dtype.itemsize
+        self._memory = driver.mem_alloc(self.nbytes)
+
+    @property
+    def address(self) -> int:
+        return int(self._memory)
+
+    def free(self) -> None:
+        """Give the memory back. Safe to call twice."""
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            memory.free()
+
+
+class Cuda:
+    """The primary context of a GPU, current in this thread, and one stream. Raises EngineError when there is no GPU."""
+
+    def __init__(self, index: int = 0) -> None:
+        self._driver = _pycuda()
+        try:
+            self._driver.init()
+            device = self._driver.Device(index)
+            self._context = device.retain_primary_context()
+            self._context.push()
+        except self._driver.Error as error:
+            raise EngineError(f'GPU {index} cannot be used ({error}): is the NVIDIA driver running?') from error
+        self.name = device.name()
+        self.compute_capability: tuple[int, int] = device.compute_capability()
+        self._stream = self._driver.Stream()
+        self._buffers: list[DeviceBuffer] = []
+        self._pinned: list[Array] = []
+        self._graphs: list[_Graph] = []
+
+    @property
+    def stream(self) -> int:
+        """The stream's handle, for TensorRT."""
+        return int(self._stream.handle)
+
+    def memory_mib(self) -> tuple[float, float]:
+        """Free and total device memory, MiB."""
+        free, total = self._driver.mem_get_info()
+        return free / 2**20, total / 2**20
+
+    def device(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceBuffer:
+        """A new device buffer, freed by `close`. Raises EngineError when memory is exhausted."""
+        try:
+            buffer = DeviceBuffer(self._driver, shape, dtype)
+        except self._driver.Error as error:
+            raise EngineError(f'device memory is exhausted ({error}): {self.memory_mib()[0]:.0f} MiB are free; '
+                              'use a smaller engine or end other programs') from error
+        self._buffers.append(buffer)
+        return buffer
+
+    def pinned(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """A host array that the GPU copies from and to without a detour."""
+        array: Array = self._driver.pagelocked_empty(shape, dtype)
+        self._pinned.append(array)
+        return array
+
+    def upload(self, target: DeviceBuffer, source: Array) -> None:
+        """Enqueue a copy of a pinned array to the device."""
+        self._driver.memcpy_htod_async(target.address, source, self._stream)
+
+    def download(self, target: Array, source: DeviceBuffer) -> None:
+        """Enqueue a copy of device memory into a pinned array."""
+        self._driver.memcpy_dtoh_async(target, source.address, self._stream)
+
+    def event(self, *, timing: bool = False) -> Any:
+        """A new event: `.record(…)` is `mark`, `.synchronize()` waits, `.time_since(earlier)` is in milliseconds."""
+        return self._driver.Event(0 if timing else self._driver.event_flags.DISABLE_TIMING)
+
+    def mark(self, event: Any) -> None:
+        """Record `event` on the stream."""
+        event.record(self._stream)
+
+    def synchronize(self) -> None:
+        """Wait for all that is enqueued. Raises EngineError when it failed."""
+        try:
+            self._stream.synchronize()
+        except self._driver.Error as error:
+            raise EngineError(f'the GPU failed: {error}') from error
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None] | None:
+        """Record what `work` enqueues as a CUDA graph; the function that launches it, None where that is not possible."""
+        graph = _Graph.record(self.stream, work)
+        if graph is None:
+            return None
+        self._graphs.append(graph)
+        return graph.launch
+
+    def close(self) -> None:
+        """Release graphs, memory, stream and context, in this order. Safe to call twice."""
+        context, self._context = self._context, None
+        if context is None:
+            return
+        with suppress(self._driver.Error):
+            self._stream.synchronize()
+        for graph in self._graphs:
+            graph.destroy()
+        for buffer in self._buffers:
+            buffer.free()
+        self._graphs, self._buffers, self._pinned, self._stream = [], [], [], None
+        context.pop()
+        context.detach()
+
+
+class _Graph:
+    """An instantiated CUDA graph, through cuda-python's driver, which shares the thread's current context."""
+
+    def __init__(self, driver: Any, executable: Any, stream: Any) -> None:
+        self._driver, self._executable, self._stream = driver, executable, stream
+
+    @classmethod
+    def record(cls, stream_handle: int, work: Callable[[], None]) -> _Graph | None:
+        try:
+            from cuda.bindings import driver
+        except ImportError:
+            return None
+        stream, ok = driver.CUstream(stream_handle), driver.CUresult.CUDA_SUCCESS
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        if driver.cuStreamBeginCapture(stream, mode)[0] != ok:
+            return None
+        failed = False
+        try:
+            work()
+        except Exception:  # capture has to end whatever happened; plain enqueueing then shows the error
+            failed = True
+        status, graph = driver.cuStreamEndCapture(stream)
+        if failed or status != ok:
+            return None
+        status, executable = driver.cuGraphInstantiate(graph, 0)
+        driver.cuGraphDestroy(graph)
+        return cls(driver, executable, stream) if status == ok else None
+
+    def launch(self) -> None:
+        status = self._driver.cuGraphLaunch(self._executable, self._stream)[0]
+        if status != self._driver.CUresult.CUDA_SUCCESS:
+            raise EngineError(f'the CUDA graph could not be launched: {status.name}')
+
+    def destroy(self) -> None:
+        self._driver.cuGraphExecDestroy(self._executable)
+
+
+def _pycuda() -> Any:
+    try:
+        import pycuda.driver
+    except ImportError as error:
+        raise EngineError(f'PyCUDA cannot be imported ({error}): pip install pycuda, with the CUDA toolkit on PATH') from error
+    return pycuda.driver

@@ -1,0 +1,61 @@
+"""Coordinates: what a resize does to a point, measured on images."""
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightglue_trt_ros.geometry import fitting_size, resize_gray, to_original
+
+
+def blob(size, u, v, sigma):
+    rows, columns = np.mgrid[:size[0], :size[1]]
+    return (255 * np.exp(-((columns - u)**2 + (rows - v)**2) / (2 * sigma**2))).round().astype(np.uint8)
+
+
+def centroid(image):
+    rows, columns = np.mgrid[:image.shape[0], :image.shape[1]]
+    weights = image.astype(np.float64)
+    return np.array([(columns * weights).sum(), (rows * weights).sum()]) / weights.sum()
+
+
+@pytest.mark.parametrize('engine', [(120, 160), (96, 200), (480, 640), (240, 328)])
+def test_a_blob_found_in_the_resized_image_maps_back_to_where_it_is(engine):
+    original = (240, 320)
+    image = blob(original, 201.3, 97.8, 12.0)
+    found = centroid(resize_gray(image, engine)).astype(np.float32)[None]
+    np.testing.assert_allclose(to_original(found, engine, original)[0], centroid(image), atol=0.05)
+
+
+def test_corners_of_the_image_map_to_corners():
+    edges = np.array([[-0.5, -0.5], [319.5, 239.5]], np.float32)
+    np.testing.assert_allclose(to_original(edges, (240, 320), (480, 960)), [[-0.5, -0.5], [959.5, 479.5]])
+
+
+def test_an_image_of_the_right_size_is_not_copied():
+    image = np.zeros((48, 64), np.uint8)
+    assert resize_gray(image, (48, 64)) is image
+
+
+def test_shrinking_averages_and_enlarging_interpolates():
+    image = np.zeros((64, 64), np.uint8)
+    image[::2] = 200
+    assert np.all(resize_gray(image, (32, 32)) == 100)
+    grown = resize_gray(image, (128, 128))
+    np.testing.assert_array_equal(grown, cv2.resize(image, (128, 128), interpolation=cv2.INTER_LINEAR))
+
+
+@given(st.integers(60, 4000), st.integers(60, 4000), st.integers(10_000, 1_000_000))
+def test_a_fitting_size_keeps_aspect_and_area_in_multiples_of_8(height, width, area):
+    fitted = fitting_size((height, width), area)
+    assert all(side % 8 == 0 and side >= 16 for side in fitted)
+    if min(fitted) >= 80:
+        assert fitted[0] / fitted[1] == pytest.approx(height / width, rel=0.1)
+        assert fitted[0] * fitted[1] == pytest.approx(area, rel=0.12)
+
+
+def test_without_shrinking_a_large_image_keeps_its_size():
+    assert fitting_size((370, 1226), 640 * 480, shrink=False) == (368, 1224)
+    assert fitting_size((360, 540), 640 * 480, shrink=False) == (456, 680)
+    assert fitting_size((370, 1226), 640 * 480) == (304, 1008)
