@@ -154,10 +154,12 @@ def test_folder_compressed_best_effort_under_another_name(tmp_path: Path, listen
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
     assert 'no CameraInfo, best_effort' in out
-    assert listener.wait(lambda: len(listener.images) >= 10)
-    for (_, msg), (stamp, image) in zip(listener.images, sent, strict=True):
-        assert (stamp_of(msg), msg.header.frame_id, msg.format) == (stamp, 'left', 'bgr8; png compressed bgr8')
-        assert np.array_equal(cv2.imdecode(np.frombuffer(msg.data, np.uint8), cv2.IMREAD_COLOR), image)
+    assert listener.wait(lambda: len(listener.images) >= 5), 'best effort may lose some, not most'
+    images = dict(sent)
+    assert [stamp_of(msg) for _, msg in listener.images] == sorted({stamp_of(msg) for _, msg in listener.images})
+    for _, msg in listener.images:
+        assert (msg.header.frame_id, msg.format) == ('left', 'bgr8; png compressed bgr8')
+        assert np.array_equal(cv2.imdecode(np.frombuffer(msg.data, np.uint8), cv2.IMREAD_COLOR), images[stamp_of(msg)])
     assert not listener.infos
 
 
