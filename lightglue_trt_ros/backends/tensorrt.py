@@ -183,7 +183,7 @@ class _Engine:
         self.context = self.engine.create_execution_context()
         if self.context is None:
             raise EngineError('device memory is exhausted: TensorRT could not make an execution context')
-        self._tensors = {name: (tuple(shape), np.dtype(dtype)) for name, shape, dtype, _ in tensorrt.describe(self.engine)}
+        self._tensors = {tensor.name: (tensor.shape, tensor.dtype) for tensor in tensorrt.describe(self.engine)}
 
     def tensor(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and dtype of an input or output. Raises EngineError when the engine has none of that name."""

@@ -51,9 +51,18 @@ def stamp(model: onnx.ModelProto, network: str, spec: EngineSpec, weights_sha256
     props = {'network': network, 'image_height': spec.image_height, 'image_width': spec.image_width,
              'max_keypoints': spec.max_keypoints, 'precision': spec.precision, 'weights_sha256': weights_sha256}
     onnx.helper.set_model_props(model, {key: str(value) for key, value in props.items()})
+    _drop_unused_outputs(model)
     model.producer_name = 'lightglue_trt_ros'
     model.opset_import[0].version = OPSET  # spox writes the least that the nodes need
     return model
+
+
+def _drop_unused_outputs(model: onnx.ModelProto) -> None:
+    """spox names every optional output (LayerNormalization's mean, MaxPool's indices); TensorRT 8.6 refuses them."""
+    used = {name for node in model.graph.node for name in node.input} | {output.name for output in model.graph.output}
+    for node in model.graph.node:
+        while len(node.output) > 1 and node.op_type in ('LayerNormalization', 'MaxPool') and node.output[-1] not in used:
+            node.output.pop()
 
 
 def read_stamp(model: onnx.ModelProto) -> Mapping[str, str]:

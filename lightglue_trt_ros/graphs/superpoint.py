@@ -46,9 +46,9 @@ class _SuperPoint:
 
     def encode(self, image: Var) -> Var:
         """(H, W) uint8 -> (1, 128, H / 8, W / 8)."""
-        x = op.reshape(image, _shape(1, 1, self.spec.image_height, self.spec.image_width))
         # gray / 255, split so that the part done here is exact in FP16: a power of two; conv1a's weights take the rest
-        x = op.mul(self.typed.compute(x), self.typed.const(1 / 256))
+        x = op.mul(self.typed.compute(image), self.typed.const(1 / 256))
+        x = op.reshape(x, _shape(1, 1, self.spec.image_height, self.spec.image_width))
         x = self.conv('conv1b', self.conv('conv1a', x, gain=256 / 255))
         x = self.conv('conv2b', self.conv('conv2a', _halve(x)))
         x = self.conv('conv3b', self.conv('conv3a', _halve(x)))

@@ -1,0 +1,181 @@
+"""build_engines: build the TensorRT engines of both networks for this machine's GPU, and check them before they are kept."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from ..config import EngineSpec, MatcherConfig
+from ..engines.adapter import open_tensorrt
+from ..engines.build import FrameSource, Order, Progress, build_bundle
+from ..engines.bundle import Bundle, default_engine_dir
+from ..engines.check import FRAMES, RENDERED, rendered_frames
+from ..engines.machine import probe, target
+from ..errors import BagError, ConfigError, LightglueTrtError
+from ..features import UInt8
+from ..geometry import resize_gray
+from ..tables import print_table
+from ..weights.store import resolve_lightglue
+
+_QUIET_S = 10.0  # a line of progress at most so often, where there is no terminal
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 when the bundle is there, built now or before; 1 with a message otherwise, and then nothing is left behind."""
+    args = _parse(argv)
+    try:
+        EngineSpec(args.height, args.width, args.max_keypoints)
+        order, flavour = _order(args), args.flavour
+        if args.target_sm is not None and flavour == 'auto':
+            flavour = 'rtx'  # the only one that builds for another GPU
+        machine = probe() if args.target_sm is None else target(args.target_sm)
+        _Terminal.say(f'{"GPU" if machine.present else "target"}: {machine}')
+        tensorrt = open_tensorrt(flavour)
+        _Terminal.say(f'builder: {tensorrt.name} {tensorrt.version}')
+        _Terminal.say(f'{order.image_width}x{order.image_height}, K = {order.max_keypoints}, into {order.engine_dir}, '
+                      f'workspace {order.workspace_mib} MiB')
+        bundle = build_bundle(order, machine, tensorrt, _frames(args), _Terminal())
+    except LightglueTrtError as error:
+        print(f'build_engines: {error}', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print('build_engines: interrupted, and nothing was kept', file=sys.stderr)
+        return 1
+    _summarise(bundle)
+    _Terminal.say('to use it:' if machine.present else f'to use it, copy it into the engine directory of a machine with {machine}, '
+                  'and there:')
+    print(_use(bundle, args.precision))
+    return 0
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    default = MatcherConfig()
+    parser = argparse.ArgumentParser(prog='build_engines', description=__doc__)
+    parser.add_argument('--height', type=int, default=default.image_height, help='pixels, a multiple of 8, default: %(default)s')
+    parser.add_argument('--width', type=int, default=default.image_width, help='pixels, a multiple of 8, default: %(default)s')
+    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
+    parser.add_argument('--precision', choices=('auto', 'fp32', 'fp16', 'fp8'), default=default.precision,
+                        help='auto is fp16, and fp8 for the matcher where the GPU and a calibrated graph allow it; default: auto')
+    parser.add_argument('--lightglue', choices=('auto', 'official', 'homography'), default=default.lightglue_weights)
+    parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of bundles, default: %(default)s')
+    parser.add_argument('--workspace-mib', type=int, default=1024, help="memory for TensorRT's trials, default: %(default)s")
+    parser.add_argument('--opt-level', type=int, choices=range(6), help="TensorRT's effort, 0 to 5; default: its own")
+    parser.add_argument('--flavour', choices=('auto', 'tensorrt', 'rtx'), default='auto', help='which TensorRT, default: auto')
+    parser.add_argument('--target-sm', type=int, metavar='SM', help='build for another machine, whose GPUs have this compute '
+                        'capability (89 is 8.9): needs no GPU, and leaves the parity check out')
+    parser.add_argument('--frames', type=Path, metavar='PATH', help='check the engines on this recording: a rosbag2 or an image '
+                        'folder; default: rendered frames')
+    parser.add_argument('--matcher-onnx', type=Path, metavar='FILE', help='a calibrated FP8 graph of the matcher')
+    parser.add_argument('--force', action='store_true', help='build although an equal bundle is there')
+    args = parser.parse_args(argv)
+    if args.workspace_mib < 1:
+        parser.error('--workspace-mib must be at least 1')
+    return args
+
+
+def _order(args: argparse.Namespace) -> Order:
+    lightglue, reason = resolve_lightglue(args.lightglue)
+    _Terminal.say(reason)
+    return Order(args.height, args.width, args.max_keypoints, args.precision, lightglue, args.engine_dir.expanduser().absolute(),
+                 args.workspace_mib, args.opt_level, args.force, args.matcher_onnx)
+
+
+def _frames(args: argparse.Namespace) -> FrameSource:
+    size = (args.height, args.width)
+    if args.frames is not None:
+        return partial(_recorded_frames, args.frames, size)
+    if importlib.util.find_spec('skimage') is not None:
+        return partial(_flight_frames, size)
+    return lambda: (list(rendered_frames(FRAMES, *size)), f'{RENDERED} (real ones: --frames PATH)')
+
+
+def _recorded_frames(path: Path, size: tuple[int, int]) -> tuple[list[UInt8], str]:
+    """The middle of a recording: its ends often show a robot that stands."""
+    try:
+        from ..messages import gray_of
+    except ImportError as error:
+        raise ConfigError(f'--frames needs ROS 2 to decode images ({error}): source its setup.bash, or leave it out') from error
+    from ..recordings.bag import open_recording
+    recording = open_recording(path)
+    first = max(0, (len(recording) - FRAMES) // 2)
+    images = []
+    for number, frame in enumerate(recording.frames()):
+        if first <= number < first + FRAMES:
+            images.append(resize_gray(gray_of(frame.load()), size))
+    if len(images) < 2:
+        raise BagError(f'{path} has {len(recording)} images: the parity check needs at least 2 consecutive ones')
+    return images, f'{path.name}, frames {first} to {first + len(images) - 1}'
+
+
+def _flight_frames(size: tuple[int, int]) -> tuple[list[UInt8], str]:
+    from ..demo.flight import Flight
+    flight = Flight(frames=FRAMES, height=size[0], width=size[1])
+    return [frame.image for frame in flight.render()], "the demo's flight over photographs (real ones: --frames PATH)"
+
+
+class _Terminal:
+    """A build's reporter on stdout: a bar on a terminal that has rich, else a line now and then."""
+
+    @staticmethod
+    def say(line: str) -> None:
+        print(f'build_engines: {line}', flush=True)
+
+    def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        print_table(title, header, rows, left=1)
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Progress]:
+        if not (sys.stdout.isatty() and importlib.util.find_spec('rich')):
+            self.say(f'building {what}')
+            yield partial(_lines, {'at': time.monotonic()}, what)
+            return
+        from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+        columns = SpinnerColumn(), TextColumn('{task.description}'), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+        with Bar(*columns, transient=True) as bar:
+            task = bar.add_task(f'building {what}', total=None)
+            yield lambda phase, done, total: bar.update(task, description=f'building {what}: {phase}', completed=done, total=total)
+
+
+def _lines(state: dict[str, float], what: str, phase: str, done: int, total: int) -> None:
+    if time.monotonic() - state['at'] >= _QUIET_S:
+        state['at'] = time.monotonic()
+        _Terminal.say(f'building {what}: {phase} {done}/{total}')
+
+
+def _summarise(bundle: Bundle) -> None:
+    manifest = bundle.manifest
+    rows = [(network, precision, str(count)) for network, layers in manifest.layers.items() for precision, count in layers.items()]
+    if rows:
+        print_table('Layers by precision', ['network', 'precision', 'layers'], rows)
+    _Terminal.say(f'parity gate: {manifest.gate["verdict"]}'
+                  + (f', on {manifest.gate["frames"]}' if 'frames' in manifest.gate else ''))
+    _Terminal.say(f'{bundle.path}, built with {manifest.identity.tensorrt} {manifest.identity.tensorrt_version} in '
+                  f'{sum(manifest.build_seconds.values()):.0f} s')
+
+
+def _use(bundle: Bundle, precision: str) -> str:
+    """The command that starts the node on these engines; a launch file's arguments where it has them."""
+    default, identity = MatcherConfig(), bundle.manifest.identity
+    wanted = {'image_height': identity.image_height, 'image_width': identity.image_width, 'max_keypoints': identity.max_keypoints,
+              'precision': precision}
+    settings = {name: value for name, value in wanted.items() if value != getattr(default, name)}
+    if identity.multiprocessors and bundle.path.parent != default_engine_dir():
+        settings['engine_dir'] = str(bundle.path.parent)
+    if not settings:
+        return 'ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt image_topic:=/camera/image_raw'
+    words = ['ros2', 'run', 'lightglue_trt_ros', 'matcher', '--ros-args', '-r', 'image:=/camera/image_raw']
+    for name, value in {'backend': 'tensorrt', **settings}.items():
+        words += ['-p', f'{name}:={value}']
+    return shlex.join(words)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

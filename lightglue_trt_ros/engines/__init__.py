@@ -1,0 +1,1 @@
+"""From typed ONNX graphs to TensorRT engines that this machine may trust: adapter, policy, bundle, gate."""

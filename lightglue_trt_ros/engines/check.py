@@ -1,0 +1,222 @@
+"""The parity gate: engines that were built must see and match what ONNX Runtime in FP32 does, on consecutive frames."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from ..backends import Backend
+from ..errors import EngineError
+from ..features import Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
+
+RADIUS_PX = 0.5  # a keypoint is kept where the candidate has one within it
+FRAMES = 9  # that a gate runs on, consecutive ones
+RENDERED = 'rendered views of a procedural texture'
+_LEAST_MATCHES = 10  # of the reference; fewer judge nothing
+_BLOCK = 512  # keypoints compared at a time: bounds the memory
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a precision must reach."""
+
+    keypoint_overlap: float
+    match_agreement: float
+    score_error: float
+    descriptor_cosine: float
+
+
+GATES = {
+    'fp32': Gate(keypoint_overlap=0.995, match_agreement=0.99, score_error=0.01, descriptor_cosine=0.9999),
+    'fp16': Gate(keypoint_overlap=0.98, match_agreement=0.97, score_error=0.03, descriptor_cosine=0.999),
+    'fp8': Gate(keypoint_overlap=0.98, match_agreement=0.90, score_error=0.08, descriptor_cosine=0.999),
+}
+
+
+@dataclass(frozen=True)
+class Parity:
+    """A candidate against a reference, over all pairs of consecutive frames together."""
+
+    keypoint_overlap: float  # share of keypoints that both have, of the larger number
+    match_agreement: float  # share of matches that both have, of the larger number, among keypoints that both have
+    score_error: float  # mean absolute difference of the scores of these matches; NaN where there is none
+    descriptor_cosine: float  # mean over keypoints that both have; NaN where a backend keeps its descriptors to itself
+    finite: bool  # no NaN and no infinity in anything the candidate gave
+    keypoints: int  # of the reference, all frames
+    matches: int  # of the reference, all pairs, at keypoints that both have or not
+    pairs: int
+
+    def as_dict(self) -> dict[str, float | int | bool | None]:
+        """For JSON: NaN is None."""
+        return {name: None if isinstance(value, float) and math.isnan(value) else value
+                for name, value in dataclasses.asdict(self).items()}
+
+
+def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8], thresholds: Thresholds | None = None) -> Parity:
+    """Compare two backends on consecutive gray frames, uint8 (H, W) of the engines' size. Raises EngineError."""
+    if len(frames) < 2:
+        raise EngineError(f'the parity gate was given {len(frames)} frames: it needs at least 2 consecutive ones')
+    thresholds, tally = thresholds or Thresholds(), _Tally()
+    before: tuple[_Seen, _Seen, Int32] | None = None
+    for image in frames:
+        mine, theirs = _Seen(candidate.extract(image), thresholds), _Seen(reference.extract(image), thresholds)
+        kept = _nearest(theirs.keypoints, mine.keypoints)
+        tally.add_frame(mine, theirs, kept)
+        if before is not None:
+            tally.add_pair(candidate.match(before[0].features, mine.features, thresholds),
+                           reference.match(before[1].features, theirs.features, thresholds), before[2], kept)
+        before = mine, theirs, kept
+    return tally.result()
+
+
+def failures(found: Parity, precision: str) -> list[str]:
+    """What keeps `found` from passing the gate of `precision`, a line each; empty when it passes."""
+    gate, lines = GATES[precision], []
+    if not found.finite:
+        lines.append('the engines gave NaN or infinity')
+    if found.matches < _LEAST_MATCHES:
+        lines.append(f'the reference found {found.matches} matches and {found.keypoints} keypoints in {found.pairs} pairs, '
+                     'too few to judge by: give other frames with --frames')
+    for name in ('keypoint_overlap', 'match_agreement', 'descriptor_cosine'):
+        value, least = getattr(found, name), getattr(gate, name)
+        if value < least:
+            lines.append(f'{name.replace("_", " ")} is {value:.4f}, at least {least} is needed')
+    if not found.score_error <= gate.score_error:
+        lines.append(f'score error is {found.score_error:.4f}, at most {gate.score_error} is allowed')
+    return lines
+
+
+def rows(found: Parity, precision: str) -> list[tuple[str, str, str]]:
+    """The figures as rows of a table: name, value, what is needed."""
+    gate = GATES[precision]
+    table = [(name.replace('_', ' '), 'not on the host' if math.isnan(getattr(found, name)) else f'{getattr(found, name):.4f}',
+              f'>= {getattr(gate, name)}') for name in ('keypoint_overlap', 'match_agreement', 'descriptor_cosine')]
+    return [*table, ('score error', f'{found.score_error:.4f}', f'<= {gate.score_error}'),
+            ('finite', 'yes' if found.finite else 'no', 'yes'), ('pairs', str(found.pairs), ''),
+            ('keypoints of the reference', str(found.keypoints), ''), ('matches of the reference', str(found.matches), '')]
+
+
+class _Seen:
+    """One backend's features of a frame, with the arrays that are on the host."""
+
+    def __init__(self, features: Features, thresholds: Thresholds) -> None:
+        self.features = features
+        scores = features.scores
+        self.keypoints = np.where((scores > thresholds.detection)[:, None], features.keypoints, np.float32(np.nan))
+        self.count = int((scores > thresholds.detection).sum())
+        self.descriptors = features.descriptors.astype(np.float32) if isinstance(features, HostFeatures) else None
+        self.finite = bool(np.isfinite(features.keypoints).all() and np.isfinite(scores).all()
+                           and (self.descriptors is None or np.isfinite(self.descriptors).all()))
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.finite, self.pairs = True, 0
+        self.keypoints, self.most_keypoints, self.kept = 0, 0, 0
+        self.matches, self.comparable, self.agreed = 0, 0, 0
+        self.score_errors: list[Float32] = []
+        self.cosines: list[Float32] = []
+
+    def add_frame(self, candidate: _Seen, reference: _Seen, kept: Int32) -> None:
+        self.finite &= candidate.finite
+        self.keypoints += reference.count
+        self.most_keypoints += max(reference.count, candidate.count)
+        mine = np.flatnonzero(kept >= 0)
+        self.kept += len(mine)
+        if candidate.descriptors is not None and reference.descriptors is not None:
+            self.cosines.append(np.einsum('ij,ij->i', reference.descriptors[mine], candidate.descriptors[kept[mine]]))
+
+    def add_pair(self, candidate: Matches, reference: Matches, kept0: Int32, kept1: Int32) -> None:
+        self.pairs += 1
+        self.finite &= bool(np.isfinite(candidate.scores).all())
+        self.matches += int((reference.indices >= 0).sum())
+        mine = np.flatnonzero(kept0 >= 0)
+        expected = _through(reference.indices[mine], kept1)  # as the candidate's rows, from here on
+        given = candidate.indices[kept0[mine]]
+        given = np.where(_through(given, _inverse(kept1)) >= 0, given, -1)
+        agreed = (expected >= 0) & (expected == given)
+        self.agreed += int(agreed.sum())
+        self.comparable += max(int((expected >= 0).sum()), int((given >= 0).sum()))
+        self.score_errors.append(np.abs(reference.scores[mine] - candidate.scores[kept0[mine]])[agreed])
+
+    def result(self) -> Parity:
+        def share(part: int, whole: int) -> float:
+            return part / whole if whole else 0.0
+
+        def mean(parts: list[Float32]) -> float:
+            values = np.concatenate(parts) if parts else np.empty(0, np.float32)
+            return float(values.mean()) if len(values) else math.nan
+
+        return Parity(share(self.kept, self.most_keypoints), share(self.agreed, self.comparable), mean(self.score_errors),
+                      mean(self.cosines), self.finite, self.keypoints, self.matches, self.pairs)
+
+
+def _nearest(reference: Float32, candidate: Float32) -> Int32:
+    """(K,) the candidate's row within RADIUS_PX that is nearest to each reference row, one to one; -1 where none."""
+    result = np.full(len(reference), -1, np.int32)
+    column, best = np.empty(len(reference), np.int64), np.empty(len(reference), np.float32)
+    for start in range(0, len(reference), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        distance = np.square(reference[block, None] - candidate[None]).sum(axis=2)
+        distance = np.where(np.isfinite(distance), distance, np.float32(np.inf))
+        column[block] = distance.argmin(axis=1)
+        best[block] = distance.min(axis=1)
+    taken = np.full(len(candidate), False)
+    for row in np.argsort(best, kind='stable'):
+        if best[row] > RADIUS_PX ** 2:
+            break
+        if not taken[column[row]]:
+            taken[column[row]], result[row] = True, column[row]
+    return result
+
+
+def _through(indices: Int32, table: Int32) -> Int32:
+    """table[indices], -1 where an index is not one of its rows."""
+    sound = (indices >= 0) & (indices < len(table))
+    return np.where(sound, table[np.where(sound, indices, 0)], np.int32(-1))
+
+
+def _inverse(forward: Int32) -> Int32:
+    result = np.full(len(forward), -1, np.int32)
+    there = np.flatnonzero(forward >= 0)
+    result[forward[there]] = there
+    return result
+
+
+def rendered_frames(count: int, height: int, width: int) -> Iterator[UInt8]:
+    """Gray frames (H, W) of a camera that drifts, turns and tilts over corners, edges and noise: for machines without others."""
+    scene = _scene(height, width)
+    centre = np.array([[1, 0, -(width - 1) / 2], [0, 1, -(height - 1) / 2], [0, 0, 1]])
+    middle = np.array([[1, 0, (scene.shape[1] - 1) / 2], [0, 1, (scene.shape[0] - 1) / 2], [0, 0, 1]])
+    for i in range(count):
+        angle, scale = 0.03 * i, 1 + 0.05 * math.sin(0.7 * i)
+        cosine, sine = scale * math.cos(angle), scale * math.sin(angle)
+        motion = np.array([[cosine, -sine, 0.015 * width * i / 2], [sine, cosine, -0.01 * height * i / 2],
+                           [0.05 / width * math.sin(0.9 * i), 0.05 / height * math.cos(0.5 * i), 1]])
+        view = cv2.warpPerspective(scene, middle @ motion @ centre, (width, height), borderMode=cv2.BORDER_REFLECT,
+                                   flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
+        yield np.asarray(np.clip(view * (1 + 0.1 * math.sin(i)), 0, 255), np.uint8)
+
+
+def _scene(height: int, width: int) -> Float32:
+    """Half as large again as a frame: noise of four scales under rectangles, triangles and discs."""
+    rng = np.random.default_rng(5)
+    height, width = height * 3 // 2, width * 3 // 2
+    scene = np.full((height, width), 128, np.float32)
+    for cells in (4, 16, 64, 256):
+        noise = rng.normal(0, 18, (max(2, height * cells // width), cells)).astype(np.float32)
+        scene += cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC)
+    for i in range(400):
+        middle, size = rng.random(2) * (width, height), width * rng.uniform(0.008, 0.05)
+        shade = float(rng.uniform(10, 245))
+        corners = middle + size * rng.uniform(-1, 1, (3 + i % 2, 2))
+        if i % 5:
+            cv2.fillPoly(scene, [cv2.convexHull(corners.astype(np.int32))], shade, cv2.LINE_8)
+        else:
+            cv2.circle(scene, middle.astype(int).tolist(), int(size / 2), shade, -1)
+    return np.asarray(cv2.GaussianBlur(scene, (0, 0), 0.8), np.float32)

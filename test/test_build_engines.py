@@ -1,0 +1,371 @@
+"""One build from its command to its bundle: with a builder that returns at once or hangs, and with the real TensorRT-RTX."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import weights
+
+from lightglue_trt_ros.backends import onnxruntime
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.cli import build_engines
+from lightglue_trt_ros.engines import build
+from lightglue_trt_ros.engines.adapter import LayerInfo, Plan
+from lightglue_trt_ros.engines.bundle import FILES, MANIFEST, Identity, open_bundle
+from lightglue_trt_ros.engines.machine import Machine
+from lightglue_trt_ros.errors import EngineError
+
+HEIGHT, WIDTH, K = 160, 208, 128
+SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K), '--lightglue', 'homography']
+NAME = f'superpoint-{HEIGHT}x{WIDTH}-k{K}'
+ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
+
+
+class FakeTensorRT:
+    """Builds at once; its engines are the ONNX graphs themselves."""
+
+    name, version = 'tensorrt', '10.3.0'
+
+    def __init__(self, comes_out=None):
+        self.builds, self.comes_out = [], comes_out
+
+    def build(self, onnx, precision, options, progress=None):
+        self.builds.append((precision, options))
+        for step in range(3):
+            progress('tactics', step, 2)
+        layers = tuple(LayerInfo(name, 'Convolution', self.comes_out or precision) for name in ('first', 'second'))
+        return Plan(b'plan of ' + onnx, f'timings {len(self.builds)}'.encode(), layers, 1.25, True, onnx_bytes=len(onnx))
+
+
+class Network:
+    """An ONNX Runtime backend whose sessions serve all tests; closing it is counted."""
+
+    closed = 0
+
+    def __init__(self, spec, *weights_of_both):
+        self.inner, self.shift = sessions(spec), 0.0
+
+    def extract(self, image):
+        features = self.inner.extract(image)
+        return type(features)(features.keypoints + np.float32(self.shift), features.scores, features.descriptors)
+
+    def match(self, reference, current, thresholds):
+        return self.inner.match(reference, current, thresholds)
+
+    def close(self):
+        Network.closed += 1
+
+
+@cache
+def sessions(spec):
+    return OnnxRuntimeBackend(spec, weights('superpoint'), weights('lightglue_homography'), threads=2)
+
+
+class Engines:
+    """Stands for TensorRTBackend: ONNX Runtime in the spec's precision, with keypoints off by `shift` pixels."""
+
+    shift = 0.0
+
+    @classmethod
+    def from_plans(cls, tensorrt, spec, extractor_plan, matcher_plan, description):
+        assert extractor_plan.startswith(b'plan of ')
+        assert matcher_plan != extractor_plan
+        network = Network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec)
+        network.shift = cls.shift
+        return network
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """A machine with a GPU and a TensorRT, both of which only look so; returns the fake TensorRT."""
+    weights('superpoint')
+    tensorrt = FakeTensorRT()
+    monkeypatch.setattr(build_engines, 'probe', lambda: ADA)
+    monkeypatch.setattr(build_engines, 'open_tensorrt', lambda flavour: tensorrt)
+    monkeypatch.setattr(build, '_engines_backend', lambda: Engines)
+    monkeypatch.setattr(Engines, 'shift', 0.0)
+    monkeypatch.setattr(Network, 'closed', 0)
+    monkeypatch.setattr(onnxruntime, 'OnnxRuntimeBackend', Network)
+    monkeypatch.setattr(build_engines, 'FRAMES', 4)
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None if name == 'skimage' else real(name))
+    return tensorrt
+
+
+def visible(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if not path.name.startswith('.lock-')} if folder.exists() else set()
+
+
+def test_a_bundle_is_built_checked_and_used(machine, tmp_path, capsys):
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--opt-level', '2', '--workspace-mib', '512']) == 0
+    out = capsys.readouterr().out
+    assert 'GPU: NVIDIA RTX 2000 Ada, compute capability 8.9' in out
+    assert 'builder: tensorrt 10.3.0' in out
+    assert 'precision: extractor fp16, matcher fp16 (' in out
+    assert 'building matcher fp16' in out
+    assert 'keypoint overlap' in out
+    last = shlex.split(out.splitlines()[-1])
+    assert last[:4] == ['ros2', 'run', 'lightglue_trt_ros', 'matcher']
+    for setting in ('backend:=tensorrt', f'engine_dir:={tmp_path}', f'image_height:={HEIGHT}', f'max_keypoints:={K}'):
+        assert setting in last
+    assert not any(word.startswith('precision') for word in last), 'auto is the default'
+
+    assert [precision for precision, _ in machine.builds] == ['fp16', 'fp16']
+    assert all((options.opt_level, options.workspace_mib, options.target_sm) == (2, 512, None) for _, options in machine.builds)
+    assert [options.timing_cache for _, options in machine.builds] == [b'', b'timings 1'], 'the matcher profits from the extractor'
+    assert visible(tmp_path) == {f'{NAME}-fp16'}
+    assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*FILES, MANIFEST}
+    manifest = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())
+    assert manifest['gate']['verdict'] == 'passed'
+    assert manifest['gate']['frames'].startswith('rendered views of a procedural texture')
+    assert manifest['gate']['match_agreement'] >= 0.97
+    assert manifest['gate']['thresholds']['match_agreement'] == 0.97
+    assert manifest['layers']['matcher'] == {'fp16': 2}
+    assert manifest['build_seconds'] == {'extractor': 1.25, 'matcher': 1.25}
+    assert Network.closed == 2, 'engines and reference'
+
+
+def test_an_equal_bundle_is_not_built_again_unless_forced(machine, tmp_path, capsys):
+    command = [*SIZE, '--precision', 'fp32', '--engine-dir', str(tmp_path)]
+    assert build_engines.main(command) == 0
+    assert build_engines.main(command) == 0
+    assert 'is there already, and equal: nothing to build' in capsys.readouterr().out
+    assert len(machine.builds) == 2
+    assert build_engines.main([*command, '--force']) == 0
+    assert len(machine.builds) == 4
+    assert machine.builds[2][1].timing_cache == b'timings 2', 'a second build starts from what the first one timed'
+
+
+@pytest.mark.parametrize('damage', ['plan', 'other TensorRT', 'other graph', 'no gate'])
+def test_a_bundle_that_is_not_equal_is_built_again_and_the_reason_said(machine, tmp_path, capsys, damage):
+    command = [*SIZE, '--precision', 'fp16', '--engine-dir', str(tmp_path)]
+    assert build_engines.main(command) == 0
+    place = tmp_path / f'{NAME}-fp16'
+    manifest = json.loads((place / MANIFEST).read_text())
+    if damage == 'plan':
+        (place / 'matcher.plan').write_bytes((place / 'matcher.plan').read_bytes()[:-1])
+    elif damage == 'other TensorRT':
+        machine.version = '10.16.0'
+    elif damage == 'other graph':
+        (place / 'extractor.onnx').write_bytes(b'graph of an older version')
+        manifest['files']['extractor.onnx'] = hashlib.sha256(b'graph of an older version').hexdigest()
+    else:
+        manifest['gate'] = {'verdict': 'not run: built for SM89 on another machine'}
+    (place / MANIFEST).write_text(json.dumps(manifest))
+    capsys.readouterr()
+    assert build_engines.main(command) == 0
+    said = next(line for line in capsys.readouterr().out.split('build_engines: ') if line.startswith('building again: '))
+    assert {'plan': 'matcher.plan is damaged', 'other TensorRT': 'tensorrt version: the bundle has 10.3.0, needed is 10.16.0',
+            'other graph': 'the graph of the extractor', 'no gate': 'the parity gate'}[damage] in said
+    assert len(machine.builds) == 4
+    lightglue = weights('lightglue_homography').name
+    open_bundle(tmp_path, Identity.of(build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), lightglue, machine, ADA)).verify()
+
+
+def test_a_failed_gate_leaves_no_bundle(machine, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Engines, 'shift', 3.0)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert 'failed the parity gate, and were not kept' in captured.err
+    assert 'keypoint overlap is' in captured.err
+    assert 'build them in fp32 instead' in captured.err
+    assert 'Parity of fp16 engines' in captured.out, 'the figures are shown all the same'
+    assert visible(tmp_path) == set()
+    assert Network.closed == 2, 'engines and reference'
+
+
+def test_an_engine_of_another_precision_leaves_no_bundle(machine, tmp_path, capsys):
+    machine.comes_out = 'fp32'
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
+    assert 'fp16' in capsys.readouterr().err
+    assert visible(tmp_path) == set()
+
+
+@pytest.mark.parametrize(('arguments', 'complaint'), [
+    (['--workspace-mib', '6001'], '6001 is more than the 6000 MiB that are free'),
+    (['--max-keypoints', '4096'], 'max_keypoints is 4096'),
+    (['--height', '161'], 'image_height is 161'),
+    (['--precision', 'fp8'], 'fp8'),
+    (['--frames', 'nowhere'], 'nowhere does not exist'),
+])
+def test_what_cannot_be_built_is_refused_before_building(machine, tmp_path, capsys, arguments, complaint):
+    if '--frames' in arguments:
+        pytest.importorskip('rclpy', reason='recordings are decoded with ROS')
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'engines'), *arguments]) == 1
+    assert complaint in capsys.readouterr().err
+    assert machine.builds == []
+    assert visible(tmp_path / 'engines') == set()
+
+
+def test_without_a_gpu_the_error_says_how_to_build_for_another(monkeypatch, capsys, tmp_path):
+    def no_gpu():
+        raise EngineError('no usable GPU: none\nengines for another machine need no GPU: --target-sm 89')
+    monkeypatch.setattr(build_engines, 'probe', no_gpu)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
+    assert '--target-sm 89' in capsys.readouterr().err
+
+
+def test_a_recording_can_be_what_the_gate_runs_on(machine, tmp_path, shared_data):
+    pytest.importorskip('rclpy', reason='recordings are decoded with ROS')
+    arguments = ['--engine-dir', str(tmp_path), '--frames', str(shared_data / 'kitti_short_1')]
+    assert build_engines.main([*SIZE, *arguments]) == 0
+    gate = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())['gate']
+    assert gate['frames'] == 'kitti_short_1, frames 23 to 26'
+    assert gate['pairs'] == 3
+
+
+def test_the_flight_is_what_the_gate_runs_on_where_it_can_be_rendered():
+    pytest.importorskip('skimage', reason='the flight shows its photographs')
+    images, source = build_engines._frames(build_engines._parse(SIZE))()
+    assert [image.shape for image in images] == [(HEIGHT, WIDTH)] * 9
+    assert source.startswith("the demo's flight")
+
+
+def test_the_defaults_are_used_through_the_launch_file(machine, tmp_path, monkeypatch):
+    monkeypatch.setattr(build_engines, 'default_engine_dir', lambda: tmp_path)
+    identity = Identity.of(build.EngineSpec(precision='fp16'), 'lightglue_homography', machine, ADA)
+    bundle = build.Bundle(tmp_path / identity.spec.name, build.Manifest(identity, {}, {}, {}, {}))
+    assert build_engines._use(bundle, 'auto').startswith('ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt')
+    assert build_engines._use(bundle, 'fp16').endswith('-p precision:=fp16')
+
+
+@pytest.fixture
+def fp8_graph(tmp_path):
+    from lightglue_trt_ros.graphs.lightglue import lightglue
+
+    def put(k):
+        path = tmp_path / 'matcher_fp8.onnx'
+        path.write_bytes(lightglue(build.EngineSpec(HEIGHT, WIDTH, k, 'fp16'), weights('lightglue_homography')).SerializeToString())
+        return path
+    return put
+
+
+def test_a_given_fp8_graph_is_built_as_it_is(machine, tmp_path, fp8_graph):
+    path = fp8_graph(K)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(path)]) == 0
+    assert [precision for precision, _ in machine.builds] == ['fp16', 'fp8']
+    assert (tmp_path / 'e' / f'{NAME}-fp8' / 'matcher.onnx').read_bytes() == path.read_bytes()
+
+
+def test_a_given_graph_of_another_shape_is_refused(machine, tmp_path, fp8_graph, capsys):
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(fp8_graph(64))]) == 1
+    assert f'was made for max_keypoints 64, where {K} is asked for' in capsys.readouterr().err
+    (tmp_path / 'text').write_text('no graph at all')
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(tmp_path / 'text')]) == 1
+    assert 'is not an ONNX file' in capsys.readouterr().err
+    assert machine.builds == []
+
+
+SLOW_BUILDER = textwrap.dedent("""
+    import sys, time
+    sys.path.insert(0, {tests!r})
+    from test_build_engines import FakeTensorRT, SIZE
+    from lightglue_trt_ros.cli import build_engines
+
+    class Slow(FakeTensorRT):
+        name = 'tensorrt_rtx'
+
+        def build(self, onnx, precision, options, progress=None):
+            print('BUILDING', flush=True)
+            time.sleep({seconds})
+            return super().build(onnx, precision, options, progress)
+
+    build_engines.open_tensorrt = lambda flavour: Slow()
+    sys.exit(build_engines.main([*SIZE, '--target-sm', '89', '--engine-dir', {folder!r}]))
+""")
+
+
+def start_builder(folder: Path, seconds: float) -> subprocess.Popen[str]:
+    weights('superpoint')
+    script = SLOW_BUILDER.format(tests=str(Path(__file__).parent), seconds=seconds, folder=str(folder))
+    return subprocess.Popen([sys.executable, '-c', script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env=os.environ | {'PYTHONUNBUFFERED': '1'}, cwd=Path(__file__).parents[1])
+
+
+def wait_for(process: subprocess.Popen[str], text: str) -> None:
+    for line in process.stdout:
+        if text in line:
+            return
+    pytest.fail(f'the builder ended with {process.wait()} and never said {text!r}')
+
+
+def test_a_builder_killed_in_the_middle_leaves_no_bundle_and_no_lock(tmp_path):
+    with start_builder(tmp_path, 60) as process:
+        wait_for(process, 'BUILDING')
+        assert [name for name in visible(tmp_path) if not name.startswith('.')] == []
+        process.send_signal(signal.SIGKILL)
+    left = visible(tmp_path)
+    assert all(name.startswith('.') for name in left), left
+    with start_builder(tmp_path, 0) as process:
+        out = process.communicate(timeout=60)[0]
+    assert process.returncode == 0, out
+    assert 'waiting' not in out
+    assert visible(tmp_path) == {f'{NAME}-fp16'}
+
+
+def test_ctrl_c_ends_a_build_with_nothing_kept(tmp_path):
+    with start_builder(tmp_path, 60) as process:
+        wait_for(process, 'BUILDING')
+        process.send_signal(signal.SIGINT)
+        out = process.communicate(timeout=60)[0]
+    assert process.returncode == 1
+    assert 'interrupted, and nothing was kept' in out
+    assert visible(tmp_path) == set()
+
+
+def test_of_two_builders_the_second_waits_and_finds_the_bundle(tmp_path):
+    with start_builder(tmp_path, 1.5) as first:
+        wait_for(first, 'BUILDING')
+        with start_builder(tmp_path, 60) as second:
+            wait_for(second, f'another process is building {NAME}-fp16: waiting for it')
+            first.communicate(timeout=60)
+            started = time.monotonic()
+            out = second.communicate(timeout=60)[0]
+    assert (first.returncode, second.returncode) == (0, 0), out
+    assert 'is there already, and equal' in out
+    assert 'BUILDING' not in out
+    assert time.monotonic() - started < 30
+
+
+@pytest.fixture
+def rtx():
+    """The real builder; its wheels build for a named compute capability without a GPU."""
+    for modules in (('tensorrt_rtx',), ('tensorrt_rtx_libs', 'tensorrt_rtx_bindings')):
+        if all(importlib.util.find_spec(name) for name in modules):
+            weights('superpoint')
+            return
+    pytest.skip('TensorRT-RTX is not installed: pip install tensorrt-rtx-cu12-libs tensorrt-rtx-cu12-bindings')
+
+
+@pytest.mark.parametrize(('sm', 'height', 'width', 'k'), [(89, 480, 640, 1024), (86, 240, 328, 256)])
+def test_real_engines_for_another_machine(rtx, tmp_path, capsys, sm, height, width, k):
+    size = ['--height', str(height), '--width', str(width), '--max-keypoints', str(k), '--lightglue', 'homography']
+    command = [*size, '--engine-dir', str(tmp_path), '--target-sm', str(sm), '--flavour', 'rtx']
+    assert build_engines.main(command) == 0
+    place = tmp_path / f'superpoint-{height}x{width}-k{k}-fp16'
+    manifest = json.loads((place / MANIFEST).read_text())
+    assert manifest['gate'] == {'verdict': f'not run: built for SM{sm} on another machine'}
+    assert manifest['identity']['compute_capability'] == f'{sm // 10}.{sm % 10}'
+    assert 2 ** 20 < (place / 'extractor.plan').stat().st_size < 10 * 2 ** 20
+    assert 15 * 2 ** 20 < (place / 'matcher.plan').stat().st_size < 35 * 2 ** 20, 'FP16 weights, not FP32'
+    assert build_engines.main(command) == 0
+    assert 'nothing to build' in capsys.readouterr().out
+
+
+def test_real_fp8_is_refused_below_ada(rtx, tmp_path, capsys):
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--target-sm', '86', '--precision', 'fp8']) == 1
+    assert 'compute capability 8.6 is below 8.9' in capsys.readouterr().err

@@ -1,0 +1,287 @@
+"""Bundles on a real file system: whole or not at all, and refused with reasons when they do not fit or are damaged."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lightglue_trt_ros.cli import build_engines
+from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.engines import bundle as bundles
+from lightglue_trt_ros.engines.bundle import FILES, MANIFEST, Identity, Manifest, drafting, find_timing_cache, open_bundle
+from lightglue_trt_ros.engines.machine import Machine, target
+from lightglue_trt_ros.errors import EngineError, EngineMismatchError
+
+SPEC = EngineSpec(480, 640, 1024, 'fp16')
+ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
+TENSORRT = SimpleNamespace(name='tensorrt', version='10.3.0')
+WANTED = Identity.of(SPEC, 'lightglue_homography', TENSORRT, ADA)
+GATE = {'verdict': 'passed', 'frames': 'a recording', 'keypoint_overlap': 0.99}
+
+
+def put(folder: Path, identity: Identity = WANTED, cache: bytes = b'timings') -> bundles.Bundle:
+    with drafting(folder, identity.spec.name, pytest.fail) as draft:
+        for name in FILES:
+            draft.write(name, cache if name == 'timing.cache' else f'content of {name}'.encode() * 100)
+        return draft.publish(Manifest(identity, draft.files, {'extractor': 1.5, 'matcher': 2.0},
+                                      {'extractor': {'fp16': 30}, 'matcher': {'fp16': 90, 'fp32': 4}}, GATE))
+
+
+def left_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if not path.name.startswith('.lock-')}
+
+
+def test_what_was_written_is_opened_again(tmp_path):
+    written = put(tmp_path / 'engines')
+    opened = open_bundle(tmp_path / 'engines', WANTED)
+    assert opened == written
+    assert opened.path == tmp_path / 'engines' / 'superpoint-480x640-k1024-fp16'
+    assert opened.read('matcher.plan') == b'content of matcher.plan' * 100
+    opened.verify()
+    assert left_in(tmp_path / 'engines') == {SPEC.name}
+    assert left_in(opened.path) == {*FILES, MANIFEST}
+    assert next(iter(json.loads((opened.path / MANIFEST).read_text()))) == 'schema'
+
+
+@pytest.mark.parametrize('field', dataclasses.fields(Identity), ids=lambda field: field.name)
+def test_each_difference_is_named_with_both_values_and_the_command(tmp_path, field):
+    other = {'image_height': 240, 'image_width': 320, 'max_keypoints': 512, 'matcher_precision': 'fp32', 'gpu': 'NVIDIA L4',
+             'extractor_precision': 'fp32', 'lightglue': 'lightglue_official', 'multiprocessors': 58}.get(field.name, 'other')
+    mine = dataclasses.replace(WANTED, **{field.name: other})
+    place = put(tmp_path, mine).path
+    if place.name != SPEC.name:
+        place.rename(tmp_path / SPEC.name)
+    with pytest.raises(EngineMismatchError) as caught:
+        open_bundle(tmp_path, WANTED)
+    *_, difference, _, command = str(caught.value).splitlines()
+    assert difference == (f'  {field.name.replace("_", " ")}: the bundle has {other}, needed is {getattr(WANTED, field.name)}')
+    assert str(caught.value).count('the bundle has') == 1
+    assert command.startswith('ros2 run lightglue_trt_ros build_engines ')
+
+
+@pytest.mark.parametrize('machine', [ADA, target(89)], ids=['this machine', 'another'])
+@pytest.mark.parametrize('flavour', ['tensorrt', 'tensorrt_rtx'])
+def test_the_command_asks_for_exactly_what_is_wanted(tmp_path, machine, flavour):
+    tensorrt = SimpleNamespace(name=flavour, version='1')
+    wanted = Identity.of(EngineSpec(240, 328, 77, 'fp32'), 'lightglue_official', tensorrt, machine)
+    words = shlex.split(bundles.build_command(tmp_path / 'my engines', wanted))
+    args = build_engines._parse(words[4:])
+    assert words[:4] == ['ros2', 'run', 'lightglue_trt_ros', 'build_engines']
+    assert (args.height, args.width, args.max_keypoints, args.precision) == (240, 328, 77, 'fp32')
+    assert (args.lightglue, args.engine_dir) == ('official', tmp_path / 'my engines')
+    assert args.flavour == ('rtx' if flavour == 'tensorrt_rtx' else 'auto')
+    assert args.target_sm == (None if machine.present else 89)
+
+
+def test_a_bundle_for_a_compute_capability_fits_every_gpu_of_it(tmp_path):
+    put(tmp_path, Identity.of(SPEC, 'lightglue_homography', TENSORRT, target(89)))
+    open_bundle(tmp_path, WANTED).verify()
+    orin = Machine('Orin', (8, 7), 8, 4000, 7600, '12.6', True)
+    with pytest.raises(EngineMismatchError, match=r'compute capability: the bundle has 8\.9, needed is 8\.7') as caught:
+        open_bundle(tmp_path, Identity.of(SPEC, 'lightglue_homography', TENSORRT, orin))
+    assert 'gpu' not in str(caught.value)
+
+
+def test_fp8_is_the_matchers_alone():
+    identity = Identity.of(EngineSpec(precision='fp8'), 'lightglue_homography', TENSORRT, ADA)
+    assert (identity.extractor_precision, identity.matcher_precision) == ('fp16', 'fp8')
+    assert identity.spec == EngineSpec(precision='fp8')
+
+
+def test_a_missing_bundle_names_those_that_are_there(tmp_path):
+    with pytest.raises(EngineError, match=r'no engines in .*there are no others.*build them:\nros2 run'):
+        open_bundle(tmp_path / 'nowhere', WANTED)
+    put(tmp_path, dataclasses.replace(WANTED, max_keypoints=512))
+    with pytest.raises(EngineError, match='there are superpoint-480x640-k512-fp16'):
+        open_bundle(tmp_path, WANTED)
+
+
+def altered(**changes) -> str:
+    values = json.loads(Manifest(WANTED, dict.fromkeys(FILES, 'x'), {}, {}, GATE).to_json())
+    return json.dumps({key: value for key, value in (values | changes).items() if value is not None})
+
+
+@pytest.mark.parametrize(('text', 'complaint'), [
+    ('', 'Expecting value'), ('{"schema": 1', 'Expecting'), ('[1]', 'no schema'), ('{}', 'no schema'),
+    ('{"schema": "1"}', 'no schema'),
+    (b'\xff\xfe', 'decode'), (altered(schema=2), 'a newer version of this package'), (altered(schema=0), 'an older version'),
+    (altered(gate=None), 'gate: missing'), (altered(files=7), 'files: missing'), (altered(surplus=1), 'surplus'),
+    (altered(identity={'gpu': 'x'}), 'image_height'), (altered(identity=dataclasses.asdict(WANTED) | {'gpu': 5}), 'gpu'),
+    (altered(identity=dataclasses.asdict(WANTED) | {'image_height': True}), 'image_height'),
+    (altered(files=dict.fromkeys(FILES[1:], 'x')), f'no checksum of {FILES[0]}'),
+])
+def test_a_manifest_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, complaint):
+    path = put(tmp_path).path / MANIFEST
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(EngineError, match=complaint) as caught:
+        open_bundle(tmp_path, WANTED)
+    assert 'ros2 run lightglue_trt_ros build_engines' in str(caught.value)
+
+
+def test_a_bundle_without_manifest_is_no_bundle(tmp_path):
+    (put(tmp_path).path / MANIFEST).unlink()
+    with pytest.raises(EngineError, match=r'has no manifest\.json'):
+        open_bundle(tmp_path, WANTED)
+
+
+@pytest.mark.parametrize('name', FILES)
+@pytest.mark.parametrize('damage', ['truncated', 'one bit', 'gone'])
+def test_damage_is_found_by_the_checksum(tmp_path, name, damage):
+    path = put(tmp_path, cache=b'0123456789').path / name
+    data = bytearray(path.read_bytes())
+    if damage == 'gone':
+        path.unlink()
+    else:
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data if damage == 'one bit' else data[:-1])
+    opened = open_bundle(tmp_path, WANTED)
+    with pytest.raises(EngineError, match=f'{name} (is damaged|cannot be read)') as caught:
+        opened.read(name)
+    assert 'build the bundle again:\nros2 run' in str(caught.value)
+    with pytest.raises(EngineError, match=name):
+        opened.verify()
+
+
+def test_a_new_bundle_takes_the_place_of_the_old_one(tmp_path):
+    put(tmp_path, cache=b'old')
+    put(tmp_path, cache=b'new')
+    assert open_bundle(tmp_path, WANTED).read('timing.cache') == b'new'
+    assert left_in(tmp_path) == {SPEC.name}
+
+
+def test_what_fails_halfway_leaves_the_old_bundle_and_nothing_else(tmp_path):
+    put(tmp_path, cache=b'old')
+
+    def fail() -> None:
+        with drafting(tmp_path, SPEC.name, pytest.fail) as draft:
+            draft.write('extractor.onnx', b'half')
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert left_in(tmp_path) == {SPEC.name}
+    assert open_bundle(tmp_path, WANTED).read('timing.cache') == b'old'
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    real = os.fsync
+
+    def full(descriptor):
+        if os.readlink(f'/proc/self/fd/{descriptor}').endswith('matcher.plan'):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    monkeypatch.setattr(os, 'fsync', full)
+    with pytest.raises(EngineError, match=r'No space left on device\): free some space'):
+        put(tmp_path)
+    assert left_in(tmp_path) == set()
+
+
+def test_a_file_system_that_is_really_full(tmp_path):
+    disk = tmp_path / 'disk'
+    disk.mkdir()
+    command = ['mount', '-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', str(disk)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f'no file system can be mounted here: {mounted.stderr.strip()}')
+    try:
+        with pytest.raises(EngineError, match='No space left on device'):
+            put(disk, cache=bytes(100_000))
+        assert left_in(disk) == set()
+        assert put(disk).read('timing.cache') == b'timings'
+    finally:
+        subprocess.run(['umount', str(disk)], check=True)
+
+
+def test_a_read_only_folder_is_refused_before_anything_is_built(tmp_path, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, 'mkdir', refuse)
+    with pytest.raises(EngineError, match=r'Read-only file system\): make it writable, or choose another folder'):
+        put(tmp_path / 'engines')
+    monkeypatch.undo()
+    (tmp_path / 'a file').write_text('')
+    with pytest.raises(EngineError, match='cannot be written'):
+        put(tmp_path / 'a file')
+
+
+def test_folders_of_dead_builders_are_removed_but_not_those_of_other_bundles(tmp_path):
+    dead, other = tmp_path / f'.{SPEC.name}.123.tmp', tmp_path / '.superpoint-480x640-k512-fp16.123.tmp'
+    for folder in (dead, Path(f'{dead}.old'), other):
+        folder.mkdir(parents=True)
+        (folder / 'extractor.onnx').write_bytes(b'half')
+    put(tmp_path)
+    assert left_in(tmp_path) == {SPEC.name, other.name}
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from lightglue_trt_ros.engines.bundle import drafting
+with drafting(Path(sys.argv[1]), sys.argv[2], print) as draft:
+    draft.write('extractor.onnx', b'half')
+    print('holding', flush=True)
+    time.sleep(float(sys.argv[3]))
+"""
+
+
+def hold(folder: Path, seconds: float) -> subprocess.Popen[str]:
+    """A process that holds the lock of the bundle, with a half-written draft."""
+    command = [sys.executable, '-c', HOLDER, str(folder), SPEC.name, str(seconds)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == 'holding\n'
+    return process
+
+
+def test_a_second_builder_says_that_it_waits(tmp_path):
+    process, said = hold(tmp_path, 0.7), []
+    started = time.monotonic()
+    with process, drafting(tmp_path, SPEC.name, said.append) as draft:
+        assert time.monotonic() - started > 0.2
+        assert left_in(tmp_path) == {draft.scratch.name}, 'the first one has tidied up'
+    assert said == [f'another process is building {SPEC.name}: waiting for it']
+
+
+def test_a_killed_builder_blocks_nobody(tmp_path):
+    with hold(tmp_path, 60) as process:
+        assert len(left_in(tmp_path)) == 1
+        process.send_signal(signal.SIGKILL)
+    put(tmp_path)  # fails when it must wait
+    assert left_in(tmp_path) == {SPEC.name}
+
+
+def test_another_bundle_is_built_at_the_same_time(tmp_path):
+    with hold(tmp_path, 60) as process:
+        put(tmp_path, dataclasses.replace(WANTED, max_keypoints=512))
+        process.kill()
+
+
+def test_the_timing_cache_is_taken_from_the_newest_bundle_of_the_same_machine(tmp_path):
+    assert find_timing_cache(tmp_path, WANTED) == b''
+    for number, (k, changes) in enumerate([(64, {}), (128, {}), (256, {'gpu': 'another'}), (512, {'tensorrt_version': '11'})]):
+        made = put(tmp_path, dataclasses.replace(WANTED, max_keypoints=k, **changes), cache=f'cache {k}'.encode())
+        os.utime(made.path / MANIFEST, (1e9 + number, 1e9 + number))
+    assert find_timing_cache(tmp_path, WANTED) == b'cache 128'
+    (tmp_path / 'superpoint-480x640-k128-fp16' / 'timing.cache').write_bytes(b'damaged')
+    assert find_timing_cache(tmp_path, WANTED) == b'cache 64'
+    (tmp_path / 'superpoint-480x640-k64-fp16' / MANIFEST).write_text('{')
+    assert find_timing_cache(tmp_path, WANTED) == b''
+
+
+def test_the_checksums_are_those_of_the_files(tmp_path):
+    made = put(tmp_path)
+    for name in FILES:
+        assert made.manifest.files[name] == hashlib.sha256((made.path / name).read_bytes()).hexdigest()

@@ -1,0 +1,106 @@
+"""Real builds without a GPU: TensorRT-RTX's wheels build for a named compute capability on any x86-64 machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import pytest
+from networks import weights
+from onnx import TensorProto, helper
+from onnx_graphs import fp8_graph, topk_graph
+
+from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.engines.adapter import BuildOptions, Plan, TensorRT, audit, open_tensorrt
+from lightglue_trt_ros.errors import ConfigError, EngineError
+from lightglue_trt_ros.graphs.lightglue import lightglue
+from lightglue_trt_ros.graphs.superpoint import superpoint
+
+SPECS = (EngineSpec(480, 640, 1024, 'fp16'), EngineSpec(240, 320, 512, 'fp16'))
+NETWORKS = {'superpoint': (superpoint, 'superpoint'), 'lightglue': (lightglue, 'lightglue_homography')}
+
+
+@pytest.fixture(scope='module')
+def rtx() -> TensorRT:
+    pytest.importorskip('tensorrt_rtx_bindings' if _importable('tensorrt_rtx_libs') else 'tensorrt_rtx',
+                        reason='TensorRT-RTX (tensorrt-rtx-cu12-libs and -bindings) is not installed: no real builds')
+    return open_tensorrt('rtx')
+
+
+def _importable(name: str) -> bool:
+    try:
+        __import__(name)
+    except ImportError:
+        return False
+    return True
+
+
+def build(rtx: TensorRT, network: str, spec: EngineSpec, sm: int, **options) -> tuple[Plan, int]:
+    write, name = NETWORKS[network]
+    data = write(spec, weights(name)).SerializeToString()
+    return rtx.build(data, spec.precision, BuildOptions(target_sm=sm, **options)), len(data)
+
+
+@pytest.mark.parametrize('sm', [86, 89])
+@pytest.mark.parametrize('spec', SPECS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize('network', NETWORKS)
+def test_both_networks_build_in_fp16_and_in_silence(rtx, caplog, network, spec, sm):
+    with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
+        plan, graph_size = build(rtx, network, spec, sm)
+    assert not caplog.records
+    assert plan.strongly_typed
+    assert plan.timing_cache == b''  # TensorRT-RTX times nothing while it builds
+    assert 'strongly typed' in audit(plan, 'fp16')
+    # weights in FP16, and beside them up to 6 MB of code
+    assert 0.9 * graph_size < len(plan.data) < graph_size + 6e6
+
+
+def test_fp32_weights_double_the_plan(rtx):
+    """So that the size above says something."""
+    half, _ = build(rtx, 'lightglue', SPECS[1], 89)
+    single, graph_size = build(rtx, 'lightglue', dataclasses.replace(SPECS[1], precision='fp32'), 89)
+    assert len(single.data) > 1.6 * len(half.data)
+    assert len(single.data) > 0.9 * graph_size
+
+
+def test_progress_is_told_and_can_stop_a_build(rtx):
+    seen = []
+    build_small = BuildOptions(target_sm=89)
+    rtx.build(topk_graph(100), 'fp32', build_small, lambda phase, step, total: seen.append((phase, step, total)))
+    assert len({phase for phase, _, _ in seen}) > 5
+    assert all(0 <= step <= total for _, step, total in seen)
+
+    def stop(phase, step, total):
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        rtx.build(topk_graph(100), 'fp32', build_small, stop)
+
+
+def test_more_keypoints_than_topk_takes_are_refused(rtx):
+    with pytest.raises(ConfigError, match='3840'):
+        EngineSpec(480, 640, 4096, 'fp16')
+    assert rtx.build(topk_graph(3840), 'fp32', BuildOptions(target_sm=86)).data
+    with pytest.raises(EngineError, match=r'K exceeds the maximum value allowed \(3840\)'):
+        rtx.build(topk_graph(4096), 'fp32', BuildOptions(target_sm=86))
+
+
+def test_fp8_builds_for_ada_and_is_refused_for_ampere(rtx):
+    assert rtx.build(fp8_graph(), 'fp8', BuildOptions(target_sm=89)).data
+    with pytest.raises(EngineError, match=r'sm86.*fp8_e4m3'):
+        rtx.build(fp8_graph(), 'fp8', BuildOptions(target_sm=86))
+
+
+def test_a_target_and_a_graph_that_it_does_not_know(rtx):
+    with pytest.raises(EngineError, match=r'no target SM87: it has .*SM86'):
+        rtx.build(topk_graph(100), 'fp32', BuildOptions(target_sm=87))
+    with pytest.raises(EngineError, match='cannot load this engine'):
+        rtx.load(b'no engine at all, but long enough to be one' * 10)
+
+
+def test_parser_errors_name_the_node(rtx):
+    nodes = [helper.make_node('MatMul', ['x', 'x'], ['p'], 'MatMul_0'), helper.make_node('Det', ['p'], ['y'], 'Det_0')]
+    graph = helper.make_graph(nodes, 'odd', [helper.make_tensor_value_info('x', TensorProto.FLOAT, [8, 8])],
+                              [helper.make_tensor_value_info('y', TensorProto.FLOAT, [])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+    with pytest.raises(EngineError, match=r'cannot parse the graph: at node 1 \(Det Det_0\)'):
+        rtx.build(model.SerializeToString(), 'fp32', BuildOptions(target_sm=89))
