@@ -63,6 +63,8 @@ class MatcherConfig:
     backend: str = setting(
         'auto', 'What runs the networks; auto takes TensorRT where an engine fits, else ONNX Runtime, and says which and why',
         choices=('auto', 'tensorrt', 'onnxruntime'))
+    engine_dir: str = setting('', 'Folder of the TensorRT engines that build_engines made; empty: in the user cache')
+    build_on_start: bool = setting(False, 'Build missing TensorRT engines before activation, which takes minutes')
     lightglue_weights: str = setting(
         'auto', 'LightGlue weights: official, homography (shipped), or auto: official once fetched, else homography',
         choices=('auto', 'official', 'homography'))

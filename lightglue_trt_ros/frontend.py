@@ -28,8 +28,7 @@ class _Frame:
 class FrameMatcher:
     """Matches every frame with its reference, extracting each frame once.
 
-        backend = open_backend(config)
-        matcher = FrameMatcher(backend, config)
+        matcher = FrameMatcher(open_backend(config).backend, config)
         for stamp, image in camera:
             matches = matcher.process(image, stamp)
     """

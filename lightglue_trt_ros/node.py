@@ -18,7 +18,6 @@ from std_srvs.srv import Trigger
 
 from . import health
 from .backends import Backend
-from .backends.select import open_backend
 from .config import MatcherConfig
 from .errors import ConfigError, EngineError, FrameError, LightglueTrtError
 from .features import FrameMatches, UInt8
@@ -26,6 +25,7 @@ from .frontend import FrameMatcher
 from .messages import gray_of, image_to_msg, matches_to_cloud, stamp_seconds
 from .parameters import declare_settings
 from .pictures import draw_matches
+from .selection import Opened, open_backend
 from .stats import FrameStatistics, Stopwatch
 from .worker import LatestWorker
 
@@ -41,7 +41,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
     Raises ConfigError when a parameter is unknown, of the wrong type or out of range.
     """
 
-    def __init__(self, open_backend: Callable[[MatcherConfig], tuple[Backend, str]] = open_backend, **node_options: Any) -> None:
+    def __init__(self, open_backend: Callable[[MatcherConfig], Opened] = open_backend, **node_options: Any) -> None:
         super().__init__('matcher', automatically_declare_parameters_from_overrides=True, **node_options)
         self._open_backend = open_backend
         self._statistics = FrameStatistics()
@@ -116,9 +116,11 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
     # the worker's thread
 
     def _open(self) -> None:
-        self._backend, reason = self._open_backend(self._config)
+        self._backend, reason, warning = self._open_backend(self._config)
         self._frames = FrameMatcher(self._backend, self._config)
         self.get_logger().info(f'backend: {reason}')
+        if warning:
+            self.get_logger().warning(warning)
         self.get_logger().info(f'subscribed to {self._images.topic_name} ({self.settings.qos_reliability}), '
                                f'publishing {self.resolve_topic_name("~/matches")}')
 

@@ -166,12 +166,13 @@ def test_thresholds_act_inside_the_graph(networks):
     assert np.all(none_scores == 0)
 
 
-def test_rows_under_the_detection_threshold_change_nothing(networks):
+def test_masked_rows_under_the_detection_threshold_change_nothing(networks):
     """Padding must not attend: K = 256 with 128 masked rows answers as K = 128 does."""
-    extractor, matcher = networks['fp32']
+    extractor = networks['fp32'][0]
     image = photo('coffee', 240, 328)
     features = [extract(extractor, image), extract(extractor, moved(image)[0])]
     half = session(lightglue(EngineSpec(240, 328, 128), weights('lightglue_homography')))
+    matcher = session(lightglue(SMALL, weights('lightglue_homography'), mask_attention=True))
     short = [dataclasses.replace(f, keypoints=f.keypoints[:128], scores=f.scores[:128], descriptors=f.descriptors[:128])
              for f in features]
     padded = [dataclasses.replace(f, scores=np.where(np.arange(256) < 128, f.scores, np.float32(0))) for f in features]

@@ -30,6 +30,7 @@ from lightglue_trt_ros.config import MatcherConfig  # noqa: E402
 from lightglue_trt_ros.errors import ConfigError, EngineError  # noqa: E402
 from lightglue_trt_ros.messages import matches_from_cloud  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
+from lightglue_trt_ros.selection import Opened  # noqa: E402
 
 SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 
@@ -64,7 +65,7 @@ class GatedBackend(NullBackend):
 
 
 def open_gated(config):
-    return GatedBackend(config), 'gated'
+    return Opened(GatedBackend(config), 'gated')
 
 
 class Running:

@@ -20,10 +20,10 @@ import lightglue_trt_ros
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / 'lightglue_trt_ros'
-COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'play_bag', 'make_bag', 'benchmark', 'demo'}
+COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'benchmark', 'demo'}
 ROSDEP_KEYS = {'cv2': 'python3-opencv', 'numpy': 'python3-numpy', 'yaml': 'python3-yaml'}
 PIP_NAMES = {'skimage': 'scikit-image'}
-OF_THE_MACHINE = {'tensorrt', 'pycuda'}  # they come with JetPack or CUDA
+OF_THE_MACHINE = {'tensorrt', 'pycuda', 'cuda'}  # they come with JetPack or CUDA
 ROS_MODULES = {'rclpy', 'launch', 'launch_ros', 'ament_index_python', 'cv_bridge', 'builtin_interfaces'}
 ROS_PLACES = {'node.py', 'messages.py', 'parameters.py', 'health.py', 'cli', 'demo', 'benchmarks'}
 

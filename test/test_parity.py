@@ -64,7 +64,7 @@ def _both(tensors: Weights, features: list[HostFeatures], threshold: float, dtyp
     expected = reference.log_assignment(model, np.stack([f.keypoints for f in features]).astype(dtype),
                                         np.stack([f.descriptors for f in features]).astype(dtype), valid,
                                         (SMALL.image_height, SMALL.image_width))
-    run = session(lightglue(SMALL, tensors, log_assignment=True))
+    run = session(lightglue(SMALL, tensors, mask_attention=True, log_assignment=True))
     matches, scores, assignment = run.run(None, matcher_feed(*features, detection=threshold))
     return expected, assignment, matches, scores, valid
 
@@ -77,6 +77,15 @@ def test_lightglue_log_assignment_with_random_weights(masked):
     alive = np.ix_(valid[0], valid[1])
     assert np.ptp(expected[alive]) > 0.1
     np.testing.assert_allclose(assignment[alive], expected[alive], atol=1e-4, rtol=0)
+
+
+def test_without_masks_the_graph_is_the_same_where_every_row_is_a_keypoint():
+    features = _features()
+    expected = session(lightglue(SMALL, weights('lightglue_homography'), mask_attention=True)).run(
+        None, matcher_feed(*features, detection=0.0))
+    found = session(lightglue(SMALL, weights('lightglue_homography'))).run(None, matcher_feed(*features, detection=0.0))
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
 
 
 @pytest.mark.parametrize('masked', [0, 60])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..config import EngineSpec, MatcherConfig
+from ..config import EngineSpec
 from ..features import Features, HostFeatures, Matches, Thresholds, UInt8
-from . import Backend
 
 
 class NullBackend:
@@ -31,9 +30,3 @@ class NullBackend:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def open_null(config: MatcherConfig) -> tuple[Backend, str]:
-    """As `select.open_backend`."""
-    backend = NullBackend(config.engine_spec('fp32'))
-    return backend, backend.description

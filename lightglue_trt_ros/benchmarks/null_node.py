@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import rclpy
 
-from ..backends.null import open_null
+from ..backends.null import NullBackend
+from ..config import MatcherConfig
 from ..node import MatcherNode, run
+from ..selection import Opened
+
+
+def open_null(config: MatcherConfig) -> Opened:
+    """As `selection.open_backend`."""
+    backend = NullBackend(config.engine_spec('fp32'))
+    return Opened(backend, backend.description)
+
 
 if __name__ == '__main__':
     rclpy.init()

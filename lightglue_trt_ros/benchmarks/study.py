@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import cv2
 
-from ..backends.select import open_backend
 from ..config import MatcherConfig
 from ..errors import BagError
 from ..evaluation.accuracy import (
@@ -29,6 +28,7 @@ from ..geometry import Size, fitting_size
 from ..messages import gray_of
 from ..recordings.bag import open_recording
 from ..recordings.poses import Float64
+from ..selection import open_backend
 from ..weights.store import resolve_lightglue
 
 SEQUENCES = ('kitti_short_1', 'kitti_short_2', 'hololens')
@@ -99,7 +99,7 @@ class _Replay:
 def _matchers(size: Size, settings: Settings) -> Iterator[tuple[str, SequenceMatcher]]:
     config = MatcherConfig(image_height=size[0], image_width=size[1], max_keypoints=settings.max_keypoints,
                            lightglue_weights=settings.lightglue)
-    backend, _ = open_backend(config)
+    backend = open_backend(config).backend
     weights = resolve_lightglue(settings.lightglue)[0].removeprefix('lightglue_')
     yield f'ours, {weights}, {size[1]}x{size[0]}', FrontendStream(FrameMatcher(backend, config))
     backend.close()

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.select import open_backend
 from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
 from ..benchmarks.study import ESTIMATORS, SEQUENCES, Settings, load_sequence, study_homographies, study_sequence
 from ..config import MatcherConfig
 from ..errors import LightglueTrtError
+from ..selection import open_backend
 from ..stats import PERCENTILES
 from ..tables import print_table
 
@@ -114,8 +114,10 @@ def _accuracy(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]
 
 
 def _with_backend(args: argparse.Namespace, config: MatcherConfig, measure: Any) -> Any:
-    backend, reason = open_backend(config)
+    backend, reason, warning = open_backend(config)
     print(f'benchmark: {reason}', flush=True)
+    if warning:
+        print(f'benchmark: {warning}', file=sys.stderr, flush=True)
     try:
         return measure(backend, config, textured_frames(args.frames, config.image_height, config.image_width))
     finally:

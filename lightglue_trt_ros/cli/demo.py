@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..backends.select import open_backend
 from ..benchmarks.stages import measure_stages
 from ..config import MatcherConfig
 from ..demo.flight import Flight
@@ -26,6 +25,7 @@ from ..recordings.bag import open_recording
 from ..recordings.bag_writer import write_bag
 from ..recordings.poses import Trajectory
 from ..recordings.sequence import Intrinsics, Recording
+from ..selection import open_backend
 from ..tables import print_table
 
 HEADROOM = 0.8  # frames are sent at this share of the rate that the machine was measured to keep
@@ -94,8 +94,10 @@ def _settle(recording: Recording, hz: float | None) -> tuple[MatcherConfig, floa
     config = MatcherConfig(image_height=height, image_width=width, max_gap_s=3600.0)
     if hz is not None:
         return config, hz
-    backend, reason = open_backend(config)
+    backend, reason, warning = open_backend(config)
     print(f'demo: {reason}')
+    if warning:
+        print(f'demo: {warning}')
     fps = measure_stages(backend, config, iter(images)).fps
     backend.close()
     return config, HEADROOM * fps

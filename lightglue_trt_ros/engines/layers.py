@@ -38,7 +38,7 @@ class LayerInfo:
 def read_layers(information: str) -> tuple[LayerInfo, ...]:
     """Layers out of the engine inspector's JSON, built with detailed verbosity. Raises EngineError without details."""
     try:
-        layers = json.loads(information)['Layers']
+        layers = json.loads(information, strict=False)['Layers']  # 8.6 leaves control characters in its strings
     except (ValueError, KeyError, TypeError) as error:
         raise EngineError(f'the engine inspector gave no layers ({error}): {information[:200]!r}') from error
     if any(not isinstance(layer, dict) for layer in layers):

@@ -25,13 +25,15 @@ MASKED = -1e4  # a logit that softmax turns into 0, and that FP16 still holds
 Array = NDArray[np.float32]
 
 
-def lightglue(spec: EngineSpec, weights: Weights, *, log_assignment: bool = False) -> onnx.ModelProto:
+def lightglue(spec: EngineSpec, weights: Weights, *, mask_attention: bool = False,
+              log_assignment: bool = False) -> onnx.ModelProto:
     """The matcher for one pair of feature sets of K rows.
 
     keypoints0, keypoints1 float32 (K, 2) pixels; scores0, scores1 float32 (K,); descriptors0, descriptors1 (K, 256) in the
     spec's precision; match_threshold, detection_threshold float32 scalars -> matches0 int32 (K,), the row of image 1 or -1;
-    scores float32 (K,), 0 where there is no match. Rows at or under the detection threshold neither attend nor match.
-    With `log_assignment` a third output of that name, float32 (K, K), serves tests.
+    scores float32 (K,), 0 where there is no match. Rows at or under the detection threshold never match. With `mask_attention`
+    they do not attend either, which is exact and keeps TensorRT from fusing the attention; without it, rows that are no keypoints
+    move the matches of poorly textured frames a little (docs/benchmarks.md). `log_assignment` adds an output of that name, (K, K).
     """
     k, dtype = spec.max_keypoints, Typed(spec.precision).dtype
     types = {'keypoints': Tensor(np.float32, (k, 2)), 'descriptors': Tensor(dtype, (k, DIM)), 'scores': Tensor(np.float32, (k,))}
@@ -43,10 +45,10 @@ def lightglue(spec: EngineSpec, weights: Weights, *, log_assignment: bool = Fals
                    op.greater(inputs['scores1'], inputs['detection_threshold']))
     x = net.project(_stack(inputs['descriptors0'], inputs['descriptors1']))
     rotation = net.encode_positions(_stack(inputs['keypoints0'], inputs['keypoints1']))
-    bias = net.attention_bias(valid)
+    bias = net.attention_bias(valid) if mask_attention else None
     for layer in range(net.layers):
         x = net.self_attend(layer, x, rotation, bias)
-        x = net.cross_attend(layer, x, _swap(bias))
+        x = net.cross_attend(layer, x, None if bias is None else _swap(bias))
     assignment = net.assign(net.layers - 1, x, valid)
     matches, scores = filter_matches(assignment, valid, inputs['match_threshold'], k)
 
@@ -82,7 +84,7 @@ class _LightGlue:
         bias = op.where(valid, self.typed.const(0), self.typed.const(MASKED))
         return op.unsqueeze(bias, op.const(np.array([1, 2])))
 
-    def self_attend(self, layer: int, x: Var, rotation: tuple[Var, Var], bias: Var) -> Var:
+    def self_attend(self, layer: int, x: Var, rotation: tuple[Var, Var], bias: Var | None) -> Var:
         block = f'transformers.{layer}.self_attn'
         weight, offset = self.weight(f'{block}.Wqkv')
         # rows come as (head, channel, q|k|v), rotary pairs as neighbours: reorder to q|k|v apart and pairs as halves
@@ -96,7 +98,7 @@ class _LightGlue:
         context = self.attend(_rotate(q, rotation), _rotate(k, rotation), v, bias)
         return self.feed_forward(block, 'out_proj', x, context)
 
-    def cross_attend(self, layer: int, x: Var, bias: Var) -> Var:
+    def cross_attend(self, layer: int, x: Var, bias: Var | None) -> Var:
         block = f'transformers.{layer}.cross_attn'
         weight, offset = self.weight(f'{block}.to_qk')
         scale = HEAD_DIM ** -0.25
@@ -104,9 +106,10 @@ class _LightGlue:
         v = self.heads(self.linear(x, *self.weight(f'{block}.to_v')))
         return self.feed_forward(block, 'to_out', x, self.attend(qk, _swap(qk), _swap(v), bias))
 
-    def attend(self, q: Var, k: Var, v: Var, bias: Var) -> Var:
+    def attend(self, q: Var, k: Var, v: Var, bias: Var | None) -> Var:
         """(2, heads, K, 64) each -> (2, K, 256)."""
-        logits = op.add(op.matmul(q, op.transpose(k, perm=[0, 1, 3, 2])), bias)
+        logits = op.matmul(q, op.transpose(k, perm=[0, 1, 3, 2]))
+        logits = logits if bias is None else op.add(logits, bias)
         context = op.matmul(op.softmax(logits, axis=-1), v)
         return op.reshape(op.transpose(context, perm=[0, 2, 1, 3]), self.shape(2, self.spec.max_keypoints, DIM))
 

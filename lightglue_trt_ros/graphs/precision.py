@@ -58,7 +58,7 @@ def stamp(model: onnx.ModelProto, network: str, spec: EngineSpec, weights_sha256
 
 
 def _drop_unused_outputs(model: onnx.ModelProto) -> None:
-    """spox names every optional output (LayerNormalization's mean, MaxPool's indices); TensorRT 8.6 refuses them."""
+    """spox names every optional output (LayerNormalization's mean, MaxPool's indices); TensorRT refuses them."""
     used = {name for node in model.graph.node for name in node.input} | {output.name for output in model.graph.output}
     for node in model.graph.node:
         while len(node.output) > 1 and node.op_type in ('LayerNormalization', 'MaxPool') and node.output[-1] not in used:

@@ -1,0 +1,81 @@
+"""Which backend runs, and why: nothing falls back without saying so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from .backends import Backend
+from .config import EngineSpec, MatcherConfig
+from .errors import EngineError
+from .processes import start
+from .weights.store import load_weights, resolve_lightglue
+
+
+class Opened(NamedTuple):
+    """A backend, what it is and why it was taken, and what was given up for it (empty: nothing)."""
+
+    backend: Backend
+    reason: str
+    warning: str = ''
+
+
+def open_backend(config: MatcherConfig, *, threads: int = 0) -> Opened:
+    """The backend for `config`, opened in the thread that will use it.
+
+    `auto` takes TensorRT where its engines fit this machine, else ONNX Runtime with a warning that says why and how to get the
+    GPU back. Raises EngineError where `tensorrt` was asked for and cannot be had, ConfigError, WeightsError.
+    """
+    if config.backend == 'onnxruntime':
+        return _open_onnxruntime(config, threads, 'asked for')
+    try:
+        return _open_tensorrt(config)
+    except EngineError as error:
+        if config.backend == 'tensorrt':
+            raise
+        return _open_onnxruntime(config, threads, 'auto')._replace(warning=f'running on ONNX Runtime, not on TensorRT: {error}')
+
+
+def _open_onnxruntime(config: MatcherConfig, threads: int, why: str) -> Opened:
+    from .backends.onnxruntime import OnnxRuntimeBackend
+    if config.precision == 'fp8':
+        raise EngineError('precision is fp8, which ONNX Runtime does not run: use fp32 or fp16')
+    lightglue_name, reason = resolve_lightglue(config.lightglue_weights)
+    precision = 'fp32' if config.precision == 'auto' else config.precision
+    backend = OnnxRuntimeBackend(config.engine_spec(precision), load_weights('superpoint'), load_weights(lightglue_name),
+                                 threads=threads)
+    return Opened(backend, f'{backend.description} ({why}; {reason})')
+
+
+def _open_tensorrt(config: MatcherConfig) -> Opened:
+    from .engines.adapter import open_tensorrt
+    from .engines.bundle import Identity, default_engine_dir, open_bundle
+    from .engines.machine import probe
+    from .engines.precision import decide
+    machine, tensorrt = probe(), open_tensorrt()
+    lightglue_name, reason = resolve_lightglue(config.lightglue_weights)
+    folder = Path(config.engine_dir).expanduser() if config.engine_dir else default_engine_dir()
+    calibrated = (folder / config.engine_spec('fp8').name).is_dir()
+    decision = decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name, calibrated)
+    spec = config.engine_spec(decision.matcher)
+    wanted = Identity.of(spec, lightglue_name, tensorrt, machine)
+    if config.build_on_start:
+        _build(config, folder, lightglue_name, decision.matcher)
+    bundle = open_bundle(folder, wanted)
+    plans = bundle.read('extractor.plan'), bundle.read('matcher.plan')
+    from .backends.tensorrt import TensorRTBackend
+    backend = TensorRTBackend.from_plans(tensorrt, spec, *plans, _describe(spec, tensorrt.version, lightglue_name))
+    return Opened(backend, f'{backend.description} ({decision.reason}; {reason}; engines in {bundle.path})')
+
+
+def _build(config: MatcherConfig, folder: Path, lightglue_name: str, precision: str) -> None:
+    """Build the engines where they are not there yet, which takes minutes: in a process of its own, whose memory then goes back."""
+    words = ['--height', config.image_height, '--width', config.image_width, '--max-keypoints', config.max_keypoints,
+             '--precision', precision, '--engine-dir', folder, '--lightglue', lightglue_name.removeprefix('lightglue_')]
+    if start('cli.build_engines', *map(str, words)).wait():
+        raise EngineError('build_on_start: the engines could not be built; the lines above say why')
+
+
+def _describe(spec: EngineSpec, version: str, lightglue_name: str) -> str:
+    return (f'TensorRT {version}, {spec.precision}, {spec.image_width}x{spec.image_height}, K = {spec.max_keypoints}, '
+            f'{lightglue_name}')
