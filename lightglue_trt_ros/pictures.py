@@ -155,6 +155,24 @@ def save_demo_plot(path: str | Path, report: Mapping[str, Any]) -> None:
     _save(figure, path)
 
 
+def save_layer_plot(path: str | Path, layers: Mapping[str, list[tuple[str, str, float]]]) -> None:
+    """Write a PNG of layer times: by network a list of (name, precision, milliseconds), the slowest first.
+
+    Raises LightglueTrtError when the file cannot be written.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+    colours = dict(zip(sorted({row[1] for rows in layers.values() for row in rows}), (BLUE, ORANGE, GRAY, INK) * 4, strict=False))
+    figure = Figure(figsize=(12, 1.5 + 0.32 * sum(map(len, layers.values()))), facecolor=PAPER, layout='constrained')
+    for axes, (network, rows) in zip(np.atleast_1d(figure.subplots(len(layers), 1)), layers.items(), strict=True):
+        axes.barh([f'{name[:60]} ' for name, _, _ in rows], [ms for *_, ms in rows], color=[colours[row[1]] for row in rows])
+        axes.invert_yaxis()
+        axes.set_title(network, loc='left', color=INK, fontsize=12, fontweight='bold')
+        axes.set_xlabel('time per run, ms', color=INK)
+        axes.legend(handles=[Patch(color=colour, label=name) for name, colour in colours.items()], frameon=False, loc='lower right')
+    _save(figure, path)
+
+
 def _dress(axes: Any, title: str, label: str) -> None:
     """The look that all the demo's axes share."""
     axes.set_title(title, loc='left', color=INK, fontsize=12, fontweight='bold')

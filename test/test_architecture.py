@@ -12,9 +12,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / 'lightglue_trt_ros'
 ROS = {'rclpy', 'sensor_msgs', 'std_msgs', 'std_srvs', 'diagnostic_msgs', 'geometry_msgs', 'rcl_interfaces', 'lifecycle_msgs',
        'builtin_interfaces', 'cv_bridge', 'launch', 'launch_ros', 'ament_index_python'}
-ONLY_IN = {'rosbags': {'recordings'},
-           'onnxruntime': {'backends'}, 'spox': {'graphs'}, 'onnx': {'graphs', 'engines'}, 'pycuda': {'backends'}, 'cuda': {'backends'},
-           'safetensors': {'weights'}, 'matplotlib': {'pictures'}, 'skimage': {'demo'}, 'torch': set(), 'tinygrad': set()}
+ONLY_IN = {'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'graphs'}, 'onnx': {'graphs', 'engines'},
+           'pycuda': {'backends'}, 'cuda': {'backends'}, 'tensorrt': {'engines'}, 'safetensors': {'weights'},
+           'matplotlib': {'pictures'}, 'skimage': {'demo'}, 'torch': set(), 'tinygrad': set()}
 LINES = 300
 
 

@@ -66,10 +66,11 @@ class TensorRTBackend:
     def extract(self, image: UInt8) -> DeviceFeatures:
         self._check()
         slot = self._take_slot()
-        self._uploaded.synchronize()  # the staging array may still be on its way
+        self._marks['extracted'].synchronize()  # the staging array may still be on its way
         np.copyto(self._staging, image)
+        self.cuda.mark(self._marks['extract'])
         self._run(('extract', slot.index), lambda: self._enqueue_extract(slot))
-        self.cuda.mark(self._uploaded)
+        self.cuda.mark(self._marks['extracted'])
         self.cuda.mark(slot.ready)
         features = DeviceFeatures(slot)
         weakref.finalize(features, self._free.append, slot).atexit = False
@@ -81,9 +82,22 @@ class TensorRTBackend:
             raise EngineError('TensorRT was given features of another backend: extract and match with the same one')
         self._set_thresholds(thresholds)
         pair = (reference.slot, current.slot)
+        self.cuda.mark(self._marks['match'])
         self._run(('match', pair[0].index, pair[1].index), lambda: self._enqueue_match(*pair))
+        self.cuda.mark(self._marks['matched'])
         self.cuda.synchronize()
         return Matches(self._found['matches0'].copy(), self._found['scores'].copy())
+
+    def device_ms(self) -> dict[str, float]:
+        """Milliseconds that the GPU took for the last extract and the last match, copies included."""
+        marks = self._marks
+        return {'extract': marks['extracted'].time_since(marks['extract']), 'match': marks['matched'].time_since(marks['match'])}
+
+    def enqueue_plainly(self) -> dict[str, tuple[Any, Callable[[], None]]]:
+        """Each network's execution context, and a function that enqueues it without a CUDA graph: for profilers."""
+        first, second = self._slots[:2]
+        return {'extractor': (self._extractor.context, lambda: self._enqueue_extract(first)),
+                'matcher': (self._matcher.context, lambda: self._enqueue_match(first, second))}
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -108,7 +122,7 @@ class TensorRTBackend:
         self._thresholds = {name: cuda.device(*self._matcher.tensor(name)) for name in names}
         self._staged_thresholds = {name: cuda.pinned((1,), np.float32) for name in names}
         self._set: Thresholds | None = None
-        self._uploaded = cuda.event()
+        self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched')}
         self._graphs = {}
 
     def _warm_up(self) -> None:

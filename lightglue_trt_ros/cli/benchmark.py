@@ -21,7 +21,7 @@ from ..selection import open_backend
 from ..stats import PERCENTILES
 from ..tables import print_table
 
-PARTS = ('stages', 'caching', 'node', 'accuracy')
+PARTS = ('stages', 'caching', 'node', 'accuracy', 'device', 'profile')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,8 +31,9 @@ def main(argv: list[str] | None = None) -> int:
     print(f'benchmark: {report["machine"]}')
     try:
         config = MatcherConfig(backend=args.backend, lightglue_weights=args.lightglue, image_height=args.height,
-                               image_width=args.width, max_keypoints=args.max_keypoints, precision=args.precision)
-        for part in args.parts or PARTS[:3]:
+                               image_width=args.width, max_keypoints=args.max_keypoints, precision=args.precision,
+                               engine_dir=args.engine_dir)
+        for part in [*args.parts, 'profile'] if args.profile else args.parts or PARTS[:3]:
             report[part] = _MEASURES[part](args, config)
     except LightglueTrtError as error:
         print(f'benchmark: {error}', file=sys.stderr)
@@ -59,6 +60,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--node-hz', type=float, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--data', type=Path, default=Path('../shared/data'), help=f'folder that holds {", ".join(SEQUENCES)} '
                         'and oxford_affine, for accuracy, default: %(default)s')
+    parser.add_argument('--engine-dir', default=default.engine_dir, help='folder of TensorRT engines, default: in the user cache')
+    parser.add_argument('--profile', action='store_true', help='the same as the part profile: time per layer of the engines')
+    parser.add_argument('--plot', type=Path, help='write a picture of the slowest layers there, for profile')
     parser.add_argument('--json', type=Path, help='write the figures there as well')
     args = parser.parse_args(argv)
     unknown = [part for part in args.parts if part not in PARTS]
@@ -113,6 +117,29 @@ def _accuracy(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]
             'homographies': [pair.as_dict() for pair in pairs]}
 
 
+def _device(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..benchmarks.gpu import device_times
+    times = _with_backend(args, config, lambda backend, config, frames: device_times(backend, frames))
+    rows = [(name, *(f'{value:.3f}' for value in np.percentile(values, PERCENTILES))) for name, values in times.items()]
+    print_table("The GPU's own time, copies included, ms", ['network', 'median', 'p95', 'p99'], rows, left=1)
+    return dict(times)
+
+
+def _profile(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..benchmarks.gpu import profile, save_plot, shares
+    layers = _with_backend(args, config, lambda backend, config, frames: profile(backend))
+    slowest = sorted(layers, key=lambda layer: -layer.ms)[:20]
+    print_table('The slowest layers', ['network', 'layer', 'kind', 'precision', 'ms'],
+                [(layer.network, layer.name[:70], layer.kind, layer.precision, f'{layer.ms:.4f}') for layer in slowest], left=4)
+    for field in ('kind', 'precision'):
+        print_table(f'Share of time by {field}', ['network', field, 'share'],
+                    [(network, value, f'{share:.1%}') for network, value, share in shares(layers, field)])
+    if args.plot:
+        save_plot(args.plot, layers)
+        print(f'benchmark: {args.plot}')
+    return {'layers': [dataclasses.asdict(layer) for layer in layers]}
+
+
 def _with_backend(args: argparse.Namespace, config: MatcherConfig, measure: Any) -> Any:
     backend, reason, warning = open_backend(config)
     print(f'benchmark: {reason}', flush=True)
@@ -130,7 +157,7 @@ def _machine() -> str:
     return f'{model}, {os.cpu_count()} cores, Python {platform.python_version()}'
 
 
-_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'accuracy': _accuracy}
+_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'accuracy': _accuracy, 'device': _device, 'profile': _profile}
 
 if __name__ == '__main__':
     sys.exit(main())

@@ -73,6 +73,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--frames', type=Path, metavar='PATH', help='check the engines on this recording: a rosbag2 or an image '
                         'folder; default: rendered frames')
     parser.add_argument('--matcher-onnx', type=Path, metavar='FILE', help='a calibrated FP8 graph of the matcher')
+    parser.add_argument('--tactic-sources', metavar='NAMES', help="only these of TensorRT's, comma separated: "
+                        'EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS where cuBLAS and cuDNN are missing')
     parser.add_argument('--force', action='store_true', help='build although an equal bundle is there')
     args = parser.parse_args(argv)
     if args.workspace_mib < 1:
@@ -84,7 +86,8 @@ def _order(args: argparse.Namespace) -> Order:
     lightglue, reason = resolve_lightglue(args.lightglue)
     _Terminal.say(reason)
     return Order(args.height, args.width, args.max_keypoints, args.precision, lightglue, args.engine_dir.expanduser().absolute(),
-                 args.workspace_mib, args.opt_level, args.force, args.matcher_onnx)
+                 args.workspace_mib, args.opt_level, args.force, args.matcher_onnx,
+                 tuple(args.tactic_sources.split(',')) if args.tactic_sources else None)
 
 
 def _frames(args: argparse.Namespace) -> FrameSource:

@@ -52,6 +52,7 @@ class Order:
     opt_level: int | None = None
     force: bool = False  # build although an equal bundle is there
     matcher_onnx: Path | None = None  # a calibrated FP8 graph of the matcher
+    tactic_sources: tuple[str, ...] | None = None  # only these of TensorRT's; None: its own choice
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
     for network in NETWORKS:
         precision = job.precisions[network]
         options = BuildOptions(workspace_mib=job.order.workspace_mib, opt_level=job.order.opt_level, target_sm=target,
-                               timing_cache=cache)
+                               timing_cache=cache, tactic_sources=job.order.tactic_sources)
         with job.out.progress(f'{network} {precision}') as progress:
             plan = job.tensorrt.build(job.graphs[network], precision, options, progress)
         job.out.say(f'{network}: {len(plan.data) / _MIB:.1f} MiB, built in {plan.seconds:.1f} s; {audit(plan, precision)}')

@@ -1,0 +1,110 @@
+"""What the GPU does with a frame: its own time per network, and TensorRT's time per layer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..backends import Backend
+from ..backends.tensorrt import TensorRTBackend
+from ..engines.adapter import TensorRT, open_tensorrt
+from ..engines.layers import read_layers
+from ..errors import EngineError
+from ..features import Thresholds, UInt8
+
+RUNS = 50
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """One layer of an engine, median milliseconds of RUNS runs."""
+
+    network: str
+    name: str
+    kind: str
+    precision: str
+    ms: float
+
+
+def device_times(backend: Backend, frames: Iterator[UInt8]) -> dict[str, list[float]]:
+    """The GPU's milliseconds per frame, by network and together, copies included. Raises EngineError without a GPU."""
+    engines = _engines_of(backend)
+    previous, times = None, defaultdict(list)
+    for image in frames:
+        current = engines.extract(image)
+        if previous is not None:
+            engines.match(previous, current, Thresholds())
+            taken = engines.device_ms()
+            for name, value in {**taken, 'both': sum(taken.values())}.items():
+                times[name].append(value)
+        previous = current
+    return dict(times)
+
+
+def profile(backend: Backend) -> list[LayerTime]:
+    """Time per layer, by TensorRT's profiler: without CUDA graphs and with a wait after each run, so the sum exceeds the real time.
+
+    Raises EngineError without a GPU.
+    """
+    engines, tensorrt, layers = _engines_of(backend), open_tensorrt(), []
+    for network, (context, enqueue) in engines.enqueue_plainly().items():
+        known = {layer.name: layer for layer in _inspect(tensorrt, context)}
+        recorder = _recorder(tensorrt.module)
+        context.profiler = recorder
+        for _ in range(RUNS):
+            enqueue()
+            engines.cuda.synchronize()
+        for name, times in recorder.times.items():
+            layer = known.get(name)
+            layers.append(LayerTime(network, name, layer.kind if layer else 'unknown', layer.precision if layer else 'unknown',
+                                    float(np.median(times))))
+    return layers
+
+
+def shares(layers: Iterable[LayerTime], field: str) -> list[tuple[str, str, float]]:
+    """(network, value of `field`, share of the network's time), largest first within each network."""
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    totals: dict[str, float] = defaultdict(float)
+    for layer in layers:
+        sums[layer.network, getattr(layer, field)] += layer.ms
+        totals[layer.network] += layer.ms
+    return sorted(((network, value, ms / totals[network]) for (network, value), ms in sums.items()),
+                  key=lambda row: (row[0], -row[2]))
+
+
+def save_plot(path: Path, layers: list[LayerTime], most: int = 12) -> None:
+    """A PNG: the slowest layers of each network, coloured by precision."""
+    from ..pictures import save_layer_plot
+    networks = list(dict.fromkeys(layer.network for layer in layers))
+    slowest = {network: sorted((layer for layer in layers if layer.network == network), key=lambda layer: -layer.ms)[:most]
+               for network in networks}
+    save_layer_plot(path, {network: [(layer.name, layer.precision, layer.ms) for layer in rows]
+                           for network, rows in slowest.items()})
+
+
+def _engines_of(backend: Backend) -> TensorRTBackend:
+    if not isinstance(backend, TensorRTBackend):
+        raise EngineError('there is no GPU to measure: the backend is not TensorRT; see --backend tensorrt')
+    return backend
+
+
+def _inspect(tensorrt: TensorRT, context: Any) -> Any:
+    inspector = context.engine.create_engine_inspector()
+    return read_layers(inspector.get_engine_information(tensorrt.module.LayerInformationFormat.JSON))
+
+
+def _recorder(module: Any) -> Any:
+    class Recorder(module.IProfiler):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.times: dict[str, list[float]] = defaultdict(list)
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            self.times[layer_name].append(ms)
+
+    return Recorder()

@@ -1,0 +1,242 @@
+"""Real TensorRT on a real GPU: make gpu-test. Everywhere else these tests skip, and say why.
+
+LIGHTGLUE_TRT_TEST_ENGINES keeps the engines between runs; LIGHTGLUE_TRT_TACTIC_SOURCES limits TensorRT's tactics.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lightglue_trt_ros.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.engines.machine import probe
+from lightglue_trt_ros.errors import EngineError
+from lightglue_trt_ros.features import Thresholds
+from lightglue_trt_ros.frontend import FrameMatcher
+from lightglue_trt_ros.processes import memory_mib
+from lightglue_trt_ros.selection import open_backend
+
+for module in ('tensorrt', 'pycuda'):
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f'{module} is not installed: engines cannot run here', allow_module_level=True)
+try:
+    MACHINE = probe()
+except EngineError as error:
+    pytest.skip(f'no GPU: {error}'.partition('\n')[0], allow_module_level=True)
+
+from lightglue_trt_ros.backends.cuda import Cuda  # noqa: E402
+from lightglue_trt_ros.backends.tensorrt import SLOTS, TensorRTBackend  # noqa: E402
+
+SHAPES = {'full': EngineSpec(480, 640, 1024), 'small': EngineSpec(240, 320, 512)}
+SOURCES = os.environ.get('LIGHTGLUE_TRT_TACTIC_SOURCES', '')
+
+
+@pytest.fixture(scope='session')
+def engine_dir(tmp_path_factory) -> Path:
+    return Path(os.environ.get('LIGHTGLUE_TRT_TEST_ENGINES') or tmp_path_factory.mktemp('engines'))
+
+
+def config_of(engine_dir: Path, shape: str = 'full', precision: str = 'fp16', **settings) -> MatcherConfig:
+    spec = SHAPES[shape]
+    return MatcherConfig(backend='tensorrt', engine_dir=str(engine_dir), precision=precision, image_height=spec.image_height,
+                         image_width=spec.image_width, max_keypoints=spec.max_keypoints, lightglue_weights='homography', **settings)
+
+
+def build(engine_dir: Path, shape: str, precision: str, *more: str) -> int:
+    from lightglue_trt_ros.cli.build_engines import main
+    spec = SHAPES[shape]
+    sources = ['--tactic-sources', SOURCES] if SOURCES else []
+    return main(['--height', str(spec.image_height), '--width', str(spec.image_width), '--max-keypoints', str(spec.max_keypoints),
+                 '--precision', precision, '--engine-dir', str(engine_dir), '--lightglue', 'homography', *sources, *more])
+
+
+@pytest.fixture(scope='session')
+def engines(engine_dir):
+    """FP16 engines at both shapes."""
+    for shape in SHAPES:
+        assert build(engine_dir, shape, 'fp16') == 0
+    return engine_dir
+
+
+@pytest.fixture
+def backend(engines):
+    opened = open_backend(config_of(engines))
+    yield opened.backend
+    opened.backend.close()
+
+
+def frames(count: int, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        yield rng.integers(0, 256, (480, 640), np.uint8)
+
+
+@pytest.mark.parametrize('shape', SHAPES)
+@pytest.mark.parametrize('precision', ['fp16', 'fp32'])
+def test_engines_build_pass_their_gate_and_are_not_built_twice(engine_dir, shape, precision, capsys):
+    assert build(engine_dir, shape, precision) == 0
+    first = capsys.readouterr().out
+    print(first)
+    assert 'parity gate: passed' in first
+    assert build(engine_dir, shape, precision) == 0
+    again = capsys.readouterr().out
+    assert 'nothing to build' in again
+    assert 'ros2 ' in again.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize('sequence', ['kitti_short_1', 'hololens'])
+def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_data, sequence):
+    from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+    from lightglue_trt_ros.benchmarks.study import load_sequence
+    from lightglue_trt_ros.engines.check import failures, parity
+    from lightglue_trt_ros.geometry import resize_gray
+    from lightglue_trt_ros.weights.store import load_weights
+    images = [resize_gray(image, (480, 640)) for image in load_sequence(shared_data / sequence, frames=8).images]
+    reference = OnnxRuntimeBackend(SHAPES['full'], load_weights('superpoint'), load_weights('lightglue_homography'))
+    opened = open_backend(config_of(engines))
+    found = parity(opened.backend, reference, images)
+    opened.backend.close()
+    print(sequence, found)
+    assert not failures(found, 'fp16')
+
+
+def test_fp16_costs_less_than_a_point_of_pose_auc(engine_dir, engines, shared_data):
+    from lightglue_trt_ros.benchmarks.study import load_sequence
+    from lightglue_trt_ros.evaluation.accuracy import FrontendStream, evaluate_sequence
+    assert build(engine_dir, 'full', 'fp32') == 0
+    sequence = load_sequence(shared_data / 'kitti_short_1')
+    scores = {}
+    for precision in ('fp32', 'fp16'):
+        config = config_of(engines, precision=precision)
+        opened = open_backend(config)
+        scores[precision] = evaluate_sequence(sequence.images, sequence.camera, sequence.poses,
+                                              FrontendStream(FrameMatcher(opened.backend, config)))
+        opened.backend.close()
+        print(precision, scores[precision].auc, scores[precision].precision, scores[precision].mean_matches)
+    for full, half in zip(scores['fp32'].auc, scores['fp16'].auc, strict=True):
+        assert half >= full - 0.01
+
+
+def test_two_thousand_frames_grow_neither_device_nor_host_memory(backend, engines):
+    matcher = FrameMatcher(backend, config_of(engines))
+    pool = list(frames(16))
+    before = None
+    for i in range(2000):
+        matcher.process(pool[i % 16], 0.1 * i)
+        if i == 200:
+            before = backend.cuda.memory_mib()[0], memory_mib(os.getpid())
+    after = backend.cuda.memory_mib()[0], memory_mib(os.getpid())
+    print(f'device {before[0] - after[0]:.1f} MiB, host {after[1] - before[1]:.1f} MiB, peak of the engines '
+          f'{backend.device_memory_mib:.0f} MiB')
+    assert before[0] - after[0] < 4
+    assert after[1] - before[1] < 10
+
+
+def test_the_same_frames_give_the_same_matches_with_and_without_cuda_graphs(engines):
+    from lightglue_trt_ros.engines.adapter import open_tensorrt
+    folder, spec = engines / EngineSpec(480, 640, 1024, 'fp16').name, EngineSpec(480, 640, 1024, 'fp16')
+    plans = [(folder / name).read_bytes() for name in ('extractor.plan', 'matcher.plan')]
+    found = []
+    for graphs in (True, False):
+        backend = TensorRTBackend(open_tensorrt(), spec, *plans, 'test', cuda_graphs=graphs)
+        print(backend.description)
+        features = [backend.extract(image) for image in frames(2)]
+        found.append((features[0].keypoints.copy(), backend.match(*features, Thresholds())))
+        del features
+        backend.close()
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1].indices, found[1][1].indices)
+
+
+def test_slots_come_back_and_holding_too_many_is_refused(backend):
+    images = list(frames(4))
+    held = [backend.extract(image) for image in images[:SLOTS]]
+    with pytest.raises(EngineError, match='held already'):
+        backend.extract(images[3])
+    del held
+    backend.extract(images[3])
+
+
+def test_thresholds_change_between_frames(backend):
+    image = next(frames(1))
+    features = backend.extract(image)
+    other = backend.extract(image)
+    many = np.sum(backend.match(features, other, Thresholds(0.1, 0.0)).indices >= 0)
+    none = np.sum(backend.match(features, other, Thresholds(0.1, 1.0)).indices >= 0)
+    assert many > 0
+    assert none == 0
+
+
+def test_a_second_context_beside_the_first(backend, engines):
+    results, image = {}, next(frames(1))
+
+    def work() -> None:
+        other = open_backend(config_of(engines)).backend
+        results['other'] = other.extract(image).keypoints.copy()
+        other.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    mine = backend.extract(image).keypoints.copy()
+    thread.join()
+    np.testing.assert_array_equal(results['other'], mine)
+
+
+def test_engines_open_again_after_close(engines):
+    for _ in range(3):
+        opened = open_backend(config_of(engines))
+        opened.backend.extract(next(frames(1)))
+        opened.backend.close()
+        opened.backend.close()
+        with pytest.raises(EngineError):
+            opened.backend.extract(next(frames(1)))
+
+
+def test_a_flipped_byte_is_found_and_auto_falls_back_with_a_warning(engines, tmp_path):
+    name = EngineSpec(240, 320, 512, 'fp16').name
+    shutil.copytree(engines / name, tmp_path / name)
+    plan = tmp_path / name / 'matcher.plan'
+    data = bytearray(plan.read_bytes())
+    data[len(data) // 2] ^= 1
+    plan.write_bytes(data)
+    with pytest.raises(EngineError, match='damaged'):
+        open_backend(config_of(tmp_path, 'small'))
+    from dataclasses import replace
+    opened = open_backend(replace(config_of(tmp_path, 'small'), backend='auto'))
+    assert 'ONNX Runtime' in opened.backend.description
+    assert 'damaged' in opened.warning
+    assert 'build_engines' in opened.warning
+    opened.backend.close()
+
+
+def test_exhausted_device_memory_is_an_error_that_leaves_the_backend_usable(backend):
+    with pytest.raises(EngineError, match='exhausted'):
+        backend.cuda.device((1 << 44,), np.uint8)
+    backend.extract(next(frames(1)))
+
+
+def test_a_context_belongs_to_its_thread_and_closes_twice():
+    cuda = Cuda()
+    assert cuda.memory_mib()[1] == pytest.approx(MACHINE.total_mib, rel=0.05)
+    cuda.close()
+    cuda.close()
+
+
+def test_the_node_on_the_gpu_over_dds(engines, shared_data, tmp_path):
+    pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+    from lightglue_trt_ros.cli.make_bag import main as make_bag
+    from lightglue_trt_ros.demo.replay import replay
+    assert make_bag([str(shared_data / 'kitti_short_1'), str(tmp_path / 'bag')]) == 0
+    settings = {'backend': 'tensorrt', 'engine_dir': str(engines), 'precision': 'fp16', 'lightglue_weights': 'homography',
+                'max_gap_s': 10.0}
+    got = replay(tmp_path / 'bag', settings, hz=30.0)
+    print(got.diagnostics, f'latency {np.nanmedian(got.latency_ms):.2f} ms')
+    assert len(got.matches) == 50
+    assert 'TensorRT' in got.diagnostics['backend']
+    assert np.median([len(matches) for matches in got.matches]) > 300
