@@ -103,10 +103,8 @@ class TensorRTBackend:
         self._cancelled = True
 
     def close(self) -> None:
-        self._graphs: dict[tuple[Any, ...], Callable[[], None] | None] = {}
-        for name in ('_extractor', '_matcher'):  # before the context that they live in
-            if hasattr(self, name):
-                delattr(self, name)
+        for name in [name for name in vars(self) if name not in ('spec', 'description', 'device_memory_mib', 'cuda', '_cancelled')]:
+            delattr(self, name)  # engines, arrays and events go before the context that they live in
         self.cuda.close()
 
     def _allocate(self) -> None:
@@ -123,7 +121,7 @@ class TensorRTBackend:
         self._staged_thresholds = {name: cuda.pinned((1,), np.float32) for name in names}
         self._set: Thresholds | None = None
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched')}
-        self._graphs = {}
+        self._graphs: dict[tuple[Any, ...], Callable[[], None] | None] = {}
 
     def _warm_up(self) -> None:
         """Run everything once, so that the first frame costs what the others do, and capture the graphs."""
