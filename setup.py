@@ -34,6 +34,7 @@ setup(
         'run': ['onnxruntime', 'onnx', 'spox', 'safetensors', 'rosbags'],  # what rosdep cannot install
         'demo': ['rich', 'matplotlib', 'scikit-image'],
         'test': ['pytest', 'pytest-cov', 'hypothesis', 'ruff', 'mypy', 'types-PyYAML',
+                 'tensorrt-rtx-cu12-libs==1.7.1.116', 'tensorrt-rtx-cu12-bindings==1.7.1.116',  # a real builder, without a GPU
                  'colcon-ros', 'colcon-package-information', 'colcon-test-result'],
         # The local version keeps this to CPU builds: where none is offered, the install fails at once and the parity tests skip.
         'parity': ['transformers>=4.53', 'torch==2.13.0+cpu'],

@@ -11,6 +11,7 @@ import shutil
 import threading
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.features import Thresholds
 from lightglue_trt_ros.frontend import FrameMatcher
 from lightglue_trt_ros.processes import memory_mib
+from lightglue_trt_ros.recordings.sequence import FolderRecording
 from lightglue_trt_ros.selection import open_backend
 
 for module in ('tensorrt', 'pycuda'):
@@ -71,6 +73,10 @@ def backend(engines):
     opened.backend.close()
 
 
+def gray_images(folder: Path) -> list[np.ndarray]:
+    return [image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) for _, image in FolderRecording(folder).images()]
+
+
 def frames(count: int, seed: int = 0):
     rng = np.random.default_rng(seed)
     for _ in range(count):
@@ -93,11 +99,10 @@ def test_engines_build_pass_their_gate_and_are_not_built_twice(engine_dir, shape
 @pytest.mark.parametrize('sequence', ['kitti_short_1', 'hololens'])
 def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_data, sequence):
     from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
-    from lightglue_trt_ros.benchmarks.study import load_sequence
     from lightglue_trt_ros.engines.check import failures, parity
     from lightglue_trt_ros.geometry import resize_gray
     from lightglue_trt_ros.weights.store import load_weights
-    images = [resize_gray(image, (480, 640)) for image in load_sequence(shared_data / sequence, frames=8).images]
+    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / sequence)[:8]]
     reference = OnnxRuntimeBackend(SHAPES['full'], load_weights('superpoint'), load_weights('lightglue_homography'))
     opened = open_backend(config_of(engines))
     found = parity(opened.backend, reference, images)
@@ -107,15 +112,14 @@ def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_
 
 
 def test_fp16_costs_less_than_a_point_of_pose_auc(engine_dir, engines, shared_data):
-    from lightglue_trt_ros.benchmarks.study import load_sequence
     from lightglue_trt_ros.evaluation.accuracy import FrontendStream, evaluate_sequence
     assert build(engine_dir, 'full', 'fp32') == 0
-    sequence = load_sequence(shared_data / 'kitti_short_1')
+    recording, images = FolderRecording(shared_data / 'kitti_short_1'), gray_images(shared_data / 'kitti_short_1')
     scores = {}
     for precision in ('fp32', 'fp16'):
         config = config_of(engines, precision=precision)
         opened = open_backend(config)
-        scores[precision] = evaluate_sequence(sequence.images, sequence.camera, sequence.poses,
+        scores[precision] = evaluate_sequence(images, recording.intrinsics.k, recording.trajectory.poses,
                                               FrontendStream(FrameMatcher(opened.backend, config)))
         opened.backend.close()
         print(precision, scores[precision].auc, scores[precision].precision, scores[precision].mean_matches)
