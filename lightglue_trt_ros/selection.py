@@ -33,7 +33,8 @@ def open_backend(config: MatcherConfig, *, threads: int = 0) -> Opened:
     except EngineError as error:
         if config.backend == 'tensorrt':
             raise
-        return _open_onnxruntime(config, threads, 'auto')._replace(warning=f'running on ONNX Runtime, not on TensorRT: {error}')
+        opened = _open_onnxruntime(config, threads, 'auto: TensorRT cannot be used here')
+        return opened._replace(warning=f'running on ONNX Runtime, not on TensorRT: {error}')
 
 
 def _open_onnxruntime(config: MatcherConfig, threads: int, why: str) -> Opened:

@@ -67,7 +67,9 @@ def test_real_networks_match_a_photograph_and_a_signal_ends_the_node_within_a_se
     assert process.returncode == 0
     assert 'Traceback' not in log
     assert 'backend: ONNX Runtime' in log
-    assert 'auto:' in log, 'the log says why this backend was taken'
+    assert 'auto: TensorRT cannot be used here' in log
+    assert '[WARN]' in log, 'a fallback is said at WARN'
+    assert 'running on ONNX Runtime, not on TensorRT: ' in log
     peer.reports.clear()
 
 

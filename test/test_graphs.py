@@ -118,7 +118,7 @@ def test_fp16_graphs_compute_in_fp16_but_for_the_islands():
         heavy = [node for node in model.graph.node if node.op_type in ('Conv', 'MatMul')]
         wide = [node for node in heavy if kinds[node.output[0]] != onnx.TensorProto.FLOAT16]
         assert len(heavy) >= 12
-        assert len(wide) <= 2, [node.name for node in wide]  # score head and refinement; the positional encoding
+        assert len(wide) <= 2, [node.name for node in wide]  # the subpixel refinement, the positional encoding
         for node in model.graph.node:
             if node.op_type in ('GridSample', 'TopK', 'ReduceL2', 'LogSoftmax', 'Cos', 'Sin'):
                 assert kinds[node.output[0]] == onnx.TensorProto.FLOAT, node.op_type

@@ -31,6 +31,8 @@ class Gate:
     descriptor_cosine: float
 
 
+MARGIN = 0.1  # of the detection threshold
+
 GATES = {
     'fp32': Gate(keypoint_overlap=0.995, match_agreement=0.99, score_error=0.01, descriptor_cosine=0.9999),
     'fp16': Gate(keypoint_overlap=0.98, match_agreement=0.97, score_error=0.03, descriptor_cosine=0.999),
@@ -42,7 +44,7 @@ GATES = {
 class Parity:
     """A candidate against a reference, over all pairs of consecutive frames together."""
 
-    keypoint_overlap: float  # share of keypoints that both have, of the larger number
+    keypoint_overlap: float  # share of one's keypoints clear of the threshold that the other has too, the lesser of both ways
     match_agreement: float  # share of matches that both have, of the larger number, among keypoints that both have
     score_error: float  # mean absolute difference of the scores of these matches; NaN where there is none
     descriptor_cosine: float  # mean over keypoints that both have; NaN where a backend keeps its descriptors to itself
@@ -107,8 +109,9 @@ class _Seen:
     def __init__(self, features: Features, thresholds: Thresholds) -> None:
         self.features = features
         scores = features.scores
-        self.keypoints = np.where((scores > thresholds.detection)[:, None], features.keypoints, np.float32(np.nan))
-        self.count = int((scores > thresholds.detection).sum())
+        # a score next to the threshold falls on either side with the last bit: such a keypoint is neither missed nor too many
+        self.clear = scores > thresholds.detection * (1 + MARGIN)
+        self.keypoints = np.where((scores > thresholds.detection * (1 - MARGIN))[:, None], features.keypoints, np.float32(np.nan))
         self.descriptors = features.descriptors.astype(np.float32) if isinstance(features, HostFeatures) else None
         self.finite = bool(np.isfinite(features.keypoints).all() and np.isfinite(scores).all()
                            and (self.descriptors is None or np.isfinite(self.descriptors).all()))
@@ -117,17 +120,17 @@ class _Seen:
 class _Tally:
     def __init__(self) -> None:
         self.finite, self.pairs = True, 0
-        self.keypoints, self.most_keypoints, self.kept = 0, 0, 0
+        self.clear, self.kept = [0, 0], [0, 0]  # keypoints of the reference and of the candidate
         self.matches, self.comparable, self.agreed = 0, 0, 0
         self.score_errors: list[Float32] = []
         self.cosines: list[Float32] = []
 
     def add_frame(self, candidate: _Seen, reference: _Seen, kept: Int32) -> None:
         self.finite &= candidate.finite
-        self.keypoints += reference.count
-        self.most_keypoints += max(reference.count, candidate.count)
+        for side, (seen, other) in enumerate(((reference, kept), (candidate, _inverse(kept)))):
+            self.clear[side] += int(seen.clear.sum())
+            self.kept[side] += int((seen.clear & (other >= 0)).sum())
         mine = np.flatnonzero(kept >= 0)
-        self.kept += len(mine)
         if candidate.descriptors is not None and reference.descriptors is not None:
             self.cosines.append(np.einsum('ij,ij->i', reference.descriptors[mine], candidate.descriptors[kept[mine]]))
 
@@ -152,8 +155,9 @@ class _Tally:
             values = np.concatenate(parts) if parts else np.empty(0, np.float32)
             return float(values.mean()) if len(values) else math.nan
 
-        return Parity(share(self.kept, self.most_keypoints), share(self.agreed, self.comparable), mean(self.score_errors),
-                      mean(self.cosines), self.finite, self.keypoints, self.matches, self.pairs)
+        overlap = min(map(share, self.kept, self.clear))
+        return Parity(overlap, share(self.agreed, self.comparable), mean(self.score_errors),
+                      mean(self.cosines), self.finite, self.clear[0], self.matches, self.pairs)
 
 
 def _nearest(reference: Float32, candidate: Float32) -> Int32:

@@ -56,9 +56,8 @@ class _SuperPoint:
 
     def score(self, shared: Var) -> Var:
         """(1, 128, H / 8, W / 8) -> how much each pixel is a keypoint, FP32 (1, 1, H, W)."""
-        # logits rounded to FP16 would move scores by half a percent, and keypoints over the threshold and past the K-th
-        logits = self.conv('convPb', self.typed.exact(self.conv('convPa', shared)), relu=False, typed=Typed('fp32'))
-        cells = op.softmax(logits, axis=1)
+        logits = self.conv('convPb', self.conv('convPa', shared), relu=False)
+        cells = op.softmax(self.typed.exact(logits), axis=1)
         cells = op.slice(cells, _shape(0), _shape(CELL * CELL), _shape(1))  # the 65th channel says "no keypoint here"
         return op.depth_to_space(cells, blocksize=CELL, mode='DCR')
 
@@ -81,11 +80,10 @@ class _SuperPoint:
         rows = op.transpose(op.reshape(sampled, _shape(256, self.spec.max_keypoints)), perm=[1, 0])
         return self.typed.compute(_normalize(rows, axis=1))
 
-    def conv(self, name: str, x: Var, *, relu: bool = True, gain: float = 1.0, typed: Typed | None = None) -> Var:
-        typed = typed or self.typed
+    def conv(self, name: str, x: Var, *, relu: bool = True, gain: float = 1.0) -> Var:
         kernel, bias = self.weights.tensors[f'{name}.weight'], self.weights.tensors[f'{name}.bias']
         pad = kernel.shape[-1] // 2
-        x = op.conv(x, typed.const(kernel * np.float32(gain)), typed.const(bias), pads=[pad] * 4)
+        x = op.conv(x, self.typed.const(kernel * np.float32(gain)), self.typed.const(bias), pads=[pad] * 4)
         return op.relu(x) if relu else x
 
 
