@@ -17,8 +17,8 @@ from ..engines.adapter import open_tensorrt
 from ..engines.build import FrameSource, Order, Progress, build_bundle
 from ..engines.bundle import Bundle, default_engine_dir
 from ..engines.check import FRAMES, RENDERED, rendered_frames
-from ..engines.machine import probe, target
-from ..errors import BagError, ConfigError, LightglueTrtError
+from ..engines.machine import Machine, probe, target
+from ..errors import BagError, ConfigError, EngineError, LightglueTrtError
 from ..features import UInt8
 from ..geometry import resize_gray
 from ..tables import print_table
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         order, flavour = _order(args), args.flavour
         if args.target_sm is not None and flavour == 'auto':
             flavour = 'rtx'  # the only one that builds for another GPU
-        machine = probe() if args.target_sm is None else target(args.target_sm)
+        machine = _this_gpu() if args.target_sm is None else target(args.target_sm)
         _Terminal.say(f'{"GPU" if machine.present else "target"}: {machine}')
         tensorrt = open_tensorrt(flavour)
         _Terminal.say(f'builder: {tensorrt.name} {tensorrt.version}')
@@ -88,6 +88,13 @@ def _order(args: argparse.Namespace) -> Order:
     return Order(args.height, args.width, args.max_keypoints, args.precision, lightglue, args.engine_dir.expanduser().absolute(),
                  args.workspace_mib, args.opt_level, args.force, args.matcher_onnx,
                  tuple(args.tactic_sources.split(',')) if args.tactic_sources else None)
+
+
+def _this_gpu() -> Machine:
+    try:
+        return probe()
+    except EngineError as error:
+        raise EngineError(f'{error};\nengines for another machine need no GPU: --target-sm 89 --flavour rtx') from error
 
 
 def _frames(args: argparse.Namespace) -> FrameSource:

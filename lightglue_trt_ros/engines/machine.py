@@ -23,7 +23,6 @@ _ADVICE = {  # CUresult
     803: 'driver and kernel module differ: reboot after a driver update',
     999: 'the kernel module does not answer: reboot, or load nvidia_uvm (nvidia-modprobe -u)',
 }
-_NO_GPU_HERE = 'engines for another machine need no GPU: --target-sm 89 --flavour rtx; ONNX Runtime runs without one too'
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class _Driver:
             self.cuda.cuGetErrorString(code, ctypes.byref(text))
             words = (text.value or b'unknown error').decode()
             raise EngineError(f'no usable GPU: {function} says "{words}" (CUDA error {code}); '
-                              f'{_ADVICE.get(code, "check the NVIDIA driver")};\n{_NO_GPU_HERE}')
+                              f'{_ADVICE.get(code, "check the NVIDIA driver")}')
 
     def attribute(self, number: int, device: ctypes.c_int) -> int:
         value = ctypes.c_int()
@@ -127,7 +126,7 @@ def _library() -> Any:
         return ctypes.CDLL(LIBRARY)
     except OSError as error:
         raise EngineError(f'no usable GPU: the NVIDIA driver\'s {LIBRARY} cannot be loaded ({error}); install the driver, or start '
-                          f'the container with its GPUs (--gpus all, on a Jetson --runtime nvidia);\n{_NO_GPU_HERE}') from error
+                          f'the container with its GPUs (--gpus all, on a Jetson --runtime nvidia)') from error
 
 
 def _available_bytes(meminfo: Path = Path('/proc/meminfo')) -> int:
