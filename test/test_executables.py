@@ -63,7 +63,7 @@ def test_real_networks_match_a_photograph_and_a_signal_ends_the_node_within_a_se
         process.send_signal(number)
         started = time.monotonic()
         log = finish(process, 10)
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 2.0, 'a second where nothing else runs'
     assert process.returncode == 0
     assert 'Traceback' not in log
     assert 'backend: ONNX Runtime' in log
