@@ -50,6 +50,10 @@ class EngineSpec:
         if self.precision not in PRECISIONS:
             raise ConfigError(f'precision is {self.precision!r}: use one of {", ".join(PRECISIONS)}')
 
+    def __str__(self) -> str:
+        """For people, e.g. fp16, 640x480, K = 1024."""
+        return f'{self.precision}, {self.image_width}x{self.image_height}, K = {self.max_keypoints}'
+
     @property
     def name(self) -> str:
         """The bundle's directory name, e.g. superpoint-480x640-k1024-fp16."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -58,3 +59,11 @@ def memory_mib(pid: int) -> float:
         if line.startswith('VmRSS'):
             return int(line.split()[1]) / 1024
     return float('nan')
+
+
+def describe_machine() -> str:
+    """Processor, cores and Python, for reports."""
+    info = Path('/proc/cpuinfo')
+    lines = info.read_text().splitlines() if info.exists() else []
+    model = next((line.split(':')[1].strip() for line in lines if line.startswith('model name')), platform.machine())
+    return f'{model}, {os.cpu_count()} cores, Python {platform.python_version()}'

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .backends import Backend
-from .config import EngineSpec, MatcherConfig
+from .config import MatcherConfig
 from .errors import EngineError
 from .processes import start
 from .weights.store import load_weights, resolve_lightglue
@@ -65,7 +65,7 @@ def _open_tensorrt(config: MatcherConfig) -> Opened:
     bundle = open_bundle(folder, wanted)
     plans = bundle.read('extractor.plan'), bundle.read('matcher.plan')
     from .backends.tensorrt import TensorRTBackend
-    backend = TensorRTBackend.from_plans(tensorrt, spec, *plans, _describe(spec, tensorrt.version, lightglue_name))
+    backend = TensorRTBackend.from_plans(tensorrt, spec, *plans, f'TensorRT {tensorrt.version}, {spec}, {lightglue_name}')
     return Opened(backend, f'{backend.description} ({decision.reason}; {reason}; engines in {bundle.path})')
 
 
@@ -75,8 +75,3 @@ def _build(config: MatcherConfig, folder: Path, lightglue_name: str, precision: 
              '--precision', precision, '--engine-dir', folder, '--lightglue', lightglue_name.removeprefix('lightglue_')]
     if start('cli.build_engines', *map(str, words)).wait():
         raise EngineError('build_on_start: the engines could not be built; the lines above say why')
-
-
-def _describe(spec: EngineSpec, version: str, lightglue_name: str) -> str:
-    return (f'TensorRT {version}, {spec.precision}, {spec.image_width}x{spec.image_height}, K = {spec.max_keypoints}, '
-            f'{lightglue_name}')

@@ -167,6 +167,13 @@ def test_slots_come_back_and_holding_too_many_is_refused(backend):
     backend.extract(images[3])
 
 
+def test_a_failing_extract_gives_its_slot_back(backend):
+    for _ in range(SLOTS + 1):
+        with pytest.raises(ValueError, match='broadcast'):
+            backend.extract(np.zeros((10, 10), np.uint8))
+    backend.extract(next(frames(1)))
+
+
 def test_thresholds_change_between_frames(backend):
     image = next(frames(1))
     features = backend.extract(image)

@@ -24,8 +24,7 @@ class OnnxRuntimeBackend:
         self._extractor = _session(superpoint(spec, superpoint_weights), threads)
         self._matcher = _session(lightglue(spec, lightglue_weights), threads)
         provider = self._matcher.get_providers()[0].removesuffix('ExecutionProvider')
-        self.description = (f'ONNX Runtime {_runtime().__version__} on {provider}, {spec.precision}, '
-                            f'{spec.image_width}x{spec.image_height}, K = {spec.max_keypoints}, {lightglue_weights.name}')
+        self.description = f'ONNX Runtime {_runtime().__version__} on {provider}, {spec}, {lightglue_weights.name}'
 
     def extract(self, image: UInt8) -> HostFeatures:
         keypoints, scores, descriptors = self._run(self._extractor, {'image': np.ascontiguousarray(image)})

@@ -66,14 +66,14 @@ class TensorRTBackend:
     def extract(self, image: UInt8) -> DeviceFeatures:
         self._check()
         slot = self._take_slot()
+        features = DeviceFeatures(slot)
+        weakref.finalize(features, self._free.append, slot).atexit = False  # also when what follows fails
         self._marks['extracted'].synchronize()  # the staging array may still be on its way
         np.copyto(self._staging, image)
         self.cuda.mark(self._marks['extract'])
         self._run(('extract', slot.index), lambda: self._enqueue_extract(slot))
         self.cuda.mark(self._marks['extracted'])
         self.cuda.mark(slot.ready)
-        features = DeviceFeatures(slot)
-        weakref.finalize(features, self._free.append, slot).atexit = False
         return features
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:

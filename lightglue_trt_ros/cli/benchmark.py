@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
-import platform
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,8 @@ import numpy as np
 from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
 from ..config import MatcherConfig
 from ..errors import LightglueTrtError
+from ..files import write_whole
+from ..processes import describe_machine
 from ..selection import open_backend
 from ..stats import PERCENTILES
 from ..tables import print_table
@@ -26,7 +26,7 @@ PARTS = ('stages', 'caching', 'node', 'accuracy', 'device', 'profile')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was measured, 1 with a message otherwise."""
     args = _parse(argv)
-    report: dict[str, Any] = {'machine': _machine()}
+    report: dict[str, Any] = {'machine': describe_machine()}
     print(f'benchmark: {report["machine"]}')
     try:
         config = MatcherConfig(backend=args.backend, lightglue_weights=args.lightglue, image_height=args.height,
@@ -38,9 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f'benchmark: {error}', file=sys.stderr)
         return 1
     if args.json:
-        temporary = args.json.with_name(f'.{args.json.name}.tmp')
-        temporary.write_text(json.dumps(report, indent=1))
-        temporary.replace(args.json)
+        write_whole(args.json, json.dumps(report, indent=1).encode())
     return 0
 
 
@@ -150,12 +148,6 @@ def _with_backend(args: argparse.Namespace, config: MatcherConfig, measure: Any)
         return measure(backend, config, textured_frames(args.frames, config.image_height, config.image_width))
     finally:
         backend.close()
-
-
-def _machine() -> str:
-    model = next((line.split(':')[1].strip() for line in Path('/proc/cpuinfo').read_text().splitlines()
-                  if line.startswith('model name')), platform.machine()) if Path('/proc/cpuinfo').exists() else platform.machine()
-    return f'{model}, {os.cpu_count()} cores, Python {platform.python_version()}'
 
 
 _MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'accuracy': _accuracy, 'device': _device, 'profile': _profile}

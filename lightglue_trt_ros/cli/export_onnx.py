@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from ..config import EngineSpec
 from ..errors import EngineError, LightglueTrtError
+from ..files import write_whole
 from ..graphs.lightglue import lightglue
 from ..graphs.superpoint import superpoint
 from ..weights.store import load_weights, resolve_lightglue
@@ -50,13 +50,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 def _write(path: Path, model: Any) -> int:
     data = model.SerializeToString()
-    temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        write_whole(path, data)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise EngineError(f'{path} cannot be written ({error.strerror}): choose another folder with --out') from error
     return len(data)
 

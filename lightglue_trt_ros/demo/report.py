@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..files import write_whole
+from ..processes import describe_machine
 from .replay import Reception
 from .truth import NoTruth
 
@@ -24,7 +24,7 @@ def make_report(got: Reception, truth: NoTruth, published: int, hz: float) -> di
     rows = [_row(matches, latency, truth.errors(matches)) for matches, latency in zip(got.matches, got.latency_ms, strict=True)]
     for row in rows:
         row['time_s'] -= got.matches[0].reference_stamp
-    return {'schema': 1, 'machine': f'{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}',
+    return {'schema': 1, 'machine': describe_machine(),
             'backend': got.diagnostics.get('backend', 'none'), 'truth': truth.kind, 'correct_px': CORRECT_PX,
             'frames_published': published, 'rate_hz': hz, 'period_ms': 1e3 / hz, 'clouds_received': len(rows),
             'frames_dropped': published - 1 - len(rows), 'summary': {name: _median(rows, name) for name in SUMMARY},
@@ -32,10 +32,8 @@ def make_report(got: Reception, truth: NoTruth, published: int, hz: float) -> di
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:
-    """Write JSON under a temporary name and rename it."""
-    temporary = path.with_name(f'.{path.name}.tmp')
-    temporary.write_text(json.dumps(report, indent=1))
-    temporary.replace(path)
+    """Write JSON, whole or not at all."""
+    write_whole(path, json.dumps(report, indent=1).encode())
 
 
 def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
