@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .depth import ALL_LAYERS, DEPTH_CONFIDENCE, check_depth_confidence
 from .errors import ConfigError
 
 STRIDE = 8  # SuperPoint's cell: image sides are multiples of it
@@ -82,6 +83,9 @@ class MatcherConfig:
         0.1, 'Least score of a published match', low=0.0, high=1.0, dynamic=True)
     detection_threshold: float = setting(
         0.0005, 'Least SuperPoint score of a keypoint that takes part', low=0.0, high=1.0, dynamic=True)
+    depth_confidence: float = setting(
+        DEPTH_CONFIDENCE, 'Share of confident points at which LightGlue stops before its last layer, in (0, 1); -1: never',
+        low=ALL_LAYERS, high=1.0, dynamic=True)
     reference: str = setting(
         'previous', 'What a frame is matched against', choices=('previous', 'keyframe'), dynamic=True)
     keyframe_min_ratio: float = setting(
@@ -93,6 +97,7 @@ class MatcherConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             check_setting(field, getattr(self, field.name))
+        check_depth_confidence(self.depth_confidence)
         self.engine_spec('fp32')
 
     @classmethod

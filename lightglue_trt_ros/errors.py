@@ -17,6 +17,10 @@ class EngineError(LightglueTrtError):
     """A network could not be exported, built, loaded or run."""
 
 
+class DeviceMemoryError(EngineError):
+    """The GPU's memory is exhausted: what holds it has to let go before the next try."""
+
+
 class EngineMismatchError(EngineError):
     """A built engine does not belong to this machine or to this configuration."""
 

@@ -8,10 +8,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .depth import ALL_LAYERS, LAYERS
+
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 UInt8 = NDArray[np.uint8]
 UInt32 = NDArray[np.uint32]
+
+NOT_FINITE = 'LightGlue confidence is not finite: no early exit there; check weights and engines (build_engines --force)'
 
 
 class Features(Protocol):
@@ -37,10 +41,11 @@ class HostFeatures:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What counts as a keypoint and as a match; both may change between frames without another engine."""
+    """What counts as a keypoint, as a match, and as enough; all may change between frames without another engine."""
 
     match: float = 0.1  # least score of a match
     detection: float = 0.0005  # least SuperPoint score of a keypoint
+    depth: float = ALL_LAYERS  # share of confident points that stops LightGlue early
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Matches:
 
     indices: Int32  # (K,) the current frame's row that reference row i matches, -1 where none
     scores: Float32  # (K,) in (0, 1], 0 where none
+    layers: int  # of LightGlue that ran
+    note: str = ''  # what was wrong on the way, for people; empty: nothing
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,8 @@ class FrameMatches:
     track_ids: UInt32  # (M,) kept while a point is re-matched
     track_lengths: UInt32  # (M,) frames in which the point was seen, >= 2
     stage_ms: dict[str, float] = field(default_factory=dict)  # wall time by stage: resize, extract, match, track
+    layers: int = LAYERS  # of LightGlue that ran
+    note: str = ''  # what was wrong on the way, for people; empty: nothing
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -83,7 +83,7 @@ class FrameMatcher:
             self.reset(f'the image size changed from {_text(reference.size)} to {_text(image.shape)}')
 
     def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> FrameMatches:
-        thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold)
+        thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold, self.config.depth_confidence)
         found = self.backend.match(reference.features, current.features, thresholds)
         clock.lap('match')
         rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
@@ -95,7 +95,7 @@ class FrameMatcher:
         reference_keypoints = to_original(reference.features.keypoints[rows], engine, reference.size)
         clock.lap('track')
         return FrameMatches(current.stamp, reference.stamp, keypoints, reference_keypoints, found.scores[rows],
-                            track_ids, track_lengths, clock.laps)
+                            track_ids, track_lengths, clock.laps, found.layers, found.note)
 
     def _is_next_reference(self, reference: _Frame, matches: FrameMatches) -> bool:
         if self.config.reference == 'previous':

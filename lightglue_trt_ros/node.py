@@ -19,7 +19,7 @@ from std_srvs.srv import Trigger
 from . import health
 from .backends import Backend
 from .config import MatcherConfig
-from .errors import ConfigError, EngineError, FrameError, LightglueTrtError
+from .errors import ConfigError, DeviceMemoryError, EngineError, FrameError, LightglueTrtError
 from .features import FrameMatches, UInt8
 from .frontend import FrameMatcher
 from .messages import gray_of, image_to_msg, matches_to_cloud, stamp_seconds
@@ -135,6 +135,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         except FrameError as error:
             self._statistics.failed(str(error))
             self.get_logger().warning(f'frame dropped: {error}', throttle_duration_sec=THROTTLE_S)
+        except DeviceMemoryError:
+            raise  # ends the worker, which releases the GPU
         except Exception as error:  # one bad frame never ends the node
             if self._worker is None:
                 return  # cut short by stop_worker
@@ -161,10 +163,14 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             self._matches.publish(matches_to_cloud(matches, message.header))
         clock.lap('publish')
         stage_ms = {**clock.laps, 'frame': clock.total_ms, **(matches.stage_ms if matches is not None else {})}
-        self._statistics.finished(stage_ms, len(matches) if matches is not None else None)
-        self._advise(message, image)
-        if matches is not None:
+        if matches is None:
+            self._statistics.finished(stage_ms, None)
+        else:
+            self._statistics.finished(stage_ms, len(matches), matches.layers)
+            if matches.note:
+                self.get_logger().warning(matches.note, throttle_duration_sec=THROTTLE_S)
             self._draw(image, matches, message.header)
+        self._advise(message, image)
 
     def _advise(self, message: ImageMessage, image: UInt8) -> None:
         """Say once for each kind of image what would make matching better."""
@@ -209,12 +215,19 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         topic = self.resolve_topic_name('image') + '/compressed'
         return self.create_subscription(CompressedImage, topic, self._on_image, qos)
 
+    def _give_up(self, failure: BaseException | None) -> None:
+        """Inference has ended by itself and released what it held: wait, inactive, for another activation."""
+        self.get_logger().error(f'deactivated: {failure}; activate again when that is mended')
+        self._statistics.last_error = str(failure)
+        self.trigger_deactivate()
+
     def _publish_diagnostics(self) -> None:
         worker, statistics = self._worker, self._statistics
         if worker is None:
             verdict = health.idle(statistics)
         elif not worker.alive:
             verdict = health.ended(worker.failure)
+            self._give_up(worker.failure)
         elif statistics.silence_s > SILENCE_S:
             verdict = health.silent(self, self._images, statistics.silence_s)
             self.get_logger().warning(verdict.message, throttle_duration_sec=2 * THROTTLE_S)

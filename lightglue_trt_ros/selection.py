@@ -29,12 +29,20 @@ def open_backend(config: MatcherConfig, *, threads: int = 0) -> Opened:
     if config.backend == 'onnxruntime':
         return _open_onnxruntime(config, threads, 'asked for')
     try:
-        return _open_tensorrt(config)
+        return _warned(_open_tensorrt(config), config)
     except EngineError as error:
         if config.backend == 'tensorrt':
             raise
         opened = _open_onnxruntime(config, threads, 'auto: TensorRT cannot be used here')
         return opened._replace(warning=f'running on ONNX Runtime, not on TensorRT: {error}')
+
+
+def _warned(opened: Opened, config: MatcherConfig) -> Opened:
+    """Said once, at the start: early exits are asked for, and these engines have none."""
+    if config.depth_confidence < 0 or len(opened.backend.depth.ends) > 1:
+        return opened
+    return opened._replace(warning=f'depth_confidence is {config.depth_confidence:g}, but these engines run all layers: '
+                                   'build_engines makes others (without --stages 9), -1 asks for no early exit')
 
 
 def _open_onnxruntime(config: MatcherConfig, threads: int, why: str) -> Opened:
@@ -50,8 +58,9 @@ def _open_onnxruntime(config: MatcherConfig, threads: int, why: str) -> Opened:
 
 def _open_tensorrt(config: MatcherConfig) -> Opened:
     from .engines.adapter import open_tensorrt
-    from .engines.bundle import Identity, default_engine_dir, open_bundle
+    from .engines.bundle import default_engine_dir, open_bundle
     from .engines.machine import probe
+    from .engines.manifest import Identity
     from .engines.precision import decide
     machine, tensorrt = probe(), open_tensorrt()
     lightglue_name, reason = resolve_lightglue(config.lightglue_weights)
@@ -63,9 +72,9 @@ def _open_tensorrt(config: MatcherConfig) -> Opened:
     if config.build_on_start:
         _build(config, folder, lightglue_name, decision.matcher)
     bundle = open_bundle(folder, wanted)
-    plans = bundle.read('extractor.plan'), bundle.read('matcher.plan')
     from .backends.tensorrt import TensorRTBackend
-    backend = TensorRTBackend.from_plans(tensorrt, spec, *plans, f'TensorRT {tensorrt.version}, {spec}, {lightglue_name}')
+    backend = TensorRTBackend(tensorrt, spec, bundle.manifest.depth, bundle.plans(),
+                              f'TensorRT {tensorrt.version}, {spec}, {lightglue_name}')
     return Opened(backend, f'{backend.description} ({decision.reason}; {reason}; engines in {bundle.path})')
 
 

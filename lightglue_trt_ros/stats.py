@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 import numpy as np
@@ -39,6 +39,7 @@ class FrameStatistics:
         self._clock, self._lock = clock, threading.Lock()
         self._stages: dict[str, deque[float]] = {}
         self._matches: deque[int] = deque(maxlen=WINDOW)
+        self._layers: deque[int] = deque(maxlen=WINDOW)
         self.received = self.processed = self.rejected = 0
         self.last_error = ''
         self._last_rejection = -np.inf
@@ -50,12 +51,13 @@ class FrameStatistics:
             self.received += 1
             self._last_arrival = self._clock()
 
-    def finished(self, stage_ms: dict[str, float], matches: int | None) -> None:
-        """One frame went through: wall milliseconds by stage, and how many matches it has (None: no reference)."""
+    def finished(self, stage_ms: dict[str, float], matches: int | None, layers: int = 0) -> None:
+        """One frame went through: wall milliseconds by stage, its matches (None: no reference) and LightGlue's layers that ran."""
         with self._lock:
             self.processed += 1
             if matches is not None:
                 self._matches.append(matches)
+                self._layers.append(layers)
             for name, value in stage_ms.items():
                 self._stages.setdefault(name, deque(maxlen=WINDOW)).append(value)
 
@@ -88,6 +90,8 @@ class FrameStatistics:
                      'frames rejected': str(self.rejected)}
             if self._matches:
                 table['matches (last, median)'] = f'{self._matches[-1]}, {np.median(self._matches):.0f}'
+                counts = ', '.join(f'{layers}: {count}' for layers, count in sorted(Counter(self._layers).items()))
+                table['layers (mean; frames by layers)'] = f'{np.mean(self._layers):.2f}; {counts}'
             for name, values in self._stages.items():
                 points = ' / '.join(f'{value:.2f}' for value in np.percentile(values, PERCENTILES))
                 table[f'{name} ms (p50 / p95 / p99)'] = points

@@ -12,6 +12,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     """Print `rows` under `header`; the first `left` columns are aligned to the left, figures to the right."""
     try:
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table
     except ImportError:
         widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
@@ -19,8 +20,8 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         return
     table = Table()
     for number, column in enumerate(header):
-        table.add_column(column, justify='left' if number < left else 'right', no_wrap=number >= left, overflow='fold')
+        table.add_column(escape(column), justify='left' if number < left else 'right', no_wrap=number >= left, overflow='fold')
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     print(f'\n{title}')
     Console(width=None if sys.stdout.isatty() else FILE_WIDTH).print(table)

@@ -54,6 +54,9 @@ def fake_tensorrt(version: str, **differences: Any) -> Any:
     module.ProfilingVerbosity = _enum('ProfilingVerbosity', ('LAYER_NAMES_ONLY', 'DETAILED', 'NONE'))
     module.LayerInformationFormat = _enum('LayerInformationFormat', ('ONELINE', 'JSON'))
     module.TensorIOMode = _enum('TensorIOMode', ('NONE', 'INPUT', 'OUTPUT'))
+    if not version.startswith('8.'):
+        module.ExecutionContextAllocationStrategy = _enum('ExecutionContextAllocationStrategy',
+                                                          ('STATIC', 'ON_PROFILE_CHANGE', 'USER_MANAGED'))
     if has.get('rtx'):
         module.ComputeCapability = _enum('ComputeCapability', ('NONE', 'CURRENT', 'SM75', 'SM80', 'SM86', 'SM89', 'SM120'))
 
@@ -283,3 +286,22 @@ class Engine:
 
     def create_engine_inspector(self) -> Any:
         return types.SimpleNamespace(get_engine_information=lambda form: self.data.decode())
+
+    def __getattr__(self, name: str) -> Any:
+        """What contexts are made with: 8.6 has a function and a property of its own, 10 has an enumeration and both sizes."""
+        eight = self.module.__version__.startswith('8.')
+        known = {'device_memory_size': 4096} if eight else {'device_memory_size_v2': 4096}
+        if eight:
+            known['create_execution_context_without_device_memory'] = lambda: None if self.module.fail else Strict(
+                self.module, device_memory=None)
+        else:
+            known['create_execution_context'] = lambda strategy: None if self.module.fail else self._managed(strategy)
+        if name not in known:
+            raise AttributeError(f'ICudaEngine of TensorRT {self.module.__version__} has no attribute {name}')
+        return known[name]
+
+    def _managed(self, strategy: Any) -> Any:
+        assert strategy == self.module.ExecutionContextAllocationStrategy.USER_MANAGED
+        context = types.SimpleNamespace(given=None)
+        context.set_device_memory = lambda memory, size: setattr(context, 'given', (memory, size))
+        return context

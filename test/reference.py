@@ -84,3 +84,32 @@ def log_assignment(model: Any, keypoints: np.ndarray, descriptors: np.ndarray, v
                                 mask=torch.from_numpy(valid.astype(np.int64))[None])
     handle.remove()
     return seen['scores'][0, :-1, :-1].numpy()
+
+
+class _StoppedError(Exception):
+    pass
+
+
+def layers_that_run(model: Any, keypoints: np.ndarray, descriptors: np.ndarray, valid: np.ndarray, size: tuple[int, int],
+                    depth_confidence: float) -> int:
+    """After how many layers transformers' LightGlue decides to stop; arguments as above. What it does then is left out."""
+    decide = type(model)._get_early_stopped_image_pairs
+
+    def watch(confidences: Any, layer_index: int, mask: Any, num_points: Any) -> Any:
+        if bool(decide(model, confidences, layer_index, mask, num_points).any()):
+            raise _StoppedError(layer_index + 1)
+        if layer_index == model.num_layers - 2:
+            raise _StoppedError(model.num_layers)
+        return torch.zeros(1, dtype=torch.bool)
+
+    model.depth_confidence, model._get_early_stopped_image_pairs = depth_confidence, watch
+    try:
+        with torch.no_grad():
+            model._match_image_pair(torch.from_numpy(keypoints)[None], torch.from_numpy(descriptors)[None], *size,
+                                    mask=torch.from_numpy(valid.astype(np.int64))[None])
+    except _StoppedError as stopped:
+        return int(stopped.args[0])
+    finally:
+        model.depth_confidence = -1.0
+        del model._get_early_stopped_image_pairs
+    raise AssertionError('transformers never asked whether to stop')

@@ -17,7 +17,7 @@ from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.engines import adapter
 from lightglue_trt_ros.engines.adapter import BuildOptions, TensorRT, audit, open_tensorrt
 from lightglue_trt_ros.engines.graph_types import read_types
-from lightglue_trt_ros.errors import EngineError
+from lightglue_trt_ros.errors import DeviceMemoryError, EngineError
 from lightglue_trt_ros.graphs.lightglue import lightglue
 from lightglue_trt_ros.graphs.superpoint import superpoint
 
@@ -264,3 +264,16 @@ def test_the_islands_of_the_real_networks_are_pinned_on_8_6(write, name, singles
     assert len(pinned) > 20
     assert not [layer.name for layer in pinned if any(tensor.dtype.name == 'HALF' for tensor in layer.outputs)]
     assert not [layer.name for layer in pinned for index in layer.output_types if layer.outputs[index].dtype.name != 'FLOAT']
+
+
+@pytest.mark.parametrize('version', VERSIONS)
+def test_contexts_work_in_the_memory_they_are_given(version):
+    module = fake_tensorrt(version)
+    trt = TensorRT('tensorrt_rtx' if version.startswith('1.') else 'tensorrt', module)
+    engine = trt.load(b'{}')
+    assert trt.activation_bytes(engine) == 4096
+    context = trt.context(engine, 0x7f00, 8192)
+    assert (context.device_memory if version.startswith('8.') else context.given) in (0x7f00, (0x7f00, 8192))
+    module.fail = 'out of memory'
+    with pytest.raises(DeviceMemoryError, match='exhausted'):
+        trt.context(engine, 0x7f00, 8192)

@@ -23,14 +23,17 @@ from networks import weights
 from lightglue_trt_ros.backends import onnxruntime
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.cli import build_engines
+from lightglue_trt_ros.depth import Depth
 from lightglue_trt_ros.engines import build
 from lightglue_trt_ros.engines.adapter import LayerInfo, Plan
-from lightglue_trt_ros.engines.bundle import FILES, MANIFEST, Identity, open_bundle
+from lightglue_trt_ros.engines.bundle import MANIFEST, open_bundle
 from lightglue_trt_ros.engines.machine import Machine
+from lightglue_trt_ros.engines.manifest import Identity, Manifest, files_of, networks_of
 from lightglue_trt_ros.errors import EngineError
 
 HEIGHT, WIDTH, K = 160, 208, 128
 SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K), '--lightglue', 'homography']
+NETWORKS = len(networks_of(Depth()))
 NAME = f'superpoint-{HEIGHT}x{WIDTH}-k{K}'
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 
@@ -80,10 +83,9 @@ class Engines:
 
     shift = 0.0
 
-    @classmethod
-    def from_plans(cls, tensorrt, spec, extractor_plan, matcher_plan, description):
-        assert extractor_plan.startswith(b'plan of ')
-        assert matcher_plan != extractor_plan
+    def __new__(cls, tensorrt, spec, depth, plans, description):
+        assert tuple(plans) == ('extractor', *depth.graphs)
+        assert len(set(plans.values())) == len(plans)
         network = Network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec)
         network.shift = cls.shift
         return network
@@ -124,18 +126,18 @@ def test_a_bundle_is_built_checked_and_used(machine, tmp_path, capsys):
         assert setting in last
     assert not any(word.startswith('precision') for word in last), 'auto is the default'
 
-    assert [precision for precision, _ in machine.builds] == ['fp16', 'fp16']
+    assert [precision for precision, _ in machine.builds] == ['fp16'] * NETWORKS
     assert all((options.opt_level, options.workspace_mib, options.target_sm) == (2, 512, None) for _, options in machine.builds)
-    assert [options.timing_cache for _, options in machine.builds] == [b'', b'timings 1'], 'the matcher profits from the extractor'
+    assert [options.timing_cache for _, options in machine.builds[:2]] == [b'', b'timings 1'], 'each profits'
     assert visible(tmp_path) == {f'{NAME}-fp16'}
-    assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*FILES, MANIFEST}
+    assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*files_of(Depth()), MANIFEST}
     manifest = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())
     assert manifest['gate']['verdict'] == 'passed'
     assert manifest['gate']['frames'].startswith('rendered views of a procedural texture')
     assert manifest['gate']['match_agreement'] >= 0.97
     assert manifest['gate']['thresholds']['match_agreement'] == 0.97
-    assert manifest['layers']['matcher'] == {'fp16': 2}
-    assert manifest['build_seconds'] == {'extractor': 1.25, 'matcher': 1.25}
+    assert manifest['layers']['matcher-1-4'] == {'fp16': 2}
+    assert manifest['build_seconds'] == dict.fromkeys(networks_of(Depth()), 1.25)
     assert Network.closed == 2, 'engines and reference'
 
 
@@ -144,10 +146,29 @@ def test_an_equal_bundle_is_not_built_again_unless_forced(machine, tmp_path, cap
     assert build_engines.main(command) == 0
     assert build_engines.main(command) == 0
     assert 'is there already, and equal: nothing to build' in capsys.readouterr().out
-    assert len(machine.builds) == 2
+    assert len(machine.builds) == NETWORKS
     assert build_engines.main([*command, '--force']) == 0
-    assert len(machine.builds) == 4
-    assert machine.builds[2][1].timing_cache == b'timings 2', 'a second build starts from what the first one timed'
+    assert len(machine.builds) == 2 * NETWORKS
+    timed = machine.builds[NETWORKS][1].timing_cache
+    assert timed == f'timings {NETWORKS}'.encode(), 'a second build starts from what the first one timed'
+
+
+def test_a_matcher_of_one_stage_is_another_bundle(machine, tmp_path, capsys):
+    command = [*SIZE, '--precision', 'fp16', '--engine-dir', str(tmp_path)]
+    assert build_engines.main([*command, '--stages', '9']) == 0
+    place = tmp_path / f'{NAME}-fp16'
+    assert {path.name for path in place.iterdir()} == {*files_of(Depth((9,))), MANIFEST}
+    assert json.loads((place / MANIFEST).read_text())['ends'] == [9]
+    assert build_engines.main(command) == 0
+    assert 'building again: the graph of the matcher-1-4 and of the' in capsys.readouterr().out
+    assert {path.name for path in place.iterdir()} == {*files_of(Depth()), MANIFEST}
+
+
+@pytest.mark.parametrize('stages', ['5,3,9', '3,,9', 'all'])
+def test_stages_that_do_not_ascend_are_refused(stages, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        build_engines.main(['--engine-dir', str(tmp_path), '--stages', stages])
+    assert stages in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('damage', ['plan', 'other TensorRT', 'other graph', 'no gate'])
@@ -157,7 +178,7 @@ def test_a_bundle_that_is_not_equal_is_built_again_and_the_reason_said(machine, 
     place = tmp_path / f'{NAME}-fp16'
     manifest = json.loads((place / MANIFEST).read_text())
     if damage == 'plan':
-        (place / 'matcher.plan').write_bytes((place / 'matcher.plan').read_bytes()[:-1])
+        (place / 'matcher-1-4.plan').write_bytes((place / 'matcher-1-4.plan').read_bytes()[:-1])
     elif damage == 'other TensorRT':
         machine.version = '10.16.0'
     elif damage == 'other graph':
@@ -169,9 +190,9 @@ def test_a_bundle_that_is_not_equal_is_built_again_and_the_reason_said(machine, 
     capsys.readouterr()
     assert build_engines.main(command) == 0
     said = next(line for line in capsys.readouterr().out.split('build_engines: ') if line.startswith('building again: '))
-    assert {'plan': 'matcher.plan is damaged', 'other TensorRT': 'tensorrt version: the bundle has 10.3.0, needed is 10.16.0',
+    assert {'plan': 'matcher-1-4.plan is damaged', 'other TensorRT': 'tensorrt version: the bundle has 10.3.0, needed is 10.16.0',
             'other graph': 'the graph of the extractor', 'no gate': 'the parity gate'}[damage] in said
-    assert len(machine.builds) == 4
+    assert len(machine.builds) == 2 * NETWORKS
     lightglue = weights('lightglue_homography').name
     open_bundle(tmp_path, Identity.of(build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), lightglue, machine, ADA)).verify()
 
@@ -238,7 +259,7 @@ def test_the_flight_is_what_the_gate_runs_on_where_it_can_be_rendered():
 def test_the_defaults_are_used_through_the_launch_file(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(build_engines, 'default_engine_dir', lambda: tmp_path)
     identity = Identity.of(build.EngineSpec(precision='fp16'), 'lightglue_homography', machine, ADA)
-    bundle = build.Bundle(tmp_path / identity.spec.name, build.Manifest(identity, {}, {}, {}, {}))
+    bundle = build.Bundle(tmp_path / identity.spec.name, Manifest(identity, {}, {}, {}, {}, (9,)))
     assert build_engines._use(bundle, 'auto').startswith('ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt')
     assert build_engines._use(bundle, 'fp16').endswith('-p precision:=fp16')
 
@@ -361,7 +382,9 @@ def test_real_engines_for_another_machine(rtx, tmp_path, capsys, sm, height, wid
     assert manifest['gate'] == {'verdict': f'not run: built for SM{sm} on another machine'}
     assert manifest['identity']['compute_capability'] == f'{sm // 10}.{sm % 10}'
     assert 2 ** 20 < (place / 'extractor.plan').stat().st_size < 10 * 2 ** 20
-    assert 15 * 2 ** 20 < (place / 'matcher.plan').stat().st_size < 35 * 2 ** 20, 'FP16 weights, not FP32'
+    stages = sum((place / f'{stage}.plan').stat().st_size for stage in Depth().stages)
+    assert 15 * 2 ** 20 < stages < 35 * 2 ** 20, 'FP16 weights, not FP32'
+    assert all(0 < (place / f'{head}.plan').stat().st_size < 2 ** 20 for head in Depth().heads)
     assert build_engines.main(command) == 0
     assert 'nothing to build' in capsys.readouterr().out
 

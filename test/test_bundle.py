@@ -19,9 +19,11 @@ import pytest
 
 from lightglue_trt_ros.cli import build_engines
 from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.depth import Depth
 from lightglue_trt_ros.engines import bundle as bundles
-from lightglue_trt_ros.engines.bundle import FILES, MANIFEST, Identity, Manifest, drafting, find_timing_cache, open_bundle
+from lightglue_trt_ros.engines.bundle import MANIFEST, drafting, find_timing_cache, open_bundle
 from lightglue_trt_ros.engines.machine import Machine, target
+from lightglue_trt_ros.engines.manifest import Identity, Manifest, files_of
 from lightglue_trt_ros.errors import EngineError, EngineMismatchError
 
 SPEC = EngineSpec(480, 640, 1024, 'fp16')
@@ -31,12 +33,16 @@ WANTED = Identity.of(SPEC, 'lightglue_homography', TENSORRT, ADA)
 GATE = {'verdict': 'passed', 'frames': 'a recording', 'keypoint_overlap': 0.99}
 
 
+DEPTH = Depth()
+FILES = files_of(DEPTH)
+
+
 def put(folder: Path, identity: Identity = WANTED, cache: bytes = b'timings') -> bundles.Bundle:
     with drafting(folder, identity.spec.name, pytest.fail) as draft:
         for name in FILES:
             draft.write(name, cache if name == 'timing.cache' else f'content of {name}'.encode() * 100)
         return draft.publish(Manifest(identity, draft.files, {'extractor': 1.5, 'matcher': 2.0},
-                                      {'extractor': {'fp16': 30}, 'matcher': {'fp16': 90, 'fp32': 4}}, GATE))
+                                      {'extractor': {'fp16': 30}, 'matcher': {'fp16': 90, 'fp32': 4}}, GATE, DEPTH.ends))
 
 
 def left_in(folder: Path) -> set[str]:
@@ -48,7 +54,7 @@ def test_what_was_written_is_opened_again(tmp_path):
     opened = open_bundle(tmp_path / 'engines', WANTED)
     assert opened == written
     assert opened.path == tmp_path / 'engines' / 'superpoint-480x640-k1024-fp16'
-    assert opened.read('matcher.plan') == b'content of matcher.plan' * 100
+    assert opened.read('matcher-1-4.plan') == b'content of matcher-1-4.plan' * 100
     opened.verify()
     assert left_in(tmp_path / 'engines') == {SPEC.name}
     assert left_in(opened.path) == {*FILES, MANIFEST}
@@ -109,17 +115,18 @@ def test_a_missing_bundle_names_those_that_are_there(tmp_path):
 
 
 def altered(**changes) -> str:
-    values = json.loads(Manifest(WANTED, dict.fromkeys(FILES, 'x'), {}, {}, GATE).to_json())
+    values = json.loads(Manifest(WANTED, dict.fromkeys(FILES, 'x'), {}, {}, GATE, DEPTH.ends).to_json())
     return json.dumps({key: value for key, value in (values | changes).items() if value is not None})
 
 
 @pytest.mark.parametrize(('text', 'complaint'), [
     ('', 'Expecting value'), ('{"schema": 1', 'Expecting'), ('[1]', 'no schema'), ('{}', 'no schema'),
     ('{"schema": "1"}', 'no schema'),
-    (b'\xff\xfe', 'decode'), (altered(schema=2), 'a newer version of this package'), (altered(schema=0), 'an older version'),
+    (b'\xff\xfe', 'decode'), (altered(schema=3), 'a newer version of this package'), (altered(schema=1), 'an older version'),
     (altered(gate=None), 'gate: missing'), (altered(files=7), 'files: missing'), (altered(surplus=1), 'surplus'),
     (altered(identity={'gpu': 'x'}), 'image_height'), (altered(identity=dataclasses.asdict(WANTED) | {'gpu': 5}), 'gpu'),
     (altered(identity=dataclasses.asdict(WANTED) | {'image_height': True}), 'image_height'),
+    (altered(ends=[3, 3, 9]), 'ends: .*ascending'), (altered(ends=['3', 9]), 'ends'), (altered(ends=9), 'ends: missing'),
     (altered(files=dict.fromkeys(FILES[1:], 'x')), f'no checksum of {FILES[0]}'),
 ])
 def test_a_manifest_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, complaint):
@@ -179,7 +186,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     real = os.fsync
 
     def full(descriptor):
-        if os.readlink(f'/proc/self/fd/{descriptor}').endswith('matcher.plan'):
+        if os.readlink(f'/proc/self/fd/{descriptor}').endswith('matcher-1-4.plan'):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(descriptor)
 

@@ -181,7 +181,7 @@ def test_match_agreement_is_counted_by_hand():
             return self.features
 
         def match(self, reference, current, thresholds):
-            return Matches(self.indices, ones)
+            return Matches(self.indices, ones, 9)
 
     # the reference matches 0-0, 1-1, 2-2; the candidate, counted backwards, 3-3 (right), 2-0 (wrong)
     found = parity(Fixed(points[::-1].copy(), [-1, -1, 0, 3]), Fixed(points, [0, 1, 2, -1]), [np.zeros((8, 8), np.uint8)] * 2)

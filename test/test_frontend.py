@@ -37,7 +37,7 @@ class ScriptedBackend:
         self.pairs.append((first, second))
         self.thresholds.append(thresholds)
         indices = np.array(self.script.get(second, list(range(8))), np.int32)
-        return Matches(indices, np.where(indices >= 0, 0.9, 0).astype(np.float32))
+        return Matches(indices, np.where(indices >= 0, 0.9, 0).astype(np.float32), 9)
 
     def cancel(self): ...
 

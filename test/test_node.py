@@ -27,7 +27,7 @@ from std_srvs.srv import Trigger  # noqa: E402
 from lightglue_trt_ros import health  # noqa: E402
 from lightglue_trt_ros.backends.null import NullBackend  # noqa: E402
 from lightglue_trt_ros.config import MatcherConfig  # noqa: E402
-from lightglue_trt_ros.errors import ConfigError, EngineError  # noqa: E402
+from lightglue_trt_ros.errors import ConfigError, DeviceMemoryError, EngineError  # noqa: E402
 from lightglue_trt_ros.messages import matches_from_cloud  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
 from lightglue_trt_ros.selection import Opened  # noqa: E402
@@ -88,6 +88,10 @@ class Running:
         self.executor.shutdown()
         self.thread.join(2)
         self.node.destroy_node()
+
+
+def state_of(peer: Peer) -> int:
+    return peer.call(GetState, '/matcher/get_state', GetState.Request()).current_state.id
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -205,11 +209,25 @@ def test_jpeg_garbage_is_reported(running):
 def test_a_failing_backend_is_reported_and_survived(running):
     peer = running().peer
     first_pair(peer)
-    GatedBackend.failure = EngineError('device memory is exhausted')
+    GatedBackend.failure = EngineError('the GPU failed')
     peer.send(image_message(11 * SECOND))
-    wait_for(lambda: 'device memory' in peer.figures().get('last error', ''))
+    wait_for(lambda: 'the GPU failed' in peer.figures().get('last error', ''))
     GatedBackend.failure = None
     peer.send(image_message(11 * SECOND + SECOND // 10), clouds=1)
+
+
+def test_exhausted_device_memory_releases_the_backend_and_waits_for_another_activation(running):
+    peer = running().peer
+    first_pair(peer)
+    GatedBackend.failure = DeviceMemoryError('device memory is exhausted: 3 MiB are free')
+    peer.send(image_message(11 * SECOND))
+    wait_for(lambda: state_of(peer) == State.PRIMARY_STATE_INACTIVE)
+    assert GatedBackend.open_now == 0
+    wait_for(lambda: peer.status() == (DiagnosticStatus.ERROR, 'device memory is exhausted: 3 MiB are free'))
+    GatedBackend.failure = None
+    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_ACTIVATE))
+    assert peer.call(ChangeState, '/matcher/change_state', request).success
+    first_pair(peer, 20 * SECOND)
 
 
 @pytest.mark.parametrize(('stamp_ns', 'size', 'reason'), [
@@ -316,15 +334,12 @@ def test_bad_parameters_refuse_to_start_with_a_reason(parameters, words):
 def test_lifecycle_is_left_to_a_manager_without_autostart_and_the_backend_is_opened_again(running):
     run = running(autostart=False)
 
-    def state() -> int:
-        return run.peer.call(GetState, '/matcher/get_state', GetState.Request()).current_state.id
-
     def change(transition: int) -> bool:
         request = ChangeState.Request(transition=Transition(id=transition))
         return run.peer.call(ChangeState, '/matcher/change_state', request).success
 
     opened = GatedBackend.open_now
-    assert state() == State.PRIMARY_STATE_UNCONFIGURED
+    assert state_of(run.peer) == State.PRIMARY_STATE_UNCONFIGURED
     assert change(Transition.TRANSITION_CONFIGURE)
     assert change(Transition.TRANSITION_ACTIVATE)
     assert GatedBackend.open_now == opened + 1

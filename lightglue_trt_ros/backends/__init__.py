@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..config import EngineSpec
+from ..depth import Depth
 from ..features import Features, Matches, Thresholds, UInt8
 
 
@@ -19,13 +20,17 @@ class Matcher(Protocol):
     """LightGlue for two feature sets of the same extractor."""
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
-        """Mutual matches of the reference's rows in the current frame. Raises EngineError."""
+        """Mutual matches of the reference's rows in the current frame, after as many layers as `thresholds.depth` takes.
+
+        Raises EngineError.
+        """
 
 
 class Backend(Extractor, Matcher, Protocol):
     """Both networks on one device. Made, used and closed by one thread; `cancel` alone may come from another."""
 
     spec: EngineSpec
+    depth: Depth  # where the matcher may stop
     description: str  # one line for people: what runs, where, in which precision, with which weights
 
     def cancel(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import EngineError
+from ..errors import DeviceMemoryError, EngineError
 
 Array = NDArray[Any]
 
@@ -67,12 +67,11 @@ class Cuda:
         return free / 2**20, total / 2**20
 
     def device(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceBuffer:
-        """A new device buffer, freed by `close`. Raises EngineError when memory is exhausted."""
+        """A new device buffer, freed by `close`. Raises DeviceMemoryError when memory is exhausted."""
         try:
             buffer = DeviceBuffer(self._driver, shape, dtype)
         except self._driver.Error as error:
-            raise EngineError(f'device memory is exhausted ({error}): {self.memory_mib()[0]:.0f} MiB are free; '
-                              'use a smaller engine or end other programs') from error
+            raise self._failed(error) from error
         self._buffers.append(buffer)
         return buffer
 
@@ -99,11 +98,11 @@ class Cuda:
         event.record(self._stream)
 
     def synchronize(self) -> None:
-        """Wait for all that is enqueued. Raises EngineError when it failed."""
+        """Wait for all that is enqueued. Raises EngineError when it failed, DeviceMemoryError for want of memory."""
         try:
             self._stream.synchronize()
         except self._driver.Error as error:
-            raise EngineError(f'the GPU failed: {error}') from error
+            raise self._failed(error) from error
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None] | None:
         """Record what `work` enqueues as a CUDA graph; the function that launches it, None where that is not possible."""
@@ -127,6 +126,12 @@ class Cuda:
         self._graphs, self._buffers, self._pinned, self._stream = [], [], [], None
         context.pop()
         context.detach()
+
+    def _failed(self, error: Exception) -> EngineError:
+        if isinstance(error, self._driver.MemoryError) or 'out of memory' in str(error):
+            return DeviceMemoryError(f'device memory is exhausted ({error}): {self.memory_mib()[0]:.0f} MiB are free; '
+                                     'use a smaller engine or end other programs')
+        return EngineError(f'the GPU failed: {error}')
 
 
 class _Graph:
@@ -159,6 +164,8 @@ class _Graph:
 
     def launch(self) -> None:
         status = self._driver.cuGraphLaunch(self._executable, self._stream)[0]
+        if status == self._driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise DeviceMemoryError('device memory is exhausted: a CUDA graph could not be launched; end other programs')
         if status != self._driver.CUresult.CUDA_SUCCESS:
             raise EngineError(f'the CUDA graph could not be launched: {status.name}')
 

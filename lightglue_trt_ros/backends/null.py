@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..config import EngineSpec
+from ..depth import Depth
 from ..features import Features, HostFeatures, Matches, Thresholds, UInt8
 
 
@@ -16,8 +17,9 @@ class NullBackend:
         size = np.array([spec.image_width, spec.image_height], np.float32)
         keypoints = rng.random((spec.max_keypoints, 2), np.float32) * size
         self.spec, self.description = spec, 'null: no networks run, every keypoint matches itself'
+        self.depth = Depth()
         self._features = HostFeatures(keypoints, np.ones(spec.max_keypoints, np.float32), np.empty((0, 256), np.float32))
-        self._matches = Matches(np.arange(spec.max_keypoints, dtype=np.int32), np.ones(spec.max_keypoints, np.float32))
+        self._matches = Matches(np.arange(spec.max_keypoints, dtype=np.int32), np.ones(spec.max_keypoints, np.float32), 0)
 
     def extract(self, image: UInt8) -> HostFeatures:
         return self._features

@@ -1,4 +1,4 @@
-"""The embedded default: both graphs in ONNX Runtime, on the CPU or on any provider it has."""
+"""The embedded default: the graphs in ONNX Runtime, on the CPU or on any provider it has."""
 
 from __future__ import annotations
 
@@ -7,52 +7,95 @@ from typing import Any
 import numpy as np
 
 from ..config import EngineSpec
+from ..depth import Depth, stops
 from ..errors import EngineError
-from ..features import Features, HostFeatures, Matches, Thresholds, UInt8
+from ..features import NOT_FINITE, Features, HostFeatures, Matches, Thresholds, UInt8
 from ..weights.store import Weights
+
+KEPT = ('next_state', 'cosines', 'sines')  # what only the next stage reads: it stays on the session's device
+
+Tensors = dict[str, Any]  # OrtValues by name
 
 
 class OnnxRuntimeBackend:
     """SuperPoint and LightGlue written as ONNX graphs in memory and run by ONNX Runtime. Raises EngineError."""
 
-    def __init__(self, spec: EngineSpec, superpoint_weights: Weights, lightglue_weights: Weights, *, threads: int = 0) -> None:
-        """`threads` 0 leaves the number to ONNX Runtime: one per physical core."""
-        from ..graphs.lightglue import lightglue
+    def __init__(self, spec: EngineSpec, superpoint_weights: Weights, lightglue_weights: Weights, *, depth: Depth | None = None,
+                 threads: int = 0) -> None:
+        """`depth` None takes the default exits; `threads` 0 leaves the number to ONNX Runtime: one per physical core."""
+        from ..graphs.lightglue import lightglue_stages
         from ..graphs.superpoint import superpoint
-        self.spec = spec
+        self.spec, self.depth = spec, depth or Depth()
         self._options = _runtime().RunOptions()
-        self._extractor = _session(superpoint(spec, superpoint_weights), threads)
-        self._matcher = _session(lightglue(spec, lightglue_weights), threads)
-        provider = self._matcher.get_providers()[0].removesuffix('ExecutionProvider')
-        self.description = f'ONNX Runtime {_runtime().__version__} on {provider}, {spec}, {lightglue_weights.name}'
+        graphs = lightglue_stages(spec, lightglue_weights, self.depth)
+        self._extractor: _Network | None = _Network(superpoint(spec, superpoint_weights), threads)
+        self._matcher = {name: _Network(graph, threads) for name, graph in graphs.items()}
+        self.description = (f'ONNX Runtime {_runtime().__version__} on {self._extractor.provider}, {spec}, '
+                            f'{lightglue_weights.name}, {self.depth}')
 
     def extract(self, image: UInt8) -> HostFeatures:
-        keypoints, scores, descriptors = self._run(self._extractor, {'image': np.ascontiguousarray(image)})
-        return HostFeatures(keypoints, scores, descriptors)
+        found = self._run(self._extractor, _values({'image': np.ascontiguousarray(image)}))
+        return HostFeatures(*(found[name].numpy() for name in ('keypoints', 'scores', 'descriptors')))
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         if not isinstance(reference, HostFeatures) or not isinstance(current, HostFeatures):
             raise EngineError('ONNX Runtime was given features of another backend: extract and match with the same one')
         feed = {f'{name}{side}': getattr(features, name) for side, features in enumerate((reference, current))
                 for name in ('keypoints', 'descriptors', 'scores')}
-        feed |= {'match_threshold': np.array(thresholds.match, np.float32),
-                 'detection_threshold': np.array(thresholds.detection, np.float32)}
-        return Matches(*self._run(self._matcher, feed))
+        tensors = _values(feed | {'match_threshold': np.array(thresholds.match, np.float32),
+                                  'detection_threshold': np.array(thresholds.detection, np.float32)})
+        finite, heads = True, self.depth.heads
+        for number, stage in enumerate(self.depth.stages):
+            tensors |= self._run(self._matcher.get(stage), tensors)
+            if number == len(heads):
+                break
+            tensors['state'] = tensors['next_state']
+            share, mean = tensors['confidence'].numpy()
+            finite &= bool(np.isfinite(mean))
+            if stops(share, thresholds.depth):
+                tensors |= self._run(self._matcher.get(heads[number]), tensors)
+                break
+        note = '' if finite else NOT_FINITE
+        return Matches(tensors['matches0'].numpy(), tensors['scores'].numpy(), self.depth.ends[number], note)
 
     def cancel(self) -> None:
         self._options.terminate = True
 
     def close(self) -> None:
-        self._extractor = self._matcher = None
+        self._extractor, self._matcher = None, {}
 
-    def _run(self, session: Any, feed: dict[str, Any]) -> list[Any]:
-        if session is None:
+    def _run(self, network: _Network | None, tensors: Tensors) -> Tensors:
+        if network is None:
             raise EngineError('this backend is closed: open another one')
         try:
-            outputs: list[Any] = session.run(None, feed, self._options)
+            return network.run(tensors, self._options)
         except Exception as error:  # ONNX Runtime has no public root exception
             raise EngineError(f'ONNX Runtime failed: {error}') from error
-        return outputs
+
+
+class _Network:
+    """A session that takes the tensors its graph names, and leaves those that the next stage reads where they are."""
+
+    def __init__(self, model: Any, threads: int) -> None:
+        self._session = _session(model, threads)
+        self.provider = self._session.get_providers()[0].removesuffix('ExecutionProvider')
+        device = 'cuda' if self.provider == 'CUDA' else 'cpu'
+        self._inputs = [tensor.name for tensor in self._session.get_inputs()]
+        self._outputs = {tensor.name: device if tensor.name in KEPT else 'cpu' for tensor in self._session.get_outputs()}
+
+    def run(self, tensors: Tensors, options: Any) -> Tensors:
+        binding = self._session.io_binding()
+        for name in self._inputs:
+            binding.bind_ortvalue_input(name, tensors[name])
+        for name, device in self._outputs.items():
+            binding.bind_output(name, device)
+        self._session.run_with_iobinding(binding, options)
+        return dict(zip(self._outputs, binding.get_outputs(), strict=True))
+
+
+def _values(arrays: dict[str, Any]) -> Tensors:
+    make = _runtime().OrtValue.ortvalue_from_numpy
+    return {name: make(array) for name, array in arrays.items()}
 
 
 def _runtime() -> Any:

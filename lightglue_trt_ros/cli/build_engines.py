@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ..config import EngineSpec, MatcherConfig
+from ..depth import Depth
 from ..engines.adapter import open_tensorrt
 from ..engines.build import FrameSource, Order, Progress, build_bundle
 from ..engines.bundle import Bundle, default_engine_dir
@@ -75,6 +76,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--matcher-onnx', type=Path, metavar='FILE', help='a calibrated FP8 graph of the matcher')
     parser.add_argument('--tactic-sources', metavar='NAMES', help="only these of TensorRT's, comma separated: "
                         'EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS where cuBLAS and cuDNN are missing')
+    parser.add_argument('--stages', type=_depth, default=Depth(), metavar='LAYERS', help='layers after which the matcher may stop '
+                        'early, comma separated, the last one being all; 9 alone: never; default: 4,5,6,9')
     parser.add_argument('--force', action='store_true', help='build although an equal bundle is there')
     args = parser.parse_args(argv)
     if args.workspace_mib < 1:
@@ -87,7 +90,14 @@ def _order(args: argparse.Namespace) -> Order:
     _Terminal.say(reason)
     return Order(args.height, args.width, args.max_keypoints, args.precision, lightglue, args.engine_dir.expanduser().absolute(),
                  args.workspace_mib, args.opt_level, args.force, args.matcher_onnx,
-                 tuple(args.tactic_sources.split(',')) if args.tactic_sources else None)
+                 tuple(args.tactic_sources.split(',')) if args.tactic_sources else None, args.stages)
+
+
+def _depth(text: str) -> Depth:
+    try:
+        return Depth(tuple(int(layer) for layer in text.split(',')))
+    except (ValueError, ConfigError) as error:
+        raise argparse.ArgumentTypeError(f'{text!r}: {error}') from None
 
 
 def _this_gpu() -> Machine:

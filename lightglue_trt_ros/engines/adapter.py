@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import EngineError
+from ..errors import DeviceMemoryError, EngineError
 from . import layers as inspection
 from .graph_types import GraphTypes, read_types
 from .islands import pin_types
@@ -149,6 +149,26 @@ class TensorRT:
             is_input = engine.get_tensor_mode(name) == self.module.TensorIOMode.INPUT
             tensors.append(IOTensor(name, tuple(engine.get_tensor_shape(name)), np.dtype(_NUMPY[kind]), is_input))
         return tensors
+
+    def activation_bytes(self, engine: Any) -> int:
+        """Device memory that a context of `engine` works in."""
+        return int(engine.device_memory_size_v2 if hasattr(engine, 'device_memory_size_v2') else engine.device_memory_size)
+
+    def context(self, engine: Any, address: int, size: int) -> Any:
+        """A context of `engine` that works in `size` bytes at `address`, which engines that take turns may share.
+
+        Raises DeviceMemoryError when TensorRT makes none.
+        """
+        strategies = getattr(self.module, 'ExecutionContextAllocationStrategy', None)  # from 10 on
+        context = (engine.create_execution_context_without_device_memory() if strategies is None
+                   else engine.create_execution_context(strategies.USER_MANAGED))
+        if context is None:
+            raise DeviceMemoryError(f'device memory is exhausted: {self.title} could not make a context ({self._complaints()})')
+        if hasattr(context, 'set_device_memory'):  # from 10.1 on
+            context.set_device_memory(address, size)
+        else:
+            context.device_memory = address
+        return context
 
     def _flag_of_typing(self) -> Any:
         return getattr(getattr(self.module, 'NetworkDefinitionCreationFlag', None), 'STRONGLY_TYPED', None)

@@ -7,19 +7,21 @@ import importlib.util
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..backends import Backend
 from ..config import EngineSpec
+from ..depth import Depth
 from ..errors import EngineError
 from ..features import UInt8
 from ..weights.store import Weights, load_weights
 from .adapter import BuildOptions, Plan, TensorRT, audit
-from .bundle import NETWORKS, Bundle, Draft, Identity, Manifest, drafting, find_timing_cache, open_bundle
+from .bundle import Bundle, Draft, drafting, find_timing_cache, open_bundle
 from .check import GATES, failures, parity, rows
 from .machine import Machine
+from .manifest import Identity, Manifest
 from .precision import Decision, decide
 
 Progress = Callable[[str, int, int], None]  # (phase, steps done, steps in all)
@@ -53,6 +55,7 @@ class Order:
     force: bool = False  # build although an equal bundle is there
     matcher_onnx: Path | None = None  # a calibrated FP8 graph of the matcher
     tactic_sources: tuple[str, ...] | None = None  # only these of TensorRT's; None: its own choice
+    depth: Depth = field(default_factory=Depth)  # the matcher's stages; a given graph is one of all layers
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class _Job:
     tensorrt: TensorRT
     decision: Decision
     spec: EngineSpec
+    depth: Depth
     graphs: dict[str, bytes]  # by network
     weights: tuple[Weights, Weights]
     out: Reporter
@@ -72,9 +76,8 @@ class _Job:
     def identity(self) -> Identity:
         return Identity.of(self.spec, self.order.lightglue, self.tensorrt, self.machine)
 
-    @property
-    def precisions(self) -> dict[str, str]:
-        return {'extractor': self.decision.extractor, 'matcher': self.decision.matcher}
+    def precision_of(self, network: str) -> str:
+        return self.decision.extractor if network == 'extractor' else self.decision.matcher
 
 
 def build_bundle(order: Order, machine: Machine, tensorrt: TensorRT, frames: FrameSource, out: Reporter) -> Bundle:
@@ -109,13 +112,13 @@ def build_bundle(order: Order, machine: Machine, tensorrt: TensorRT, frames: Fra
         if machine.present:
             gate = _run_gate(job, plans, images, source)
         return draft.publish(Manifest(
-            identity=job.identity, files=draft.files, gate=gate,
+            identity=job.identity, files=draft.files, gate=gate, ends=job.depth.ends,
             build_seconds={network: round(plan.seconds, 2) for network, plan in plans.items()},
             layers={network: dict(Counter(layer.precision for layer in plan.layers)) for network, plan in plans.items()}))
 
 
 def _prepare(order: Order, machine: Machine, tensorrt: TensorRT, decision: Decision, out: Reporter) -> _Job:
-    from ..graphs.lightglue import lightglue
+    from ..graphs.lightglue import lightglue_stages
     from ..graphs.superpoint import superpoint
 
     def shapes(precision: str) -> EngineSpec:
@@ -124,11 +127,14 @@ def _prepare(order: Order, machine: Machine, tensorrt: TensorRT, decision: Decis
     weights = load_weights('superpoint'), load_weights(order.lightglue)
     extractor = superpoint(shapes(decision.extractor), weights[0])
     if decision.matcher == 'fp8':
-        matcher = _read_given(order.matcher_onnx, type(extractor), shapes('fp8'), weights[1])
+        depth = Depth((order.depth.ends[-1],))
+        matcher = {'matcher': _read_given(order.matcher_onnx, type(extractor), shapes('fp8'), weights[1])}
     else:
-        matcher = lightglue(shapes(decision.matcher), weights[1]).SerializeToString()
-    graphs = {'extractor': extractor.SerializeToString(), 'matcher': matcher}
-    return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), graphs, weights, out)
+        depth = order.depth
+        models = lightglue_stages(shapes(decision.matcher), weights[1], depth)
+        matcher = {name: model.SerializeToString() for name, model in models.items()}
+    graphs = {'extractor': extractor.SerializeToString(), **matcher}
+    return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), depth, graphs, weights, out)
 
 
 def _read_given(path: Path | None, model: Any, spec: EngineSpec, weights: Weights) -> bytes:
@@ -163,7 +169,7 @@ def _find_equal(job: _Job) -> tuple[Bundle | None, str]:
     except EngineError as error:
         return None, f'building again: {str(error).rpartition(chr(10))[0]}'  # the last line is the command that runs already
     changed = [name for name, data in job.graphs.items()
-               if hashlib.sha256(data).hexdigest() != bundle.manifest.files[f'{name}.onnx']]
+               if hashlib.sha256(data).hexdigest() != bundle.manifest.files.get(f'{name}.onnx')]
     if changed:
         return None, f'building again: the graph of the {" and of the ".join(changed)} is not the one in {path}'
     verdict = bundle.manifest.gate.get('verdict')
@@ -180,17 +186,17 @@ def _check_gate_can_run() -> None:
 
 
 def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
-    for network in NETWORKS:
-        draft.write(f'{network}.onnx', job.graphs[network])
+    for network, graph in job.graphs.items():
+        draft.write(f'{network}.onnx', graph)
     plans = {}
     cache = find_timing_cache(job.order.engine_dir, job.identity)
     target = None if job.machine.present else int('{}{}'.format(*job.machine.compute_capability))
-    for network in NETWORKS:
-        precision = job.precisions[network]
+    for network, graph in job.graphs.items():
+        precision = job.precision_of(network)
         options = BuildOptions(workspace_mib=job.order.workspace_mib, opt_level=job.order.opt_level, target_sm=target,
                                timing_cache=cache, tactic_sources=job.order.tactic_sources)
         with job.out.progress(f'{network} {precision}') as progress:
-            plan = job.tensorrt.build(job.graphs[network], precision, options, progress)
+            plan = job.tensorrt.build(graph, precision, options, progress)
         job.out.say(f'{network}: {len(plan.data) / _MIB:.1f} MiB, built in {plan.seconds:.1f} s; {audit(plan, precision)}')
         cache = plan.timing_cache or cache
         draft.write(f'{network}.plan', plan.data)
@@ -220,8 +226,8 @@ def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: st
 
 
 def _open_engines(job: _Job, plans: dict[str, Plan]) -> Backend:
-    backend: Backend = _engines_backend().from_plans(
-        job.tensorrt, job.spec, plans['extractor'].data, plans['matcher'].data, f'new {job.decision.matcher} engines')
+    data = {network: plan.data for network, plan in plans.items()}
+    backend: Backend = _engines_backend()(job.tensorrt, job.spec, job.depth, data, f'new {job.decision.matcher} engines')
     return backend
 
 

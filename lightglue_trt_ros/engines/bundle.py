@@ -1,4 +1,4 @@
-"""Bundles: both engines of a shape in one directory, with a manifest that says what they are and where they run.
+"""Bundles: the engines of a shape in one directory, with a manifest that says what they are and where they run.
 
 A bundle appears whole or not at all: it is written beside its place, under a lock that the kernel releases when its holder
 dies, and renamed.
@@ -6,11 +6,9 @@ dies, and renamed.
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import shlex
 import shutil
@@ -19,98 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from lightglue_trt_ros import __version__
-
-from ..config import EngineSpec
 from ..errors import EngineError, EngineMismatchError
-from ..weights.store import REGISTRY, cache_dir
-from .machine import Machine
+from ..weights.store import cache_dir
+from .manifest import Identity, Manifest, files_of, networks_of
 
-if TYPE_CHECKING:
-    from .adapter import TensorRT
-
-SCHEMA = 1
 MANIFEST = 'manifest.json'
-NETWORKS = ('extractor', 'matcher')
-FILES = (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in NETWORKS), 'timing.cache')
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What must agree between a bundle and who wants to run it. Its fields are flat: each is compared and named by itself."""
-
-    image_height: int
-    image_width: int
-    max_keypoints: int
-    extractor_precision: str
-    matcher_precision: str
-    superpoint_sha256: str  # of the weights' source file
-    lightglue: str  # as in the weights' registry
-    lightglue_sha256: str
-    tensorrt: str  # tensorrt or tensorrt_rtx
-    tensorrt_version: str
-    compute_capability: str  # 8.7
-    gpu: str  # empty: any of the compute capability
-    multiprocessors: int  # tells GPUs of one name apart; 0: any
-
-    @classmethod
-    def of(cls, spec: EngineSpec, lightglue: str, tensorrt: TensorRT, machine: Machine) -> Identity:
-        """What a bundle of `spec` with the registry's weights `lightglue` is, when TensorRT builds it for `machine`."""
-        return cls(spec.image_height, spec.image_width, spec.max_keypoints, 'fp32' if spec.precision == 'fp32' else 'fp16',
-                   spec.precision, REGISTRY['superpoint'].sha256, lightglue, REGISTRY[lightglue].sha256, tensorrt.name,
-                   tensorrt.version, '{}.{}'.format(*machine.compute_capability), machine.gpu, machine.multiprocessors)
-
-    @property
-    def spec(self) -> EngineSpec:
-        return EngineSpec(self.image_height, self.image_width, self.max_keypoints, self.matcher_precision)
-
-    def differences(self, wanted: Identity) -> list[str]:
-        """The fields in which this bundle is not the wanted one, each with both values."""
-        free = set() if self.multiprocessors else {'gpu', 'multiprocessors'}
-        return [f'{name.replace("_", " ")}: the bundle has {mine}, needed is {getattr(wanted, name)}'
-                for name, mine in dataclasses.asdict(self).items() if name not in free and mine != getattr(wanted, name)]
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """manifest.json."""
-
-    identity: Identity
-    files: dict[str, str]  # name -> sha256
-    build_seconds: dict[str, float]  # by network
-    layers: dict[str, dict[str, int]]  # by network: precision -> number of layers
-    gate: dict[str, Any]  # verdict, frames, figures
-    package_version: str = __version__
-    schema: int = SCHEMA
-
-    def to_json(self) -> str:
-        return json.dumps({'schema': self.schema, **dataclasses.asdict(self)}, indent=1, allow_nan=False) + '\n'
-
-    @classmethod
-    def from_json(cls, text: str) -> Manifest:
-        """Raises ValueError, which says what is wrong."""
-        values: Any = json.loads(text)
-        if not isinstance(values, dict) or type(values.get('schema')) is not int:
-            raise ValueError('it has no schema number')
-        if values['schema'] != SCHEMA:
-            age = 'a newer' if values['schema'] > SCHEMA else 'an older'
-            raise ValueError(f'{age} version of this package wrote it: its schema is {values["schema"]}, this one reads {SCHEMA}')
-        types: dict[str, type] = {'identity': dict, 'files': dict, 'build_seconds': dict, 'layers': dict, 'gate': dict,
-                                  'package_version': str, 'schema': int}
-        _check_types(values, types)
-        _check_types(values['identity'], {entry.name: {'int': int, 'str': str}[str(entry.type)]
-                                          for entry in dataclasses.fields(Identity)})
-        if missing := [name for name in FILES if not isinstance(values['files'].get(name), str)]:
-            raise ValueError(f'it has no checksum of {", ".join(missing)}')
-        values['identity'] = Identity(**values['identity'])
-        return cls(**values)
-
-
-def _check_types(values: Any, types: dict[str, type]) -> None:
-    if wrong := [name for name in {*types, *values} if type(values.get(name)) is not types.get(name)]:
-        raise ValueError(f'{", ".join(sorted(wrong))}: missing, unknown or of the wrong type')
 
 
 @dataclass(frozen=True)
@@ -121,7 +33,7 @@ class Bundle:
     manifest: Manifest
 
     def read(self, name: str) -> bytes:
-        """One of FILES, its checksum compared. Raises EngineError."""
+        """One of its files, its checksum compared. Raises EngineError."""
         path = self.path / name
         try:
             data = path.read_bytes()
@@ -134,8 +46,12 @@ class Bundle:
 
     def verify(self) -> None:
         """Read every file. Raises EngineError."""
-        for name in FILES:
+        for name in files_of(self.manifest.depth):
             self.read(name)
+
+    def plans(self) -> dict[str, bytes]:
+        """All plans by network. Raises EngineError."""
+        return {network: self.read(f'{network}.plan') for network in networks_of(self.manifest.depth)}
 
     def _damaged(self, what: str) -> EngineError:
         return EngineError(f'{what}; build the bundle again:\n{build_command(self.path.parent, self.manifest.identity)}')
@@ -195,7 +111,7 @@ class Draft:
     files: dict[str, str] = field(default_factory=dict)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write one of FILES, down to the disk."""
+        """Write one of the files, down to the disk."""
         self.files[name] = hashlib.sha256(data).hexdigest()
         self._write(name, data)
 

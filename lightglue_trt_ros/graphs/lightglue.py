@@ -1,8 +1,6 @@
-"""LightGlue as an ONNX graph, straight from its weights.
+"""LightGlue as ONNX graphs: the network as a whole, or as a chain of stages that may stop early.
 
-Lindenberger, Sarlin, Pollefeys: LightGlue: Local Feature Matching at Light Speed, ICCV 2023. All layers run (no early exit).
-Folded into the weights, exactly: the attention's scale (on Q and K), the output projection into the FFN's first layer, and the
-rotary pairs, which are reordered so that a rotation works on halves.
+Lindenberger, Sarlin, Pollefeys: LightGlue: Local Feature Matching at Light Speed, ICCV 2023.
 """
 
 from __future__ import annotations
@@ -10,24 +8,19 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import spox.opset.ai.onnx.v17 as op
-from numpy.typing import NDArray
 from spox import Tensor, Var, argument, build
 
 from ..config import EngineSpec
+from ..depth import EARLY_MATCH_SCORE, Depth, confidence_threshold
+from ..errors import ConfigError
 from ..weights.store import Weights
+from .blocks import DIM, HEAD_DIM, LightGlueBlocks, filter_matches, stack, swap
 from .precision import Typed, stamp
-
-HEADS = 4
-HEAD_DIM = 64
-DIM = HEADS * HEAD_DIM
-MASKED = -1e4  # a logit that softmax turns into 0, and that FP16 still holds
-
-Array = NDArray[np.float32]
 
 
 def lightglue(spec: EngineSpec, weights: Weights, *, mask_attention: bool = False,
               log_assignment: bool = False) -> onnx.ModelProto:
-    """The matcher for one pair of feature sets of K rows.
+    """The matcher for one pair of feature sets of K rows, all layers in one graph.
 
     keypoints0, keypoints1 float32 (K, 2) pixels; scores0, scores1 float32 (K,); descriptors0, descriptors1 (K, 256) in the
     spec's precision; match_threshold, detection_threshold float32 scalars -> matches0 int32 (K,), the row of image 1 or -1;
@@ -35,158 +28,82 @@ def lightglue(spec: EngineSpec, weights: Weights, *, mask_attention: bool = Fals
     they do not attend either, which is exact and keeps TensorRT from fusing the attention; without it, rows that are no keypoints
     move the matches of poorly textured frames a little (docs/benchmarks.md). `log_assignment` adds an output of that name, (K, K).
     """
-    k, dtype = spec.max_keypoints, Typed(spec.precision).dtype
-    types = {'keypoints': Tensor(np.float32, (k, 2)), 'descriptors': Tensor(dtype, (k, DIM)), 'scores': Tensor(np.float32, (k,))}
-    inputs = {f'{name}{side}': argument(kind) for name, kind in types.items() for side in (0, 1)}
-    inputs |= {name: argument(Tensor(np.float32, ())) for name in ('match_threshold', 'detection_threshold')}
-
-    net = _LightGlue(spec, weights)
-    valid = _stack(op.greater(inputs['scores0'], inputs['detection_threshold']),
-                   op.greater(inputs['scores1'], inputs['detection_threshold']))
-    x = net.project(_stack(inputs['descriptors0'], inputs['descriptors1']))
-    rotation = net.encode_positions(_stack(inputs['keypoints0'], inputs['keypoints1']))
-    bias = net.attention_bias(valid) if mask_attention else None
-    for layer in range(net.layers):
-        x = net.self_attend(layer, x, rotation, bias)
-        x = net.cross_attend(layer, x, None if bias is None else _swap(bias))
-    assignment = net.assign(net.layers - 1, x, valid)
-    matches, scores = filter_matches(assignment, valid, inputs['match_threshold'], k)
-
-    outputs = {'matches0': matches, 'scores': scores}
-    if log_assignment:
-        outputs['log_assignment'] = assignment
-    return stamp(build(inputs, outputs), 'lightglue', spec, weights.sha256)
+    net = LightGlueBlocks(spec, weights)
+    return _Writer(net, mask_attention, log_assignment).stage(0, net.layers)
 
 
-class _LightGlue:
-    """The network's blocks; x is (2, K, 256): both images side by side."""
+def lightglue_stages(spec: EngineSpec, weights: Weights, depth: Depth, *,
+                     mask_attention: bool = False) -> dict[str, onnx.ModelProto]:
+    """The matcher's graphs by the names of `depth`: `lightglue` cut into stages, and an assignment for each early exit.
 
-    def __init__(self, spec: EngineSpec, weights: Weights) -> None:
-        self.spec, self.tensors, self.typed = spec, weights.tensors, Typed(spec.precision)
-        self.layers = sum(name.endswith('.self_attn.Wqkv.weight') for name in self.tensors)
-
-    def project(self, descriptors: Var) -> Var:
-        """Some weights bring a projection of the descriptors, the official SuperPoint ones do not."""
-        if 'input_proj.weight' not in self.tensors:
-            return descriptors
-        return self.linear(descriptors, *self.weight('input_proj'))
-
-    def encode_positions(self, keypoints: Var) -> tuple[Var, Var]:
-        """Keypoints (2, K, 2) in pixels -> cosines and sines (2, 1, K, 64) of the learned frequencies."""
-        half = np.array([self.spec.image_width, self.spec.image_height], np.float32) / 2
-        normalized = op.div(op.sub(keypoints, op.const(half)), op.const(half.max()))
-        angles = op.matmul(normalized, op.const(np.ascontiguousarray(self.tensors['posenc.Wr.weight'].T, np.float32)))
-        angles = op.unsqueeze(op.concat([angles, angles], axis=2), op.const(np.array([1])))
-        return self.typed.compute(op.cos(angles)), self.typed.compute(op.sin(angles))
-
-    def attention_bias(self, valid: Var) -> Var:
-        """Valid rows (2, K) -> what is added to the logits of a key, (2, 1, 1, K): nothing, or enough to silence it."""
-        bias = op.where(valid, self.typed.const(0), self.typed.const(MASKED))
-        return op.unsqueeze(bias, op.const(np.array([1, 2])))
-
-    def self_attend(self, layer: int, x: Var, rotation: tuple[Var, Var], bias: Var | None) -> Var:
-        block = f'transformers.{layer}.self_attn'
-        weight, offset = self.weight(f'{block}.Wqkv')
-        # rows come as (head, channel, q|k|v), rotary pairs as neighbours: reorder to q|k|v apart and pairs as halves
-        rows = np.arange(3 * DIM).reshape(HEADS, HEAD_DIM // 2, 2, 3)
-        halves = rows.transpose(3, 0, 2, 1).reshape(3, DIM)
-        plain = rows.transpose(3, 0, 1, 2).reshape(3, DIM)
-        scale = HEAD_DIM ** -0.25
-        q = self.heads(self.linear(x, weight[halves[0]] * scale, offset[halves[0]] * scale))
-        k = self.heads(self.linear(x, weight[halves[1]] * scale, offset[halves[1]] * scale))
-        v = self.heads(self.linear(x, weight[plain[2]], offset[plain[2]]))
-        context = self.attend(_rotate(q, rotation), _rotate(k, rotation), v, bias)
-        return self.feed_forward(block, 'out_proj', x, context)
-
-    def cross_attend(self, layer: int, x: Var, bias: Var | None) -> Var:
-        block = f'transformers.{layer}.cross_attn'
-        weight, offset = self.weight(f'{block}.to_qk')
-        scale = HEAD_DIM ** -0.25
-        qk = self.heads(self.linear(x, weight * scale, offset * scale))
-        v = self.heads(self.linear(x, *self.weight(f'{block}.to_v')))
-        return self.feed_forward(block, 'to_out', x, self.attend(qk, _swap(qk), _swap(v), bias))
-
-    def attend(self, q: Var, k: Var, v: Var, bias: Var | None) -> Var:
-        """(2, heads, K, 64) each -> (2, K, 256)."""
-        logits = op.matmul(q, op.transpose(k, perm=[0, 1, 3, 2]))
-        logits = logits if bias is None else op.add(logits, bias)
-        context = op.matmul(op.softmax(logits, axis=-1), v)
-        return op.reshape(op.transpose(context, perm=[0, 2, 1, 3]), self.shape(2, self.spec.max_keypoints, DIM))
-
-    def feed_forward(self, block: str, projection: str, x: Var, context: Var) -> Var:
-        """x + FFN([x, projection(context)]), the projection multiplied into the FFN's first layer."""
-        out, out_bias = self.weight(f'{block}.{projection}')
-        weight, offset = self.weight(f'{block}.ffn.0')
-        folded = np.concatenate([weight[:, :DIM], weight[:, DIM:] @ out], axis=1)
-        hidden = self.linear(op.concat([x, context], axis=2), folded, offset + weight[:, DIM:] @ out_bias)
-        gain, shift = self.weight(f'{block}.ffn.1')
-        hidden = op.layer_normalization(hidden, self.typed.const(gain), self.typed.const(shift), axis=-1, epsilon=1e-5)[0]
-        return op.add(x, self.linear(self.gelu(hidden), *self.weight(f'{block}.ffn.3')))
-
-    def assign(self, layer: int, x: Var, valid: Var) -> Var:
-        """Log of the soft partial assignment, FP32 (K, K) (equation 6 of the paper)."""
-        weight, offset = self.weight(f'log_assignment.{layer}.final_proj')
-        scale = DIM ** -0.25
-        m0, m1 = _unstack(self.linear(x, weight * scale, offset * scale))
-        similarity = self.typed.exact(op.matmul(m0, op.transpose(m1, perm=[1, 0])))
-        valid0, valid1 = _unstack(valid)
-        both = op.and_(op.unsqueeze(valid0, op.const(np.array([1]))), op.unsqueeze(valid1, op.const(np.array([0]))))
-        similarity = op.where(both, similarity, op.const(np.float32(MASKED)))
-        matchability = self.typed.exact(self.linear(x, *self.weight(f'log_assignment.{layer}.matchability')))
-        certainty0, certainty1 = _unstack(op.neg(op.softplus(op.neg(matchability))))  # log of the sigmoid, (K, 1)
-        certainty = op.add(certainty0, op.transpose(certainty1, perm=[1, 0]))
-        return op.add(op.add(op.log_softmax(similarity, axis=1), op.log_softmax(similarity, axis=0)), certainty)
-
-    def linear(self, x: Var, weight: Array, bias: Array) -> Var:
-        return op.add(op.matmul(x, self.typed.const(np.ascontiguousarray(weight.T))), self.typed.const(bias))
-
-    def heads(self, x: Var) -> Var:
-        """(2, K, 256) -> (2, heads, K, 64)."""
-        return op.transpose(op.reshape(x, self.shape(2, self.spec.max_keypoints, HEADS, HEAD_DIM)), perm=[0, 2, 1, 3])
-
-    def gelu(self, x: Var) -> Var:
-        gate = op.add(op.erf(op.mul(x, self.typed.const(2 ** -0.5))), self.typed.const(1))
-        return op.mul(op.mul(x, gate), self.typed.const(0.5))
-
-    def weight(self, name: str) -> tuple[Array, Array]:
-        return self.tensors[f'{name}.weight'].astype(np.float32), self.tensors[f'{name}.bias'].astype(np.float32)
-
-    @staticmethod
-    def shape(*sizes: int) -> Var:
-        return op.const(np.array(sizes, np.int64))
+    A stage that is not the last gives `next_state` (2, K, 256), the `state` of the next one and of its exit's assignment, and
+    `confidence` float32 (2,): the share of confident points, and the mean logit, NaN where one is NaN. The first also gives
+    `cosines` and `sines` (2, 1, K, 64), the encoded positions. Raises ConfigError when the stages do not end with the network.
+    """
+    net = LightGlueBlocks(spec, weights)
+    if depth.ends[-1] != net.layers:
+        raise ConfigError(f'the stages end after layer {depth.ends[-1]}: {weights.name} has {net.layers}')
+    writer = _Writer(net, mask_attention)
+    spans = zip((0, *depth.ends), depth.ends, strict=False)
+    graphs = {name: writer.stage(*span) for name, span in zip(depth.stages, spans, strict=True)}
+    return graphs | {name: writer.head(end) for name, end in zip(depth.heads, depth.ends, strict=False)}
 
 
-def filter_matches(assignment: Var, valid: Var, threshold: Var, count: int) -> tuple[Var, Var]:
-    """Mutual best matches of (K, K) above the threshold -> matches0 int32 (K,), scores float32 (K,)."""
-    best1 = op.arg_max(assignment, axis=1, keepdims=0)
-    best0 = op.arg_max(assignment, axis=0, keepdims=0)
-    scores = op.exp(op.reduce_max(assignment, axes=[1], keepdims=0))
-    mutual = op.equal(op.cast(op.gather(best0, best1), to=np.int32), op.const(np.arange(count, dtype=np.int32)))
-    valid0, valid1 = _unstack(valid)
-    seen = op.and_(valid0, op.cast(op.gather(op.cast(valid1, to=np.int32), best1), to=np.bool_))
-    keep = op.and_(op.and_(mutual, seen), op.greater(scores, threshold))
-    matches = op.where(keep, op.cast(best1, to=np.int32), op.const(np.int32(-1)))
-    return matches, op.where(keep, scores, op.const(np.float32(0)))
+class _Writer:
+    """Writes the graphs of one network."""
+
+    def __init__(self, net: LightGlueBlocks, mask_attention: bool, log_assignment: bool = False) -> None:
+        self.net, self.mask_attention, self.log_assignment = net, mask_attention, log_assignment
+
+    def stage(self, first: int, end: int) -> onnx.ModelProto:
+        """Layers `first` to `end` - 1."""
+        net, inputs = self.net, self._inputs('scores0', 'scores1', 'detection_threshold')
+        valid = _valid(inputs)
+        outputs: dict[str, Var] = {}
+        if first == 0:
+            inputs |= self._inputs('keypoints0', 'keypoints1', 'descriptors0', 'descriptors1')
+            x = net.project(stack(inputs['descriptors0'], inputs['descriptors1']))
+            rotation = net.encode_positions(stack(inputs['keypoints0'], inputs['keypoints1']))
+            outputs = dict(zip(('cosines', 'sines'), rotation, strict=True))
+        else:
+            inputs |= self._inputs('state', 'cosines', 'sines')
+            x, rotation = inputs['state'], (inputs['cosines'], inputs['sines'])
+        bias = net.attention_bias(valid) if self.mask_attention else None
+        for layer in range(first, end):
+            x = net.self_attend(layer, x, rotation, bias)
+            x = net.cross_attend(layer, x, None if bias is None else swap(bias))
+        if end == net.layers:
+            return self._assigned(inputs, end, x, valid)
+        outputs |= {'next_state': x, 'confidence': net.confident(end - 1, x, valid, confidence_threshold(end - 1, net.layers))}
+        return self._model(inputs, outputs)
+
+    def head(self, end: int) -> onnx.ModelProto:
+        """The assignment after `end` layers; of the weak matches, which are more often wrong there, none below EARLY_MATCH_SCORE."""
+        inputs = self._inputs('state', 'scores0', 'scores1', 'detection_threshold')
+        return self._assigned(inputs, end, inputs['state'], _valid(inputs))
+
+    def _assigned(self, inputs: dict[str, Var], end: int, x: Var, valid: Var) -> onnx.ModelProto:
+        inputs |= self._inputs('match_threshold')
+        assignment = self.net.assign(end - 1, x, valid)
+        threshold = inputs['match_threshold']
+        if end < self.net.layers:
+            threshold = op.max([threshold, op.const(np.float32(EARLY_MATCH_SCORE))])
+        matches, scores = filter_matches(assignment, valid, threshold, self.net.spec.max_keypoints)
+        outputs = {'matches0': matches, 'scores': scores}
+        return self._model(inputs, outputs | ({'log_assignment': assignment} if self.log_assignment else {}))
+
+    def _inputs(self, *names: str) -> dict[str, Var]:
+        k, dtype = self.net.spec.max_keypoints, Typed(self.net.spec.precision).dtype
+        rotation, scalar = Tensor(dtype, (2, 1, k, HEAD_DIM)), Tensor(np.float32, ())
+        types = {'keypoints': Tensor(np.float32, (k, 2)), 'descriptors': Tensor(dtype, (k, DIM)),
+                 'scores': Tensor(np.float32, (k,)), 'state': Tensor(dtype, (2, k, DIM)), 'cosines': rotation, 'sines': rotation,
+                 'match_threshold': scalar, 'detection_threshold': scalar}
+        return {name: argument(types[name.rstrip('01')]) for name in names}
+
+    def _model(self, inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:
+        return stamp(build(inputs, outputs), 'lightglue', self.net.spec, self.net.sha256)
 
 
-def _rotate(x: Var, rotation: tuple[Var, Var]) -> Var:
-    """Rotary encoding of (2, heads, K, 64) whose halves hold the pairs."""
-    cosines, sines = rotation
-    first, second = op.split(x, outputs_count=2, axis=3)
-    return op.add(op.mul(x, cosines), op.mul(op.concat([op.neg(second), first], axis=3), sines))
-
-
-def _stack(x0: Var, x1: Var) -> Var:
-    axis = op.const(np.array([0]))
-    return op.concat([op.unsqueeze(x0, axis), op.unsqueeze(x1, axis)], axis=0)
-
-
-def _unstack(x: Var) -> tuple[Var, Var]:
-    x0, x1 = op.split(x, outputs_count=2, axis=0)
-    axis = op.const(np.array([0]))
-    return op.squeeze(x0, axis), op.squeeze(x1, axis)
-
-
-def _swap(x: Var) -> Var:
-    x0, x1 = op.split(x, outputs_count=2, axis=0)
-    return op.concat([x1, x0], axis=0)
+def _valid(inputs: dict[str, Var]) -> Var:
+    """(2, K): the rows that are keypoints."""
+    return stack(*(op.greater(inputs[f'scores{side}'], inputs['detection_threshold']) for side in (0, 1)))
