@@ -21,7 +21,7 @@ from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.features import Thresholds
 from lightglue_trt_ros.frontend import FrameMatcher
 from lightglue_trt_ros.processes import memory_mib
-from lightglue_trt_ros.recordings.sequence import FolderRecording
+from lightglue_trt_ros.recordings.layouts import ImagesFolder
 from lightglue_trt_ros.selection import open_backend
 
 for module in ('tensorrt', 'pycuda'):
@@ -74,7 +74,7 @@ def backend(engines):
 
 
 def gray_images(folder: Path) -> list[np.ndarray]:
-    return [image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) for _, image in FolderRecording(folder).images()]
+    return [image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) for _, image in ImagesFolder(folder).images()]
 
 
 def frames(count: int, seed: int = 0):
@@ -114,7 +114,7 @@ def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_
 def test_fp16_costs_less_than_a_point_of_pose_auc(engine_dir, engines, shared_data):
     from lightglue_trt_ros.evaluation.accuracy import FrontendStream, evaluate_sequence
     assert build(engine_dir, 'full', 'fp32') == 0
-    recording, images = FolderRecording(shared_data / 'kitti_short_1'), gray_images(shared_data / 'kitti_short_1')
+    recording, images = ImagesFolder(shared_data / 'kitti_short_1'), gray_images(shared_data / 'kitti_short_1')
     scores = {}
     for precision in ('fp32', 'fp16'):
         config = config_of(engines, precision=precision)
@@ -242,7 +242,7 @@ def test_a_context_belongs_to_its_thread_and_closes_twice():
 def test_the_node_on_the_gpu_over_dds(engines, shared_data, tmp_path):
     pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
     from lightglue_trt_ros.cli.make_bag import main as make_bag
-    from lightglue_trt_ros.demo.replay import replay
+    from lightglue_trt_ros.replay import replay
     assert make_bag([str(shared_data / 'kitti_short_1'), str(tmp_path / 'bag')]) == 0
     settings = {'backend': 'tensorrt', 'engine_dir': str(engines), 'precision': 'fp16', 'lightglue_weights': 'homography',
                 'max_gap_s': 10.0}

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightglue_trt_ros.errors import BagError
-from lightglue_trt_ros.recordings.poses import parse_stamp, quaternions_from_rotations, read_tum, rotations_from_quaternions
+from lightglue_trt_ros.recordings.pose_files import read_tum
+from lightglue_trt_ros.recordings.poses import parse_stamp, quaternions_from_rotations, rotations_from_quaternions
 
 
 def test_ground_truth_file(tmp_path: Path) -> None:

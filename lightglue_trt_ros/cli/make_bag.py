@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BagError, LightglueTrtError
+from ..progress import progress
 from ..recordings.bag import open_recording
 from ..recordings.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, write_bag
-from ..recordings.sequence import IMAGE_TOPIC, FolderRecording
+from ..recordings.layouts import FolderRecording
+from ..recordings.looping import Loop
+from ..recordings.sequence import IMAGE_TOPIC
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when the bag is written, 1 with a message when it is not."""
     parser = argparse.ArgumentParser(
-        prog='make_bag', description='Write a rosbag2 with images, CameraInfo and ground truth from an image folder: images/, '
-        'timestamps.txt (seconds, a line per image), and where they exist groundtruth.txt (TUM) and calib.yaml.')
+        prog='make_bag', description='Write a rosbag2 with images, CameraInfo and ground truth (poses of the camera) from an '
+        'image folder: images/, timestamps.txt (seconds, one per image), and where they exist groundtruth.txt (TUM), calib.yaml; '
+        'or a sequence of TUM RGB-D, KITTI odometry or EuRoC as it is unpacked.')
     parser.add_argument('folder', type=Path)
     parser.add_argument('out', type=Path, help='directory to write; it appears under this name once it is whole')
     parser.add_argument('--storage', choices=STORAGES, default='sqlite3', help='default: %(default)s, which every ROS 2 reads')
     parser.add_argument('--compressed', choices=COMPRESSIONS, help='record CompressedImage on TOPIC/compressed instead of Image')
     parser.add_argument('--image-topic', default=IMAGE_TOPIC, metavar='TOPIC', help='default: %(default)s')
     parser.add_argument('--frame-id', default='camera', help='header.frame_id of the images, default: %(default)s')
+    parser.add_argument('--loop', type=int, default=1, metavar='N',
+                        help='write the sequence N times, there and back, as one recording')
     parser.add_argument('--version', type=int, choices=VERSIONS, default=9, help='of metadata.yaml: 8 for Humble (default: 9)')
     parser.add_argument('--force', action='store_true', help='replace OUT where it is a bag')
     args = parser.parse_args(argv)
@@ -32,10 +36,12 @@ def main(argv: list[str] | None = None) -> int:
         recording = open_recording(args.folder)
         if not isinstance(recording, FolderRecording):
             raise BagError(f'{args.folder} is a bag already: make_bag reads image folders')
-        with _progress(len(recording)) as progress:
-            count = write_bag(args.out, recording.images(), recording.intrinsics, recording.trajectory,
+        loop = Loop(recording, args.loop)
+        truth = loop.trajectory()
+        with progress('writing frames', len(loop)) as tell:
+            count = write_bag(args.out, loop.images(), recording.intrinsics, truth,
                               image_topic=args.image_topic, frame_id=args.frame_id, storage=args.storage, version=args.version,
-                              compressed=args.compressed, force=args.force, progress=progress)
+                              compressed=args.compressed, force=args.force, progress=tell)
     except LightglueTrtError as error:
         print(f'make_bag: {error}', file=sys.stderr)
         return 1
@@ -43,29 +49,11 @@ def main(argv: list[str] | None = None) -> int:
         print('make_bag: interrupted; nothing was written', file=sys.stderr)
         return 1
     size = sum(file.stat().st_size for file in args.out.iterdir())
-    poses = 0 if recording.trajectory is None else len(recording.trajectory)
-    seconds = (recording.stamps_ns[-1] - recording.stamps_ns[0]) / 1e9
+    poses = 'no poses' if truth is None else f'{len(truth)} poses'
+    seconds = args.loop * (recording.stamps_ns[-1] - recording.stamps_ns[0]) / 1e9
     info = 'with CameraInfo' if recording.intrinsics else 'no CameraInfo'
-    print(f'{args.out}: {count} frames over {seconds:.1f} s, {info}, {poses} poses, {size / 1e6:.1f} MB, {args.storage}')
+    print(f'{args.out}: {count} frames over {seconds:.1f} s, {info}, {poses}, {size / 1e6:.1f} MB, {args.storage}')
     return 0
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on a terminal where rich is installed, else nothing."""
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        yield None
-        return
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task('writing frames', total=total)
-        yield lambda count: bar.update(task, completed=count)
 
 
 if __name__ == '__main__':

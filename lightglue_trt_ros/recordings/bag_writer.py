@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +17,10 @@ import numpy as np
 
 from ..errors import BagError
 from ..features import UInt8
-from .bag import camera_info_topic, rosbags_modules
+from .bag import camera_info_topic
 from .poses import Trajectory, quaternions_from_rotations
 from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, POSE_STAMPED, POSE_TOPIC, ImageRecord, Intrinsics
+from .storage import rosbags_modules
 
 STORAGES = ('sqlite3', 'mcap')
 COMPRESSIONS = ('jpeg', 'png')
@@ -45,7 +47,7 @@ def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]],
     rosbag2, store = rosbags_modules()
     from rosbags.rosbag2 import StoragePlugin
     plugin, make = StoragePlugin[storage.upper()], _Messages(store, frame_id)
-    poses = [] if trajectory is None else list(zip(trajectory.stamps_ns.tolist(), make.poses(trajectory), strict=True))
+    poses = deque([] if trajectory is None else zip(trajectory.stamps_ns.tolist(), make.poses(trajectory), strict=True))
     kind = COMPRESSED_IMAGE if compressed else IMAGE
     count, clock = 0, 0
     with _whole(path, force) as target, rosbag2.Writer(target, version=version, storage_plugin=plugin) as writer:
@@ -55,7 +57,7 @@ def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]],
         for stamp, image in frames:
             clock = max(clock, stamp)  # a bag is read in the order of these times: stamps that step back must not reorder it
             while poses and poses[0][0] <= clock:
-                writer.write(truth, *poses.pop(0))
+                writer.write(truth, *poses.popleft())
             if intrinsics is not None:
                 writer.write(infos, clock, make.info(stamp, intrinsics))
             writer.write(images, clock, make.image(stamp, image, compressed))

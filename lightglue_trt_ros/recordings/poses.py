@@ -1,10 +1,9 @@
-"""Camera poses: rotations and unit quaternions, trajectories with stamps, the TUM text format."""
+"""Camera poses: rotations and unit quaternions, trajectories with stamps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +20,7 @@ class Trajectory:
 
     stamps_ns: NDArray[np.int64]  # (N,) nanoseconds
     poses: Float64  # (N, 4, 4) world from camera, metres, the camera in its optical frame (x right, y down, z forward)
+    source: str = ''  # for people: where the poses are from, and how they became the camera's
 
     def __post_init__(self) -> None:
         if self.stamps_ns.ndim != 1 or self.poses.shape != (len(self.stamps_ns), 4, 4):
@@ -30,6 +30,21 @@ class Trajectory:
 
     def __len__(self) -> int:
         return len(self.stamps_ns)
+
+    def of_camera(self, camera_in_body: Float64 | None, how: str) -> Trajectory:
+        """The camera's poses where these are a body's: `camera_in_body` (4, 4) is body from camera; None leaves them as they are.
+
+        `how` is added to the source.
+        """
+        poses = self.poses if camera_in_body is None else self.poses @ camera_in_body
+        return Trajectory(self.stamps_ns, poses, f'{self.source}, {how}')
+
+    def ordered(self) -> Trajectory:
+        """In the order of the stamps, the first of each that occurs again; itself where that is so already."""
+        if (np.diff(self.stamps_ns) > 0).all():
+            return self
+        stamps, first = np.unique(self.stamps_ns, return_index=True)
+        return Trajectory(stamps, self.poses[first], self.source)
 
 
 def rotations_from_quaternions(quaternions: ArrayLike) -> Float64:
@@ -86,34 +101,3 @@ def parse_stamp(text: str) -> int:
     if not 0 <= ns <= MAX_STAMP_NS:
         raise ValueError(f'{text!r} is not a time in seconds between 0 and {MAX_STAMP_NS // 10**9}')
     return ns
-
-
-def read_tum(path: Path) -> Trajectory:
-    """Read lines `t tx ty tz qx qy qz qw` (seconds, metres, world from camera), the TUM RGB-D benchmark's format.
-
-    Raises BagError that names the line.
-    """
-    stamps: list[int] = []
-    rows: list[list[float]] = []
-    try:
-        lines = path.read_text(encoding='utf-8').splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BagError(f'cannot read {path}: {error}') from None
-    for number, line in enumerate(lines, 1):
-        words = line.split('#')[0].split()
-        if not words:
-            continue
-        try:
-            if len(words) != 8:
-                raise ValueError(f'{len(words)} values where 8 belong (t tx ty tz qx qy qz qw)')
-            stamps.append(parse_stamp(words[0]))
-            rows.append([float(word) for word in words[1:]])
-        except ValueError as error:
-            raise BagError(f'{path}, line {number}: {error}') from None
-    if not rows:
-        raise BagError(f'{path} holds no pose')
-    table = np.asarray(rows, np.float64)
-    try:
-        return Trajectory(np.asarray(stamps, np.int64), poses_from(table[:, :3], table[:, 3:]))
-    except BagError as error:
-        raise BagError(f'{path}: {error}') from None

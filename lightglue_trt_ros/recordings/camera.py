@@ -1,0 +1,187 @@
+"""Cameras: intrinsics from YAML files, and pixels of the ideal pinhole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import BagError
+from .poses import Float64
+from .sequence import Intrinsics
+
+_POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial-tangential': 'plumb_bob', 'radtan': 'plumb_bob',
+               'rational_polynomial': 'rational_polynomial'}
+_FISHEYE = ('equidistant', 'fisheye')
+_NONE = ('', 'none')
+_COUNTS = {'plumb_bob': (4, 5), 'rational_polynomial': (8, 12, 14), 'equidistant': (4,)}
+_CRITERIA = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 200, 1e-12)
+_RESIDUAL_PX = 1e-2  # of an undistorted point that is distorted again
+
+
+def load_intrinsics(path: Path) -> Intrinsics:
+    """Read intrinsics from a YAML file in one of three forms.
+
+    This package's (calib.yaml): model: pinhole, width, height, fx, fy, cx, cy, dist: [...], distortion: equidistant|anything else.
+    ROS's camera_calibration: image_width, image_height, camera_matrix, distortion_model, distortion_coefficients.
+    EuRoC's sensor.yaml: resolution, intrinsics, distortion_model, distortion_coefficients.
+
+    Raises BagError that names the file and what it lacks.
+    """
+    calib = _mapping(path)
+    read: Callable[[dict[str, Any]], Intrinsics] = _read_plain
+    if 'camera_matrix' in calib:
+        read = _read_ros
+    elif 'intrinsics' in calib:
+        read = _read_euroc
+    try:
+        return read(calib)
+    except KeyError as error:
+        raise BagError(f'{path} has no {error.args[0]}: it needs width, height, fx, fy, cx, cy, or the keys of '
+                       "ROS's camera_calibration or of EuRoC's sensor.yaml") from None
+    except (ValueError, TypeError, BagError) as error:
+        raise BagError(f'{path}: {error}') from None
+
+
+def load_camera_in_body(path: Path) -> Float64 | None:
+    """T_BS of an EuRoC sensor.yaml: (4, 4), body from sensor; None where it has none. Raises BagError."""
+    mounting = _mapping(path).get('T_BS')
+    if mounting is None:
+        return None
+    try:
+        matrix = np.asarray(mounting['data'], np.float64).reshape(4, 4)
+        if not np.isfinite(matrix).all() or np.abs(matrix[:3, :3] @ matrix[:3, :3].T - np.eye(3)).max() > 1e-3:
+            raise ValueError('its left upper 3x3 is no rotation')
+    except (KeyError, ValueError, TypeError) as error:
+        raise BagError(f'{path}, T_BS: {error}; it is a 4x4 matrix, body from sensor') from None
+    return matrix
+
+
+def check_size(intrinsics: Intrinsics, height: int, width: int) -> None:
+    """Raise BagError when the images, `height` x `width` pixels, are not of the size that the intrinsics are for.
+
+    Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
+    """
+    if (intrinsics.height, intrinsics.width) != (height, width):
+        raise BagError(f'the intrinsics are for {intrinsics.width}x{intrinsics.height} pixels, the images have {width}x{height}: '
+                       'give the calibration of these images (--camera)')
+
+
+def distortion_model(intrinsics: Intrinsics) -> str | None:
+    """plumb_bob, rational_polynomial or equidistant; None where the camera is an ideal pinhole.
+
+    An equidistant camera whose coefficients are zero is no pinhole; one without coefficients counts as one.
+    Raises BagError when the model is unknown or has a wrong number of coefficients.
+    """
+    name, d = intrinsics.distortion_model.strip().lower(), intrinsics.d
+    model = 'equidistant' if name in _FISHEYE else _POLYNOMIAL.get(name)
+    if name in _NONE and not d.any():
+        return None
+    if model is None:
+        raise BagError(f'distortion model {intrinsics.distortion_model!r} with D = {d.tolist()} is not known: '
+                       f'{", ".join((*_POLYNOMIAL, *_FISHEYE))} are; undistort the images before recording, or calibrate anew')
+    if d.size == 0 or (model != 'equidistant' and not d.any()):
+        return None
+    if d.size not in _COUNTS[model] and not (model == 'plumb_bob' and d.size in _COUNTS['rational_polynomial']):
+        counts = ' or '.join(map(str, _COUNTS[model]))
+        raise BagError(f'{intrinsics.distortion_model} has {counts} coefficients, not D = {d.tolist()}')
+    return model
+
+
+def undistort(points: ArrayLike, intrinsics: Intrinsics) -> Float64:
+    """Map pixels (M, 2) of the camera's image to those of the ideal pinhole with the same K, (M, 2) float64.
+
+    A row is NaN where the model has no inverse: the point is not finite, lies where the polynomial folds back or at 90 degrees
+    and more from the axis; found by distorting the result again, which must come back to within 0.01 px.
+    Models as in sensor_msgs/CameraInfo; solved by OpenCV (Kannala and Brandt, PAMI 2006, for equidistant). Raises BagError.
+    """
+    given = np.array(points, np.float64).reshape(-1, 2)
+    model = distortion_model(intrinsics)
+    if model is None or not len(given):
+        return given
+    k, d = intrinsics.k, intrinsics.d.reshape(-1)
+    result = np.full_like(given, np.nan)
+    usable = np.flatnonzero(np.isfinite(given).all(axis=1))
+    if not len(usable):
+        return result
+    pixels = np.ascontiguousarray(given[usable, None])
+    rays = _undistort_fisheye(pixels, k, d) if model == 'equidistant' else _undistort_polynomial(pixels, k, d)
+    sane = np.isfinite(rays).all(axis=1) & (np.abs(rays) < 1e3).all(axis=1)
+    usable, rays = usable[sane], np.ascontiguousarray(rays[sane])
+    if not len(usable):
+        return result
+    back = _distort(rays, k, d, model)
+    good = np.linalg.norm(back - given[usable], axis=1) < _RESIDUAL_PX
+    result[usable[good]] = rays[good] @ k[:2, :2].T + k[:2, 2]
+    return result
+
+
+def _undistort_polynomial(pixels: Float64, k: Float64, d: Float64) -> Float64:
+    with_criteria = getattr(cv2, 'undistortPointsIter', None)  # until OpenCV 4; 5 has them in undistortPoints
+    if with_criteria is not None:
+        rays = with_criteria(pixels, k, d, None, None, _CRITERIA)
+    else:
+        rays = cv2.undistortPoints(pixels, k, d, criteria=_CRITERIA)
+    return np.asarray(rays, np.float64).reshape(-1, 2)
+
+
+def _undistort_fisheye(pixels: Float64, k: Float64, d: Float64) -> Float64:
+    return np.asarray(cv2.fisheye.undistortPoints(pixels, k, d), np.float64).reshape(-1, 2)
+
+
+def _distort(rays: Float64, k: Float64, d: Float64, model: str) -> Float64:
+    points, zero = np.column_stack([rays, np.ones(len(rays))])[:, None], np.zeros(3)
+    project = cv2.fisheye.projectPoints if model == 'equidistant' else cv2.projectPoints
+    pixels = project(points, zero, zero, k, d)[0]
+    return np.asarray(pixels, np.float64).reshape(-1, 2)
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    import yaml
+    try:
+        calib = yaml.safe_load(path.read_text(encoding='utf-8'))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BagError(f'cannot read {path}: {error}') from None
+    if not isinstance(calib, dict):
+        raise BagError(f"{path} is no calibration: this package's calib.yaml, ROS's camera_calibration or EuRoC's sensor.yaml")
+    return calib
+
+
+def _read_plain(calib: dict[str, Any]) -> Intrinsics:
+    if str(calib.get('model', 'pinhole')) != 'pinhole':
+        raise ValueError(f'model: {calib["model"]}, and only model: pinhole can be used')
+    fx, fy, cx, cy = (float(calib[name]) for name in ('fx', 'fy', 'cx', 'cy'))
+    d = np.asarray(calib.get('dist') or [], np.float64)
+    fisheye = str(calib.get('distortion', '')).lower().startswith(_FISHEYE)
+    model = 'equidistant' if fisheye else 'rational_polynomial' if d.size == 8 else 'plumb_bob'
+    return _intrinsics(int(calib['width']), int(calib['height']), (fx, fy, cx, cy), model, d)
+
+
+def _read_ros(calib: dict[str, Any]) -> Intrinsics:
+    k = np.asarray(calib['camera_matrix']['data'], np.float64).reshape(3, 3)
+    d = np.asarray((calib.get('distortion_coefficients') or {}).get('data') or [], np.float64)
+    model = str(calib.get('distortion_model') or 'plumb_bob')
+    camera = Intrinsics(int(calib['image_width']), int(calib['image_height']), k, model, d)
+    distortion_model(camera)
+    return camera
+
+
+def _read_euroc(calib: dict[str, Any]) -> Intrinsics:
+    if str(calib.get('camera_model', 'pinhole')) != 'pinhole':
+        raise ValueError(f'camera_model: {calib["camera_model"]}, and only camera_model: pinhole can be used')
+    width, height = calib['resolution']
+    fx, fy, cx, cy = (float(value) for value in calib['intrinsics'])
+    d = np.asarray(calib.get('distortion_coefficients') or [], np.float64)
+    return _intrinsics(int(width), int(height), (fx, fy, cx, cy), str(calib.get('distortion_model') or 'plumb_bob'), d)
+
+
+def _intrinsics(width: int, height: int, focal: tuple[float, float, float, float], model: str, d: Float64) -> Intrinsics:
+    fx, fy, cx, cy = focal
+    name = _POLYNOMIAL.get(model.lower(), model.lower())
+    camera = Intrinsics(width, height, np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]], np.float64), name, d)
+    distortion_model(camera)
+    return camera

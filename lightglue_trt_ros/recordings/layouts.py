@@ -1,0 +1,249 @@
+"""Image folders: this package's own layout, TUM RGB-D, KITTI odometry and EuRoC."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import BagError
+from ..features import UInt8
+from .camera import load_camera_in_body, load_intrinsics
+from .pose_files import parse_nanoseconds, read_euroc, read_kitti, read_list, read_stamps, read_tum
+from .poses import Float64, Trajectory, parse_stamp
+from .sequence import IMAGE, IMAGE_TOPIC, Frame, ImageRecord, Intrinsics, Recording, Topic, read_image
+
+SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
+
+
+class FolderRecording(Recording):
+    """An image folder. Raises BagError when there is no image, or when the stamps do not fit."""
+
+    kind = ''  # of its truth: tum, kitti or euroc
+
+    def __init__(self, path: Path, image_topic: str = IMAGE_TOPIC) -> None:
+        self.path, self.image_topic = path, image_topic
+        self.files, self.stamps_ns = self._index()
+        if len(self.files) != len(self.stamps_ns):
+            raise BagError(f'{path} has {len(self.stamps_ns)} stamps and {len(self.files)} images: they must be as many')
+        if not self.files:
+            raise BagError(f'{path} lists no image')
+        self.topics = (Topic(image_topic, IMAGE, len(self.files)),)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def frames(self, on_bad: Callable[[int, BagError], None] | None = None) -> Iterator[Frame]:
+        for number, (file, stamp) in enumerate(zip(self.files, self.stamps_ns, strict=True)):
+            yield Frame(stamp, stamp, partial(_load, file), number=number)
+
+    def images(self) -> Iterator[tuple[int, UInt8]]:
+        """Iterate over (stamp in ns, image): gray (H, W) or BGR (H, W, 3) uint8, as the file is. Raises BagError."""
+        for file, stamp in zip(self.files, self.stamps_ns, strict=True):
+            yield stamp, read_image(file)
+
+    @cached_property
+    def intrinsics(self) -> Intrinsics | None:
+        path = self.path / 'calib.yaml'
+        return load_intrinsics(path) if path.exists() else None
+
+    @cached_property
+    def trajectory(self) -> Trajectory | None:
+        return self.truth()
+
+    def truth(self, camera_in_body: Float64 | None = None) -> Trajectory | None:
+        """The folder's truth as poses of this camera; `camera_in_body` (4, 4) replaces what the folder says of its mounting."""
+        found = self._truth()
+        return None if found is None else self.mount(found, camera_in_body)
+
+    def mount(self, truth: Trajectory, camera_in_body: Float64 | None = None) -> Trajectory:
+        """Poses of this camera from those that this layout's truth files hold."""
+        if camera_in_body is not None:
+            return truth.of_camera(camera_in_body, 'moved into the camera as asked')
+        if self.camera_in_body is not None:
+            return truth.of_camera(self.camera_in_body, f'moved into the camera by its calibration in {self.path}')
+        return truth.of_camera(None, "taken as the camera's own")
+
+    @property
+    def camera_in_body(self) -> Float64 | None:
+        """(4, 4) body from camera, the body being what this layout's truth is of; None where that is the camera."""
+        return None
+
+    @abstractmethod
+    def _index(self) -> tuple[list[Path], list[int]]:
+        """Images and their stamps in nanoseconds."""
+
+    @abstractmethod
+    def _truth(self) -> Trajectory | None:
+        """What the truth file beside the images holds."""
+
+
+class ImagesFolder(FolderRecording):
+    """images/ beside timestamps.txt (seconds, a line per image in the order of names), groundtruth.txt (TUM), calib.yaml."""
+
+    kind = 'tum'
+
+    @staticmethod
+    def find(path: Path) -> Path | None:
+        return path if (path / 'images').is_dir() else None
+
+    def _index(self) -> tuple[list[Path], list[int]]:
+        files = _images_in(self.path / 'images', 'timestamps.txt')
+        stamps = self.path / 'timestamps.txt'
+        if not stamps.exists():
+            raise BagError(f'{stamps} does not exist: write one stamp per image into it, in seconds, in order of names')
+        return files, read_stamps(stamps)
+
+    def _truth(self) -> Trajectory | None:
+        return _tum_truth(self.path)
+
+
+class TumFolder(FolderRecording):
+    """rgb.txt (stamp, file), rgb/, groundtruth.txt: the TUM RGB-D benchmark. It has no calibration: add a calib.yaml."""
+
+    kind = 'tum'
+
+    @staticmethod
+    def find(path: Path) -> Path | None:
+        return path if (path / 'rgb.txt').is_file() else None
+
+    def _index(self) -> tuple[list[Path], list[int]]:
+        rows = read_list(self.path / 'rgb.txt')
+        return [self.path / name for _, name in rows], _parsed(self.path / 'rgb.txt', rows, parse_stamp)
+
+    def _truth(self) -> Trajectory | None:
+        return _tum_truth(self.path)
+
+
+class KittiFolder(FolderRecording):
+    """image_0/ or image_2/, times.txt, calib.txt, and poses in poses.txt or in ../../poses/NN.txt: a sequence of KITTI's odometry.
+
+    The truth is of camera 0; another one's offset stands in the fourth column of its projection in calib.txt.
+    """
+
+    kind = 'kitti'
+
+    @staticmethod
+    def find(path: Path) -> Path | None:
+        return path if (path / 'times.txt').is_file() and _kitti_camera(path) is not None else None
+
+    def _index(self) -> tuple[list[Path], list[int]]:
+        return _images_in(self.path / f'image_{_kitti_camera(self.path)}', 'times.txt'), read_stamps(self.path / 'times.txt')
+
+    @cached_property
+    def intrinsics(self) -> Intrinsics | None:
+        if self._projection is None:
+            path = self.path / 'calib.yaml'
+            return load_intrinsics(path) if path.exists() else None
+        height, width = read_image(self.files[0]).shape[:2]
+        return Intrinsics(width, height, self._projection[:, :3], 'plumb_bob', np.zeros(5))
+
+    @cached_property
+    def camera_in_body(self) -> Float64 | None:
+        if self._projection is None or not self._projection[:, 3].any():
+            return None
+        mounting = np.eye(4)
+        mounting[:3, 3] = -np.linalg.solve(self._projection[:, :3], self._projection[:, 3])
+        return mounting
+
+    @cached_property
+    def _projection(self) -> Float64 | None:
+        path, name = self.path / 'calib.txt', f'P{_kitti_camera(self.path)}'
+        if not path.exists():
+            return None
+        try:
+            rows = dict(line.split(':', 1) for line in path.read_text(encoding='utf-8').splitlines() if ':' in line)
+            return np.array([float(word) for word in rows[name].split()], np.float64).reshape(3, 4)
+        except KeyError:
+            raise BagError(f'{path} has no {name}, the projection of image_{name[1:]}') from None
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            raise BagError(f'{path}: {error}') from None
+
+    def _truth(self) -> Trajectory | None:
+        here = self.path.resolve()
+        places = (here / 'poses.txt', here.parent.parent / 'poses' / f'{here.name}.txt')
+        path = next((place for place in places if place.is_file()), None)
+        return None if path is None else read_kitti(path, self.stamps_ns)
+
+
+class EurocFolder(FolderRecording):
+    """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0: a sequence of EuRoC."""
+
+    kind = 'euroc'
+
+    @staticmethod
+    def find(path: Path) -> Path | None:
+        places = (path / 'mav0' / 'cam0', path / 'cam0', path)
+        return next((place for place in places if (place / 'data.csv').is_file() and (place / 'data').is_dir()), None)
+
+    def _index(self) -> tuple[list[Path], list[int]]:
+        rows = read_list(self.path / 'data.csv', ',')
+        return [self.path / 'data' / name for _, name in rows], _parsed(self.path / 'data.csv', rows, parse_nanoseconds)
+
+    @cached_property
+    def intrinsics(self) -> Intrinsics | None:
+        path = self.path / 'sensor.yaml'
+        return load_intrinsics(path) if path.exists() else None
+
+    @cached_property
+    def camera_in_body(self) -> Float64 | None:
+        path = self.path / 'sensor.yaml'
+        return load_camera_in_body(path) if path.exists() else None
+
+    def _truth(self) -> Trajectory | None:
+        path = self.path.parent / 'state_groundtruth_estimate0' / 'data.csv'
+        return euroc_truth(path) if path.exists() else None
+
+
+def euroc_truth(path: Path) -> Trajectory:
+    """Poses of the body of an EuRoC data.csv: the sensor.yaml beside it says where its own sensor is. Raises BagError."""
+    truth, sensor = read_euroc(path), path.with_name('sensor.yaml')
+    mounting = load_camera_in_body(sensor) if sensor.exists() else None
+    return truth if mounting is None else Trajectory(truth.stamps_ns, truth.poses @ np.linalg.inv(mounting), truth.source)
+
+
+def open_folder(path: Path, image_topic: str = IMAGE_TOPIC) -> FolderRecording | None:
+    """The recording of an image folder; None where the folder has none of the layouts. Raises BagError."""
+    for layout in (ImagesFolder, TumFolder, KittiFolder, EurocFolder):
+        found = layout.find(path)
+        if found is not None:
+            return layout(found, image_topic)
+    return None
+
+
+def _images_in(folder: Path, stamps: str) -> list[Path]:
+    found = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
+    files = sorted((folder / name for name in found if name.lower().endswith(SUFFIXES)), key=natural)
+    if not files:
+        raise BagError(f'{folder} holds no image ({len(found)} other files): an image folder has {folder.name}/*.png '
+                       f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')
+    return files
+
+
+def _kitti_camera(path: Path) -> int | None:
+    return next((number for number in (0, 2) if (path / f'image_{number}').is_dir()), None)
+
+
+def _tum_truth(path: Path) -> Trajectory | None:
+    truth = path / 'groundtruth.txt'
+    return read_tum(truth) if truth.exists() else None
+
+
+def _parsed(path: Path, rows: Sequence[tuple[str, str]], parse: Callable[[str], int]) -> list[int]:
+    try:
+        return [parse(stamp) for stamp, _ in rows]
+    except ValueError as error:
+        raise BagError(f'{path}: {error}') from None
+
+
+def natural(path: Path) -> list[tuple[int, str]]:
+    """A key for sorting: frame 10 comes after frame 9, with zeros in front or without."""
+    return [(int(part), '') if part.isdigit() else (-1, part) for part in re.split(r'([0-9]+)', path.name)]
+
+
+def _load(path: Path) -> ImageRecord:
+    return ImageRecord.from_array(read_image(path))

@@ -1,0 +1,146 @@
+"""Poses in text files: TUM, KITTI and EuRoC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import BagError
+from .poses import MAX_STAMP_NS, Float64, Trajectory, parse_stamp, poses_from
+
+KINDS = ('tum', 'kitti', 'euroc')
+_KITTI_VALUES, _TUM_VALUES, _EUROC_VALUES = 12, 8, 8
+
+
+def kind_of(path: Path) -> str:
+    """tum, kitti or euroc, by the first line that holds values. Raises BagError when it is none of them."""
+    number, line = next(_lines(path), (0, ''))
+    if ',' in line:
+        return 'euroc'
+    kinds = {_KITTI_VALUES: 'kitti', _TUM_VALUES: 'tum'}
+    if (count := len(line.split())) not in kinds:
+        raise BagError(f'{path}, line {number}: {count} values: poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw), '
+                       f'{_KITTI_VALUES} (KITTI), or separated by commas (EuRoC)')
+    return kinds[count]
+
+
+def read_tum(path: Path) -> Trajectory:
+    """Read lines `t tx ty tz qx qy qz qw` (seconds, metres, world from camera), the TUM RGB-D benchmark's format.
+
+    Raises BagError that names the line.
+    """
+    stamps: list[int] = []
+    rows: list[list[float]] = []
+    for number, line in _lines(path):
+        words = line.split()
+        try:
+            if len(words) != _TUM_VALUES:
+                raise ValueError(f'{len(words)} values where {_TUM_VALUES} belong (t tx ty tz qx qy qz qw)')
+            stamps.append(parse_stamp(words[0]))
+            rows.append([float(word) for word in words[1:]])
+        except ValueError as error:
+            raise BagError(f'{path}, line {number}: {error}') from None
+    table = np.asarray(rows, np.float64).reshape(-1, 7)
+    return _trajectory(path, stamps, table[:, :3], table[:, 3:], 'TUM')
+
+
+def read_euroc(path: Path) -> Trajectory:
+    """Read lines `t,px,py,pz,qw,qx,qy,qz,...` (nanoseconds, metres, world from body) of EuRoC's data.csv.
+
+    Raises BagError that names the line.
+    """
+    stamps: list[int] = []
+    rows: list[list[float]] = []
+    for number, line in _lines(path):
+        words = line.split(',')
+        try:
+            if len(words) < _EUROC_VALUES:
+                raise ValueError(f'{len(words)} values where at least {_EUROC_VALUES} belong (t, px, py, pz, qw, qx, qy, qz)')
+            stamps.append(parse_nanoseconds(words[0]))
+            rows.append([float(word) for word in words[1:_EUROC_VALUES]])
+        except ValueError as error:
+            raise BagError(f'{path}, line {number}: {error}') from None
+    table = np.asarray(rows, np.float64).reshape(-1, 7)
+    return _trajectory(path, stamps, table[:, :3], table[:, [4, 5, 6, 3]], 'EuRoC')
+
+
+def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
+    """Read lines of 12 numbers, the rows of a 3x4 matrix, world from camera, one line per stamp.
+
+    Raises BagError that names the line, or both counts.
+    """
+    rows: list[list[float]] = []
+    for number, line in _lines(path):
+        try:
+            row = [float(word) for word in line.split()]
+        except ValueError as error:
+            raise BagError(f'{path}, line {number}: {error}') from None
+        if len(row) != _KITTI_VALUES:
+            raise BagError(f'{path}, line {number}: {len(row)} values where {_KITTI_VALUES} belong, a 3x4 matrix')
+        r = np.asarray(row, np.float64).reshape(3, 4)[:, :3]
+        if not np.abs(r @ r.T - np.eye(3)).max() < 1e-3 or np.linalg.det(r) < 0:
+            raise BagError(f'{path}, line {number}: its left 3x3 is no rotation')
+        rows.append(row)
+    if not rows:
+        raise BagError(f'{path} holds no pose')
+    if len(rows) != len(stamps_ns):
+        raise BagError(f'{path} has {len(rows)} poses for {len(stamps_ns)} stamps: KITTI poses are one per frame '
+                       '(their stamps stand in a times.txt beside them, or are those of the recording)')
+    poses = np.tile(np.eye(4), (len(rows), 1, 1))
+    poses[:, :3] = np.asarray(rows, np.float64).reshape(-1, 3, 4)
+    try:
+        return Trajectory(np.asarray(stamps_ns, np.int64), poses, f'{path} (KITTI)')
+    except BagError as error:
+        raise BagError(f'{path}: {error}') from None
+
+
+def read_stamps(path: Path) -> list[int]:
+    """Read one stamp in seconds per line, as nanoseconds. Raises BagError that names the line."""
+    stamps: list[int] = []
+    for number, line in _lines(path):
+        try:
+            stamps.append(parse_stamp(line))
+        except ValueError as error:
+            raise BagError(f'{path}, line {number}: {error}') from None
+    return stamps
+
+
+def read_list(path: Path, separator: str | None = None) -> list[tuple[str, str]]:
+    """Read lines `stamp name`, the lists of images of TUM and EuRoC. Raises BagError that names the line."""
+    rows: list[tuple[str, str]] = []
+    for number, line in _lines(path):
+        words = [word.strip() for word in line.split(separator)]
+        if len(words) < 2:
+            raise BagError(f'{path}, line {number}: {line!r} is no stamp and file name')
+        rows.append((words[0], words[1]))
+    return rows
+
+
+def parse_nanoseconds(text: str) -> int:
+    """A count of nanoseconds. Raises ValueError when that is no stamp ROS can hold."""
+    ns = int(text)
+    if not 0 <= ns <= MAX_STAMP_NS:
+        raise ValueError(f'{text!r} is not a time in nanoseconds between 0 and {MAX_STAMP_NS}')
+    return ns
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines without comments and blanks."""
+    try:
+        lines = path.read_text(encoding='utf-8-sig').splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BagError(f'cannot read {path}: {error}') from None
+    for number, line in enumerate(lines, 1):
+        if text := line.split('#')[0].strip():
+            yield number, text
+
+
+def _trajectory(path: Path, stamps: list[int], positions: Float64, quaternions: Float64, name: str) -> Trajectory:
+    if not stamps:
+        raise BagError(f'{path} holds no pose')
+    try:
+        return Trajectory(np.asarray(stamps, np.int64), poses_from(positions, quaternions), f'{path} ({name})')
+    except BagError as error:
+        raise BagError(f'{path}: {error}') from None
