@@ -3,7 +3,8 @@ from glob import glob
 from setuptools import find_packages, setup
 
 PACKAGE = 'lightglue_trt_ros'
-COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'benchmark', 'demo')
+COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag', 'benchmark',
+            'demo')
 
 
 def ros_wheels(distro):
@@ -21,7 +22,7 @@ setup(
     maintainer_email='maintainers@lightglue-trt-ros.dev',
     license='Apache-2.0',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
-    package_data={PACKAGE: ['data/*.safetensors']},
+    package_data={PACKAGE: ['data/*.safetensors', 'reports/*.jinja']},
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
         (f'share/{PACKAGE}', ['package.xml']),
@@ -32,7 +33,7 @@ setup(
     install_requires=['setuptools'],  # everything else comes through package.xml, or through the extras below
     extras_require={
         'run': ['onnxruntime', 'onnx', 'spox', 'safetensors', 'rosbags'],  # what rosdep cannot install
-        'demo': ['rich', 'matplotlib', 'scikit-image'],
+        'demo': ['rich', 'matplotlib', 'jinja2', 'scikit-image'],
         'test': ['pytest', 'pytest-cov', 'hypothesis', 'ruff', 'mypy', 'types-PyYAML',
                  'tensorrt-rtx-cu12-libs==1.7.1.116', 'tensorrt-rtx-cu12-bindings==1.7.1.116',  # a real builder, without a GPU
                  'colcon-ros', 'colcon-package-information', 'colcon-test-result'],

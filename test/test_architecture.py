@@ -14,7 +14,7 @@ ROS = {'rclpy', 'sensor_msgs', 'std_msgs', 'std_srvs', 'diagnostic_msgs', 'geome
        'builtin_interfaces', 'cv_bridge', 'launch', 'launch_ros', 'ament_index_python'}
 ONLY_IN = {'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'graphs'}, 'onnx': {'graphs', 'engines'},
            'pycuda': {'backends'}, 'cuda': {'backends'}, 'tensorrt': {'engines'}, 'safetensors': {'weights'},
-           'matplotlib': {'pictures'}, 'skimage': {'demo'}, 'torch': set(), 'tinygrad': set()}
+           'matplotlib': {'pictures', 'reports'}, 'jinja2': {'reports'}, 'skimage': {'demo'}, 'torch': set(), 'tinygrad': set()}
 LINES = 300
 
 

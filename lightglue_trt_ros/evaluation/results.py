@@ -31,7 +31,7 @@ class Metric(NamedTuple):
 
 METRICS: dict[str, Metric] = {
     'matches': Metric('matches per frame', '', True, 0),
-    'inlier_ratio': Metric('inliers of the better of essential matrix and homography', '%', True, 1),
+    'inlier_ratio': Metric('inliers of the better two-view model', '%', True, 1),
     **{f'precision@{px}': Metric(f'matches within {px} px of the true epipolar line', '%', True, 1) for px in PRECISION_PX},
     **{f'pose_auc@{deg}': Metric(f'pose AUC up to {deg} degrees', '%', True, 1) for deg in AUC_DEG},
     'pose_failures': Metric('pairs without a pose', '', False, 0),

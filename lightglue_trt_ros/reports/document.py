@@ -1,0 +1,120 @@
+"""report.json: everything that an evaluation found but the images, as plain values under a versioned schema."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import LightglueTrtError
+from ..evaluation.results import ERROR_EDGES_PX, METRICS, PRECISION_PX, Evaluation, MatcherResult, OdometryResult, PairResult
+from ..files import write_whole
+from ..recordings.poses import Float64
+from ..stats import PERCENTILES
+
+SCHEMA = 1
+DIGITS = 7  # significant ones of what is kept per pair; summaries are kept in full, poses to 1e-9
+KEPT = ('error_median_px', 'rotation_deg', 'translation_deg', 'track_survival', 'retention', 'agreement_f1',
+        'count_ratio', 'layers')
+
+
+def document(evaluation: Evaluation) -> dict[str, Any]:
+    """The report as plain values: no NaN, no infinity (both None; `pose_found` tells a failed pose from an unknown one).
+
+    Pairs are columns by stride; poses are 12 numbers each, the rows of the 3x4 matrix, world from camera.
+    """
+    return dict(_plain({
+        'schema': SCHEMA, 'package': 'lightglue_trt_ros', 'recording': evaluation.recording, 'machine': evaluation.machine,
+        'interrupted': evaluation.interrupted, 'notes': evaluation.notes, 'estimator': evaluation.estimator,
+        'strides': evaluation.strides, 'wall_s': evaluation.wall_s, 'peak_memory_mib': evaluation.peak_memory_mib,
+        'metrics': {name: {'label': metric.label, 'unit': metric.unit, 'higher_is_better': metric.higher_is_better}
+                    for name, metric in METRICS.items()},
+        'error_edges_px': ERROR_EDGES_PX,
+        'matchers': [_matcher(matcher, evaluation.strides) for matcher in evaluation.matchers]}))
+
+
+def write_document(path: Path, evaluation: Evaluation) -> None:
+    """Write `document`, whole or not at all. Raises OSError."""
+    write_whole(path, (_lines(document(evaluation)) + '\n').encode())
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """Read a report.json back. Raises LightglueTrtError for another file, or for a schema that this release does not know."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise LightglueTrtError(f'{path} is not a report that can be read: {error}') from error
+    schema = found.get('schema') if isinstance(found, dict) else None
+    if not isinstance(schema, int) or 'matchers' not in found:
+        raise LightglueTrtError(f'{path} is not a report of evaluate_bag: it has no schema and matchers')
+    if schema > SCHEMA:
+        raise LightglueTrtError(f'{path} has schema {schema}, this release reads up to {SCHEMA}: use a newer lightglue_trt_ros')
+    return dict(found)
+
+
+def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]:
+    summary = {str(stride): matcher.summary(stride) for stride in strides}
+    return {'name': matcher.name, 'description': matcher.description, 'ours': matcher.ours, 'summary': summary,
+            'stage_ms': {stage: {**{f'p{p}': float(np.percentile(values, p)) for p in PERCENTILES if values},
+                                 'values': [round(value, 3) for value in values]} for stage, values in matcher.stage_ms.items()},
+            'track_lengths': dict(sorted(matcher.track_lengths.items())), 'error_histogram': matcher.error_histogram,
+            'forward_backward': matcher.forward_backward, 'odometry': matcher.odometry and _odometry(matcher.odometry),
+            'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points[0])} for pair in matcher.worst],
+            'pairs': {str(stride): _columns(pairs) for stride, pairs in matcher.pairs.items()}}
+
+
+def _columns(pairs: list[PairResult]) -> dict[str, list[Any]]:
+    rows = [_row(pair) for pair in pairs]
+    return {name: [row[name] for row in rows] for name in _row(PairResult((0, 0), 0.0, 0))}
+
+
+def _row(pair: PairResult) -> dict[str, Any]:
+    precision = pair.precision or (None,) * len(PRECISION_PX)
+    return {'reference_frame': pair.frames[0], 'frame': pair.frames[1], 'stamp': pair.stamp, 'matches': pair.matches,
+            'inliers': pair.inliers, 'model': pair.model,
+            **{f'precision@{px}': _short(share) for px, share in zip(PRECISION_PX, precision, strict=True)},
+            **{name: _short(getattr(pair, name)) for name in KEPT},
+            'pose_found': None if pair.pose_error_deg is None else math.isfinite(pair.pose_error_deg)}
+
+
+def _odometry(found: OdometryResult) -> dict[str, Any]:
+    true_poses = None if found.true_poses is None else _rows(found.true_poses)
+    return {'frames': found.frames, 'stamps': found.stamps, 'poses': _rows(found.poses), 'true_poses': true_poses,
+            'scale': found.scale, 'figures': found.figures, 'segments_m': found.segments_m}
+
+
+def _rows(poses: Float64) -> Float64:
+    return np.round(poses[:, :3].reshape(-1, 12), 9)
+
+
+def _short(value: float | None) -> float | None:
+    return value if value is None or isinstance(value, int) or not math.isfinite(value) else float(f'{value:.{DIGITS}g}')
+
+
+def _plain(value: Any) -> Any:
+    """Values that JSON knows."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+def _lines(value: Any, depth: int = 0) -> str:
+    """JSON with a line for each key and each list of scalars: readable, and no line per number."""
+    inside, end = '\n' + ' ' * (depth + 1), '\n' + ' ' * depth
+    if isinstance(value, dict) and value:
+        entries = (f'{json.dumps(key)}: {_lines(entry, depth + 1)}' for key, entry in value.items())
+        return '{' + inside + f',{inside}'.join(entries) + end + '}'
+    if isinstance(value, list) and any(isinstance(entry, (dict, list)) for entry in value):
+        return '[' + inside + f',{inside}'.join(_lines(entry, depth + 1) for entry in value) + end + ']'
+    return json.dumps(value, allow_nan=False)

@@ -1,0 +1,132 @@
+"""A report's folder, and its page report.html with everything inside, which needs no network and no scripts."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from ..errors import LightglueTrtError
+from ..evaluation.results import METRICS, Evaluation
+from ..files import write_whole
+from ..stats import PERCENTILES
+from .document import write_document
+from .plots import draw_all
+from .style import Picture
+from .summary import AGAINST_FIRST, UNKNOWN, grouped, table, verdict, written
+
+TEMPLATE = Path(__file__).with_name('report.html.jinja')
+JPEG_QUALITY = 88
+WORDS = {'path': 'recording', 'topic': 'image topic', 'duration_s': 'duration, s', 'width': 'width, px', 'height': 'height, px',
+         'camera': 'camera', 'truth': 'ground truth'}
+NEEDED = {'matplotlib': 'no pictures', 'jinja2': 'no report.html'}
+PICTURES = ('trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'strides', 'track_lengths', 'stage_times',
+            'worst_pair_?')
+
+
+def write_report(folder: Path, evaluation: Evaluation) -> list[Path]:
+    """Write report.json, report.html and the pictures into `folder`, which is made; the paths, in this order.
+
+    Pictures and page of an earlier report there that this one does not have are removed. Where matplotlib or Jinja2 is not
+    installed, what needs it is left out, and a note that says so is added to `evaluation.notes`.
+    Raises LightglueTrtError where `folder` cannot be written.
+    """
+    missing = {name: what for name, what in NEEDED.items() if find_spec(name) is None}
+    for name, what in missing.items():
+        note = f'{what}: {name} is not installed (pip install {name})'
+        if note not in evaluation.notes:
+            evaluation.notes.append(note)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [folder / 'report.json']
+        write_document(files[0], evaluation)
+        pictures = [] if 'matplotlib' in missing else draw_all(evaluation)
+        if 'jinja2' not in missing:
+            files.append(folder / 'report.html')
+            write_whole(files[-1], render(evaluation, pictures).encode('utf-8', 'replace'))
+        for picture in pictures:
+            files.append(folder / f'{picture.name}.png')
+            write_whole(files[-1], picture.png)
+        _remove_stale(folder, files)
+    except OSError as error:
+        raise LightglueTrtError(f'the report cannot be written to {folder}: {error}; choose another output folder') from error
+    return files
+
+
+def _remove_stale(folder: Path, files: list[Path]) -> None:
+    """What an earlier report left would be taken for this one's."""
+    for name in ('report.html', *(f'{picture}.png' for picture in PICTURES)):
+        for path in folder.glob(name):
+            if path not in files:
+                path.unlink()
+
+
+def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
+    """The page, with its pictures embedded. Every value is escaped."""
+    from jinja2 import Environment, StrictUndefined
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined).from_string(
+        TEMPLATE.read_text(encoding='utf-8'))
+    name = str(evaluation.recording.get('path', '')).rstrip('/').rsplit('/', 1)[-1] or 'recording'
+    rows = table(evaluation)
+    return template.render(
+        name=name, evaluation=evaluation, verdict=verdict(evaluation), groups=grouped(rows),
+        unknown=UNKNOWN if any(cell.text == UNKNOWN for row in rows for cell in row.cells) else '',
+        pictures=[(picture, _embedded(picture)) for picture in pictures],
+        recording=[(WORDS.get(key, key.replace('_', ' ')), _said(value)) for key, value in evaluation.recording.items()],
+        strides=[(stride, table(evaluation, stride)) for stride in evaluation.strides if stride != 1],
+        comparison=_comparison(evaluation), stages=_stages(evaluation), wall=_wall(evaluation), percentiles=PERCENTILES)
+
+
+def _embedded(picture: Picture) -> str:
+    kind, data = 'png', picture.png
+    if picture.photo:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        kind, data = 'jpeg', cv2.imencode('.jpg', np.asarray(image), [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
+    return f'data:image/{kind};base64,{base64.b64encode(data).decode()}'
+
+
+def _said(value: Any) -> str:
+    if value is None or value == '':
+        return UNKNOWN
+    return f'{value:.6g}' if isinstance(value, float) else str(value)
+
+
+def _comparison(evaluation: Evaluation) -> dict[str, Any] | None:
+    """Matchers that are compared with the first: each metric, and how far it is from the first's."""
+    others = [matcher for matcher in evaluation.matchers[1:] if matcher.ours]
+    if not others:
+        return None
+    first = evaluation.matchers[0]
+    own = first.summary()
+    found = [matcher.summary() for matcher in others]
+    rows = []
+    for name, metric in METRICS.items():
+        if not any(name in summary for summary in found):
+            continue
+        cells = []
+        for summary in found:
+            text = written(name, summary.get(name))
+            if name in own and name in summary and name not in AGAINST_FIRST:
+                gap = round(summary[name], metric.digits) - round(own[name], metric.digits)
+                text += f' ({gap:+.{metric.digits}f})'
+            cells.append(text)
+        rows.append((metric.label, metric.unit, UNKNOWN if name in AGAINST_FIRST else written(name, own.get(name)), cells))
+    return {'first': first.name, 'others': [matcher.name for matcher in others], 'rows': rows}
+
+
+def _stages(evaluation: Evaluation) -> list[tuple[str, str, list[str]]]:
+    return [(matcher.name, 'the whole frame' if stage == 'frame' else stage,
+             [f'{value:.2f}' for value in np.percentile(times, PERCENTILES)])
+            for matcher in evaluation.matchers for stage, times in matcher.stage_ms.items() if times]
+
+
+def _wall(evaluation: Evaluation) -> list[tuple[str, str, str]]:
+    total = sum(evaluation.wall_s.values())
+    rows = [(name, f'{seconds:.1f}', f'{100 * seconds / total:.1f}' if total else UNKNOWN)
+            for name, seconds in evaluation.wall_s.items()]
+    return [*rows, ('together', f'{total:.1f}', '100.0')] if total else rows

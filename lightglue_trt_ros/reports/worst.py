@@ -1,0 +1,111 @@
+"""The worst pairs, drawn: both frames, their matches coloured by their distance to the truth."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cv2
+import numpy as np
+
+from ..evaluation.results import DrawnPair, Evaluation
+from ..features import Float32, UInt8
+from ..pictures import BAD_PX, PAPER
+from .style import DPI, WIDTH, Picture, plain, save
+
+WORST = 5
+LINES = 90  # of a pair; every match is a dot
+WIDE = 1.6  # images of a larger aspect ratio stand above each other
+GAP = 10  # pixels between the images
+COLOURS = ('#3fc5ff', '#d8f36a', '#ffbf1f', '#ff6a1a', '#d1003f')  # good to bad: blue, yellow, red, safe for the colour-blind
+
+
+def draw_worst(evaluation: Evaluation) -> list[Picture]:
+    """The first matcher's worst pairs, the worst first."""
+    if not evaluation.matchers:
+        return []
+    first = evaluation.matchers[0]
+    return [_draw(pair, number, first.name) for number, pair in enumerate(first.worst[:WORST], 1)]
+
+
+def _draw(pair: DrawnPair, number: int, name: str) -> Picture:
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+    from matplotlib.figure import Figure
+    canvas, (left, right) = _mounted(pair)
+    tall = WIDTH * canvas.shape[0] / canvas.shape[1]
+    top, bottom = 0.62, 0.85 if pair.errors_px is not None else 0.38
+    height = tall + top + bottom
+    figure = Figure(figsize=(WIDTH, height), facecolor=PAPER)
+    axes = figure.add_axes((0, bottom / height, 1, tall / height))
+    axes.imshow(canvas, cmap='gray', vmin=0, vmax=255, interpolation='antialiased')
+    axes.set_xlim(-0.5, canvas.shape[1] - 0.5)
+    axes.set_ylim(canvas.shape[0] - 0.5, -0.5)
+    axes.axis('off')
+    colours, scale = LinearSegmentedColormap.from_list('error', COLOURS), Normalize(0, BAD_PX)
+    errors = np.zeros(len(left)) if pair.errors_px is None else np.where(np.isfinite(pair.errors_px), pair.errors_px, np.inf)
+    order = np.argsort(errors, kind='stable')  # the worst on top
+    lined = order[np.unique(np.linspace(0, len(order) - 1, LINES).round().astype(int))] if len(order) else order
+    paint = colours(scale(np.minimum(errors, BAD_PX))) if pair.errors_px is not None else np.tile(colours(0.0), (len(left), 1))
+    axes.add_collection(LineCollection(list(np.stack([left, right], 1)[lined]), colors=paint[lined], linewidths=0.9, alpha=0.85))
+    for points in (left, right):
+        axes.scatter(points[order, 0], points[order, 1], s=6, c=paint[order], linewidths=0)
+    figure.text(0.012, 1 - 0.16 / height, f'{number}. Frames {pair.frames[0]} and {pair.frames[1]}: {_verdict(pair)}', va='center',
+                fontweight='bold')
+    figure.text(0.012, 1 - 0.45 / height, f'{plain(name, 16)}: {_counted(pair)}', va='center')
+    if pair.errors_px is not None:
+        bar = _colour_bar(figure, height, colours, scale)
+        bar.ax.set_title('distance to the true epipolar line, px', fontweight='normal', loc='center', pad=4)
+    else:
+        figure.text(0.012, 0.17 / height, 'No truth to colour by: one colour for all.', va='center')
+    caption = (f'{name}, worst pair {number}: {_verdict(pair)}. '
+               + ('Red matches are wrong by the truth, blue ones right.' if pair.errors_px is not None else
+                  'Without truth, wrong matches show as lines that run against their neighbours.'))
+    title = f'Worst pair {number}: frames {pair.frames[0]} and {pair.frames[1]}'
+    return Picture(f'worst_pair_{number}', title, caption, save(figure), photo=True)
+
+
+def _colour_bar(figure: Any, height: float, colours: Any, scale: Any) -> Any:
+    from matplotlib.cm import ScalarMappable
+    axes = figure.add_axes((0.2, 0.36 / height, 0.6, 0.14 / height))
+    bar = figure.colorbar(ScalarMappable(scale, colours), cax=axes, orientation='horizontal', extend='max')
+    bar.set_ticks([0, 1, 2, 3, 4, BAD_PX])
+    bar.outline.set_visible(False)
+    return bar
+
+
+def _mounted(pair: DrawnPair) -> tuple[UInt8, tuple[Float32, Float32]]:
+    """Both images on one canvas of the picture's resolution, and the points on it."""
+    (first, second), (points0, points1) = pair.images, pair.points
+    above = max(first.shape[1] / first.shape[0], second.shape[1] / second.shape[0]) > WIDE
+    width = int(WIDTH * DPI) if above else (int(WIDTH * DPI) - GAP) // 2
+    (image0, places0), (image1, places1) = _resized(first, points0, width), _resized(second, points1, width)
+    shift = np.array([0, image0.shape[0] + GAP] if above else [width + GAP, 0], np.float32)
+    rows = image0.shape[0] + GAP + image1.shape[0] if above else max(image0.shape[0], image1.shape[0])
+    canvas = np.full((rows, width if above else 2 * width + GAP), 255, np.uint8)
+    canvas[:image0.shape[0], :width] = image0
+    if above:
+        canvas[-image1.shape[0]:] = image1
+    else:
+        canvas[:image1.shape[0], -width:] = image1
+    return canvas, (places0, places1 + shift)
+
+
+def _resized(image: UInt8, points: Float32, width: int) -> tuple[UInt8, Float32]:
+    scale = width / image.shape[1]
+    size = (width, max(1, round(image.shape[0] * scale)))
+    drawn = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    return np.asarray(drawn, np.uint8), np.asarray((points.reshape(-1, 2) + 0.5) * scale - 0.5, np.float32)
+
+
+def _verdict(pair: DrawnPair) -> str:
+    if pair.errors_px is None:
+        return f'{100 * pair.badness:.0f} % outliers' if math.isfinite(pair.badness) else 'no model found'
+    return f'pose off by {pair.badness:.1f} deg' if math.isfinite(pair.badness) else 'no pose found'
+
+
+def _counted(pair: DrawnPair) -> str:
+    count = len(pair.points[0])
+    text = f'{count} match' if count == 1 else f'{count} matches'
+    known = pair.errors_px[np.isfinite(pair.errors_px)] if pair.errors_px is not None else np.zeros(0)
+    return f'{text}, median error {np.median(known):.1f} px' if len(known) else text
