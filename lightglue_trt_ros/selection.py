@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from .backends import Backend
 from .config import MatcherConfig
+from .depth import Depth
 from .errors import EngineError
 from .processes import start
 from .weights.store import load_weights, resolve_lightglue
@@ -20,20 +21,20 @@ class Opened(NamedTuple):
     warning: str = ''
 
 
-def open_backend(config: MatcherConfig, *, threads: int = 0) -> Opened:
-    """The backend for `config`, opened in the thread that will use it.
+def open_backend(config: MatcherConfig, *, threads: int = 0, depth: Depth | None = None) -> Opened:
+    """The backend for `config`, opened in the thread that will use it; `depth` is for ONNX Runtime, engines have their own.
 
     `auto` takes TensorRT where its engines fit this machine, else ONNX Runtime with a warning that says why and how to get the
     GPU back. Raises EngineError where `tensorrt` was asked for and cannot be had, ConfigError, WeightsError.
     """
     if config.backend == 'onnxruntime':
-        return _open_onnxruntime(config, threads, 'asked for')
+        return _open_onnxruntime(config, threads, depth, 'asked for')
     try:
         return _warned(_open_tensorrt(config), config)
     except EngineError as error:
         if config.backend == 'tensorrt':
             raise
-        opened = _open_onnxruntime(config, threads, 'auto: TensorRT cannot be used here')
+        opened = _open_onnxruntime(config, threads, depth, 'auto: TensorRT cannot be used here')
         return opened._replace(warning=f'running on ONNX Runtime, not on TensorRT: {error}')
 
 
@@ -45,14 +46,14 @@ def _warned(opened: Opened, config: MatcherConfig) -> Opened:
                                    'build_engines makes others (without --stages 9), -1 asks for no early exit')
 
 
-def _open_onnxruntime(config: MatcherConfig, threads: int, why: str) -> Opened:
+def _open_onnxruntime(config: MatcherConfig, threads: int, depth: Depth | None, why: str) -> Opened:
     from .backends.onnxruntime import OnnxRuntimeBackend
     if config.precision == 'fp8':
         raise EngineError('precision is fp8, which ONNX Runtime does not run: use fp32 or fp16')
     lightglue_name, reason = resolve_lightglue(config.lightglue_weights)
     precision = 'fp32' if config.precision == 'auto' else config.precision
     backend = OnnxRuntimeBackend(config.engine_spec(precision), load_weights('superpoint'), load_weights(lightglue_name),
-                                 threads=threads)
+                                 depth=depth, threads=threads)
     return Opened(backend, f'{backend.description} ({why}; {reason})')
 
 

@@ -78,12 +78,13 @@ def test_all_stages_give_the_matches_of_the_whole_network(features, backend):
 
 
 def test_it_stops_at_the_first_exit_with_enough_confident_points(features):
-    backend = OnnxRuntimeBackend(SMALL, weights('superpoint'), weights('lightglue_homography'), depth=Depth((2, 3, 4, 9)), threads=2)
-    shares = confidences(features, backend.depth, detection=0.0005)[:, 0]
+    depth = Depth((2, 3, 4, 9))
+    backend = OnnxRuntimeBackend(SMALL, weights('superpoint'), weights('lightglue_homography'), depth=depth, threads=2)
+    shares = confidences(features, depth, detection=0.0005)[:, 0]
     seen = set()
-    for depth in (*(shares - 1e-3), *(shares + 1e-3)):
-        expected = next((end for end, share in zip(backend.depth.ends, shares, strict=False) if share > depth), 9)
-        assert backend.match(*features, Thresholds(depth=float(depth))).layers == expected
+    for enough in (*(shares - 1e-3), *(shares + 1e-3)):
+        expected = next((end for end, share in zip(depth.ends, shares, strict=False) if share > enough), 9)
+        assert backend.match(*features, Thresholds(depth=float(enough))).layers == expected
         seen.add(expected)
     assert seen == {2, 3, 4, 9}
 

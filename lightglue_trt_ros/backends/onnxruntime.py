@@ -110,6 +110,7 @@ def _session(model: Any, threads: int) -> Any:
     runtime = _runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
+    options.add_session_config_entry('session.intra_op.allow_spinning', '0')  # one network's idle threads would slow the next one
     # not ONNX Runtime's own TensorRT provider: it would build engines for minutes, unasked
     providers = [name for name in runtime.get_available_providers() if name in ('CUDAExecutionProvider', 'CPUExecutionProvider')]
     try:

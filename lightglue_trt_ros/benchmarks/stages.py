@@ -23,6 +23,7 @@ class StageTimes:
 
     stages: dict[str, list[float]]
     peak_memory_mib: float
+    layers: list[int]  # of LightGlue that ran
 
     @property
     def fps(self) -> float:
@@ -43,14 +44,16 @@ def measure_stages(backend: Backend, config: MatcherConfig, frames: Iterator[UIn
     """Run `frames` through FrameMatcher."""
     matcher = FrameMatcher(backend, config)
     stages: dict[str, list[float]] = {}
+    layers: list[int] = []
     for i, image in enumerate(frames):
         started = time.perf_counter()
         matches = matcher.process(image, 0.1 * i)
         if matches is not None:
             elapsed = (time.perf_counter() - started) * 1e3
+            layers.append(matches.layers)
             for name, value in {**matches.stage_ms, 'frame': elapsed}.items():
                 stages.setdefault(name, []).append(value)
-    return StageTimes(stages, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return StageTimes(stages, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, layers)
 
 
 @dataclass(frozen=True)

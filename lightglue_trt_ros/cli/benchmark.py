@@ -11,16 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from ..backends import Backend
 from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
 from ..config import MatcherConfig
-from ..errors import LightglueTrtError
+from ..depth import ALL_LAYERS, Depth
+from ..errors import EngineError, LightglueTrtError
 from ..files import write_whole
 from ..processes import describe_machine
 from ..selection import open_backend
 from ..stats import PERCENTILES
 from ..tables import print_table
 
-PARTS = ('stages', 'caching', 'node', 'accuracy', 'device', 'profile')
+PARTS = ('stages', 'caching', 'node', 'accuracy', 'depth', 'device', 'profile')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,7 +58,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=float, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--data', type=Path, default=Path('../shared/data'), help='folder of kitti_short_1, kitti_short_2, '
-                        'hololens and oxford_affine, for accuracy, default: %(default)s')
+                        'hololens and oxford_affine, for accuracy and depth, default: %(default)s')
+    parser.add_argument('--strides', default='1', help='frames from one to the next, comma separated, for depth, default: 1')
+    parser.add_argument('--whole-engine-dir', default='', metavar='DIR', help='engines of build_engines --stages 9, for depth')
     parser.add_argument('--engine-dir', default=default.engine_dir, help='folder of TensorRT engines, default: in the user cache')
     parser.add_argument('--profile', action='store_true', help='the same as the part profile: time per layer of the engines')
     parser.add_argument('--plot', type=Path, help='write a picture of the slowest layers there, for profile')
@@ -74,7 +78,8 @@ def _stages(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     times = _with_backend(args, config, measure_stages)
     rows = [(name, *(f'{value:.2f}' for value in np.percentile(values, PERCENTILES))) for name, values in times.stages.items()]
     print_table(f'Stages of a frame, wall ms over {args.frames - 1} frames: {times.fps:.2f} frames per second, '
-                f'peak memory {times.peak_memory_mib:.0f} MiB', ['stage', 'median', 'p95', 'p99'], rows, left=1)
+                f'mean {np.mean(times.layers):.2f} layers, peak memory {times.peak_memory_mib:.0f} MiB',
+                ['stage', 'median', 'p95', 'p99'], rows, left=1)
     return {**dataclasses.asdict(times), 'fps': times.fps}
 
 
@@ -116,6 +121,33 @@ def _accuracy(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]
             'homographies': [pair.as_dict() for pair in pairs]}
 
 
+def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..benchmarks.depth import FRAME, MATCHER, measure_depth
+    from ..benchmarks.study import SEQUENCES, load_sequence
+    whole_config = dataclasses.replace(config, engine_dir=args.whole_engine_dir or config.engine_dir, depth_confidence=ALL_LAYERS)
+    staged, whole = _open(config), _open(whole_config, Depth((Depth().ends[-1],)))
+    report = []
+    try:
+        if len(whole.depth.ends) > 1:
+            raise EngineError('depth compares with engines of one stage: build them with --stages 9, and name --whole-engine-dir')
+        for name in SEQUENCES:
+            images = load_sequence(args.data / name).images
+            for stride in map(int, args.strides.split(',')):
+                found = measure_depth(staged, whole, config.depth_confidence, images, name, stride)
+                report.append(dataclasses.asdict(found))
+                rows = [(what, *(f'{value:.2f}' for value in (*np.percentile(times, PERCENTILES), max(times))),
+                         f'{np.median(reference[first]) / np.median(times):.2f}')
+                        for reference, first in ((found.match_ms, MATCHER[0]), (found.frame_ms, FRAME[0]))
+                        for what, times in reference.items()]
+                print_table(f'{name}, every {stride}. frame, depth_confidence {config.depth_confidence:g}: mean '
+                            f'{np.mean(found.layers):.2f} layers ({found.histogram}); wall ms over {len(found.layers)} pairs',
+                            ['matcher alone; whole frame', 'median', 'p95', 'p99', 'worst', 'times faster'], rows, left=1)
+    finally:
+        staged.close()
+        whole.close()
+    return {'pairs': report}
+
+
 def _device(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.gpu import device_times
     times = _with_backend(args, config, lambda backend, config, frames: device_times(backend, frames))
@@ -140,17 +172,23 @@ def _profile(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 
 def _with_backend(args: argparse.Namespace, config: MatcherConfig, measure: Any) -> Any:
-    backend, reason, warning = open_backend(config)
-    print(f'benchmark: {reason}', flush=True)
-    if warning:
-        print(f'benchmark: {warning}', file=sys.stderr, flush=True)
+    backend = _open(config)
     try:
         return measure(backend, config, textured_frames(args.frames, config.image_height, config.image_width))
     finally:
         backend.close()
 
 
-_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'accuracy': _accuracy, 'device': _device, 'profile': _profile}
+def _open(config: MatcherConfig, depth: Depth | None = None) -> Backend:
+    backend, reason, warning = open_backend(config, depth=depth)
+    print(f'benchmark: {reason}', flush=True)
+    if warning:
+        print(f'benchmark: {warning}', file=sys.stderr, flush=True)
+    return backend
+
+
+_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'accuracy': _accuracy, 'depth': _depth, 'device': _device,
+             'profile': _profile}
 
 if __name__ == '__main__':
     sys.exit(main())

@@ -78,7 +78,7 @@ class _Writer:
         return self._model(inputs, outputs)
 
     def head(self, end: int) -> onnx.ModelProto:
-        """The assignment after `end` layers; of the weak matches, which are more often wrong there, none below EARLY_MATCH_SCORE."""
+        """The assignment after `end` layers, without matches below EARLY_MATCH_SCORE, which are more often wrong there."""
         inputs = self._inputs('state', 'scores0', 'scores1', 'detection_threshold')
         return self._assigned(inputs, end, inputs['state'], _valid(inputs))
 

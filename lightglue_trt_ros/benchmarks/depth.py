@@ -1,0 +1,83 @@
+"""What stopping early saves, on recorded frames: the matcher in stages against one of all layers, our frame against a pair's."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..backends import Backend
+from ..depth import ALL_LAYERS
+from ..features import Thresholds, UInt8
+from ..geometry import resize_gray
+
+MATCHER = ('one stage', 'stages, all run', 'stages, adaptive')
+FRAME = ('pair pipeline', 'ours')
+
+
+@dataclass
+class DepthTimes:
+    """Wall milliseconds on every pair of one recording at one stride."""
+
+    sequence: str
+    stride: int
+    match_ms: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MATCHER})  # features are there already
+    frame_ms: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in FRAME})  # extraction and matching
+    layers: list[int] = field(default_factory=list)  # that ran, by pair, with adaptive depth
+
+    @property
+    def histogram(self) -> str:
+        """For people: layers: pairs."""
+        return ', '.join(f'{layers}: {count}' for layers, count in sorted(Counter(self.layers).items()))
+
+
+def measure_depth(staged: Backend, whole: Backend, depth_confidence: float, images: list[UInt8], sequence: str,
+                  stride: int) -> DepthTimes:
+    """Time `staged` and `whole`, whose matcher is one stage, on gray frames, uint8 (H, W), `stride` apart.
+
+    The pair pipeline extracts both frames and runs all layers, as matchers without a cache do; ours extracts the current one and
+    stops when enough points are confident. Variants take turns on every pair, so that a drifting clock favours none.
+    """
+    found = DepthTimes(sequence, stride)
+    size = (staged.spec.image_height, staged.spec.image_width)
+    frames = [resize_gray(image, size) for image in images[::stride]]
+    all_layers, adaptive = Thresholds(depth=ALL_LAYERS), Thresholds(depth=depth_confidence)
+    before, before_whole = _seen(staged, frames[0]), _seen(whole, frames[0])
+    for previous, current in itertools.pairwise(frames):
+        now, now_whole = _seen(staged, current), _seen(whole, current)
+        spent = {MATCHER[0]: _timed(partial(whole.match, before_whole, now_whole, all_layers))[0],
+                 MATCHER[1]: _timed(partial(staged.match, before, now, all_layers))[0]}
+        spent[MATCHER[2]], matches = _timed(partial(staged.match, before, now, adaptive))
+        before_whole = None  # its slot serves the pair pipeline
+        for name, value in spent.items():
+            found.match_ms[name].append(value)
+        found.layers.append(matches.layers)
+        found.frame_ms[FRAME[0]].append(_timed(partial(_pair, whole, previous, current, all_layers))[0])
+        found.frame_ms[FRAME[1]].append(_timed(partial(_frame, staged, before, current, adaptive))[0])
+        before, before_whole = now, now_whole
+    return found
+
+
+def _seen(backend: Backend, image: UInt8) -> Any:
+    """Features that are there: a GPU works while its caller goes on."""
+    features = backend.extract(image)
+    features.scores  # noqa: B018 waits for them
+    return features
+
+
+def _pair(backend: Backend, previous: UInt8, current: UInt8, thresholds: Thresholds) -> Any:
+    return backend.match(backend.extract(previous), backend.extract(current), thresholds)
+
+
+def _frame(backend: Backend, before: Any, current: UInt8, thresholds: Thresholds) -> Any:
+    return backend.match(before, backend.extract(current), thresholds)
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.perf_counter()
+    result = work()
+    return (time.perf_counter() - started) * 1e3, result
