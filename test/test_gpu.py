@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from lightglue_trt_ros.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.depth import Depth
 from lightglue_trt_ros.engines.machine import probe
+from lightglue_trt_ros.engines.manifest import networks_of
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.features import Thresholds
 from lightglue_trt_ros.frontend import FrameMatcher
@@ -144,11 +146,11 @@ def test_two_thousand_frames_grow_neither_device_nor_host_memory(backend, engine
 
 def test_the_same_frames_give_the_same_matches_with_and_without_cuda_graphs(engines):
     from lightglue_trt_ros.engines.adapter import open_tensorrt
-    folder, spec = engines / EngineSpec(480, 640, 1024, 'fp16').name, EngineSpec(480, 640, 1024, 'fp16')
-    plans = [(folder / name).read_bytes() for name in ('extractor.plan', 'matcher.plan')]
+    spec = EngineSpec(480, 640, 1024, 'fp16')
+    plans = {name: (engines / spec.name / f'{name}.plan').read_bytes() for name in networks_of(Depth())}
     found = []
     for graphs in (True, False):
-        backend = TensorRTBackend(open_tensorrt(), spec, *plans, 'test', cuda_graphs=graphs)
+        backend = TensorRTBackend(open_tensorrt(), spec, Depth(), plans, 'test', cuda_graphs=graphs)
         print(backend.description)
         features = [backend.extract(image) for image in frames(2)]
         found.append((features[0].keypoints.copy(), backend.match(*features, Thresholds())))
@@ -212,7 +214,7 @@ def test_engines_open_again_after_close(engines):
 def test_a_flipped_byte_is_found_and_auto_falls_back_with_a_warning(engines, tmp_path):
     name = EngineSpec(240, 320, 512, 'fp16').name
     shutil.copytree(engines / name, tmp_path / name)
-    plan = tmp_path / name / 'matcher.plan'
+    plan = tmp_path / name / 'matcher-1-4.plan'
     data = bytearray(plan.read_bytes())
     data[len(data) // 2] ^= 1
     plan.write_bytes(data)
@@ -230,6 +232,63 @@ def test_exhausted_device_memory_is_an_error_that_leaves_the_backend_usable(back
     with pytest.raises(EngineError, match='exhausted'):
         backend.cuda.device((1 << 44,), np.uint8)
     backend.extract(next(frames(1)))
+
+
+def test_without_memory_the_backend_does_not_open_and_with_it_opens_again(engines):
+    hog = Cuda()
+    held = hog.device((int((hog.memory_mib()[0] - 40) * 2**20),), np.uint8)
+    with pytest.raises(EngineError) as caught:
+        open_backend(config_of(engines))
+    print(type(caught.value).__name__, caught.value)
+    assert 'memory' in str(caught.value).lower()
+    held.free()
+    opened = open_backend(config_of(engines))
+    opened.backend.extract(next(frames(1)))
+    opened.backend.close()
+    hog.close()
+
+
+def test_the_exit_is_the_first_one_whatever_the_pair_before_took(backend, shared_data):
+    from lightglue_trt_ros.geometry import resize_gray
+    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:12:4]]
+    pairs = [(images[0], images[0]), (images[0], images[2]), *[tuple(frames(2))]]
+    expected = [matched(backend, pair, Thresholds(depth=0.9)) for pair in pairs]
+    print('layers', [found.layers for found in expected])
+    assert len({found.layers for found in expected}) > 1
+    for number in (0, 1, 0, 2, 2, 1, 2, 0, 1, 1):
+        found = matched(backend, pairs[number], Thresholds(depth=0.9))
+        assert found.layers == expected[number].layers
+        np.testing.assert_array_equal(found.indices, expected[number].indices)
+    for pair in pairs:
+        assert matched(backend, pair, Thresholds()).layers == 9
+
+
+def test_the_decision_on_the_gpu_is_the_cpus(backend, shared_data):
+    from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+    from lightglue_trt_ros.geometry import resize_gray
+    from lightglue_trt_ros.weights.store import load_weights
+    cpu = OnnxRuntimeBackend(SHAPES['full'], load_weights('superpoint'), load_weights('lightglue_homography'))
+    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:9]]
+    layers = [[matched(each, pair, Thresholds(depth=0.97)).layers for pair in zip(images, images[1:], strict=False)]
+              for each in (backend, cpu)]
+    print('GPU', layers[0], 'CPU', layers[1])
+    assert sum(gpu == cpu for gpu, cpu in zip(*layers, strict=True)) >= 6
+
+
+def matched(backend, pair, thresholds):
+    return backend.match(backend.extract(pair[0]), backend.extract(pair[1]), thresholds)
+
+
+def test_engines_of_one_stage_run_all_layers_and_it_is_said(engines, tmp_path):
+    assert build(tmp_path, 'small', 'fp16', '--stages', '9') == 0
+    opened = open_backend(config_of(tmp_path, 'small'))
+    assert 'run all layers' in opened.warning
+    image = np.ascontiguousarray(next(frames(1))[:240, :320])
+    assert matched(opened.backend, (image, image), Thresholds(depth=0.5)).layers == 9
+    opened.backend.close()
+    opened = open_backend(config_of(tmp_path, 'small', depth_confidence=-1.0))
+    assert not opened.warning
+    opened.backend.close()
 
 
 def test_a_context_belongs_to_its_thread_and_closes_twice():

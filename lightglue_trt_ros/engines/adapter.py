@@ -130,13 +130,15 @@ class TensorRT:
                     fp32_nodes=types.heavy['fp32'], onnx_bytes=len(onnx))
 
     def load(self, data: bytes) -> Any:
-        """The ICudaEngine of a plan. Raises EngineError: another version, another GPU, a damaged plan, or no GPU at all."""
+        """The ICudaEngine of a plan. Raises EngineError: another version, another GPU, a damaged plan, no GPU at all; or memory."""
         self._log.errors.clear()
         if self._runtime is None:
             self._runtime = self._made(self.module.Runtime(self._log), 'a runtime')
         engine = self._runtime.deserialize_cuda_engine(data)
         if engine is None:
-            raise EngineError(f'{self.title} cannot load this engine: {self._complaints()}')
+            complaints = self._complaints()
+            kind = DeviceMemoryError if 'out of memory' in complaints.lower() else EngineError
+            raise kind(f'{self.title} cannot load this engine: {complaints}')
         return engine
 
     def describe(self, engine: Any) -> list[IOTensor]:
