@@ -6,9 +6,10 @@ A context belongs to the thread that made it: make, use and close a Cuda in one 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -45,8 +46,7 @@ class Cuda:
         try:
             self._driver.init()
             device = self._driver.Device(index)
-            self._context = device.retain_primary_context()
-            self._context.push()
+            self._context: _Context | None = _Context.enter(device, index)
         except self._driver.Error as error:
             raise EngineError(f'GPU {index} cannot be used ({error}): is the NVIDIA driver running?') from error
         self.name = device.name()
@@ -124,14 +124,39 @@ class Cuda:
         for buffer in self._buffers:
             buffer.free()
         self._graphs, self._buffers, self._pinned, self._stream = [], [], [], None
-        context.pop()
-        context.detach()
+        context.leave()
 
     def _failed(self, error: Exception) -> EngineError:
         if isinstance(error, self._driver.MemoryError) or 'out of memory' in str(error):
             return DeviceMemoryError(f'device memory is exhausted ({error}): {self.memory_mib()[0]:.0f} MiB are free; '
                                      'use a smaller engine or end other programs')
         return EngineError(f'the GPU failed: {error}')
+
+
+class _Context:
+    """A thread's primary context of one GPU, current from the first `enter` to the last `leave`, in whatever order those come."""
+
+    _open: ClassVar[dict[tuple[int, int], _Context]] = {}
+
+    def __init__(self, key: tuple[int, int], context: Any) -> None:
+        self._key, self._context, self._users = key, context, 0
+
+    @classmethod
+    def enter(cls, device: Any, index: int) -> _Context:
+        key = (threading.get_ident(), index)
+        if key not in cls._open:
+            context = device.retain_primary_context()
+            context.push()
+            cls._open[key] = cls(key, context)
+        cls._open[key]._users += 1
+        return cls._open[key]
+
+    def leave(self) -> None:
+        self._users -= 1
+        if not self._users:
+            del self._open[self._key]
+            self._context.pop()
+            self._context.detach()
 
 
 class _Graph:
