@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from fractions import Fraction
 
 import cv2
 import numpy as np
@@ -11,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightglue_trt_ros.evaluation.twoview import (
+    DEFAULT_ESTIMATOR,
+    ESTIMATOR_LABELS,
+    ESTIMATORS,
     epipolar_errors,
     essential_from_poses,
     estimate_relative_pose,
@@ -122,10 +127,40 @@ def test_the_estimator_is_no_bottleneck_under_noise_and_outliers():
     assert estimate.inliers[:150].mean() < 0.05
 
 
-def test_refinement_improves_what_the_best_sample_gave():
+def test_refinement_improves_what_the_best_sample_of_plain_ransac_gave():
     scenes = [scene(300, noise=0.35, outliers=0.3, seed=seed) for seed in range(6)]
-    refined, sampled = ([max(pose_errors(*points, refine_px=refine)[0]) for points in scenes] for refine in (0.3, 0.0))
+    refined, sampled = ([max(pose_errors(*points, method=cv2.RANSAC, refine_px=refine)[0]) for points in scenes]
+                        for refine in (0.3, 0.0))
     assert np.median(refined) < 0.6 * np.median(sampled)
+
+
+@pytest.mark.parametrize('name', ESTIMATORS)
+def test_every_named_estimator_finds_the_pose(name):
+    points = scene(400, noise=0.35, outliers=0.3)
+    estimate = ESTIMATORS[name](*points, K0, K1)
+    turn, shift = pose_error_deg(estimate.rotation, estimate.translation, *relative_pose(POSE0, POSE1))
+    assert max(turn, shift) < 1
+    assert estimate.translation @ relative_pose(POSE0, POSE1)[1] > 0
+    assert estimate.inliers[120:].mean() > 0.6
+
+
+def test_the_estimators_have_labels():
+    assert ESTIMATOR_LABELS.keys() == ESTIMATORS.keys()
+    assert DEFAULT_ESTIMATOR in ESTIMATORS
+
+
+def exact_area(errors, threshold):
+    """The recall curve's area in rational numbers, piece by piece between its corners."""
+    finite, limit = sorted(Fraction(error) for error in errors if math.isfinite(error)), Fraction(threshold)
+    corners = [(Fraction(0), Fraction(0))]
+    corners += [(error, Fraction(k, len(errors))) for k, error in enumerate(finite, 1) if error < limit]
+    corners.append((limit, corners[-1][1]))
+    return float(sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(corners)) / limit)
+
+
+@given(st.lists(st.floats(0, 60) | st.just(math.inf), min_size=1, max_size=40))
+def test_pose_auc_in_rational_numbers(errors):
+    assert pose_auc(errors) == pytest.approx([exact_area(errors, limit) for limit in (5, 10, 20)], abs=1e-9)
 
 
 def test_a_short_baseline_keeps_its_far_points():

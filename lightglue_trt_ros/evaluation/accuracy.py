@@ -21,8 +21,10 @@ from ..recordings.poses import Float64
 from ..recordings.sequence import read_image
 from ..tables import print_table
 from .baselines import Correspondences
+from .baselines import SequenceMatcher as SequenceMatcher
+from .results import AUC_DEG, PRECISION_PX
+from .twoview import PoseEstimator as PoseEstimator
 from .twoview import (
-    RelativePose,
     epipolar_errors,
     estimate_relative_pose,
     fundamental_from_poses,
@@ -32,22 +34,8 @@ from .twoview import (
     relative_pose,
 )
 
-PoseEstimator = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike], RelativePose | None]
-
-AUC_DEG = (5, 10, 20)
-PRECISION_PX = (1, 2, 3)
 HOMOGRAPHY_PX = 3
 HOMOGRAPHY_SCENES = ('graf', 'boat', 'leuven', 'bikes')
-
-
-class SequenceMatcher(Protocol):
-    """Frames in, correspondences with the frame before out."""
-
-    def process(self, image: UInt8) -> Correspondences | None:
-        """Match a gray image, uint8 (H, W), with the one before: points (M, 2) there and here, pixels; None without one."""
-
-    def reset(self) -> None:
-        """Forget the last image."""
 
 
 class Frontend(Protocol):

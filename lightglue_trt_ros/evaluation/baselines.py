@@ -1,8 +1,14 @@
-"""Classical matchers that ours is measured against. Each is a stream: frames in, correspondences with the frame before out."""
+"""Classical matchers that ours is measured against. Each is a stream: frames in, correspondences with the frame before out.
+
+Their settings are those that their papers, OpenCV and the common visual odometries use; none is tuned to a recording.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -14,15 +20,25 @@ from ..features import Float32, UInt8
 Correspondences = tuple[Float32, Float32]  # points (M, 2) in the earlier and in the later image, pixels
 
 
+class SequenceMatcher(Protocol):
+    """Frames in, correspondences with the frame before out."""
+
+    def process(self, image: UInt8) -> Correspondences | None:
+        """Match a gray image, uint8 (H, W), with the one before: points (M, 2) there and here, pixels; None without one."""
+
+    def reset(self) -> None:
+        """Forget the last image."""
+
+
 class DescriptorMatcher:
     """Detect, describe, and match to the nearest descriptor by Lowe's ratio test (IJCV 2004, 7.1).
 
-    A detector of OpenCV and the norm of its descriptors make a baseline; each frame is described once.
-    Raises ConfigError for a ratio outside (0, 1].
+    A detector of OpenCV and the norm of its descriptors make a baseline; each frame is described once. A ratio of None takes
+    every nearest descriptor; `mutual` asks for nearest both ways. Raises ConfigError for a ratio outside (0, 1].
     """
 
-    def __init__(self, detector: Any, norm: int, ratio: float, mutual: bool = False) -> None:
-        if not 0 < ratio <= 1:
+    def __init__(self, detector: Any, norm: int, ratio: float | None, mutual: bool = False) -> None:
+        if ratio is not None and not 0 < ratio <= 1:
             raise ConfigError(f'the ratio is {ratio}: it must lie in (0, 1]')
         self.detector, self.norm, self.ratio, self.mutual = detector, norm, ratio, mutual
         self._previous: tuple[Float32, NDArray[Any]] | None = None
@@ -42,18 +58,18 @@ class DescriptorMatcher:
         self._previous = None
 
     def _describe(self, image: UInt8) -> tuple[Float32, NDArray[Any]]:
-        if image.ndim != 2 or image.dtype != np.uint8 or not image.size:
-            raise FrameError(f'the image is {image.dtype} {image.shape}: the baselines take gray uint8 (H, W)')
+        _check_gray(image)
         keypoints, descriptors = self.detector.detectAndCompute(image, None)
         points = np.asarray([keypoint.pt for keypoint in keypoints], np.float32).reshape(-1, 2)
         return points, np.zeros((0, 1), np.float32) if descriptors is None else descriptors
 
     def _match(self, first: tuple[Float32, NDArray[Any]], second: tuple[Float32, NDArray[Any]]) -> Correspondences:
         (points0, descriptors0), (points1, descriptors1) = first, second
-        if not len(points0) or len(points1) < 2:  # a ratio needs a second neighbour
-            return np.zeros((0, 2), np.float32), np.zeros((0, 2), np.float32)
-        distances, neighbours = self._nearest(descriptors0, descriptors1, 2)
-        good = distances[:, 0] < self.ratio * distances[:, 1]
+        neighbours_needed = 1 if self.ratio is None else 2
+        if not len(points0) or len(points1) < neighbours_needed:
+            return _nothing()
+        distances, neighbours = self._nearest(descriptors0, descriptors1, neighbours_needed)
+        good = np.ones(len(points0), np.bool_) if self.ratio is None else distances[:, 0] < self.ratio * distances[:, 1]
         if self.mutual:
             back = self._nearest(descriptors1, descriptors0, 1)[1][:, 0]
             good &= back[neighbours[:, 0]] == np.arange(len(good))
@@ -67,11 +83,113 @@ class DescriptorMatcher:
 
 
 class SiftMatcher(DescriptorMatcher):
-    """SIFT (Lowe, IJCV 2004): about `features` keypoints per image, ratio test; `mutual` asks for nearest both ways too."""
+    """SIFT (Lowe, IJCV 2004): about `features` keypoints per image, ratio test; `mutual` asks for nearest both ways too.
+
+    OpenCV's defaults, which are the paper's: 3 layers per octave, the first octave doubled, contrast threshold 0.04 / 3.
+    """
 
     def __init__(self, features: int = 4000, ratio: float = 0.8, mutual: bool = False) -> None:
-        if features < 1:
-            raise ConfigError(f'{features} features: SIFT needs at least 1')
+        _check_features(features, 'SIFT')
         opencv: Any = cv2  # some releases' type stubs lack SIFT
         super().__init__(opencv.SIFT_create(nfeatures=features), cv2.NORM_L2, ratio, mutual)
-        self.name = f'SIFT {features}, ratio {ratio:g}'
+        self.name = f'SIFT {features}, ratio {ratio:g}' + (', mutual' if mutual else '')
+
+
+class OrbMatcher(DescriptorMatcher):
+    """ORB (Rublee et al., ICCV 2011): at most `features` keypoints per image, best Harris score first, nearest both ways.
+
+    OpenCV's defaults (8 levels of 1.2, patches of 31 pixels), but for FAST's threshold: 7, to which ORB-SLAM falls back in dim
+    parts (Mur-Artal et al., T-RO 2015), so that the budget fills there too; where 20 fills it, 7 changes little.
+    """
+
+    def __init__(self, features: int = 4000) -> None:
+        _check_features(features, 'ORB')
+        opencv: Any = cv2  # as for SIFT
+        super().__init__(opencv.ORB_create(nfeatures=features, fastThreshold=7), cv2.NORM_HAMMING, None, mutual=True)
+        self.name = f'ORB {features}, cross-check'
+
+
+class KltMatcher:
+    """Shi-Tomasi corners (CVPR 1994) followed by pyramidal Lucas-Kanade (Bouguet, 2001), as a visual odometry follows them.
+
+    A point goes on from where it was followed to, and ends where it leaves the image or does not come back within
+    `BACKWARD_PX` when followed backwards. New corners fill the budget of `features` up after every frame, away from those that
+    live on: by half the spacing of as many points on a grid, so that the budget fits. Windows of 21 x 21, OpenCV's default; four
+    levels above the image, the upper end of what Bouguet calls typical: fast motion needs them. Raises ConfigError.
+    """
+
+    BACKWARD_PX = 1.0
+    QUALITY = 0.01  # of the best corner's
+    WINDOW, LEVELS = (21, 21), 4
+    STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 0.01)
+
+    def __init__(self, features: int = 4000) -> None:
+        _check_features(features, 'KLT')
+        self.features = features
+        self.name = f'KLT {features}'
+        self._previous: UInt8 | None = None
+        self._points: Float32 = _nothing()[0]
+
+    def process(self, image: UInt8) -> Correspondences | None:
+        """Follow the points into a gray image, uint8 (H, W): two (M, 2) float32; None for the first. Raises FrameError.
+
+        An image of another size cannot be followed into: no correspondences, and new points.
+        """
+        previous, points = self._previous, self._points
+        self.reset()
+        _check_gray(image)
+        found = None if previous is None else _nothing()
+        if previous is not None and previous.shape == image.shape and len(points):
+            found = self._follow(previous, image, points)
+        followed = _nothing()[1] if found is None else found[1]
+        self._previous, self._points = image.copy(), self._top_up(image, followed)  # the caller may reuse its buffer
+        return found
+
+    def reset(self) -> None:
+        """Forget the last image and every point."""
+        self._previous, self._points = None, _nothing()[0]
+
+    def _follow(self, previous: UInt8, image: UInt8, points: Float32) -> Correspondences:
+        opencv: Any = cv2  # its type stubs forbid the missing first guess
+        settings = {'winSize': self.WINDOW, 'maxLevel': self.LEVELS, 'criteria': self.STOP}
+        forward, there, _ = opencv.calcOpticalFlowPyrLK(previous, image, points, None, **settings)
+        backward, back, _ = opencv.calcOpticalFlowPyrLK(image, previous, forward, None, **settings)
+        good = (there.ravel() == 1) & (back.ravel() == 1)
+        good &= np.linalg.norm(backward - points, axis=1) < self.BACKWARD_PX
+        good &= ((forward >= 0) & (forward <= np.array(image.shape[::-1]) - 1)).all(axis=1)
+        return points[good], np.asarray(forward[good], np.float32)
+
+    def _top_up(self, image: UInt8, points: Float32) -> Float32:
+        missing = self.features - len(points)
+        if missing <= 0:
+            return points
+        spacing = max(1.0, math.sqrt(image.size / self.features) / 2)
+        free = np.full(image.shape, 255, np.uint8)
+        for u, v in points:
+            cv2.circle(free, (round(float(u)), round(float(v))), round(spacing), 0, -1)
+        opencv: Any = cv2  # its type stubs know nothing of None for no corners
+        corners = opencv.goodFeaturesToTrack(image, missing, self.QUALITY, spacing, mask=free)
+        if corners is None:
+            return points
+        return np.concatenate([points, np.asarray(corners, np.float32).reshape(-1, 2)])
+
+
+BASELINES: dict[str, Callable[[int], SequenceMatcher]] = {  # of a keypoint budget
+    'sift': partial(SiftMatcher, mutual=True),  # one to one, as the others are: the stronger setting
+    'orb': OrbMatcher,
+    'klt': KltMatcher,
+}
+
+
+def _nothing() -> Correspondences:
+    return np.zeros((0, 2), np.float32), np.zeros((0, 2), np.float32)
+
+
+def _check_gray(image: UInt8) -> None:
+    if image.ndim != 2 or image.dtype != np.uint8 or not image.size:
+        raise FrameError(f'the image is {image.dtype} {image.shape}: the baselines take gray uint8 (H, W)')
+
+
+def _check_features(features: int, name: str) -> None:
+    if features < 1:
+        raise ConfigError(f'{features} features: {name} needs at least 1')

@@ -6,8 +6,9 @@ HZ is Hartley & Zisserman, Multiple View Geometry in Computer Vision, second edi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cv2
@@ -71,35 +72,47 @@ def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayL
 
 def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike, *,
                            threshold_px: float = 0.5, refine_px: float = 0.3, confidence: float = 0.9999,
-                           max_iterations: int = 10000, method: int = cv2.RANSAC) -> RelativePose | None:
+                           max_iterations: int = 10000, method: int = cv2.USAC_ACCURATE) -> RelativePose | None:
     """Pose of camera 1 relative to camera 0 from correspondences (M, 2) and camera matrices (3, 3), undistorted pinholes.
 
-    The five-point algorithm (Nister, PAMI 2004) in RANSAC with `threshold_px` (Sampson's distance), then the maximum-likelihood
-    pose: Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale `refine_px`; 0 leaves it
-    out. Without that step the result hangs on the best of a few minimal samples, and more on threshold and `method` than on the
-    correspondences. OpenCV restarts its generator at each call: equal input gives an equal answer. Its USAC methods ignore
+    The five-point algorithm (Nister, PAMI 2004) in graph-cut RANSAC (Barath & Matas, CVPR 2018) with `threshold_px`, then the
+    maximum-likelihood pose: Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale
+    `refine_px`; 0 leaves it out. Without that step the result hangs on the best of a few minimal samples, and more on threshold
+    and `method` than on the correspondences. Of the four poses of the essential matrix, that with most inliers in front of both
+    cameras. OpenCV restarts its generator at each call: equal input gives an equal answer. Its USAC methods ignore
     `max_iterations` before 4.7. None when fewer than six correspondences are given or no geometry is found.
     """
     pixels0, pixels1 = np.asarray(points0, np.float64), np.asarray(points1, np.float64)
     if len(pixels0) < MIN_MATCHES:
         return None
+    camera: Any = np.asarray(intrinsics0, np.float64)
     x0, x1 = _homogeneous(pixels0) @ _inverse(intrinsics0).T, _homogeneous(pixels1) @ _inverse(intrinsics1).T
-    pixel = 4 / float(np.trace(np.asarray(intrinsics0)[:2, :2]) + np.trace(np.asarray(intrinsics1)[:2, :2]))
-    normalized0, normalized1 = np.ascontiguousarray(x0[:, :2]), np.ascontiguousarray(x1[:, :2])
-    camera: Any = np.eye(3)
-    essential, mask = cv2.findEssentialMat(normalized0, normalized1, camera, method=method, prob=confidence,
-                                           threshold=threshold_px * pixel, maxIters=max_iterations)
+    # In pixels, camera 0's on both sides: OpenCV's MAGSAC++ does far worse on normalised points.
+    mine, other = np.ascontiguousarray(pixels0), np.ascontiguousarray((x1 @ camera.T)[:, :2])
+    essential, _ = cv2.findEssentialMat(mine, other, camera, method=method, prob=confidence, threshold=threshold_px,
+                                        maxIters=max_iterations)
     if essential is None or essential.shape != (3, 3):
         return None
-    # The default distance of 50 baselines would drop far points, which is most of them where the baseline is short.
-    agreed, *pose = cv2.recoverPose(essential, normalized0, normalized1, camera, distanceThresh=1e9, mask=mask)
-    if agreed == 0:
+    pixel = 4 / float(np.trace(np.asarray(intrinsics0)[:2, :2]) + np.trace(np.asarray(intrinsics1)[:2, :2]))
+    limit = threshold_px * pixel
+    pose = _in_front(np.asarray(essential, np.float64), x0, x1, limit)
+    if pose is not None and refine_px > 0:
+        rotation, direction = _refine(*pose, x0, x1, refine_px * pixel)
+        pose = _in_front(_cross(direction) @ rotation, x0, x1, limit)  # the refined matrix knows the sides better
+    if pose is None:
         return None
-    rotation, direction = np.asarray(pose[0], np.float64), np.asarray(pose[1], np.float64).ravel()
-    if refine_px > 0:
-        rotation, direction = _refine(rotation, direction, x0, x1, refine_px * pixel)
+    rotation, direction = pose
     distances, _ = _sampson(_cross(direction) @ rotation, x0, x1)
-    return RelativePose(rotation, direction, np.abs(distances) < threshold_px * pixel)
+    return RelativePose(rotation, direction, np.abs(distances) < limit)
+
+
+PoseEstimator = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike], RelativePose | None]  # points, points, matrix, matrix
+ESTIMATORS: dict[str, PoseEstimator] = {
+    'ml': estimate_relative_pose,
+    'magsac': partial(estimate_relative_pose, method=cv2.USAC_MAGSAC, threshold_px=1.0, refine_px=0.0),
+}
+DEFAULT_ESTIMATOR = 'ml'
+ESTIMATOR_LABELS = {'ml': 'graph-cut RANSAC, 0.5 px, then maximum likelihood over all matches', 'magsac': 'MAGSAC++, 1 px'}
 
 
 def pose_error_deg(rotation: ArrayLike, translation: ArrayLike, rotation_gt: ArrayLike, translation_gt: ArrayLike, *,
@@ -151,6 +164,17 @@ def _cross(v: ArrayLike) -> Float64:
     """The matrix [v]x, so that [v]x w is the cross product."""
     x, y, z = np.asarray(v, np.float64)
     return np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+
+
+def _in_front(essential: Float64, x0: Float64, x1: Float64, limit: float) -> tuple[Float64, Float64] | None:
+    """Rotation and direction of an essential matrix that put most points within `limit` of it in front of both cameras."""
+    essential = essential / np.linalg.norm(essential) * np.sqrt(2)
+    mask: Any = (np.abs(_sampson(essential, x0, x1)[0]) < limit).astype(np.uint8)[:, None]
+    camera: Any = np.eye(3)
+    # The default distance of 50 baselines would drop far points, which is most of them where the baseline is short.
+    agreed, *pose = cv2.recoverPose(essential, np.ascontiguousarray(x0[:, :2]), np.ascontiguousarray(x1[:, :2]), camera,
+                                    distanceThresh=1e9, mask=mask)
+    return (np.asarray(pose[0], np.float64), np.asarray(pose[1], np.float64).ravel()) if agreed else None
 
 
 def _sampson(essential: Float64, x0: Float64, x1: Float64) -> tuple[Float64, Float64]:

@@ -1,0 +1,157 @@
+"""One pair of frames against geometry and truth, and one matcher's correspondences against another's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..recordings.poses import Float64
+from .baselines import Correspondences
+from .results import PRECISION_PX, PairResult
+from .trajectory import known
+from .twoview import (
+    DEFAULT_ESTIMATOR,
+    ESTIMATORS,
+    MIN_MATCHES,
+    PoseEstimator,
+    RelativePose,
+    epipolar_errors,
+    fundamental_from_poses,
+    homography_errors,
+    pose_error_deg,
+    relative_pose,
+)
+
+Points = tuple[ArrayLike, ArrayLike]  # (M, 2) in the reference and in the current image, pixels
+
+INLIER_PX = 1.0
+SAME_PX = 1.0
+MIN_MATCHES_UNCALIBRATED = 8  # seven give up to three fundamental matrices that all fit
+MIN_BASELINE_M = 0.005  # true steps that are no longer say nothing about a direction: most is the truth's own noise
+CONFIDENCE, MAX_ITERATIONS = 0.9999, 10000
+
+
+class Scored(NamedTuple):
+    """What is known about a pair."""
+
+    pair: PairResult
+    errors_px: Float64 | None  # (M,) distances to the true epipolar lines; None without truth or camera
+    estimate: RelativePose | None  # None without a camera or where no pose was found
+
+
+class Agreement(NamedTuple):
+    """Correspondences of one matcher against those of a first one, on the same pair."""
+
+    retention: float  # share of the first's that the other has too, 1 where the first has none
+    f1: float  # harmonic mean of that and of the share of the other's that the first has; 1 where neither has any
+    count_ratio: float  # other's number over the first's, which counts as at least 1
+
+
+def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, camera: ArrayLike | None, pose0: ArrayLike | None,
+               pose1: ArrayLike | None, *, estimator: PoseEstimator = ESTIMATORS[DEFAULT_ESTIMATOR],
+               min_baseline_m: float = MIN_BASELINE_M) -> Scored:
+    """Score the correspondences of a reference and a current frame.
+
+    `found` are points (M, 2) of both without the lens's distortion, `camera` is the (3, 3) matrix of both, the poses are (4, 4),
+    world from camera; None, or a NaN in a pose, means unknown. Without a camera there are matches and the inliers of a fundamental
+    matrix or a homography, no more. Where the true cameras are `min_baseline_m` apart or closer, there is no epipolar geometry:
+    the rotation's homography stands in, and the translation's direction is not scored. `estimator` is one of
+    `twoview.ESTIMATORS`. Inliers: see `count_inliers`. Distances: see `twoview.epipolar_errors`.
+    """
+    points0, points1 = (np.zeros((0, 2)), np.zeros((0, 2))) if found is None else (np.asarray(p, np.float64) for p in found)
+    inliers, model = count_inliers(points0, points1, camera)
+    pair = PairResult(frames, stamp, len(points0), inliers, model)
+    if camera is None:
+        return Scored(pair, None, None)
+    matrix = np.asarray(camera, np.float64)
+    estimate = estimator(points0, points1, matrix, matrix) if len(points0) else None
+    if pose0 is None or pose1 is None or not known(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
+        return Scored(pair, None, estimate)
+    rotation, translation = relative_pose(pose0, pose1)
+    if np.linalg.norm(translation) > min_baseline_m:
+        errors = epipolar_errors(points0, points1, fundamental_from_poses(pose0, pose1, matrix, matrix))
+    else:
+        errors = homography_errors(points0, points1, matrix @ rotation @ np.linalg.inv(matrix))
+    turn = shift = math.inf
+    if estimate is not None:
+        turn, shift = pose_error_deg(estimate.rotation, estimate.translation, rotation, translation, min_baseline=min_baseline_m)
+    precision = tuple(float(np.mean(errors < limit)) if len(errors) else 0.0 for limit in PRECISION_PX)
+    pair = PairResult(frames, stamp, len(points0), inliers, model, precision, float(np.median(errors)) if len(errors) else None,
+                      turn, shift)
+    return Scored(pair, errors, estimate)
+
+
+def count_inliers(points0: ArrayLike, points1: ArrayLike, camera: ArrayLike | None) -> tuple[int, str]:
+    """How many correspondences (M, 2) the better model explains within 1 px, and which: essential, homography, or empty.
+
+    Both are estimated by MAGSAC++ (Barath et al., CVPR 2020) with 1 px. A correspondence is explained when its distance
+    to the epipolar lines (`twoview.epipolar_errors`), or to where the homography sends it (`twoview.homography_errors`), is under
+    1 px. Without a camera matrix (3, 3) a fundamental matrix stands in for the essential one, and is called so. Fewer than six
+    correspondences, or eight without a camera, are explained by anything: none counts.
+    """
+    x0, x1 = (np.ascontiguousarray(points, np.float64) for points in (points0, points1))
+    if len(x0) < (MIN_MATCHES_UNCALIBRATED if camera is None else MIN_MATCHES):
+        return 0, ''
+    epipolar: Any
+    if camera is None:
+        name = 'fundamental'
+        epipolar, _ = cv2.findFundamentalMat(x0, x1, cv2.USAC_MAGSAC, INLIER_PX, CONFIDENCE, MAX_ITERATIONS)
+    else:
+        name, matrix = 'essential', np.asarray(camera, np.float64)
+        epipolar, _ = cv2.findEssentialMat(x0, x1, matrix, method=cv2.USAC_MAGSAC, prob=CONFIDENCE, threshold=INLIER_PX,
+                                           maxIters=MAX_ITERATIONS)
+        if epipolar is not None and epipolar.shape == (3, 3):
+            inverse = np.linalg.inv(matrix)
+            epipolar = inverse.T @ epipolar @ inverse
+    homography, _ = cv2.findHomography(x0, x1, cv2.USAC_MAGSAC, INLIER_PX, maxIters=MAX_ITERATIONS, confidence=CONFIDENCE)
+    counts = {name: _within(epipolar_errors, x0, x1, epipolar), 'homography': _within(homography_errors, x0, x1, homography)}
+    best = max(counts, key=lambda model: counts[model])  # the epipolar model where both explain as much
+    return (counts[best], best) if counts[best] else (0, '')
+
+
+def agreement(first: Correspondences, other: Correspondences) -> Agreement:
+    """How far another matcher's correspondences on a pair are the first's: points (M, 2) of the reference and the current image.
+
+    Two correspondences are the same when their points lie within 1 px of each other in both images; one to one, the closest first.
+    """
+    common = _common(first, other)
+    total = len(first[0]) + len(other[0])
+    return Agreement(common / len(first[0]) if len(first[0]) else 1.0, 2 * common / total if total else 1.0,
+                     len(other[0]) / max(1, len(first[0])))
+
+
+def _within(distance: Any, x0: Float64, x1: Float64, model: Any) -> int:
+    return int(np.sum(distance(x0, x1, model) < INLIER_PX)) if model is not None and model.shape == (3, 3) else 0
+
+
+def _common(first: Correspondences, other: Correspondences) -> int:
+    """Number of correspondences that both have."""
+    one, two = (np.hstack([np.asarray(side, np.float64) for side in pair]) for pair in (first, other))  # (M, 4)
+    two = two[np.argsort(two[:, 0], kind='stable')]
+    # Candidates: rows of `two` within 1 px along the first coordinate; then a look at the rest.
+    begin, end = np.searchsorted(two[:, 0], one[:, 0] - SAME_PX), np.searchsorted(two[:, 0], one[:, 0] + SAME_PX, side='right')
+    rows = np.repeat(np.arange(len(one)), end - begin)
+    columns = _ranges(begin, end)
+    squared = (one[rows] - two[columns])**2
+    there, here = squared[:, :2].sum(axis=1), squared[:, 2:].sum(axis=1)
+    near = np.flatnonzero((there <= SAME_PX**2) & (here <= SAME_PX**2))
+    near = near[np.argsort((there + here)[near], kind='stable')]
+    taken_rows: set[int] = set()
+    taken_columns: set[int] = set()
+    common = 0
+    for row, column in zip(rows[near].tolist(), columns[near].tolist(), strict=True):
+        if row not in taken_rows and column not in taken_columns:
+            taken_rows.add(row)
+            taken_columns.add(column)
+            common += 1
+    return common
+
+
+def _ranges(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """begin[0] ... end[0] - 1, begin[1] ... end[1] - 1, one after the other."""
+    counts = end - begin
+    return np.asarray(np.arange(counts.sum()) + np.repeat(begin + counts - np.cumsum(counts), counts), np.int64)
