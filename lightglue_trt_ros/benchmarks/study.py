@@ -25,7 +25,6 @@ from ..evaluation.twoview import estimate_relative_pose
 from ..features import UInt8
 from ..frontend import FrameMatcher
 from ..geometry import Size, fitting_size
-from ..messages import gray_of
 from ..recordings.bag import open_recording
 from ..recordings.poses import Float64
 from ..selection import open_backend
@@ -61,6 +60,7 @@ def load_sequence(path: Path, frames: int | None = None) -> Sequence:
     recording = open_recording(path)
     if recording.intrinsics is None or recording.trajectory is None:
         raise BagError(f'{path} has no intrinsics or no ground truth: accuracy needs both')
+    from ..messages import gray_of  # needs ROS, which a machine that only measures may lack
     images = [gray_of(frame.load()) for frame, _ in zip(recording.frames(), range(frames or len(recording)), strict=False)]
     return Sequence(path.name, images, recording.intrinsics.k, recording.trajectory.poses[:len(images)])
 

@@ -103,17 +103,18 @@ class LightGlueBlocks:
         return op.add(op.add(op.log_softmax(similarity, axis=1), op.log_softmax(similarity, axis=0)), certainty)
 
     def confident(self, layer: int, x: Var, valid: Var, threshold: float) -> Var:
-        """float32 (2,): the share of valid rows whose final match this layer knows already, and the mean of their logits.
+        """float32 (2,): the share of valid rows whose final match this layer knows already, and their mean -log of the confidence.
 
         A row is confident when the sigmoid of its token reaches `threshold` (section 3.3 of the paper); NaN is not confident, and
-        makes the mean NaN. Where no row is valid, all are confident.
+        makes the mean NaN. Where no row is valid, all are confident. The softplus, -log of the sigmoid, keeps TensorRT 8.6 from
+        fusing these FP32 lines with the layers before them, which would make those slower by half.
         """
-        logits = self.typed.exact(self.linear(x, *self.weight(f'token_confidence.{layer}.token.0')))
-        logits = op.squeeze(logits, op.const(np.array([2])))  # (2, K)
-        wavering = op.and_(op.not_(op.greater_or_equal(logits, op.const(np.float32(np.log(threshold / (1 - threshold)))))), valid)
+        doubt = op.softplus(op.neg(self.typed.exact(self.linear(x, *self.weight(f'token_confidence.{layer}.token.0')))))
+        doubt = op.squeeze(doubt, op.const(np.array([2])))  # (2, K)
+        wavering = op.and_(op.not_(op.less_or_equal(doubt, op.const(np.float32(-np.log(threshold))))), valid)
         count = op.max([_total(op.cast(valid, to=np.float32)), op.const(np.ones(1, np.float32))])
         share = op.sub(op.const(np.float32(1)), op.div(_total(op.cast(wavering, to=np.float32)), count))
-        mean = op.div(_total(op.where(valid, logits, op.const(np.float32(0)))), count)
+        mean = op.div(_total(op.where(valid, doubt, op.const(np.float32(0)))), count)
         return op.concat([share, mean], axis=0)
 
     def linear(self, x: Var, weight: Array, bias: Array) -> Var:
