@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,47 +17,64 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.qos import qos_profile_sensor_data
-from sensor_msgs.msg import CompressedImage, Image, PointCloud2
+from rclpy.qos import QoSProfile
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import PointCloud2
 
-from ..errors import LightglueTrtError
-from ..features import FrameMatches
-from ..messages import matches_from_cloud, stamp_seconds
-from ..processes import start, stop, use_fastdds_profile
-from ..recordings.bag import open_recording
+from .errors import LightglueTrtError
+from .features import FrameMatches
+from .messages import matches_from_cloud
+from .processes import start, stop, use_fastdds_profile
+from .recordings.bag import open_recording
 
 START_S = 60.0  # the node may take this long to become active
+QUIET_S = 2.0  # at least, before the last cloud is given up
+SECOND = 10**9
+
+Arrival = tuple[int, int]  # a cloud's stamp and when it came, both in nanoseconds, the latter on the monotonic clock
 
 
 @dataclass
 class Reception:
     """What came over DDS."""
 
-    matches: list[FrameMatches] = field(default_factory=list)
-    latency_ms: list[float] = field(default_factory=list)  # image received here to its cloud received here; NaN without image
-    images: int = 0
-    last_stamp: float = 0.0  # of the newest image, seconds
+    matches: list[FrameMatches] = field(default_factory=list)  # empty where they were given away
+    arrivals: list[Arrival] = field(default_factory=list)  # one per cloud
+    sent: dict[int, int] = field(default_factory=dict)  # stamps of the images that were played, and when
     diagnostics: dict[str, str] = field(default_factory=dict)  # the last figures of the node
 
+    @property
+    def latency_ms(self) -> list[float]:
+        """Image sent to its cloud received, one per cloud; NaN where no image has its stamp."""
+        return [(came - self.sent[stamp]) * 1e-6 if stamp in self.sent else float('nan') for stamp, came in self.arrivals]
 
-def replay(path: Path, settings: dict[str, Any], hz: float) -> Reception:
-    """Play the bag or folder at `path` with `hz` frames per second into a node with these parameters.
 
-    Raises LightglueTrtError when the node does not become active, BagError for the recording.
+def replay(path: Path, settings: dict[str, Any], hz: float | None = None, *, rate: float = 1.0, image_topic: str | None = None,
+           keep: Callable[[FrameMatches], None] | None = None, stopped: Callable[[], bool] = lambda: False) -> Reception:
+    """Play the bag or folder at `path` into a node with these parameters, `hz` frames per second or `rate` times the recorded pace.
+
+    `keep` is given every cloud's matches, from another thread; without it the Reception holds them. Once `stopped` is true the
+    player is told to end. Raises LightglueTrtError when the node does not become active, BagError for the recording.
     """
     use_fastdds_profile()
-    recording = open_recording(path)
+    recording = open_recording(path, image_topic)
     topic = recording.image_topic.removesuffix('/compressed')
     settings = {**settings, 'image_transport': 'compressed' if recording.compressed else 'raw'}
     parameters = [item for name, value in settings.items() for item in ('-p', f'{name}:={value}')]
-    with _listening(recording.image_topic, recording.compressed) as got:
+    pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
+    with _listening(keep) as got, tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / 'sent'
         matcher = start('cli.matcher', '--ros-args', '-r', f'image:={topic}', *parameters)
         player = None
         try:
-            _wait_until_active(got, matcher)
-            player = start('cli.play_bag', str(path), '--hz', f'{hz:.3f}', '--wait-for-subscribers', '2')
-            player.wait()
-            _drain(got, 2.0 + 2.0 / hz)
+            _wait_until_active(got, matcher, stopped)
+            player = start('cli.play_bag', str(path), '--image-topic', recording.image_topic, *pace, '--sent', str(log))
+            while player.poll() is None and not stopped():
+                time.sleep(0.02)
+            stop(player)
+            got.sent = _read_sent(log)
+            if not stopped():
+                _drain(got)
         finally:
             for process in (player, matcher):
                 if process is not None:
@@ -64,26 +83,21 @@ def replay(path: Path, settings: dict[str, Any], hz: float) -> Reception:
 
 
 @contextmanager
-def _listening(image_topic: str, compressed: bool) -> Iterator[Reception]:
-    got, arrivals = Reception(), dict[tuple[int, int], float]()
-
-    def on_image(message: Any) -> None:
-        got.images += 1
-        got.last_stamp = stamp_seconds(message.header)
-        arrivals[message.header.stamp.sec, message.header.stamp.nanosec] = time.perf_counter()
+def _listening(keep: Callable[[FrameMatches], None] | None) -> Iterator[Reception]:
+    got = Reception()
+    keep = keep or got.matches.append
 
     def on_matches(cloud: PointCloud2) -> None:
-        arrived = arrivals.get((cloud.header.stamp.sec, cloud.header.stamp.nanosec), float('nan'))
-        got.latency_ms.append((time.perf_counter() - arrived) * 1e3)
-        got.matches.append(matches_from_cloud(cloud))
+        came, stamp = time.monotonic_ns(), cloud.header.stamp
+        keep(matches_from_cloud(cloud))
+        got.arrivals.append((stamp.sec * SECOND + stamp.nanosec, came))
 
     def on_diagnostics(array: DiagnosticArray) -> None:
         got.diagnostics.update({value.key: value.value for status in array.status for value in status.values})
 
-    rclpy.init()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = Node('replay')
-    node.create_subscription(CompressedImage if compressed else Image, image_topic, on_image, qos_profile_sensor_data)
-    node.create_subscription(PointCloud2, '/matcher/matches', on_matches, 10)
+    node.create_subscription(PointCloud2, '/matcher/matches', on_matches, QoSProfile(depth=100))
     node.create_subscription(DiagnosticArray, '/diagnostics', on_diagnostics, 10)
     executor = SingleThreadedExecutor()
     executor.add_node(node)
@@ -98,18 +112,32 @@ def _listening(image_topic: str, compressed: bool) -> Iterator[Reception]:
         rclpy.try_shutdown()
 
 
-def _wait_until_active(got: Reception, matcher: subprocess.Popen[bytes]) -> None:
+def _wait_until_active(got: Reception, matcher: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_S
-    while got.diagnostics.get('backend', 'none') == 'none':
+    while got.diagnostics.get('backend', 'none') == 'none' and not stopped():
+        if error := got.diagnostics.get('last error'):
+            raise LightglueTrtError(f'the node is not active: {error}')
         if matcher.poll() is not None or time.monotonic() > deadline:
             raise LightglueTrtError(f'the node is not active after {START_S:.0f} s: its log above says why')
         time.sleep(0.05)
 
 
-def _drain(got: Reception, quiet_s: float) -> None:
-    """Wait for the last image's cloud, or until no cloud has come for `quiet_s` seconds."""
-    count, since = len(got.matches), time.monotonic()
-    while time.monotonic() - since < quiet_s and not (got.matches and got.matches[-1].stamp >= got.last_stamp):
+def _read_sent(log: Path) -> dict[int, int]:
+    """Stamps and times of what play_bag --sent wrote down."""
+    try:
+        lines = log.read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    return {int(stamp): int(when) for stamp, when in (line.split() for line in lines)}
+
+
+def _drain(got: Reception) -> None:
+    """Wait for the last image's cloud, or until none has come for QUIET_S and twice the longest time between two of them."""
+    last = next(reversed(got.sent), None)
+    count, since = len(got.arrivals), time.monotonic()
+    times = [came for _, came in got.arrivals]
+    longest = max((b - a for a, b in itertools.pairwise(times)), default=0) / SECOND
+    while time.monotonic() - since < QUIET_S + 2 * longest and not (got.arrivals and got.arrivals[-1][0] == last):
         time.sleep(0.05)
-        if len(got.matches) != count:
-            count, since = len(got.matches), time.monotonic()
+        if len(got.arrivals) != count:
+            count, since = len(got.arrivals), time.monotonic()

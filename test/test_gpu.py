@@ -6,6 +6,7 @@ LIGHTGLUE_TRT_TEST_ENGINES keeps the engines between runs; LIGHTGLUE_TRT_TACTIC_
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import shutil
 import threading
@@ -114,18 +115,25 @@ def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_
 
 
 def test_fp16_costs_less_than_a_point_of_pose_auc(engine_dir, engines, shared_data):
-    from lightglue_trt_ros.evaluation.accuracy import FrontendStream, evaluate_sequence
+    from lightglue_trt_ros.evaluation.scoring import score_pair
+    from lightglue_trt_ros.evaluation.twoview import pose_auc
     assert build(engine_dir, 'full', 'fp32') == 0
     recording, images = ImagesFolder(shared_data / 'kitti_short_1'), gray_images(shared_data / 'kitti_short_1')
-    scores = {}
+    camera, poses, areas = recording.intrinsics.k, recording.trajectory.poses, {}
     for precision in ('fp32', 'fp16'):
         config = config_of(engines, precision=precision)
         opened = open_backend(config)
-        scores[precision] = evaluate_sequence(images, recording.intrinsics.k, recording.trajectory.poses,
-                                              FrontendStream(FrameMatcher(opened.backend, config)))
+        matcher = FrameMatcher(opened.backend, config)
+        errors = []
+        for row, image in enumerate(images):
+            found = matcher.process(image, 0.1 * row)
+            if found is not None:
+                points = found.reference_keypoints, found.keypoints
+                errors.append(score_pair((row - 1, row), 0.1 * row, points, camera, poses[row - 1], poses[row]).pair.pose_error_deg)
         opened.backend.close()
-        print(precision, scores[precision].auc, scores[precision].precision, scores[precision].mean_matches)
-    for full, half in zip(scores['fp32'].auc, scores['fp16'].auc, strict=True):
+        areas[precision] = pose_auc(errors)
+        print(precision, areas[precision])
+    for full, half in zip(areas['fp32'], areas['fp16'], strict=True):
         assert half >= full - 0.01
 
 
@@ -269,7 +277,7 @@ def test_the_decision_on_the_gpu_is_the_cpus(backend, shared_data):
     from lightglue_trt_ros.weights.store import load_weights
     cpu = OnnxRuntimeBackend(SHAPES['full'], load_weights('superpoint'), load_weights('lightglue_homography'))
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:9]]
-    layers = [[matched(each, pair, Thresholds(depth=0.97)).layers for pair in zip(images, images[1:], strict=False)]
+    layers = [[matched(each, pair, Thresholds(depth=0.97)).layers for pair in itertools.pairwise(images)]
               for each in (backend, cpu)]
     print('GPU', layers[0], 'CPU', layers[1])
     assert sum(gpu == cpu for gpu, cpu in zip(*layers, strict=True)) >= 6

@@ -41,19 +41,20 @@ def launch_file(monkeypatch: pytest.MonkeyPatch) -> Any:
     module('ament_index_python')
     module('ament_index_python.packages', get_package_share_directory=lambda name: str(REPOSITORY))
     module('launch', LaunchDescription=Recorded)
-    for name in ('DeclareLaunchArgument', 'OpaqueFunction', 'SetEnvironmentVariable'):
+    for name in ('DeclareLaunchArgument', 'EmitEvent', 'OpaqueFunction', 'SetEnvironmentVariable'):
         monkeypatch.setattr(sys.modules['launch'], name, type(name, (Recorded,), {}), raising=False)
     module('launch.actions', **vars(sys.modules['launch']))
+    module('launch.events', Shutdown=Recorded)
     module('launch.substitutions', LaunchConfiguration=Recorded)
     module('launch_ros')
-    module('launch_ros.actions', LifecycleNode=type('LifecycleNode', (Recorded,), {}))
+    module('launch_ros.actions', LifecycleNode=type('LifecycleNode', (Recorded,), {}), Node=SimpleNamespace)
     for name in FASTDDS_CHOICES:
         monkeypatch.delenv(name, raising=False)
     return load()
 
 
-def load() -> Any:
-    spec = importlib.util.spec_from_file_location('matcher_launch', LAUNCH_FILE)
+def load(file: Path = LAUNCH_FILE) -> Any:
+    spec = importlib.util.spec_from_file_location(file.name.replace('.', '_'), file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -117,6 +118,34 @@ def test_the_profile_gives_way_to_the_users_choice(launch_file: Any, monkeypatch
     assert len(actions(launch_file)[0]) == 1
     monkeypatch.setenv(chosen, 'of the user')
     assert actions(launch_file)[0] == {}
+
+
+def evaluation(**arguments: str) -> Any:
+    file = load(REPOSITORY / 'launch' / 'evaluate.launch.py')
+    defaults = {'bag': '/bags/1', 'live': 'false', 'options': '', **dict.fromkeys(file.OPTIONS, '')}
+    (node,) = file.start_evaluation({**defaults, **arguments})
+    return node
+
+
+def test_an_evaluation_is_launched_with_what_was_given(launch_file: Any) -> None:
+    assert evaluation().arguments == ['/bags/1']
+    more = '--fail-under pose_auc@10=40 --truth-kind "tum"'
+    node = evaluation(live='true', baselines='sift,klt', max_keypoints='512', options=more)
+    assert (node.package, node.executable) == ('lightglue_trt_ros', 'evaluate_bag')
+    assert node.arguments == ['/bags/1', '--baselines', 'sift,klt', '--max-keypoints', '512', '--live', '--fail-under',
+                              'pose_auc@10=40', '--truth-kind', 'tum']
+    assert float(node.sigterm_timeout) >= 30, 'Ctrl-C leaves time for the report'
+
+
+def test_the_evaluation_offers_what_the_command_has(launch_file: Any) -> None:
+    pytest.importorskip('rclpy', reason='rclpy is not installed: the command is not read')
+    from lightglue_trt_ros.cli.evaluate_bag import _parse
+    file = load(REPOSITORY / 'launch' / 'evaluate.launch.py')
+    entities = file.generate_launch_description().arguments[0]
+    declared = [entity.arguments[0] for entity in entities if type(entity).__name__ == 'DeclareLaunchArgument']
+    assert declared == ['bag', 'live', *file.OPTIONS, 'options']
+    args = vars(_parse(['bag']))
+    assert all(name in args for name in file.OPTIONS)
 
 
 def test_with_launch_ros(monkeypatch: pytest.MonkeyPatch) -> None:

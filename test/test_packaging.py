@@ -20,12 +20,12 @@ import lightglue_trt_ros
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / 'lightglue_trt_ros'
-COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'benchmark', 'demo'}
+COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag', 'benchmark', 'demo'}
 ROSDEP_KEYS = {'cv2': 'python3-opencv', 'numpy': 'python3-numpy', 'yaml': 'python3-yaml'}
 PIP_NAMES = {'skimage': 'scikit-image'}
 OF_THE_MACHINE = {'tensorrt', 'pycuda', 'cuda'}  # they come with JetPack or CUDA
 ROS_MODULES = {'rclpy', 'launch', 'launch_ros', 'ament_index_python', 'cv_bridge', 'builtin_interfaces'}
-ROS_PLACES = {'node.py', 'messages.py', 'parameters.py', 'health.py', 'cli', 'demo', 'benchmarks'}
+ROS_PLACES = {'node.py', 'messages.py', 'parameters.py', 'health.py', 'replay.py', 'cli', 'demo', 'benchmarks'}
 
 
 @pytest.fixture(scope='module')
@@ -95,7 +95,7 @@ def test_every_command_has_its_file_and_every_file_its_command(setup_arguments: 
 
 @pytest.mark.parametrize('name', sorted(COMMANDS))
 def test_a_command_can_be_imported(name: str) -> None:
-    if name in ('matcher', 'play_bag', 'demo', 'benchmark'):
+    if name in ('matcher', 'play_bag', 'evaluate_bag', 'demo', 'benchmark'):
         pytest.importorskip('rclpy')
     assert callable(importlib.import_module(f'lightglue_trt_ros.cli.{name}').main)
 
@@ -139,7 +139,7 @@ def test_colcon_installs_commands_launch_and_config(installed: Path) -> None:
     prefix = installed / 'lightglue_trt_ros'
     share = prefix / 'share' / 'lightglue_trt_ros'
     assert {path.name for path in (prefix / 'lib' / 'lightglue_trt_ros').iterdir() if os.access(path, os.X_OK)} == COMMANDS
-    assert (share / 'launch' / 'matcher.launch.py').is_file()
+    assert {path.name for path in (share / 'launch').iterdir()} >= {'matcher.launch.py', 'evaluate.launch.py'}
     assert {path.name for path in (share / 'config').iterdir()} == {'matcher.yaml', 'fastdds_large_images.xml'}
     assert (prefix / 'share/ament_index/resource_index/packages/lightglue_trt_ros').is_file()
 

@@ -28,6 +28,7 @@ class Packet:
     due_s: float  # after the start
     image: bytes
     info: bytes | None
+    stamp_ns: int  # the image's
 
 
 class Source:
@@ -94,7 +95,7 @@ class Source:
                     due += due / (number - 1) if number > 1 else 1.0 / self._rate
                 previous = frame.received_ns
                 number += 1
-                yield Packet(due, self._image(frame), self._info_for(frame))
+                yield Packet(due, self._image(frame), self._info_for(frame), frame.stamp_ns)
             if not self._loop:
                 return
 

@@ -1,4 +1,4 @@
-"""benchmark: what a frame costs, what the cache saves, what the node itself costs, and how accurate the matches are."""
+"""benchmark: what a frame costs, what the cache and early exits save, what the node itself costs, where a GPU's time goes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..selection import open_backend
 from ..stats import PERCENTILES
 from ..tables import print_table
 
-PARTS = ('stages', 'caching', 'node', 'accuracy', 'depth', 'device', 'profile')
+PARTS = ('stages', 'caching', 'node', 'homographies', 'depth', 'device', 'profile')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,7 +58,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=float, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--data', type=Path, default=Path('../shared/data'), help='folder of kitti_short_1, kitti_short_2, '
-                        'hololens and oxford_affine, for accuracy and depth, default: %(default)s')
+                        'hololens and oxford_affine, for homographies and depth, default: %(default)s')
     parser.add_argument('--strides', default='1', help='frames from one to the next, comma separated, for depth, default: 1')
     parser.add_argument('--whole-engine-dir', default='', metavar='DIR', help='engines of build_engines --stages 9, for depth')
     parser.add_argument('--engine-dir', default=default.engine_dir, help='folder of TensorRT engines, default: in the user cache')
@@ -103,27 +103,18 @@ def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     return dataclasses.asdict(cost)
 
 
-def _accuracy(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..benchmarks.study import ESTIMATORS, SEQUENCES, Settings, load_sequence, study_homographies, study_sequence
-    from ..evaluation.accuracy import print_scores
-    settings = Settings(config.max_keypoints, config.lightglue_weights)
-    scores = []
-    for name in SEQUENCES:
-        print(f'benchmark: {name}', flush=True)
-        scores += list(study_sequence(load_sequence(args.data / name), settings))
-    print('benchmark: oxford_affine', flush=True)
-    pairs = list(study_homographies(args.data / 'oxford_affine', settings))
-    for estimator in ESTIMATORS:
-        print(f'\nPoses estimated by {estimator}:')
-        print_scores([score for used, score in scores if used == estimator])
-    print_scores([], pairs)
-    return {'sequences': [{'estimator': used, **score.as_dict()} for used, score in scores],
-            'homographies': [pair.as_dict() for pair in pairs]}
+def _homographies(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..benchmarks.study import study_homographies
+    from ..evaluation.homographies import WITHIN_PX
+    scores = list(study_homographies(args.data / 'oxford_affine', config))
+    print_table('Homographies', ['pair', 'matcher', 'matches', f'within {WITHIN_PX} px'], [
+        [score.pair, score.matcher, str(score.matches), f'{score.within:.3f}'] for score in scores])
+    return {'pairs': [score.as_dict() for score in scores]}
 
 
 def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.depth import FRAME, MATCHER, measure_depth
-    from ..benchmarks.study import SEQUENCES, load_sequence
+    from ..benchmarks.study import SEQUENCES, load_images
     whole_config = dataclasses.replace(config, engine_dir=args.whole_engine_dir or config.engine_dir, depth_confidence=ALL_LAYERS)
     staged, whole = _open(config), _open(whole_config, Depth((Depth().ends[-1],)))
     report = []
@@ -131,7 +122,7 @@ def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
         if len(whole.depth.ends) > 1:
             raise EngineError('depth compares with engines of one stage: build them with --stages 9, and name --whole-engine-dir')
         for name in SEQUENCES:
-            images = load_sequence(args.data / name).images
+            images = load_images(args.data / name)
             for stride in map(int, args.strides.split(',')):
                 found = measure_depth(staged, whole, config.depth_confidence, images, name, stride)
                 report.append(dataclasses.asdict(found))
@@ -187,8 +178,8 @@ def _open(config: MatcherConfig, depth: Depth | None = None) -> Backend:
     return backend
 
 
-_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'accuracy': _accuracy, 'depth': _depth, 'device': _device,
-             'profile': _profile}
+_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'homographies': _homographies, 'depth': _depth,
+             'device': _device, 'profile': _profile}
 
 if __name__ == '__main__':
     sys.exit(main())

@@ -13,7 +13,6 @@ import numpy as np
 from ..benchmarks.stages import measure_stages
 from ..config import MatcherConfig
 from ..demo.flight import Flight
-from ..demo.replay import Reception, replay
 from ..demo.report import make_report, table_rows, write_report
 from ..demo.truth import FlightTruth, NoTruth, PoseTruth
 from ..errors import BagError, LightglueTrtError
@@ -25,6 +24,7 @@ from ..recordings.bag import open_recording
 from ..recordings.bag_writer import write_bag
 from ..recordings.poses import Trajectory
 from ..recordings.sequence import Intrinsics, Recording
+from ..replay import Reception, replay
 from ..selection import open_backend
 from ..tables import print_table
 

@@ -7,7 +7,10 @@ import signal
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
 
 import rclpy
 from rclpy.duration import Duration
@@ -17,7 +20,7 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
-from ..errors import LightglueTrtError
+from ..errors import BagError, LightglueTrtError
 from ..recordings.bag import camera_info_topic, open_recording
 from ..recordings.bag_writer import COMPRESSIONS
 from ..recordings.sequence import Recording
@@ -80,8 +83,8 @@ class Player(Node):  # type: ignore[misc]
                 _say(f'{count} of {wanted} subscribers on {name} after {self._args.subscriber_timeout:g} s; playing all the same')
                 return
 
-    def play(self) -> None:
-        """Publish every packet at its time. Raises what reading the recording raises."""
+    def play(self, log: TextIO | None = None) -> None:
+        """Publish every packet at its time; `log` gets its stamp and that time. Raises what reading the recording raises."""
         self._stop.wait(self._args.start_delay)
         start: float | None = None
         for packet in self._source:
@@ -94,6 +97,8 @@ class Player(Node):  # type: ignore[misc]
             if self.infos is not None and packet.info is not None:
                 self.infos.publish(packet.info)
             self.tally.add(time.monotonic(), due)
+            if log is not None:
+                log.write(f'{packet.stamp_ns} {time.monotonic_ns()}\n')
             self.images.publish(packet.image)
 
     def flush(self) -> None:
@@ -121,7 +126,8 @@ def main(argv: list[str] | None = None) -> int:
             _say(f'{recording.path}: {len(recording)} frames on {player.images.topic_name}, {info}, {args.reliability}')
             player.wait_for_subscribers()
             try:
-                player.play()
+                with _log(args.sent) as log:
+                    player.play(log)
             finally:
                 _say(('stopped; ' if stop.is_set() else '') + str(player.tally))
                 player.flush()
@@ -132,6 +138,13 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         rclpy.try_shutdown()
     return 0
+
+
+def _log(path: Path | None) -> AbstractContextManager[TextIO | None]:
+    try:
+        return path.open('w') if path else nullcontext()
+    except OSError as error:
+        raise BagError(f'cannot write {path}: {error.strerror}') from None
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -154,6 +167,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument('--reliability', choices=('reliable', 'best_effort'), default='reliable',
                         help='QoS, default: %(default)s, which every subscriber matches')
     parser.add_argument('--depth', type=int, default=10, help='QoS history, default: %(default)s')
+    parser.add_argument('--sent', type=Path, metavar='FILE',
+                        help="write each image's stamp and the monotonic time of its sending there, nanoseconds")
     parser.add_argument('--frame-id', default='camera', help='header.frame_id where none was recorded, default: %(default)s')
     args = parser.parse_args(argv)
     if args.depth < 1 or args.wait_for_subscribers < 0:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..files import write_whole
 from ..processes import describe_machine
-from .replay import Reception
+from ..replay import Reception
 from .truth import NoTruth
 
 CORRECT_PX = 3.0

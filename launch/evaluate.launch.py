@@ -1,0 +1,49 @@
+"""ros2 launch lightglue_trt_ros evaluate.launch.py bag:=PATH live:=true baselines:=sift,orb,klt; add -s to list the arguments."""
+
+import shlex
+
+from launch import LaunchDescription
+from launch.actions import DeclareLaunchArgument, EmitEvent, OpaqueFunction
+from launch.events import Shutdown
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+
+OPTIONS = {  # of evaluate_bag, by launch argument; empty leaves the command's default
+    'image_topic': 'Topic of the images, where the bag has several',
+    'camera': 'YAML with intrinsics, instead of the recorded ones',
+    'truth_topic': 'Topic of the true poses',
+    'truth': 'File of the true poses (TUM, KITTI, EuRoC)',
+    'strides': 'As 1,2,4',
+    'baselines': 'Of sift,orb,klt',
+    'compare': "Precisions, numbers of keypoints, or bundles' folders, with commas",
+    'rate': 'Of the recorded pace, for live',
+    'out': 'Folder of the report',
+    'backend': 'auto, tensorrt or onnxruntime',
+    'max_keypoints': 'Per frame',
+}
+
+
+def generate_launch_description():
+    return LaunchDescription([
+        DeclareLaunchArgument('bag', description='The rosbag2 or image folder to evaluate'),
+        DeclareLaunchArgument('live', default_value='false', choices=['true', 'false'],
+                              description='Play the bag over DDS into the node as well; evaluate_bag starts the node itself'),
+        *(DeclareLaunchArgument(name, default_value='', description=f'{text}; empty: as evaluate_bag has it')
+          for name, text in OPTIONS.items()),
+        DeclareLaunchArgument('options', default_value='',
+                              description='More options of evaluate_bag, e.g. "--fail-under pose_auc@10=40 --max-frames 200"'),
+        OpaqueFunction(function=start_evaluation),
+    ])
+
+
+def start_evaluation(context):
+    def argument(name):
+        return LaunchConfiguration(name).perform(context)
+
+    given = [word for name in OPTIONS if argument(name) for word in (f'--{name.replace("_", "-")}', argument(name))]
+    live = ['--live'] if argument('live') == 'true' else []
+    return [Node(
+        package='lightglue_trt_ros', executable='evaluate_bag',
+        arguments=[argument('bag'), *given, *live, *shlex.split(argument('options'))],
+        sigterm_timeout='60',  # after Ctrl-C it writes the report of what was done
+        output='screen', emulate_tty=True, on_exit=EmitEvent(event=Shutdown(reason='evaluated')))]

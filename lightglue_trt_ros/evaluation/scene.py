@@ -1,0 +1,117 @@
+"""What an evaluation knows about its frames: which belong together, the camera, where the camera was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BagError
+from ..recordings.camera import undistort
+from ..recordings.poses import Float64
+from ..recordings.sequence import Frame, Intrinsics
+from .baselines import Correspondences
+
+SECOND = 10**9
+GAP_PERIODS = 3  # a gap is longer than max_gap_s, and than this many times the usual time between frames
+
+
+@dataclass(eq=False)
+class Timeline:
+    """N frames in recorded order, and where the sequence breaks. Frames are counted from 0 here, lost ones left out."""
+
+    numbers: NDArray[np.int64]  # (N,) in the recording
+    stamps_ns: NDArray[np.int64]  # (N,)
+    segments: NDArray[np.int64]  # (N,) frames of one segment follow each other
+    max_gap_s: float
+    notes: list[str] = field(default_factory=list)  # what was left out, and where the sequence breaks
+
+    @classmethod
+    def of(cls, frames: Iterable[Frame], max_gap_s: float) -> Timeline:
+        """Read numbers and stamps, and nothing else. Raises BagError when there are not two frames.
+
+        As the node has it: a frame whose stamp stands still is left out; a step back and a gap longer than `max_gap_s`, or than
+        three usual periods, break the sequence.
+        """
+        table = np.array([(frame.number, frame.stamp_ns) for frame in frames], np.int64).reshape(-1, 2)
+        still = np.flatnonzero(np.diff(table[:, 1]) == 0) + 1
+        table = np.delete(table, still, axis=0)
+        if len(table) < 2:
+            raise BagError(f'there {"is" if len(table) == 1 else "are"} {len(table)} frame{"s" * (len(table) != 1)} '
+                           'that can be used: matching takes two')
+        numbers, stamps = table.T
+        steps = np.diff(stamps) / SECOND
+        back = steps < 0
+        gap = max(max_gap_s, GAP_PERIODS * float(np.median(steps[~back]))) if not back.all() else max_gap_s
+        long = steps > gap
+        told = {f'{len(still)} frames repeat the stamp before them and are left out': len(still),
+                f'frames are out of order: stamps step back {back.sum()} times, and the sequence starts anew there': back.sum(),
+                f'{long.sum()} gaps are longer than {gap:.3g} s: the sequence starts anew after each': long.sum()}
+        segments = np.concatenate([[0], np.cumsum(back | long)])
+        return cls(numbers, stamps, segments, gap, [text for text, count in told.items() if count])
+
+    def __len__(self) -> int:
+        return len(self.stamps_ns)
+
+    def seconds(self, frame: int) -> float:
+        """A frame's stamp as the node has it."""
+        return float(self.stamps_ns[frame]) / SECOND
+
+    def nearest(self, stamp: float) -> int:
+        """The frame stamped `stamp` seconds."""
+        return int(np.argmin(np.abs(self.stamps_ns - round(stamp * SECOND))))
+
+    def pairs(self, count: int) -> list[tuple[int, int]]:
+        """About `count` pairs of consecutive frames, spread evenly."""
+        first = np.flatnonzero(self.segments[1:] == self.segments[:-1])
+        if not len(first):
+            return []
+        chosen = first[np.unique(np.round(np.linspace(0, len(first) - 1, min(count, len(first)))).astype(np.int64))]
+        return [(frame, frame + 1) for frame in chosen.tolist()]
+
+
+@dataclass(eq=False)
+class Scene:
+    """The frames in time, the camera, and the truth where there is one."""
+
+    timeline: Timeline
+    intrinsics: Intrinsics | None = None
+    poses: Float64 | None = None  # (N, 4, 4) world from camera, NaN where the truth says nothing
+    odd: set[int] = field(default_factory=set)  # frames of another size than the intrinsics are for
+
+    def see(self, frame: int, shape: tuple[int, ...]) -> None:
+        """Note the size of a frame: intrinsics are good for one size alone."""
+        if self.intrinsics is not None and shape != (self.intrinsics.height, self.intrinsics.width):
+            self.odd.add(frame)
+
+    def numbers(self, frames: tuple[int, int]) -> tuple[int, int]:
+        """The frames' numbers in the recording."""
+        first, second = (int(self.timeline.numbers[frame]) for frame in frames)
+        return first, second
+
+    def camera(self, frames: tuple[int, int]) -> Float64 | None:
+        """The camera matrix (3, 3) of both frames, where it is known."""
+        if self.intrinsics is None or self.odd.intersection(frames):
+            return None
+        return self.intrinsics.k
+
+    def straight(self, frames: tuple[int, int], points: Correspondences) -> tuple[Float64, Float64]:
+        """Points without distortion, (M, 2) each, NaN where it has no inverse; as they are where the camera is unknown."""
+        if self.intrinsics is None or self.odd.intersection(frames):
+            first, second = (np.asarray(side, np.float64) for side in points)
+        else:
+            first, second = (undistort(side, self.intrinsics) for side in points)
+        return first, second
+
+    def pose(self, frame: int) -> Float64 | None:
+        """Where the camera was, (4, 4), where the truth says so."""
+        if self.poses is None or not np.isfinite(self.poses[frame]).all():
+            return None
+        return np.asarray(self.poses[frame], np.float64)
+
+    def step_m(self, frames: tuple[int, int]) -> float | None:
+        """How far the camera moved, metres."""
+        first, second = map(self.pose, frames)
+        return None if first is None or second is None else float(np.linalg.norm(second[:3, 3] - first[:3, 3]))
