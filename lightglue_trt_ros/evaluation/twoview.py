@@ -71,11 +71,11 @@ def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayL
 
 
 def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike, *,
-                           threshold_px: float = 0.5, refine_px: float = 0.3, confidence: float = 0.9999,
-                           max_iterations: int = 10000, method: int = cv2.USAC_ACCURATE) -> RelativePose | None:
+                           threshold_px: float = 1.0, refine_px: float = 0.3, confidence: float = 0.9999,
+                           max_iterations: int = 10000, method: int = cv2.USAC_MAGSAC) -> RelativePose | None:
     """Pose of camera 1 relative to camera 0 from correspondences (M, 2) and camera matrices (3, 3), undistorted pinholes.
 
-    The five-point algorithm (Nister, PAMI 2004) in graph-cut RANSAC (Barath & Matas, CVPR 2018) with `threshold_px`, then the
+    The five-point algorithm (Nister, PAMI 2004) in MAGSAC++ (Barath et al., CVPR 2020) with `threshold_px`, then the
     maximum-likelihood pose: Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale
     `refine_px`; 0 leaves it out. Without that step the result hangs on the best of a few minimal samples, and more on threshold
     and `method` than on the correspondences. Of the four poses of the essential matrix, that with most inliers in front of both
@@ -109,10 +109,10 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
 PoseEstimator = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike], RelativePose | None]  # points, points, matrix, matrix
 ESTIMATORS: dict[str, PoseEstimator] = {
     'ml': estimate_relative_pose,
-    'magsac': partial(estimate_relative_pose, method=cv2.USAC_MAGSAC, threshold_px=1.0, refine_px=0.0),
+    'magsac': partial(estimate_relative_pose, refine_px=0.0),
 }
 DEFAULT_ESTIMATOR = 'ml'
-ESTIMATOR_LABELS = {'ml': 'graph-cut RANSAC, 0.5 px, then maximum likelihood over all matches', 'magsac': 'MAGSAC++, 1 px'}
+ESTIMATOR_LABELS = {'ml': 'MAGSAC++, 1 px, then maximum likelihood over all matches', 'magsac': 'MAGSAC++, 1 px'}
 
 
 def pose_error_deg(rotation: ArrayLike, translation: ArrayLike, rotation_gt: ArrayLike, translation_gt: ArrayLike, *,
@@ -188,6 +188,7 @@ def _refine(rotation: Float64, direction: Float64, x0: Float64, x1: Float64, sca
             iterations: int = 20) -> tuple[Float64, Float64]:
     """Levenberg-Marquardt with Cauchy weights over five parameters: a rotation vector, and two along the sphere of directions."""
     generators = [_cross(axis) for axis in np.eye(3)]
+    products = (x1[:, :, None] * x0[:, None, :]).reshape(-1, 9)  # times the matrix, row by row: x1' E x0
 
     def cost(r: Float64, t: Float64) -> float:
         return float(np.sum(np.log1p((_sampson(_cross(t) @ r, x0, x1)[0] / scale)**2)))
@@ -196,11 +197,11 @@ def _refine(rotation: Float64, direction: Float64, x0: Float64, x1: Float64, sca
     for _ in range(iterations):
         tangent = np.linalg.svd(direction[None])[2][1:].T
         essential = _cross(direction) @ rotation
-        distances, lengths = _sampson(essential, x0, x1)
+        distances, slopes = _sampson_slopes(essential, products, x0, x1)
         changes = [_cross(direction) @ g @ rotation for g in generators] + [_cross(column) @ rotation for column in tangent.T]
-        jacobian = np.column_stack([_sampson_change(essential, change, distances, lengths, x0, x1) for change in changes])
-        weights = 1 / (1 + (distances / scale)**2)
-        normal, gradient = (jacobian * weights[:, None]).T @ jacobian, jacobian.T @ (weights * distances)
+        basis = np.stack([change.ravel() for change in changes], axis=1)  # (9, 5): how the matrix moves with each parameter
+        weighted = slopes * (1 / (1 + (distances / scale)**2))[:, None]
+        normal, gradient = basis.T @ (weighted.T @ slopes) @ basis, basis.T @ (weighted.T @ distances)
         while True:
             step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)) + 1e-15 * np.eye(5), gradient)
             turned = np.asarray(cv2.Rodrigues(step[:3])[0], np.float64) @ rotation
@@ -213,14 +214,17 @@ def _refine(rotation: Float64, direction: Float64, x0: Float64, x1: Float64, sca
         if reached > current:
             break
         gain, rotation, direction, current, damping = current - reached, turned, moved, reached, max(damping / 10, 1e-9)
-        if gain <= 1e-9 * current:
+        if gain <= 1e-6 * current:
             break
     return rotation, direction
 
 
-def _sampson_change(essential: Float64, change: Float64, distances: Float64, lengths: Float64,
-                    x0: Float64, x1: Float64) -> Float64:
-    """Derivative (M,) of the Sampson distances when the essential matrix moves along `change`."""
-    lines1, lines0, d_lines1, d_lines0 = x0 @ essential.T, x1 @ essential, x0 @ change.T, x1 @ change
-    d_lengths = (np.sum(lines1[:, :2] * d_lines1[:, :2], axis=1) + np.sum(lines0[:, :2] * d_lines0[:, :2], axis=1)) / lengths
-    return np.asarray((np.sum(x1 * d_lines1, axis=1) - distances * d_lengths) / lengths, np.float64)
+def _sampson_slopes(essential: Float64, products: Float64, x0: Float64, x1: Float64) -> tuple[Float64, Float64]:
+    """Signed Sampson distances (M,), and their derivatives (M, 9) by the entries of the essential matrix, row by row."""
+    lines1, lines0 = x0 @ essential.T, x1 @ essential
+    lengths = np.sqrt(np.sum(lines1[:, :2]**2, axis=1) + np.sum(lines0[:, :2]**2, axis=1)) + 1e-12
+    distances = products @ essential.ravel() / lengths
+    growth = np.zeros((len(x0), 3, 3))  # of half the squared lengths
+    growth[:, :2] += lines1[:, :2, None] * x0[:, None]
+    growth[:, :, :2] += x1[:, :, None] * lines0[:, None, :2]
+    return distances, (products - (distances / lengths)[:, None] * growth.reshape(-1, 9)) / lengths[:, None]
