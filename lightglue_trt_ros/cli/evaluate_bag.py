@@ -71,7 +71,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         help='match every Nth frame with the one N before it, default: 1,2,4')
     parser.add_argument('--baselines', type=_baselines, default=(), metavar='NAME,NAME', help=f'of {",".join(BASELINES)}')
     parser.add_argument('--compare', nargs='+', default=[], metavar='WHAT', help=f'precisions ({",".join(PRECISIONS)}), numbers of '
-                        "keypoints, or bundles' folders, each against the first")
+                        "keypoints, SETTING=VALUE (depth_confidence=-1), or bundles' folders, each against the first")
     parser.add_argument('--estimator', choices=tuple(ESTIMATOR_LABELS), default=DEFAULT_ESTIMATOR,
                         help='how poses are estimated, for every matcher; default: %(default)s; '
                         + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from ..config import PRECISIONS, MatcherConfig
+from ..config import PRECISIONS, MatcherConfig, check_names
 from ..errors import ConfigError, EngineError, LightglueTrtError
 from ..features import UInt8
 from ..frontend import FrameMatcher
@@ -88,9 +88,9 @@ class Baseline:
 
 
 def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, MatcherConfig]:
-    """Settings by name: precisions, keypoint budgets and bundles' folders, each a variant of `config`; `config` alone without any.
+    """Settings by name: precisions, keypoint budgets, SETTING=VALUE and bundles' folders, each a variant of `config`.
 
-    Raises ConfigError for a word that is none of the three.
+    `config` alone without any. Raises ConfigError for a word that is none of these.
     """
     found = {f'ours {_short(word)}': _variant(config, word) for word in compare}
     if len(found) < len(compare):
@@ -133,8 +133,10 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
         return dataclasses.replace(config, precision=word)
     if word.isdigit():
         return dataclasses.replace(config, max_keypoints=int(word))
+    if '=' in word:
+        return _with_setting(config, *word.split('=', 1))
     if not _is_bundle(word):
-        raise ConfigError(f'--compare {word}: give precisions ({", ".join(PRECISIONS)}), numbers of keypoints, or '
+        raise ConfigError(f'--compare {word}: give precisions ({", ".join(PRECISIONS)}), numbers of keypoints, SETTING=VALUE, or '
                           'folders of bundles (with a manifest.json)')
     from ..engines.bundle import MANIFEST
     from ..engines.manifest import Manifest
@@ -149,3 +151,14 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
         config, backend='tensorrt', engine_dir=str(folder.parent), precision=identity.matcher_precision,
         image_height=identity.image_height, image_width=identity.image_width, max_keypoints=identity.max_keypoints,
         lightglue_weights=identity.lightglue.removeprefix('lightglue_'))
+
+
+def _with_setting(config: MatcherConfig, name: str, text: str) -> MatcherConfig:
+    """`config` with another value of one of the settings that may change while the node runs."""
+    check_names([name], [field.name for field in dataclasses.fields(config) if field.metadata['dynamic']])
+    kind: type = type(getattr(config, name))
+    try:
+        changes = {name: kind(text)}
+    except ValueError:
+        raise ConfigError(f'--compare {name}={text}: the value must be a {kind.__name__}') from None
+    return dataclasses.replace(config, **changes)
