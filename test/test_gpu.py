@@ -306,6 +306,16 @@ def test_a_context_belongs_to_its_thread_and_closes_twice():
     cuda.close()
 
 
+def test_the_benchmark_measures_the_gpu(engines, capsys):
+    from lightglue_trt_ros.cli.benchmark import main
+    assert main(['device', 'stages', 'profile', '--backend', 'tensorrt', '--precision', 'fp16', '--lightglue', 'homography',
+                 '--engine-dir', str(engines), '--frames', '100']) == 0
+    printed = capsys.readouterr().out
+    print(printed)
+    for text in ("The GPU's own time", 'Stages of a frame', 'matcher-1-4', 'Share of time by precision'):
+        assert text in printed
+
+
 def test_the_node_on_the_gpu_over_dds(engines, shared_data, tmp_path):
     pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
     from lightglue_trt_ros.cli.make_bag import main as make_bag

@@ -62,7 +62,7 @@ class PairResult:
     stamp: float  # seconds, the current frame's
     matches: int
     inliers: int = 0  # of the model that explains more matches
-    model: str = ''  # essential, homography, or empty where neither was found
+    model: str = ''  # essential (fundamental without intrinsics), homography, or empty where neither was found
     precision: tuple[float, ...] | None = None  # share within PRECISION_PX of the true epipolar line; zeros without matches
     error_median_px: float | None = None  # of the same distances; None without truth or without matches
     rotation_deg: float | None = None  # inf where no pose was found; None without truth
