@@ -282,6 +282,24 @@ def test_a_given_fp8_graph_is_built_as_it_is(machine, tmp_path, fp8_graph):
     assert (tmp_path / 'e' / f'{NAME}-fp8' / 'matcher.onnx').read_bytes() == path.read_bytes()
 
 
+def test_given_fp8_stages_are_built_as_they_are_and_the_rest_in_fp16(machine, tmp_path, capsys):
+    from lightglue_trt_ros.graphs.lightglue import lightglue_stages
+    spec, depth = build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), Depth()
+    models = lightglue_stages(spec, weights('lightglue_homography'), depth, mask_attention=True)
+    given = {name: models[name].SerializeToString() for name in depth.stages[:2]}
+    (tmp_path / 'fp8').mkdir()
+    for name, data in given.items():
+        (tmp_path / 'fp8' / f'{name}.onnx').write_bytes(data)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(tmp_path / 'fp8')]) == 0
+    assert [precision for precision, _ in machine.builds] == ['fp16', 'fp8', 'fp8', *['fp16'] * (NETWORKS - 3)]
+    place = tmp_path / 'e' / f'{NAME}-fp8'
+    assert all((place / f'{name}.onnx').read_bytes() == data for name, data in given.items())
+    assert json.loads((place / MANIFEST).read_text())['ends'] == list(depth.ends)
+    (tmp_path / 'empty').mkdir()
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'f'), '--matcher-onnx', str(tmp_path / 'empty')]) == 1
+    assert 'would be called matcher-1-4.onnx' in capsys.readouterr().err
+
+
 def test_a_given_graph_of_another_shape_is_refused(machine, tmp_path, fp8_graph, capsys):
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(fp8_graph(64))]) == 1
     assert f'was made for max_keypoints 64, where {K} is asked for' in capsys.readouterr().err

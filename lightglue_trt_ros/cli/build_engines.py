@@ -73,7 +73,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'capability (89 is 8.9): needs no GPU, and leaves the parity check out')
     parser.add_argument('--frames', type=Path, metavar='PATH', help='check the engines on this recording: a rosbag2 or an image '
                         'folder; default: rendered frames')
-    parser.add_argument('--matcher-onnx', type=Path, metavar='FILE', help='a calibrated FP8 graph of the matcher')
+    parser.add_argument('--matcher-onnx', type=Path, metavar='PATH', help='a calibrated FP8 graph of the matcher, '
+                        'or a folder with those of its stages (matcher-1-4.onnx, …); what it lacks is built in FP16')
     parser.add_argument('--tactic-sources', metavar='NAMES', help="only these of TensorRT's, comma separated: "
                         'EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS where cuBLAS and cuDNN are missing')
     parser.add_argument('--stages', type=_depth, default=Depth(), metavar='LAYERS', help='layers after which the matcher may stop '

@@ -53,9 +53,9 @@ class Order:
     workspace_mib: int = 1024
     opt_level: int | None = None
     force: bool = False  # build although an equal bundle is there
-    matcher_onnx: Path | None = None  # a calibrated FP8 graph of the matcher
+    matcher_onnx: Path | None = None  # a calibrated FP8 graph of the matcher, or a folder of its stages' graphs
     tactic_sources: tuple[str, ...] | None = None  # only these of TensorRT's; None: its own choice
-    depth: Depth = field(default_factory=Depth)  # the matcher's stages; a given graph is one of all layers
+    depth: Depth = field(default_factory=Depth)  # the matcher's stages; a given file is one of all layers
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class _Job:
     spec: EngineSpec
     depth: Depth
     graphs: dict[str, bytes]  # by network
+    given: frozenset[str]  # the networks whose graphs are quantised, and were given
     weights: tuple[Weights, Weights]
     out: Reporter
 
@@ -77,7 +78,10 @@ class _Job:
         return Identity.of(self.spec, self.order.lightglue, self.tensorrt, self.machine)
 
     def precision_of(self, network: str) -> str:
-        return self.decision.extractor if network == 'extractor' else self.decision.matcher
+        """A given graph is quantised; with it the rest is FP16, as the extractor is."""
+        if network in self.given:
+            return 'fp8'
+        return self.decision.extractor if network == 'extractor' or self.given else self.decision.matcher
 
 
 def build_bundle(order: Order, machine: Machine, tensorrt: TensorRT, frames: FrameSource, out: Reporter) -> Bundle:
@@ -126,22 +130,32 @@ def _prepare(order: Order, machine: Machine, tensorrt: TensorRT, decision: Decis
 
     weights = load_weights('superpoint'), load_weights(order.lightglue)
     extractor = superpoint(shapes(decision.extractor), weights[0])
+    depth, given = order.depth, dict[str, bytes]()
     if decision.matcher == 'fp8':
-        depth = Depth((order.depth.ends[-1],))
-        matcher = {'matcher': _read_given(order.matcher_onnx, type(extractor), shapes('fp8'), weights[1])}
-    else:
-        depth = order.depth
-        models = lightglue_stages(shapes(decision.matcher), weights[1], depth)
-        matcher = {name: model.SerializeToString() for name, model in models.items()}
-    graphs = {'extractor': extractor.SerializeToString(), **matcher}
-    return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), depth, graphs, weights, out)
+        depth, paths = _given_paths(order)
+        given = {name: _read_given(path, type(extractor), shapes('fp8'), weights[1]) for name, path in paths.items()}
+    models = lightglue_stages(shapes('fp16' if decision.matcher == 'fp8' else decision.matcher), weights[1], depth)
+    graphs = {name: given[name] if name in given else model.SerializeToString() for name, model in models.items()}
+    return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), depth,
+                {'extractor': extractor.SerializeToString(), **graphs}, frozenset(given), weights, out)
 
 
-def _read_given(path: Path | None, model: Any, spec: EngineSpec, weights: Weights) -> bytes:
-    """A quantised graph, as it was given; what its stamp says must not contradict the order."""
-    from ..graphs.precision import read_stamp
+def _given_paths(order: Order) -> tuple[Depth, dict[str, Path]]:
+    """The quantised graphs: one file is the matcher as a whole; a folder has its stages, and what it lacks is written in FP16."""
+    path = order.matcher_onnx
     if path is None:
         raise EngineError('fp8 needs a calibrated graph of the matcher: give it with --matcher-onnx, or build fp16')
+    if not path.is_dir():
+        return Depth((order.depth.ends[-1],)), {'matcher': path}
+    found = {name: path / f'{name}.onnx' for name in order.depth.graphs if (path / f'{name}.onnx').is_file()}
+    if not found:
+        raise EngineError(f'{path} has no graph of the matcher: it would be called {order.depth.stages[0]}.onnx')
+    return order.depth, found
+
+
+def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> bytes:
+    """A quantised graph, as it was given; what its stamp says must not contradict the order."""
+    from ..graphs.precision import read_stamp
     try:
         data = path.read_bytes()
         stamp = read_stamp(model.FromString(data))
