@@ -71,12 +71,12 @@ def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayL
 
 
 def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike, *,
-                           threshold_px: float = 1.0, refine_px: float = 0.3, confidence: float = 0.9999,
-                           max_iterations: int = 10000, method: int = cv2.USAC_MAGSAC) -> RelativePose | None:
+                           threshold_px: float = 0.5, refine_px: float = 0.3, confidence: float = 0.9999,
+                           max_iterations: int = 10000, method: int = cv2.USAC_ACCURATE) -> RelativePose | None:
     """Pose of camera 1 relative to camera 0 from correspondences (M, 2) and camera matrices (3, 3), undistorted pinholes.
 
-    The five-point algorithm (Nister, PAMI 2004) in MAGSAC++ (Barath et al., CVPR 2020) with `threshold_px`, then the
-    maximum-likelihood pose: Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale
+    The five-point algorithm (Nister, PAMI 2004) in graph-cut RANSAC (Barath & Matas, CVPR 2018) with `threshold_px`, which is
+    tight because scenes close to a plane have two poses that differ by less than a pixel; then the maximum-likelihood pose: Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale
     `refine_px`; 0 leaves it out. Without that step the result hangs on the best of a few minimal samples, and more on threshold
     and `method` than on the correspondences. Of the four poses of the essential matrix, that with most inliers in front of both
     cameras. OpenCV restarts its generator at each call: equal input gives an equal answer. Its USAC methods ignore
@@ -109,10 +109,10 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
 PoseEstimator = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike], RelativePose | None]  # points, points, matrix, matrix
 ESTIMATORS: dict[str, PoseEstimator] = {
     'ml': estimate_relative_pose,
-    'magsac': partial(estimate_relative_pose, refine_px=0.0),
+    'magsac': partial(estimate_relative_pose, method=cv2.USAC_MAGSAC, threshold_px=1.0, refine_px=0.0),
 }
 DEFAULT_ESTIMATOR = 'ml'
-ESTIMATOR_LABELS = {'ml': 'MAGSAC++, 1 px, then maximum likelihood over all matches', 'magsac': 'MAGSAC++, 1 px'}
+ESTIMATOR_LABELS = {'ml': 'graph-cut RANSAC, 0.5 px, then maximum likelihood over all matches', 'magsac': 'MAGSAC++, 1 px'}
 
 
 def pose_error_deg(rotation: ArrayLike, translation: ArrayLike, rotation_gt: ArrayLike, translation_gt: ArrayLike, *,
