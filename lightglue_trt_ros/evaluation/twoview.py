@@ -76,11 +76,12 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     """Pose of camera 1 relative to camera 0 from correspondences (M, 2) and camera matrices (3, 3), undistorted pinholes.
 
     The five-point algorithm (Nister, PAMI 2004) in graph-cut RANSAC (Barath & Matas, CVPR 2018) with `threshold_px`, which is
-    tight because scenes close to a plane have two poses that differ by less than a pixel; then the maximum-likelihood pose: Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale
-    `refine_px`; 0 leaves it out. Without that step the result hangs on the best of a few minimal samples, and more on threshold
-    and `method` than on the correspondences. Of the four poses of the essential matrix, that with most inliers in front of both
-    cameras. OpenCV restarts its generator at each call: equal input gives an equal answer. Its USAC methods ignore
-    `max_iterations` before 4.7. None when fewer than six correspondences are given or no geometry is found.
+    tight because scenes close to a plane have two poses that differ by less than a pixel. Then the maximum-likelihood pose:
+    Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale `refine_px`; 0 leaves it out.
+    Without that step the result hangs on the best of a few minimal samples, and more on threshold and `method` than on the
+    correspondences. Of the four poses of the essential matrix, that with most inliers in front of both cameras. OpenCV restarts
+    its generator at each call: equal input gives an equal answer. Its USAC methods ignore `max_iterations` before 4.7. None when
+    fewer than six correspondences are given or no geometry is found.
     """
     pixels0, pixels1 = np.asarray(points0, np.float64), np.asarray(points1, np.float64)
     if len(pixels0) < MIN_MATCHES:
