@@ -69,7 +69,7 @@ class FrameMatches:
     scores: Float32  # (M,) in (0, 1]
     track_ids: UInt32  # (M,) kept while a point is re-matched
     track_lengths: UInt32  # (M,) frames in which the point was seen, >= 2
-    stage_ms: dict[str, float] = field(default_factory=dict)  # wall time by stage: resize, extract, match, track
+    stage_ms: dict[str, float] = field(default_factory=dict)  # wall time by stage: resize, extract, match, track, refine
     layers: int = LAYERS  # of LightGlue that ran
     note: str = ''  # what was wrong on the way, for people; empty: nothing
 

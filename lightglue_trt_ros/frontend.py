@@ -9,8 +9,9 @@ import numpy as np
 from .backends import Backend
 from .config import MatcherConfig
 from .errors import FrameError
-from .features import Features, FrameMatches, Thresholds, UInt8
+from .features import Features, Float32, FrameMatches, Thresholds, UInt8
 from .geometry import Size, resize_gray, to_original
+from .refinement import refine_matches
 from .stats import Stopwatch
 from .tracks import TrackCounter, Tracks
 
@@ -20,9 +21,14 @@ class _Frame:
     """A frame that later ones may be matched against: its features stay where the backend left them."""
 
     stamp: float
-    size: Size
+    image: UInt8
     features: Features
     tracks: Tracks
+    points: Float32 | None = None  # (K, 2) pixels of the image, finer than the features' where they were matched
+
+    @property
+    def size(self) -> Size:
+        return self.image.shape[0], self.image.shape[1]
 
 
 class FrameMatcher:
@@ -57,7 +63,8 @@ class FrameMatcher:
         clock.lap('resize')
         features = self.backend.extract(resized)
         clock.lap('extract')
-        current = _Frame(stamp, image.shape, features, Tracks.empty(self.backend.spec.max_keypoints))
+        kept = image.copy() if self.config.refinement != 'none' else image  # the caller may reuse its buffer
+        current = _Frame(stamp, kept, features, Tracks.empty(self.backend.spec.max_keypoints))
         reference = self._reference
         if reference is None:
             self._reference = current
@@ -90,12 +97,22 @@ class FrameMatcher:
         current_rows = found.indices[rows]
         current.tracks = reference.tracks.follow(rows, current_rows, len(found.indices), self._counter)
         track_ids, track_lengths = current.tracks.published(current_rows)
-        engine = (self.backend.spec.image_height, self.backend.spec.image_width)
-        keypoints = to_original(current.features.keypoints[current_rows], engine, current.size)
-        reference_keypoints = to_original(reference.features.keypoints[rows], engine, reference.size)
+        reference_keypoints = self._points(reference)[rows]
+        keypoints = self._points(current)[current_rows]
         clock.lap('track')
+        if self.config.refinement != 'none':
+            keypoints = refine_matches(reference.image, current.image, reference_keypoints, keypoints)
+            self._points(current)[current_rows] = keypoints  # the next frame goes on from there
+            clock.lap('refine')
         return FrameMatches(current.stamp, reference.stamp, keypoints, reference_keypoints, found.scores[rows],
                             track_ids, track_lengths, clock.laps, found.layers, found.note)
+
+    def _points(self, frame: _Frame) -> Float32:
+        """(K, 2) pixels of the frame's own image."""
+        if frame.points is None:
+            engine = (self.backend.spec.image_height, self.backend.spec.image_width)
+            frame.points = to_original(frame.features.keypoints, engine, frame.size)
+        return frame.points
 
     def _is_next_reference(self, reference: _Frame, matches: FrameMatches) -> bool:
         if self.config.reference == 'previous':

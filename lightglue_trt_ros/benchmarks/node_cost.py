@@ -37,7 +37,7 @@ def measure_node(frames: int = 1000, rate: float = 100.0, height: int = 480, wid
 
     rclpy.init()
     node = rclpy.create_node('benchmark')
-    process = start('benchmarks.null_node', '--ros-args', '--log-level', 'warn')
+    process = start('benchmarks.null_node', '--ros-args', '--log-level', 'warn', '-p', 'refinement:=none')
     sent: dict[tuple[int, int], float] = {}
     latency: list[float] = []
 
