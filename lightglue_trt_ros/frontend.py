@@ -101,7 +101,7 @@ class FrameMatcher:
         keypoints = self._points(current)[current_rows]
         clock.lap('track')
         if self.config.refinement != 'none':
-            keypoints = refine_matches(reference.image, current.image, reference_keypoints, keypoints)
+            keypoints = refine_matches(self.config.refinement, reference.image, current.image, reference_keypoints, keypoints)
             self._points(current)[current_rows] = keypoints  # the next frame goes on from there
             clock.lap('refine')
         return FrameMatches(current.stamp, reference.stamp, keypoints, reference_keypoints, found.scores[rows],

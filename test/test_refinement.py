@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from networks import moved, photo
 
-from lightglue_trt_ros.refinement import LIMIT_PX, refine_matches
+from lightglue_trt_ros.refinement import LIMIT_PX
+from lightglue_trt_ros.refinement import refine_matches as refine
+
+WAYS = pytest.mark.parametrize('way', ['lucas_kanade', 'affine'])
 
 
 def grid(shape, step=24, border=60):
@@ -25,8 +28,9 @@ def through(homography, points):
     return (mapped[:, :2] / mapped[:, 2:]).astype(np.float32)
 
 
+@WAYS
 @pytest.mark.parametrize(('angle', 'scale'), [(0, 1.0), (2, 1.0), (8, 0.93), (25, 0.85), (-90, 1.0)])
-def test_points_go_where_the_image_has_gone(angle, scale):
+def test_points_go_where_the_image_has_gone(way, angle, scale):
     image = photo('coffee', 480, 640)
     view, homography = moved(image, angle, scale)
     points = corners(image)
@@ -34,7 +38,7 @@ def test_points_go_where_the_image_has_gone(angle, scale):
     inside = ((truth > 20) & (truth < [619, 459])).all(axis=1)
     points, truth = points[inside], truth[inside]
     seen = (truth + np.random.default_rng(0).normal(0, 0.8, truth.shape)).astype(np.float32)
-    found = refine_matches(image, view, points, seen)
+    found = refine(way, image, view, points, seen)
     before, after = np.linalg.norm(seen - truth, axis=1), np.linalg.norm(found - truth, axis=1)
     assert len(points) > 80
     assert np.median(before) > 0.7
@@ -43,35 +47,39 @@ def test_points_go_where_the_image_has_gone(angle, scale):
     assert np.linalg.norm(found - seen, axis=1).max() < LIMIT_PX
 
 
-def test_points_on_nothing_stay():
+@WAYS
+def test_points_on_nothing_stay(way):
     blank = np.full((120, 160), 90, np.uint8)
     points = grid(blank.shape, 20, 30)
-    np.testing.assert_array_equal(refine_matches(blank, blank, points, points + np.float32(1.5)), points + np.float32(1.5))
+    np.testing.assert_array_equal(refine(way, blank, blank, points, points + np.float32(1.5)), points + np.float32(1.5))
 
 
-def test_points_of_another_place_stay():
+@WAYS
+def test_points_of_another_place_stay(way):
     """What is not found nearby is no finer position of this point."""
     image, other = photo('coffee', 480, 640), photo('astronaut', 480, 640)
     points = corners(image)
-    found = refine_matches(image, other, points, points)
+    found = refine(way, image, other, points, points)
     steps = np.linalg.norm(found - points, axis=1)
     assert steps.max() < LIMIT_PX
     assert ((found >= 0) & (found <= [639, 479])).all()
 
 
-def test_points_at_the_border_stay_inside():
+@WAYS
+def test_points_at_the_border_stay_inside(way):
     image = photo('coffee', 480, 640)
     points = np.array([[0, 0], [639, 479], [0, 479], [320, 0], [-3, 5], [700, 20]], np.float32)
-    found = refine_matches(image, np.roll(image, -2, axis=1), points, points)
+    found = refine(way, image, np.roll(image, -2, axis=1), points, points)
     assert np.isfinite(found).all()
     np.testing.assert_array_equal(found[4:], points[4:])
 
 
+@WAYS
 @pytest.mark.parametrize('count', [0, 1, 2])
-def test_few_points(count):
+def test_few_points(way, count):
     image = photo('coffee', 480, 640)
     points = corners(image)[:count]
-    found = refine_matches(image, image, points, points + np.float32(0.4))
+    found = refine(way, image, image, points, points + np.float32(0.4))
     assert found.shape == (count, 2)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, points, atol=0.1)

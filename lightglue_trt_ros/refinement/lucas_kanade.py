@@ -1,8 +1,4 @@
-"""Finer positions of matched points, by the images themselves: Lucas-Kanade from where the networks put them.
-
-SuperPoint knows a point to about half a pixel; the patch around it tells where the same point is in the other image to a tenth.
-(Lucas and Kanade, IJCAI 1981; Baker and Matthews, IJCV 2004.)
-"""
+"""The quick way: OpenCV's Lucas-Kanade (IJCAI 1981), a patch that is only shifted, after one similarity for the whole view."""
 
 from __future__ import annotations
 
@@ -11,31 +7,27 @@ from typing import Any
 import cv2
 import numpy as np
 
-from .features import Float32, UInt8
+from ..features import Float32, UInt8
+from . import LIMIT_PX
 
 WINDOW_PX = 13  # side of the patch
-LIMIT_PX = 4.0  # a step this long leaves the point: the match stands where it was
 UPRIGHT = 0.03  # a turn by less (radians), or a change of scale, is left to the patches
 _STOP = (cv2.TERM_CRITERIA_COUNT + cv2.TERM_CRITERIA_EPS, 30, 0.01)
 
 
-def refine_matches(reference: UInt8, current: UInt8, reference_points: Float32, current_points: Float32) -> Float32:
+def lucas_kanade(reference: UInt8, current: UInt8, reference_points: Float32, current_points: Float32) -> Float32:
     """Matched points (M, 2) of the current image, moved to where the reference's patches are found; pixels of both images.
 
     Both images are gray, uint8 (H, W), of one size. Where the view has turned or come closer, patches are compared after the
     similarity that fits the matches. A point whose patch is not found within LIMIT_PX of where it was, or leaves the image, stays.
     """
-    if not len(current_points):
-        return current_points
     patches, there = _aligned(reference, reference_points, current_points)
     start = np.ascontiguousarray(current_points, np.float32).reshape(-1, 1, 2)
-    lucas_kanade: Any = cv2.calcOpticalFlowPyrLK  # the type stubs know no initial flow
-    moved, found, _ = lucas_kanade(patches, current, there.reshape(-1, 1, 2), start.copy(), winSize=(WINDOW_PX, WINDOW_PX),
-                                   maxLevel=0, criteria=_STOP, flags=cv2.OPTFLOW_USE_INITIAL_FLOW)
+    flow: Any = cv2.calcOpticalFlowPyrLK  # the type stubs know no initial flow
+    moved, found, _ = flow(patches, current, there.reshape(-1, 1, 2), start.copy(), winSize=(WINDOW_PX, WINDOW_PX), maxLevel=0,
+                           criteria=_STOP, flags=cv2.OPTFLOW_USE_INITIAL_FLOW)
     moved = moved.reshape(-1, 2)
-    last = np.array([current.shape[1] - 1, current.shape[0] - 1], np.float32)
     kept = (found.ravel() == 1) & (np.linalg.norm(moved - current_points, axis=1) < LIMIT_PX)
-    kept &= ((moved >= 0) & (moved <= last)).all(axis=1)
     return np.where(kept[:, None], moved, current_points).astype(np.float32)
 
 
