@@ -87,8 +87,9 @@ class MatcherConfig:
         DEPTH_CONFIDENCE, 'Share of confident points at which LightGlue stops before its last layer, in (0, 1); -1: never',
         low=ALL_LAYERS, high=1.0, dynamic=True)
     refinement: str = setting(
-        'lucas_kanade', 'How matched points are placed on the CPU: lucas_kanade to a quarter of a pixel, affine more finely in '
-        'a few times the time, none leaves them where SuperPoint saw them', choices=('lucas_kanade', 'affine', 'none'), dynamic=True)
+        'lucas_kanade', 'How matched points are placed, on the CPU: lucas_kanade to a quarter of a pixel, affine more finely in '
+        'a few times the time, none leaves them where SuperPoint saw them',
+        choices=('lucas_kanade', 'affine', 'none'), dynamic=True)
     reference: str = setting(
         'previous', 'What a frame is matched against', choices=('previous', 'keyframe'), dynamic=True)
     keyframe_min_ratio: float = setting(

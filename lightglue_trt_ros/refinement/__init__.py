@@ -24,5 +24,5 @@ def refine_matches(way: str, reference: UInt8, current: UInt8, reference_points:
         return current_points
     moved = (affine if way == 'affine' else lucas_kanade)(reference, current, reference_points, current_points)
     last = np.array([current.shape[1] - 1, current.shape[0] - 1], np.float32)
-    inside = ((moved >= 0) & (moved <= last)).all(axis=1)
+    inside = np.all((moved >= 0) & (moved <= last), axis=1)
     return np.where(inside[:, None], moved, current_points).astype(np.float32)
