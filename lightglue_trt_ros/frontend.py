@@ -63,8 +63,8 @@ class FrameMatcher:
         clock.lap('resize')
         features = self.backend.extract(resized)
         clock.lap('extract')
-        kept = image.copy() if self.config.refinement != 'none' else image  # the caller may reuse its buffer
-        current = _Frame(stamp, kept, features, Tracks.empty(self.backend.spec.max_keypoints))
+        # a copy, for the caller may reuse its buffer
+        current = _Frame(stamp, image.copy(), features, Tracks.empty(self.backend.spec.max_keypoints))
         reference = self._reference
         if reference is None:
             self._reference = current
