@@ -118,7 +118,7 @@ def test_a_bundle_is_built_checked_and_used(machine, tmp_path, capsys):
     assert 'GPU: NVIDIA RTX 2000 Ada, compute capability 8.9' in out
     assert 'builder: tensorrt 10.3.0' in out
     assert 'precision: extractor fp16, matcher fp16 (' in out
-    assert 'building matcher fp16' in out
+    assert 'building matcher-1-4 fp16' in out
     assert 'keypoint overlap' in out
     last = shlex.split(out.splitlines()[-1])
     assert last[:4] == ['ros2', 'run', 'lightglue_trt_ros', 'matcher']
@@ -402,7 +402,7 @@ def test_real_engines_for_another_machine(rtx, tmp_path, capsys, sm, height, wid
     assert 2 ** 20 < (place / 'extractor.plan').stat().st_size < 10 * 2 ** 20
     stages = sum((place / f'{stage}.plan').stat().st_size for stage in Depth().stages)
     assert 15 * 2 ** 20 < stages < 35 * 2 ** 20, 'FP16 weights, not FP32'
-    assert all(0 < (place / f'{head}.plan').stat().st_size < 2 ** 20 for head in Depth().heads)
+    assert all(0 < (place / f'{head}.plan').stat().st_size < 2 ** 21 for head in Depth().heads)
     assert build_engines.main(command) == 0
     assert 'nothing to build' in capsys.readouterr().out
 

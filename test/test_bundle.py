@@ -199,13 +199,13 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_a_file_system_that_is_really_full(tmp_path):
     disk = tmp_path / 'disk'
     disk.mkdir()
-    command = ['mount', '-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', str(disk)]
+    command = ['mount', '-t', 'tmpfs', '-o', 'size=128k', 'tmpfs', str(disk)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f'no file system can be mounted here: {mounted.stderr.strip()}')
     try:
         with pytest.raises(EngineError, match='No space left on device'):
-            put(disk, cache=bytes(100_000))
+            put(disk, cache=bytes(200_000))
         assert left_in(disk) == set()
         assert put(disk).read('timing.cache') == b'timings'
     finally:

@@ -336,7 +336,7 @@ def test_tracks_are_those_of_the_frontend() -> None:
     (result,) = World(7).evaluator(frontend).run([1])
     assert result.track_lengths == {7: 64}, 'the null backend matches every keypoint with itself'
     assert [pair.track_survival for pair in result.pairs[1]] == [None, *[1.0] * 5]
-    assert set(result.stage_ms) == {'resize', 'extract', 'match', 'track', 'frame'}
+    assert set(result.stage_ms) == {'resize', 'extract', 'match', 'track', 'refine', 'frame'}
     assert all(len(values) == 6 for values in result.stage_ms.values())
 
 

@@ -92,6 +92,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--width', type=int, help='of the engine')
     parser.add_argument('--lightglue', default=default.lightglue_weights, choices=('auto', 'official', 'homography'))
     parser.add_argument('--match-threshold', type=float, default=default.match_threshold, help='default: %(default)s')
+    parser.add_argument('--refinement', default=default.refinement, choices=('lucas_kanade', 'affine', 'none'),
+                        help='how matched points are placed, default: %(default)s')
     parser.add_argument('--depth-confidence', type=float, default=default.depth_confidence,
                         help='of LightGlue, -1: every layer; default: %(default)s')
     args = parser.parse_args(_without_ros(argv))
