@@ -307,7 +307,8 @@ def test_real_networks_on_a_real_sequence(tmp_path: Path, shared_data: Path) -> 
     weights('superpoint')
     process = launch(shared_data / 'kitti_short_1', '--max-frames', '5', '--height', '160', '--width', '528',
                      '--max-keypoints', '512', '--strides', '1,2', '--baselines', 'sift', '--compare', 'fp32', 'fp8',
-                     '--backend', 'onnxruntime', '--refinement', 'none', '--fail-under', 'pose_auc@10=60', '--out', tmp_path / 'out')
+                     '--backend', 'onnxruntime', '--refinement', 'none', '--fail-under', 'pose_auc@10=60',
+                     '--out', tmp_path / 'out')
     text = process.communicate(timeout=120)[0]
     assert process.returncode == 0, text
     report = json.loads((tmp_path / 'out' / 'report.json').read_text())
