@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         config = MatcherConfig(backend=args.backend, lightglue_weights=args.lightglue, image_height=args.height,
                                image_width=args.width, max_keypoints=args.max_keypoints, precision=args.precision,
-                               engine_dir=args.engine_dir)
+                               engine_dir=args.engine_dir, refinement=args.refinement)
         for part in [*args.parts, 'profile'] if args.profile else args.parts or PARTS[:3]:
             report[part] = _MEASURES[part](args, config)
     except LightglueTrtError as error:
@@ -54,6 +54,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--width', type=int, default=default.image_width, help='of the engine, default: %(default)s')
     parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
     parser.add_argument('--precision', default=default.precision, choices=('auto', 'fp32', 'fp16', 'fp8'))
+    parser.add_argument('--refinement', default=default.refinement, choices=('lucas_kanade', 'affine', 'none'),
+                        help='how matched points are placed, default: %(default)s')
     parser.add_argument('--frames', type=int, default=30, help='for stages and caching, default: %(default)s')
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=float, default=100.0, help='for node, default: %(default)s')
