@@ -121,7 +121,11 @@ def open_frontends(wanted: dict[str, MatcherConfig]) -> tuple[list[Frontend], li
 
 
 def _short(word: str) -> str:
-    return Path(word).name if _is_bundle(word) else word
+    """For legends: a bundle's own name, refinement=affine as affine, depth_confidence=0.98 as it is."""
+    if _is_bundle(word):
+        return Path(word).name
+    value = word.partition('=')[2]
+    return value if value.isidentifier() else word
 
 
 def _is_bundle(word: str) -> bool:
