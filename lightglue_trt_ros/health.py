@@ -35,7 +35,7 @@ def idle(statistics: FrameStatistics) -> Verdict:
 
 def ended(failure: BaseException | None) -> Verdict:
     """The inference thread is gone."""
-    return Verdict(DiagnosticStatus.ERROR, f'the inference thread ended ({failure}): deactivate and activate the node')
+    return Verdict(DiagnosticStatus.ERROR, f'the inference thread ended ({failure}): activate the node again')
 
 
 def working(statistics: FrameStatistics) -> Verdict:

@@ -23,12 +23,11 @@ def affine(reference: UInt8, current: UInt8, reference_points: Float32, current_
     Inverse compositional (Baker and Matthews, IJCV 2004). A point stays where it is when it has no texture, would move LIMIT_PX or
     further, or correlates less well afterwards.
     """
-    image0, image1, points0, points1 = reference, current, reference_points, current_points
-    start, count = np.asarray(points1, np.float32), len(points0)
-    view = local_affine(points0, points1)
+    start, count = np.asarray(current_points, np.float32), len(current_points)
+    view = local_affine(reference_points, current_points)
     axis, side = np.arange(-RADIUS_PX - 1, RADIUS_PX + 2, dtype=np.float32), 2 * RADIUS_PX + 3
     right, down = (grid.ravel() for grid in np.meshgrid(axis, axis))
-    patch = _sample(image0, points0[:, :1] + right, points0[:, 1:] + down).reshape(count, side, side)
+    patch = _sample(reference, reference_points[:, :1] + right, reference_points[:, 1:] + down).reshape(count, side, side)
     inner = patch[:, 1:-1, 1:-1]
     rows = np.stack([patch[:, 1:-1, 2:] - patch[:, 1:-1, :-2], patch[:, 2:, 1:-1] - patch[:, :-2, 1:-1], 2 * inner], axis=1) / 2
     rows = rows.reshape(count, 3, -1)  # gradients along u and v, and the patch itself
@@ -51,7 +50,7 @@ def affine(reference: UInt8, current: UInt8, reference_points: Float32, current_
         if not len(live):
             break
         at = points[live]
-        seen = _sample(image1, warped[:, 0] + at[:, :1], warped[:, 1] + at[:, 1:])
+        seen = _sample(current, warped[:, 0] + at[:, :1], warped[:, 1] + at[:, 1:])
         seen -= seen.mean(axis=1, keepdims=True)
         length = np.sqrt(np.einsum('np,np->n', seen, seen)) + np.float32(0.1)
         projected = (rows @ seen[:, :, None])[:, :, 0] / length[:, None]

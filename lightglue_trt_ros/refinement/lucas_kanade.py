@@ -16,11 +16,7 @@ _STOP = (cv2.TERM_CRITERIA_COUNT + cv2.TERM_CRITERIA_EPS, 30, 0.01)
 
 
 def lucas_kanade(reference: UInt8, current: UInt8, reference_points: Float32, current_points: Float32) -> Float32:
-    """Matched points (M, 2) of the current image, moved to where the reference's patches are found; pixels of both images.
-
-    Both images are gray, uint8 (H, W), of one size. Where the view has turned or come closer, patches are compared after the
-    similarity that fits the matches. A point whose patch is not found within LIMIT_PX of where it was, or leaves the image, stays.
-    """
+    """As the package says. Where the view has turned or come closer, patches are compared after the similarity that fits all."""
     patches, there = _aligned(reference, reference_points, current_points)
     start = np.ascontiguousarray(current_points, np.float32).reshape(-1, 1, 2)
     flow: Any = cv2.calcOpticalFlowPyrLK  # the type stubs know no initial flow
