@@ -3,8 +3,8 @@ from glob import glob
 from setuptools import find_packages, setup
 
 PACKAGE = 'lightglue_trt_ros'
-COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag', 'benchmark',
-            'demo')
+COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag', 'quantize',
+            'benchmark', 'demo')
 
 
 def ros_wheels(distro):

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from .backends import Backend
 from .config import MatcherConfig
 from .depth import Depth
+from .engines.bundle import default_engine_dir
+from .engines.calibrations import find_calibration
 from .errors import EngineError
 from .processes import start
 from .weights.store import load_weights, resolve_lightglue
@@ -48,24 +50,30 @@ def _warned(opened: Opened, config: MatcherConfig) -> Opened:
 
 def _open_onnxruntime(config: MatcherConfig, threads: int, depth: Depth | None, why: str) -> Opened:
     from .backends.onnxruntime import OnnxRuntimeBackend
-    if config.precision == 'fp8':
-        raise EngineError('precision is fp8, which ONNX Runtime does not run: use fp32 or fp16')
     lightglue_name, reason = resolve_lightglue(config.lightglue_weights)
-    precision = 'fp32' if config.precision == 'auto' else config.precision
-    backend = OnnxRuntimeBackend(config.engine_spec(precision), load_weights('superpoint'), load_weights(lightglue_name),
-                                 depth=depth, threads=threads)
-    return Opened(backend, f'{backend.description} ({why}; {reason})')
+    precision = 'fp16' if config.precision == 'fp16' else 'fp32'
+    spec, calibration, warning = config.engine_spec(precision), None, ''
+    if config.precision == 'fp8':
+        calibration = find_calibration(_engine_dir(config), spec, lightglue_name).load()
+        warning = 'precision is fp8, which ONNX Runtime emulates: its matches are those of FP8, its times are not'
+    backend = OnnxRuntimeBackend(spec, load_weights('superpoint'), load_weights(lightglue_name), depth=depth, threads=threads,
+                                 calibration=calibration)
+    return Opened(backend, f'{backend.description} ({why}; {reason})', warning)
+
+
+def _engine_dir(config: MatcherConfig) -> Path:
+    return Path(config.engine_dir).expanduser() if config.engine_dir else default_engine_dir()
 
 
 def _open_tensorrt(config: MatcherConfig) -> Opened:
     from .engines.adapter import open_tensorrt
-    from .engines.bundle import default_engine_dir, open_bundle
+    from .engines.bundle import open_bundle
     from .engines.machine import probe
     from .engines.manifest import Identity
     from .engines.precision import decide
     machine, tensorrt = probe(), open_tensorrt()
     lightglue_name, reason = resolve_lightglue(config.lightglue_weights)
-    folder = Path(config.engine_dir).expanduser() if config.engine_dir else default_engine_dir()
+    folder = _engine_dir(config)
     calibrated = (folder / config.engine_spec('fp8').name).is_dir()
     decision = decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name, calibrated)
     spec = config.engine_spec(decision.matcher)

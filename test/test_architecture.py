@@ -12,9 +12,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / 'lightglue_trt_ros'
 ROS = {'rclpy', 'sensor_msgs', 'std_msgs', 'std_srvs', 'diagnostic_msgs', 'geometry_msgs', 'rcl_interfaces', 'lifecycle_msgs',
        'builtin_interfaces', 'cv_bridge', 'launch', 'launch_ros', 'ament_index_python'}
-ONLY_IN = {'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'graphs'}, 'onnx': {'graphs', 'engines'},
-           'pycuda': {'backends'}, 'cuda': {'backends'}, 'tensorrt': {'engines'}, 'safetensors': {'weights'},
-           'matplotlib': {'pictures', 'reports'}, 'jinja2': {'reports'}, 'skimage': {'demo'}, 'torch': set(), 'tinygrad': set()}
+ONLY_IN = {'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'graphs'},
+           'onnx': {'graphs', 'engines', 'quantization'}, 'pycuda': {'backends'}, 'cuda': {'backends'}, 'tensorrt': {'engines'},
+           'safetensors': {'weights', 'calibration'},
+           'matplotlib': {'pictures', 'reports', 'quantization'}, 'jinja2': {'reports'}, 'skimage': {'demo'},
+           'torch': set(), 'tinygrad': set()}
 LINES = 300
 
 
@@ -22,7 +24,7 @@ def house() -> list[tuple[str, bool]]:
     """The rooms in the README's order, and whether ROS may be imported there."""
     text = (ROOT / 'README.md').read_text()
     block = re.search(r'## Architecture.*?```\n(.*?)```', text, re.S).group(1)
-    rooms = re.finditer(r'^([R ]) ([a-z_]+(?:\.py|/))', block, re.M)
+    rooms = re.finditer(r'^([R ]) ([a-z_0-9]+(?:\.py|/))', block, re.M)
     return [(match[2].rstrip('/').removesuffix('.py'), match[1] == 'R') for match in rooms]
 
 

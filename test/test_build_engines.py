@@ -17,19 +17,22 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from networks import weights
 
 from lightglue_trt_ros.backends import onnxruntime
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.calibration import Calibration, linear_members
 from lightglue_trt_ros.cli import build_engines
-from lightglue_trt_ros.depth import Depth
-from lightglue_trt_ros.engines import build
+from lightglue_trt_ros.depth import LAYERS, Depth
+from lightglue_trt_ros.engines import build, calibrations
 from lightglue_trt_ros.engines.adapter import LayerInfo, Plan
 from lightglue_trt_ros.engines.bundle import MANIFEST, open_bundle
 from lightglue_trt_ros.engines.machine import Machine
 from lightglue_trt_ros.engines.manifest import Identity, Manifest, files_of, networks_of
 from lightglue_trt_ros.errors import EngineError
+from lightglue_trt_ros.graphs.precision import read_stamp
 
 HEIGHT, WIDTH, K = 160, 208, 128
 SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K), '--lightglue', 'homography']
@@ -220,7 +223,7 @@ def test_an_engine_of_another_precision_leaves_no_bundle(machine, tmp_path, caps
     (['--workspace-mib', '6001'], '6001 is more than the 6000 MiB that are free'),
     (['--max-keypoints', '4096'], 'max_keypoints is 4096'),
     (['--height', '161'], 'image_height is 161'),
-    (['--precision', 'fp8'], 'fp8'),
+    (['--precision', 'fp8'], 'there is no calibration in'),
     (['--frames', 'nowhere'], 'nowhere does not exist'),
 ])
 def test_what_cannot_be_built_is_refused_before_building(machine, tmp_path, capsys, arguments, complaint):
@@ -282,22 +285,50 @@ def test_a_given_fp8_graph_is_built_as_it_is(machine, tmp_path, fp8_graph):
     assert (tmp_path / 'e' / f'{NAME}-fp8' / 'matcher.onnx').read_bytes() == path.read_bytes()
 
 
-def test_given_fp8_stages_are_built_as_they_are_and_the_rest_in_fp16(machine, tmp_path, capsys):
-    from lightglue_trt_ros.graphs.lightglue import lightglue_stages
-    spec, depth = build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), Depth()
-    models = lightglue_stages(spec, weights('lightglue_homography'), depth, mask_attention=True)
-    given = {name: models[name].SerializeToString() for name in depth.stages[:2]}
-    (tmp_path / 'fp8').mkdir()
-    for name, data in given.items():
-        (tmp_path / 'fp8' / f'{name}.onnx').write_bytes(data)
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(tmp_path / 'fp8')]) == 0
-    assert [precision for precision, _ in machine.builds] == ['fp16', 'fp8', 'fp8', *['fp16'] * (NETWORKS - 3)]
-    place = tmp_path / 'e' / f'{NAME}-fp8'
-    assert all((place / f'{name}.onnx').read_bytes() == data for name, data in given.items())
+def untouched(spec):
+    """A calibration that turns no basis and moves no centre."""
+    lightglue, linears = weights('lightglue_homography'), linear_members(LAYERS)
+    provenance = {'weights_sha256': lightglue.sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
+                  'max_keypoints': spec.max_keypoints}
+    bases = np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1))
+    return Calibration(np.eye(256, dtype=np.float32), bases, {}, dict.fromkeys(linears, 64.0), frozenset(linears), provenance)
+
+
+def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tmp_path, capsys):
+    folder, asked = tmp_path / 'e', [*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path / 'e')]
+    assert build_engines.main(asked) == 1
+    assert 'there is no calibration in' in capsys.readouterr().err
+    spec = build.EngineSpec(HEIGHT, WIDTH, K)
+    calibration = untouched(spec)
+    identity = calibrations.Identity.of(spec, 'lightglue_homography')
+    manifest = calibrations.Manifest(identity, True, {}, {}, {}, [], {})
+    calibrations.write_calibration(folder, manifest, {calibrations.TENSORS: calibration.content()}, print)
+    assert build_engines.main(asked) == 0
+    depth = Depth()
+    assert [precision for precision, _ in machine.builds] == ['fp16', *['fp8'] * len(depth.stages), *['fp16'] * len(depth.heads)]
+    place = folder / f'{NAME}-fp8'
+    stamps = [read_stamp(onnx.load(place / f'{name}.onnx')) for name in depth.graphs]
+    assert {stamp['calibration_sha256'] for stamp in stamps} == {calibration.sha256}
     assert json.loads((place / MANIFEST).read_text())['ends'] == list(depth.ends)
-    (tmp_path / 'empty').mkdir()
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'f'), '--matcher-onnx', str(tmp_path / 'empty')]) == 1
-    assert 'would be called matcher-1-4.onnx' in capsys.readouterr().err
+    builds = len(machine.builds)
+    assert build_engines.main([*SIZE, '--engine-dir', str(folder)]) == 0  # auto finds it too, and builds nothing again
+    assert len(machine.builds) == builds
+
+
+def test_a_calibration_that_failed_its_gate_is_not_taken(machine, tmp_path, capsys):
+    identity = calibrations.Identity.of(build.EngineSpec(HEIGHT, WIDTH, K), 'lightglue_homography')
+    calibrations.write_calibration(tmp_path, calibrations.Manifest(identity, False, {}, {}, {}, [], {}), {}, print)
+    assert build_engines.main([*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path)]) == 1
+    assert 'did not pass its gate' in capsys.readouterr().err
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    assert {precision for precision, _ in machine.builds} == {'fp16'}
+
+
+def test_a_gpu_without_fp8_is_told_before_anything_is_calibrated(machine, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(build_engines, 'probe', lambda: replace(ADA, compute_capability=(8, 7)))
+    wanted = ['--precision', 'fp8', '--engine-dir', str(tmp_path), '--calibration', str(tmp_path / 'no')]
+    assert build_engines.main([*SIZE, *wanted]) == 1
+    assert 'compute capability 8.7 is below 8.9' in capsys.readouterr().err
 
 
 def test_a_given_graph_of_another_shape_is_refused(machine, tmp_path, fp8_graph, capsys):

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
+from collections import Counter
 
+import numpy as np
 import pytest
 from networks import weights
 from onnx import TensorProto, helper
 from onnx_graphs import fp8_graph, topk_graph
 
+from lightglue_trt_ros.calibration import BLOCKS, Calibration, linear_members, member
 from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.depth import Depth
 from lightglue_trt_ros.engines.adapter import BuildOptions, Plan, TensorRT, audit, open_tensorrt
 from lightglue_trt_ros.errors import ConfigError, EngineError
-from lightglue_trt_ros.graphs.lightglue import lightglue
+from lightglue_trt_ros.graphs.lightglue import lightglue, lightglue_stages
+from lightglue_trt_ros.graphs.precision import read_stamp
 from lightglue_trt_ros.graphs.superpoint import superpoint
 
 SPECS = (EngineSpec(480, 640, 1024, 'fp16'), EngineSpec(240, 320, 512, 'fp16'))
@@ -104,3 +110,55 @@ def test_parser_errors_name_the_node(rtx):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
     with pytest.raises(EngineError, match=r'cannot parse the graph: at node 1 \(Det Det_0\)'):
         rtx.build(model.SerializeToString(), 'fp32', BuildOptions(target_sm=89))
+
+
+def calibration(spec: EngineSpec, *, attention: bool) -> Calibration:
+    """One that is right in form: for a builder the numbers do not matter."""
+    name, layers = 'lightglue_homography', 9
+    linears = linear_members(layers)
+    attentions = [member(layer, block, 'attention') for layer in range(layers) for block in BLOCKS]
+    return Calibration(
+        np.eye(256, dtype=np.float32), np.broadcast_to(np.eye(64, dtype=np.float32), (layers, 2, 4, 64, 64)),
+        {linear: np.full(256 if linear.endswith('project') else 512, 0.5, np.float32) for linear in linears}
+        | {f'{product}.{side}': np.full(256, 0.5, np.float32) for product in attentions for side in 'kv'},
+        dict.fromkeys([*linears, *(f'{product}.{side}' for product in attentions for side in 'qkv')], 10.0),
+        frozenset([*linears, *(attentions if attention else ())]),
+        {'weights_sha256': weights(name).sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
+         'max_keypoints': spec.max_keypoints})
+
+
+def products(plan: bytes) -> Counter[tuple[str, ...]]:
+    """What a plan of this TensorRT-RTX says of its matrix products: how many there are by the types of both sides."""
+    text = plan.decode('latin1')
+    kinds = dict(re.findall(r'tensor=\{.* name="([^"]*)".* type=(\w+) \}', text))
+    sides = re.findall(r'fully_connected=\{ name="[^"]*" output=\{[^}]*\} input=\{"([^"]*)" "([^"]*)"', text)
+    return Counter(tuple(kinds[side] for side in pair) for pair in sides)
+
+
+@pytest.mark.parametrize('attention', [False, True], ids=['linears', 'attention'])
+def test_the_calibrated_matcher_computes_in_fp8(rtx, caplog, attention):
+    """Queries, keys and values of an attention become one product: three linears in each of the 18 blocks."""
+    spec = dataclasses.replace(SPECS[0], precision='fp8')
+    data = lightglue(spec, weights('lightglue_homography'), calibration=calibration(spec, attention=attention)).SerializeToString()
+    with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
+        plan = rtx.build(data, 'fp8', BuildOptions(target_sm=89))
+    assert not caplog.records
+    assert plan.strongly_typed
+    assert products(plan.data) == {('fp8_e4m3', 'fp8_e4m3'): 54, ('half', 'half'): 3, ('float', 'float'): 1}
+    fused = Counter(re.findall(rb'fmha::(A\w+)_traits', plan.data))  # named twice in the code of each fused attention
+    assert fused == {b'Ada_qmma_e4m3_fp32' if attention else b'Ampere_hmma_fp16': 36}
+    half, _ = build(rtx, 'lightglue', SPECS[0], 89)
+    assert len(plan.data) < 0.85 * len(half.data)
+    assert ('fp8_e4m3', 'fp8_e4m3') not in products(half.data)
+
+
+def test_stages_of_the_calibrated_matcher_build_beside_their_fp16_heads(rtx, caplog):
+    spec = dataclasses.replace(SPECS[0], precision='fp8')
+    models = lightglue_stages(spec, weights('lightglue_homography'), Depth((4, 9)), calibration=calibration(spec, attention=True))
+    found = {}
+    with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
+        for name, model in models.items():
+            plan = rtx.build(model.SerializeToString(), read_stamp(model)['precision'], BuildOptions(target_sm=89))
+            found[name] = products(plan.data)['fp8_e4m3', 'fp8_e4m3']
+    assert not caplog.records
+    assert found == {'matcher-1-4': 24, 'matcher-5-9': 30, 'assignment-4': 0}

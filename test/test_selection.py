@@ -2,11 +2,15 @@
 
 import importlib.util
 
+import numpy as np
 import pytest
 from networks import weights
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.calibration import Calibration, linear_members
 from lightglue_trt_ros.config import MatcherConfig
+from lightglue_trt_ros.depth import LAYERS
+from lightglue_trt_ros.engines.calibrations import TENSORS, Identity, Manifest, write_calibration
 from lightglue_trt_ros.engines.machine import probe
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.selection import open_backend
@@ -43,6 +47,18 @@ def test_onnxruntime_asked_for_warns_of_nothing():
     assert 'asked for' in opened.reason
 
 
-def test_fp8_needs_engines():
-    with pytest.raises(EngineError, match='fp8'):
-        open_backend(MatcherConfig(backend='onnxruntime', precision='fp8', **SMALL))
+def test_fp8_on_the_cpu_is_an_emulation_that_needs_a_calibration(tmp_path):
+    config = MatcherConfig(backend='onnxruntime', precision='fp8', engine_dir=str(tmp_path), lightglue_weights='homography', **SMALL)
+    with pytest.raises(EngineError, match='there is no calibration'):
+        open_backend(config)
+    spec, bases = config.engine_spec('fp32'), np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1))
+    provenance = {'weights_sha256': weights('lightglue_homography').sha256, **{
+        name: getattr(spec, name) for name in ('image_height', 'image_width', 'max_keypoints')}}
+    linears = linear_members(LAYERS)
+    calibration = Calibration(np.eye(256, dtype=np.float32), bases, {}, dict.fromkeys(linears, 64.0), frozenset(linears), provenance)
+    write_calibration(tmp_path, Manifest(Identity.of(spec, 'lightglue_homography'), True, {}, {}, {}, [], {}),
+                      {TENSORS: calibration.content()}, print)
+    opened = open_backend(config)
+    opened.backend.close()
+    assert 'emulating FP8 in 54 members' in opened.reason
+    assert 'emulates' in opened.warning

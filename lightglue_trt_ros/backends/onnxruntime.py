@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..calibration import Calibration
 from ..config import EngineSpec
 from ..depth import Depth, stops
 from ..errors import EngineError
@@ -21,20 +22,25 @@ class OnnxRuntimeBackend:
     """SuperPoint and LightGlue written as ONNX graphs in memory and run by ONNX Runtime. Raises EngineError."""
 
     def __init__(self, spec: EngineSpec, superpoint_weights: Weights, lightglue_weights: Weights, *, depth: Depth | None = None,
-                 threads: int = 0) -> None:
-        """`depth` None takes the default exits; `threads` 0 leaves the number to ONNX Runtime: one per physical core."""
+                 threads: int = 0, calibration: Calibration | None = None) -> None:
+        """`depth` None takes the default exits; `threads` 0 leaves the number to ONNX Runtime: one per physical core.
+
+        With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
+        when it was made for something else.
+        """
         from ..graphs.lightglue import lightglue_stages
         from ..graphs.superpoint import superpoint
         self.spec, self.depth = spec, depth or Depth()
-        self._options = _runtime().RunOptions()
-        graphs = lightglue_stages(spec, lightglue_weights, self.depth)
-        self._extractor: _Network | None = _Network(superpoint(spec, superpoint_weights), threads)
-        self._matcher = {name: _Network(graph, threads) for name, graph in graphs.items()}
-        self.description = (f'ONNX Runtime {_runtime().__version__} on {self._extractor.provider}, {spec}, '
-                            f'{lightglue_weights.name}, {self.depth}')
+        self._options = import_runtime().RunOptions()
+        graphs = lightglue_stages(spec, lightglue_weights, self.depth, calibration=calibration)
+        self._extractor: Network | None = Network(superpoint(spec, superpoint_weights), threads)
+        self._matcher = {name: Network(graph, threads) for name, graph in graphs.items()}
+        self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._extractor.provider}, {spec}, '
+                            f'{lightglue_weights.name}, {self.depth}'
+                            + (f', emulating FP8 in {len(calibration.fp8)} members' if calibration else ''))
 
     def extract(self, image: UInt8) -> HostFeatures:
-        found = self._run(self._extractor, _values({'image': np.ascontiguousarray(image)}))
+        found = self._run(self._extractor, ort_values({'image': np.ascontiguousarray(image)}))
         return HostFeatures(*(found[name].numpy() for name in ('keypoints', 'scores', 'descriptors')))
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
@@ -42,7 +48,7 @@ class OnnxRuntimeBackend:
             raise EngineError('ONNX Runtime was given features of another backend: extract and match with the same one')
         feed = {f'{name}{side}': getattr(features, name) for side, features in enumerate((reference, current))
                 for name in ('keypoints', 'descriptors', 'scores')}
-        tensors = _values(feed | {'match_threshold': np.array(thresholds.match, np.float32),
+        tensors = ort_values(feed | {'match_threshold': np.array(thresholds.match, np.float32),
                                   'detection_threshold': np.array(thresholds.detection, np.float32)})
         finite, heads = True, self.depth.heads
         for number, stage in enumerate(self.depth.stages):
@@ -64,7 +70,7 @@ class OnnxRuntimeBackend:
     def close(self) -> None:
         self._extractor, self._matcher = None, {}
 
-    def _run(self, network: _Network | None, tensors: Tensors) -> Tensors:
+    def _run(self, network: Network | None, tensors: Tensors) -> Tensors:
         if network is None:
             raise EngineError('this backend is closed: open another one')
         try:
@@ -73,7 +79,7 @@ class OnnxRuntimeBackend:
             raise EngineError(f'ONNX Runtime failed: {error}') from error
 
 
-class _Network:
+class Network:
     """A session that takes the tensors its graph names, and leaves those that the next stage reads where they are."""
 
     def __init__(self, model: Any, threads: int) -> None:
@@ -93,12 +99,12 @@ class _Network:
         return dict(zip(self._outputs, binding.get_outputs(), strict=True))
 
 
-def _values(arrays: dict[str, Any]) -> Tensors:
-    make = _runtime().OrtValue.ortvalue_from_numpy
+def ort_values(arrays: dict[str, Any]) -> Tensors:
+    make = import_runtime().OrtValue.ortvalue_from_numpy
     return {name: make(array) for name, array in arrays.items()}
 
 
-def _runtime() -> Any:
+def import_runtime() -> Any:
     try:
         import onnxruntime
     except ImportError as error:
@@ -107,13 +113,18 @@ def _runtime() -> Any:
 
 
 def _session(model: Any, threads: int) -> Any:
-    runtime = _runtime()
+    runtime = import_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.add_session_config_entry('session.intra_op.allow_spinning', '0')  # one network's idle threads would slow the next one
     # not ONNX Runtime's own TensorRT provider: it would build engines for minutes, unasked
-    providers = [name for name in runtime.get_available_providers() if name in ('CUDAExecutionProvider', 'CPUExecutionProvider')]
+    known, disabled = ['CUDAExecutionProvider', 'CPUExecutionProvider'], list[str]()
+    if any(node.op_type == 'QuantizeLinear' for node in model.graph.node):
+        # an emulation: on the CPU, rounded as written; the transpose optimizer moves float8 into transposes, which have none
+        known, disabled = ['CPUExecutionProvider'], ['TransposeOptimizer']
+        options.add_session_config_entry('session.disable_quant_qdq', '1')
+    providers = [name for name in runtime.get_available_providers() if name in known]
     try:
-        return runtime.InferenceSession(model.SerializeToString(), options, providers=providers)
+        return runtime.InferenceSession(model.SerializeToString(), options, providers=providers, disabled_optimizers=disabled)
     except Exception as error:  # as above
         raise EngineError(f'ONNX Runtime cannot load the {model.metadata_props[0].value} graph: {error}') from error

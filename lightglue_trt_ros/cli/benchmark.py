@@ -1,4 +1,4 @@
-"""benchmark: what a frame costs, what the cache and early exits save, what the node itself costs, where a GPU's time goes."""
+"""benchmark: what a frame costs, what cache and early exits save, what the node costs, where a GPU's time goes, precisions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from ..processes import describe_machine
 from ..selection import open_backend
 from ..stats import PERCENTILES
 from ..tables import print_table
+from . import _sweep
 
-PARTS = ('stages', 'caching', 'node', 'homographies', 'depth', 'device', 'profile')
+PARTS = ('stages', 'caching', 'node', 'homographies', 'depth', 'device', 'profile', 'sweep')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,7 +35,8 @@ def main(argv: list[str] | None = None) -> int:
         config = MatcherConfig(backend=args.backend, lightglue_weights=args.lightglue, image_height=args.height,
                                image_width=args.width, max_keypoints=args.max_keypoints, precision=args.precision,
                                engine_dir=args.engine_dir, refinement=args.refinement)
-        for part in [*args.parts, 'profile'] if args.profile else args.parts or PARTS[:3]:
+        flags = [part for part in ('profile', 'sweep') if getattr(args, part)]
+        for part in [*args.parts, *flags] or PARTS[:3]:
             report[part] = _MEASURES[part](args, config)
     except LightglueTrtError as error:
         print(f'benchmark: {error}', file=sys.stderr)
@@ -56,17 +58,19 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--precision', default=default.precision, choices=('auto', 'fp32', 'fp16', 'fp8'))
     parser.add_argument('--refinement', default=default.refinement, choices=('lucas_kanade', 'affine', 'none'),
                         help='how matched points are placed, default: %(default)s')
-    parser.add_argument('--frames', type=int, default=30, help='for stages and caching, default: %(default)s')
+    parser.add_argument('--frames', type=int, default=30, help='for stages and caching, rounds at most for sweep, '
+                        'default: %(default)s')
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=float, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--data', type=Path, default=Path('../shared/data'), help='folder of kitti_short_1, kitti_short_2, '
-                        'hololens and oxford_affine, for homographies and depth, default: %(default)s')
+                        'hololens and oxford_affine, for homographies, depth and sweep, default: %(default)s')
     parser.add_argument('--strides', default='1', help='frames from one to the next, comma separated, for depth, default: 1')
     parser.add_argument('--whole-engine-dir', default='', metavar='DIR', help='engines of build_engines --stages 9, for depth')
     parser.add_argument('--engine-dir', default=default.engine_dir, help='folder of TensorRT engines, default: in the user cache')
     parser.add_argument('--profile', action='store_true', help='the same as the part profile: time per layer of the engines')
     parser.add_argument('--plot', type=Path, help='write a picture of the slowest layers there, for profile')
     parser.add_argument('--json', type=Path, help='write the figures there as well')
+    _sweep.add_options(parser)
     args = parser.parse_args(argv)
     unknown = [part for part in args.parts if part not in PARTS]
     if unknown:
@@ -181,7 +185,7 @@ def _open(config: MatcherConfig, depth: Depth | None = None) -> Backend:
 
 
 _MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'homographies': _homographies, 'depth': _depth,
-             'device': _device, 'profile': _profile}
+             'device': _device, 'profile': _profile, 'sweep': _sweep.run_sweep}
 
 if __name__ == '__main__':
     sys.exit(main())

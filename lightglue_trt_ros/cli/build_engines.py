@@ -19,6 +19,7 @@ from ..engines.build import FrameSource, Order, Progress, build_bundle
 from ..engines.bundle import Bundle, default_engine_dir
 from ..engines.check import FRAMES, RENDERED, rendered_frames
 from ..engines.machine import Machine, probe, target
+from ..engines.precision import decide
 from ..errors import BagError, ConfigError, EngineError, LightglueTrtError
 from ..features import UInt8
 from ..geometry import resize_gray
@@ -42,6 +43,10 @@ def main(argv: list[str] | None = None) -> int:
         _Terminal.say(f'builder: {tensorrt.name} {tensorrt.version}')
         _Terminal.say(f'{order.image_width}x{order.image_height}, K = {order.max_keypoints}, into {order.engine_dir}, '
                       f'workspace {order.workspace_mib} MiB')
+        if args.calibration:
+            decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name, calibrated=True)  # before minutes are spent
+            if _calibrate(args):
+                return 1
         bundle = build_bundle(order, machine, tensorrt, _frames(args), _Terminal())
     except LightglueTrtError as error:
         print(f'build_engines: {error}', file=sys.stderr)
@@ -73,8 +78,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'capability (89 is 8.9): needs no GPU, and leaves the parity check out')
     parser.add_argument('--frames', type=Path, metavar='PATH', help='check the engines on this recording: a rosbag2 or an image '
                         'folder; default: rendered frames')
-    parser.add_argument('--matcher-onnx', type=Path, metavar='PATH', help='a calibrated FP8 graph of the matcher, '
-                        'or a folder with those of its stages (matcher-1-4.onnx, …); what it lacks is built in FP16')
+    parser.add_argument('--calibration', type=Path, nargs='+', default=[], metavar='BAG', help='calibrate the FP8 matcher on these '
+                        'recordings first, as quantize does; without it, fp8 takes what quantize left in --engine-dir')
+    parser.add_argument('--matcher-onnx', type=Path, metavar='FILE',
+                        help='an FP8 graph of the matcher that something else quantised')
     parser.add_argument('--tactic-sources', metavar='NAMES', help="only these of TensorRT's, comma separated: "
                         'EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS where cuBLAS and cuDNN are missing')
     parser.add_argument('--stages', type=_depth, default=Depth(), metavar='LAYERS', help='layers after which the matcher may stop '
@@ -83,6 +90,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.workspace_mib < 1:
         parser.error('--workspace-mib must be at least 1')
+    if args.calibration and (args.precision not in ('auto', 'fp8') or args.matcher_onnx):
+        parser.error('--calibration is for --precision fp8 or auto, without --matcher-onnx')
     return args
 
 
@@ -92,6 +101,14 @@ def _order(args: argparse.Namespace) -> Order:
     return Order(args.height, args.width, args.max_keypoints, args.precision, lightglue, args.engine_dir.expanduser().absolute(),
                  args.workspace_mib, args.opt_level, args.force, args.matcher_onnx,
                  tuple(args.tactic_sources.split(',')) if args.tactic_sources else None, args.stages)
+
+
+def _calibrate(args: argparse.Namespace) -> int:
+    """The exit code of quantize for the same shapes, weights and folder."""
+    from .quantize import main as quantize
+    words = ['--calibration', *args.calibration, '--height', args.height, '--width', args.width,
+             '--max-keypoints', args.max_keypoints, '--lightglue', args.lightglue, '--engine-dir', args.engine_dir]
+    return quantize([*map(str, words), *['--force'] * args.force])
 
 
 def _depth(text: str) -> Depth:

@@ -19,6 +19,7 @@ from ..features import UInt8
 from ..weights.store import Weights, load_weights
 from .adapter import BuildOptions, Plan, TensorRT, audit
 from .bundle import Bundle, Draft, drafting, find_timing_cache, open_bundle
+from .calibrations import StoredCalibration, find_calibration
 from .check import GATES, failures, parity, rows
 from .machine import Machine
 from .manifest import Identity, Manifest
@@ -53,7 +54,7 @@ class Order:
     workspace_mib: int = 1024
     opt_level: int | None = None
     force: bool = False  # build although an equal bundle is there
-    matcher_onnx: Path | None = None  # a calibrated FP8 graph of the matcher, or a folder of its stages' graphs
+    matcher_onnx: Path | None = None  # somebody else's FP8 graph of the matcher, all layers; None: FP8 as `quantize` calibrated it
     tactic_sources: tuple[str, ...] | None = None  # only these of TensorRT's; None: its own choice
     depth: Depth = field(default_factory=Depth)  # the matcher's stages; a given file is one of all layers
 
@@ -69,7 +70,7 @@ class _Job:
     spec: EngineSpec
     depth: Depth
     graphs: dict[str, bytes]  # by network
-    given: frozenset[str]  # the networks whose graphs are quantised, and were given
+    fp8: frozenset[str]  # the networks with parts in FP8
     weights: tuple[Weights, Weights]
     out: Reporter
 
@@ -78,10 +79,10 @@ class _Job:
         return Identity.of(self.spec, self.order.lightglue, self.tensorrt, self.machine)
 
     def precision_of(self, network: str) -> str:
-        """A given graph is quantised; with it the rest is FP16, as the extractor is."""
-        if network in self.given:
+        """Beside a network with parts in FP8 the others are FP16, as the extractor is."""
+        if network in self.fp8:
             return 'fp8'
-        return self.decision.extractor if network == 'extractor' or self.given else self.decision.matcher
+        return self.decision.extractor if network == 'extractor' or self.fp8 else self.decision.matcher
 
 
 def build_bundle(order: Order, machine: Machine, tensorrt: TensorRT, frames: FrameSource, out: Reporter) -> Bundle:
@@ -91,13 +92,12 @@ def build_bundle(order: Order, machine: Machine, tensorrt: TensorRT, frames: Fra
     out in another precision or fails its gate, memory does not suffice, or `engine_dir` cannot be written; ConfigError,
     WeightsError.
     """
-    EngineSpec(order.image_height, order.image_width, order.max_keypoints)
-    decision = decide(order.precision, machine.compute_capability, tensorrt.version, tensorrt.name, order.matcher_onnx is not None)
+    decision, stored = _decide(order, machine, tensorrt)
     out.say(f'precision: extractor {decision.extractor}, matcher {decision.matcher} ({decision.reason})')
     if machine.present and order.workspace_mib > machine.free_mib:
         raise EngineError(f'--workspace-mib {order.workspace_mib} is more than the {machine.free_mib} MiB that are free on '
                           f'{machine.gpu}: ask for less, or end what uses its memory')
-    job = _prepare(order, machine, tensorrt, decision, out)
+    job = _prepare(order, machine, tensorrt, decision, stored, out)
     found, why = _find_equal(job)
     if found is not None:
         out.say(why)
@@ -121,8 +121,26 @@ def build_bundle(order: Order, machine: Machine, tensorrt: TensorRT, frames: Fra
             layers={network: dict(Counter(layer.precision for layer in plan.layers)) for network, plan in plans.items()}))
 
 
-def _prepare(order: Order, machine: Machine, tensorrt: TensorRT, decision: Decision, out: Reporter) -> _Job:
+def _decide(order: Order, machine: Machine, tensorrt: TensorRT) -> tuple[Decision, StoredCalibration | None]:
+    """The precisions, and the calibration that FP8 takes; why there is none is told where FP8 was asked for and could be had."""
+    spec = EngineSpec(order.image_height, order.image_width, order.max_keypoints)
+    stored, missing = None, EngineError('')
+    try:
+        stored = find_calibration(order.engine_dir, spec, order.lightglue) if order.matcher_onnx is None else None
+    except EngineError as error:
+        missing = error
+    calibrated = stored is not None or order.matcher_onnx is not None
+    decision = decide(order.precision, machine.compute_capability, tensorrt.version, tensorrt.name,
+                      calibrated or order.precision == 'fp8')
+    if decision.matcher == 'fp8' and not calibrated:
+        raise missing
+    return decision, stored
+
+
+def _prepare(order: Order, machine: Machine, tensorrt: TensorRT, decision: Decision, stored: StoredCalibration | None,
+             out: Reporter) -> _Job:
     from ..graphs.lightglue import lightglue_stages
+    from ..graphs.precision import read_stamp
     from ..graphs.superpoint import superpoint
 
     def shapes(precision: str) -> EngineSpec:
@@ -130,27 +148,17 @@ def _prepare(order: Order, machine: Machine, tensorrt: TensorRT, decision: Decis
 
     weights = load_weights('superpoint'), load_weights(order.lightglue)
     extractor = superpoint(shapes(decision.extractor), weights[0])
-    depth, given = order.depth, dict[str, bytes]()
-    if decision.matcher == 'fp8':
-        depth, paths = _given_paths(order)
-        given = {name: _read_given(path, type(extractor), shapes('fp8'), weights[1]) for name, path in paths.items()}
-    models = lightglue_stages(shapes('fp16' if decision.matcher == 'fp8' else decision.matcher), weights[1], depth)
-    graphs = {name: given[name] if name in given else model.SerializeToString() for name, model in models.items()}
+    if decision.matcher == 'fp8' and order.matcher_onnx is not None:
+        depth = Depth((order.depth.ends[-1],))
+        graphs = {'matcher': _read_given(order.matcher_onnx, type(extractor), shapes('fp8'), weights[1])}
+        fp8 = frozenset(graphs)
+    else:
+        depth, calibration = order.depth, stored.load() if decision.matcher == 'fp8' and stored is not None else None
+        models = lightglue_stages(shapes(decision.matcher), weights[1], depth, calibration=calibration)
+        graphs = {name: model.SerializeToString() for name, model in models.items()}
+        fp8 = frozenset(name for name, model in models.items() if read_stamp(model)['precision'] == 'fp8')
     return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), depth,
-                {'extractor': extractor.SerializeToString(), **graphs}, frozenset(given), weights, out)
-
-
-def _given_paths(order: Order) -> tuple[Depth, dict[str, Path]]:
-    """The quantised graphs: one file is the matcher as a whole; a folder has its stages, and what it lacks is written in FP16."""
-    path = order.matcher_onnx
-    if path is None:
-        raise EngineError('fp8 needs a calibrated graph of the matcher: give it with --matcher-onnx, or build fp16')
-    if not path.is_dir():
-        return Depth((order.depth.ends[-1],)), {'matcher': path}
-    found = {name: path / f'{name}.onnx' for name in order.depth.graphs if (path / f'{name}.onnx').is_file()}
-    if not found:
-        raise EngineError(f'{path} has no graph of the matcher: it would be called {order.depth.stages[0]}.onnx')
-    return order.depth, found
+                {'extractor': extractor.SerializeToString(), **graphs}, fp8, weights, out)
 
 
 def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> bytes:

@@ -88,7 +88,7 @@ def open_bundle(engine_dir: Path, wanted: Identity) -> Bundle:
     except (FileNotFoundError, NotADirectoryError):
         if path.is_dir():
             raise EngineError(f'{path} has no {MANIFEST}: it is no whole bundle; build it:\n{rebuild}') from None
-        others = sorted(other.parent.name for other in engine_dir.glob(f'*/{MANIFEST}'))
+        others = sorted(other.parent.name for other in engine_dir.glob(f'superpoint-*/{MANIFEST}'))
         found = f'there are {", ".join(others)}' if others else 'there are no others'
         raise EngineError(f'no engines in {path} ({found}); build them:\n{rebuild}') from None
     except OSError as error:

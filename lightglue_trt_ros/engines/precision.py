@@ -42,7 +42,7 @@ def decide(asked: str, compute_capability: tuple[int, int], tensorrt_version: st
     if not lacking and not calibrated:
         if asked == 'fp8':
             raise EngineError('fp8 was asked for, but there is no calibrated FP8 graph of the matcher that passed its gate: '
-                              'calibrate one, or use fp16 or auto')
+                              'quantize makes one; or use fp16 or auto')
         lacking = 'no calibrated FP8 matcher passed its gate'
     if lacking:
         return Decision('fp16', 'fp16', f'FP16 for both networks: {lacking}')

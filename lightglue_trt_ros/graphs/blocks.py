@@ -1,46 +1,39 @@
-"""LightGlue's blocks: what its layers, its confidence and its assignment are made of, straight from the weights.
-
-Folded into the weights, exactly: the attention's scale (on Q and K), the output projection into the FFN's first layer, and the
-rotary pairs, which are reordered so that a rotation works on halves.
-"""
+"""LightGlue's blocks: what its layers, its confidence and its assignment are made of."""
 
 from __future__ import annotations
 
 import numpy as np
 import spox.opset.ai.onnx.v17 as op
-from numpy.typing import NDArray
 from spox import Var
 
+from ..calibration import Calibration, member
 from ..config import EngineSpec
 from ..weights.store import Weights
+from .folding import DIM, HEAD_DIM, HEADS, Linear, fold, rebased
 from .precision import Typed
+from .rounding import Rounding, check
 
-HEADS = 4
-HEAD_DIM = 64
-DIM = HEADS * HEAD_DIM
 MASKED = -1e4  # a logit that softmax turns into 0, and that FP16 still holds
-
-Array = NDArray[np.float32]
 
 
 class LightGlueBlocks:
-    """The network's blocks; x is (2, K, 256): both images side by side."""
+    """The network's blocks; x is (2, K, 256): both images side by side. Raises ConfigError for a calibration of something else."""
 
-    def __init__(self, spec: EngineSpec, weights: Weights) -> None:
-        self.spec, self.tensors, self.sha256, self.typed = spec, weights.tensors, weights.sha256, Typed(spec.precision)
-        self.layers = sum(name.endswith('.self_attn.Wqkv.weight') for name in self.tensors)
+    def __init__(self, spec: EngineSpec, weights: Weights, calibration: Calibration | None = None, observe: bool = False) -> None:
+        self.spec, self.sha256, self.typed = spec, weights.sha256, Typed('fp16' if spec.precision == 'fp8' else spec.precision)
+        net = fold(weights.tensors)
+        check(calibration, spec, weights, net.layers)
+        self.net = net if calibration is None else rebased(net, calibration)
+        self.layers, self.rounding = net.layers, Rounding(self.typed, calibration, observe)
 
     def project(self, descriptors: Var) -> Var:
-        """Some weights bring a projection of the descriptors, the official SuperPoint ones do not."""
-        if 'input_proj.weight' not in self.tensors:
-            return descriptors
-        return self.linear(descriptors, *self.weight('input_proj'))
+        return descriptors if self.net.project is None else self.linear(descriptors, self.net.project)
 
     def encode_positions(self, keypoints: Var) -> tuple[Var, Var]:
         """Keypoints (2, K, 2) in pixels -> cosines and sines (2, 1, K, 64) of the learned frequencies."""
         half = np.array([self.spec.image_width, self.spec.image_height], np.float32) / 2
         normalized = op.div(op.sub(keypoints, op.const(half)), op.const(half.max()))
-        angles = op.matmul(normalized, op.const(np.ascontiguousarray(self.tensors['posenc.Wr.weight'].T, np.float32)))
+        angles = op.matmul(normalized, op.const(np.ascontiguousarray(self.net.frequencies.T)))
         angles = op.unsqueeze(op.concat([angles, angles], axis=2), op.const(np.array([1])))
         return self.typed.compute(op.cos(angles)), self.typed.compute(op.sin(angles))
 
@@ -50,54 +43,55 @@ class LightGlueBlocks:
         return op.unsqueeze(bias, op.const(np.array([1, 2])))
 
     def self_attend(self, layer: int, x: Var, rotation: tuple[Var, Var], bias: Var | None) -> Var:
-        block = f'transformers.{layer}.self_attn'
-        weight, offset = self.weight(f'{block}.Wqkv')
-        # rows come as (head, channel, q|k|v), rotary pairs as neighbours: reorder to q|k|v apart and pairs as halves
-        rows = np.arange(3 * DIM).reshape(HEADS, HEAD_DIM // 2, 2, 3)
-        halves = rows.transpose(3, 0, 2, 1).reshape(3, DIM)
-        plain = rows.transpose(3, 0, 1, 2).reshape(3, DIM)
-        scale = HEAD_DIM ** -0.25
-        q = self.heads(self.linear(x, weight[halves[0]] * scale, offset[halves[0]] * scale))
-        k = self.heads(self.linear(x, weight[halves[1]] * scale, offset[halves[1]] * scale))
-        v = self.heads(self.linear(x, weight[plain[2]], offset[plain[2]]))
-        context = self.attend(_rotate(q, rotation), _rotate(k, rotation), v, bias)
-        return self.feed_forward(block, 'out_proj', x, context)
+        block = self.net.blocks[layer, 'self']
+        projected = self.rounding.linears(member(layer, 'self', 'project'), x, block.query, block.key or block.query, block.value)
+        q, k, v = (self.heads(part) for part in projected)
+        context = self.attend(member(layer, 'self', 'attention'), _rotate(q, rotation), _rotate(k, rotation), v, bias)
+        return self.feed_forward(layer, 'self', x, context)
 
     def cross_attend(self, layer: int, x: Var, bias: Var | None) -> Var:
-        block = f'transformers.{layer}.cross_attn'
-        weight, offset = self.weight(f'{block}.to_qk')
-        scale = HEAD_DIM ** -0.25
-        qk = self.heads(self.linear(x, weight * scale, offset * scale))
-        v = self.heads(self.linear(x, *self.weight(f'{block}.to_v')))
-        return self.feed_forward(block, 'to_out', x, self.attend(qk, swap(qk), swap(v), bias))
+        block = self.net.blocks[layer, 'cross']
+        projected = self.rounding.linears(member(layer, 'cross', 'project'), x, block.query, block.value)
+        qk, v = (self.heads(part) for part in projected)
+        context = self.attend(member(layer, 'cross', 'attention'), qk, swap(qk), swap(v), bias)
+        return self.feed_forward(layer, 'cross', x, context)
 
-    def attend(self, q: Var, k: Var, v: Var, bias: Var | None) -> Var:
+    def attend(self, name: str, q: Var, k: Var, v: Var, bias: Var | None) -> Var:
         """(2, heads, K, 64) each -> (2, K, 256)."""
-        logits = op.matmul(q, op.transpose(k, perm=[0, 1, 3, 2]))
+        rounding = self.rounding
+        k, v = rounding.centred(f'{name}.k', k), rounding.centred(f'{name}.v', v)  # what all keys share changes no probability
+        for side, operand in zip('qkv', (q, k, v), strict=True):
+            rounding.see(f'{name}.{side}', operand)
+        q = rounding.operand(f'{name}.q', q, of=name)
+        k = rounding.operand(f'{name}.k', op.transpose(k, perm=[0, 1, 3, 2]), of=name)
+        logits = op.matmul(q, k)
         logits = logits if bias is None else op.add(logits, bias)
-        context = op.matmul(op.softmax(logits, axis=-1), v)
-        return op.reshape(op.transpose(context, perm=[0, 2, 1, 3]), self.shape(2, self.spec.max_keypoints, DIM))
+        context = op.matmul(rounding.probabilities(op.softmax(logits, axis=-1), of=name), rounding.operand(f'{name}.v', v, of=name))
+        context = op.reshape(op.transpose(context, perm=[0, 2, 1, 3]), self.shape(2, self.spec.max_keypoints, DIM))
+        return rounding.restored(f'{name}.v', context)
 
-    def feed_forward(self, block: str, projection: str, x: Var, context: Var) -> Var:
-        """x + FFN([x, projection(context)]), the projection multiplied into the FFN's first layer."""
-        out, out_bias = self.weight(f'{block}.{projection}')
-        weight, offset = self.weight(f'{block}.ffn.0')
-        folded = np.concatenate([weight[:, :DIM], weight[:, DIM:] @ out], axis=1)
-        hidden = self.linear(op.concat([x, context], axis=2), folded, offset + weight[:, DIM:] @ out_bias)
-        gain, shift = self.weight(f'{block}.ffn.1')
-        hidden = op.layer_normalization(hidden, self.typed.const(gain), self.typed.const(shift), axis=-1, epsilon=1e-5)[0]
-        return op.add(x, self.linear(self.gelu(hidden), *self.weight(f'{block}.ffn.3')))
+    def feed_forward(self, layer: int, name: str, x: Var, context: Var) -> Var:
+        """x + FFN([x, context])."""
+        block = self.net.blocks[layer, name]
+        hidden, = self.rounding.linears(member(layer, name, 'hidden'), op.concat([x, context], axis=2), block.hidden)
+        gain, shift = self.typed.const(block.gain), self.typed.const(block.shift)
+        hidden = op.layer_normalization(hidden, gain, shift, axis=-1, epsilon=1e-5)[0]
+        update, = self.rounding.linears(member(layer, name, 'update'), self.gelu(hidden), block.update)
+        return op.add(x, update)
 
     def assign(self, layer: int, x: Var, valid: Var) -> Var:
         """Log of the soft partial assignment, FP32 (K, K) (equation 6 of the paper)."""
-        weight, offset = self.weight(f'log_assignment.{layer}.final_proj')
-        scale = DIM ** -0.25
-        m0, m1 = unstack(self.linear(x, weight * scale, offset * scale))
-        similarity = self.typed.exact(op.matmul(m0, op.transpose(m1, perm=[1, 0])))
+        head, name = self.net.heads[layer], f'assignment.{layer + 1}'
+        final, = self.rounding.linears(name, x, head.final)
+        self.rounding.see(f'{name}.m', final)
+        m0, m1 = unstack(final)
+        m0 = self.rounding.operand(f'{name}.m', m0, of=name)
+        m1 = self.rounding.operand(f'{name}.m', op.transpose(m1, perm=[1, 0]), of=name)
+        similarity = self.typed.exact(op.matmul(m0, m1))
         valid0, valid1 = unstack(valid)
         both = op.and_(op.unsqueeze(valid0, op.const(np.array([1]))), op.unsqueeze(valid1, op.const(np.array([0]))))
         similarity = op.where(both, similarity, op.const(np.float32(MASKED)))
-        matchability = self.typed.exact(self.linear(x, *self.weight(f'log_assignment.{layer}.matchability')))
+        matchability = self.typed.exact(self.linear(x, head.matchability))
         certainty0, certainty1 = unstack(op.neg(op.softplus(op.neg(matchability))))  # log of the sigmoid, (K, 1)
         certainty = op.add(certainty0, op.transpose(certainty1, perm=[1, 0]))
         return op.add(op.add(op.log_softmax(similarity, axis=1), op.log_softmax(similarity, axis=0)), certainty)
@@ -109,7 +103,9 @@ class LightGlueBlocks:
         makes the mean NaN. Where no row is valid, all are confident. The softplus, -log of the sigmoid, keeps TensorRT 8.6 from
         fusing these FP32 lines with the layers before them, which would make those slower by half.
         """
-        doubt = op.softplus(op.neg(self.typed.exact(self.linear(x, *self.weight(f'token_confidence.{layer}.token.0')))))
+        confidence = self.net.heads[layer].confidence
+        assert confidence is not None, 'the last layer always stops'
+        doubt = op.softplus(op.neg(self.typed.exact(self.linear(x, confidence))))
         doubt = op.squeeze(doubt, op.const(np.array([2])))  # (2, K)
         wavering = op.and_(op.not_(op.less_or_equal(doubt, op.const(np.float32(-np.log(threshold))))), valid)
         count = op.max([_total(op.cast(valid, to=np.float32)), op.const(np.ones(1, np.float32))])
@@ -117,8 +113,8 @@ class LightGlueBlocks:
         mean = op.div(_total(op.where(valid, doubt, op.const(np.float32(0)))), count)
         return op.concat([share, mean], axis=0)
 
-    def linear(self, x: Var, weight: Array, bias: Array) -> Var:
-        return op.add(op.matmul(x, self.typed.const(np.ascontiguousarray(weight.T))), self.typed.const(bias))
+    def linear(self, x: Var, layer: Linear) -> Var:
+        return self.rounding.linear(x, layer)
 
     def heads(self, x: Var) -> Var:
         """(2, K, 256) -> (2, heads, K, 64)."""
@@ -127,9 +123,6 @@ class LightGlueBlocks:
     def gelu(self, x: Var) -> Var:
         gate = op.add(op.erf(op.mul(x, self.typed.const(2 ** -0.5))), self.typed.const(1))
         return op.mul(op.mul(x, gate), self.typed.const(0.5))
-
-    def weight(self, name: str) -> tuple[Array, Array]:
-        return self.tensors[f'{name}.weight'].astype(np.float32), self.tensors[f'{name}.bias'].astype(np.float32)
 
     @staticmethod
     def shape(*sizes: int) -> Var:

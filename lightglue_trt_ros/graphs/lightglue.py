@@ -10,16 +10,18 @@ import onnx
 import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, Var, argument, build
 
+from ..calibration import Calibration
 from ..config import EngineSpec
 from ..depth import EARLY_MATCH_SCORE, Depth, confidence_threshold
 from ..errors import ConfigError
 from ..weights.store import Weights
-from .blocks import DIM, HEAD_DIM, LightGlueBlocks, filter_matches, stack, swap
-from .precision import Typed, stamp
+from .blocks import LightGlueBlocks, filter_matches, stack, swap
+from .folding import DIM, HEAD_DIM
+from .precision import stamp
 
 
-def lightglue(spec: EngineSpec, weights: Weights, *, mask_attention: bool = False,
-              log_assignment: bool = False) -> onnx.ModelProto:
+def lightglue(spec: EngineSpec, weights: Weights, *, calibration: Calibration | None = None, observe: bool = False,
+              mask_attention: bool = False, log_assignment: bool = False) -> onnx.ModelProto:
     """The matcher for one pair of feature sets of K rows, all layers in one graph.
 
     keypoints0, keypoints1 float32 (K, 2) pixels; scores0, scores1 float32 (K,); descriptors0, descriptors1 (K, 256) in the
@@ -27,23 +29,30 @@ def lightglue(spec: EngineSpec, weights: Weights, *, mask_attention: bool = Fals
     scores float32 (K,), 0 where there is no match. Rows at or under the detection threshold never match. With `mask_attention`
     they do not attend either, which is exact and keeps TensorRT from fusing the attention; without it, rows that are no keypoints
     move the matches of poorly textured frames a little (docs/benchmarks.md). `log_assignment` adds an output of that name, (K, K).
+
+    In fp8 the calibration's members compute in FP8 and the rest in FP16; in fp32 a calibration makes an emulation of that, rounded
+    in the same places, for ONNX Runtime on the CPU. Its state is in the calibration's basis. `observe` rounds nothing and adds the
+    FP32 outputs `inputs.NAME`, NAME as in a calibration's peaks: what would be rounded, centred where there is a centre; of
+    linears (2, K, inputs), of attentions (2, heads, K, 64). Raises ConfigError for fp8 without a calibration, and for a calibration
+    of other weights or shapes.
     """
-    net = LightGlueBlocks(spec, weights)
-    return _Writer(net, mask_attention, log_assignment).stage(0, net.layers)
+    net = LightGlueBlocks(spec, weights, calibration, observe)
+    return _Writer(net, calibration, mask_attention, log_assignment).stage(0, net.layers)
 
 
-def lightglue_stages(spec: EngineSpec, weights: Weights, depth: Depth, *,
+def lightglue_stages(spec: EngineSpec, weights: Weights, depth: Depth, *, calibration: Calibration | None = None,
                      mask_attention: bool = False) -> dict[str, onnx.ModelProto]:
     """The matcher's graphs by the names of `depth`: `lightglue` cut into stages, and an assignment for each early exit.
 
     A stage that is not the last gives `next_state` (2, K, 256), the `state` of the next one and of its exit's assignment, and
     `confidence` float32 (2,): the share of confident points, and the mean logit, NaN where one is NaN. The first also gives
-    `cosines` and `sines` (2, 1, K, 64), the encoded positions. Raises ConfigError when the stages do not end with the network.
+    `cosines` and `sines` (2, 1, K, 64), the encoded positions. `calibration` is as in `lightglue`; its basis is that of `state`, so
+    that all graphs take the same one. Raises ConfigError as `lightglue` does, and when the stages do not end with the network.
     """
-    net = LightGlueBlocks(spec, weights)
+    net = LightGlueBlocks(spec, weights, calibration)
     if depth.ends[-1] != net.layers:
         raise ConfigError(f'the stages end after layer {depth.ends[-1]}: {weights.name} has {net.layers}')
-    writer = _Writer(net, mask_attention)
+    writer = _Writer(net, calibration, mask_attention)
     spans = zip((0, *depth.ends), depth.ends, strict=False)
     graphs = {name: writer.stage(*span) for name, span in zip(depth.stages, spans, strict=True)}
     return graphs | {name: writer.head(end) for name, end in zip(depth.heads, depth.ends, strict=False)}
@@ -52,8 +61,10 @@ def lightglue_stages(spec: EngineSpec, weights: Weights, depth: Depth, *,
 class _Writer:
     """Writes the graphs of one network."""
 
-    def __init__(self, net: LightGlueBlocks, mask_attention: bool, log_assignment: bool = False) -> None:
+    def __init__(self, net: LightGlueBlocks, calibration: Calibration | None, mask_attention: bool,
+                 log_assignment: bool = False) -> None:
         self.net, self.mask_attention, self.log_assignment = net, mask_attention, log_assignment
+        self.calibration_sha256 = '' if calibration is None else calibration.sha256
 
     def stage(self, first: int, end: int) -> onnx.ModelProto:
         """Layers `first` to `end` - 1."""
@@ -93,7 +104,7 @@ class _Writer:
         return self._model(inputs, outputs | ({'log_assignment': assignment} if self.log_assignment else {}))
 
     def _inputs(self, *names: str) -> dict[str, Var]:
-        k, dtype = self.net.spec.max_keypoints, Typed(self.net.spec.precision).dtype
+        k, dtype = self.net.spec.max_keypoints, self.net.typed.dtype
         rotation, scalar = Tensor(dtype, (2, 1, k, HEAD_DIM)), Tensor(np.float32, ())
         types = {'keypoints': Tensor(np.float32, (k, 2)), 'descriptors': Tensor(dtype, (k, DIM)),
                  'scores': Tensor(np.float32, (k,)), 'state': Tensor(dtype, (2, k, DIM)), 'cosines': rotation, 'sines': rotation,
@@ -101,7 +112,8 @@ class _Writer:
         return {name: argument(types[name.rstrip('01')]) for name in names}
 
     def _model(self, inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:
-        return stamp(build(inputs, outputs), 'lightglue', self.net.spec, self.net.sha256)
+        outputs |= {f'inputs.{name}': seen for name, seen in self.net.rounding.seen.items()}
+        return stamp(build(inputs, outputs), 'lightglue', self.net.spec, self.net.sha256, self.calibration_sha256)
 
 
 def _valid(inputs: dict[str, Var]) -> Var:

@@ -26,7 +26,7 @@ class Typed:
 
     def __init__(self, precision: str) -> None:
         if precision not in _DTYPES:
-            raise ConfigError(f'graphs are written in {" or ".join(_DTYPES)}, not {precision}: quantise an fp32 graph instead')
+            raise ConfigError(f'graphs are written in {" or ".join(_DTYPES)}, not {precision}, which is for the matcher alone')
         self.dtype = np.dtype(_DTYPES[precision])
 
     def const(self, values: NDArray[np.float32] | float) -> Var:
@@ -46,14 +46,21 @@ class Typed:
         return bool(x.unwrap_tensor().dtype == dtype)
 
 
-def stamp(model: onnx.ModelProto, network: str, spec: EngineSpec, weights_sha256: str) -> onnx.ModelProto:
-    """Write into a model what it is: metadata_props that `read_stamp` and every ONNX tool can show."""
+def stamp(model: onnx.ModelProto, network: str, spec: EngineSpec, weights_sha256: str,
+          calibration_sha256: str = '') -> onnx.ModelProto:
+    """Finish a model, and write into it what it is: metadata_props that `read_stamp` and every ONNX tool can show.
+
+    An fp8 spec's graph that has nothing in FP8, an early exit's assignment say, is called what it is: fp16.
+    """
+    precision = spec.precision if _write_float8(model) or spec.precision != 'fp8' else 'fp16'
     props = {'network': network, 'image_height': spec.image_height, 'image_width': spec.image_width,
-             'max_keypoints': spec.max_keypoints, 'precision': spec.precision, 'weights_sha256': weights_sha256}
+             'max_keypoints': spec.max_keypoints, 'precision': precision, 'weights_sha256': weights_sha256}
+    if calibration_sha256:
+        props['calibration_sha256'] = calibration_sha256
     onnx.helper.set_model_props(model, {key: str(value) for key, value in props.items()})
     _drop_unused_outputs(model)
     model.producer_name = 'lightglue_trt_ros'
-    model.opset_import[0].version = OPSET  # spox writes the least that the nodes need
+    model.opset_import[0].version = max(OPSET, model.opset_import[0].version)  # spox writes the least that the nodes need
     return model
 
 
@@ -63,6 +70,23 @@ def _drop_unused_outputs(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
         while len(node.output) > 1 and node.op_type in ('LayerNormalization', 'MaxPool') and node.output[-1] not in used:
             node.output.pop()
+
+
+def _write_float8(model: onnx.ModelProto) -> bool:
+    """Whether there are Q/DQ nodes; the bytes that they read become FP8, as initializers: spox has no such type."""
+    nodes = list(model.graph.node)
+    bytes_read = {name for node in nodes if node.op_type in ('QuantizeLinear', 'DequantizeLinear') for name in node.input}
+    if not bytes_read:
+        return False
+    del model.graph.node[:]
+    for node in nodes:
+        value = node.attribute[0].t if node.op_type == 'Constant' else None
+        if value is None or value.data_type != onnx.TensorProto.UINT8 or node.output[0] not in bytes_read:
+            model.graph.node.append(node)
+        else:
+            value.name, value.data_type = node.output[0], onnx.TensorProto.FLOAT8E4M3FN
+            model.graph.initializer.append(value)
+    return True
 
 
 def read_stamp(model: onnx.ModelProto) -> Mapping[str, str]:

@@ -1,0 +1,87 @@
+"""What an FP8 matcher needs beside its weights: in which bases and around which centres it rounds its activations, and their range.
+
+E4M3 is a floating-point format: it errs by a share of each value, so a scale, per tensor or per channel, hardly changes the error.
+What changes it is where zero lies and along which axes the values are cut: see docs/fp8.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import EngineError
+from .files import write_whole
+
+SCHEMA = 1
+BLOCKS = ('self', 'cross')
+PARTS = ('project', 'hidden', 'update', 'attention')  # q, k, v; the FFN's two linears; the two products of the attention
+
+Float32 = NDArray[np.float32]
+
+
+def member(layer: int, block: str, part: str) -> str:
+    """The name of a part that can be in FP8: layers.3.cross.hidden."""
+    return f'layers.{layer}.{block}.{part}'
+
+
+def linear_members(layers: int) -> tuple[str, ...]:
+    """All linear layers, by name."""
+    return tuple(member(layer, block, part) for layer in range(layers) for block in BLOCKS for part in PARTS[:3])
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Measured on a recording, for one set of weights, one size of image and one K.
+
+    The bases change no result before rounding: each is folded into the weights of the layer before, its inverse into those after.
+    """
+
+    residual_basis: Float32  # (256, 256): the graphs' state is this times the network's
+    value_bases: Float32  # (layers, 2, heads, 64, 64): the same for the values of each self and cross attention
+    centres: Mapping[str, Float32]  # by linear, and an attention's .k and .v: (inputs,), subtracted before rounding
+    peaks: Mapping[str, float]  # by rounded tensor: the greatest magnitude seen, centre subtracted; attention's have .q .k .v
+    fp8: frozenset[str]  # the members that compute in FP8; the rest stays FP16
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # weights_sha256, image_height, image_width, max_keypoints, …
+
+    def save(self, path: Path) -> None:
+        """Write as safetensors, whole or not at all. Raises OSError."""
+        write_whole(path, self.content())
+
+    @property
+    def sha256(self) -> str:
+        """Of the file that `save` writes, hexadecimal."""
+        return hashlib.sha256(self.content()).hexdigest()
+
+    def content(self) -> bytes:
+        """The file that `save` writes."""
+        from safetensors.numpy import save
+        tensors = {'residual_basis': self.residual_basis, 'value_bases': self.value_bases,
+                   **{f'centre.{name}': values for name, values in self.centres.items()}}
+        notes = {'schema': SCHEMA, 'peaks': dict(self.peaks), 'fp8': sorted(self.fp8), 'provenance': dict(self.provenance)}
+        data: bytes = save({name: np.ascontiguousarray(values, np.float32) for name, values in tensors.items()},
+                           metadata={'calibration': json.dumps(notes)})
+        return data
+
+    @classmethod
+    def load(cls, path: Path) -> Calibration:
+        """Read what `save` wrote. Raises EngineError when it cannot be read or is something else."""
+        from safetensors import SafetensorError, safe_open
+        try:
+            with safe_open(path, 'numpy') as file:
+                notes = json.loads((file.metadata() or {})['calibration'])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
+            raise EngineError(f'{path} is no calibration of this package ({error}): make it with quantize') from error
+        if notes.get('schema') != SCHEMA:
+            raise EngineError(f'{path} is a calibration of schema {notes.get("schema")}, this version reads {SCHEMA}: '
+                              'calibrate again')
+        centres = {name.removeprefix('centre.'): values for name, values in tensors.items() if name.startswith('centre.')}
+        return cls(tensors['residual_basis'], tensors['value_bases'], centres, notes['peaks'], frozenset(notes['fp8']),
+                   notes['provenance'])

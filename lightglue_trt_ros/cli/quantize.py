@@ -1,0 +1,132 @@
+"""quantize: calibrate an FP8 matcher on recordings of what the robot sees, and keep it only where it keeps the matches."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..config import EngineSpec, MatcherConfig
+from ..engines.bundle import default_engine_dir
+from ..errors import ConfigError, LightglueTrtError
+from ..features import UInt8
+from ..progress import progress
+from ..quantization.gate import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, Gate
+from ..quantization.pairs import HELD_OUT, LEAST_FRAMES
+from ..quantization.run import Order, Outcome, Terminal, quantize
+from ..weights.store import resolve_lightglue
+
+INTERRUPTED = 130  # as shells have it for SIGINT
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 when there is a calibration that passed its gate, 1 with a message otherwise, 130 when interrupted."""
+    args = _parse(argv)
+    try:
+        outcome = quantize(_order(args), _decoder(), _Screen())
+    except LightglueTrtError as error:
+        print(f'quantize: {error}', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print('quantize: interrupted, and nothing was kept', file=sys.stderr)
+        return INTERRUPTED
+    return _conclude(outcome, args)
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    default = MatcherConfig()
+    parser = argparse.ArgumentParser(
+        prog='quantize', description='Calibrate an FP8 matcher on recordings of what the robot sees, compare it with FP32 on '
+        'frames held out from them, and keep it only where it keeps the matches. Runs on the CPU, without TensorRT.')
+    parser.add_argument('--calibration', type=Path, nargs='+', required=True, metavar='BAG', help='recordings to calibrate on: '
+                        'rosbag2 (sqlite3 or mcap) or image folders')
+    parser.add_argument('--held-out', type=Path, nargs='+', default=[], metavar='BAG', help='recordings to judge by; default: the '
+                        f'last {HELD_OUT:.0%} of each')
+    parser.add_argument('--held-out-share', type=float, default=HELD_OUT, metavar='SHARE', help='how much of each recording is '
+                        'held out; with --held-out, how many frames are taken of those, a share of --frames; default: %(default)s')
+    parser.add_argument('--frames', type=int, default=300, metavar='N', help='of all recordings together, default: %(default)s')
+    parser.add_argument('--gate', type=float, default=F1, metavar='F1', help='that FP8 must reach against FP32 on consecutive '
+                        f'frames, {HARD_ALLOWANCE:g} less on hard pairs, the number of matches within {COUNT_TOLERANCE:.0%}; '
+                        'default: %(default)s')
+    parser.add_argument('--image-topic', metavar='TOPIC', help='where a bag has several with images')
+    parser.add_argument('--height', type=int, default=default.image_height, help='of the engine, default: %(default)s')
+    parser.add_argument('--width', type=int, default=default.image_width, help='of the engine, default: %(default)s')
+    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
+    parser.add_argument('--lightglue', choices=('auto', 'official', 'homography'), default=default.lightglue_weights)
+    parser.add_argument('--attention', action='store_true', help="the attention's products in FP8 too: faster, fewer matches kept")
+    parser.add_argument('--peers', action='store_true', help='show what the usual recipe gives: ModelOpt, entropy, four images; '
+                        'needs ModelOpt on this machine')
+    parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of bundles, default: %(default)s')
+    parser.add_argument('--force', action='store_true', help='calibrate although an equal calibration is there')
+    args = parser.parse_args(argv)
+    if args.frames < LEAST_FRAMES:
+        parser.error(f'--frames must be at least {LEAST_FRAMES}')
+    if not 0.5 <= args.gate <= 1:
+        parser.error('--gate must lie in [0.5, 1]')
+    if not 0 < args.held_out_share <= 0.8:
+        parser.error('--held-out-share must lie in (0, 0.8]')
+    return args
+
+
+def _order(args: argparse.Namespace) -> Order:
+    lightglue, reason = resolve_lightglue(args.lightglue)
+    _say(reason)
+    spec = EngineSpec(args.height, args.width, args.max_keypoints, 'fp8')
+    folder = args.engine_dir.expanduser().absolute()
+    return Order(tuple(args.calibration), spec, lightglue, folder, tuple(args.held_out), args.frames, Gate(args.gate),
+                 args.attention, args.held_out_share, args.image_topic, args.peers, args.force)
+
+
+def _decoder() -> Callable[[Any], UInt8]:
+    try:
+        from ..messages import gray_of
+    except ImportError as error:
+        raise ConfigError(f'decoding images needs ROS 2 ({error}): source its setup.bash') from error
+    return gray_of
+
+
+class _Screen(Terminal):
+    """Lines on stdout, bars on stderr where that is a terminal."""
+
+    def say(self, line: str) -> None:
+        _say(line)
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        with progress(title, total, _say) as tell:
+            yield tell
+
+
+def _conclude(outcome: Outcome, args: argparse.Namespace) -> int:
+    manifest = outcome.manifest
+    if not outcome.made:
+        _say(f'an equal calibration is there already, and {manifest.gate["verdict"]} its gate (--force makes it anew)')
+    if not manifest.passed:
+        print(f'quantize: no choice of parts in FP8 passes the gate, and the matcher stays in FP16: {outcome.path} has the figures '
+              'and no calibration.\nCalibrate on more of what the robot sees, or say with --gate how much may be lost',
+              file=sys.stderr)
+        return 1
+    share = 100 * manifest.provenance['flops_share']
+    _say(f"{outcome.path}: {share:.0f} % of the matcher's FLOPs in FP8, on compute capability 8.9 and above. To build it there:")
+    default = MatcherConfig()
+    words = ['ros2', 'run', 'lightglue_trt_ros', 'build_engines', '--precision', 'fp8']
+    for option, value, usual in (('--height', args.height, default.image_height), ('--width', args.width, default.image_width),
+                                 ('--max-keypoints', args.max_keypoints, default.max_keypoints),
+                                 ('--lightglue', args.lightglue, default.lightglue_weights)):
+        words += [option, str(value)] if value != usual else []
+    if args.engine_dir != default_engine_dir():
+        words += ['--engine-dir', str(args.engine_dir)]
+    print(shlex.join(words))
+    return 0
+
+
+def _say(line: str) -> None:
+    print(f'quantize: {line}', flush=True)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

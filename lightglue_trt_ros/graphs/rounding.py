@@ -1,0 +1,130 @@
+"""Where LightGlue's graphs round to E4M3, as a calibration says: pairs of Q/DQ around matrix products, in the forms that TensorRT
+computes in FP8. Without a calibration nothing is rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import spox.opset.ai.onnx.v17 as op
+import spox.opset.ai.onnx.v21 as op21
+from spox import Var
+
+from .. import e4m3
+from ..calibration import BLOCKS, PARTS, Calibration, member
+from ..config import EngineSpec
+from ..errors import ConfigError
+from ..weights.store import Weights
+from .folding import DIM, HEAD_DIM, HEADS, Array, Linear
+from .precision import Typed
+
+LEAST_PEAK, GREATEST_PEAK = e4m3.LEAST_SCALE * 2.0 ** e4m3.LEAST_EXPONENT, 65504.0  # below, all would be subnormal or nothing
+PROBABILITY_SCALE = 2.0 ** -8  # the softmax's: 1 becomes 256
+
+
+def members(layers: int) -> frozenset[str]:
+    """All that can be in FP8: the parts of each block, and the assignment of each exit."""
+    parts = {member(layer, block, part) for layer in range(layers) for block in BLOCKS for part in PARTS}
+    return frozenset(parts | {f'assignment.{end}' for end in range(1, layers + 1)})
+
+
+def check(calibration: Calibration | None, spec: EngineSpec, weights: Weights, layers: int) -> None:
+    """Raise ConfigError unless the calibration was made for these weights and shapes; fp8 needs one."""
+    if calibration is None:
+        if spec.precision == 'fp8':
+            raise ConfigError('an fp8 matcher needs a calibration: make one with quantize, or use fp16')
+        return
+    if spec.precision == 'fp16':
+        raise ConfigError('a calibration was given for an fp16 matcher: it is for fp8, or for emulating that in fp32')
+    asked = {'weights_sha256': weights.sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
+             'max_keypoints': spec.max_keypoints}
+    for name, value in asked.items():
+        made_for = calibration.provenance.get(name)
+        if made_for != value:
+            raise ConfigError(f'the calibration was made for {name} {made_for}, not {value}: calibrate again')
+    shapes = {'residual_basis': (DIM, DIM), 'value_bases': (layers, len(BLOCKS), HEADS, HEAD_DIM, HEAD_DIM)}
+    for name, shape in shapes.items():
+        found = getattr(calibration, name).shape
+        if found != shape:
+            raise ConfigError(f"the calibration's {name} has shape {found}, not {shape}: calibrate again")
+    for name, values in calibration.centres.items():
+        inputs = 2 * DIM if name.endswith(('.hidden', '.update')) else DIM
+        if values.shape != (inputs,):
+            raise ConfigError(f"the calibration's centre of {name} has shape {values.shape}, not ({inputs},): calibrate again")
+    unknown = sorted(calibration.fp8 - members(layers))
+    if unknown:
+        raise ConfigError(f'the calibration puts {", ".join(unknown)} in FP8, which a network of {layers} layers does not have')
+
+
+class Rounding:
+    """Writes the parts that may be in FP8; or, to observe, writes them without rounding and keeps what would be rounded."""
+
+    def __init__(self, typed: Typed, calibration: Calibration | None, observe: bool) -> None:
+        self._typed, self._observe = typed, observe
+        self._peaks: Mapping[str, float] = {} if calibration is None else calibration.peaks
+        self._fp8 = frozenset[str]() if calibration is None or observe else calibration.fp8
+        # as both compute types hold them, so that an emulation subtracts what the engine does
+        self._centres: Mapping[str, Array] = {} if calibration is None else {
+            name: values.astype(np.float16).astype(np.float32) for name, values in calibration.centres.items()
+            if observe or not self._fp8.isdisjoint((name, name.rpartition('.')[0]))}
+        self.seen: dict[str, Var] = {}  # FP32, by what the rounded tensor is called in a calibration's peaks
+
+    def linears(self, name: str, x: Var, *layers: Linear) -> list[Var]:
+        """The layers of the member `name`, which read the same x."""
+        centre = self._centres.get(name)
+        centred = x if centre is None else op.sub(x, self._typed.const(centre))
+        self.see(name, centred)
+        if name not in self._fp8:
+            return [self.linear(x, layer) for layer in layers]
+        x = self._pair(centred, self._scale(name))
+        # the layer of the centre is exact, and goes into the bias: what is left of the weights' rounding errs on x - centre alone
+        shifts = [layer.bias if centre is None else layer.bias + layer.weight @ centre for layer in layers]
+        return [op.add(op.matmul(x, self._weight(layer.weight)), self._typed.const(shift))
+                for layer, shift in zip(layers, shifts, strict=True)]
+
+    def linear(self, x: Var, layer: Linear) -> Var:
+        """A layer in the compute type."""
+        return op.add(op.matmul(x, self._typed.const(np.ascontiguousarray(layer.weight.T))), self._typed.const(layer.bias))
+
+    def centred(self, name: str, x: Var) -> Var:
+        """Keys or values (2, heads, K, 64) without their centre, where the calibration has one."""
+        if name not in self._centres:
+            return x
+        return op.sub(x, self._typed.const(self._centres[name].reshape(1, HEADS, 1, HEAD_DIM)))
+
+    def restored(self, name: str, context: Var) -> Var:
+        """A context (2, K, 256) of values without their centre, as it is with it: the probabilities sum to one."""
+        return op.add(context, self._typed.const(self._centres[name])) if name in self._centres else context
+
+    def operand(self, name: str, x: Var, *, of: str) -> Var:
+        """One side, called `name`, of a product of the member `of`."""
+        return self._pair(x, self._scale(name)) if of in self._fp8 else x
+
+    def probabilities(self, x: Var, *, of: str) -> Var:
+        """A softmax, the left side of a product of the member `of`."""
+        return self._pair(x, PROBABILITY_SCALE) if of in self._fp8 else x
+
+    def see(self, name: str, x: Var) -> None:
+        if self._observe:
+            self.seen[name] = self._typed.exact(x)
+
+    def _scale(self, name: str) -> float:
+        if name not in self._peaks:
+            raise ConfigError(f'the calibration has no peak of {name}, without which that cannot be in FP8: calibrate again')
+        peak = self._peaks[name]
+        if not LEAST_PEAK <= peak <= GREATEST_PEAK:
+            raise ConfigError(f'the calibration says that {name} goes up to {peak:g}: FP8 beside FP16 takes {LEAST_PEAK:g} to '
+                              f'{GREATEST_PEAK:g}; calibrate again, on frames with texture, or leave it in FP16')
+        return e4m3.scale_of(peak)
+
+    def _pair(self, x: Var, scale: float) -> Var:
+        # spox has no float8: uint8 stands for it until the graph is stamped
+        step, zero = self._typed.const(scale), op.const(np.array(0, np.uint8))
+        return op21.dequantize_linear(op21.quantize_linear(x, step, zero), step, zero)
+
+    def _weight(self, weight: Array) -> Var:
+        """(outputs, inputs), stored as (inputs, outputs) of FP8 with a scale per output."""
+        scales = np.array([e4m3.scale_of(peak) for peak in np.abs(weight).max(axis=1)], np.float32)
+        codes = np.ascontiguousarray(e4m3.encoded(weight / scales[:, None]).T)
+        return op21.dequantize_linear(op.const(codes), self._typed.const(scales), op.const(np.zeros(len(scales), np.uint8)), axis=1)

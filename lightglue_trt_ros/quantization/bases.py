@@ -1,0 +1,113 @@
+"""Bases in which rounding to E4M3 costs least.
+
+E4M3 errs by a share of each value, so rounding x puts noise of variance ~ sum_i E[x_i^2] |W_:i|^2 onto W x. An invertible T changes
+that sum (x' = T x, W' = W T^-1) and nothing else: to sum_i (T C T')_ii (T^-T G T^-1)_ii with C = cov(x), G = W' W. With one reader
+of x it is least where both Gramians are equal and their diagonals level; with many, gradient descent goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+
+STEPS = 250
+RATE = 2e-3  # of Adam (Kingma & Ba, ICLR 2015), whose other settings are the paper's
+MAX_CONDITION = 32.0  # FP16 rounds what is computed in a basis 2^-11 times this coarsely at worst
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What a state of n values is multiplied by: its covariance (n, n), and W' W (n, n) over the energy of the product."""
+
+    covariance: Float64
+    gramian: Float64
+
+
+def noise(basis: Float64, readers: Sequence[Reader]) -> float:
+    """Mean over the readers of what rounding in `basis` (n, n) adds, in units of the E4M3 error's variance: lower is better."""
+    inverse: Float64 = np.asarray(np.linalg.inv(basis), np.float64)
+    return float(np.mean([_diagonal(basis @ reader.covariance, basis.T) @ _diagonal(inverse.T @ reader.gramian, inverse)
+                          for reader in readers]))
+
+
+def balanced(covariance: Float64, gramian: Float64, ridge: float = 1e-3) -> Float64:
+    """The basis (n, n) that is best for one reader; n is a power of two.
+
+    T C T' = T^-T G T^-1 (as in balanced truncation: Moore, IEEE TAC 1981), then Hadamard's rotation, which levels the diagonals.
+    `ridge`, a share of the mean variance, is added to both, so that directions never seen keep a bounded scale.
+    """
+    size = len(covariance)
+    covariance, gramian = (matrix + ridge * max(float(np.trace(matrix)), 1e-30) / size * np.eye(size)
+                           for matrix in (covariance, gramian))
+    factor = np.linalg.cholesky(covariance)
+    squares, vectors = np.linalg.eigh(factor.T @ gramian @ factor)
+    scales = np.maximum(squares, 1e-300) ** 0.25
+    basis = hadamard(size) @ (scales[:, None] * np.linalg.solve(factor.T, vectors).T)
+    return bounded(_of_energy(basis, covariance))
+
+
+def shared(readers: Sequence[Reader], steps: int = STEPS) -> Float64:
+    """The basis (n, n) that is good for all readers together; n is a power of two. Deterministic.
+
+    Adam on `noise`, whose gradient is 2 (diag(g) T C - S' G S diag(c) S') for each reader, S = T^-1, c and g the two diagonals.
+    """
+    weights = [1 / max(float(np.trace(reader.covariance)), 1e-30) for reader in readers]
+    covariance = np.mean([weight * reader.covariance for weight, reader in zip(weights, readers, strict=True)], axis=0)
+    start = balanced(covariance, np.mean([reader.gramian for reader in readers], axis=0), 1e-2)
+    covariances, gramians = (np.hstack([getattr(reader, name) for reader in readers]) for name in ('covariance', 'gramian'))
+    basis, best, least = start, start, noise(start, readers)
+    first, second = np.zeros_like(basis), np.zeros_like(basis)
+    rate = RATE * float(np.sqrt(np.mean(start ** 2)) * np.sqrt(len(start)))  # steps relative to the size of the entries
+    for step in range(1, steps + 1):
+        slope, value = _slope(basis, covariances, gramians)
+        if value < least:
+            best, least = basis, value
+        first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope ** 2
+        basis = basis - rate * (first / (1 - 0.9 ** step)) / (np.sqrt(second / (1 - 0.999 ** step)) + 1e-12)
+    basis = basis if noise(basis, readers) < least else best
+    return bounded(_of_energy(basis, covariance))
+
+
+def bounded(basis: Float64, condition: float = MAX_CONDITION) -> Float64:
+    """The same basis, its singular values drawn together where the largest is more than `condition` times the smallest."""
+    left, values, right = np.linalg.svd(basis)
+    middle = float(np.exp(np.mean(np.log(np.maximum(values, 1e-30)))))
+    if values[-1] * condition >= values[0]:
+        return basis
+    return np.asarray(left * np.clip(values, middle / condition ** 0.5, middle * condition ** 0.5) @ right, np.float64)
+
+
+def hadamard(size: int) -> Float64:
+    """Sylvester's orthogonal matrix of +-1 / sqrt(size); `size` is a power of two."""
+    matrix: Float64 = np.ones((1, 1))
+    while len(matrix) < size:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return np.asarray(matrix / np.sqrt(size), np.float64)
+
+
+def _slope(basis: Float64, covariances: Float64, gramians: Float64) -> tuple[Float64, float]:
+    """Gradient of `noise`, and its value; of readers side by side, (n, readers * n) each: few large products."""
+    size, count = len(basis), covariances.shape[1] // len(basis)
+    inverse = np.linalg.inv(basis)
+    moved = (basis @ covariances).reshape(size, count, size)
+    half = (inverse.T @ gramians).reshape(size, count, size)  # S' G of each
+    seen = (half.reshape(size * count, size) @ inverse).reshape(size, count, size)
+    c, g = np.einsum('irk,ik->ri', moved, basis), np.einsum('iri->ri', seen)
+    slope = np.einsum('ri,irk->ik', g, moved) - np.einsum('irk,rk->ik', seen, c) @ inverse.T
+    return 2 * slope / count, float(np.sum(c * g)) / count
+
+
+def _of_energy(basis: Float64, covariance: Float64) -> Float64:
+    """Scaled so that the state is as large in this basis as before: a factor changes nothing else."""
+    energy = float(np.sum(_diagonal(basis @ covariance, basis.T)))
+    return np.asarray(basis * np.sqrt(np.trace(covariance) / max(energy, 1e-300)), np.float64)
+
+
+def _diagonal(left: Float64, right: Float64) -> Float64:
+    """Diagonal of a product."""
+    return np.asarray(np.einsum('ij,ji->i', left, right), np.float64)

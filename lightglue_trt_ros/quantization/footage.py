@@ -1,0 +1,190 @@
+"""What a calibration sees of a recording: chosen frames at the engine's size, their features, the camera, the truth."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..backends import Extractor
+from ..config import EngineSpec, MatcherConfig
+from ..errors import BagError, FrameError
+from ..evaluation.scene import Scene, Timeline
+from ..features import HostFeatures, Thresholds, UInt8
+from ..geometry import resize_gray
+from ..recordings.bag import open_recording
+from ..recordings.camera import distortion_model
+from ..recordings.poses import Float64
+from ..recordings.salvage import readable_frames
+from ..recordings.sequence import Frame, Intrinsics, Recording
+from ..recordings.truth import load_truth, poses_at
+from .pairs import HELD_OUT, LEAST_FRAMES, LEAST_HELD_OUT, Pair, Split, pairs_of, quotas, split
+
+ASPECT = 0.1  # by which the aspect ratios of image and engine may differ before that is worth a word
+MAX_TIME_DIFFERENCE_S = 0.02  # between an image and its pose
+EMPTY_STD = 1.0  # gray levels; an image of less contrast shows nothing
+
+Say = Callable[[str], None]
+Decode = Callable[[Any], UInt8]
+
+
+@dataclass(eq=False)
+class Footage:
+    """One recording, as much of it as is used."""
+
+    path: Path
+    scene: Scene
+    split: Split
+    sha256: str  # of the used frames' stamps and pixels, at the engine's size
+    images: dict[int, UInt8]  # by place in the timeline; emptied by `extract`
+    sizes: dict[int, tuple[int, int]]  # of the original images: height, width
+    features: dict[int, HostFeatures] = field(default_factory=dict)  # of the frames that show something
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def pairs(self, number: int, stride: int, held_out: bool) -> list[Pair]:
+        """All pairs of one part, `stride` apart; this is the recording `number`. Call after `extract`."""
+        runs = self.split.held_out if held_out else self.split.calibration
+        return pairs_of(number, runs, self.scene.timeline.segments, stride, set(self.features))
+
+
+def read_footage(paths: Sequence[Path], held_out: Sequence[Path], frames: int, spec: EngineSpec, decode: Decode, say: Say, *,
+                 image_topic: str | None = None, share: float = HELD_OUT) -> list[Footage]:
+    """Read up to `frames` frames of the recordings, of equal parts from each, and as many of those held out as `share` says.
+
+    Without `held_out` recordings a `share` of each recording is held out. `decode` makes gray uint8 (H, W) of a message; `say` gets
+    a line for what is read, left out or odd. Raises BagError, naming counts, where there is too little.
+    """
+    if len({path.resolve() for path in (*paths, *held_out)}) < len(paths) + len(held_out):
+        raise BagError('a recording is named twice: each may be calibrated on or held out, once')
+    opened = [(open_recording(path, image_topic), 0.0 if held_out else share) for path in paths]
+    opened_held_out = [(open_recording(path, image_topic), 1.0) for path in held_out]
+    found: list[Footage] = []
+    for group, wanted in ((opened, frames), (opened_held_out, round(share * frames))):
+        timelines = [Timeline.of(readable_frames(recording, say), MatcherConfig().max_gap_s) for recording, _ in group]
+        for recording_and_share, timeline, quota in zip(group, timelines, quotas(list(map(len, timelines)), wanted), strict=True):
+            recording, part = recording_and_share
+            for note in timeline.notes:
+                say(f'{recording.path}: {note}')
+            found.append(_read(recording, timeline, split(len(timeline), quota, part), spec, decode, say))
+    _check_numbers(found, frames, bool(held_out), say)
+    return found
+
+
+def extract(footage: Sequence[Footage], extractor: Extractor, say: Say, tell: Callable[[int], None] = lambda done: None) -> None:
+    """Fill in the features, once per frame; `tell` hears how many frames are done. Images are dropped as they are used.
+
+    Frames without a keypoint are left out, which `say` hears. Raises BagError, with counts, where that is most of them: at once
+    where it can be seen by the images.
+    """
+    total = sum(len(each.images) for each in footage)
+    empty = sum(float(image.std()) < EMPTY_STD for each in footage for image in each.images.values())
+    _refuse_empty(empty, total)
+    threshold, done, empty = Thresholds().detection, 0, 0
+    for each in footage:
+        for place in sorted(each.images):
+            features = extractor.extract(each.images.pop(place))
+            assert isinstance(features, HostFeatures)
+            if np.any(features.scores > threshold):
+                each.features[place] = features
+            else:
+                empty += 1
+            done += 1
+            tell(done)
+    _refuse_empty(empty, total)
+    if empty:
+        say(f'{empty} of {total} frames have no keypoint above the detection threshold of {threshold:g}: they are left out')
+
+
+def frame_count(footage: Iterable[Footage]) -> int:
+    return sum(len(each.images) + len(each.features) for each in footage)
+
+
+def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSpec, decode: Decode, say: Say) -> Footage:
+    scene = Scene(timeline, *_geometry(recording, timeline, say))
+    images, sizes, digest = {}, {}, hashlib.sha256()
+    size, wanted = (spec.image_height, spec.image_width), set(parts.frames)
+    lost = 0
+    for place, frame in _chosen(recording, timeline, wanted):
+        try:
+            image = decode(frame.load())
+        except (BagError, FrameError) as error:
+            lost += 1
+            if lost == 1:
+                say(f'{recording.path}: frame {frame.number} cannot be decoded and is left out: {error}')
+            continue
+        scene.see(place, image.shape)
+        sizes[place] = image.shape[0], image.shape[1]
+        images[place] = resize_gray(image, size)
+        digest.update(frame.stamp_ns.to_bytes(8, 'little', signed=True) + images[place].tobytes())
+    if lost > 1:
+        say(f'{recording.path}: {lost} of {len(wanted)} frames cannot be decoded and are left out')
+    if not images:
+        raise BagError(f'{recording.path}: none of {len(wanted)} frames can be decoded')
+    _check_aspect(recording.path, next(iter(sizes.values())), size, say)
+    say(f'{recording.path}: {len(timeline)} frames, {parts}')
+    return Footage(recording.path, scene, parts, digest.hexdigest(), images, sizes)
+
+
+def _chosen(recording: Recording, timeline: Timeline, wanted: set[int]) -> Iterator[tuple[int, Frame]]:
+    places = {int(timeline.numbers[place]): place for place in wanted}
+    frames = recording.frames(lambda number, error: None)
+    while places:
+        try:
+            frame = next(frames, None)
+        except BagError:  # told when the frames were counted
+            return
+        if frame is None:
+            return
+        if (place := places.pop(frame.number, None)) is not None:
+            yield place, frame
+
+
+def _geometry(recording: Recording, timeline: Timeline, say: Say) -> tuple[Intrinsics | None, Float64 | None]:
+    """Camera and true poses, where the recording has what can be used; the gate's figures need both."""
+    try:
+        intrinsics = recording.intrinsics
+        if intrinsics is not None:
+            distortion_model(intrinsics)
+        truth = None if intrinsics is None else load_truth(recording, tell=say)
+        poses = None if truth is None else poses_at(truth, timeline.stamps_ns, MAX_TIME_DIFFERENCE_S)
+    except BagError as error:
+        say(f'{recording.path}: no epipolar precision and no pose errors: {error}')
+        return None, None
+    if poses is None:
+        say(f'{recording.path}: no {"intrinsics" if intrinsics is None else "ground truth"}, so no epipolar precision and no pose '
+            'errors of it')
+    return intrinsics, poses
+
+
+def _check_aspect(path: Path, image: tuple[int, int], engine: tuple[int, int], say: Say) -> None:
+    ratio = image[1] / image[0] * engine[0] / engine[1]
+    if max(ratio, 1 / ratio) > 1 + ASPECT:
+        say(f'warning: the images of {path} have {image[1]}x{image[0]} pixels and are squeezed into {engine[1]}x{engine[0]}, '
+            'another aspect ratio: that is right where the node does the same, otherwise give its --height and --width')
+
+
+def _check_numbers(footage: Sequence[Footage], asked: int, separate: bool, say: Say) -> None:
+    def count(runs_of: Callable[[Split], tuple[range, ...]]) -> int:
+        return sum(place in each.images for each in footage for run in runs_of(each.split) for place in run)
+
+    calibration, held_out = count(lambda parts: parts.calibration), count(lambda parts: parts.held_out)
+    for number, least, what in ((calibration + (0 if separate else held_out), LEAST_FRAMES, 'calibrate on'),
+                                (calibration, LEAST_HELD_OUT, 'calibrate on'), (held_out, LEAST_HELD_OUT, 'hold out for the gate')):
+        if number < least:
+            raise BagError(f'there are {number} frames to {what}, at least {least} are needed: record more')
+    total = calibration + (0 if separate else held_out)
+    if total < asked:
+        say(f'warning: {asked} frames were asked for, the recordings give {total}: few frames say less about others')
+
+
+def _refuse_empty(empty: int, total: int) -> None:
+    if 2 * empty >= total:
+        raise BagError(f'{empty} of {total} frames are black, uniform or without a keypoint above the detection threshold: '
+                       'there is nothing to calibrate on; was the lens covered?')

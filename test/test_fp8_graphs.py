@@ -1,0 +1,379 @@
+"""FP8 graphs: the bases change nothing, rounding is where it belongs and exactly E4M3's, files say what they are.
+
+Most of it on the first two layers of the network, which have all there is to see.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import re
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+import spox.opset.ai.onnx.v17 as op
+from networks import SMALL, extract, matcher_feed, moved, photo, session, weights
+from onnx import TensorProto
+from spox import Tensor, argument, build
+
+from lightglue_trt_ros import e4m3
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, _session
+from lightglue_trt_ros.calibration import BLOCKS, Calibration, linear_members, member
+from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.depth import ALL_LAYERS, Depth
+from lightglue_trt_ros.engines.graph_types import read_types
+from lightglue_trt_ros.errors import ConfigError, EngineError
+from lightglue_trt_ros.features import HostFeatures, Thresholds
+from lightglue_trt_ros.graphs.folding import Linear, fold, rebased
+from lightglue_trt_ros.graphs.lightglue import lightglue, lightglue_stages
+from lightglue_trt_ros.graphs.precision import Typed, read_stamp, stamp
+from lightglue_trt_ros.graphs.rounding import PROBABILITY_SCALE, Rounding, members
+from lightglue_trt_ros.graphs.superpoint import superpoint
+from lightglue_trt_ros.weights.store import Weights
+
+LAYERS = 2
+LINEARS = frozenset(linear_members(LAYERS))
+ATTENTIONS = frozenset(member(layer, block, 'attention') for layer in range(LAYERS) for block in BLOCKS)
+FP8 = dataclasses.replace(SMALL, precision='fp8')
+ERF = np.vectorize(math.erf, otypes=[np.float32])
+
+
+@pytest.fixture(scope='module')
+def features() -> list[HostFeatures]:
+    image = photo('coffee', SMALL.image_height, SMALL.image_width)
+    extractor = session(superpoint(SMALL, weights('superpoint')))
+    return [extract(extractor, image), extract(extractor, moved(image)[0])]
+
+
+def short() -> Weights:
+    """The first two layers."""
+    whole = weights('lightglue_homography')
+    layer = re.compile(r'(transformers|log_assignment|token_confidence)\.[2-8]\.')
+    kept = {name: values for name, values in whole.tensors.items() if not layer.match(name)}
+    return dataclasses.replace(whole, tensors=kept)
+
+
+def turned(rng: np.random.Generator, size: int) -> np.ndarray:
+    """A random basis that neither keeps lengths nor mixes them beyond FP32."""
+    first, second = (np.linalg.qr(rng.standard_normal((size, size)))[0] for _ in range(2))
+    return (first * np.linspace(0.5, 2, size) @ second).astype(np.float32)
+
+
+def plain_calibration(layers: int = LAYERS) -> Calibration:
+    """Random bases; no centres, no peaks, nothing in FP8."""
+    rng = np.random.default_rng(0)
+    values = np.stack([turned(rng, 64) for _ in range(layers * 2 * 4)]).reshape(layers, 2, 4, 64, 64)
+    provenance = {'weights_sha256': short().sha256, 'image_height': SMALL.image_height,
+                  'image_width': SMALL.image_width, 'max_keypoints': SMALL.max_keypoints}
+    return Calibration(turned(rng, 256), values, {}, {}, frozenset(), provenance)
+
+
+def observed(calibration: Calibration | None, features) -> dict[str, np.ndarray]:
+    """What the graph shows of one pair, by name of the rounded tensor; and its matches."""
+    run = session(lightglue(SMALL, short(), calibration=calibration, observe=True, log_assignment=True))
+    outputs = run.run(None, matcher_feed(*features))
+    return {tensor.name.removeprefix('inputs.'): value for tensor, value in zip(run.get_outputs(), outputs, strict=True)}
+
+
+@pytest.fixture(scope='module')
+def seen(features) -> dict[str, np.ndarray]:
+    return observed(plain_calibration(), features)
+
+
+@pytest.fixture(scope='module')
+def calibration(features, seen) -> Calibration:
+    """Calibrated on the one pair, all linears in FP8."""
+    centres = {name: seen[name].mean(axis=(0, 1)) for name in LINEARS}
+    centres |= {f'{name}.{side}': seen[f'{name}.{side}'].mean(axis=(0, 2)).reshape(-1) for name in ATTENTIONS for side in 'kv'}
+    centred = dataclasses.replace(plain_calibration(), centres=centres, fp8=LINEARS)
+    peaks = {name: float(np.abs(values).max()) for name, values in observed(centred, features).items() if '.' in name}
+    return dataclasses.replace(centred, peaks=peaks)
+
+
+@pytest.fixture(scope='module')
+def with_attention(calibration) -> Calibration:
+    return dataclasses.replace(calibration, fp8=LINEARS | ATTENTIONS)
+
+
+@pytest.fixture(scope='module')
+def graph(with_attention) -> onnx.ModelProto:
+    return lightglue(FP8, short(), calibration=with_attention)
+
+
+def f1(found: np.ndarray, exact: np.ndarray) -> float:
+    return 2 * np.count_nonzero((found == exact) & (exact >= 0)) / (np.count_nonzero(found >= 0) + np.count_nonzero(exact >= 0))
+
+
+def test_bases_change_no_result(features, seen):
+    """Before rounding: what leaves the network is the same, what flows in it is in the calibration's bases."""
+    before, bases = observed(None, features), plain_calibration()
+    np.testing.assert_array_equal(seen['matches0'], before['matches0'])
+    assert np.count_nonzero(before['matches0'] >= 0) > 20
+    np.testing.assert_allclose(seen['log_assignment'], before['log_assignment'], atol=2e-3)
+    np.testing.assert_allclose(seen['scores'], before['scores'], atol=1e-4)
+    for name in ('layers.0.self.project', 'layers.1.cross.project', 'assignment.2'):
+        np.testing.assert_allclose(seen[name], before[name] @ bases.residual_basis.T, atol=2e-4)
+    for block, name in enumerate(BLOCKS):
+        v = np.einsum('hij,bhkj->bhki', bases.value_bases[1, block], before[f'layers.1.{name}.attention.v'])
+        np.testing.assert_allclose(seen[f'layers.1.{name}.attention.v'], v, atol=2e-3)
+        np.testing.assert_allclose(seen[f'layers.1.{name}.update'], before[f'layers.1.{name}.update'], atol=2e-3)
+
+
+def test_without_an_input_projection_the_basis_becomes_one():
+    tensors = short().tensors
+    net, bases = fold({name: tensors[name] for name in tensors if 'input_proj' not in name}), plain_calibration()
+    assert net.project is None
+    np.testing.assert_array_equal(rebased(net, bases).project.weight, bases.residual_basis)
+
+
+def test_observing_shows_all_that_could_be_rounded_and_rounds_nothing(features, seen, calibration):
+    shown = {name for name in seen if '.' in name}
+    assert shown == (LINEARS | {f'{name}.{side}' for name in ATTENTIONS for side in 'qkv'} | {'assignment.2', 'assignment.2.m'})
+    assert members(LAYERS) == LINEARS | ATTENTIONS | {f'assignment.{end}' for end in range(1, LAYERS + 1)}
+    k = SMALL.max_keypoints
+    assert seen['layers.1.cross.hidden'].shape == (2, k, 512)
+    assert seen['layers.1.self.attention.k'].shape == (2, 4, k, 64)
+    centred = observed(calibration, features)
+    np.testing.assert_array_equal(centred['matches0'], seen['matches0'])
+    for name, centre in calibration.centres.items():
+        around = centre if name in LINEARS else centre.reshape(1, 4, 1, 64)
+        np.testing.assert_allclose(centred[name], seen[name] - around, atol=2e-3 * calibration.peaks[name])
+    np.testing.assert_allclose(centred['scores'], seen['scores'], atol=1e-4)
+    model = lightglue(SMALL, short(), calibration=calibration, observe=True)
+    assert not any(node.op_type == 'QuantizeLinear' for node in model.graph.node)
+
+
+def test_what_is_rounded_and_what_is_not(graph):
+    """Q/DQ stand on both sides of the products that compute in FP8, and nowhere else; what is stored is FP8."""
+    onnx.checker.check_model(graph, full_check=True)
+    assert graph.opset_import[0].version == 21
+    kinds = Counter(node.op_type for node in graph.graph.node)
+    assert kinds['QuantizeLinear'] == 4 * (3 + 4)  # the linears' inputs; q, k, v, probabilities
+    assert kinds['DequantizeLinear'] == kinds['QuantizeLinear'] + 2 * 5 + 2 * 4  # and the weights
+    makers = {name: node for node in graph.graph.node for name in node.output}
+    readers = [(name, node) for node in graph.graph.node for name in node.input]
+    assert {node.op_type for name, node in readers if name in makers and makers[name].op_type == 'DequantizeLinear'} == {'MatMul'}
+    quantised = Counter(makers[node.input[0]].op_type for node in graph.graph.node if node.op_type == 'QuantizeLinear')
+    # linears' inputs and values, centred; probabilities; keys, and the queries of cross attentions; rotated queries
+    assert quantised == {'Sub': 12 + 4, 'Softmax': 4, 'Transpose': 4 + 2, 'Add': 2}
+    float8 = [tensor for tensor in graph.graph.initializer if tensor.data_type == TensorProto.FLOAT8E4M3FN]
+    assert len(float8) == len(graph.graph.initializer)
+    assert sum(len(tensor.raw_data) for tensor in float8) > 2.2e6
+    plain = [node for node in graph.graph.node if node.op_type == 'MatMul' and makers[node.input[1]].op_type != 'DequantizeLinear']
+    assert len(plain) == 5  # input projection, frequencies, final projection, matchability, similarity
+    types = read_types(graph.SerializeToString())
+    types.require('fp8')
+    assert types.heavy == {'fp16': 2 * 5 + 2 * 4 + 8 + 4, 'fp32': 1}
+
+
+def test_weights_are_stored_in_a_quarter():
+    """The whole network, as that is what is shipped."""
+    network, layers = weights('lightglue_homography'), 9
+    linears = linear_members(layers)
+    calibration = dataclasses.replace(plain_calibration(layers), fp8=frozenset(linears), peaks=dict.fromkeys(linears, 10.0))
+    sizes = [len(lightglue(spec, network, calibration=chosen).SerializeToString())
+             for spec, chosen in ((FP8, calibration), (SMALL, None))]
+    assert sizes[0] <= 0.30 * sizes[1]
+
+
+def test_stored_weights_are_the_nearest_e4m3_numbers(graph):
+    ml_dtypes = pytest.importorskip('ml_dtypes', reason='ml_dtypes is not installed: stored weights cannot be read independently')
+    exact = rebased(fold(short().tensors), plain_calibration()).blocks[1, 'cross'].update.weight
+    stored = {tensor.name: tensor for tensor in graph.graph.initializer}
+    constants = {node.output[0]: onnx.numpy_helper.to_array(node.attribute[0].t) for node in graph.graph.node
+                 if node.op_type == 'Constant' and node.attribute[0].t.data_type == TensorProto.FLOAT16}
+    for node in graph.graph.node:
+        if node.op_type != 'DequantizeLinear' or node.input[0] not in stored:
+            continue
+        tensor, scales = stored[node.input[0]], constants[node.input[1]].astype(np.float32)
+        if tuple(tensor.dims) != exact.T.shape:
+            continue
+        numbers = np.frombuffer(tensor.raw_data, ml_dtypes.float8_e4m3fn).reshape(tensor.dims).astype(np.float32)
+        assert np.all(np.log2(scales) == np.round(np.log2(scales)))
+        if np.allclose(numbers * scales, exact.T, rtol=0.1, atol=0.01):
+            nearest = (exact.T / scales).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+            np.testing.assert_array_equal(numbers, nearest)
+            assert 200 < np.abs(numbers).max() <= 448
+            return
+    pytest.fail('the weights of layers.1.cross.update are not in the graph')
+
+
+@pytest.mark.parametrize('centred', [False, True])
+def test_a_small_linear_rounds_as_numpy_does(centred):
+    """Weights of powers of two make the product exact, so that all bits can be compared."""
+    rng = np.random.default_rng(1)
+    x = (rng.standard_normal((2, 40, 32)) * 3).astype(np.float32)
+    x[0, 0, :4] = 0, 1e-5, 100, -500  # nothing, too little, saturated
+    centre = rng.standard_normal(32).astype(np.float16).astype(np.float32)
+    weight = np.zeros((32, 32), np.float32)
+    weight[np.arange(32), rng.permutation(32)] = 2.0 ** rng.integers(-3, 4, 32)
+    layer, name = Linear(weight, np.zeros(32, np.float32)), 'layers.0.self.hidden'
+    centres = {name: centre} if centred else {}
+    calibration = dataclasses.replace(plain_calibration(), fp8=frozenset({name}), peaks={name: 20.0}, centres=centres)
+    found = run_linear(calibration, name, x, layer)
+    around = centre if centred else np.zeros(32, np.float32)
+    scale = np.float32(2.0 ** -4)  # 20 / 448 is less
+    rounded = e4m3.rounded((x - around) / scale) * scale
+    assert np.abs(rounded).max() == 448 * scale
+    np.testing.assert_array_equal(found, rounded @ weight.T + weight @ around)
+
+
+def test_a_linear_rounds_its_weights_and_keeps_the_centre_exact():
+    rng = np.random.default_rng(2)
+    x, weight = rng.standard_normal((2, 40, 64)).astype(np.float32), rng.standard_normal((48, 64)).astype(np.float32)
+    weight *= np.float32(2) ** rng.integers(-8, 3, 48)[:, None]
+    bias, centre = rng.standard_normal(48).astype(np.float32), (5 * rng.standard_normal(64)).astype(np.float16).astype(np.float32)
+    name = 'layers.0.self.update'
+    calibration = dataclasses.replace(plain_calibration(), fp8=frozenset({name}), peaks={name: 5.0}, centres={name: centre})
+    found = run_linear(calibration, name, x + centre, Linear(weight, bias))
+    scales = np.float32(2) ** np.ceil(np.log2(np.abs(weight).max(axis=1, keepdims=True) / 448))
+    step = np.float32(2.0 ** -6)
+    rounded = e4m3.rounded((x + centre - centre) / step) * step
+    expected = rounded @ (e4m3.rounded(weight / scales) * scales).T + (bias + weight @ centre)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+    assert np.abs(found - ((x + centre) @ weight.T + bias)).max() > 1e-2  # so that this says something
+    # no value differs from the mean: nothing is left to round
+    alone = run_linear(calibration, name, np.broadcast_to(centre, x.shape).copy(), Linear(weight, bias))
+    np.testing.assert_allclose(alone, np.broadcast_to(weight @ centre + bias, alone.shape), rtol=1e-5, atol=1e-5)
+
+
+def run_linear(calibration: Calibration, name: str, x: np.ndarray, layer: Linear) -> np.ndarray:
+    """One linear as an emulation writes and runs it."""
+    tensor = argument(Tensor(np.float32, x.shape))
+    outputs = Rounding(Typed('fp32'), calibration, observe=False).linears(name, tensor, layer)
+    model = stamp(build({'x': tensor}, {'y': op.relu(outputs[0]), 'z': outputs[0]}), 'test', SMALL, '')
+    return _session(model, 1).run(['z'], {'x': x})[0]
+
+
+def test_an_emulated_layer_equals_one_written_with_numpy(features, with_attention):
+    """Through the session that the backend makes, with its optimizations; but for the few values that lie between two numbers."""
+    emulation = lightglue_stages(SMALL, short(), Depth((1, 2)), calibration=with_attention)['matcher-1']
+    run, feed = _session(emulation, 2), matcher_feed(*features)
+    found = dict(zip([tensor.name for tensor in run.get_outputs()],
+                     run.run(None, {tensor.name: feed[tensor.name] for tensor in run.get_inputs()}), strict=True))
+    net = rebased(fold(short().tensors), with_attention)
+    start = np.stack([f.descriptors for f in features]) @ net.project.weight.T + net.project.bias
+    rotation = found['cosines'], found['sines']
+    expected, unrounded = (numpy_layer(net, with_attention, start, rotation, rounding) for rounding in (True, False))
+    error, noise = (np.abs(found['next_state'] - state) for state in (expected, unrounded))
+    assert np.mean(error) < 0.03 * np.mean(noise)
+    assert np.median(error) < 0.02 * np.median(noise)
+
+
+def numpy_layer(net, calibration, x, rotation, rounding):
+    """The first layer, rounded where the calibration says, or not at all."""
+    def pair(values, peak):
+        scale = np.float32(e4m3.scale_of(peak))
+        return e4m3.rounded(values / scale) * scale if rounding else values
+
+    def linear(name, values, layer):
+        centre = calibration.centres[name].astype(np.float16).astype(np.float32)
+        scales = np.array([e4m3.scale_of(peak) for peak in np.abs(layer.weight).max(axis=1)], np.float32)[:, None]
+        weight = e4m3.rounded(layer.weight / scales) * scales if rounding else layer.weight
+        return pair(values - centre, calibration.peaks[name]) @ weight.T + layer.bias + layer.weight @ centre
+
+    def heads(values):
+        return values.reshape(2, -1, 4, 64).transpose(0, 2, 1, 3)
+
+    def rotate(values):
+        return values * rotation[0] + np.concatenate([-values[..., 32:], values[..., :32]], axis=-1) * rotation[1]
+
+    for name in BLOCKS:
+        block, part = net.blocks[0, name], f'layers.0.{name}'
+        q, v = (heads(linear(f'{part}.project', x, layer)) for layer in (block.query, block.value))
+        if block.key is None:
+            k, v = q[::-1], v[::-1]
+        else:
+            q, k = rotate(q), rotate(heads(linear(f'{part}.project', x, block.key)))
+        centres = {side: calibration.centres[f'{part}.attention.{side}'].astype(np.float16).astype(np.float32) for side in 'kv'}
+        k, v = (x - centres[side].reshape(1, 4, 1, 64) for side, x in zip('kv', (k, v), strict=True))
+        q, k, v = (pair(x, calibration.peaks[f'{part}.attention.{side}']) for side, x in zip('qkv', (q, k, v), strict=True))
+        logits = q @ k.transpose(0, 1, 3, 2)
+        chances = np.exp(logits - logits.max(-1, keepdims=True))
+        chances /= chances.sum(-1, keepdims=True)
+        chances = e4m3.rounded(chances / PROBABILITY_SCALE) * np.float32(PROBABILITY_SCALE) if rounding else chances
+        context = (chances @ v).transpose(0, 2, 1, 3).reshape(x.shape) + centres['v']
+        hidden = linear(f'{part}.hidden', np.concatenate([x, context], axis=2), block.hidden)
+        hidden = (hidden - hidden.mean(-1, keepdims=True)) / np.sqrt(hidden.var(-1, keepdims=True) + 1e-5)
+        hidden = hidden * block.gain + block.shift
+        x = x + linear(f'{part}.update', hidden * (ERF(hidden / np.sqrt(2)) + 1) / 2, block.update)
+    return x
+
+
+def test_models_say_what_they_are(calibration, graph, with_attention, tmp_path):
+    with_attention.save(tmp_path / 'calibration')
+    digested = hashlib.sha256((tmp_path / 'calibration').read_bytes()).hexdigest()
+    told = read_stamp(graph)
+    assert (told['precision'], told['calibration_sha256']) == ('fp8', digested)
+    assert Calibration.load(tmp_path / 'calibration').sha256 == digested != calibration.sha256
+    emulation = lightglue(SMALL, short(), calibration=with_attention)
+    assert (read_stamp(emulation)['precision'], read_stamp(emulation)['calibration_sha256']) == ('fp32', digested)
+    for precision in ('fp32', 'fp16'):
+        with pytest.raises(EngineError, match='that is not'):
+            read_types(emulation.SerializeToString()).require(precision)
+    assert 'calibration_sha256' not in read_stamp(lightglue(SMALL, short()))
+
+
+def test_stages_without_anything_in_fp8_are_called_fp16(calibration):
+    first = dataclasses.replace(calibration, fp8=frozenset(name for name in LINEARS if name.startswith('layers.0.')))
+    stages = lightglue_stages(FP8, short(), Depth((1, 2)), calibration=first)
+    assert {name: read_stamp(model)['precision'] for name, model in stages.items()} == {
+        'matcher-1': 'fp8', 'matcher-2': 'fp16', 'assignment-1': 'fp16'}
+    for model in stages.values():
+        read_types(model.SerializeToString()).require(read_stamp(model)['precision'])
+        assert read_stamp(model)['calibration_sha256'] == first.sha256
+
+
+def test_the_assignment_can_be_rounded_too(calibration):
+    chosen = dataclasses.replace(calibration, fp8=frozenset({'assignment.2'}))
+    model = lightglue(FP8, short(), calibration=chosen)
+    kinds = Counter(node.op_type for node in model.graph.node)
+    assert (kinds['QuantizeLinear'], kinds['DequantizeLinear']) == (3, 4)  # the state, both sides of the similarity; the weights
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_the_backend_emulates_in_stages_what_it_emulates_whole(features, calibration):
+    networks = weights('superpoint'), short()
+    plain = OnnxRuntimeBackend(SMALL, *networks, threads=2, depth=Depth((1, 2)))
+    emulated = OnnxRuntimeBackend(SMALL, *networks, threads=2, depth=Depth((1, 2)), calibration=calibration)
+    assert 'emulating FP8 in 12 members' in emulated.description
+    for depth, layers in ((ALL_LAYERS, 2), (1e-9, 1)):
+        thresholds = Thresholds(match=0.01, depth=depth)
+        exact, rounded = plain.match(*features, thresholds), emulated.match(*features, thresholds)
+        assert exact.layers == rounded.layers == layers
+        assert f1(rounded.indices, exact.indices) > 0.9
+        assert np.any(rounded.scores != exact.scores)
+    whole = _session(lightglue(SMALL, networks[1], calibration=calibration), 2).run(None, matcher_feed(*features, match=0.01))[0]
+    assert f1(emulated.match(*features, Thresholds(match=0.01, depth=ALL_LAYERS)).indices, whole) > 0.98
+
+
+def changed(calibration: Calibration, **provenance) -> Calibration:
+    return dataclasses.replace(calibration, provenance={**calibration.provenance, **provenance})
+
+
+@pytest.mark.parametrize(('spec', 'change', 'message'), [
+    (FP8, lambda c: None, 'needs a calibration'),
+    (FP8, lambda c: changed(c, weights_sha256='0' * 64), 'made for weights_sha256 0000'),
+    (FP8, lambda c: changed(c, max_keypoints=512), 'made for max_keypoints 512, not 256'),
+    (SMALL, lambda c: changed(c, image_height=480), 'made for image_height 480, not 240'),
+    (dataclasses.replace(SMALL, precision='fp16'), lambda c: c, 'given for an fp16 matcher'),
+    (FP8, lambda c: dataclasses.replace(c, fp8=c.fp8 | {'layers.2.self.hidden'}), r'layers\.2\.self\.hidden.*2 layers'),
+    (FP8, lambda c: dataclasses.replace(c, peaks={}), r'no peak of layers\.'),
+    (FP8, lambda c: dataclasses.replace(c, peaks={**c.peaks, 'layers.1.self.update': 0.0}), r'layers\.1\.self\.update.* up to 0'),
+    (FP8, lambda c: dataclasses.replace(c, peaks={**c.peaks, 'layers.1.self.update': 1e6}), 'goes up to 1e'),
+    (FP8, lambda c: dataclasses.replace(c, peaks={**c.peaks, 'layers.1.self.update': math.nan}), 'goes up to nan'),
+    (FP8, lambda c: dataclasses.replace(c, centres={'layers.0.self.update': c.residual_basis[0]}),
+     r'has shape \(256,\), not \(512,\)'),
+    (FP8, lambda c: dataclasses.replace(c, value_bases=c.value_bases[:1]), r'value_bases has shape \(1, 2'),
+])
+def test_what_does_not_fit_is_refused(calibration, spec, change, message):
+    with pytest.raises(ConfigError, match=message):
+        lightglue(spec, short(), calibration=change(calibration))
+
+
+def test_the_extractor_has_no_fp8():
+    with pytest.raises(ConfigError, match='for the matcher alone'):
+        superpoint(EngineSpec(240, 328, 256, 'fp8'), weights('superpoint'))
