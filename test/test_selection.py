@@ -48,14 +48,15 @@ def test_onnxruntime_asked_for_warns_of_nothing():
 
 
 def test_fp8_on_the_cpu_is_an_emulation_that_needs_a_calibration(tmp_path):
-    config = MatcherConfig(backend='onnxruntime', precision='fp8', engine_dir=str(tmp_path), lightglue_weights='homography', **SMALL)
+    config = MatcherConfig(backend='onnxruntime', precision='fp8', engine_dir=str(tmp_path), lightglue_weights='homography',
+                           **SMALL)
     with pytest.raises(EngineError, match='there is no calibration'):
         open_backend(config)
     spec, bases = config.engine_spec('fp32'), np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1))
     provenance = {'weights_sha256': weights('lightglue_homography').sha256, **{
         name: getattr(spec, name) for name in ('image_height', 'image_width', 'max_keypoints')}}
-    linears = linear_members(LAYERS)
-    calibration = Calibration(np.eye(256, dtype=np.float32), bases, {}, dict.fromkeys(linears, 64.0), frozenset(linears), provenance)
+    residual, linears = np.eye(256, dtype=np.float32), linear_members(LAYERS)
+    calibration = Calibration(residual, bases, {}, dict.fromkeys(linears, 64.0), frozenset(linears), provenance)
     write_calibration(tmp_path, Manifest(Identity.of(spec, 'lightglue_homography'), True, {}, {}, {}, [], {}),
                       {TENSORS: calibration.content()}, print)
     opened = open_backend(config)
