@@ -46,7 +46,7 @@ class Calibration:
     residual_basis: Float32  # (256, 256): the graphs' state is this times the network's
     value_bases: Float32  # (layers, 2, heads, 64, 64): the same for the values of each self and cross attention
     centres: Mapping[str, Float32]  # by linear, and an attention's .k and .v: (inputs,), subtracted before rounding
-    peaks: Mapping[str, float]  # by rounded tensor: the greatest magnitude seen, centre subtracted; attention's have .q .k .v
+    peaks: Mapping[str, float]  # by rounded tensor: what must be held, centre subtracted; attention's have .q .k .v
     fp8: frozenset[str]  # the members that compute in FP8; the rest stays FP16
     provenance: Mapping[str, Any] = field(default_factory=dict)  # weights_sha256, image_height, image_width, max_keypoints, …
 

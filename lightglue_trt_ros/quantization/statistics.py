@@ -20,12 +20,13 @@ from .footage import Footage
 from .pairs import Pair
 from .running import Tell, WholeMatcher, features_of, open_matcher
 
+HEADROOM = 2.0  # frames that were not seen may go beyond the peaks; a floating-point format pays nothing for it
 EVERY = 4  # rows of which one goes into the covariances, another with each pair
 
 
 @dataclass
 class Moments:
-    """Means of all linears' inputs, and covariances of the FFNs' (state and context together)."""
+    """Means of what linears and attentions read, and covariances of the FFNs' inputs (state and context together)."""
 
     rows: int = 0
     sums: dict[str, Float64] = field(default_factory=dict)
@@ -34,9 +35,10 @@ class Moments:
     sampled_sums: dict[str, Float64] = field(default_factory=dict)
 
     def add(self, seen: Mapping[str, Float32], names: Sequence[str], number: int) -> None:
-        """Take one pair, the `number`th: (2, K, inputs) each of the linears `names`."""
+        """Take one pair, the `number`th: of `names`, (2, K, inputs) of a linear or (2, heads, K, 64) of an attention."""
         for name in names:
-            values = seen[name].reshape(-1, seen[name].shape[-1])
+            values = seen[name] if seen[name].ndim == 3 else seen[name].transpose(0, 2, 1, 3).reshape(2, -1, DIM)
+            values = values.reshape(-1, values.shape[-1])
             _add(self.sums, name, values.sum(axis=0, dtype=np.float64))
             if name.endswith('.hidden'):
                 part = np.ascontiguousarray(values[number % EVERY::EVERY])
@@ -61,7 +63,8 @@ def calibrate(spec: EngineSpec, weights: Weights, footage: Sequence[Footage], pa
     `tell` hears how many of 2 len(pairs) are done. Raises EngineError, naming the tensor, where a peak is zero or not finite.
     """
     net, moments = fold(weights.tensors), Moments()
-    names = (*linear_members(net.layers), assignment(net.layers))
+    names = (*linear_members(net.layers), assignment(net.layers),
+             *(f'{member(*place, "attention")}.{side}' for place in net.blocks for side in 'kv'))
     matcher = open_matcher(spec, weights, observe=True)
     for number, pair in enumerate(pairs):
         moments.add(matcher.observe(*features_of(footage, pair)), names, number)
@@ -72,7 +75,7 @@ def calibrate(spec: EngineSpec, weights: Weights, footage: Sequence[Footage], pa
     matcher = open_matcher(spec, weights, found, observe=True)
     peaks = measure_peaks(matcher, footage, pairs, lambda done: tell(len(pairs) + done))
     _check_finite(peaks)
-    return replace(found, peaks=peaks)
+    return replace(found, peaks={name: HEADROOM * peak for name, peak in peaks.items()})
 
 
 def assembled(net: Folded, moments: Moments, provenance: Mapping[str, Any]) -> Calibration:
@@ -96,14 +99,21 @@ def assembled(net: Folded, moments: Moments, provenance: Mapping[str, Any]) -> C
     centres = {}
     for layer, name in net.blocks:
         state, context = np.split(moments.mean(member(layer, name, 'hidden')), [DIM])
-        turned = [basis @ part for basis, part in zip(bases[layer, BLOCKS.index(name)], np.split(context, HEADS), strict=True)]
+        attention, own = member(layer, name, 'attention'), bases[layer, BLOCKS.index(name)]
         centres[member(layer, name, 'project')] = residual @ moments.mean(member(layer, name, 'project'))
-        centres[member(layer, name, 'hidden')] = np.concatenate([residual @ state, *turned])
+        centres[member(layer, name, 'hidden')] = np.concatenate([residual @ state, _turned(own, context)])
+        centres[f'{attention}.k'] = moments.mean(f'{attention}.k')
+        centres[f'{attention}.v'] = _turned(own, moments.mean(f'{attention}.v'))
         centres[member(layer, name, 'update')] = moments.mean(member(layer, name, 'update'))
     last = assignment(net.layers)
     centres[last] = residual @ moments.mean(last)
     return Calibration(residual, bases, {name: mean.astype(np.float32) for name, mean in centres.items()}, {}, frozenset(),
                        dict(provenance))
+
+
+def _turned(bases: Float32, values: Float64) -> Float64:
+    """(256,), each head's in its basis."""
+    return np.concatenate([basis @ part for basis, part in zip(bases, np.split(values, HEADS), strict=True)])
 
 
 def assignment(layers: int) -> str:
