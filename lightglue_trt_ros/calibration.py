@@ -36,6 +36,11 @@ def linear_members(layers: int) -> tuple[str, ...]:
     return tuple(member(layer, block, part) for layer in range(layers) for block in BLOCKS for part in PARTS[:3])
 
 
+def attention_members(layers: int) -> tuple[str, ...]:
+    """All attentions, by name."""
+    return tuple(member(layer, block, 'attention') for layer in range(layers) for block in BLOCKS)
+
+
 @dataclass(frozen=True)
 class Calibration:
     """Measured on a recording, for one set of weights, one size of image and one K.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .backends import Backend
 from .config import MatcherConfig
 from .depth import Depth
-from .engines.bundle import default_engine_dir
+from .engines.bundle import engine_dir_of
 from .engines.calibrations import find_calibration
 from .errors import EngineError
 from .processes import start
@@ -54,15 +54,11 @@ def _open_onnxruntime(config: MatcherConfig, threads: int, depth: Depth | None, 
     precision = 'fp16' if config.precision == 'fp16' else 'fp32'
     spec, calibration, warning = config.engine_spec(precision), None, ''
     if config.precision == 'fp8':
-        calibration = find_calibration(_engine_dir(config), spec, lightglue_name).load()
+        calibration = find_calibration(engine_dir_of(config.engine_dir), spec, lightglue_name).load()
         warning = 'precision is fp8, which ONNX Runtime emulates: its matches are those of FP8, its times are not'
     backend = OnnxRuntimeBackend(spec, load_weights('superpoint'), load_weights(lightglue_name), depth=depth, threads=threads,
                                  calibration=calibration)
     return Opened(backend, f'{backend.description} ({why}; {reason})', warning)
-
-
-def _engine_dir(config: MatcherConfig) -> Path:
-    return Path(config.engine_dir).expanduser() if config.engine_dir else default_engine_dir()
 
 
 def _open_tensorrt(config: MatcherConfig) -> Opened:
@@ -73,7 +69,7 @@ def _open_tensorrt(config: MatcherConfig) -> Opened:
     from .engines.precision import decide
     machine, tensorrt = probe(), open_tensorrt()
     lightglue_name, reason = resolve_lightglue(config.lightglue_weights)
-    folder = _engine_dir(config)
+    folder = engine_dir_of(config.engine_dir)
     calibrated = (folder / config.engine_spec('fp8').name).is_dir()
     decision = decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name, calibrated)
     spec = config.engine_spec(decision.matcher)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 
 from ..config import PRECISIONS, EngineSpec
@@ -22,7 +21,7 @@ from ..evaluation.baselines import Correspondences
 from ..evaluation.scoring import Agreement, agreement
 from ..features import Features, HostFeatures, Thresholds, UInt8
 from ..geometry import resize_gray
-from ..recordings.sequence import read_image
+from ..recordings.sequence import read_gray
 from .sweep_runners import Bench, Graphs, Missing, Plans, Runner, TargetPlans
 
 SIDES, KEYPOINTS = (512, 1024), (512, 1024, 2048, 3840)
@@ -74,8 +73,8 @@ def load_pairs(data: Path) -> dict[str, Pair] | None:
     if not drive.is_dir() or not wall.is_dir():
         return None
     frames = sorted(drive.iterdir())[25:27]
-    return {'easy': Pair('kitti_short_2, frames 25 and 26', *map(_gray, frames)),
-            'hard': Pair('graf 1-3', _gray(wall / 'img1.png'), _gray(wall / 'img3.png'))}
+    return {'easy': Pair('kitti_short_2, frames 25 and 26', *map(read_gray, frames)),
+            'hard': Pair('graf 1-3', read_gray(wall / 'img1.png'), read_gray(wall / 'img3.png'))}
 
 
 def sweep(bench: Bench, graphs: Graphs, sizes: TargetPlans | None, pairs: Mapping[str, Pair], sides: Sequence[int],
@@ -230,11 +229,6 @@ def _fill(cells: Iterable[Cell], reason: Missing) -> None:
         for entry in dataclasses.fields(cell):
             if getattr(cell, entry.name) is _NOT_YET:
                 setattr(cell, entry.name, reason)
-
-
-def _gray(path: Path) -> UInt8:
-    image = read_image(path)
-    return image if image.ndim == 2 else np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), np.uint8)
 
 
 def _plain(value: Any) -> Any:

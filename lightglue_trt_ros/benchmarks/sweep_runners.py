@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ..backends import Backend
@@ -11,7 +10,9 @@ from ..calibration import Calibration
 from ..config import EngineSpec, MatcherConfig
 from ..depth import LAYERS, Depth
 from ..engines.adapter import BuildOptions, audit, open_tensorrt
-from ..engines.bundle import Bundle, build_command, default_engine_dir, open_bundle
+from ..engines.bundle import Bundle, build_command, engine_dir_of, open_bundle
+from ..engines.calibrations import Identity as CalibrationIdentity
+from ..engines.calibrations import find_calibration
 from ..engines.machine import Machine, probe, target
 from ..engines.manifest import Identity
 from ..engines.precision import FP8_CAPABILITY, decide
@@ -62,20 +63,18 @@ class Graphs:
 
     def __init__(self, config: MatcherConfig) -> None:
         """Raises ConfigError, WeightsError."""
-        self.engine_dir = Path(config.engine_dir).expanduser() if config.engine_dir else default_engine_dir()
+        self.engine_dir = engine_dir_of(config.engine_dir)
         self.lightglue, self.reason = resolve_lightglue(config.lightglue_weights)
         self.weights = load_weights(self.lightglue)
 
     def calibration(self, spec: EngineSpec) -> Calibration | Missing:
         """The calibration for this shape and these weights that passed its gate."""
-        from ..engines.calibrations import find_calibration
         try:
             return find_calibration(self.engine_dir, spec, self.lightglue).load()
         except EngineMismatchError as error:
             return Missing('no calibration', NO_CALIBRATION, _command(error))
         except EngineError as error:
-            there = any(self.engine_dir.glob(f'calibration-{spec.image_height}x{spec.image_width}-k{spec.max_keypoints}'))
-            if there:
+            if (self.engine_dir / CalibrationIdentity.of(spec, self.lightglue).name).is_dir():
                 return Missing('no good calibration', _first_line(error), _command(error))
             return Missing('no calibration', NO_CALIBRATION, _command(error))
 

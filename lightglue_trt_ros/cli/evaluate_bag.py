@@ -16,12 +16,11 @@ from ..errors import ConfigError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
 from ..evaluation.results import Evaluation
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
+from ..processes import INTERRUPTED
 from ..recordings.pose_files import KINDS
 from ..reports.gate import Requirement, check
 from ..reports.summary import print_summary
 from ._evaluation import evaluate
-
-INTERRUPTED = 130  # as shells have it for SIGINT
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,13 +14,12 @@ from ..config import EngineSpec, MatcherConfig
 from ..engines.bundle import default_engine_dir
 from ..errors import ConfigError, LightglueTrtError
 from ..features import UInt8
+from ..processes import INTERRUPTED
 from ..progress import progress
 from ..quantization.gate import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, Gate
 from ..quantization.pairs import HELD_OUT, LEAST_FRAMES
 from ..quantization.run import Order, Outcome, Terminal, quantize
 from ..weights.store import resolve_lightglue
-
-INTERRUPTED = 130  # as shells have it for SIGINT
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -62,6 +62,11 @@ def default_engine_dir() -> Path:
     return cache_dir() / 'engines'
 
 
+def engine_dir_of(setting: str) -> Path:
+    """The folder that the setting `engine_dir` names; empty is the default."""
+    return Path(setting).expanduser() if setting else default_engine_dir()
+
+
 def build_command(engine_dir: Path, wanted: Identity) -> str:
     """The command that builds what is wanted."""
     words = ['ros2', 'run', 'lightglue_trt_ros', 'build_engines', '--height', wanted.image_height, '--width', wanted.image_width,

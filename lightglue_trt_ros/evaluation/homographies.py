@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
 from ..errors import BagError
 from ..features import UInt8
 from ..recordings.poses import Float64
-from ..recordings.sequence import read_image
+from ..recordings.sequence import read_gray
 from .baselines import Correspondences
 from .twoview import homography_errors
 
@@ -43,19 +42,14 @@ def evaluate_homographies(folder: Path, match: Callable[[UInt8, UInt8], Correspo
     """
     scores = []
     for scene in scenes:
-        first = _gray(folder / scene / 'img1.png')
+        first = read_gray(folder / scene / 'img1.png')
         for other in (2, 3):
             homography = _read_homography(folder / scene / f'H1to{other}p')
-            found = match(first, _gray(folder / scene / f'img{other}.png'))
+            found = match(first, read_gray(folder / scene / f'img{other}.png'))
             errors = homography_errors(*found, homography)
             within = float(np.mean(errors < WITHIN_PX)) if len(errors) else 0.0
             scores.append(HomographyScore(f'{scene} 1-{other}', name, len(errors), within))
     return scores
-
-
-def _gray(path: Path) -> UInt8:
-    image = read_image(path)
-    return image if image.ndim == 2 else np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), np.uint8)
 
 
 def _read_homography(path: Path) -> Float64:

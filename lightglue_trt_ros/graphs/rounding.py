@@ -12,7 +12,7 @@ import spox.opset.ai.onnx.v21 as op21
 from spox import Var
 
 from .. import e4m3
-from ..calibration import BLOCKS, PARTS, Calibration, member
+from ..calibration import BLOCKS, Calibration, attention_members, linear_members
 from ..config import EngineSpec
 from ..errors import ConfigError
 from ..weights.store import Weights
@@ -25,8 +25,8 @@ PROBABILITY_SCALE = 2.0 ** -8  # the softmax's: 1 becomes 256
 
 def members(layers: int) -> frozenset[str]:
     """All that can be in FP8: the parts of each block, and the assignment of each exit."""
-    parts = {member(layer, block, part) for layer in range(layers) for block in BLOCKS for part in PARTS}
-    return frozenset(parts | {f'assignment.{end}' for end in range(1, layers + 1)})
+    assignments = (f'assignment.{end}' for end in range(1, layers + 1))
+    return frozenset((*linear_members(layers), *attention_members(layers), *assignments))
 
 
 def check(calibration: Calibration | None, spec: EngineSpec, weights: Weights, layers: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from lightglue_trt_ros import __version__
 
 from .. import e4m3
-from ..calibration import Calibration, linear_members
+from ..calibration import Calibration, attention_members, linear_members
 from ..config import EngineSpec
 from ..engines.calibrations import GRAPH, PLOT, TENSORS, Identity, Manifest, read_manifest, write_calibration
 from ..features import Int32, UInt8
@@ -171,9 +171,8 @@ class _Work:
             self.terminal.say(f'warning: on held-out frames {line}')
 
     def _wanted(self) -> frozenset[str]:
-        members = linear_members(self.layers)
-        attention = {name.rpartition('.')[0] + '.attention' for name in members} if self.order.attention else set()
-        return frozenset({*members, *attention})
+        attention = attention_members(self.layers) if self.order.attention else ()
+        return frozenset((*linear_members(self.layers), *attention))
 
     def _name(self) -> str:
         return 'linears and attention' if self.order.attention else 'all linears'

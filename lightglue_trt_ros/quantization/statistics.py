@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import e4m3
-from ..calibration import BLOCKS, Calibration, linear_members, member
+from ..calibration import BLOCKS, Calibration, attention_members, linear_members, member
 from ..config import EngineSpec
 from ..errors import EngineError
 from ..features import Float32
@@ -64,7 +64,7 @@ def calibrate(spec: EngineSpec, weights: Weights, footage: Sequence[Footage], pa
     """
     net, moments = fold(weights.tensors), Moments()
     names = (*linear_members(net.layers), assignment(net.layers),
-             *(f'{member(*place, "attention")}.{side}' for place in net.blocks for side in 'kv'))
+             *(f'{name}.{side}' for name in attention_members(net.layers) for side in 'kv'))
     matcher = open_matcher(spec, weights, observe=True)
     for number, pair in enumerate(pairs):
         moments.add(matcher.observe(*features_of(footage, pair)), names, number)

@@ -147,3 +147,9 @@ def read_image(path: Path) -> UInt8:
         raise BagError(f'{path} ({data.size} bytes) is not an image, or is cut off: '
                        'replace it, or delete it and its stamp')
     return np.asarray(image, np.uint8)
+
+
+def read_gray(path: Path) -> UInt8:
+    """The same, always gray. Raises BagError."""
+    image = read_image(path)
+    return image if image.ndim == 2 else np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), np.uint8)
