@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import rclpy
@@ -242,17 +243,32 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
 def run(node: MatcherNode) -> None:
     """Spin until SIGINT or SIGTERM, then leave nothing behind."""
-    from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+    from rclpy.executors import SingleThreadedExecutor
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     try:
-        if node.settings.autostart:
-            node.start()
-        executor.spin()
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
+        with ended_by_signals():
+            if node.settings.autostart:
+                node.start()
+            executor.spin()
     finally:
         node.stop_worker()
         executor.remove_node(node)
         node.destroy_node()
         rclpy.try_shutdown()
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """What a signal cuts short ends here, without an error.
+
+    rclpy's handler invalidates the context at any moment, and whatever uses that next, a publisher or a transition, raises RCLError.
+    """
+    from rclpy.executors import ExternalShutdownException
+    try:
+        yield
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    except Exception:
+        if rclpy.ok():
+            raise

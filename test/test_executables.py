@@ -64,13 +64,37 @@ def test_real_networks_match_a_photograph_and_a_signal_ends_the_node_within_a_se
         started = time.monotonic()
         log = finish(process, 10)
     assert time.monotonic() - started < 2.0, 'a second where nothing else runs'
-    assert process.returncode == 0
+    assert process.returncode == 0, log
     assert 'Traceback' not in log
     assert 'backend: ONNX Runtime' in log
     assert 'auto: TensorRT cannot be used here' in log
     assert '[WARN]' in log, 'a fallback is said at WARN'
     assert 'running on ONNX Runtime, not on TensorRT: ' in log
     peer.reports.clear()
+
+
+STARTING = """
+import os, signal, time
+import rclpy
+from lightglue_trt_ros.errors import EngineError
+from lightglue_trt_ros.node import MatcherNode, run
+
+def opening(config):
+    os.kill(os.getpid(), signal.SIGTERM)
+    while rclpy.ok():
+        time.sleep(0.01)
+    raise EngineError('no engine')
+
+rclpy.init()
+run(MatcherNode(opening))
+"""
+
+
+def test_a_signal_while_the_node_activates_ends_it_without_an_error():
+    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
+    done = subprocess.run([sys.executable, '-c', STARTING], env=environment, text=True, capture_output=True, timeout=60)
+    assert 'Traceback' not in done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(('arguments', 'words'), [

@@ -10,15 +10,16 @@ from ..errors import LightglueTrtError
 def main(argv: list[str] | None = None) -> int:
     import rclpy
 
-    from ..node import MatcherNode, run
+    from ..node import MatcherNode, ended_by_signals, run
     rclpy.init(args=argv)
-    try:
-        node = MatcherNode()
-    except LightglueTrtError as error:
-        print(f'matcher: {error}', file=sys.stderr)
-        rclpy.try_shutdown()
-        return 1
-    run(node)
+    with ended_by_signals():
+        try:
+            node = MatcherNode()
+        except LightglueTrtError as error:
+            print(f'matcher: {error}', file=sys.stderr)
+            rclpy.try_shutdown()
+            return 1
+        run(node)
     return 0
 
 
