@@ -262,7 +262,7 @@ def run(node: MatcherNode) -> None:
 def ended_by_signals() -> Iterator[None]:
     """What a signal cuts short ends here, without an error.
 
-    rclpy's handler invalidates the context at any moment, and whatever uses that next, a publisher or a transition, raises RCLError.
+    rclpy's handler invalidates the context at any moment; whatever uses that next, a publisher or a transition, raises RCLError.
     """
     from rclpy.executors import ExternalShutdownException
     try:
