@@ -16,14 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from . import e4m3
 from .errors import EngineError
 from .files import write_whole
 
-SCHEMA = 1
+SCHEMA = 2
 BLOCKS = ('self', 'cross')
 PARTS = ('project', 'hidden', 'update', 'attention')  # q, k, v; the FFN's two linears; the two products of the attention
 
 Float32 = NDArray[np.float32]
+Int32 = NDArray[np.int32]
+UInt8 = NDArray[np.uint8]
 
 
 def member(layer: int, block: str, part: str) -> str:
@@ -41,6 +44,25 @@ def attention_members(layers: int) -> tuple[str, ...]:
     return tuple(member(layer, block, 'attention') for layer in range(layers) for block in BLOCKS)
 
 
+def assignment(end: int) -> str:
+    """The name of the assignment after `end` layers."""
+    return f'assignment.{end}'
+
+
+@dataclass(frozen=True)
+class RoundedWeights:
+    """Of the layers that read the same inputs: their outputs one after the other."""
+
+    codes: UInt8  # (outputs, inputs) E4M3
+    scales: Float32  # (outputs,)
+
+    @classmethod
+    def nearest(cls, weight: Float32) -> RoundedWeights:
+        """Weights (outputs, inputs), each rounded for itself."""
+        scales = e4m3.scales_of(weight)
+        return cls(e4m3.encoded(weight / scales[:, None]), scales)
+
+
 @dataclass(frozen=True)
 class Calibration:
     """Measured on a recording, for one set of weights, one size of image and one K.
@@ -54,6 +76,8 @@ class Calibration:
     peaks: Mapping[str, float]  # by rounded tensor: what must be held, centre subtracted; attention's have .q .k .v
     fp8: frozenset[str]  # the members that compute in FP8; the rest stays FP16
     provenance: Mapping[str, Any] = field(default_factory=dict)  # weights_sha256, image_height, image_width, max_keypoints, …
+    compensated: Mapping[str, Int32] = field(default_factory=dict)  # by linear: the inputs whose rounding error is multiplied too
+    weights: Mapping[str, RoundedWeights] = field(default_factory=dict)  # by linear; others are rounded to the nearest
 
     def save(self, path: Path) -> None:
         """Write as safetensors, whole or not at all. Raises OSError."""
@@ -68,9 +92,12 @@ class Calibration:
         """The file that `save` writes."""
         from safetensors.numpy import save
         tensors = {'residual_basis': self.residual_basis, 'value_bases': self.value_bases,
-                   **{f'centre.{name}': values for name, values in self.centres.items()}}
+                   **{f'centre.{name}': values for name, values in self.centres.items()},
+                   **{f'compensated.{name}': inputs for name, inputs in self.compensated.items()},
+                   **{f'codes.{name}': weight.codes for name, weight in self.weights.items()},
+                   **{f'scales.{name}': weight.scales for name, weight in self.weights.items()}}
         notes = {'schema': SCHEMA, 'peaks': dict(self.peaks), 'fp8': sorted(self.fp8), 'provenance': dict(self.provenance)}
-        data: bytes = save({name: np.ascontiguousarray(values, np.float32) for name, values in tensors.items()},
+        data: bytes = save({name: np.ascontiguousarray(values) for name, values in tensors.items()},
                            metadata={'calibration': json.dumps(notes)})
         return data
 
@@ -87,6 +114,10 @@ class Calibration:
         if notes.get('schema') != SCHEMA:
             raise EngineError(f'{path} is a calibration of schema {notes.get("schema")}, this version reads {SCHEMA}: '
                               'calibrate again')
-        centres = {name.removeprefix('centre.'): values for name, values in tensors.items() if name.startswith('centre.')}
-        return cls(tensors['residual_basis'], tensors['value_bases'], centres, notes['peaks'], frozenset(notes['fp8']),
-                   notes['provenance'])
+        def called(kind: str) -> dict[str, Any]:
+            return {name.removeprefix(f'{kind}.'): values for name, values in tensors.items() if name.startswith(f'{kind}.')}
+
+        scales = called('scales')
+        weights = {name: RoundedWeights(codes, scales[name]) for name, codes in called('codes').items()}
+        return cls(tensors['residual_basis'], tensors['value_bases'], called('centre'), notes['peaks'], frozenset(notes['fp8']),
+                   notes['provenance'], called('compensated'), weights)

@@ -46,3 +46,8 @@ def scale_of(peak: float) -> float:
     if not peak > 0:
         return 1.0
     return min(max(2.0 ** math.ceil(math.log2(peak / LARGEST)), LEAST_SCALE), GREATEST_SCALE)
+
+
+def scales_of(weight: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """(outputs,) `scale_of` each row of weights (outputs, inputs)."""
+    return np.array([scale_of(peak) for peak in np.abs(weight).max(axis=1)], np.float32)

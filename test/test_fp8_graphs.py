@@ -21,7 +21,7 @@ from spox import Tensor, argument, build
 
 from lightglue_trt_ros import e4m3
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, _session
-from lightglue_trt_ros.calibration import BLOCKS, Calibration, linear_members, member
+from lightglue_trt_ros.calibration import BLOCKS, Calibration, RoundedWeights, linear_members, member
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.depth import ALL_LAYERS, Depth
 from lightglue_trt_ros.engines.graph_types import read_types
@@ -85,10 +85,14 @@ def seen(features) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope='module')
 def calibration(features, seen) -> Calibration:
-    """Calibrated on the one pair, all linears in FP8."""
+    """Calibrated on the one pair, all linears in FP8; the first layer's with some inputs compensated, one with weights of its own."""
+    rng, update = np.random.default_rng(6), rebased(fold(short().tensors), plain_calibration()).blocks[0, 'cross'].update
+    compensated = {name: np.sort(rng.choice(seen[name].shape[-1], 48, False)).astype(np.int32) for name in LINEARS
+                   if name.startswith('layers.0.')}
     centres = {name: seen[name].mean(axis=(0, 1)) for name in LINEARS}
     centres |= {f'{name}.{side}': seen[f'{name}.{side}'].mean(axis=(0, 2)).reshape(-1) for name in ATTENTIONS for side in 'kv'}
-    centred = dataclasses.replace(plain_calibration(), centres=centres, fp8=LINEARS)
+    centred = dataclasses.replace(plain_calibration(), centres=centres, fp8=LINEARS, compensated=compensated,
+                                  weights={'layers.0.cross.update': RoundedWeights.nearest(0.99 * update.weight)})
     peaks = {name: float(np.abs(values).max()) for name, values in observed(centred, features).items() if '.' in name}
     return dataclasses.replace(centred, peaks=peaks)
 
@@ -151,14 +155,16 @@ def test_what_is_rounded_and_what_is_not(graph):
     onnx.checker.check_model(graph, full_check=True)
     assert graph.opset_import[0].version == 21
     kinds = Counter(node.op_type for node in graph.graph.node)
-    assert kinds['QuantizeLinear'] == 4 * (3 + 4)  # the linears' inputs; q, k, v, probabilities
+    # the linears' inputs; q, k, v, probabilities; what is compensated once more
+    assert kinds['QuantizeLinear'] == 4 * (3 + 4) + 6
+    assert kinds['Gather'] == 6 + 2  # and two of the matches
     assert kinds['DequantizeLinear'] == kinds['QuantizeLinear'] + 2 * 5 + 2 * 4  # and the weights
     makers = {name: node for node in graph.graph.node for name in node.output}
     readers = [(name, node) for node in graph.graph.node for name in node.input]
-    assert {node.op_type for name, node in readers if name in makers and makers[name].op_type == 'DequantizeLinear'} == {'MatMul'}
+    assert {node.op_type for name, node in readers if name in makers and makers[name].op_type == 'DequantizeLinear'} == {'MatMul', 'Sub'}
     quantised = Counter(makers[node.input[0]].op_type for node in graph.graph.node if node.op_type == 'QuantizeLinear')
-    # linears' inputs and values, centred; probabilities; keys, and the queries of cross attentions; rotated queries
-    assert quantised == {'Sub': 12 + 4, 'Softmax': 4, 'Transpose': 4 + 2, 'Add': 2}
+    # linears' inputs and values, centred; those with what they lost; probabilities; keys, and cross attentions' queries; rotated ones
+    assert quantised == {'Sub': 12 + 4, 'Concat': 6, 'Softmax': 4, 'Transpose': 4 + 2, 'Add': 2}
     float8 = [tensor for tensor in graph.graph.initializer if tensor.data_type == TensorProto.FLOAT8E4M3FN]
     assert len(float8) == len(graph.graph.initializer)
     assert sum(len(tensor.raw_data) for tensor in float8) > 2.2e6
@@ -173,7 +179,9 @@ def test_weights_are_stored_in_a_quarter():
     """The whole network, as that is what is shipped."""
     network, layers = weights('lightglue_homography'), 9
     linears = linear_members(layers)
-    calibration = dataclasses.replace(plain_calibration(layers), fp8=frozenset(linears), peaks=dict.fromkeys(linears, 10.0))
+    compensated = {name: np.arange(32 if name.endswith('project') else 64, dtype=np.int32) for name in linears}
+    calibration = dataclasses.replace(plain_calibration(layers), fp8=frozenset(linears), peaks=dict.fromkeys(linears, 10.0),
+                                      compensated=compensated)
     sizes = [len(lightglue(spec, network, calibration=chosen).SerializeToString())
              for spec, chosen in ((FP8, calibration), (SMALL, None))]
     assert sizes[0] <= 0.30 * sizes[1]
@@ -201,8 +209,9 @@ def test_stored_weights_are_the_nearest_e4m3_numbers(graph):
     pytest.fail('the weights of layers.1.cross.update are not in the graph')
 
 
+@pytest.mark.parametrize('compensated', [[], [0, 3, 17]])
 @pytest.mark.parametrize('centred', [False, True])
-def test_a_small_linear_rounds_as_numpy_does(centred):
+def test_a_small_linear_rounds_as_numpy_does(centred, compensated):
     """Weights of powers of two make the product exact, so that all bits can be compared."""
     rng = np.random.default_rng(1)
     x = (rng.standard_normal((2, 40, 32)) * 3).astype(np.float32)
@@ -212,13 +221,18 @@ def test_a_small_linear_rounds_as_numpy_does(centred):
     weight[np.arange(32), rng.permutation(32)] = 2.0 ** rng.integers(-3, 4, 32)
     layer, name = Linear(weight, np.zeros(32, np.float32)), 'layers.0.self.hidden'
     centres = {name: centre} if centred else {}
-    calibration = dataclasses.replace(plain_calibration(), fp8=frozenset({name}), peaks={name: 20.0}, centres=centres)
+    calibration = dataclasses.replace(plain_calibration(), fp8=frozenset({name}), peaks={name: 20.0}, centres=centres,
+                                      compensated={name: np.array(compensated, np.int32)} if compensated else {})
     found = run_linear(calibration, name, x, layer)
     around = centre if centred else np.zeros(32, np.float32)
     scale = np.float32(2.0 ** -4)  # 20 / 448 is less
     rounded = e4m3.rounded((x - around) / scale) * scale
     assert np.abs(rounded).max() == 448 * scale
+    lost = x - around - rounded
+    rounded[..., compensated] += e4m3.rounded(lost[..., compensated] / scale) * scale
     np.testing.assert_array_equal(found, rounded @ weight.T + weight @ around)
+    left = np.abs(x - around - rounded)[1:]
+    assert np.all(left[..., compensated] <= np.abs(lost[1:, :, compensated]) / 15 + 2.0 ** -10 * scale)
 
 
 def test_a_linear_rounds_its_weights_and_keeps_the_centre_exact():
@@ -271,9 +285,15 @@ def numpy_layer(net, calibration, x, rotation, rounding):
 
     def linear(name, values, layer):
         centre = calibration.centres[name].astype(np.float16).astype(np.float32)
-        scales = np.array([e4m3.scale_of(peak) for peak in np.abs(layer.weight).max(axis=1)], np.float32)[:, None]
-        weight = e4m3.rounded(layer.weight / scales) * scales if rounding else layer.weight
-        return pair(values - centre, calibration.peaks[name]) @ weight.T + layer.bias + layer.weight @ centre
+        own = 0.99 * layer.weight if name in calibration.weights else layer.weight
+        scales = np.array([e4m3.scale_of(peak) for peak in np.abs(own).max(axis=1)], np.float32)[:, None]
+        weight, shift = layer.weight, layer.bias + layer.weight @ centre
+        if not rounding:
+            return (values - centre) @ weight.T + shift
+        weight, inputs = e4m3.rounded(own / scales) * scales, calibration.compensated[name]
+        once = pair(values - centre, calibration.peaks[name])
+        lost = pair((values - centre - once)[..., inputs], calibration.peaks[name])
+        return once @ weight.T + lost @ weight[:, inputs].T + shift
 
     def heads(values):
         return values.reshape(2, -1, 4, 64).transpose(0, 2, 1, 3)
@@ -368,6 +388,11 @@ def changed(calibration: Calibration, **provenance) -> Calibration:
     (FP8, lambda c: dataclasses.replace(c, centres={'layers.0.self.update': c.residual_basis[0]}),
      r'has shape \(256,\), not \(512,\)'),
     (FP8, lambda c: dataclasses.replace(c, value_bases=c.value_bases[:1]), r'value_bases has shape \(1, 2'),
+    (FP8, lambda c: dataclasses.replace(c, compensated={'layers.0.self.project': np.array([3, 256])}),
+     r'compensates inputs of layers\.0\.self\.project'),
+    (FP8, lambda c: dataclasses.replace(c, weights={'layers.0.self.update': c.weights['layers.0.cross.update'],
+                                                    'layers.1.self.project': c.weights['layers.0.cross.update']}),
+     r'weights of layers\.1\.self\.project have shape \(256, 512\) and 256 scales, not 256 inputs'),
 ])
 def test_what_does_not_fit_is_refused(calibration, spec, change, message):
     with pytest.raises(ConfigError, match=message):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from networks import photo, weights
 
 from lightglue_trt_ros import e4m3
-from lightglue_trt_ros.calibration import Calibration, linear_members, member
+from lightglue_trt_ros.calibration import Calibration, RoundedWeights, linear_members, member
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.engines import calibrations
 from lightglue_trt_ros.engines.bundle import MANIFEST
@@ -28,14 +28,16 @@ from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.features import HostFeatures
 from lightglue_trt_ros.graphs.folding import fold
 from lightglue_trt_ros.graphs.lightglue import lightglue
-from lightglue_trt_ros.quantization import peers, report, statistics
-from lightglue_trt_ros.quantization.bases import Reader, balanced, bounded, hadamard, noise, shared
+from lightglue_trt_ros.quantization import design, peers, report, statistics
+from lightglue_trt_ros.quantization.bases import Reader, balanced, bounded, hartley, noise, shared
 from lightglue_trt_ros.quantization.footage import Footage
 from lightglue_trt_ros.quantization.gate import Gate, Held, Score, check_motion, choose_held_out, geometry, score
+from lightglue_trt_ros.quantization.moments import Moments
 from lightglue_trt_ros.quantization.pairs import GAP, RUN, Pair, Split, mixed, pairs_of, quotas, some, split, spread
 from lightglue_trt_ros.quantization.running import WholeMatcher, answers, open_matcher
 from lightglue_trt_ros.quantization.search import Point, Search, flops, groups, share
 from lightglue_trt_ros.quantization.statistics import HEADROOM
+from lightglue_trt_ros.quantization.weights import rounded_weights
 from lightglue_trt_ros.recordings.sequence import Intrinsics
 from lightglue_trt_ros.weights.store import Weights
 
@@ -93,7 +95,7 @@ def calibrated() -> Calibration:
 def quick() -> Iterator[None]:
     """A short descent: the bases are good enough for what is asked here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, 'shared', partial(shared, steps=10))
+        patch.setattr(design, 'shared', partial(shared, steps=10))
         yield
 
 
@@ -166,31 +168,45 @@ def readers(size: int = 8, count: int = 3) -> list[Reader]:
     return found
 
 
-def test_the_gradient_is_the_slope_of_the_noise():
+@pytest.mark.parametrize('leading', [0, 3])
+def test_the_gradient_is_the_slope_of_the_noise(leading: int):
     from lightglue_trt_ros.quantization.bases import _slope
     found, basis = readers(), np.eye(8) + 0.1 * np.random.default_rng(0).normal(size=(8, 8))
-    slope, value = _slope(basis, *(np.hstack([getattr(each, name) for each in found]) for name in ('covariance', 'gramian')))
-    assert value == pytest.approx(noise(basis, found))
+    slope, value = _slope(basis, *(np.hstack([getattr(each, name) for each in found]) for name in ('covariance', 'gramian')), leading)
+    assert value == pytest.approx(noise(basis, found, leading))
     for place in ((0, 0), (2, 5), (7, 1)):
         step = np.zeros((8, 8))
         step[place] = 1e-6
-        assert (noise(basis + step, found) - noise(basis - step, found)) / 2e-6 == pytest.approx(slope[place], rel=1e-4)
+        change = noise(basis + step, found, leading) - noise(basis - step, found, leading)
+        assert change / 2e-6 == pytest.approx(slope[place], rel=1e-4)
 
 
 def test_one_reader_is_balanced_and_many_share():
     one = readers(count=1)
-    basis = balanced(one[0].covariance, one[0].gramian, 1e-9)
+    basis = balanced(one[0].covariance, one[0].gramian, ridge=1e-9)
     inverse = np.linalg.inv(basis)
     seen, read = basis @ one[0].covariance @ basis.T, inverse.T @ one[0].gramian @ inverse
     np.testing.assert_allclose(seen / np.trace(seen), read / np.trace(read), atol=1e-5)
-    np.testing.assert_allclose(np.diag(seen), np.diag(seen).mean(), rtol=1e-5, err_msg="Hadamard's rotation levels them")
+    assert np.diag(seen).std() < 0.4 * np.linalg.eigvalsh(seen).std(), "Hartley's rotation levels them"
     assert np.trace(seen) == pytest.approx(np.trace(one[0].covariance))
     assert noise(basis, one) < 0.7 * noise(np.eye(8), one)
     many = readers()
     together = shared(many)
     assert noise(together, many) < 0.9 * noise(np.eye(8), many)
-    assert noise(together, many) <= noise(shared(many, 0), many)
+    assert noise(together, many) <= noise(shared(many, steps=0), many)
     np.testing.assert_array_equal(together, shared(many))
+
+
+def test_the_costly_directions_come_first_where_they_are_compensated():
+    one = readers(count=1)
+    basis = balanced(one[0].covariance, one[0].gramian, 2, 1e-9)
+    seen = basis @ one[0].covariance @ basis.T
+    np.testing.assert_allclose(seen[:2, 2:], 0, atol=1e-5 * seen[0, 0])
+    assert seen[0, 0] > seen[1, 1] > np.linalg.eigvalsh(seen[2:, 2:]).max()
+    assert noise(basis, one, 2) < 0.5 * noise(balanced(one[0].covariance, one[0].gramian), one)
+    many = readers()
+    together = shared(many, 2)
+    assert noise(together, many, 2) < min(noise(shared(many), many), noise(shared(many, 2, 0), many, 2), noise(np.eye(8), many, 2))
 
 
 def test_a_basis_stays_well_conditioned():
@@ -199,7 +215,37 @@ def test_a_basis_stays_well_conditioned():
     assert bounded(steady) is steady
     never_seen = np.diag([1.0, 0, 0, 0])
     assert np.linalg.cond(balanced(never_seen, np.eye(4))) < 40
-    np.testing.assert_allclose(hadamard(8) @ hadamard(8).T, np.eye(8), atol=1e-12)
+    for size in (1, 7, 56, 64, 224):
+        np.testing.assert_allclose(hartley(size) @ hartley(size).T, np.eye(size), atol=1e-10)
+        assert np.abs(hartley(size)).max() <= (2 / size) ** 0.5 + 1e-12
+
+
+# the weights
+
+def test_weights_make_up_for_each_others_errors():
+    rng = np.random.default_rng(4)
+    weight = rng.normal(size=(24, 32)).astype(np.float32) * np.float32(2.0) ** rng.integers(-4, 4, (24, 1))
+    inputs = rng.normal(size=(4000, 6)) @ rng.normal(size=(6, 32)) + 0.1 * rng.normal(size=(4000, 32))
+    found, nearest = rounded_weights(weight, np.cov(inputs.T)), RoundedWeights.nearest(weight)
+    np.testing.assert_array_equal(found.scales, nearest.scales)
+    error, plain = (np.mean((inputs @ (decoded(each) - weight).T) ** 2) for each in (found, nearest))
+    assert error < 0.3 * plain
+    again = rounded_weights(weight, np.cov(inputs.T))
+    np.testing.assert_array_equal(again.codes, found.codes)
+    independent = rounded_weights(weight, np.diag(rng.uniform(1, 2, 32)))
+    np.testing.assert_array_equal(independent.codes, nearest.codes, 'inputs that say nothing of each other make up for nothing')
+
+
+def test_weights_of_inputs_that_never_change_are_finite():
+    weight = np.random.default_rng(5).normal(size=(8, 16)).astype(np.float32)
+    for covariance in (np.zeros((16, 16)), np.diag([1.0] + [0.0] * 15)):
+        np.testing.assert_array_equal(rounded_weights(weight, covariance).codes, RoundedWeights.nearest(weight).codes)
+
+
+def decoded(weights: RoundedWeights) -> np.ndarray:
+    codes = np.arange(256, dtype=np.uint8)
+    magnitude = np.where(codes & 0x78, (1 + (codes & 7) / 8) * 2.0 ** ((codes >> 3 & 15) - 7.0), (codes & 7) * 2.0 ** -9)
+    return (np.where(codes & 0x80, -magnitude, magnitude)[weights.codes] * weights.scales[:, None]).astype(np.float32)
 
 
 # statistics
@@ -224,6 +270,8 @@ def test_centres_are_the_means_in_the_bases_and_peaks_what_remains():
     assert set(calibration.centres) == FP8 | {'assignment.2'} | {f'{name}.{side}' for name in attentions for side in 'kv'}
     assert FP8 | {'assignment.2', 'assignment.2.m'} <= set(calibration.peaks)
     assert {f'layers.1.cross.attention.{side}' for side in 'qkv'} <= set(calibration.peaks)
+    assert set(calibration.compensated) == set(calibration.weights) == FP8
+    assert [len(calibration.compensated[member(1, 'cross', part)]) for part in ('project', 'hidden', 'update')] == [32, 64, 64]
     assert calibration.fp8 == frozenset()
     seen = open_matcher(SPEC, shallow(), calibration, observe=True).observe(footage().features[0], footage().features[1])
     for name in FP8:  # of a pair of those that were averaged: its own mean is near theirs
@@ -238,15 +286,18 @@ def test_centres_are_the_means_in_the_bases_and_peaks_what_remains():
 
 def test_calibration_keeps_matches_that_plain_rounding_loses():
     calibration = calibrated()
-    plain = replace(calibration, residual_basis=np.eye(256, dtype=np.float32), centres={},
+    plain = replace(calibration, residual_basis=np.eye(256, dtype=np.float32), centres={}, compensated={}, weights={},
                     value_bases=np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1)))
     matcher = open_matcher(SPEC, shallow(), plain, observe=True)
     plain = replace(plain, peaks=statistics.measure_peaks(matcher, [footage()], [Pair(0, 0, 1), Pair(0, 0, 4)]), fp8=FP8)
-    error, f1 = emulated(replace(calibration, fp8=FP8))
+    whole = replace(calibration, fp8=FP8)
+    error, f1 = emulated(whole)
     plain_error, plain_f1 = emulated(plain)
-    assert error < 0.8 * plain_error
-    assert f1 > 0.9
+    assert error < 0.5 * plain_error
+    assert f1 > 0.95
     assert plain_f1 > 0.5
+    assert emulated(replace(whole, compensated={}))[0] > 1.3 * error, 'each of the means counts'
+    assert emulated(replace(whole, weights={}))[0] > 1.1 * error
     assert emulated(calibration)[0] < 1e-4, 'without members in FP8 it is the same network'
 
 
@@ -255,18 +306,20 @@ def test_calibration_is_deterministic():
     np.testing.assert_array_equal(again.residual_basis, calibrated().residual_basis)
     np.testing.assert_array_equal(again.value_bases, calibrated().value_bases)
     assert again.peaks == calibrated().peaks
+    assert again.sha256 == calibrated().sha256
 
 
 def test_covariances_of_some_rows_and_means_of_all():
-    rng, moments = np.random.default_rng(1), statistics.Moments()
-    names = (member(0, 'self', 'hidden'), member(0, 'self', 'update'))
+    names = (member(0, 'self', 'project'), member(0, 'self', 'hidden'), member(0, 'self', 'update'))
+    rng, moments = np.random.default_rng(1), Moments(names)
     tensors = [rng.normal(5, [1, 2, 3, 4], (2, 400, 4)).astype(np.float32) for _ in range(8)]
-    for number, tensor in enumerate(tensors):
-        moments.add({names[0]: tensor, names[1]: -tensor}, names, number)
+    for tensor in tensors:
+        moments.add({names[0]: tensor, names[1]: -tensor, names[2]: 2 * tensor})
     rows = np.concatenate(tensors).reshape(-1, 4)
     np.testing.assert_allclose(moments.mean(names[0]), rows.mean(0), rtol=1e-5)
     np.testing.assert_allclose(moments.mean(names[1]), -rows.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(np.diag(moments.covariance(names[0])), [1, 4, 9, 16], rtol=0.15)
+    np.testing.assert_allclose(np.diag(moments.covariance(names[1])), [1, 4, 9, 16], rtol=0.15)
+    np.testing.assert_allclose(np.diag(moments.covariance(names[2])), [4, 16, 36, 64], rtol=0.15)
 
 
 def test_tensors_without_a_scale_are_named(monkeypatch: pytest.MonkeyPatch):

@@ -124,7 +124,8 @@ def calibration(spec: EngineSpec, *, attention: bool) -> Calibration:
         dict.fromkeys([*linears, *(f'{product}.{side}' for product in attentions for side in 'qkv')], 10.0),
         frozenset([*linears, *(attentions if attention else ())]),
         {'weights_sha256': weights(name).sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
-         'max_keypoints': spec.max_keypoints})
+         'max_keypoints': spec.max_keypoints},
+        {linear: np.arange(0, 256, 8 if linear.endswith('project') else 4, dtype=np.int32) for linear in linears})
 
 
 def products(plan: bytes) -> Counter[tuple[str, ...]]:

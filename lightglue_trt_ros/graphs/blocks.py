@@ -6,7 +6,7 @@ import numpy as np
 import spox.opset.ai.onnx.v17 as op
 from spox import Var
 
-from ..calibration import Calibration, member
+from ..calibration import Calibration, assignment, member
 from ..config import EngineSpec
 from ..weights.store import Weights
 from .folding import DIM, HEAD_DIM, HEADS, Linear, fold, rebased
@@ -81,7 +81,7 @@ class LightGlueBlocks:
 
     def assign(self, layer: int, x: Var, valid: Var) -> Var:
         """Log of the soft partial assignment, FP32 (K, K) (equation 6 of the paper)."""
-        head, name = self.net.heads[layer], f'assignment.{layer + 1}'
+        head, name = self.net.heads[layer], assignment(layer + 1)
         final, = self.rounding.linears(name, x, head.final)
         self.rounding.see(f'{name}.m', final)
         m0, m1 = unstack(final)

@@ -93,10 +93,10 @@ def rebased(net: Folded, calibration: Calibration) -> Folded:
     inverse = np.linalg.inv(basis)
 
     def turn(block: Block, bases: Array) -> Block:
-        values = _diagonal(*bases)
+        values = diagonal(*bases)
         return replace(block, query=block.query.after(inverse), key=None if block.key is None else block.key.after(inverse),
                        value=block.value.after(inverse).into(values),
-                       hidden=block.hidden.after(_diagonal(inverse, np.linalg.inv(values))), update=block.update.into(basis))
+                       hidden=block.hidden.after(diagonal(inverse, np.linalg.inv(values))), update=block.update.into(basis))
 
     def read(head: Head) -> Head:
         return Head(head.final.after(inverse), head.matchability.after(inverse),
@@ -146,7 +146,7 @@ def _scaled(linear: Linear, scale: float) -> Linear:
     return Linear(linear.weight * scale, linear.bias * scale)
 
 
-def _diagonal(*parts: NDArray[Any]) -> Wide:
+def diagonal(*parts: NDArray[Any]) -> Wide:
     """Square matrices along the diagonal of a greater one."""
     ends = np.cumsum([len(part) for part in parts])
     matrix = np.zeros((ends[-1], ends[-1]))

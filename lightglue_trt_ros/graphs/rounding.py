@@ -4,7 +4,7 @@ computes in FP8. Without a calibration nothing is rounded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import spox.opset.ai.onnx.v17 as op
@@ -12,7 +12,7 @@ import spox.opset.ai.onnx.v21 as op21
 from spox import Var
 
 from .. import e4m3
-from ..calibration import BLOCKS, Calibration, attention_members, linear_members
+from ..calibration import BLOCKS, Calibration, Int32, RoundedWeights, assignment, attention_members, linear_members
 from ..config import EngineSpec
 from ..errors import ConfigError
 from ..weights.store import Weights
@@ -25,7 +25,7 @@ PROBABILITY_SCALE = 2.0 ** -8  # the softmax's: 1 becomes 256
 
 def members(layers: int) -> frozenset[str]:
     """All that can be in FP8: the parts of each block, and the assignment of each exit."""
-    assignments = (f'assignment.{end}' for end in range(1, layers + 1))
+    assignments = (assignment(end) for end in range(1, layers + 1))
     return frozenset((*linear_members(layers), *attention_members(layers), *assignments))
 
 
@@ -49,12 +49,23 @@ def check(calibration: Calibration | None, spec: EngineSpec, weights: Weights, l
         if found != shape:
             raise ConfigError(f"the calibration's {name} has shape {found}, not {shape}: calibrate again")
     for name, values in calibration.centres.items():
-        inputs = 2 * DIM if name.endswith(('.hidden', '.update')) else DIM
-        if values.shape != (inputs,):
-            raise ConfigError(f"the calibration's centre of {name} has shape {values.shape}, not ({inputs},): calibrate again")
+        if values.shape != (_inputs_of(name),):
+            raise ConfigError(f"the calibration's centre of {name} has shape {values.shape}, not ({_inputs_of(name)},): "
+                              'calibrate again')
+    for name, inputs in calibration.compensated.items():
+        if inputs.ndim != 1 or not np.isin(inputs, np.arange(_inputs_of(name))).all():
+            raise ConfigError(f'the calibration compensates inputs of {name} which that does not have: calibrate again')
+    for name, rounded in calibration.weights.items():
+        if rounded.codes.shape != (len(rounded.scales), _inputs_of(name)):
+            raise ConfigError(f"the calibration's weights of {name} have shape {rounded.codes.shape} and {len(rounded.scales)} "
+                              f'scales, not {_inputs_of(name)} inputs: calibrate again')
     unknown = sorted(calibration.fp8 - members(layers))
     if unknown:
         raise ConfigError(f'the calibration puts {", ".join(unknown)} in FP8, which a network of {layers} layers does not have')
+
+
+def _inputs_of(name: str) -> int:
+    return 2 * DIM if name.endswith(('.hidden', '.update')) else DIM
 
 
 class Rounding:
@@ -68,6 +79,8 @@ class Rounding:
         self._centres: Mapping[str, Array] = {} if calibration is None else {
             name: values.astype(np.float16).astype(np.float32) for name, values in calibration.centres.items()
             if observe or not self._fp8.isdisjoint((name, name.rpartition('.')[0]))}
+        self._inputs: Mapping[str, Int32] = {} if calibration is None else calibration.compensated
+        self._rounded: Mapping[str, RoundedWeights] = {} if calibration is None else calibration.weights
         self.seen: dict[str, Var] = {}  # FP32, by what the rounded tensor is called in a calibration's peaks
 
     def linears(self, name: str, x: Var, *layers: Linear) -> list[Var]:
@@ -77,11 +90,11 @@ class Rounding:
         self.see(name, centred)
         if name not in self._fp8:
             return [self.linear(x, layer) for layer in layers]
-        x = self._pair(centred, self._scale(name))
+        x = self._compensated(name, centred)
         # the layer of the centre is exact, and goes into the bias: what is left of the weights' rounding errs on x - centre alone
         shifts = [layer.bias if centre is None else layer.bias + layer.weight @ centre for layer in layers]
-        return [op.add(op.matmul(x, self._weight(layer.weight)), self._typed.const(shift))
-                for layer, shift in zip(layers, shifts, strict=True)]
+        return [op.add(op.matmul(x, weight), self._typed.const(shift))
+                for weight, shift in zip(self._weights(name, layers), shifts, strict=True)]
 
     def linear(self, x: Var, layer: Linear) -> Var:
         """A layer in the compute type."""
@@ -123,8 +136,20 @@ class Rounding:
         step, zero = self._typed.const(scale), op.const(np.array(0, np.uint8))
         return op21.dequantize_linear(op21.quantize_linear(x, step, zero), step, zero)
 
-    def _weight(self, weight: Array) -> Var:
-        """(outputs, inputs), stored as (inputs, outputs) of FP8 with a scale per output."""
-        scales = np.array([e4m3.scale_of(peak) for peak in np.abs(weight).max(axis=1)], np.float32)
-        codes = np.ascontiguousarray(e4m3.encoded(weight / scales[:, None]).T)
-        return op21.dequantize_linear(op.const(codes), self._typed.const(scales), op.const(np.zeros(len(scales), np.uint8)), axis=1)
+    def _compensated(self, name: str, x: Var) -> Var:
+        """Rounded x (2, K, inputs); what that loses of the compensated inputs stands rounded in further columns."""
+        scale, inputs = self._scale(name), self._inputs.get(name)
+        if inputs is not None:
+            lost = op.gather(op.sub(x, self._pair(x, scale)), op.const(inputs.astype(np.int64)), axis=2)
+            x = op.concat([x, lost], axis=2)
+        return self._pair(x, scale)
+
+    def _weights(self, name: str, layers: Sequence[Linear]) -> Iterator[Var]:
+        """Of each layer of a member: (inputs, outputs) of FP8 with a scale per output; compensated inputs have theirs twice."""
+        whole = self._rounded.get(name) or RoundedWeights.nearest(np.concatenate([layer.weight for layer in layers]))
+        inputs = self._inputs.get(name)
+        codes = whole.codes if inputs is None else np.hstack([whole.codes, whole.codes[:, inputs]])
+        ends = np.cumsum([len(layer.bias) for layer in layers])[:-1]
+        for part, scales in zip(np.split(codes, ends), np.split(whole.scales, ends), strict=True):
+            zeros = op.const(np.zeros(len(scales), np.uint8))
+            yield op21.dequantize_linear(op.const(np.ascontiguousarray(part.T)), self._typed.const(scales), zeros, axis=1)

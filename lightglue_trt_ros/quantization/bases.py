@@ -28,48 +28,54 @@ class Reader:
     gramian: Float64
 
 
-def noise(basis: Float64, readers: Sequence[Reader]) -> float:
-    """Mean over the readers of what rounding in `basis` (n, n) adds, in units of the E4M3 error's variance: lower is better."""
+def noise(basis: Float64, readers: Sequence[Reader], leading: int = 0) -> float:
+    """Mean over the readers of what rounding in `basis` (n, n) adds, in units of the E4M3 error's variance: lower is better.
+
+    The `leading` rows, whose errors are compensated, add nothing.
+    """
     inverse: Float64 = np.asarray(np.linalg.inv(basis), np.float64)
-    return float(np.mean([_diagonal(basis @ reader.covariance, basis.T) @ _diagonal(inverse.T @ reader.gramian, inverse)
-                          for reader in readers]))
+    return float(np.mean([_diagonal(basis @ reader.covariance, basis.T)[leading:]
+                          @ _diagonal(inverse.T @ reader.gramian, inverse)[leading:] for reader in readers]))
 
 
-def balanced(covariance: Float64, gramian: Float64, ridge: float = 1e-3) -> Float64:
-    """The basis (n, n) that is best for one reader; n is a power of two.
+def balanced(covariance: Float64, gramian: Float64, leading: int = 0, ridge: float = 1e-3) -> Float64:
+    """The basis (n, n) that is best for one reader, its `leading` rows being compensated.
 
-    T C T' = T^-T G T^-1 (as in balanced truncation: Moore, IEEE TAC 1981), then Hadamard's rotation, which levels the diagonals.
-    `ridge`, a share of the mean variance, is added to both, so that directions never seen keep a bounded scale.
+    T C T' = T^-T G T^-1, diagonal (as in balanced truncation: Moore, IEEE TAC 1981): the greatest come first and are compensated;
+    Hartley's rotation levels the others. `ridge`, a share of the mean variance, is added to both, so that directions never seen
+    keep a bounded scale.
     """
     size = len(covariance)
     covariance, gramian = (matrix + ridge * max(float(np.trace(matrix)), 1e-30) / size * np.eye(size)
                            for matrix in (covariance, gramian))
     factor = np.linalg.cholesky(covariance)
-    squares, vectors = np.linalg.eigh(factor.T @ gramian @ factor)
+    squares, vectors = (found[..., ::-1] for found in np.linalg.eigh(factor.T @ gramian @ factor))
     scales = np.maximum(squares, 1e-300) ** 0.25
-    basis = hadamard(size) @ (scales[:, None] * np.linalg.solve(factor.T, vectors).T)
+    basis = scales[:, None] * np.linalg.solve(factor.T, vectors).T
+    basis[leading:] = hartley(size - leading) @ basis[leading:]
     return bounded(_of_energy(basis, covariance))
 
 
-def shared(readers: Sequence[Reader], steps: int = STEPS) -> Float64:
-    """The basis (n, n) that is good for all readers together; n is a power of two. Deterministic.
+def shared(readers: Sequence[Reader], leading: int = 0, steps: int = STEPS) -> Float64:
+    """The basis (n, n) that is good for all readers together, its `leading` rows being compensated. Deterministic.
 
-    Adam on `noise`, whose gradient is 2 (diag(g) T C - S' G S diag(c) S') for each reader, S = T^-1, c and g the two diagonals.
+    Adam on `noise`, whose gradient is 2 (diag(g) T C - S' G S diag(c) S') for each reader, S = T^-1, c and g the two diagonals
+    without the leading rows.
     """
     weights = [1 / max(float(np.trace(reader.covariance)), 1e-30) for reader in readers]
     covariance = np.mean([weight * reader.covariance for weight, reader in zip(weights, readers, strict=True)], axis=0)
-    start = balanced(covariance, np.mean([reader.gramian for reader in readers], axis=0), 1e-2)
+    start = balanced(covariance, np.mean([reader.gramian for reader in readers], axis=0), leading, 1e-2)
     covariances, gramians = (np.hstack([getattr(reader, name) for reader in readers]) for name in ('covariance', 'gramian'))
-    basis, best, least = start, start, noise(start, readers)
+    basis, best, least = start, start, noise(start, readers, leading)
     first, second = np.zeros_like(basis), np.zeros_like(basis)
     rate = RATE * float(np.sqrt(np.mean(start ** 2)) * np.sqrt(len(start)))  # steps relative to the size of the entries
     for step in range(1, steps + 1):
-        slope, value = _slope(basis, covariances, gramians)
+        slope, value = _slope(basis, covariances, gramians, leading)
         if value < least:
             best, least = basis, value
         first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope ** 2
         basis = basis - rate * (first / (1 - 0.9 ** step)) / (np.sqrt(second / (1 - 0.999 ** step)) + 1e-12)
-    basis = basis if noise(basis, readers) < least else best
+    basis = basis if noise(basis, readers, leading) < least else best
     return bounded(_of_energy(basis, covariance))
 
 
@@ -82,22 +88,21 @@ def bounded(basis: Float64, condition: float = MAX_CONDITION) -> Float64:
     return np.asarray(left * np.clip(values, middle / condition ** 0.5, middle * condition ** 0.5) @ right, np.float64)
 
 
-def hadamard(size: int) -> Float64:
-    """Sylvester's orthogonal matrix of +-1 / sqrt(size); `size` is a power of two."""
-    matrix: Float64 = np.ones((1, 1))
-    while len(matrix) < size:
-        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    return np.asarray(matrix / np.sqrt(size), np.float64)
+def hartley(size: int) -> Float64:
+    """An orthogonal matrix (size, size) without large entries: the discrete Hartley transform."""
+    angles = 2 * np.pi / size * np.outer(np.arange(size), np.arange(size))
+    return np.asarray((np.cos(angles) + np.sin(angles)) / np.sqrt(size), np.float64)
 
 
-def _slope(basis: Float64, covariances: Float64, gramians: Float64) -> tuple[Float64, float]:
+def _slope(basis: Float64, covariances: Float64, gramians: Float64, leading: int) -> tuple[Float64, float]:
     """Gradient of `noise`, and its value; of readers side by side, (n, readers * n) each: few large products."""
     size, count = len(basis), covariances.shape[1] // len(basis)
     inverse = np.linalg.inv(basis)
     moved = (basis @ covariances).reshape(size, count, size)
     half = (inverse.T @ gramians).reshape(size, count, size)  # S' G of each
     seen = (half.reshape(size * count, size) @ inverse).reshape(size, count, size)
-    c, g = np.einsum('irk,ik->ri', moved, basis), np.einsum('iri->ri', seen)
+    c, g = np.einsum('irk,ik->ri', moved, basis), np.einsum('iri->ri', seen).copy()
+    c[:, :leading] = g[:, :leading] = 0
     slope = np.einsum('ri,irk->ik', g, moved) - np.einsum('irk,rk->ik', seen, c) @ inverse.T
     return 2 * slope / count, float(np.sum(c * g)) / count
 

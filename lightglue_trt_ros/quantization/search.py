@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..calibration import BLOCKS, PARTS, Calibration, member
+from ..calibration import BLOCKS, PARTS, Calibration, assignment, member
 from ..config import EngineSpec
 from ..features import Int32
 from ..graphs.folding import DIM
@@ -14,7 +14,6 @@ from ..weights.store import Weights
 from .footage import Footage
 from .gate import Gate, Held, Score, judge
 from .running import Tell, open_matcher
-from .statistics import assignment
 
 SUBSET = 8  # pairs of each level that the search judges by
 EXTRA = (0, 1, 3, 6)  # more groups left out, where all pairs fail what those few passed
