@@ -85,7 +85,7 @@ def seen(features) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope='module')
 def calibration(features, seen) -> Calibration:
-    """Calibrated on the one pair, all linears in FP8; the first layer's with some inputs compensated, one with weights of its own."""
+    """Calibrated on the one pair, all linears in FP8; of the first layer some inputs are compensated, and one has weights of its own."""
     rng, update = np.random.default_rng(6), rebased(fold(short().tensors), plain_calibration()).blocks[0, 'cross'].update
     compensated = {name: np.sort(rng.choice(seen[name].shape[-1], 48, False)).astype(np.int32) for name in LINEARS
                    if name.startswith('layers.0.')}
@@ -161,9 +161,10 @@ def test_what_is_rounded_and_what_is_not(graph):
     assert kinds['DequantizeLinear'] == kinds['QuantizeLinear'] + 2 * 5 + 2 * 4  # and the weights
     makers = {name: node for node in graph.graph.node for name in node.output}
     readers = [(name, node) for node in graph.graph.node for name in node.input]
-    assert {node.op_type for name, node in readers if name in makers and makers[name].op_type == 'DequantizeLinear'} == {'MatMul', 'Sub'}
+    dequantised = {name for node in graph.graph.node if node.op_type == 'DequantizeLinear' for name in node.output}
+    assert {node.op_type for name, node in readers if name in dequantised} == {'MatMul', 'Sub'}
     quantised = Counter(makers[node.input[0]].op_type for node in graph.graph.node if node.op_type == 'QuantizeLinear')
-    # linears' inputs and values, centred; those with what they lost; probabilities; keys, and cross attentions' queries; rotated ones
+    # linears' inputs and values, centred; those with what they lost; probabilities; keys, cross attentions' queries; rotated ones
     assert quantised == {'Sub': 12 + 4, 'Concat': 6, 'Softmax': 4, 'Transpose': 4 + 2, 'Add': 2}
     float8 = [tensor for tensor in graph.graph.initializer if tensor.data_type == TensorProto.FLOAT8E4M3FN]
     assert len(float8) == len(graph.graph.initializer)
