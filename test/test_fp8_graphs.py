@@ -85,7 +85,7 @@ def seen(features) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope='module')
 def calibration(features, seen) -> Calibration:
-    """Calibrated on the one pair, all linears in FP8; of the first layer some inputs are compensated, and one has weights of its own."""
+    """Of the one pair, all linears in FP8; in the first layer some inputs are compensated, and one has weights of its own."""
     rng, update = np.random.default_rng(6), rebased(fold(short().tensors), plain_calibration()).blocks[0, 'cross'].update
     compensated = {name: np.sort(rng.choice(seen[name].shape[-1], 48, False)).astype(np.int32) for name in LINEARS
                    if name.startswith('layers.0.')}
