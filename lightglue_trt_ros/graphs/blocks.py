@@ -20,7 +20,8 @@ class LightGlueBlocks:
     """The network's blocks; x is (2, K, 256): both images side by side. Raises ConfigError for a calibration of something else."""
 
     def __init__(self, spec: EngineSpec, weights: Weights, calibration: Calibration | None = None, observe: bool = False) -> None:
-        self.spec, self.sha256, self.typed = spec, weights.sha256, Typed('fp16' if spec.precision == 'fp8' else spec.precision)
+        self.spec, self.sha256 = spec, weights.sha256
+        self.typed = Typed('fp16' if spec.precision == 'fp8' else spec.precision, calibration is not None)
         net = fold(weights.tensors)
         check(calibration, spec, weights, net.layers)
         self.net = net if calibration is None else rebased(net, calibration)

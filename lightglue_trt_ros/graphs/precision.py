@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 import spox.opset.ai.onnx.v17 as op
+import spox.opset.ai.onnx.v21 as op21
 from numpy.typing import NDArray
 from spox import Var
 
@@ -24,14 +25,16 @@ _DTYPES = {'fp32': np.float32, 'fp16': np.float16}
 class Typed:
     """Writes one network's constants and casts in one compute type. Raises ConfigError for a precision it cannot write."""
 
-    def __init__(self, precision: str) -> None:
+    def __init__(self, precision: str, calibrated: bool = False) -> None:
+        """`calibrated`: the graph will have E4M3's operators, of opset 21."""
         if precision not in _DTYPES:
             raise ConfigError(f'graphs are written in {" or ".join(_DTYPES)}, not {precision}, which is for the matcher alone')
         self.dtype = np.dtype(_DTYPES[precision])
+        self._constant = op21.const if calibrated else op.const  # spox converts older ones one by one, which takes seconds
 
     def const(self, values: NDArray[np.float32] | float) -> Var:
         """A constant of the compute type."""
-        return op.const(np.asarray(values, self.dtype))
+        return self._constant(np.asarray(values, self.dtype))
 
     def compute(self, x: Var) -> Var:
         """`x` in the compute type."""

@@ -133,14 +133,14 @@ class Rounding:
 
     def _pair(self, x: Var, scale: float) -> Var:
         # spox has no float8: uint8 stands for it until the graph is stamped
-        step, zero = self._typed.const(scale), op.const(np.array(0, np.uint8))
+        step, zero = self._typed.const(scale), op21.const(np.array(0, np.uint8))
         return op21.dequantize_linear(op21.quantize_linear(x, step, zero), step, zero)
 
     def _compensated(self, name: str, x: Var) -> Var:
         """Rounded x (2, K, inputs); what that loses of the compensated inputs stands rounded in further columns."""
         scale, inputs = self._scale(name), self._inputs.get(name)
         if inputs is not None:
-            lost = op.gather(op.sub(x, self._pair(x, scale)), op.const(inputs.astype(np.int64)), axis=2)
+            lost = op.gather(op.sub(x, self._pair(x, scale)), op21.const(inputs.astype(np.int64)), axis=2)
             x = op.concat([x, lost], axis=2)
         return self._pair(x, scale)
 
@@ -151,5 +151,5 @@ class Rounding:
         codes = whole.codes if inputs is None else np.hstack([whole.codes, whole.codes[:, inputs]])
         ends = np.cumsum([len(layer.bias) for layer in layers])[:-1]
         for part, scales in zip(np.split(codes, ends), np.split(whole.scales, ends), strict=True):
-            zeros = op.const(np.zeros(len(scales), np.uint8))
-            yield op21.dequantize_linear(op.const(np.ascontiguousarray(part.T)), self._typed.const(scales), zeros, axis=1)
+            zeros = op21.const(np.zeros(len(scales), np.uint8))
+            yield op21.dequantize_linear(op21.const(np.ascontiguousarray(part.T)), self._typed.const(scales), zeros, axis=1)
