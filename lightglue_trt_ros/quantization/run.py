@@ -27,7 +27,7 @@ from .running import WholeMatcher, open_matcher
 from .search import Point, Search, share
 from .statistics import calibrate, measure_peaks, saturated
 
-MOST_PAIRS = 150  # that are calibrated on: neighbours resemble each other
+MOST_PAIRS = 100  # that are calibrated on: neighbours resemble each other
 SATURATION_PAIRS = 8  # held-out ones of each set, whose peaks are compared with the scales
 
 
