@@ -146,6 +146,8 @@ def test_the_calibrated_matcher_computes_in_fp8(rtx, caplog, attention):
     assert not caplog.records
     assert plan.strongly_typed
     assert products(plan.data) == {('fp8_e4m3', 'fp8_e4m3'): 54, ('half', 'half'): 3, ('float', 'float'): 1}
+    widths = Counter(re.findall(rb'dims=\{ (\d+) \d+ \} name="\w+_dconst".* type=fp8_e4m3 ', plan.data))
+    assert widths == {b'288': 18, b'576': 36}, 'with an eighth more inputs, those that are compensated'
     fused = Counter(re.findall(rb'fmha::(A\w+)_traits', plan.data))  # named twice in the code of each fused attention
     assert fused == {b'Ada_qmma_e4m3_fp32' if attention else b'Ampere_hmma_fp16': 36}
     half, _ = build(rtx, 'lightglue', SPECS[0], 89)
