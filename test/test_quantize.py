@@ -29,7 +29,7 @@ from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.engines.calibrations import GRAPH, PLOT, TENSORS, find_calibration
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.graphs.precision import read_stamp
-from lightglue_trt_ros.quantization import run, statistics
+from lightglue_trt_ros.quantization import design, run
 from lightglue_trt_ros.quantization.bases import shared
 from lightglue_trt_ros.quantization.gate import Gate
 from lightglue_trt_ros.quantization.pairs import Pair
@@ -49,7 +49,7 @@ def shallow_network() -> Iterator[None]:
     """The real SuperPoint, two layers of the real LightGlue, and a short descent."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, 'load_weights', lambda name: weights(name) if name == 'superpoint' else shallow())
-        patch.setattr(statistics, 'shared', partial(shared, steps=5))
+        patch.setattr(design, 'shared', partial(shared, steps=5))
         yield
 
 

@@ -25,7 +25,7 @@ from .gate import Gate, Held, Score, answer_references, check_motion, choose_hel
 from .pairs import HELD_OUT, STRIDES, Pair, mixed
 from .running import WholeMatcher, open_matcher
 from .search import Point, Search, share
-from .statistics import calibrate, measure_peaks, saturated
+from .statistics import calibrate, measure_peaks, saturated, steps
 
 MOST_PAIRS = 100  # that are calibrated on: neighbours resemble each other
 SATURATION_PAIRS = 8  # held-out ones of each set, whose peaks are compared with the scales
@@ -106,7 +106,7 @@ class _Work:
             answer_references(held, footage, fp32, tell)
         pairs = mixed([[pair for number, each in enumerate(footage) for pair in each.pairs(number, stride, False)]
                        for stride in STRIDES], MOST_PAIRS)
-        with terminal.progress(f'calibrating on {len(pairs)} pairs', 2 * len(pairs)) as tell:
+        with terminal.progress(f'calibrating on {len(pairs)} pairs', steps(pairs)) as tell:
             calibration = calibrate(order.spec, self.weights, footage, pairs, self._provenance(pairs), tell)
         calibration = dataclasses.replace(calibration, fp8=self._wanted())
         self._check_saturation(calibration, held)
