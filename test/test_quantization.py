@@ -31,7 +31,7 @@ from lightglue_trt_ros.graphs.lightglue import lightglue
 from lightglue_trt_ros.quantization import design, peers, report, statistics
 from lightglue_trt_ros.quantization.bases import Reader, balanced, bounded, hartley, noise, shared
 from lightglue_trt_ros.quantization.footage import Footage
-from lightglue_trt_ros.quantization.gate import Gate, Held, Score, check_motion, choose_held_out, geometry, score
+from lightglue_trt_ros.quantization.gate import Gate, Held, Score, chance, check_motion, choose_held_out, geometry, score
 from lightglue_trt_ros.quantization.moments import Moments
 from lightglue_trt_ros.quantization.pairs import GAP, RUN, Pair, Split, mixed, pairs_of, quotas, some, split, spread
 from lightglue_trt_ros.quantization.running import WholeMatcher, answers, open_matcher
@@ -425,8 +425,16 @@ def test_geometry_is_of_original_pixels_against_the_truth():
     assert good['pose_auc@5'] > 95
     bad = geometry(held, [each], [np.roll(np.arange(128, dtype=np.int32), 5)], size)
     assert bad['precision@1'] < 20
+    held.reference.append(np.where(np.arange(128) % 8, np.arange(128), (np.arange(128) + 9) % 128).astype(np.int32))
+    whole = geometry(held, [each], held.reference, size)
+    ranges = chance(held, [each], Score('r', 'easy', 1, 1, 128, 0.7, 1.0), size)
+    assert set(ranges) == set(whole)
+    assert ranges['precision@1'][0] < whole['precision@1'] < ranges['precision@1'][1], 'some draws lose more of the wrong ones'
+    same = chance(held, [each], Score('r', 'easy', 1, 1, 128, 1.0, 1.0), size)
+    assert same == {name: (value, value) for name, value in whole.items()}
     each.scene.poses = None
     assert geometry(held, [each], [np.arange(128, dtype=np.int32)], size) == {}
+    assert chance(held, [each], Score('r', 'easy', 1, 1, 128, 0.9, 1.0), size) == {}
 
 
 # the search

@@ -113,6 +113,9 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     sets = manifest['gate']['candidates'][0]['sets']
     assert [(each['level'], each['stride'], each['pairs']) for each in sets] == [('easy', 1, 5), ('hard', 4, 2)]
     assert sets[0]['precision@3'] > 80, 'the truth is used'
+    assert 'FP32 by chance' in out
+    low, high = manifest['gate']['fp32'][0]['by_chance']['pose_auc@10']
+    assert 0 <= low <= high <= 100
     assert calibration.provenance['recordings'] == manifest['provenance']['recordings']
 
     code, out, _ = call('--calibration', recording, '--frames', '22')

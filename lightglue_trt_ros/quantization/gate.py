@@ -24,6 +24,7 @@ HARD_SHARE = 0.5  # of the matches of consecutive frames that must remain for a 
 LEAST_MATCHES = 10  # of FP32, in a set; fewer judge nothing
 STILL_PX = 0.5  # of the engine's image
 PROBES = 6  # pairs by which strides are judged
+DRAWS = 10
 FIGURES = ('precision@1', 'precision@2', 'precision@3', 'pose_auc@5', 'pose_auc@10', 'pose_auc@20')
 
 
@@ -158,6 +159,17 @@ def geometry(held: Held, footage: Sequence[Footage], found: Sequence[Int32], eng
                             scene.camera(frames), scene.pose(pair.first), scene.pose(pair.second))
         result.pairs[1].append(scored.pair)
     return {name: value for name, value in result.summary().items() if name in FIGURES}
+
+
+def chance(held: Held, footage: Sequence[Footage], score: Score, engine: Size) -> dict[str, tuple[float, float]]:
+    """Lowest and greatest `geometry` of FP32's answers, over several draws, when as many matches as a candidate of this score
+    gets wrong are left out at random: differences within that are not the candidate's doing.
+    """
+    rng, drawn = np.random.default_rng(0), []
+    for _ in range(DRAWS):
+        left = [np.where(rng.random(len(indices)) < 1 - score.f1, -1, indices) for indices in held.reference]
+        drawn.append(geometry(held, footage, left, engine))
+    return {name: (min(each[name] for each in drawn), max(each[name] for each in drawn)) for name in drawn[0]}
 
 
 def check_motion(footage: Sequence[Footage], matcher: WholeMatcher, strides: Sequence[int], say: Say) -> float:

@@ -9,11 +9,15 @@ from typing import Any
 
 from ..pictures import GRAY
 from ..tables import print_table
-from .gate import COUNT_TOLERANCE, FIGURES, Gate, Score
+from .gate import COUNT_TOLERANCE, DRAWS, FIGURES, Gate, Score
 from .search import Point
 
 LEVELS = {'easy': 'consecutive frames', 'hard': 'hard pairs'}
+CHANCE = 'FP32 by chance'
 COLOURS = {'easy': '#0072b2', 'hard': '#d55e00'}
+
+
+Chances = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]  # by (recording, level)
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,19 @@ def print_gate(candidates: Sequence[Candidate], gate: Gate) -> None:
                 'of 1)', header, rows, 4)
 
 
-def print_figures(reference: Candidate, candidates: Sequence[Candidate]) -> None:
-    """Epipolar precision and pose AUC, where there is a truth."""
-    rows = [(recording, LEVELS[level], each.name, *(_percent(each.figures[recording, level].get(name)) for name in FIGURES))
-            for recording, level in reference.figures for each in (reference, *candidates)
-            if each.figures.get((recording, level))]
+def print_figures(reference: Candidate, candidates: Sequence[Candidate], chances: Chances) -> None:
+    """Epipolar precision and pose AUC, where there is a truth; and what chance does to them."""
+    rows = []
+    for (recording, level), figures in reference.figures.items():
+        for each in (reference, *candidates):
+            if mine := each.figures.get((recording, level)):
+                rows.append((recording, LEVELS[level], each.name, *(_percent(mine.get(name)) for name in FIGURES)))
+        if figures:
+            ranges = chances[recording, level]
+            rows.append((recording, LEVELS[level], CHANCE, *(' to '.join(map(_percent, ranges[name])) for name in FIGURES)))
     if rows:
-        print_table('Against the truth, percent', ['recording', 'pairs', 'matcher', *(_label(name) for name in FIGURES)], rows, 3)
+        title = f'Against the truth, percent ({CHANCE}: without as many of its matches as FP8 gets wrong, {DRAWS} times)'
+        print_table(title, ['recording', 'pairs', 'matcher', *(_label(name) for name in FIGURES)], rows, 3)
 
 
 def print_search(points: Sequence[Point]) -> None:

@@ -21,7 +21,7 @@ from ..graphs.folding import fold
 from ..weights.store import Weights, load_weights
 from . import report
 from .footage import Footage, extract, frame_count, read_footage
-from .gate import Gate, Held, Score, answer_references, check_motion, choose_held_out, geometry, judge
+from .gate import Gate, Held, Score, answer_references, chance, check_motion, choose_held_out, geometry, judge
 from .pairs import HELD_OUT, STRIDES, Pair, mixed
 from .running import WholeMatcher, open_matcher
 from .search import Point, Search, share
@@ -114,13 +114,15 @@ class _Work:
         calibration, passed = self._decide(calibration, held, candidates)
         reference = report.Candidate('FP32', 0, [], {(each.name, each.level): geometry(each, footage, each.reference, self._size())
                                                      for each in held})
+        chances = {(each.name, each.level): chance(each, footage, score, self._size())
+                   for each, score in zip(held, candidates[-1].scores, strict=True)}
         if order.peers:
             candidates.append(self._peers(pairs, held))
         report.print_gate(candidates, order.gate)
-        report.print_figures(reference, candidates)
+        report.print_figures(reference, candidates, chances)
         for line in verdicts(candidates[-1 - order.peers].scores, order.gate):
             terminal.say(line)
-        return self._write(calibration, passed, reference, candidates)
+        return self._write(calibration, passed, reference, candidates, chances)
 
     def _decide(self, calibration: Calibration, held: Sequence[Held],
                 candidates: list[report.Candidate]) -> tuple[Calibration, bool]:
@@ -186,8 +188,8 @@ class _Work:
                 'image_width': spec.image_width, 'max_keypoints': spec.max_keypoints, 'recordings': self.settings['recordings'],
                 'strides': sorted({pair.stride for pair in pairs}), 'pairs': len(pairs), 'package_version': __version__}
 
-    def _write(self, calibration: Calibration, passed: bool, reference: report.Candidate,
-               candidates: Sequence[report.Candidate]) -> Outcome:
+    def _write(self, calibration: Calibration, passed: bool, reference: report.Candidate, candidates: Sequence[report.Candidate],
+               chances: report.Chances) -> Outcome:
         order = self.order
         files: dict[str, bytes] = {}
         if passed:
@@ -198,7 +200,8 @@ class _Work:
             files[PLOT] = report.draw_frontier(self.points, order.gate)
         scales = {name: {'peak': round(peak, 6), 'scale': e4m3.scale_of(peak)} for name, peak in calibration.peaks.items()}
         gate = {'f1': order.gate.f1, 'verdict': 'passed' if passed else 'failed', 'fp32': [
-                    {'name': name, 'level': level, **figures} for (name, level), figures in reference.figures.items()],
+                    {'name': name, 'level': level, **figures, 'by_chance': chances[name, level]}
+                    for (name, level), figures in reference.figures.items()],
                 'candidates': [report.plain(each, order.gate) for each in candidates]}
         provenance = {**calibration.provenance, 'versions': _versions(), 'scales': scales,
                       'fp8': sorted(calibration.fp8) if passed else [],
