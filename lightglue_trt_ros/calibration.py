@@ -14,19 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import e4m3
 from .errors import EngineError
+from .features import Float32, Int32, UInt8
 from .files import write_whole
 
 SCHEMA = 2
 BLOCKS = ('self', 'cross')
 PARTS = ('project', 'hidden', 'update', 'attention')  # q, k, v; the FFN's two linears; the two products of the attention
-
-Float32 = NDArray[np.float32]
-Int32 = NDArray[np.int32]
-UInt8 = NDArray[np.uint8]
 
 
 def member(layer: int, block: str, part: str) -> str:
@@ -114,6 +110,7 @@ class Calibration:
         if notes.get('schema') != SCHEMA:
             raise EngineError(f'{path} is a calibration of schema {notes.get("schema")}, this version reads {SCHEMA}: '
                               'calibrate again')
+
         def called(kind: str) -> dict[str, Any]:
             return {name.removeprefix(f'{kind}.'): values for name, values in tensors.items() if name.startswith(f'{kind}.')}
 

@@ -12,9 +12,10 @@ import spox.opset.ai.onnx.v21 as op21
 from spox import Var
 
 from .. import e4m3
-from ..calibration import BLOCKS, Calibration, Int32, RoundedWeights, assignment, attention_members, linear_members
+from ..calibration import BLOCKS, Calibration, RoundedWeights, assignment, attention_members, linear_members
 from ..config import EngineSpec
 from ..errors import ConfigError
+from ..features import Int32
 from ..weights.store import Weights
 from .folding import DIM, HEAD_DIM, HEADS, Array, Linear
 from .precision import Typed

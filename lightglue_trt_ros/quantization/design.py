@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..calibration import BLOCKS, Calibration, Float32, Int32, RoundedWeights, assignment, member
+from ..calibration import BLOCKS, Calibration, RoundedWeights, assignment, member
+from ..features import Float32, Int32
 from ..graphs.folding import DIM, HEAD_DIM, HEADS, Array, Block, Folded, diagonal, rebased
 from .bases import Float64, Reader, balanced, shared
 from .moments import Moments

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from .. import e4m3
-from ..calibration import Float32, RoundedWeights
+from ..calibration import RoundedWeights
+from ..features import Float32
 from .bases import Float64
 
 DAMPING = 1e-2  # of the mean variance, added to each: directions that were never seen still count
