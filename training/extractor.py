@@ -1,0 +1,105 @@
+"""Trains the extractor, from nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from .losses.descriptors import descriptor_loss
+from .losses.detector import detector_loss, detector_targets
+from .losses.placement import find_returns, placement_loss
+from .losses.reliability import reliability_loss
+from .networks.aliked import AlikedScores
+from .networks.keypoints import refine, score_map, strongest, suppress_non_maxima
+from .networks.superpoint import WIDTHS, SuperPoint
+from .processes import Processes
+from .run import Run, write_whole
+from .scenes.random import scene_seed
+from .scenes.views import Scenes
+from .schedule import Schedule
+
+
+@dataclass(frozen=True)
+class ExtractorSettings:
+    height: int = 288
+    width: int = 384
+    pairs: int = 32  # a process and step
+    keypoints: int = 400
+    learning_rate: float = 2e-3
+    widths: tuple[int, ...] = WIDTHS
+    descriptor_weight: float = 0.5
+    placement_weight: float = 1.0
+    reliability_weight: float = 0.15
+
+
+class Extractor(nn.Module):
+    """The network, and the temperature of its descriptors' softmax."""
+
+    def __init__(self, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.superpoint = SuperPoint(widths)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(12.0)))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits, descriptors = self.superpoint(images)
+        return logits.float(), descriptors.float(), self.log_scale.exp()
+
+
+def train_extractor(photographs: NDArray[np.uint8], teacher: Path, folder: Path, group: Processes, schedule: Schedule, seed: int,
+                    settings: ExtractorSettings, log_every: int = 100) -> bool:
+    """Train until `schedule` ends; whether it is done, and then extractor.weights.pt is in `folder`."""
+    torch.manual_seed(seed)
+    network = Extractor(settings.widths).to(group.device, memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=1e-4, fused=group.on_gpu)
+    run = Run('extractor', folder, group, schedule, network, optimizer, log_every)
+    torch.manual_seed(seed + 1000 * group.rank + schedule.step)
+    scenes = Scenes(torch.from_numpy(photographs).to(group.device), settings.height, settings.width,
+                    seed=scene_seed(seed, group.rank, schedule.step))
+    done = run.train(_Step(network, AlikedScores(teacher).to(group.device), scenes, group, settings))
+    if done and group.first:
+        network.load_state_dict(run.average)
+        write_whole(folder / 'extractor.weights.pt', network.superpoint.exported())
+    return done
+
+
+class _Step:
+    def __init__(self, network: Extractor, teacher: AlikedScores, scenes: Scenes, group: Processes, settings: ExtractorSettings) -> None:
+        self.scenes, self.group, self.settings = scenes, group, settings
+        compiled = torch.compile if group.on_gpu else _as_it_is
+        self.network, self.teach = compiled(group.shared(network)), compiled(teacher)
+        self.targets, self.local_maxima = detector_targets, compiled(suppress_non_maxima)
+
+    def __call__(self, progress: float) -> dict[str, Tensor]:
+        settings = self.settings
+        views = self.scenes.draw(settings.pairs)
+        with torch.no_grad():
+            scores = self.teach((views.clean * 255).round() / 255)
+        targets = self.targets(scores, views, settings.keypoints)
+        with self.group.mixed_precision():
+            logits, descriptors, scale = self.network(views.images.to(memory_format=torch.channels_last))
+        dense = score_map(logits)
+        with torch.no_grad():
+            pixels, _ = strongest(self.local_maxima(dense.detach()), settings.keypoints)
+        points = refine(dense, pixels)
+        returns = find_returns(points.detach(), views)
+        detector = detector_loss(logits, targets)
+        placement = placement_loss(points, views, returns)
+        descriptor, distinct = descriptor_loss(descriptors, pixels, returns, views, scale)
+        reliability = reliability_loss(dense, pixels, returns, distinct)
+        ramp = min(1.0, max(0.0, progress * 8 - 0.5))  # where the network finds nothing yet, there is nothing to place
+        loss = (detector + settings.descriptor_weight * descriptor
+                + ramp * (settings.placement_weight * placement + settings.reliability_weight * reliability))
+        seen = returns.visible.sum().clamp_min(1)
+        return {'loss': loss, 'detector': detector, 'placement': placement, 'descriptor': descriptor, 'reliability': reliability,
+                'repeatability': returns.same.sum() / seen, 'distinct': (returns.same & distinct).sum() / seen,
+                'error': (returns.distance * returns.same).sum() / returns.same.sum().clamp_min(1), 'scale': scale}
+
+
+def _as_it_is(module):  # type: ignore[no-untyped-def]
+    return module

@@ -1,0 +1,1 @@
+"""What the networks are trained for, one loss a file."""

@@ -1,0 +1,104 @@
+"""What LightGlue is trained for: the true assignment after every layer, and knowing when a layer's answer is final."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..networks.lightglue import MATCH_SCORE, LightGlue
+from ..scenes.views import TwoViews, other
+from .placement import distances
+
+WITHIN, BEYOND = 2.0, 4.0  # pixels: nearer is a match, no keypoint within the other is none; between them nothing is asked
+LAST, EARLIER = 2.0, 0.5  # weights of the layers' losses
+
+
+@dataclass
+class Truth:
+    """What is true of the keypoints of B pairs."""
+
+    partners: Tensor  # int64 (2B, K): row of the other view, or -1
+    alone: Tensor  # bool (2B, K): certainly without a partner
+
+
+@torch.no_grad()
+def true_matches(points: Tensor, views: TwoViews) -> Truth:
+    """Of keypoints (2B, K, 2), pixels: matches are mutually nearest and agree in both directions."""
+    there, visible = views.transfer(points)
+    far = torch.full((), 1e4, device=points.device)
+    gap = torch.where(visible[..., None], distances(there, other(points)), far)  # (2B, K, K)
+    back = other(gap).transpose(1, 2)
+    worse, better = torch.maximum(gap, back), torch.minimum(gap, back)
+    nearest, index = worse.min(2)
+    mutual = worse.argmin(1).gather(1, index) == torch.arange(points.shape[1], device=points.device)
+    partners = torch.where(mutual & (nearest < WITHIN), index, -1)
+    return Truth(partners, (better.min(2).values > BEYOND) & (partners < 0))
+
+
+class MatcherLoss(nn.Module):
+    """Runs the network over descriptors (2B, K, C) and normalised positions (2B, K, 2)."""
+
+    def __init__(self, network: LightGlue) -> None:
+        super().__init__()
+        self.network = network
+        self.layer_of, self.judge = list(network.transformers), assignment_loss
+
+    def compile(self) -> MatcherLoss:  # type: ignore[override]
+        """One layer and one assignment are compiled, and serve all: a tenth of the time that the whole takes."""
+        self.layer_of = [torch.compile(layer, dynamic=False) for layer in self.network.transformers]
+        self.judge = torch.compile(assignment_loss, dynamic=False)
+        return self
+
+    def forward(self, positions: Tensor, descriptors: Tensor, partners: Tensor, alone: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, and for people (5,): it without the confidences, precision, recall, true matches, agreement of layer 4."""
+        network, count = self.network, len(self.network.transformers)
+        x, rotary = network.input_proj(descriptors), network.posenc(positions)
+        loss, states, found = torch.zeros((), device=x.device), [], []
+        for i, layer in enumerate(self.layer_of):
+            x = layer(x, *rotary)
+            part, matches = self.judge(*network.log_assignment[i](x), partners, alone)
+            loss = loss + part * (LAST if i == count - 1 else EARLIER)
+            states.append(x.detach())
+            found.append(matches)
+        loss = loss / (EARLIER * (count - 1) + LAST)
+        confidence = torch.zeros((), device=x.device)
+        for head, state, matches in zip(network.token_confidence, states, found, strict=False):
+            logit = head.token[0](state)[..., 0].float()
+            confidence = confidence + 2 * F.binary_cross_entropy_with_logits(logit, (matches == found[-1]).float())
+        return loss + 0.02 * confidence, torch.cat([loss.detach()[None], _figures(found, partners, alone)])
+
+
+def assignment_loss(similarity: Tensor, logits: Tensor, partners: Tensor, alone: Tensor) -> tuple[Tensor, Tensor]:
+    """Negative log likelihood of the true assignment (LightGlue, equation 11), and the matches found, (2B, K) rows or -1.
+
+    `similarity` (B, K, K), `logits` (2B, K) of having a partner. The assignment itself is never formed where only its value at the
+    true matches is asked for.
+    """
+    pairs = len(similarity)
+    rows, columns = similarity.logsumexp(2), similarity.logsumexp(1)
+    sure0, sure1 = F.logsigmoid(logits).chunk(2)
+    row = partners[:pairs]
+    matched, row = row >= 0, row.clamp_min(0)
+    value = 2 * similarity.gather(2, row[..., None])[..., 0] - rows - columns.gather(1, row) + sure0 + sure1.gather(1, row)
+    wrong = -(value * matched).sum(1) / matched.sum(1).clamp_min(1)
+    lonely = (F.softplus(logits) * alone).sum(1) / alone.sum(1).clamp_min(1)
+    loss = (wrong + 0.5 * (lonely[:pairs] + lonely[pairs:])).mean()
+    with torch.no_grad():
+        best0, index0 = (2 * similarity + (sure1 - columns)[:, None]).max(2)
+        best1, index1 = (2 * similarity + (sure0 - rows)[:, :, None]).max(1)
+        scores = torch.cat([best0 - rows + sure0, best1 - columns + sure1]).exp()
+        return loss, torch.where(scores > MATCH_SCORE, torch.cat([index0, index1]), -1)
+
+
+@torch.no_grad()
+def _figures(found: list[Tensor], partners: Tensor, alone: Tensor) -> Tensor:
+    last = found[-1]
+    mutual = other(last).gather(1, last.clamp_min(0)) == torch.arange(last.shape[1], device=last.device)
+    given = mutual & (last >= 0)
+    right, true = (given & (last == partners)).sum(), (partners >= 0).sum()
+    judged = (given & ((partners >= 0) | alone)).sum()
+    early = found[min(3, len(found) - 1)]
+    return torch.stack([right / judged.clamp_min(1), right / true.clamp_min(1), true / len(partners), (early == last).float().mean()])

@@ -1,0 +1,49 @@
+"""How exactly keypoints are placed: both views' soft positions must agree under the true motion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..scenes.views import TwoViews, other
+
+WITHIN = 2.5  # pixels: a keypoint nearer than this to where another one should be is the same
+
+
+@dataclass
+class Returns:
+    """Which keypoint of the other view each keypoint is."""
+
+    there: Tensor  # (2B, M, 2): where it truly is in the other view
+    visible: Tensor  # bool (2B, M)
+    nearest: Tensor  # int64 (2B, M): the keypoint of the other view that is nearest to it
+    distance: Tensor  # (2B, M), pixels
+    same: Tensor  # bool (2B, M): visible, mutually nearest and near enough
+
+
+@torch.no_grad()
+def find_returns(points: Tensor, views: TwoViews) -> Returns:
+    """Keypoints (2B, M, 2) of all views, in pixels."""
+    there, visible = views.transfer(points)
+    gap = distances(there, other(points))
+    distance, nearest = gap.min(2)
+    nearest_back = gap.argmin(1)  # for each keypoint of the other view, the one whose place is nearest
+    mutual = nearest_back.gather(1, nearest) == torch.arange(points.shape[1], device=points.device)
+    return Returns(there, visible, nearest, distance, visible & mutual & (distance < WITHIN))
+
+
+def placement_loss(points: Tensor, views: TwoViews, returns: Returns) -> Tensor:
+    """Smooth L1 of the reprojected positions (2B, M, 2), over keypoints that are found again; gradients reach both ends."""
+    there, _ = views.transfer(points)
+    partner = other(points).gather(1, returns.nearest[..., None].expand(-1, -1, 2))
+    error = (there - partner).abs().sum(-1)
+    error = torch.where(returns.same, error, torch.zeros_like(error))
+    return F.smooth_l1_loss(error, torch.zeros_like(error), beta=0.5, reduction='sum') / returns.same.sum().clamp_min(1)
+
+
+def distances(a: Tensor, b: Tensor) -> Tensor:
+    """(B, M, 2), (B, N, 2) -> (B, M, N). By differences: by products, as torch.cdist does it, TF32 is off by pixels."""
+    return ((a[:, :, None] - b[:, None]) ** 2).sum(-1).sqrt()

@@ -1,0 +1,109 @@
+"""LightGlue (Lindenberger, Sarlin, Pollefeys, ICCV 2023), under the published names of its tensors."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..scenes.views import other
+
+HEAD_DIM = 64
+MATCH_SCORE = 0.1  # least score of a match, for what counts as one while training
+
+
+class Rotary(nn.Module):
+    """Positions -> cosines and sines that turn queries and keys (Su et al., RoFormer), with learned frequencies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.Wr = nn.Linear(2, HEAD_DIM // 2, bias=False)
+        nn.init.normal_(self.Wr.weight)
+
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        angles = self.Wr(positions).float().repeat_interleave(2, -1)[:, None]
+        return torch.cos(angles), torch.sin(angles)
+
+
+def _turned(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    pairs = x.unflatten(-1, (-1, 2))
+    return x * rotary[0] + torch.stack((-pairs[..., 1], pairs[..., 0]), -1).flatten(-2) * rotary[1]
+
+
+def _feed_forward(width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(2 * width, 2 * width), nn.LayerNorm(2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = width // HEAD_DIM
+        self.Wqkv, self.out_proj, self.ffn = nn.Linear(width, 3 * width), nn.Linear(width, width), _feed_forward(width)
+
+    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+        q, k, v = self.Wqkv(x).unflatten(-1, (self.heads, HEAD_DIM, 3)).transpose(1, 2).unbind(-1)
+        message = F.scaled_dot_product_attention(_turned(q, rotary).to(v.dtype), _turned(k, rotary).to(v.dtype), v)
+        return x + self.ffn(torch.cat([x, self.out_proj(message.transpose(1, 2).flatten(-2))], -1))
+
+
+class CrossAttention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = width // HEAD_DIM
+        self.to_qk, self.to_v, self.to_out = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.ffn = _feed_forward(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        qk, v = (layer(x).unflatten(-1, (self.heads, HEAD_DIM)).transpose(1, 2) for layer in (self.to_qk, self.to_v))
+        message = F.scaled_dot_product_attention(qk, other(qk), other(v))
+        return x + self.ffn(torch.cat([x, self.to_out(message.transpose(1, 2).flatten(-2))], -1))
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.self_attn, self.cross_attn = SelfAttention(width), CrossAttention(width)
+
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        return self.cross_attn(self.self_attn(x, (cosines, sines)))
+
+
+class Assignment(nn.Module):
+    """States -> similarity of every pair of points, and the logit that a point has a partner."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.final_proj, self.matchability = nn.Linear(width, width), nn.Linear(width, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(2B, K, width) -> (B, K, K), (2B, K)."""
+        projected = self.final_proj(x) / x.shape[-1] ** 0.25
+        first, second = projected.chunk(2)
+        return (first @ second.transpose(1, 2)).float(), self.matchability(x)[..., 0].float()
+
+
+class Confidence(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.token = nn.Sequential(nn.Linear(width, 1), nn.Sigmoid())
+
+
+class LightGlue(nn.Module):
+    """The layers; `losses.matcher` runs them. Rows of a batch are first views, then second views, as in TwoViews."""
+
+    def __init__(self, width: int = 256, layers: int = 9, descriptor: int = 256) -> None:
+        super().__init__()
+        self.input_proj = nn.Linear(descriptor, width)
+        if width == descriptor:
+            nn.init.orthogonal_(self.input_proj.weight)
+            nn.init.zeros_(self.input_proj.bias)
+        self.posenc = Rotary()
+        self.transformers = nn.ModuleList(Layer(width) for _ in range(layers))
+        self.log_assignment = nn.ModuleList(Assignment(width) for _ in range(layers))
+        self.token_confidence = nn.ModuleList(Confidence(width) for _ in range(layers - 1))
+
+
+def normalize_positions(points: Tensor, height: int, width: int) -> Tensor:
+    """Pixels (..., 2) -> isotropic, the longer side from -1 to 1."""
+    size = torch.tensor([width, height], device=points.device, dtype=points.dtype)
+    return (points - size / 2) / (max(width, height) / 2)

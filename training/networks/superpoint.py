@@ -1,0 +1,80 @@
+"""SuperPoint's layers (DeTone, Malisiewicz, Rabinovich, CVPRW 2018), with batch norms that fold into them when they are exported."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+WIDTHS = (64, 64, 128, 128, 256)  # channels of the four blocks, and of the heads' first layers
+DESCRIPTOR = 256
+
+
+class NormalizedConv(nn.Module):
+    """Convolution, batch norm, ReLU."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm = nn.BatchNorm2d(outputs, momentum=0.02)
+        nn.init.kaiming_normal_(self.conv.weight, nonlinearity='relu')
+        nn.init.zeros_(self.conv.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.norm(self.conv(x)))
+
+    @torch.no_grad()
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """Kernel and bias of the one convolution that does the same in inference."""
+        gain = self.norm.weight / torch.sqrt(self.norm.running_var + self.norm.eps)
+        return self.conv.weight * gain[:, None, None, None], (self.conv.bias - self.norm.running_mean) * gain + self.norm.bias
+
+
+class SuperPoint(nn.Module):
+    """images (B, 1, H, W) in [0, 1] -> logits (B, 65, H / 8, W / 8), descriptors (B, DESCRIPTOR, H / 8, W / 8), not normalised."""
+
+    def __init__(self, widths: tuple[int, ...] = WIDTHS) -> None:
+        super().__init__()
+        first, second, third, fourth, head = widths
+        sizes = {'1a': (1, first), '1b': (first, first), '2a': (first, second), '2b': (second, second), '3a': (second, third),
+                 '3b': (third, third), '4a': (third, fourth), '4b': (fourth, fourth), 'Pa': (fourth, head), 'Da': (fourth, head)}
+        for name, (inputs, outputs) in sizes.items():
+            setattr(self, f'conv{name}', NormalizedConv(inputs, outputs))
+        self.convPb, self.convDb = nn.Conv2d(head, 65, 1), nn.Conv2d(head, DESCRIPTOR, 1)
+        nn.init.zeros_(self.convPb.bias)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.conv1b(self.conv1a(x))
+        x = self.conv2b(self.conv2a(F.max_pool2d(x, 2)))
+        x = self.conv3b(self.conv3a(F.max_pool2d(x, 2)))
+        x = self.conv4b(self.conv4a(F.max_pool2d(x, 2)))
+        return self.convPb(self.convPa(x)), self.convDb(self.convDa(x))
+
+    @torch.no_grad()
+    def exported(self) -> dict[str, Tensor]:
+        """Tensors float32 under the released model's names, batch norms folded in."""
+        tensors = {}
+        for name, layer in self.named_children():
+            kernel, bias = layer.folded() if isinstance(layer, NormalizedConv) else (layer.weight, layer.bias)
+            tensors[f'{name}.weight'], tensors[f'{name}.bias'] = kernel.float().cpu().contiguous(), bias.float().cpu().contiguous()
+        return tensors
+
+
+class FoldedSuperPoint(nn.Module):
+    """The same from exported tensors, for inference."""
+
+    def __init__(self, tensors: dict[str, Tensor]) -> None:
+        super().__init__()
+        for name in dict.fromkeys(key.rsplit('.', 1)[0] for key in tensors):
+            kernel = tensors[f'{name}.weight']
+            conv = nn.Conv2d(kernel.shape[1], kernel.shape[0], kernel.shape[-1], padding=kernel.shape[-1] // 2)
+            conv.load_state_dict({'weight': kernel, 'bias': tensors[f'{name}.bias']})
+            setattr(self, name, conv)
+        self.eval().requires_grad_(False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = F.relu(self.conv1b(F.relu(self.conv1a(x))))
+        for block in '234':
+            a, b = getattr(self, f'conv{block}a'), getattr(self, f'conv{block}b')
+            x = F.relu(b(F.relu(a(F.max_pool2d(x, 2)))))
+        return self.convPb(F.relu(self.convPa(x))), self.convDb(F.relu(self.convDa(x)))

@@ -1,0 +1,90 @@
+"""Trains extractor and matcher, one after the other:
+
+    python -m training.train --photographs PACK --out RUN --minutes 20                            # one GPU, or the CPU
+    torchrun --nproc_per_node 4 -m training.train --photographs PACK --out RUN --minutes 20       # four
+
+Run again with the same arguments, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from .extractor import ExtractorSettings, train_extractor
+from .matcher import MatcherSettings, train_matcher
+from .photographs import NoPhotographs, drawings, load_photographs
+from .processes import Processes, processes
+from .run import CheckpointMismatch
+from .schedule import Schedule
+
+EXTRACTOR_SHARE = 1 / 3  # of the time
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog='training.train', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--photographs', type=Path, required=True, help='folder of photographs.NN.tar, or of images')
+    p.add_argument('--drawings', type=int, default=200, help='drawn images beside them (default 200)')
+    p.add_argument('--teacher', type=Path, required=True, help="ALIKED-n16's weights, which teach the detector")
+    p.add_argument('--out', type=Path, required=True, help='checkpoints, logs and results')
+    p.add_argument('--networks', choices=('both', 'extractor', 'matcher'), default='both', help='what is trained (default both)')
+    p.add_argument('--minutes', type=float, default=0, help='time in all; a third of it for the extractor where both are trained')
+    p.add_argument('--steps', type=int, default=0, help='steps of each network, instead of a time')
+    p.add_argument('--piece', type=float, default=0, help='end after so many minutes; the next run goes on')
+    p.add_argument('--start', type=Path, help="the matcher's first weights, safetensors (default: none)")
+    p.add_argument('--seed', type=int, default=1)
+    p.add_argument('--toy', action='store_true', help='small images and batches, for a look on a CPU')
+    return p
+
+
+def main(arguments: list[str] | None = None) -> int:
+    p = parser()
+    options = p.parse_args(arguments)
+    if bool(options.minutes) == bool(options.steps):
+        p.error('give --minutes or --steps')
+    try:
+        with processes() as group:
+            return _train(options, group)
+    except (NoPhotographs, CheckpointMismatch) as error:
+        print(f'training: {error}', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print('training: interrupted; run the same command again to go on from the last checkpoint', file=sys.stderr)
+        return 130
+
+
+def _train(options: argparse.Namespace, group: Processes) -> int:
+    photographs, refused = load_photographs(options.photographs)
+    for line in refused:
+        group.say(f'refused {line}')
+    photographs = np.concatenate([photographs, drawings(options.drawings, options.seed)])
+    group.say(f'{len(photographs)} images, {options.drawings} of them drawn; {group.count} processes on {group.device.type}')
+    extractor = ExtractorSettings(96, 128, 4, 60) if options.toy else ExtractorSettings()
+    matcher = MatcherSettings(96, 128, 4, 60, layers=3) if options.toy else MatcherSettings()
+    log_every = 10 if options.toy else 100
+    both = options.networks == 'both'
+    piece = options.piece
+    if options.networks != 'matcher' and not (options.out / 'extractor.weights.pt').is_file():
+        schedule = Schedule(options.steps, options.minutes * (EXTRACTOR_SHARE if both else 1), piece)
+        if not train_extractor(photographs, options.teacher, options.out, group, schedule, options.seed, extractor, log_every):
+            group.say('This piece is over: run the same command again to go on.')
+            return 0
+        piece = max(0.1, piece - schedule.elapsed()) if piece else 0
+    if options.networks != 'extractor':
+        start = None
+        if options.start:
+            from safetensors.torch import load_file
+            start = load_file(options.start)
+        schedule = Schedule(options.steps, options.minutes * (1 - EXTRACTOR_SHARE if both else 1), piece)
+        if not train_matcher(photographs, options.out, group, schedule, options.seed, matcher, start, log_every):
+            group.say('This piece is over: run the same command again to go on.')
+            return 0
+    group.say(f'Done: python -m training.export {options.out} --out FOLDER makes weights of it')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
