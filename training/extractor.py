@@ -65,6 +65,7 @@ def train_extractor(photographs: NDArray[np.uint8], teacher: Path, folder: Path,
     if done and group.first:
         network.load_state_dict(run.average)
         write_whole(folder / 'extractor.weights.pt', network.superpoint.exported())
+    group.wait()
     return done
 
 
@@ -73,7 +74,7 @@ class _Step:
         self.scenes, self.group, self.settings = scenes, group, settings
         compiled = torch.compile if group.on_gpu else _as_it_is
         self.network, self.teach = compiled(group.shared(network)), compiled(teacher)
-        self.targets, self.local_maxima = detector_targets, compiled(suppress_non_maxima)
+        self.targets, self.local_maxima = compiled(detector_targets), compiled(suppress_non_maxima)
 
     def __call__(self, progress: float) -> dict[str, Tensor]:
         settings = self.settings

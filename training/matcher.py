@@ -62,7 +62,8 @@ class _Step:
         self.extract, self.true_matches, self.keypoints = extractor, true_matches, _keypoints
         if group.on_gpu:
             loss.compile()
-            self.extract, self.true_matches = torch.compile(extractor), torch.compile(true_matches, dynamic=False)
+            self.extract, self.true_matches, self.keypoints = (
+                torch.compile(f, dynamic=False) for f in (extractor, true_matches, _keypoints))
         self.loss = group.shared(loss)
 
     def __call__(self, progress: float) -> dict[str, Tensor]:

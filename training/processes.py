@@ -46,6 +46,11 @@ class Processes:
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
         return tensor.item()
 
+    def wait(self) -> None:
+        """For all processes."""
+        if self.count > 1:
+            dist.barrier()
+
     def say(self, *words: object) -> None:
         if self.first:
             print(*words, flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..constants import constant
 from ..networks.keypoints import sample_descriptors
 from ..scenes.views import TwoViews, other
 from .placement import Returns, distances
@@ -19,7 +20,7 @@ def descriptor_loss(dense: Tensor, pixels: Tensor, returns: Returns, views: TwoV
     `dense` (2B, C, h, w); whole `pixels` (2B, M, 2) of the keypoints, where the package samples. In the other view a point is
     described at its own keypoint there, or a little beside its true place where there is none.
     """
-    size = torch.tensor([views.images.shape[-1], views.images.shape[-2]], device=dense.device)
+    size = constant((views.images.shape[-1], views.images.shape[-2]), dense.device)
     partner = other(pixels).gather(1, returns.nearest[..., None].expand(-1, -1, 2)).float()
     beside = returns.there + 0.5 * torch.randn_like(returns.there)
     target = torch.where(returns.same[..., None], partner, beside).clamp(min=torch.zeros_like(size), max=size - 1)

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..constants import constant
+
 CELL, BORDER, NMS_RADIUS, REFINE_RADIUS, BLOCK = 8, 4, 4, 2, 4
 
 
@@ -54,7 +56,7 @@ def refine(scores: Tensor, pixels: Tensor) -> Tensor:
 
 def sample_descriptors(dense: Tensor, points: Tensor) -> Tensor:
     """(B, C, h, w) at (B, M, 2) pixels of the image -> (B, M, C) of unit length, on the released model's grid."""
-    size = torch.tensor([dense.shape[-1], dense.shape[-2]], device=dense.device) * CELL
+    size = constant((dense.shape[-1], dense.shape[-2]), dense.device) * CELL
     grid = (points - (CELL / 2 - 0.5)) / (size - (CELL / 2 + 0.5)) * 2 - 1
     sampled = F.grid_sample(F.normalize(dense.float(), dim=1), grid[:, None], mode='bilinear', align_corners=True)
     return F.normalize(sampled[:, :, 0].transpose(1, 2), dim=-1)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..constants import constant
 from ..scenes.views import other
 
 HEAD_DIM = 64
@@ -42,7 +43,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
         q, k, v = self.Wqkv(x).unflatten(-1, (self.heads, HEAD_DIM, 3)).transpose(1, 2).unbind(-1)
-        message = F.scaled_dot_product_attention(_turned(q, rotary).to(v.dtype), _turned(k, rotary).to(v.dtype), v)
+        q, k, v = _turned(q, rotary).to(v.dtype), _turned(k, rotary).to(v.dtype), v.contiguous()  # fused attention wants it so
+        message = F.scaled_dot_product_attention(q, k, v)
         return x + self.ffn(torch.cat([x, self.out_proj(message.transpose(1, 2).flatten(-2))], -1))
 
 
@@ -105,5 +107,5 @@ class LightGlue(nn.Module):
 
 def normalize_positions(points: Tensor, height: int, width: int) -> Tensor:
     """Pixels (..., 2) -> isotropic, the longer side from -1 to 1."""
-    size = torch.tensor([width, height], device=points.device, dtype=points.dtype)
+    size = constant((width, height), points.device)
     return (points - size / 2) / (max(width, height) / 2)

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..constants import constant
 from .matrices import inverse, rotation, translation, turn
 from .random import Random
 
@@ -59,11 +60,11 @@ def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_hei
     textures = _textures(random, normals, distances, camera, photo_height, photo_width, width) @ back
 
     texture0, texture1 = (_photograph(random, hard * share, height, width, photo_height, photo_width) for share in (0.7, 1.0))
-    shift = random.normal(pairs, 2) * torch.tensor([width, height], device=random.device) * (0.01 + 0.15 * hard)[:, None]
-    middle = torch.tensor([photo_width, photo_height], device=random.device) * (0.5 + 0.15 * random.normal(pairs, 2))
+    shift = random.normal(pairs, 2) * constant((width, height), random.device) * (0.01 + 0.15 * hard)[:, None]
+    middle = constant((photo_width, photo_height), random.device) * (0.5 + 0.15 * random.normal(pairs, 2))
     texture0 = translation(middle) @ texture0
     texture1 = translation(middle + shift) @ texture1 @ _about_centre(turn(roll), height, width)
-    everywhere = torch.tensor([0.0, 0.0, 1.0], device=random.device)
+    everywhere = constant((0.0, 0.0, 1.0), random.device)
     alone = flat[:, None, None]
     textures[:, 0] = torch.where(alone, texture0, textures[:, 0])
     across[:, 0] = torch.where(alone, inverse(texture1) @ texture0, across[:, 0])
@@ -96,13 +97,13 @@ def _planes(random: Random, pairs: int, room: Tensor) -> tuple[Tensor, Tensor, T
     pieces = torch.ones(pairs, PLANES, device=random.device, dtype=torch.bool)
     pieces[:, 0] = False
 
-    walls = torch.tensor([[0, 0, 1], [0, 1, 0], [-1, 0, 0], [1, 0, 0], [0, -1, 0]], device=random.device, dtype=torch.float32)
+    walls = constant(((0, 0, 1), (0, 1, 0), (-1, 0, 0), (1, 0, 0), (0, -1, 0)), random.device)
     walls = F.normalize(walls + random.normal(pairs, 5, 3) * 0.08, dim=-1)
-    view = rotation(random.normal(pairs, 3) * torch.tensor([8.0, 25.0, 6.0], device=random.device) * DEGREE)
+    view = rotation(random.normal(pairs, 3) * constant((8.0, 25.0, 6.0), random.device) * DEGREE)
     walls = walls @ view.transpose(1, 2)
-    bounds = torch.tensor([[4, 25], [0.7, 2], [1, 6], [1, 6], [1, 4]], device=random.device)  # back, floor, left, right, ceiling
+    bounds = constant(((4, 25), (0.7, 2), (1, 6), (1, 6), (1, 4)), random.device)  # back, floor, left, right, ceiling
     away = bounds[:, 0] + random.uniform(pairs, 5) * (bounds[:, 1] - bounds[:, 0])
-    seen = random.uniform(pairs, 5) < torch.tensor([1.0, 0.95, 0.6, 0.6, 0.4], device=random.device)
+    seen = random.uniform(pairs, 5) < constant((1.0, 0.95, 0.6, 0.6, 0.4), random.device)
     normals[:, :5] = torch.where(room[:, None, None], walls, normals[:, :5])
     distances[:, :5] = torch.where(room[:, None], away, distances[:, :5])
     there[:, :5] = torch.where(room[:, None], seen, there[:, :5])
@@ -114,14 +115,14 @@ def _textures(random: Random, normals: Tensor, distances: Tensor, camera: Tensor
               width: int) -> Tensor:
     """(B, PLANES, 3, 3): a ray of the first camera -> pixel of the photograph on the plane; most photographs hang upright."""
     pairs = len(normals)
-    down = torch.tensor([0.0, 1.0, 0.0], device=random.device) + 0.1 * random.normal(pairs, PLANES, 3)
+    down = constant((0.0, 1.0, 0.0), random.device) + 0.1 * random.normal(pairs, PLANES, 3)
     any_way = random.normal(pairs, PLANES, 3)
     up = F.normalize(torch.where(random.happens(0.6, pairs, PLANES, 1), down, any_way), dim=-1)
     right = F.normalize(torch.linalg.cross(up, normals), dim=-1)
     below = torch.linalg.cross(normals, right)
     pixels = camera[:, :1, 0] / distances.clamp_min(0.3) * torch.exp(random.uniform(pairs, PLANES, low=-0.7, high=0.4))
     pixels = pixels * (photo_width / max(width, 640))
-    origin = random.uniform(pairs, PLANES, 2) * torch.tensor([photo_width, photo_height], device=random.device)
+    origin = random.uniform(pairs, PLANES, 2) * constant((photo_width, photo_height), random.device)
     scale = (pixels * distances)[..., None]
     return torch.stack([scale * right + origin[..., :1] * normals, scale * below + origin[..., 1:] * normals, normals], -2)
 
@@ -138,10 +139,10 @@ def _photograph(random: Random, hard: Tensor, height: int, width: int, photo_hei
     shear[:, 0, 1], shear[:, 1, 0] = amount[:, 0], amount[:, 1]
     perspective = torch.eye(3, device=random.device).repeat(pairs, 1, 1)
     perspective[:, 2, :2] = random.normal(pairs, 2).clamp(-2, 2) * (0.05 + 0.35 * hard)[:, None] / width
-    centre = torch.tensor([(width - 1) / 2, (height - 1) / 2], device=random.device)
+    centre = constant(((width - 1) / 2, (height - 1) / 2), random.device)
     return shape @ shear @ perspective @ translation(-centre)
 
 
 def _about_centre(m: Tensor, height: int, width: int) -> Tensor:
-    centre = torch.tensor([(width - 1) / 2, (height - 1) / 2], device=m.device)
+    centre = constant(((width - 1) / 2, (height - 1) / 2), m.device)
     return translation(centre) @ m @ translation(-centre)
