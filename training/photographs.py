@@ -70,7 +70,9 @@ def _usable(data: bytes) -> tuple[Image | None, str]:
 
 def drawings(count: int, seed: int) -> Image:
     """uint8 (count, HEIGHT, WIDTH): boxes, polygons, lines and writing over one another, as indoor scenes without texture have them."""
-    return np.stack([_drawing(np.random.default_rng([seed, i])) for i in range(count)]) if count else np.zeros((0, HEIGHT, WIDTH), np.uint8)
+    with ThreadPoolExecutor() as pool:
+        drawn = list(pool.map(lambda i: _drawing(np.random.default_rng([seed, i])), range(count)))
+    return np.stack(drawn) if drawn else np.zeros((0, HEIGHT, WIDTH), np.uint8)
 
 
 def _drawing(random: np.random.Generator) -> Image:

@@ -56,4 +56,5 @@ class Schedule:
     @property
     def rate(self) -> float:
         """Of the learning rate: linear warm-up, then half a cosine."""
-        return min(1.0, (self.step + 1) / WARM_UP) * (LEAST + (1 - LEAST) * 0.5 * (1 + math.cos(math.pi * self.progress)))
+        warm_up = min(WARM_UP, max(1, self.steps // 10)) if self.steps else WARM_UP
+        return min(1.0, (self.step + 1) / warm_up) * (LEAST + (1 - LEAST) * 0.5 * (1 + math.cos(math.pi * self.progress)))

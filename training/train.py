@@ -22,13 +22,16 @@ from .run import CheckpointMismatch
 from .schedule import Schedule
 
 EXTRACTOR_SHARE = 1 / 3  # of the time
+TEACHER = Path(__file__).parent / 'teacher' / 'aliked-n16.pth'
+TOY_EXTRACTOR = ExtractorSettings(64, 96, 4, 40, widths=(16, 16, 32, 32, 64))
+TOY_MATCHER = MatcherSettings(64, 96, 4, 40, layers=3, state=64)
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog='training.train', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--photographs', type=Path, required=True, help='folder of photographs.NN.tar, or of images')
     p.add_argument('--drawings', type=int, default=200, help='drawn images beside them (default 200)')
-    p.add_argument('--teacher', type=Path, required=True, help="ALIKED-n16's weights, which teach the detector")
+    p.add_argument('--teacher', type=Path, default=TEACHER, help="ALIKED-n16's weights, which teach the detector (default: those beside)")
     p.add_argument('--out', type=Path, required=True, help='checkpoints, logs and results')
     p.add_argument('--networks', choices=('both', 'extractor', 'matcher'), default='both', help='what is trained (default both)')
     p.add_argument('--minutes', type=float, default=0, help='time in all; a third of it for the extractor where both are trained')
@@ -62,8 +65,8 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
         group.say(f'refused {line}')
     photographs = np.concatenate([photographs, drawings(options.drawings, options.seed)])
     group.say(f'{len(photographs)} images, {options.drawings} of them drawn; {group.count} processes on {group.device.type}')
-    extractor = ExtractorSettings(96, 128, 4, 60) if options.toy else ExtractorSettings()
-    matcher = MatcherSettings(96, 128, 4, 60, layers=3) if options.toy else MatcherSettings()
+    extractor = TOY_EXTRACTOR if options.toy else ExtractorSettings()
+    matcher = TOY_MATCHER if options.toy else MatcherSettings()
     log_every = 10 if options.toy else 100
     both = options.networks == 'both'
     piece = options.piece
