@@ -59,7 +59,7 @@ class Run:
         saved = time.monotonic()
         schedule = self.schedule
         schedule.agree(self.group.largest(schedule.elapsed()))
-        while not (schedule.finished or schedule.interrupted):
+        while not schedule.finished:
             for part, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 part['lr'] = rate * schedule.rate
             schedule.step += 1
@@ -69,6 +69,8 @@ class Run:
                 if time.monotonic() - saved > CHECKPOINT_SECONDS:
                     self.save()
                     saved = time.monotonic()
+                if schedule.interrupted:  # after some steps, however short the piece
+                    return
 
     @torch.no_grad()
     def _follow(self) -> None:
