@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executables are not tested')
-from networks import moved, photo, weights  # noqa: E402
+from networks import moved, photo  # noqa: E402
 from ros_helpers import SECOND, Peer, image_message, wait_for  # noqa: E402
 
 from lightglue_trt_ros.messages import matches_from_cloud  # noqa: E402
@@ -44,7 +44,6 @@ def peer():
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_real_networks_match_a_photograph_and_a_signal_ends_the_node_within_a_second(peer, number):
-    weights('superpoint')
     process = launch('cli.matcher', '--ros-args', *SMALL)
     try:
         image = photo('coffee', 240, 328)
@@ -129,7 +128,6 @@ def test_missing_weights_leave_the_node_inactive_with_instructions(peer, tmp_pat
 
 
 def test_export_onnx_writes_both_networks(tmp_path):
-    weights('superpoint')
     process = launch('cli.export_onnx', '--height', '64', '--width', '80', '--max-keypoints', '32', '--out', str(tmp_path))
     log = finish(process)
     assert process.returncode == 0, log
@@ -140,7 +138,6 @@ def test_export_onnx_writes_both_networks(tmp_path):
 
 
 def test_benchmark_prints_and_keeps_its_figures(tmp_path):
-    weights('superpoint')
     out = tmp_path / 'figures.json'
     process = launch('cli.benchmark', '--height', '64', '--width', '80', '--max-keypoints', '32', '--frames', '5',
                      '--node-frames', '60', '--json', str(out))
@@ -155,7 +152,6 @@ def test_benchmark_prints_and_keeps_its_figures(tmp_path):
 
 
 def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
-    weights('superpoint')
     folder = tmp_path / 'short'
     (folder / 'images').mkdir(parents=True)
     source = shared_data / 'hololens'

@@ -13,7 +13,7 @@ from ..calibration import Calibration
 from ..config import EngineSpec
 from ..errors import EngineError
 from ..graphs.folding import fold
-from ..weights.store import Weights
+from ..weights.networks import Weights
 from .design import design
 from .footage import Footage
 from .moments import Moments, names_for
