@@ -1,4 +1,4 @@
-"""Pairs of random weights of any width, which match by likeness as trained ones do, and their files."""
+"""Pairs of random weights of any width, whose matcher goes by likeness as a trained one does at first, and their files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def random_matcher(seed: int, descriptors: int, width: int, layers: int, hidden:
             tensors[f'{name}.{block}_attn.ffn.1.bias'] = np.zeros(hidden, np.float32)
             linear(f'{name}.{block}_attn.ffn.3', width, hidden)
         linear(f'log_assignment.{layer}.final_proj', width, width)
-        tensors[f'log_assignment.{layer}.final_proj.weight'] = 5 * np.eye(width, dtype=np.float32)
+        tensors[f'log_assignment.{layer}.final_proj.weight'] = (12 if descriptors == width else 5) * np.eye(width, dtype=np.float32)
         linear(f'log_assignment.{layer}.matchability', 1, width)
         tensors[f'log_assignment.{layer}.matchability.bias'] += 3
         if layer < layers - 1:

@@ -32,7 +32,7 @@ from lightglue_trt_ros.graphs.lightglue import lightglue, lightglue_stages
 from lightglue_trt_ros.graphs.precision import Typed, read_stamp, stamp
 from lightglue_trt_ros.graphs.rounding import PROBABILITY_SCALE, Rounding, members
 from lightglue_trt_ros.graphs.superpoint import superpoint
-from lightglue_trt_ros.weights.store import Weights
+from lightglue_trt_ros.weights.networks import Weights
 
 LAYERS = 2
 LINEARS = frozenset(linear_members(LAYERS))

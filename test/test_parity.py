@@ -5,12 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 from networks import SMALL, extract, matcher_feed, moved, ours, photo, session
+from random_pairs import random_pair
 
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.features import HostFeatures
 from lightglue_trt_ros.graphs.lightglue import lightglue
 from lightglue_trt_ros.graphs.superpoint import superpoint
-from lightglue_trt_ros.weights.store import Weights
+from lightglue_trt_ros.weights.networks import Weights
 
 torch = pytest.importorskip('torch', reason='PyTorch (CPU) is not installed: parity with transformers is not checked')
 pytest.importorskip('transformers', reason='transformers is not installed: parity with it is not checked')
@@ -19,10 +20,14 @@ import reference  # noqa: E402
 SPEC = EngineSpec(232, 408, 200)
 
 
-@pytest.mark.parametrize('name', ['coffee', 'astronaut'])
-def test_superpoint_keypoints_scores_and_descriptors(name):
+NARROW = random_pair(encoder=(32, 32, 64, 64), descriptors=256, width=128, layers=5)
+
+
+@pytest.mark.parametrize(('name', 'narrow'), [('coffee', False), ('astronaut', False), ('coffee', True)])
+def test_superpoint_keypoints_scores_and_descriptors(name, narrow):
     image = photo(name, SPEC.image_height, SPEC.image_width)
-    model = reference.superpoint(ours().extractor.tensors, threshold=0.0005)
+    weights = (NARROW if narrow else ours()).extractor
+    model = reference.superpoint(weights.tensors, threshold=0.0005)
     with torch.no_grad():
         out = model(torch.from_numpy(image / np.float32(255))[None, None].expand(1, 3, -1, -1))
     size = np.array([SPEC.image_width, SPEC.image_height])
@@ -30,7 +35,7 @@ def test_superpoint_keypoints_scores_and_descriptors(name):
     inside = np.all((keypoints >= 4) & (keypoints < size - 4), axis=1)  # its border check misses the far sides
     order = np.argsort(-out.scores[0].numpy()[inside], kind='stable')[:SPEC.max_keypoints]
 
-    found = extract(session(superpoint(SPEC, ours().extractor, subpixel=False)), image)
+    found = extract(session(superpoint(SPEC, weights, subpixel=False)), image)
     np.testing.assert_allclose(found.scores, out.scores[0].numpy()[inside][order], atol=1e-4)
     place = {tuple(uv): row for row, uv in enumerate(keypoints[inside][order])}
     assert set(place) == set(map(tuple, found.keypoints))
@@ -69,11 +74,11 @@ def _both(tensors: Weights, features: list[HostFeatures], threshold: float, dtyp
     return expected, assignment, matches, scores, valid
 
 
-@pytest.mark.parametrize('masked', [0, 60])
-def test_lightglue_log_assignment_with_random_weights(masked):
+@pytest.mark.parametrize(('masked', 'narrow'), [(0, False), (60, False), (60, True)])
+def test_lightglue_log_assignment_with_random_weights(masked, narrow):
     features = _features()
     threshold = float(features[0].scores[-masked]) if masked else 0.0
-    expected, assignment, _, _, valid = _both(_random_weights(5), features, threshold)
+    expected, assignment, _, _, valid = _both(NARROW.matcher if narrow else _random_weights(5), features, threshold)
     alive = np.ix_(valid[0], valid[1])
     assert np.ptp(expected[alive]) > 0.1
     np.testing.assert_allclose(assignment[alive], expected[alive], atol=1e-4, rtol=0)
