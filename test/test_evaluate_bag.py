@@ -341,7 +341,7 @@ def live(tmp_path: Path, count: int, *arguments: str) -> tuple[dict[str, Any], s
 
 def test_a_node_that_does_not_start_leaves_the_offline_report(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path))  # no weights there
-    code, text, report = run(make_bag(tmp_path / 'bag'), '--live')
+    code, text, report = run(make_bag(tmp_path / 'bag'), '--live', '--weights', 'magicleap')
     assert code == 1
     assert 'evaluate_bag: live: the node is not active: ' in text
     assert 'fetch_weights' in text

@@ -98,7 +98,8 @@ def test_a_signal_while_the_node_activates_ends_it_without_an_error():
 
 @pytest.mark.parametrize(('arguments', 'words'), [
     (['-p', 'match_treshold:=0.2'], 'did you mean match_threshold?'), (['-p', 'image_width:=641'], 'image_width is 641'),
-    (['-p', 'max_keypoints:=many'], "max_keypoints is 'many'")])
+    (['-p', 'max_keypoints:=many'], "max_keypoints is 'many'"),
+    (['-p', 'lightglue_weights:=auto'], "the setting 'lightglue_weights' is now weights")])
 def test_bad_parameters_end_the_node_with_one_line(arguments, words):
     process = launch('cli.matcher', '--ros-args', *arguments)
     log = finish(process)
@@ -116,9 +117,9 @@ def test_a_params_file_with_an_unknown_key_is_refused(tmp_path):
 
 
 def test_missing_weights_leave_the_node_inactive_with_instructions(peer, tmp_path):
-    process = launch('cli.matcher', '--ros-args', *SMALL, LIGHTGLUE_TRT_CACHE=str(tmp_path))
+    process = launch('cli.matcher', '--ros-args', *SMALL, '-p', 'weights:=magicleap', LIGHTGLUE_TRT_CACHE=str(tmp_path))
     try:
-        wait_for(lambda: 'fetch_weights' in peer.status()[1], 30)
+        wait_for(lambda: 'fetch_weights magicleap' in peer.status()[1], 30)
     finally:
         process.send_signal(signal.SIGINT)
         log = finish(process)

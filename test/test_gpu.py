@@ -321,8 +321,7 @@ def test_the_node_on_the_gpu_over_dds(engines, shared_data, tmp_path):
     from lightglue_trt_ros.cli.make_bag import main as make_bag
     from lightglue_trt_ros.replay import replay
     assert make_bag([str(shared_data / 'kitti_short_1'), str(tmp_path / 'bag')]) == 0
-    settings = {'backend': 'tensorrt', 'engine_dir': str(engines), 'precision': 'fp16', 'lightglue_weights': 'homography',
-                'max_gap_s': 10.0}
+    settings = {'backend': 'tensorrt', 'engine_dir': str(engines), 'precision': 'fp16', 'max_gap_s': 10.0}
     got = replay(tmp_path / 'bag', settings, hz=30.0)
     print(got.diagnostics, f'latency {np.nanmedian(got.latency_ms):.2f} ms')
     assert len(got.matches) == 50
