@@ -357,9 +357,9 @@ def test_the_assignment_can_be_rounded_too(calibration):
 
 
 def test_the_backend_emulates_in_stages_what_it_emulates_whole(features, calibration):
-    networks = ours().extractor, short()
-    plain = OnnxRuntimeBackend(SMALL, *networks, threads=2, depth=Depth((1, 2)))
-    emulated = OnnxRuntimeBackend(SMALL, *networks, threads=2, depth=Depth((1, 2)), calibration=calibration)
+    pair = dataclasses.replace(ours(), matcher=short())
+    plain = OnnxRuntimeBackend(SMALL, pair, threads=2, depth=Depth((1, 2)))
+    emulated = OnnxRuntimeBackend(SMALL, pair, threads=2, depth=Depth((1, 2)), calibration=calibration)
     assert 'emulating FP8 in 12 members' in emulated.description
     for depth, layers in ((ALL_LAYERS, 2), (1e-9, 1)):
         thresholds = Thresholds(match=0.01, depth=depth)
@@ -367,7 +367,7 @@ def test_the_backend_emulates_in_stages_what_it_emulates_whole(features, calibra
         assert exact.layers == rounded.layers == layers
         assert f1(rounded.indices, exact.indices) > 0.9
         assert np.any(rounded.scores != exact.scores)
-    whole = _session(lightglue(SMALL, networks[1], calibration=calibration), 2).run(None, matcher_feed(*features, match=0.01))[0]
+    whole = _session(lightglue(SMALL, short(), calibration=calibration), 2).run(None, matcher_feed(*features, match=0.01))[0]
     assert f1(emulated.match(*features, Thresholds(match=0.01, depth=ALL_LAYERS)).indices, whole) > 0.98
 
 
