@@ -20,6 +20,7 @@ import numpy as np
 import onnx
 import pytest
 from networks import ours
+from random_pairs import random_pair, write_pair
 
 from lightglue_trt_ros.backends import onnxruntime
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
@@ -33,6 +34,7 @@ from lightglue_trt_ros.engines.machine import Machine
 from lightglue_trt_ros.engines.manifest import Identity, Manifest, files_of, networks_of
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.graphs.precision import read_stamp
+from lightglue_trt_ros.weights.pairs import load_pair
 
 HEIGHT, WIDTH, K = 160, 208, 128
 SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
@@ -196,6 +198,26 @@ def test_a_bundle_that_is_not_equal_is_built_again_and_the_reason_said(machine, 
             'other graph': 'the graph of the extractor', 'no gate': 'the parity gate'}[damage] in said
     assert len(machine.builds) == 2 * NETWORKS
     open_bundle(tmp_path, Identity.of(build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), ours().identity, machine, ADA)).verify()
+
+
+def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_again_when_it_changes(machine, tmp_path, capsys):
+    light = {'encoder': (32, 32, 64, 64), 'descriptors': 256, 'width': 128, 'layers': 5}
+    folder = write_pair(tmp_path / 'light', 'featherweight', random_pair(**light))
+    command = [*SIZE, '--engine-dir', str(tmp_path / 'e'), '--weights', str(folder), '--target-sm', '89', '--flavour', 'tensorrt']
+    assert build_engines.main(command) == 0
+    place = tmp_path / 'e' / f'{NAME}-fp16'
+    manifest = json.loads((place / MANIFEST).read_text())
+    pair = load_pair(str(folder))
+    assert manifest['ends'] == [2, 3, 5]
+    assert {name: manifest['identity'][name] for name in ('weights', 'extractor_sha256', 'matcher_sha256', 'weights_choice')} == {
+        'weights': 'featherweight', 'extractor_sha256': pair.extractor.sha256, 'matcher_sha256': pair.matcher.sha256,
+        'weights_choice': str(folder)}
+    assert build_engines.main(command) == 0
+    assert 'nothing to build' in capsys.readouterr().out
+    write_pair(folder, 'featherweight', random_pair(7, **light))
+    assert build_engines.main(command) == 0
+    assert f'building again: the engines in {place} are not the ones needed:\n  extractor sha256: the bundle has ' \
+        in capsys.readouterr().out
 
 
 def test_a_failed_gate_leaves_no_bundle(machine, tmp_path, capsys, monkeypatch):

@@ -82,6 +82,17 @@ def test_each_difference_is_named_with_both_values_and_the_command(tmp_path, fie
     assert command.startswith('ros2 run lightglue_trt_ros build_engines ')
 
 
+def test_a_pair_of_ones_own_may_lie_elsewhere_and_is_named_in_the_command_where_it_lies_here(tmp_path):
+    mine = dataclasses.replace(OURS, name='mine', choice='/builder/my weights')
+    put(tmp_path, Identity.of(SPEC, mine, TENSORRT, ADA))
+    here = dataclasses.replace(mine, choice='/robot/my weights')
+    open_bundle(tmp_path, Identity.of(SPEC, here, TENSORRT, ADA)).verify()
+    retrained = Identity.of(SPEC, dataclasses.replace(here, extractor_sha256='f' * 64), TENSORRT, ADA)
+    with pytest.raises(EngineMismatchError, match=f'extractor sha256: the bundle has {"e" * 64}, needed is {"f" * 64}') as caught:
+        open_bundle(tmp_path, retrained)
+    assert build_engines._parse(shlex.split(str(caught.value).splitlines()[-1])[4:]).weights == '/robot/my weights'
+
+
 @pytest.mark.parametrize('machine', [ADA, target(89)], ids=['this machine', 'another'])
 @pytest.mark.parametrize('flavour', ['tensorrt', 'tensorrt_rtx'])
 def test_the_command_asks_for_exactly_what_is_wanted(tmp_path, machine, flavour):

@@ -22,6 +22,7 @@ import pytest
 pytest.importorskip('rclpy', reason='rclpy is not installed: images of recordings cannot be decoded')
 
 from networks import ours, photo
+from random_pairs import write_pair
 from test_quantization import LAYERS, shallow
 
 from lightglue_trt_ros.calibration import linear_members
@@ -35,6 +36,7 @@ from lightglue_trt_ros.quantization.bases import shared
 from lightglue_trt_ros.quantization.gate import Gate
 from lightglue_trt_ros.quantization.pairs import Pair
 from lightglue_trt_ros.recordings.bag_writer import write_bag
+from lightglue_trt_ros.weights.pairs import load_pair
 
 HEIGHT, WIDTH, K = 160, 208, 128
 SPEC = EngineSpec(HEIGHT, WIDTH, K)
@@ -167,6 +169,14 @@ def test_what_cannot_be_calibrated_on_is_said_before_minutes_are_spent(call: Run
     assert code == 1
     assert told in err
     assert not list((tmp_path / 'engines').glob('*'))
+
+
+def test_a_matcher_of_another_width_is_refused_before_anything_is_read(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = write_pair(tmp_path / 'light')
+    monkeypatch.setattr(quantize, 'load_pair', load_pair)
+    code, _, err = call('--calibration', tmp_path / 'nowhere', '--weights', folder)
+    assert code == 1
+    assert 'FP8 is for matchers 256 channels wide, 512 in their FFN: these weights have 64 and 128; use fp16' in err
 
 
 class Reached(Exception):  # noqa: N818

@@ -80,8 +80,8 @@ def read_footage(paths: Sequence[Path], held_out: Sequence[Path], frames: int, s
 def extract(footage: Sequence[Footage], extractor: Extractor, say: Say, tell: Callable[[int], None] = lambda done: None) -> None:
     """Fill in the features, once per frame; `tell` hears how many frames are done. Images are dropped as they are used.
 
-    Frames without contrast or without a keypoint are left out, which `say` hears. Raises BagError, with counts, where that is most of them: at once
-    where it can be seen by the images.
+    Frames without contrast or without a keypoint are left out, which `say` hears. Raises BagError, with counts, where that is most
+    of them: at once where it can be seen by the images.
     """
     total = sum(len(each.images) for each in footage)
     empty = sum(float(image.std()) < EMPTY_STD for each in footage for image in each.images.values())
