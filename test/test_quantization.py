@@ -581,7 +581,9 @@ def test_one_that_failed_takes_the_place_of_one_that_passed(tmp_path: Path):
 def test_other_manifests_are_not_taken_for_one():
     good = Manifest(Identity.of(SPEC, OURS), True, {}, {}, {}, [], {}).to_json()
     assert Manifest.from_json(good).identity.name == 'calibration-160x208-k128'
-    for changed, told in (({'schema': 99}, 'schema is 99'), ({'kind': 'bundle'}, 'no manifest'), ({'more': 1}, 'more')):
+    old = {'schema': 1, 'identity': {'image_height': 160, 'lightglue': 'lightglue_homography'}}
+    for changed, told in ((old, 'schema is 1, .*not say: image_width, max_keypoints, weights, extractor_sha256, matcher_sha256'),
+                          ({'schema': 99}, 'schema is 99'), ({'kind': 'bundle'}, 'no manifest'), ({'more': 1}, 'more')):
         with pytest.raises(ValueError, match=told):
             Manifest.from_json(json.dumps(json.loads(good) | changed))
 

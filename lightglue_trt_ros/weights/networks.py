@@ -71,7 +71,7 @@ def read_network(path: Path, network: str, advice: str) -> NetworkFile:
     try:
         tensors, metadata = parse(data)
     except ValueError as error:
-        raise WeightsError(f'{path} is damaged, or no safetensors file ({error}): {advice}') from error
+        raise WeightsError(f'{path} is damaged, or no safetensors file of FP32 or FP16 ({error}): {advice}') from error
     if metadata.get('content_sha256', '') not in ('', found := content_sha256(tensors)):
         raise WeightsError(f'{path} is damaged: its content has sha256 {found} where {metadata["content_sha256"]} was written: '
                            f'{advice}')
