@@ -285,6 +285,9 @@ def test_the_defaults_are_used_through_the_launch_file(machine, tmp_path, monkey
     bundle = build.Bundle(tmp_path / identity.spec.name, Manifest(identity, {}, {}, {}, {}, (9,)))
     assert build_engines._use(bundle, 'auto').startswith('ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt')
     assert build_engines._use(bundle, 'fp16').endswith('-p precision:=fp16')
+    own = replace(identity, weights_choice='/robot/weights')
+    bundle = build.Bundle(tmp_path / own.spec.name, Manifest(own, {}, {}, {}, {}, (9,)))
+    assert build_engines._use(bundle, 'auto').endswith('-p weights:=/robot/weights')
 
 
 @pytest.fixture

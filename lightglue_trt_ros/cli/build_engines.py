@@ -203,7 +203,7 @@ def _use(bundle: Bundle, precision: str) -> str:
     """The command that starts the node on these engines; a launch file's arguments where it has them."""
     default, identity = MatcherConfig(), bundle.manifest.identity
     wanted = {'image_height': identity.image_height, 'image_width': identity.image_width, 'max_keypoints': identity.max_keypoints,
-              'precision': precision}
+              'precision': precision, 'weights': identity.weights_choice}
     settings = {name: value for name, value in wanted.items() if value != getattr(default, name)}
     if identity.multiprocessors and bundle.path.parent != default_engine_dir():
         settings['engine_dir'] = str(bundle.path.parent)
