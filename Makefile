@@ -25,7 +25,7 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo weights test lint pytest parity colcon-test gpu-test clean
+.PHONY: help demo test lint pytest parity colcon-test gpu-test clean
 
 help:
 	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
@@ -38,11 +38,8 @@ help:
 	@echo 'make clean        remove everything made here, virtual environments too'
 	@echo 'ROS_DISTRO=kilted make ... takes ROS 2 Kilted instead of Jazzy; PYTHON=python3.12 make ... another Python'
 
-demo: $(RUN) weights
+demo: $(RUN)
 	@$(PY) -m lightglue_trt_ros.cli.demo --out build/demo $(if $(SEQUENCE),--sequence '$(SEQUENCE)')
-
-weights: $(RUN)
-	@$(PY) -m lightglue_trt_ros.cli.fetch_weights superpoint
 
 lint: $(TEST)
 	$(PY) -m ruff check .
@@ -51,7 +48,6 @@ lint: $(TEST)
 test: lint pytest
 
 pytest: $(TEST) $(if $(filter 1,$(PARITY)),$(PARITY_DONE))
-	@$(PY) -m lightglue_trt_ros.cli.fetch_weights superpoint || echo 'No SuperPoint weights: the tests that need them skip.'
 	@grep -sh . $(PARITY_DONE) || true
 	$(PY) -m pytest --cov=lightglue_trt_ros --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 

@@ -22,7 +22,7 @@ setup(
     maintainer_email='maintainers@lightglue-trt-ros.dev',
     license='Apache-2.0',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
-    package_data={PACKAGE: ['data/*.safetensors', 'reports/*.jinja']},
+    package_data={PACKAGE: ['data/*/*.safetensors', 'reports/*.jinja']},
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
         (f'share/{PACKAGE}', ['package.xml']),

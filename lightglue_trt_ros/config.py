@@ -17,6 +17,11 @@ from .errors import ConfigError
 STRIDE = 8  # SuperPoint's cell: image sides are multiples of it
 MAX_KEYPOINTS = 3840  # the largest K that TensorRT's TopK takes, in every version so far
 PRECISIONS = ('fp32', 'fp16', 'fp8')
+SHIPPED_PAIRS = ('ours',)  # of extractor and matcher; the package has their files in data/NAME
+FETCHED_PAIRS = ('magicleap',)
+WEIGHTS = (f'{", ".join(SHIPPED_PAIRS)} (shipped), {", ".join(FETCHED_PAIRS)} (once fetched), or a folder that holds '
+           'extractor.safetensors and matcher.safetensors')
+RENAMED = {'lightglue_weights': f'weights, which chooses extractor and matcher together: {WEIGHTS}'}
 
 
 def setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None,
@@ -70,9 +75,7 @@ class MatcherConfig:
         choices=('auto', 'tensorrt', 'onnxruntime'))
     engine_dir: str = setting('', 'Folder of the TensorRT engines that build_engines made; empty: in the user cache')
     build_on_start: bool = setting(False, 'Build missing TensorRT engines before activation, which takes minutes')
-    lightglue_weights: str = setting(
-        'auto', 'LightGlue weights: official, homography (shipped), or auto: official once fetched, else homography',
-        choices=('auto', 'official', 'homography'))
+    weights: str = setting(SHIPPED_PAIRS[0], f'Extractor and matcher: {WEIGHTS}')
     image_height: int = setting(480, 'Height that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
     image_width: int = setting(640, 'Width that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
     max_keypoints: int = setting(1024, 'Keypoints per frame (K)', low=1, high=MAX_KEYPOINTS)
@@ -130,6 +133,8 @@ def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
 def check_names(given: Collection[str], known: Collection[str]) -> None:
     """Raise ConfigError for the first name that is not known, with the nearest one that is."""
     for name in given:
+        if name in RENAMED:
+            raise ConfigError(f'the setting {name!r} is now {RENAMED[name]}')
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f'did you mean {near[0]}?' if near else f'there are {", ".join(known)}'

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .errors import ConfigError
 
-LAYERS = 9  # of the published network
+LAYERS = 9  # of the published network, and of the shipped one
 ALL_LAYERS = -1.0  # a depth confidence that never stops early
 DEPTH_CONFIDENCE = 0.97  # share of confident points that stops; published: 0.95, which loses matches three frames apart
 EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/benchmarks.md)
@@ -26,6 +26,11 @@ class Depth:
     def __post_init__(self) -> None:
         if not self.ends or any(not low < high for low, high in itertools.pairwise((0, *self.ends))):
             raise ConfigError(f'the stages end after layers {self.ends}: give ascending numbers, the last one the number of layers')
+
+    @classmethod
+    def of(cls, layers: int) -> Depth:
+        """The usual exits of a network of so many layers: the default's, in proportion."""
+        return cls(tuple(sorted({max(1, math.floor(layers * end / LAYERS + 0.5)) for end in cls().ends})))
 
     @property
     def stages(self) -> tuple[str, ...]:

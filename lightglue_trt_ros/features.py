@@ -36,7 +36,7 @@ class HostFeatures:
 
     keypoints: Float32  # (K, 2)
     scores: Float32  # (K,)
-    descriptors: NDArray[Any]  # (K, 256), float32 or float16, unit length
+    descriptors: NDArray[Any]  # (K, D), float32 or float16, unit length
 
 
 @dataclass(frozen=True)

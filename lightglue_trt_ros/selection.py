@@ -12,7 +12,7 @@ from .engines.bundle import engine_dir_of
 from .engines.calibrations import find_calibration
 from .errors import EngineError
 from .processes import start
-from .weights.store import load_weights, resolve_lightglue
+from .weights.pairs import identify_pair, load_pair
 
 
 class Opened(NamedTuple):
@@ -50,15 +50,14 @@ def _warned(opened: Opened, config: MatcherConfig) -> Opened:
 
 def _open_onnxruntime(config: MatcherConfig, threads: int, depth: Depth | None, why: str) -> Opened:
     from .backends.onnxruntime import OnnxRuntimeBackend
-    lightglue_name, reason = resolve_lightglue(config.lightglue_weights)
+    pair = load_pair(config.weights)
     precision = 'fp16' if config.precision == 'fp16' else 'fp32'
     spec, calibration, warning = config.engine_spec(precision), None, ''
     if config.precision == 'fp8':
-        calibration = find_calibration(engine_dir_of(config.engine_dir), spec, lightglue_name).load()
+        calibration = find_calibration(engine_dir_of(config.engine_dir), spec, pair.identity).load()
         warning = 'precision is fp8, which ONNX Runtime emulates: its matches are those of FP8, its times are not'
-    backend = OnnxRuntimeBackend(spec, load_weights('superpoint'), load_weights(lightglue_name), depth=depth, threads=threads,
-                                 calibration=calibration)
-    return Opened(backend, f'{backend.description} ({why}; {reason})', warning)
+    backend = OnnxRuntimeBackend(spec, pair, depth=depth, threads=threads, calibration=calibration)
+    return Opened(backend, f'{backend.description} ({why})', warning)
 
 
 def _open_tensorrt(config: MatcherConfig) -> Opened:
@@ -68,24 +67,24 @@ def _open_tensorrt(config: MatcherConfig) -> Opened:
     from .engines.manifest import Identity
     from .engines.precision import decide
     machine, tensorrt = probe(), open_tensorrt()
-    lightglue_name, reason = resolve_lightglue(config.lightglue_weights)
+    pair = identify_pair(config.weights)
     folder = engine_dir_of(config.engine_dir)
     calibrated = (folder / config.engine_spec('fp8').name).is_dir()
     decision = decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name, calibrated)
     spec = config.engine_spec(decision.matcher)
-    wanted = Identity.of(spec, lightglue_name, tensorrt, machine)
+    wanted = Identity.of(spec, pair, tensorrt, machine)
     if config.build_on_start:
-        _build(config, folder, lightglue_name, decision.matcher)
+        _build(config, folder, decision.matcher)
     bundle = open_bundle(folder, wanted)
     from .backends.tensorrt import TensorRTBackend
     backend = TensorRTBackend(tensorrt, spec, bundle.manifest.depth, bundle.plans(),
-                              f'TensorRT {tensorrt.version}, {spec}, {lightglue_name}')
-    return Opened(backend, f'{backend.description} ({decision.reason}; {reason}; engines in {bundle.path})')
+                              f'TensorRT {tensorrt.version}, {spec}, weights {pair}')
+    return Opened(backend, f'{backend.description} ({decision.reason}; engines in {bundle.path})')
 
 
-def _build(config: MatcherConfig, folder: Path, lightglue_name: str, precision: str) -> None:
+def _build(config: MatcherConfig, folder: Path, precision: str) -> None:
     """Build the engines where they are not there yet, which takes minutes: in a process of its own, whose memory then goes back."""
     words = ['--height', config.image_height, '--width', config.image_width, '--max-keypoints', config.max_keypoints,
-             '--precision', precision, '--engine-dir', folder, '--lightglue', lightglue_name.removeprefix('lightglue_')]
+             '--precision', precision, '--engine-dir', folder, '--weights', config.weights]
     if start('cli.build_engines', *map(str, words)).wait():
         raise EngineError('build_on_start: the engines could not be built; the lines above say why')

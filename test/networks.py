@@ -14,15 +14,21 @@ import pytest
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.errors import WeightsError
 from lightglue_trt_ros.features import HostFeatures
-from lightglue_trt_ros.weights.store import Weights, load_weights
+from lightglue_trt_ros.weights.pairs import WeightsPair, load_pair
 
 
 @cache
-def weights(name: str) -> Weights:
+def ours() -> WeightsPair:
+    """The shipped pair: it is always there."""
+    return load_pair('ours')
+
+
+@cache
+def magicleap() -> WeightsPair:
     try:
-        return load_weights(name)
+        return load_pair('magicleap')
     except WeightsError as error:
-        pytest.skip(f'{name} weights are not here: {error}')
+        pytest.skip(f'the pair magicleap is not here (fetch_weights magicleap): {error}')
 
 
 def photo(name: str, height: int, width: int) -> np.ndarray:

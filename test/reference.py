@@ -22,7 +22,10 @@ _BLOCK = {'out_proj': 'attention.o_proj', 'to_out': 'attention.o_proj', 'to_v': 
 
 def superpoint(tensors: dict[str, np.ndarray], threshold: float) -> Any:
     """transformers' SuperPoint with all keypoints above `threshold`."""
-    config = transformers.SuperPointConfig(keypoint_threshold=threshold, max_keypoints=-1)
+    encoder, (decoder, descriptors) = [tensors[f'conv{stage}b.bias'].size for stage in range(1, 5)], [
+        tensors[f'convD{half}.bias'].size for half in 'ab']
+    config = transformers.SuperPointConfig(keypoint_threshold=threshold, max_keypoints=-1, encoder_hidden_sizes=encoder,
+                                           decoder_hidden_size=decoder, descriptor_decoder_dim=descriptors)
     model = transformers.SuperPointForKeypointDetection(config).eval()
     state = {f'{_SUPERPOINT[name.split(".")[0]]}.{name.split(".")[1]}': torch.from_numpy(np.array(value, np.float32))
              for name, value in tensors.items()}
@@ -32,11 +35,14 @@ def superpoint(tensors: dict[str, np.ndarray], threshold: float) -> Any:
 
 def lightglue(tensors: dict[str, np.ndarray]) -> Any:
     """transformers' LightGlue without early exit and pruning."""
-    config = transformers.LightGlueConfig(depth_confidence=-1.0, width_confidence=-1.0, filter_threshold=0.1,
+    width = tensors['transformers.0.self_attn.Wqkv.weight'].shape[1]
+    config = transformers.LightGlueConfig(depth_confidence=-1.0, width_confidence=-1.0, filter_threshold=0.1, descriptor_dim=width,
+                                          num_hidden_layers=sum(name.endswith('Wqkv.bias') for name in tensors),
+                                          num_attention_heads=width // 64,
                                           keypoint_detector_config=transformers.SuperPointConfig())
     model = transformers.LightGlueForKeypointMatching(config).eval()
     if 'input_proj.weight' in tensors:
-        model.input_projection = torch.nn.Linear(256, 256)
+        model.input_projection = torch.nn.Linear(256, width)
     state = {name: torch.from_numpy(value) for name, value in _lightglue_state(tensors).items()}
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected
@@ -53,10 +59,10 @@ def _lightglue_state(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             layer, block, rest = parts[1], parts[2].replace('_attn', ''), '.'.join(parts[3:-1])
             prefix = f'transformer_layers.{layer}.{block}_'
             if rest == 'Wqkv':
-                apart = value.reshape(4, 64, 3, *value.shape[1:])
+                apart = value.reshape(-1, 64, 3, *value.shape[1:])
                 for i, letter in enumerate('qkv'):
                     state[f'{prefix}attention.{letter}_proj.{kind}'] = np.ascontiguousarray(
-                        apart[:, :, i].reshape(256, *value.shape[1:]))
+                        apart[:, :, i].reshape(-1, *value.shape[1:]))
             elif rest == 'to_qk':
                 state[f'{prefix}attention.q_proj.{kind}'] = state[f'{prefix}attention.k_proj.{kind}'] = value
             else:

@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 from fake_tensorrt import VERSIONS, fake_tensorrt
-from networks import weights
+from networks import ours
 from onnx import helper
 from onnx_graphs import fp8_graph, small_graph
 
@@ -250,10 +250,10 @@ def test_the_log_of_a_module_is_one(caplog):
 
 
 
-@pytest.mark.parametrize(('write', 'name', 'singles'), [(superpoint, 'superpoint', 1), (lightglue, 'lightglue_homography', 1)])
+@pytest.mark.parametrize(('write', 'name', 'singles'), [(superpoint, 'extractor', 1), (lightglue, 'matcher', 1)])
 def test_the_islands_of_the_real_networks_are_pinned_on_8_6(write, name, singles):
     trt, module = open_fake('8.6.1')
-    data = write(EngineSpec(64, 80, 8, 'fp16'), weights(name)).SerializeToString()
+    data = write(EngineSpec(64, 80, 8, 'fp16'), getattr(ours(), name)).SerializeToString()
     plan = trt.build(data, 'fp16', BuildOptions())
     assert plan.fp32_nodes == singles
     assert f'{singles} in fp32' in audit(plan, 'fp16')

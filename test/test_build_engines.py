@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from networks import weights
+from networks import ours
+from random_pairs import random_pair, write_pair
 
 from lightglue_trt_ros.backends import onnxruntime
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
@@ -33,9 +34,10 @@ from lightglue_trt_ros.engines.machine import Machine
 from lightglue_trt_ros.engines.manifest import Identity, Manifest, files_of, networks_of
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.graphs.precision import read_stamp
+from lightglue_trt_ros.weights.pairs import load_pair
 
 HEIGHT, WIDTH, K = 160, 208, 128
-SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K), '--lightglue', 'homography']
+SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
 NETWORKS = len(networks_of(Depth()))
 NAME = f'superpoint-{HEIGHT}x{WIDTH}-k{K}'
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
@@ -78,7 +80,7 @@ class Network:
 
 @cache
 def sessions(spec):
-    return OnnxRuntimeBackend(spec, weights('superpoint'), weights('lightglue_homography'), threads=2)
+    return OnnxRuntimeBackend(spec, ours(), threads=2)
 
 
 class Engines:
@@ -97,7 +99,6 @@ class Engines:
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """A machine with a GPU and a TensorRT, both of which only look so; returns the fake TensorRT."""
-    weights('superpoint')
     tensorrt = FakeTensorRT()
     monkeypatch.setattr(build_engines, 'probe', lambda: ADA)
     monkeypatch.setattr(build_engines, 'open_tensorrt', lambda flavour: tensorrt)
@@ -196,8 +197,27 @@ def test_a_bundle_that_is_not_equal_is_built_again_and_the_reason_said(machine, 
     assert {'plan': 'matcher-1-4.plan is damaged', 'other TensorRT': 'tensorrt version: the bundle has 10.3.0, needed is 10.16.0',
             'other graph': 'the graph of the extractor', 'no gate': 'the parity gate'}[damage] in said
     assert len(machine.builds) == 2 * NETWORKS
-    lightglue = weights('lightglue_homography').name
-    open_bundle(tmp_path, Identity.of(build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), lightglue, machine, ADA)).verify()
+    open_bundle(tmp_path, Identity.of(build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), ours().identity, machine, ADA)).verify()
+
+
+def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_again_when_it_changes(machine, tmp_path, capsys):
+    light = {'encoder': (32, 32, 64, 64), 'descriptors': 256, 'width': 128, 'layers': 5}
+    folder = write_pair(tmp_path / 'light', 'featherweight', random_pair(**light))
+    command = [*SIZE, '--engine-dir', str(tmp_path / 'e'), '--weights', str(folder), '--target-sm', '89', '--flavour', 'tensorrt']
+    assert build_engines.main(command) == 0
+    place = tmp_path / 'e' / f'{NAME}-fp16'
+    manifest = json.loads((place / MANIFEST).read_text())
+    pair = load_pair(str(folder))
+    assert manifest['ends'] == [2, 3, 5]
+    assert {name: manifest['identity'][name] for name in ('weights', 'extractor_sha256', 'matcher_sha256', 'weights_choice')} == {
+        'weights': 'featherweight', 'extractor_sha256': pair.extractor.sha256, 'matcher_sha256': pair.matcher.sha256,
+        'weights_choice': str(folder)}
+    assert build_engines.main(command) == 0
+    assert 'nothing to build' in capsys.readouterr().out
+    write_pair(folder, 'featherweight', random_pair(7, **light))
+    assert build_engines.main(command) == 0
+    assert f'building again: the engines in {place} are not the ones needed:\n  extractor sha256: the bundle has ' \
+        in capsys.readouterr().out
 
 
 def test_a_failed_gate_leaves_no_bundle(machine, tmp_path, capsys, monkeypatch):
@@ -261,10 +281,13 @@ def test_the_flight_is_what_the_gate_runs_on_where_it_can_be_rendered():
 
 def test_the_defaults_are_used_through_the_launch_file(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(build_engines, 'default_engine_dir', lambda: tmp_path)
-    identity = Identity.of(build.EngineSpec(precision='fp16'), 'lightglue_homography', machine, ADA)
+    identity = Identity.of(build.EngineSpec(precision='fp16'), ours().identity, machine, ADA)
     bundle = build.Bundle(tmp_path / identity.spec.name, Manifest(identity, {}, {}, {}, {}, (9,)))
     assert build_engines._use(bundle, 'auto').startswith('ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt')
     assert build_engines._use(bundle, 'fp16').endswith('-p precision:=fp16')
+    own = replace(identity, weights_choice='/robot/weights')
+    bundle = build.Bundle(tmp_path / own.spec.name, Manifest(own, {}, {}, {}, {}, (9,)))
+    assert build_engines._use(bundle, 'auto').endswith('-p weights:=/robot/weights')
 
 
 @pytest.fixture
@@ -273,7 +296,7 @@ def fp8_graph(tmp_path):
 
     def put(k):
         path = tmp_path / 'matcher_fp8.onnx'
-        path.write_bytes(lightglue(build.EngineSpec(HEIGHT, WIDTH, k, 'fp16'), weights('lightglue_homography')).SerializeToString())
+        path.write_bytes(lightglue(build.EngineSpec(HEIGHT, WIDTH, k, 'fp16'), ours().matcher).SerializeToString())
         return path
     return put
 
@@ -287,7 +310,7 @@ def test_a_given_fp8_graph_is_built_as_it_is(machine, tmp_path, fp8_graph):
 
 def untouched(spec):
     """A calibration that turns no basis and moves no centre."""
-    lightglue, linears = weights('lightglue_homography'), linear_members(LAYERS)
+    lightglue, linears = ours().matcher, linear_members(LAYERS)
     provenance = {'weights_sha256': lightglue.sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
                   'max_keypoints': spec.max_keypoints}
     bases = np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1))
@@ -300,7 +323,7 @@ def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tm
     assert 'there is no calibration in' in capsys.readouterr().err
     spec = build.EngineSpec(HEIGHT, WIDTH, K)
     calibration = untouched(spec)
-    identity = calibrations.Identity.of(spec, 'lightglue_homography')
+    identity = calibrations.Identity.of(spec, ours().identity)
     manifest = calibrations.Manifest(identity, True, {}, {}, {}, [], {})
     calibrations.write_calibration(folder, manifest, {calibrations.TENSORS: calibration.content()}, print)
     assert build_engines.main(asked) == 0
@@ -316,7 +339,7 @@ def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tm
 
 
 def test_a_calibration_that_failed_its_gate_is_not_taken(machine, tmp_path, capsys):
-    identity = calibrations.Identity.of(build.EngineSpec(HEIGHT, WIDTH, K), 'lightglue_homography')
+    identity = calibrations.Identity.of(build.EngineSpec(HEIGHT, WIDTH, K), ours().identity)
     calibrations.write_calibration(tmp_path, calibrations.Manifest(identity, False, {}, {}, {}, [], {}), {}, print)
     assert build_engines.main([*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path)]) == 1
     assert 'did not pass its gate' in capsys.readouterr().err
@@ -360,7 +383,6 @@ SLOW_BUILDER = textwrap.dedent("""
 
 
 def start_builder(folder: Path, seconds: float) -> subprocess.Popen[str]:
-    weights('superpoint')
     script = SLOW_BUILDER.format(tests=str(Path(__file__).parent), seconds=seconds, folder=str(folder))
     return subprocess.Popen([sys.executable, '-c', script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                             env=os.environ | {'PYTHONUNBUFFERED': '1'}, cwd=Path(__file__).parents[1],
@@ -417,14 +439,13 @@ def rtx():
     """The real builder; its wheels build for a named compute capability without a GPU."""
     for modules in (('tensorrt_rtx',), ('tensorrt_rtx_libs', 'tensorrt_rtx_bindings')):
         if all(importlib.util.find_spec(name) for name in modules):
-            weights('superpoint')
             return
     pytest.skip('TensorRT-RTX is not installed: pip install tensorrt-rtx-cu12-libs tensorrt-rtx-cu12-bindings')
 
 
 @pytest.mark.parametrize(('sm', 'height', 'width', 'k'), [(89, 480, 640, 1024), (86, 240, 328, 256)])
 def test_real_engines_for_another_machine(rtx, tmp_path, capsys, sm, height, width, k):
-    size = ['--height', str(height), '--width', str(width), '--max-keypoints', str(k), '--lightglue', 'homography']
+    size = ['--height', str(height), '--width', str(width), '--max-keypoints', str(k)]
     command = [*size, '--engine-dir', str(tmp_path), '--target-sm', str(sm), '--flavour', 'rtx']
     assert build_engines.main(command) == 0
     place = tmp_path / f'superpoint-{height}x{width}-k{k}-fp16'

@@ -25,11 +25,13 @@ from lightglue_trt_ros.engines.bundle import MANIFEST, drafting, find_timing_cac
 from lightglue_trt_ros.engines.machine import Machine, target
 from lightglue_trt_ros.engines.manifest import Identity, Manifest, files_of
 from lightglue_trt_ros.errors import EngineError, EngineMismatchError
+from lightglue_trt_ros.weights.pairs import PairIdentity, identify_pair
 
 SPEC = EngineSpec(480, 640, 1024, 'fp16')
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 TENSORRT = SimpleNamespace(name='tensorrt', version='10.3.0')
-WANTED = Identity.of(SPEC, 'lightglue_homography', TENSORRT, ADA)
+OURS = PairIdentity('ours', 'e' * 64, 'a' * 64, 'ours')
+WANTED = Identity.of(SPEC, OURS, TENSORRT, ADA)
 GATE = {'verdict': 'passed', 'frames': 'a recording', 'keypoint_overlap': 0.99}
 
 
@@ -61,10 +63,13 @@ def test_what_was_written_is_opened_again(tmp_path):
     assert next(iter(json.loads((opened.path / MANIFEST).read_text()))) == 'schema'
 
 
-@pytest.mark.parametrize('field', dataclasses.fields(Identity), ids=lambda field: field.name)
+COMPARED = [field for field in dataclasses.fields(Identity) if field.compare]
+
+
+@pytest.mark.parametrize('field', COMPARED, ids=lambda field: field.name)
 def test_each_difference_is_named_with_both_values_and_the_command(tmp_path, field):
     other = {'image_height': 240, 'image_width': 320, 'max_keypoints': 512, 'matcher_precision': 'fp32', 'gpu': 'NVIDIA L4',
-             'extractor_precision': 'fp32', 'lightglue': 'lightglue_official', 'multiprocessors': 58}.get(field.name, 'other')
+             'extractor_precision': 'fp32', 'weights': 'magicleap', 'multiprocessors': 58}.get(field.name, 'other')
     mine = dataclasses.replace(WANTED, **{field.name: other})
     place = put(tmp_path, mine).path
     if place.name != SPEC.name:
@@ -77,31 +82,42 @@ def test_each_difference_is_named_with_both_values_and_the_command(tmp_path, fie
     assert command.startswith('ros2 run lightglue_trt_ros build_engines ')
 
 
+def test_a_pair_of_ones_own_may_lie_elsewhere_and_is_named_in_the_command_where_it_lies_here(tmp_path):
+    mine = dataclasses.replace(OURS, name='mine', choice='/builder/my weights')
+    put(tmp_path, Identity.of(SPEC, mine, TENSORRT, ADA))
+    here = dataclasses.replace(mine, choice='/robot/my weights')
+    open_bundle(tmp_path, Identity.of(SPEC, here, TENSORRT, ADA)).verify()
+    retrained = Identity.of(SPEC, dataclasses.replace(here, extractor_sha256='f' * 64), TENSORRT, ADA)
+    with pytest.raises(EngineMismatchError, match=f'extractor sha256: the bundle has {"e" * 64}, needed is {"f" * 64}') as caught:
+        open_bundle(tmp_path, retrained)
+    assert build_engines._parse(shlex.split(str(caught.value).splitlines()[-1])[4:]).weights == '/robot/my weights'
+
+
 @pytest.mark.parametrize('machine', [ADA, target(89)], ids=['this machine', 'another'])
 @pytest.mark.parametrize('flavour', ['tensorrt', 'tensorrt_rtx'])
 def test_the_command_asks_for_exactly_what_is_wanted(tmp_path, machine, flavour):
     tensorrt = SimpleNamespace(name=flavour, version='1')
-    wanted = Identity.of(EngineSpec(240, 328, 77, 'fp32'), 'lightglue_official', tensorrt, machine)
+    wanted = Identity.of(EngineSpec(240, 328, 77, 'fp32'), identify_pair('magicleap'), tensorrt, machine)
     words = shlex.split(bundles.build_command(tmp_path / 'my engines', wanted))
     args = build_engines._parse(words[4:])
     assert words[:4] == ['ros2', 'run', 'lightglue_trt_ros', 'build_engines']
     assert (args.height, args.width, args.max_keypoints, args.precision) == (240, 328, 77, 'fp32')
-    assert (args.lightglue, args.engine_dir) == ('official', tmp_path / 'my engines')
+    assert (args.weights, args.engine_dir) == ('magicleap', tmp_path / 'my engines')
     assert args.flavour == ('rtx' if flavour == 'tensorrt_rtx' else 'auto')
     assert args.target_sm == (None if machine.present else 89)
 
 
 def test_a_bundle_for_a_compute_capability_fits_every_gpu_of_it(tmp_path):
-    put(tmp_path, Identity.of(SPEC, 'lightglue_homography', TENSORRT, target(89)))
+    put(tmp_path, Identity.of(SPEC, OURS, TENSORRT, target(89)))
     open_bundle(tmp_path, WANTED).verify()
     orin = Machine('Orin', (8, 7), 8, 4000, 7600, '12.6', True)
     with pytest.raises(EngineMismatchError, match=r'compute capability: the bundle has 8\.9, needed is 8\.7') as caught:
-        open_bundle(tmp_path, Identity.of(SPEC, 'lightglue_homography', TENSORRT, orin))
+        open_bundle(tmp_path, Identity.of(SPEC, OURS, TENSORRT, orin))
     assert 'gpu' not in str(caught.value)
 
 
 def test_fp8_is_the_matchers_alone():
-    identity = Identity.of(EngineSpec(precision='fp8'), 'lightglue_homography', TENSORRT, ADA)
+    identity = Identity.of(EngineSpec(precision='fp8'), OURS, TENSORRT, ADA)
     assert (identity.extractor_precision, identity.matcher_precision) == ('fp16', 'fp8')
     assert identity.spec == EngineSpec(precision='fp8')
 
@@ -122,7 +138,10 @@ def altered(**changes) -> str:
 @pytest.mark.parametrize(('text', 'complaint'), [
     ('', 'Expecting value'), ('{"schema": 1', 'Expecting'), ('[1]', 'no schema'), ('{}', 'no schema'),
     ('{"schema": "1"}', 'no schema'),
-    (b'\xff\xfe', 'decode'), (altered(schema=3), 'a newer version of this package'), (altered(schema=1), 'an older version'),
+    (b'\xff\xfe', 'decode'), (altered(schema=4), 'a newer version of this package'), (altered(schema=1), 'an older version'),
+    (altered(schema=2, identity={'lightglue': 'lightglue_homography'}), 'not say: .*weights, extractor_sha256, matcher_sha256'),
+    (altered(identity={key: value for key, value in dataclasses.asdict(WANTED).items() if key != 'extractor_sha256'}),
+     'extractor_sha256: missing'),
     (altered(gate=None), 'gate: missing'), (altered(files=7), 'files: missing'), (altered(surplus=1), 'surplus'),
     (altered(identity={'gpu': 'x'}), 'image_height'), (altered(identity=dataclasses.asdict(WANTED) | {'gpu': 5}), 'gpu'),
     (altered(identity=dataclasses.asdict(WANTED) | {'image_height': True}), 'image_height'),

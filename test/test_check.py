@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from networks import weights
+from networks import ours
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.config import EngineSpec
@@ -26,7 +26,7 @@ def frames() -> list[np.ndarray]:
 
 def network(precision: str) -> OnnxRuntimeBackend:
     spec = EngineSpec(HEIGHT, WIDTH, K, precision)
-    return OnnxRuntimeBackend(spec, weights('superpoint'), weights('lightglue_homography'), threads=2)
+    return OnnxRuntimeBackend(spec, ours(), threads=2)
 
 
 @pytest.fixture(scope='module')

@@ -32,6 +32,11 @@ def test_a_misspelt_setting_names_the_nearest():
         MatcherConfig.from_dict({'match_treshold': 0.2})
 
 
+def test_the_setting_that_weights_replaced_names_it():
+    with pytest.raises(ConfigError, match=r"^the setting 'lightglue_weights' is now weights, .*: ours \(shipped\), magicleap .*"):
+        MatcherConfig.from_dict({'lightglue_weights': 'auto'})
+
+
 def test_an_integer_serves_as_a_float():
     assert MatcherConfig.from_dict({'max_gap_s': 2}).max_gap_s == 2
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from networks import SMALL, extract, matcher_feed, moved, photo, session, weights
+from networks import SMALL, extract, matcher_feed, moved, ours, photo, session
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.config import MatcherConfig
@@ -21,19 +21,19 @@ EVERY_LAYER = Depth(tuple(range(1, 10)))
 @pytest.fixture(scope='module')
 def features() -> list[HostFeatures]:
     image = photo('coffee', SMALL.image_height, SMALL.image_width)
-    extractor = session(superpoint(SMALL, weights('superpoint')))
+    extractor = session(superpoint(SMALL, ours().extractor))
     return [extract(extractor, image), extract(extractor, moved(image)[0])]
 
 
 @pytest.fixture(scope='module')
 def backend() -> OnnxRuntimeBackend:
-    return OnnxRuntimeBackend(SMALL, weights('superpoint'), weights('lightglue_homography'), threads=2)
+    return OnnxRuntimeBackend(SMALL, ours(), threads=2)
 
 
 def confidences(features, depth=EVERY_LAYER, detection=0.0, tensors=None, **options) -> np.ndarray:
     """(stages - 1, 2): what each stage says, none of them stopping."""
     feed, found = matcher_feed(*features, detection=detection), []
-    graphs = lightglue_stages(SMALL, tensors or weights('lightglue_homography'), depth, **options)
+    graphs = lightglue_stages(SMALL, tensors or ours().matcher, depth, **options)
     for name in depth.stages[:-1]:
         run = session(graphs[name])
         outputs = run.run(None, {tensor.name: feed[tensor.name] for tensor in run.get_inputs()})
@@ -58,18 +58,18 @@ def test_ends_must_ascend(ends):
 
 def test_stages_must_end_with_the_network():
     with pytest.raises(ConfigError, match='has 9'):
-        lightglue_stages(SMALL, weights('lightglue_homography'), Depth((3, 8)))
+        lightglue_stages(SMALL, ours().matcher, Depth((3, 8)))
 
 
 def test_one_stage_is_the_whole_network():
-    tensors = weights('lightglue_homography')
+    tensors = ours().matcher
     whole, alone = lightglue(SMALL, tensors), lightglue_stages(SMALL, tensors, Depth((9,)))
     assert list(alone) == ['matcher']
     assert alone['matcher'].SerializeToString() == whole.SerializeToString()
 
 
 def test_all_stages_give_the_matches_of_the_whole_network(features, backend):
-    expected = session(lightglue(SMALL, weights('lightglue_homography'))).run(None, matcher_feed(*features))
+    expected = session(lightglue(SMALL, ours().matcher)).run(None, matcher_feed(*features))
     found = backend.match(*features, Thresholds(depth=ALL_LAYERS))
     assert found.layers == 9
     assert np.count_nonzero(found.indices >= 0) > 50
@@ -79,7 +79,7 @@ def test_all_stages_give_the_matches_of_the_whole_network(features, backend):
 
 def test_it_stops_at_the_first_exit_with_enough_confident_points(features):
     depth = Depth((2, 3, 4, 9))
-    backend = OnnxRuntimeBackend(SMALL, weights('superpoint'), weights('lightglue_homography'), depth=depth, threads=2)
+    backend = OnnxRuntimeBackend(SMALL, ours(), depth=depth, threads=2)
     shares = confidences(features, depth, detection=0.0005)[:, 0]
     seen = set()
     for enough in (*(shares - 1e-3), *(shares + 1e-3)):
@@ -147,7 +147,7 @@ def test_the_decision_is_the_reference_implementations_layer_by_layer(features):
     pytest.importorskip('torch', reason='PyTorch (CPU) is not installed: parity with transformers is not checked')
     pytest.importorskip('transformers', reason='transformers is not installed: parity with it is not checked')
     import reference
-    model = reference.lightglue(weights('lightglue_homography').tensors)
+    model = reference.lightglue(ours().matcher.tensors)
     for threshold in (0.0, float(features[0].scores[-60])):
         valid = np.stack([f.scores > threshold for f in features])
         shares = confidences(features, detection=threshold, mask_attention=True)[:, 0]

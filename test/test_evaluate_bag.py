@@ -21,7 +21,7 @@ import pytest
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: evaluate_bag is not tested')
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
-from networks import photo, weights  # noqa: E402
+from networks import photo  # noqa: E402
 
 from lightglue_trt_ros.backends.null import NullBackend  # noqa: E402
 from lightglue_trt_ros.cli import evaluate_bag  # noqa: E402
@@ -296,7 +296,6 @@ def test_memory_does_not_grow_with_the_recording(run: Any, tmp_path: Path, monke
 
 
 def test_ctrl_c_leaves_a_report_of_what_was_done(tmp_path: Path) -> None:
-    weights('superpoint')
     bag = make_bag(tmp_path / 'bag', 400)
     process = launch(bag, '--out', tmp_path / 'out', *SMALL)
     try:
@@ -315,7 +314,6 @@ def test_ctrl_c_leaves_a_report_of_what_was_done(tmp_path: Path) -> None:
 
 
 def test_real_networks_on_a_real_sequence(tmp_path: Path, shared_data: Path) -> None:
-    weights('superpoint')
     process = launch(shared_data / 'kitti_short_1', '--max-frames', '5', '--height', '160', '--width', '528',
                      '--max-keypoints', '512', '--strides', '1,2', '--baselines', 'sift', '--compare', 'fp32', 'fp8',
                      '--backend', 'onnxruntime', '--refinement', 'none', '--fail-under', 'pose_auc@10=60',
@@ -333,7 +331,6 @@ def test_real_networks_on_a_real_sequence(tmp_path: Path, shared_data: Path) -> 
 
 
 def live(tmp_path: Path, count: int, *arguments: str) -> tuple[dict[str, Any], str]:
-    weights('superpoint')
     tmp_path.mkdir(exist_ok=True)
     bag = make_bag(tmp_path / 'bag', count)
     process = launch(bag, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', *arguments)
@@ -344,7 +341,7 @@ def live(tmp_path: Path, count: int, *arguments: str) -> tuple[dict[str, Any], s
 
 def test_a_node_that_does_not_start_leaves_the_offline_report(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path))  # no weights there
-    code, text, report = run(make_bag(tmp_path / 'bag'), '--live')
+    code, text, report = run(make_bag(tmp_path / 'bag'), '--live', '--weights', 'magicleap')
     assert code == 1
     assert 'evaluate_bag: live: the node is not active: ' in text
     assert 'fetch_weights' in text

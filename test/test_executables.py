@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executables are not tested')
-from networks import moved, photo, weights  # noqa: E402
+from networks import moved, photo  # noqa: E402
 from ros_helpers import SECOND, Peer, image_message, wait_for  # noqa: E402
 
 from lightglue_trt_ros.messages import matches_from_cloud  # noqa: E402
@@ -44,7 +44,6 @@ def peer():
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_real_networks_match_a_photograph_and_a_signal_ends_the_node_within_a_second(peer, number):
-    weights('superpoint')
     process = launch('cli.matcher', '--ros-args', *SMALL)
     try:
         image = photo('coffee', 240, 328)
@@ -99,7 +98,8 @@ def test_a_signal_while_the_node_activates_ends_it_without_an_error():
 
 @pytest.mark.parametrize(('arguments', 'words'), [
     (['-p', 'match_treshold:=0.2'], 'did you mean match_threshold?'), (['-p', 'image_width:=641'], 'image_width is 641'),
-    (['-p', 'max_keypoints:=many'], "max_keypoints is 'many'")])
+    (['-p', 'max_keypoints:=many'], "max_keypoints is 'many'"),
+    (['-p', 'lightglue_weights:=auto'], "the setting 'lightglue_weights' is now weights")])
 def test_bad_parameters_end_the_node_with_one_line(arguments, words):
     process = launch('cli.matcher', '--ros-args', *arguments)
     log = finish(process)
@@ -117,9 +117,9 @@ def test_a_params_file_with_an_unknown_key_is_refused(tmp_path):
 
 
 def test_missing_weights_leave_the_node_inactive_with_instructions(peer, tmp_path):
-    process = launch('cli.matcher', '--ros-args', *SMALL, LIGHTGLUE_TRT_CACHE=str(tmp_path))
+    process = launch('cli.matcher', '--ros-args', *SMALL, '-p', 'weights:=magicleap', LIGHTGLUE_TRT_CACHE=str(tmp_path))
     try:
-        wait_for(lambda: 'fetch_weights' in peer.status()[1], 30)
+        wait_for(lambda: 'fetch_weights magicleap' in peer.status()[1], 30)
     finally:
         process.send_signal(signal.SIGINT)
         log = finish(process)
@@ -129,7 +129,6 @@ def test_missing_weights_leave_the_node_inactive_with_instructions(peer, tmp_pat
 
 
 def test_export_onnx_writes_both_networks(tmp_path):
-    weights('superpoint')
     process = launch('cli.export_onnx', '--height', '64', '--width', '80', '--max-keypoints', '32', '--out', str(tmp_path))
     log = finish(process)
     assert process.returncode == 0, log
@@ -140,7 +139,6 @@ def test_export_onnx_writes_both_networks(tmp_path):
 
 
 def test_benchmark_prints_and_keeps_its_figures(tmp_path):
-    weights('superpoint')
     out = tmp_path / 'figures.json'
     process = launch('cli.benchmark', '--height', '64', '--width', '80', '--max-keypoints', '32', '--frames', '5',
                      '--node-frames', '60', '--json', str(out))
@@ -155,7 +153,6 @@ def test_benchmark_prints_and_keeps_its_figures(tmp_path):
 
 
 def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
-    weights('superpoint')
     folder = tmp_path / 'short'
     (folder / 'images').mkdir(parents=True)
     source = shared_data / 'hololens'

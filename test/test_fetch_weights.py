@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
 import pytest
-from pth_files import LIGHTGLUE, NOWHERE, SUPERPOINT, pin, pth
+from pth_files import NOWHERE, SUPERPOINT, pin, pth
+from random_pairs import TINY, random_pair
 
 from lightglue_trt_ros.cli.fetch_weights import main
 from lightglue_trt_ros.errors import WeightsError
+from lightglue_trt_ros.weights.pairs import load_pair
 from lightglue_trt_ros.weights.store import REGISTRY, fetch, is_available, load_weights
 
 pytest_plugins = ['weights_fixtures']
@@ -117,48 +120,77 @@ def test_a_read_only_cache_is_told_when_fetching_and_no_hindrance_when_loading(h
 
 # The command
 
-def test_the_command_fetches_what_it_can_and_warns_about_the_rest(http_server, monkeypatch, weights_cache, capsys):
-    http_server.body = pth(SUPERPOINT)
+@pytest.fixture
+def small_pair(monkeypatch):
+    """The pair magicleap, pinned to small random networks; without a source for its matcher."""
+    pair = random_pair(**TINY)
+    official = {re.sub(r'^transformers\.(\d+)\.(self_attn|cross_attn)\.', r'\2.\1.', name): tensor
+                for name, tensor in pair.matcher.tensors.items()}
+    data = pth(pair.extractor.tensors), pth(official)
+    for name, each in zip(('superpoint', 'lightglue_official'), data, strict=True):
+        pin(monkeypatch, name, each)
+    return data
+
+
+def test_the_command_fetches_what_it_can_and_says_what_is_lacking(http_server, small_pair, monkeypatch, weights_cache, capsys):
+    http_server.body, matcher = small_pair
     pin(monkeypatch, 'superpoint', http_server.body, http_server.url)
-    pin(monkeypatch, 'lightglue_official', pth(LIGHTGLUE))
-    assert main([]) == 0
+    assert main(['magicleap']) == 1
     out, err = capsys.readouterr()
     assert 'NON-COMMERCIAL RESEARCH USE ONLY' in out
     assert http_server.url in out
     assert '100 %' in out
-    assert err.startswith('WARNING: official LightGlue weights could not be fetched (')
-    assert '; the shipped homography weights are used\n' in err
+    assert err.startswith('fetch_weights: lightglue_official: http://127.0.0.1:9/')
+    assert f'put {NOWHERE}' in err
     assert is_available('superpoint')
-    assert main(['lightglue_official']) == 1
-    assert 'WARNING' not in capsys.readouterr().err
+    (weights_cache / 'superpoint_lightglue.pth').write_bytes(matcher)  # as it says
+    assert main(['magicleap']) == 0
+    assert 'magicleap: complete; to use it: weights: magicleap' in capsys.readouterr().out
+    assert load_pair('magicleap').layers == TINY['layers']
+    assert len(http_server.requests) == 1, 'what is there is not fetched again'
 
 
-def test_the_command_fails_without_superpoint(monkeypatch, capsys):
-    pin(monkeypatch, 'superpoint', b'x')
-    pin(monkeypatch, 'lightglue_official', b'x')
-    assert main([]) == 1
-    assert 'fetch_weights: superpoint: http://127.0.0.1:9/' in capsys.readouterr().err
+def test_a_pair_whose_networks_cannot_be_had_fails_with_both_reasons(small_pair, capsys):
+    assert main(['magicleap']) == 1
+    err = capsys.readouterr().err
+    assert 'fetch_weights: superpoint: http://127.0.0.1:9/' in err
+    assert 'fetch_weights: lightglue_official: http://127.0.0.1:9/' in err
 
 
-def test_the_command_takes_another_cache_and_says_how_to_use_it(http_server, monkeypatch, tmp_path, weights_cache, capsys):
-    http_server.body = pth(SUPERPOINT)
+def test_the_command_takes_another_cache_and_says_how_to_use_it(http_server, small_pair, monkeypatch, tmp_path, weights_cache,
+                                                                capsys):
+    http_server.body, matcher = small_pair
     pin(monkeypatch, 'superpoint', http_server.body, http_server.url)
-    assert main(['superpoint', '--cache-dir', str(tmp_path / 'other')]) == 0
+    other = tmp_path / 'other/weights'
+    other.mkdir(parents=True)
+    (other / 'superpoint_lightglue.pth').write_bytes(matcher)
+    assert main(['magicleap', '--cache-dir', str(tmp_path / 'other')]) == 0
     assert f'export LIGHTGLUE_TRT_CACHE={tmp_path / "other"}' in capsys.readouterr().out
-    assert (tmp_path / 'other/weights/superpoint_v1.safetensors').exists()
+    assert (other / 'superpoint_v1.safetensors').exists()
     assert not weights_cache.exists()
 
 
-def test_list_shows_every_entry_and_fetches_nothing(weights_cache, capsys):
-    assert main(['--list']) == 0
+@pytest.mark.parametrize('arguments', [[], ['--list']])
+def test_the_pairs_are_shown_with_what_is_there_and_nothing_is_fetched(arguments, weights_cache, capsys):
+    assert main(arguments) == 0
     out = capsys.readouterr().out
     for source in REGISTRY.values():
         assert source.sha256 in out
         assert source.licence in out
-    assert 'superpoint: not fetched' in out
+    pair = load_pair()
+    assert 'ours: shipped, nothing to fetch' in out
+    assert f'sha256 {pair.extractor.sha256}' in out
+    assert str(pair.matcher.path) in out
+    assert 'magicleap: not fetched; fetch_weights magicleap gets it' in out
+    assert not weights_cache.exists()
+
+
+def test_what_is_shipped_needs_no_fetching(weights_cache, capsys):
+    assert main(['ours']) == 0
+    assert str(load_pair('ours').extractor.path.parent) in capsys.readouterr().out
     assert not weights_cache.exists()
 
 
 def test_an_unknown_name_is_an_error_without_a_traceback(capsys):
     assert main(['superglue']) == 1
-    assert "there are no weights 'superglue'" in capsys.readouterr().err
+    assert "there is no pair 'superglue': use ours, magicleap" in capsys.readouterr().err

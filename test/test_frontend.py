@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import SMALL, moved, photo, weights
+from networks import SMALL, moved, ours, photo
 
 from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.errors import FrameError
@@ -164,7 +164,7 @@ def test_tracks_stay_consistent_whatever_matches(rows, reference):
 
 def test_real_networks_track_a_real_photograph():
     from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
-    backend = OnnxRuntimeBackend(SMALL, weights('superpoint'), weights('lightglue_homography'))
+    backend = OnnxRuntimeBackend(SMALL, ours())
     frames = FrameMatcher(backend, MatcherConfig(image_height=240, image_width=328, max_keypoints=256))
     image = photo('coffee', 480, 656)
     view, homography = moved(image)

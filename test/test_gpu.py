@@ -50,7 +50,7 @@ def engine_dir(tmp_path_factory) -> Path:
 def config_of(engine_dir: Path, shape: str = 'full', precision: str = 'fp16', **settings) -> MatcherConfig:
     spec = SHAPES[shape]
     return MatcherConfig(backend='tensorrt', engine_dir=str(engine_dir), precision=precision, image_height=spec.image_height,
-                         image_width=spec.image_width, max_keypoints=spec.max_keypoints, lightglue_weights='homography', **settings)
+                         image_width=spec.image_width, max_keypoints=spec.max_keypoints, **settings)
 
 
 def build(engine_dir: Path, shape: str, precision: str, *more: str) -> int:
@@ -58,7 +58,7 @@ def build(engine_dir: Path, shape: str, precision: str, *more: str) -> int:
     spec = SHAPES[shape]
     sources = ['--tactic-sources', SOURCES] if SOURCES else []
     return main(['--height', str(spec.image_height), '--width', str(spec.image_width), '--max-keypoints', str(spec.max_keypoints),
-                 '--precision', precision, '--engine-dir', str(engine_dir), '--lightglue', 'homography', *sources, *more])
+                 '--precision', precision, '--engine-dir', str(engine_dir), *sources, *more])
 
 
 @pytest.fixture(scope='session')
@@ -104,9 +104,9 @@ def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_
     from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
     from lightglue_trt_ros.engines.check import failures, parity
     from lightglue_trt_ros.geometry import resize_gray
-    from lightglue_trt_ros.weights.store import load_weights
+    from lightglue_trt_ros.weights.pairs import load_pair
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / sequence)[:8]]
-    reference = OnnxRuntimeBackend(SHAPES['full'], load_weights('superpoint'), load_weights('lightglue_homography'))
+    reference = OnnxRuntimeBackend(SHAPES['full'], load_pair())
     opened = open_backend(config_of(engines))
     found = parity(opened.backend, reference, images)
     opened.backend.close()
@@ -274,8 +274,8 @@ def test_the_exit_is_the_first_one_whatever_the_pair_before_took(backend, shared
 def test_the_decision_on_the_gpu_is_the_cpus(backend, shared_data):
     from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
     from lightglue_trt_ros.geometry import resize_gray
-    from lightglue_trt_ros.weights.store import load_weights
-    cpu = OnnxRuntimeBackend(SHAPES['full'], load_weights('superpoint'), load_weights('lightglue_homography'))
+    from lightglue_trt_ros.weights.pairs import load_pair
+    cpu = OnnxRuntimeBackend(SHAPES['full'], load_pair())
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:9]]
     layers = [[matched(each, pair, Thresholds(depth=0.97)).layers for pair in itertools.pairwise(images)]
               for each in (backend, cpu)]
@@ -308,7 +308,7 @@ def test_a_context_belongs_to_its_thread_and_closes_twice():
 
 def test_the_benchmark_measures_the_gpu(engines, capsys):
     from lightglue_trt_ros.cli.benchmark import main
-    assert main(['device', 'stages', 'profile', '--backend', 'tensorrt', '--precision', 'fp16', '--lightglue', 'homography',
+    assert main(['device', 'stages', 'profile', '--backend', 'tensorrt', '--precision', 'fp16',
                  '--engine-dir', str(engines), '--frames', '100']) == 0
     printed = capsys.readouterr().out
     print(printed)
@@ -321,8 +321,7 @@ def test_the_node_on_the_gpu_over_dds(engines, shared_data, tmp_path):
     from lightglue_trt_ros.cli.make_bag import main as make_bag
     from lightglue_trt_ros.replay import replay
     assert make_bag([str(shared_data / 'kitti_short_1'), str(tmp_path / 'bag')]) == 0
-    settings = {'backend': 'tensorrt', 'engine_dir': str(engines), 'precision': 'fp16', 'lightglue_weights': 'homography',
-                'max_gap_s': 10.0}
+    settings = {'backend': 'tensorrt', 'engine_dir': str(engines), 'precision': 'fp16', 'max_gap_s': 10.0}
     got = replay(tmp_path / 'bag', settings, hz=30.0)
     print(got.diagnostics, f'latency {np.nanmedian(got.latency_ms):.2f} ms')
     assert len(got.matches) == 50

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 import spox.opset.ai.onnx.v17 as op
-from networks import SMALL, extract, matcher_feed, moved, photo, session, weights
+from networks import SMALL, extract, matcher_feed, moved, ours, photo, session
 from spox import Tensor, argument, build
 
 from lightglue_trt_ros.config import EngineSpec
@@ -20,7 +20,7 @@ from lightglue_trt_ros.graphs.superpoint import BORDER, refine, select_keypoints
 @pytest.fixture(scope='module')
 def networks():
     """Sessions of both networks by precision, K = 256 at 240x328."""
-    return {precision: (session(superpoint(spec, weights('superpoint'))), session(lightglue(spec, weights('lightglue_homography'))))
+    return {precision: (session(superpoint(spec, ours().extractor)), session(lightglue(spec, ours().matcher)))
             for precision in ('fp32', 'fp16') for spec in [dataclasses.replace(SMALL, precision=precision)]}
 
 
@@ -75,7 +75,7 @@ def test_subpixel_refinement_brings_matches_closer_to_the_truth(networks):
     view, homography = moved(image, angle=3.0, scale=0.97, shift=(2.5, -1.5))
     errors = {}
     for subpixel in (False, True):
-        run = session(superpoint(SMALL, weights('superpoint'), subpixel=subpixel))
+        run = session(superpoint(SMALL, ours().extractor, subpixel=subpixel))
         reference, current = extract(run, image), extract(run, view)
         matches, _ = networks['fp32'][1].run(None, matcher_feed(reference, current))
         rows = np.flatnonzero(matches >= 0)
@@ -88,7 +88,7 @@ def test_subpixel_refinement_brings_matches_closer_to_the_truth(networks):
 def test_models_say_what_they_are_and_what_they_take(precision):
     spec = dataclasses.replace(SMALL, precision=precision)
     kind = {'fp32': onnx.TensorProto.FLOAT, 'fp16': onnx.TensorProto.FLOAT16}[precision]
-    extractor, matcher = superpoint(spec, weights('superpoint')), lightglue(spec, weights('lightglue_homography'))
+    extractor, matcher = superpoint(spec, ours().extractor), lightglue(spec, ours().matcher)
 
     def types(values):
         return {value.name: (value.type.tensor_type.elem_type, tuple(d.dim_value for d in value.type.tensor_type.shape.dim))
@@ -99,7 +99,7 @@ def test_models_say_what_they_are_and_what_they_take(precision):
         assert [(entry.domain, entry.version) for entry in model.opset_import] == [('', 17)]
         assert read_stamp(model) == {
             'network': network, 'image_height': '240', 'image_width': '328', 'max_keypoints': '256', 'precision': precision,
-            'weights_sha256': weights('superpoint' if network == 'superpoint' else 'lightglue_homography').sha256}
+            'weights_sha256': (ours().extractor if network == 'superpoint' else ours().matcher).sha256}
     assert types(extractor.graph.input) == {'image': (onnx.TensorProto.UINT8, (240, 328))}
     assert types(extractor.graph.output) == {'keypoints': (onnx.TensorProto.FLOAT, (256, 2)),
                                              'scores': (onnx.TensorProto.FLOAT, (256,)), 'descriptors': (kind, (256, 256))}
@@ -112,7 +112,7 @@ def test_models_say_what_they_are_and_what_they_take(precision):
 
 def test_fp16_graphs_compute_in_fp16_but_for_the_islands():
     spec = dataclasses.replace(SMALL, precision='fp16')
-    for model in (superpoint(spec, weights('superpoint')), lightglue(spec, weights('lightglue_homography'))):
+    for model in (superpoint(spec, ours().extractor), lightglue(spec, ours().matcher)):
         inferred = onnx.shape_inference.infer_shapes(model)
         kinds = {value.name: value.type.tensor_type.elem_type for value in [*inferred.graph.value_info, *inferred.graph.output]}
         heavy = [node for node in model.graph.node if node.op_type in ('Conv', 'MatMul')]
@@ -171,8 +171,8 @@ def test_masked_rows_under_the_detection_threshold_change_nothing(networks):
     extractor = networks['fp32'][0]
     image = photo('coffee', 240, 328)
     features = [extract(extractor, image), extract(extractor, moved(image)[0])]
-    half = session(lightglue(EngineSpec(240, 328, 128), weights('lightglue_homography')))
-    matcher = session(lightglue(SMALL, weights('lightglue_homography'), mask_attention=True))
+    half = session(lightglue(EngineSpec(240, 328, 128), ours().matcher))
+    matcher = session(lightglue(SMALL, ours().matcher, mask_attention=True))
     short = [dataclasses.replace(f, keypoints=f.keypoints[:128], scores=f.scores[:128], descriptors=f.descriptors[:128])
              for f in features]
     padded = [dataclasses.replace(f, scores=np.where(np.arange(256) < 128, f.scores, np.float32(0))) for f in features]

@@ -324,7 +324,7 @@ def test_setting_parameters_while_it_runs(running, name, value, ok, reason):
 @pytest.mark.parametrize(('parameters', 'words'), [
     ({'match_treshold': 0.2}, 'did you mean match_threshold'), ({'image_height': 479}, 'use 480'),
     ({'match_threshold': 'high'}, "'high'"), ({'qos_reliability': 'sometimes'}, 'best_effort, reliable'),
-    ({'max_keypoints': 9999}, '9999')])
+    ({'max_keypoints': 9999}, '9999'), ({'lightglue_weights': 'homography'}, 'is now weights')])
 def test_bad_parameters_refuse_to_start_with_a_reason(parameters, words):
     overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
     with pytest.raises(ConfigError, match=words):

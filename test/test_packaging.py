@@ -147,9 +147,9 @@ def test_colcon_installs_commands_launch_and_config(installed: Path) -> None:
 
 def test_an_installed_command_runs_with_the_shipped_weights(installed: Path) -> None:
     command = installed / 'lightglue_trt_ros' / 'lib' / 'lightglue_trt_ros' / 'fetch_weights'
-    script = f'. "{installed}/local_setup.sh" && exec "{command}" lightglue_homography'
+    script = f'. "{installed}/local_setup.sh" && exec "{command}" ours'
     environment = {key: value for key, value in os.environ.items() if key != 'PYTHONPATH'}
     done = subprocess.run(['sh', '-c', script], cwd=installed.parent, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
-    shipped = next(installed.rglob('superpoint_lightglue_homography.safetensors'))
-    assert str(shipped) in done.stdout
+    shipped = next(installed.rglob('data/ours/matcher.safetensors'))
+    assert str(shipped.parent) in done.stdout

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import photo, weights
+from networks import ours, photo
 
 from lightglue_trt_ros import e4m3
 from lightglue_trt_ros.calibration import Calibration, RoundedWeights, linear_members, member
@@ -39,9 +39,11 @@ from lightglue_trt_ros.quantization.search import Point, Search, flops, groups, 
 from lightglue_trt_ros.quantization.statistics import HEADROOM
 from lightglue_trt_ros.quantization.weights import rounded_weights
 from lightglue_trt_ros.recordings.sequence import Intrinsics
-from lightglue_trt_ros.weights.store import Weights
+from lightglue_trt_ros.weights.networks import Weights
+from lightglue_trt_ros.weights.pairs import PairIdentity
 
 SPEC = EngineSpec(160, 208, 128)
+OURS = PairIdentity('ours', 'e' * 64, 'a' * 64, 'ours')
 LAYERS = 2
 FP8 = frozenset(linear_members(LAYERS))
 PAIRS = [Pair(0, 0, 1), Pair(0, 1, 3), Pair(0, 0, 4), Pair(0, 4, 5)]
@@ -50,7 +52,7 @@ PAIRS = [Pair(0, 0, 1), Pair(0, 1, 3), Pair(0, 0, 4), Pair(0, 4, 5)]
 @cache
 def shallow() -> Weights:
     """The real network's first two layers with the second's assignment: as good as a whole one for all that is asked here."""
-    whole = weights('lightglue_homography')
+    whole = ours().matcher
 
     def kept(name: str) -> bool:
         layer = next((int(part) for part in name.split('.') if part.isdigit()), 0)
@@ -65,7 +67,7 @@ def footage(number: int = 10) -> Footage:
     from networks import extract, session
 
     from lightglue_trt_ros.graphs.superpoint import superpoint
-    run = session(superpoint(SPEC, weights('superpoint')))
+    run = session(superpoint(SPEC, ours().extractor))
     scene = photo('coffee', 2 * SPEC.image_height, 2 * SPEC.image_width)
     features = {}
     for place in range(number):
@@ -526,8 +528,8 @@ def test_the_frontier_is_drawn_and_written():
 
 # the store
 
-def stored(folder: Path, spec: EngineSpec = SPEC, passed: bool = True, name: str = 'lightglue_homography') -> Path:
-    manifest = Manifest(Identity.of(spec, name), passed, {}, {}, {'verdict': 'passed' if passed else 'failed'}, [], {})
+def stored(folder: Path, spec: EngineSpec = SPEC, passed: bool = True, pair: PairIdentity = OURS) -> Path:
+    manifest = Manifest(Identity.of(spec, pair), passed, {}, {}, {'verdict': 'passed' if passed else 'failed'}, [], {})
     calibrated().save(folder / 'tensors')
     files = {TENSORS: (folder / 'tensors').read_bytes(), GRAPH: b'graph'} if passed else {}
     (folder / 'tensors').unlink()
@@ -536,13 +538,13 @@ def stored(folder: Path, spec: EngineSpec = SPEC, passed: bool = True, name: str
 
 def test_a_calibration_is_found_again(tmp_path: Path):
     with pytest.raises(EngineError, match=r'no calibration in .*calibration-160x208-k128.*\n.*quantize --height 160'):
-        find_calibration(tmp_path, SPEC, 'lightglue_homography')
+        find_calibration(tmp_path, SPEC, OURS)
     path = stored(tmp_path)
-    found = find_calibration(tmp_path, replace(SPEC, precision='fp8'), 'lightglue_homography')
+    found = find_calibration(tmp_path, replace(SPEC, precision='fp8'), OURS)
     assert found.path == path
     assert found.graph.read_bytes() == b'graph'
     np.testing.assert_array_equal(found.load().residual_basis, calibrated().residual_basis)
-    assert calibrations.has_calibration(tmp_path, SPEC, 'lightglue_homography')
+    assert calibrations.has_calibration(tmp_path, SPEC, OURS)
     (path / GRAPH).write_bytes(b'grap')
     with pytest.raises(EngineError, match='damaged'):
         _ = found.graph
@@ -551,18 +553,20 @@ def test_a_calibration_is_found_again(tmp_path: Path):
         found.load()
     (path / MANIFEST).write_text('{')
     with pytest.raises(EngineError, match='cannot be used'):
-        find_calibration(tmp_path, SPEC, 'lightglue_homography')
+        find_calibration(tmp_path, SPEC, OURS)
 
 
-@pytest.mark.parametrize(('spec', 'name', 'told'), [
-    (EngineSpec(160, 208, 64), 'lightglue_homography', 'max keypoints: the calibration has 128, needed is 64'),
-    (EngineSpec(168, 208, 128), 'lightglue_homography', 'image height: the calibration has 160, needed is 168'),
-    (SPEC, 'lightglue_official', 'lightglue: the calibration has lightglue_homography, needed is lightglue_official')])
-def test_a_calibration_for_something_else_is_refused_by_name(tmp_path: Path, spec: EngineSpec, name: str, told: str):
+@pytest.mark.parametrize(('spec', 'pair', 'told'), [
+    (EngineSpec(160, 208, 64), OURS, 'max keypoints: the calibration has 128, needed is 64'),
+    (EngineSpec(168, 208, 128), OURS, 'image height: the calibration has 160, needed is 168'),
+    (SPEC, replace(OURS, name='magicleap'), 'weights: the calibration has ours, needed is magicleap'),
+    (SPEC, replace(OURS, extractor_sha256='f' * 64), f'extractor sha256: the calibration has {"e" * 64}, needed is {"f" * 64}'),
+    (SPEC, replace(OURS, matcher_sha256='f' * 64), f'matcher sha256: the calibration has {"a" * 64}, needed is {"f" * 64}')])
+def test_a_calibration_for_something_else_is_refused_by_name(tmp_path: Path, spec: EngineSpec, pair: PairIdentity, told: str):
     stored(tmp_path)
     with pytest.raises(EngineMismatchError, match=told):
-        find_calibration(tmp_path, spec, name)
-    assert not calibrations.has_calibration(tmp_path, spec, name)
+        find_calibration(tmp_path, spec, pair)
+    assert not calibrations.has_calibration(tmp_path, spec, pair)
 
 
 def test_one_that_failed_takes_the_place_of_one_that_passed(tmp_path: Path):
@@ -570,14 +574,16 @@ def test_one_that_failed_takes_the_place_of_one_that_passed(tmp_path: Path):
     assert stored(tmp_path, passed=False) == path
     assert [file.name for file in path.iterdir()] == [MANIFEST]
     with pytest.raises(EngineError, match='did not pass its gate'):
-        find_calibration(tmp_path, SPEC, 'lightglue_homography')
+        find_calibration(tmp_path, SPEC, OURS)
     assert [file.name for file in tmp_path.iterdir() if not file.name.startswith('.lock')] == [path.name]
 
 
 def test_other_manifests_are_not_taken_for_one():
-    good = Manifest(Identity.of(SPEC, 'lightglue_homography'), True, {}, {}, {}, [], {}).to_json()
+    good = Manifest(Identity.of(SPEC, OURS), True, {}, {}, {}, [], {}).to_json()
     assert Manifest.from_json(good).identity.name == 'calibration-160x208-k128'
-    for changed, told in (({'schema': 99}, 'schema is 99'), ({'kind': 'bundle'}, 'no manifest'), ({'more': 1}, 'more')):
+    old = {'schema': 1, 'identity': {'image_height': 160, 'lightglue': 'lightglue_homography'}}
+    for changed, told in ((old, 'schema is 1, .*not say: image_width, max_keypoints, weights, extractor_sha256, matcher_sha256'),
+                          ({'schema': 99}, 'schema is 99'), ({'kind': 'bundle'}, 'no manifest'), ({'more': 1}, 'more')):
         with pytest.raises(ValueError, match=told):
             Manifest.from_json(json.dumps(json.loads(good) | changed))
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,8 @@ import pytest
 
 pytest.importorskip('rclpy', reason='rclpy is not installed: images of recordings cannot be decoded')
 
-from networks import photo, weights
+from networks import ours, photo
+from random_pairs import write_pair
 from test_quantization import LAYERS, shallow
 
 from lightglue_trt_ros.calibration import linear_members
@@ -34,11 +36,12 @@ from lightglue_trt_ros.quantization.bases import shared
 from lightglue_trt_ros.quantization.gate import Gate
 from lightglue_trt_ros.quantization.pairs import Pair
 from lightglue_trt_ros.recordings.bag_writer import write_bag
+from lightglue_trt_ros.weights.pairs import load_pair
 
 HEIGHT, WIDTH, K = 160, 208, 128
 SPEC = EngineSpec(HEIGHT, WIDTH, K)
 NAME = f'calibration-{HEIGHT}x{WIDTH}-k{K}'
-SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K), '--lightglue', 'homography']
+SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
 ROOT = Path(__file__).parents[1]
 
 Run = Callable[..., tuple[int, str, str]]
@@ -48,7 +51,7 @@ Run = Callable[..., tuple[int, str, str]]
 def shallow_network() -> Iterator[None]:
     """The real SuperPoint, two layers of the real LightGlue, and a short descent."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, 'load_weights', lambda name: weights(name) if name == 'superpoint' else shallow())
+        patch.setattr(quantize, 'load_pair', lambda choice: replace(ours(), matcher=shallow()))
         patch.setattr(design, 'shared', partial(shared, steps=5))
         yield
 
@@ -93,14 +96,14 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     code, out, err = call('--calibration', recording, '--frames', '22')
     assert (code, err) == (0, '')
     assert 'calibration on 14 frames (0 to 13), held out 6 frames (16 to 21)' in out
-    assert 'gate on consecutive frames: passed (walk F1 0.' in out
+    assert 'gate on consecutive frames: passed (walk F1 ' in out
     assert 'gate on hard pairs: passed' in out
     assert 'Against the truth' in out
     last = out.strip().splitlines()[-1]
     assert last.startswith('ros2 run lightglue_trt_ros build_engines --precision fp8 --height 160')
     made = files(place)
     assert set(made) == {GRAPH, TENSORS, 'manifest.json'}
-    found = find_calibration(tmp_path / 'engines', SPEC, 'lightglue_homography')
+    found = find_calibration(tmp_path / 'engines', SPEC, ours().identity)
     calibration = found.load()
     assert calibration.fp8 == frozenset(linear_members(LAYERS))
     graph = onnx.load_model_from_string(made[GRAPH])
@@ -133,7 +136,7 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     assert 'the matcher stays in FP16' in err
     assert set(files(place)) == {PLOT, 'manifest.json'}, 'what passed a lower gate is gone'
     with pytest.raises(EngineError, match='did not pass its gate'):
-        find_calibration(tmp_path / 'engines', SPEC, 'lightglue_homography')
+        find_calibration(tmp_path / 'engines', SPEC, ours().identity)
     code, out, err = call('--calibration', recording, '--frames', '22', gate='1.0')
     assert code == 1
     assert 'and failed its gate' in out
@@ -151,7 +154,7 @@ def test_recordings_that_are_held_out_are_not_calibrated_on(call: Run, tmp_path:
     assert 'other: no intrinsics' in out
     assert '20 frames were asked for, the recordings give 12' in out
     assert 'gate on consecutive frames: passed (other F1' in out
-    calibration = find_calibration(tmp_path / 'engines', SPEC, 'lightglue_homography').load()
+    calibration = find_calibration(tmp_path / 'engines', SPEC, ours().identity).load()
     assert {'layers.0.self.attention', 'layers.1.cross.attention'} < calibration.fp8
 
 
@@ -166,6 +169,14 @@ def test_what_cannot_be_calibrated_on_is_said_before_minutes_are_spent(call: Run
     assert code == 1
     assert told in err
     assert not list((tmp_path / 'engines').glob('*'))
+
+
+def test_a_matcher_of_another_width_is_refused_before_anything_is_read(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = write_pair(tmp_path / 'light')
+    monkeypatch.setattr(quantize, 'load_pair', load_pair)
+    code, _, err = call('--calibration', tmp_path / 'nowhere', '--weights', folder)
+    assert code == 1
+    assert 'FP8 is for matchers 256 channels wide, 512 in their FFN: these weights have 64 and 128; use fp16' in err
 
 
 class Reached(Exception):  # noqa: N818
@@ -189,7 +200,7 @@ def test_odd_recordings_are_warned_of(call: Run, tmp_path: Path, monkeypatch: py
     out, _ = until_calibration(call, monkeypatch, capfd, '--calibration', still)
     assert 'warning: nothing moves' in out
     assert 'have 320x160 pixels and are squeezed into 208x160' in out
-    assert '2 of 15 frames have no keypoint above the detection threshold' in out
+    assert '2 of 15 frames show nothing, or have no keypoint above the detection threshold' in out
     assert '300 frames were asked for, the recordings give 15' in out
     moving = record(tmp_path / 'moving', 16)
     out, pairs = until_calibration(call, monkeypatch, capfd, '--calibration', moving, '--frames', '15')
@@ -222,7 +233,6 @@ def test_an_interruption_keeps_nothing(call: Run, tmp_path: Path, monkeypatch: p
 
 
 def test_ctrl_c_in_the_middle(tmp_path: Path):
-    weights('superpoint')
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH')]))
     # what is imported on the way comes first: an import that is interrupted fails in its own words
     code = ('import sys, onnx, onnxruntime, spox.opset.ai.onnx.v21\n'

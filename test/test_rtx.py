@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from networks import weights
+from networks import ours
 from onnx import TensorProto, helper
 from onnx_graphs import fp8_graph, topk_graph
 
@@ -23,7 +23,7 @@ from lightglue_trt_ros.graphs.precision import read_stamp
 from lightglue_trt_ros.graphs.superpoint import superpoint
 
 SPECS = (EngineSpec(480, 640, 1024, 'fp16'), EngineSpec(240, 320, 512, 'fp16'))
-NETWORKS = {'superpoint': (superpoint, 'superpoint'), 'lightglue': (lightglue, 'lightglue_homography')}
+NETWORKS = {'superpoint': (superpoint, 'extractor'), 'lightglue': (lightglue, 'matcher')}
 
 
 @pytest.fixture(scope='module')
@@ -43,7 +43,7 @@ def _importable(name: str) -> bool:
 
 def build(rtx: TensorRT, network: str, spec: EngineSpec, sm: int, **options) -> tuple[Plan, int]:
     write, name = NETWORKS[network]
-    data = write(spec, weights(name)).SerializeToString()
+    data = write(spec, getattr(ours(), name)).SerializeToString()
     return rtx.build(data, spec.precision, BuildOptions(target_sm=sm, **options)), len(data)
 
 
@@ -114,7 +114,7 @@ def test_parser_errors_name_the_node(rtx):
 
 def calibration(spec: EngineSpec, *, attention: bool) -> Calibration:
     """One that is right in form: for a builder the numbers do not matter."""
-    name, layers = 'lightglue_homography', 9
+    layers = 9
     linears = linear_members(layers)
     attentions = [member(layer, block, 'attention') for layer in range(layers) for block in BLOCKS]
     return Calibration(
@@ -123,7 +123,7 @@ def calibration(spec: EngineSpec, *, attention: bool) -> Calibration:
         | {f'{product}.{side}': np.full(256, 0.5, np.float32) for product in attentions for side in 'kv'},
         dict.fromkeys([*linears, *(f'{product}.{side}' for product in attentions for side in 'qkv')], 10.0),
         frozenset([*linears, *(attentions if attention else ())]),
-        {'weights_sha256': weights(name).sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
+        {'weights_sha256': ours().matcher.sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
          'max_keypoints': spec.max_keypoints},
         {linear: np.arange(0, 256, 8 if linear.endswith('project') else 4, dtype=np.int32) for linear in linears})
 
@@ -140,7 +140,7 @@ def products(plan: bytes) -> Counter[tuple[str, ...]]:
 def test_the_calibrated_matcher_computes_in_fp8(rtx, caplog, attention):
     """Queries, keys and values of an attention become one product: three linears in each of the 18 blocks."""
     spec = dataclasses.replace(SPECS[0], precision='fp8')
-    data = lightglue(spec, weights('lightglue_homography'), calibration=calibration(spec, attention=attention)).SerializeToString()
+    data = lightglue(spec, ours().matcher, calibration=calibration(spec, attention=attention)).SerializeToString()
     with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
         plan = rtx.build(data, 'fp8', BuildOptions(target_sm=89))
     assert not caplog.records
@@ -157,7 +157,7 @@ def test_the_calibrated_matcher_computes_in_fp8(rtx, caplog, attention):
 
 def test_stages_of_the_calibrated_matcher_build_beside_their_fp16_heads(rtx, caplog):
     spec = dataclasses.replace(SPECS[0], precision='fp8')
-    models = lightglue_stages(spec, weights('lightglue_homography'), Depth((4, 9)), calibration=calibration(spec, attention=True))
+    models = lightglue_stages(spec, ours().matcher, Depth((4, 9)), calibration=calibration(spec, attention=True))
     found = {}
     with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
         for name, model in models.items():

@@ -4,7 +4,7 @@ import importlib.util
 
 import numpy as np
 import pytest
-from networks import weights
+from networks import ours
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.calibration import Calibration, linear_members
@@ -20,7 +20,6 @@ SMALL = {'image_height': 64, 'image_width': 80, 'max_keypoints': 32}
 
 @pytest.fixture(autouse=True)
 def no_gpu():
-    weights('superpoint')
     try:
         probe()
     except EngineError:
@@ -48,16 +47,16 @@ def test_onnxruntime_asked_for_warns_of_nothing():
 
 
 def test_fp8_on_the_cpu_is_an_emulation_that_needs_a_calibration(tmp_path):
-    config = MatcherConfig(backend='onnxruntime', precision='fp8', engine_dir=str(tmp_path), lightglue_weights='homography',
+    config = MatcherConfig(backend='onnxruntime', precision='fp8', engine_dir=str(tmp_path),
                            **SMALL)
     with pytest.raises(EngineError, match='there is no calibration'):
         open_backend(config)
     spec, bases = config.engine_spec('fp32'), np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1))
-    provenance = {'weights_sha256': weights('lightglue_homography').sha256, **{
+    provenance = {'weights_sha256': ours().matcher.sha256, **{
         name: getattr(spec, name) for name in ('image_height', 'image_width', 'max_keypoints')}}
     residual, linears = np.eye(256, dtype=np.float32), linear_members(LAYERS)
     calibration = Calibration(residual, bases, {}, dict.fromkeys(linears, 64.0), frozenset(linears), provenance)
-    write_calibration(tmp_path, Manifest(Identity.of(spec, 'lightglue_homography'), True, {}, {}, {}, [], {}),
+    write_calibration(tmp_path, Manifest(Identity.of(spec, ours().identity), True, {}, {}, {}, [], {}),
                       {TENSORS: calibration.content()}, print)
     opened = open_backend(config)
     opened.backend.close()

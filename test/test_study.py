@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from networks import weights
 
 from lightglue_trt_ros.benchmarks.study import study_homographies
 from lightglue_trt_ros.config import MatcherConfig
@@ -36,8 +35,7 @@ def scores_of(path, config, frames):
 
 @pytest.mark.parametrize('name', ['kitti_short_1', 'kitti_short_2', 'hololens'])
 def test_matches_obey_the_true_epipolar_geometry(shared_data, name):
-    weights('superpoint')
-    pairs = scores_of(shared_data / name, {'lightglue_weights': 'homography'}, 7)
+    pairs = scores_of(shared_data / name, {}, 7)
     assert len(pairs) == 6
     assert np.mean([pair.precision[1] for pair in pairs]) >= 0.75
     assert np.mean([pair.matches for pair in pairs]) > 300
@@ -47,8 +45,7 @@ def test_matches_obey_the_true_epipolar_geometry(shared_data, name):
 
 
 def test_matches_follow_the_true_homographies(shared_data):
-    weights('superpoint')
-    scores = list(study_homographies(shared_data / 'oxford_affine', MatcherConfig(lightglue_weights='homography')))
+    scores = list(study_homographies(shared_data / 'oxford_affine', MatcherConfig()))
     ours = {score.pair: score for score in scores if score.matcher == 'ours'}
     assert len(ours) == 8
     assert len(scores) == 16

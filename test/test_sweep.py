@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
-from networks import moved, photo, weights
+from networks import moved, ours, photo
 
 from lightglue_trt_ros.benchmarks import sweep_runners
 from lightglue_trt_ros.benchmarks.sweep import Cell, Pair, load_pairs, sweep
@@ -26,9 +26,8 @@ from lightglue_trt_ros.engines import calibrations as store
 from lightglue_trt_ros.engines.machine import target
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.features import HostFeatures, Matches
-from lightglue_trt_ros.weights.store import REGISTRY
 
-HOST = MatcherConfig(backend='onnxruntime', lightglue_weights='homography')
+HOST = MatcherConfig(backend='onnxruntime')
 K = 64
 
 
@@ -207,7 +206,7 @@ def test_an_old_gpu_gets_no_fp8_and_engines_that_are_not_there_are_named(tmp_pat
     monkeypatch.setattr(sweep_runners, 'probe', lambda: machine)
     tensorrt = SimpleNamespace(name='tensorrt', version='10.3.0', title='TensorRT 10.3.0')
     monkeypatch.setattr(sweep_runners, 'open_tensorrt', lambda: tensorrt)
-    config = MatcherConfig(lightglue_weights='homography', engine_dir=str(tmp_path))
+    config = MatcherConfig(engine_dir=str(tmp_path))
     bench, why = open_bench(config, Graphs(config))
     assert why == ''
     assert bench.open(EngineSpec(512, 512, 512, 'fp8')).reason == bench.plans(EngineSpec(512, 512, 512, 'fp8')).reason \
@@ -219,17 +218,16 @@ def test_an_old_gpu_gets_no_fp8_and_engines_that_are_not_there_are_named(tmp_pat
 
 
 def test_without_a_gpu_auto_is_onnx_runtime_and_says_why(monkeypatch):
-    weights('superpoint')
 
     def nothing():
         raise EngineError('no usable GPU: none\nadvice')
 
     monkeypatch.setattr(sweep_runners, 'probe', nothing)
-    bench, why = open_bench(MatcherConfig(lightglue_weights='homography'), Graphs(HOST))
+    bench, why = open_bench(MatcherConfig(), Graphs(HOST))
     assert isinstance(bench, HostBench)
     assert why == 'no usable GPU: none'
     with pytest.raises(EngineError, match='no usable GPU'):
-        open_bench(MatcherConfig(backend='tensorrt', lightglue_weights='homography'), Graphs(HOST))
+        open_bench(MatcherConfig(backend='tensorrt'), Graphs(HOST))
 
 
 def write_calibration(folder, spec, *, passed=True):
@@ -237,16 +235,15 @@ def write_calibration(folder, spec, *, passed=True):
     names = linear_members(LAYERS)
     calibration = Calibration(
         np.eye(256, dtype=np.float32), np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1)), {}, dict.fromkeys(names, 30.0),
-        frozenset(names), {'weights_sha256': REGISTRY['lightglue_homography'].sha256, 'image_height': spec.image_height,
+        frozenset(names), {'weights_sha256': ours().matcher.sha256, 'image_height': spec.image_height,
                            'image_width': spec.image_width, 'max_keypoints': spec.max_keypoints})
     calibration.save(folder / 'plain')
-    identity = store.Identity.of(spec, 'lightglue_homography')
+    identity = store.Identity.of(spec, ours().identity)
     manifest = store.Manifest(identity, passed, {}, {}, {}, [], {})
     store.write_calibration(folder, manifest, {store.TENSORS: (folder / 'plain').read_bytes()}, print)
 
 
 def test_real_matchers_on_a_photograph_and_fp8_emulated_as_its_calibration_says(tmp_path, monkeypatch):
-    weights('superpoint')
     write_calibration(tmp_path, EngineSpec(128, 128, 96))
     graphs = Graphs(dataclasses.replace(HOST, engine_dir=str(tmp_path)))
     write = graphs.matcher
@@ -333,9 +330,8 @@ def test_the_easy_and_the_hard_pair_are_real(shared_data, tmp_path):
 
 
 def test_the_command_without_any_data(tmp_path, capsys):
-    weights('superpoint')
     pytest.importorskip('skimage', reason='scikit-image is not installed: the flight cannot be rendered')
-    assert main(['--sweep', '--backend', 'onnxruntime', '--lightglue', 'homography', '--sizes', '128', '--keypoints', '64,2048',
+    assert main(['--sweep', '--backend', 'onnxruntime', '--sizes', '128', '--keypoints', '64,2048',
                  '--precisions', 'fp32,fp8', '--frames', '3', '--data', str(tmp_path / 'none'), '--engine-dir', str(tmp_path),
                  '--out', str(tmp_path / 'out'), '--json', str(tmp_path / 'r.json')]) == 0
     printed = capsys.readouterr().out
@@ -356,7 +352,6 @@ def test_wrong_options_are_refused(arguments, capsys):
 
 
 def test_a_folder_that_cannot_be_made_is_named_before_anything_runs(tmp_path, capsys):
-    weights('superpoint')
     (tmp_path / 'file').write_text('')
     assert main(['sweep', '--backend', 'onnxruntime', '--out', str(tmp_path / 'file' / 'out')]) == 1
     assert '--out' in capsys.readouterr().err

@@ -11,7 +11,7 @@ from ..config import EngineSpec
 from ..depth import Depth, stops
 from ..errors import EngineError
 from ..features import NOT_FINITE, Features, HostFeatures, Matches, Thresholds, UInt8
-from ..weights.store import Weights
+from ..weights.pairs import WeightsPair
 
 KEPT = ('next_state', 'cosines', 'sines')  # what only the next stage reads: it stays on the session's device
 
@@ -21,8 +21,8 @@ Tensors = dict[str, Any]  # OrtValues by name
 class OnnxRuntimeBackend:
     """SuperPoint and LightGlue written as ONNX graphs in memory and run by ONNX Runtime. Raises EngineError."""
 
-    def __init__(self, spec: EngineSpec, superpoint_weights: Weights, lightglue_weights: Weights, *, depth: Depth | None = None,
-                 threads: int = 0, calibration: Calibration | None = None) -> None:
+    def __init__(self, spec: EngineSpec, pair: WeightsPair, *, depth: Depth | None = None, threads: int = 0,
+                 calibration: Calibration | None = None) -> None:
         """`depth` None takes the default exits; `threads` 0 leaves the number to ONNX Runtime: one per physical core.
 
         With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
@@ -30,13 +30,13 @@ class OnnxRuntimeBackend:
         """
         from ..graphs.lightglue import lightglue_stages
         from ..graphs.superpoint import superpoint
-        self.spec, self.depth = spec, depth or Depth()
+        self.spec, self.depth = spec, depth or Depth.of(pair.layers)
         self._options = import_runtime().RunOptions()
-        graphs = lightglue_stages(spec, lightglue_weights, self.depth, calibration=calibration)
-        self._extractor: Network | None = Network(superpoint(spec, superpoint_weights), threads)
+        graphs = lightglue_stages(spec, pair.matcher, self.depth, calibration=calibration)
+        self._extractor: Network | None = Network(superpoint(spec, pair.extractor), threads)
         self._matcher = {name: Network(graph, threads) for name, graph in graphs.items()}
         self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._extractor.provider}, {spec}, '
-                            f'{lightglue_weights.name}, {self.depth}'
+                            f'weights {pair.identity}, {self.depth}'
                             + (f', emulating FP8 in {len(calibration.fp8)} members' if calibration else ''))
 
     def extract(self, image: UInt8) -> HostFeatures:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from ..backends import Backend
 from ..calibration import Calibration
 from ..config import EngineSpec, MatcherConfig
-from ..depth import LAYERS, Depth
+from ..depth import Depth
 from ..engines.adapter import BuildOptions, audit, open_tensorrt
 from ..engines.bundle import Bundle, build_command, engine_dir_of, open_bundle
 from ..engines.calibrations import Identity as CalibrationIdentity
@@ -18,9 +18,8 @@ from ..engines.manifest import Identity
 from ..engines.precision import FP8_CAPABILITY, decide
 from ..errors import ConfigError, DeviceMemoryError, EngineError, EngineMismatchError
 from ..features import Features, HostFeatures, UInt8
-from ..weights.store import load_weights, resolve_lightglue
+from ..weights.pairs import load_pair
 
-WHOLE = Depth((LAYERS,))  # the matcher in one graph
 NO_CALIBRATION = 'FP8 needs a calibration for each shape and the weights, which quantize makes'
 
 
@@ -36,7 +35,7 @@ class Plans(NamedTuple):
     """The matcher's engines."""
 
     bytes: int
-    ends: tuple[int, ...] = WHOLE.ends  # their stages
+    ends: tuple[int, ...]  # their stages
 
 
 class Runner(NamedTuple):
@@ -64,17 +63,17 @@ class Graphs:
     def __init__(self, config: MatcherConfig) -> None:
         """Raises ConfigError, WeightsError."""
         self.engine_dir = engine_dir_of(config.engine_dir)
-        self.lightglue, self.reason = resolve_lightglue(config.lightglue_weights)
-        self.weights = load_weights(self.lightglue)
+        self.pair = load_pair(config.weights)
+        self.whole = Depth((self.pair.layers,))  # the matcher in one graph
 
     def calibration(self, spec: EngineSpec) -> Calibration | Missing:
         """The calibration for this shape and these weights that passed its gate."""
         try:
-            return find_calibration(self.engine_dir, spec, self.lightglue).load()
+            return find_calibration(self.engine_dir, spec, self.pair.identity).load()
         except EngineMismatchError as error:
             return Missing('no calibration', NO_CALIBRATION, _command(error))
         except EngineError as error:
-            if (self.engine_dir / CalibrationIdentity.of(spec, self.lightglue).name).is_dir():
+            if (self.engine_dir / CalibrationIdentity.of(spec, self.pair.identity).name).is_dir():
                 return Missing('no good calibration', _first_line(error), _command(error))
             return Missing('no calibration', NO_CALIBRATION, _command(error))
 
@@ -82,12 +81,12 @@ class Graphs:
         """The whole matcher as an ONNX file."""
         from ..graphs.lightglue import lightglue
         if spec.precision != 'fp8':
-            return bytes(lightglue(spec, self.weights).SerializeToString())
+            return bytes(lightglue(spec, self.pair.matcher).SerializeToString())
         calibration = self.calibration(spec)
         if isinstance(calibration, Missing):
             return calibration
         try:
-            return bytes(lightglue(spec, self.weights, calibration=calibration).SerializeToString())
+            return bytes(lightglue(spec, self.pair.matcher, calibration=calibration).SerializeToString())
         except ConfigError as error:
             return Missing('no good calibration', _first_line(error))
 
@@ -111,8 +110,7 @@ class HostBench:
     """ONNX Runtime: FP32 and FP16 as they are, FP8 emulated."""
 
     def __init__(self, graphs: Graphs) -> None:
-        """Raises WeightsError."""
-        self._graphs, self._superpoint = graphs, load_weights('superpoint')
+        self._graphs = graphs
         self.name = 'ONNX Runtime, wall time'
 
     def open(self, spec: EngineSpec) -> Runner | Missing:
@@ -120,7 +118,7 @@ class HostBench:
         if spec.precision == 'fp8':
             return Missing('TensorRT only', 'FP8 runs in TensorRT alone, on FP8 tensor cores (compute capability 8.9 or newer); '
                            'ONNX Runtime emulates it, which gives matches and no times')
-        return _opened(lambda: OnnxRuntimeBackend(spec, self._superpoint, self._graphs.weights, depth=WHOLE), own_features=False)
+        return _opened(lambda: OnnxRuntimeBackend(spec, self._graphs.pair, depth=self._graphs.whole), own_features=False)
 
     def emulate(self, spec: EngineSpec) -> Runner | Missing:
         from ..backends.onnxruntime import OnnxRuntimeBackend
@@ -128,7 +126,7 @@ class HostBench:
         if isinstance(calibration, Missing):
             return calibration
         exact = EngineSpec(spec.image_height, spec.image_width, spec.max_keypoints)
-        return _opened(lambda: OnnxRuntimeBackend(exact, self._superpoint, self._graphs.weights, depth=WHOLE,
+        return _opened(lambda: OnnxRuntimeBackend(exact, self._graphs.pair, depth=self._graphs.whole,
                                                   calibration=calibration), own_features=False)
 
     def plans(self, spec: EngineSpec) -> Plans | Missing:
@@ -169,7 +167,7 @@ class GpuBench:
     def _bundle(self, spec: EngineSpec) -> Bundle | Missing:
         if spec.precision == 'fp8' and (lacking := lacks_fp8(self.machine, self._tensorrt.version, self._tensorrt.name)):
             return lacking
-        wanted = Identity.of(spec, self._graphs.lightglue, self._tensorrt, self.machine)
+        wanted = Identity.of(spec, self._graphs.pair.identity, self._tensorrt, self.machine)
         try:
             return open_bundle(self._graphs.engine_dir, wanted)
         except EngineMismatchError:
@@ -201,7 +199,7 @@ class TargetPlans:
             audit(plan, spec.precision)
         except EngineError as error:
             return Missing('does not build', _first_line(error))
-        return Plans(len(plan.data))
+        return Plans(len(plan.data), self._graphs.whole.ends)
 
 
 def open_bench(config: MatcherConfig, graphs: Graphs) -> tuple[Bench, str]:

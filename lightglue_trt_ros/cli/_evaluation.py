@@ -187,7 +187,7 @@ def _poses(args: argparse.Namespace, recording: Recording, timeline: Timeline,
 def _config(args: argparse.Namespace, size: tuple[int, int]) -> MatcherConfig:
     height, width = (args.height, args.width) if args.height else fitting_size(size, AREA)
     same = ('backend', 'engine_dir', 'precision', 'max_keypoints', 'match_threshold', 'depth_confidence', 'refinement')
-    return MatcherConfig(image_height=height, image_width=width, lightglue_weights=args.lightglue,
+    return MatcherConfig(image_height=height, image_width=width, weights=args.weights,
                          **{name: getattr(args, name) for name in same})
 
 

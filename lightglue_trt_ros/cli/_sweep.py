@@ -40,7 +40,7 @@ def run_sweep(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]
     sizes = None if args.target_sm is None else TargetPlans(graphs, args.target_sm)
     pairs = load_pairs(args.data) or _rendered(max(args.sizes))
     _make(args.out)
-    about = [f'matcher of all layers, {graphs.lightglue}, {bench.name}',
+    about = [f'matcher of all layers, weights {graphs.pair.identity}, {bench.name}',
              *(f'{kind} pair: {pair.name}' for kind, pair in pairs.items()),
              *([f'engine sizes: {sizes.name}'] if sizes else [])]
     for line in [*([instead] if instead else []), *about]:

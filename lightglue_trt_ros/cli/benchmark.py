@@ -13,7 +13,7 @@ import numpy as np
 
 from ..backends import Backend
 from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
-from ..config import MatcherConfig
+from ..config import WEIGHTS, MatcherConfig
 from ..depth import ALL_LAYERS, Depth
 from ..errors import EngineError, LightglueTrtError
 from ..files import write_whole
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     report: dict[str, Any] = {'machine': describe_machine()}
     print(f'benchmark: {report["machine"]}')
     try:
-        config = MatcherConfig(backend=args.backend, lightglue_weights=args.lightglue, image_height=args.height,
+        config = MatcherConfig(backend=args.backend, weights=args.weights, image_height=args.height,
                                image_width=args.width, max_keypoints=args.max_keypoints, precision=args.precision,
                                engine_dir=args.engine_dir, refinement=args.refinement)
         flags = [part for part in ('profile', 'sweep') if getattr(args, part)]
@@ -51,7 +51,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='benchmark', description=__doc__)
     parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; default: {", ".join(PARTS[:3])}')
     parser.add_argument('--backend', default=default.backend, choices=('auto', 'tensorrt', 'onnxruntime'))
-    parser.add_argument('--lightglue', default=default.lightglue_weights, choices=('auto', 'official', 'homography'))
+    parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
     parser.add_argument('--height', type=int, default=default.image_height, help='of the engine, default: %(default)s')
     parser.add_argument('--width', type=int, default=default.image_width, help='of the engine, default: %(default)s')
     parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
@@ -122,7 +122,8 @@ def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.depth import FRAME, MATCHER, measure_depth
     from ..benchmarks.study import SEQUENCES, load_images
     whole_config = dataclasses.replace(config, engine_dir=args.whole_engine_dir or config.engine_dir, depth_confidence=ALL_LAYERS)
-    staged, whole = _open(config), _open(whole_config, Depth((Depth().ends[-1],)))
+    staged = _open(config)
+    whole = _open(whole_config, Depth((staged.depth.ends[-1],)))
     report = []
     try:
         if len(whole.depth.ends) > 1:

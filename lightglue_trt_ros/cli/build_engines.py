@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from ..config import EngineSpec, MatcherConfig
+from ..config import WEIGHTS, EngineSpec, MatcherConfig
 from ..depth import Depth
 from ..engines.adapter import open_tensorrt
 from ..engines.build import FrameSource, Order, Progress, build_bundle
@@ -24,7 +24,7 @@ from ..errors import BagError, ConfigError, EngineError, LightglueTrtError
 from ..features import UInt8
 from ..geometry import resize_gray
 from ..tables import print_table
-from ..weights.store import resolve_lightglue
+from ..weights.pairs import load_pair
 
 _QUIET_S = 10.0  # a line of progress at most so often, where there is no terminal
 
@@ -69,7 +69,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
     parser.add_argument('--precision', choices=('auto', 'fp32', 'fp16', 'fp8'), default=default.precision,
                         help='auto is fp16, and fp8 for the matcher where the GPU and a calibrated graph allow it; default: auto')
-    parser.add_argument('--lightglue', choices=('auto', 'official', 'homography'), default=default.lightglue_weights)
+    parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
     parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of bundles, default: %(default)s')
     parser.add_argument('--workspace-mib', type=int, default=1024, help="memory for TensorRT's trials, default: %(default)s")
     parser.add_argument('--opt-level', type=int, choices=range(6), help="TensorRT's effort, 0 to 5; default: its own")
@@ -84,8 +84,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         help='an FP8 graph of the matcher that something else quantised')
     parser.add_argument('--tactic-sources', metavar='NAMES', help="only these of TensorRT's, comma separated: "
                         'EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS where cuBLAS and cuDNN are missing')
-    parser.add_argument('--stages', type=_depth, default=Depth(), metavar='LAYERS', help='layers after which the matcher may stop '
-                        'early, comma separated, the last one being all; 9 alone: never; default: 4,5,6,9')
+    parser.add_argument('--stages', type=_depth, metavar='LAYERS', help='layers after which the matcher may stop early, comma '
+                        'separated, the last one being all; 9 alone: never; default: 4,5,6,9, or in proportion to these')
     parser.add_argument('--force', action='store_true', help='build although an equal bundle is there')
     args = parser.parse_args(argv)
     if args.workspace_mib < 1:
@@ -96,9 +96,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _order(args: argparse.Namespace) -> Order:
-    lightglue, reason = resolve_lightglue(args.lightglue)
-    _Terminal.say(reason)
-    return Order(args.height, args.width, args.max_keypoints, args.precision, lightglue, args.engine_dir.expanduser().absolute(),
+    pair = load_pair(args.weights)
+    _Terminal.say(f'weights: {pair.identity}')
+    return Order(args.height, args.width, args.max_keypoints, args.precision, pair, args.engine_dir.expanduser().absolute(),
                  args.workspace_mib, args.opt_level, args.force, args.matcher_onnx,
                  tuple(args.tactic_sources.split(',')) if args.tactic_sources else None, args.stages)
 
@@ -107,7 +107,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     """The exit code of quantize for the same shapes, weights and folder."""
     from .quantize import main as quantize
     words = ['--calibration', *args.calibration, '--height', args.height, '--width', args.width,
-             '--max-keypoints', args.max_keypoints, '--lightglue', args.lightglue, '--engine-dir', args.engine_dir]
+             '--max-keypoints', args.max_keypoints, '--weights', args.weights, '--engine-dir', args.engine_dir]
     return quantize([*map(str, words), *['--force'] * args.force])
 
 
@@ -203,7 +203,7 @@ def _use(bundle: Bundle, precision: str) -> str:
     """The command that starts the node on these engines; a launch file's arguments where it has them."""
     default, identity = MatcherConfig(), bundle.manifest.identity
     wanted = {'image_height': identity.image_height, 'image_width': identity.image_width, 'max_keypoints': identity.max_keypoints,
-              'precision': precision}
+              'precision': precision, 'weights': identity.weights_choice}
     settings = {name: value for name, value in wanted.items() if value != getattr(default, name)}
     if identity.multiprocessors and bundle.path.parent != default_engine_dir():
         settings['engine_dir'] = str(bundle.path.parent)

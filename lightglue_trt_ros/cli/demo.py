@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..benchmarks.stages import measure_stages
-from ..config import MatcherConfig
+from ..config import WEIGHTS, MatcherConfig
 from ..demo.flight import Flight
 from ..demo.report import make_report, table_rows, write_report
 from ..demo.truth import FlightTruth, NoTruth, PoseTruth
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
         recording = open_recording(path)
         truth = truth or _truth_of(recording)
-        config, hz = _settle(recording, args.hz)
+        config, hz = _settle(recording, args.hz, args.weights)
         print(f'demo: {len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
         got = replay(path, _parameters(config), hz)
         if not got.matches:
@@ -62,6 +62,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--out', type=Path, default=Path('build/demo'), help='default: %(default)s')
     parser.add_argument('--sequence', type=Path, help='a rosbag2 or an image folder, instead of the rendered flight')
     parser.add_argument('--frames', type=int, default=30, help='of the rendered flight, default: %(default)s')
+    parser.add_argument('--weights', default=MatcherConfig().weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
     parser.add_argument('--hz', type=float, help='frames per second, default: what this machine keeps')
     return parser.parse_args(argv)
 
@@ -84,14 +85,14 @@ def _truth_of(recording: Recording) -> NoTruth:
     return PoseTruth(recording.trajectory, recording.intrinsics.k)
 
 
-def _settle(recording: Recording, hz: float | None) -> tuple[MatcherConfig, float]:
+def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[MatcherConfig, float]:
     """Settings that fit the recording's images, and a rate that the machine keeps with them, from five frames."""
     images = [gray_of(frame.load()) for frame, _ in zip(recording.frames(), range(5), strict=False)]
     if len(images) < 2:
         raise BagError(f'{recording.path} has {len(recording)} frame: matching takes two')
     size: Size = (images[0].shape[0], images[0].shape[1])
     height, width = fitting_size(size, AREA)
-    config = MatcherConfig(image_height=height, image_width=width, max_gap_s=3600.0)
+    config = MatcherConfig(image_height=height, image_width=width, max_gap_s=3600.0, weights=weights)
     if hz is not None:
         return config, hz
     backend, reason, warning = open_backend(config)

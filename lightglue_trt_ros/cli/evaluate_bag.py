@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..config import PRECISIONS, MatcherConfig
+from ..config import PRECISIONS, WEIGHTS, MatcherConfig
 from ..errors import ConfigError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
 from ..evaluation.results import Evaluation
@@ -89,7 +89,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         help='per frame, for ours and for the baselines, default: %(default)s')
     parser.add_argument('--height', type=int, help="of the engine, default: the images' aspect ratio with the area of 640x480")
     parser.add_argument('--width', type=int, help='of the engine')
-    parser.add_argument('--lightglue', default=default.lightglue_weights, choices=('auto', 'official', 'homography'))
+    parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
     parser.add_argument('--match-threshold', type=float, default=default.match_threshold, help='default: %(default)s')
     parser.add_argument('--refinement', default=default.refinement, choices=('lucas_kanade', 'affine', 'none'),
                         help='how matched points are placed, default: %(default)s')

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..config import EngineSpec
+from ..config import WEIGHTS, EngineSpec, MatcherConfig
 from ..errors import EngineError, LightglueTrtError
 from ..files import write_whole
 from ..graphs.lightglue import lightglue
 from ..graphs.superpoint import superpoint
-from ..weights.store import load_weights, resolve_lightglue
+from ..weights.pairs import load_pair
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -21,12 +21,12 @@ def main(argv: list[str] | None = None) -> int:
     args = _parse(argv)
     try:
         spec = EngineSpec(args.height, args.width, args.max_keypoints, args.precision)
-        name, reason = resolve_lightglue(args.lightglue)
-        print(f'export_onnx: {reason}')
+        pair = load_pair(args.weights)
+        print(f'export_onnx: weights: {pair.identity}')
         folder = args.out / spec.name
-        for file, write, weights in (('extractor.onnx', superpoint, 'superpoint'), ('matcher.onnx', lightglue, name)):
+        for file, write, weights in (('extractor.onnx', superpoint, pair.extractor), ('matcher.onnx', lightglue, pair.matcher)):
             started = time.perf_counter()
-            model = write(spec, load_weights(weights))
+            model = write(spec, weights)
             size = _write(folder / file, model)
             print(f'export_onnx: {folder / file}, {size / 2**20:.1f} MiB, {len(model.graph.node)} nodes, '
                   f'{time.perf_counter() - started:.1f} s')
@@ -43,7 +43,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--width', type=int, default=default.image_width, help='pixels, a multiple of 8, default: %(default)s')
     parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
     parser.add_argument('--precision', choices=('fp32', 'fp16'), default=default.precision, help='default: %(default)s')
-    parser.add_argument('--lightglue', choices=('auto', 'official', 'homography'), default='auto', help='default: %(default)s')
+    parser.add_argument('--weights', default=MatcherConfig().weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
     parser.add_argument('--out', type=Path, default=Path('engines'), help='folder of bundles, default: %(default)s')
     return parser.parse_args(argv)
 

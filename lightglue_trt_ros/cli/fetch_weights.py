@@ -1,4 +1,4 @@
-"""fetch_weights: get the networks' weights into the user's cache, checked and converted."""
+"""fetch_weights: show which pairs of extractor and matcher there are, and get those into the user's cache that are not shipped."""
 
 from __future__ import annotations
 
@@ -9,29 +9,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..config import SHIPPED_PAIRS
 from ..errors import LightglueTrtError
+from ..weights.architecture import NETWORKS
 from ..weights.download import Progress
-from ..weights.store import CACHE_VARIABLE, REGISTRY, Source, cache_dir, fetch, is_available, load_weights, places
+from ..weights.networks import read_network
+from ..weights.pairs import NAMES, file_name, load_pair, shipped_folder
+from ..weights.store import CACHE_VARIABLE, Source, cache_dir, fetch, is_available, places, sources_of
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 when everything asked for is there; the official LightGlue weights may be missing unless they are named."""
-    parser = argparse.ArgumentParser(prog='fetch_weights', description='Get the weights of SuperPoint and LightGlue.')
-    parser.add_argument('names', nargs='*', metavar='name', help=f'{", ".join(REGISTRY)}; all of them by default')
+    """Exit code 0 when every pair that was asked for is there, whole and sound."""
+    parser = argparse.ArgumentParser(prog='fetch_weights', description=__doc__)
+    parser.add_argument('pairs', nargs='*', metavar='pair', help=f'to get: {", ".join(NAMES)}; without one, show what there is')
     parser.add_argument('--force', action='store_true', help='fetch again what is in the cache')
     parser.add_argument('--list', action='store_true', help='show what there is, and what is on this machine, and fetch nothing')
     parser.add_argument('--cache-dir', type=Path, help=f'cache directory (default: ${CACHE_VARIABLE}, else {cache_dir()})')
     args = parser.parse_args(argv)
     cache = args.cache_dir.expanduser().absolute() if args.cache_dir else None
-    unknown = [name for name in args.names if name not in REGISTRY]
+    unknown = [name for name in args.pairs if name not in NAMES]
     if unknown:
-        return _fail(f'there are no weights {unknown[0]!r}: use {", ".join(REGISTRY)}')
-    if args.list:
-        for name in args.names or REGISTRY:
-            _describe(REGISTRY[name], cache)
-        return 0
+        return _fail(f'there is no pair {unknown[0]!r}: use {", ".join(NAMES)}')
     try:
-        failed = [name for name in args.names or REGISTRY if not _get(REGISTRY[name], args.force, cache, optional=not args.names)]
+        if args.list or not args.pairs:
+            for name in args.pairs or NAMES:
+                _describe(name, cache)
+            return 0
+        failed = [name for name in args.pairs if not _get(name, args.force, cache)]
+    except LightglueTrtError as error:
+        return _fail(str(error))
     except KeyboardInterrupt:
         return _fail('interrupted; what has come is kept, and the next run goes on from there')
     if not failed and cache and cache != cache_dir():
@@ -39,11 +45,21 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _get(source: Source, force: bool, cache: Path | None, optional: bool) -> bool:
+def _get(pair: str, force: bool, cache: Path | None) -> bool:
+    """Both networks of a pair, each as far as it can be had."""
+    if pair in SHIPPED_PAIRS:
+        load_pair(pair)
+        print(f'{pair}: {shipped_folder(pair)} (shipped)')
+        return True
+    got = [_get_network(source, force, cache) for source in sources_of(pair)]
+    if all(got):
+        load_pair(pair, cache)
+        print(f'{pair}: complete; to use it: weights: {pair}')
+    return all(got)
+
+
+def _get_network(source: Source, force: bool, cache: Path | None) -> bool:
     try:
-        if not source.url:
-            print(f'{source.name}: {load_weights(source.name).path} (shipped, {source.licence})')
-            return True
         if force or not is_available(source.name, cache):
             print(f'{source.name}: fetching {source.url} ({source.size / 1e6:.1f} MB, {source.licence})')
             if source.caveat:
@@ -52,21 +68,28 @@ def _get(source: Source, force: bool, cache: Path | None, optional: bool) -> boo
         with _progress(source.name) as progress:
             path = fetch(source.name, force, progress, lambda line: print(line, flush=True), cache)
     except LightglueTrtError as error:
-        if optional and source.name == 'lightglue_official':
-            reason, _, advice = str(error).partition('\n')
-            print(f'WARNING: official LightGlue weights could not be fetched ({reason}); the shipped homography weights are used',
-                  *advice.splitlines(), sep='\n', file=sys.stderr)
-            return True
         _fail(f'{source.name}: {error}')
         return False
     print(f'{source.name}: {path} ({source.licence})')
     return True
 
 
-def _describe(source: Source, cache: Path | None) -> None:
-    state = 'shipped' if not source.url else 'in the cache' if is_available(source.name, cache) else 'not fetched'
-    print(f'{source.name}: {state}\n  source   {source.file}, {source.size / 1e6:.1f} MB, sha256 {source.sha256}\n'
-          f'  licence  {source.licence}\n  from     {source.url or "this package"}\n  at       {places(source, cache)[0]}')
+def _describe(pair: str, cache: Path | None) -> None:
+    if pair in SHIPPED_PAIRS:
+        print(f'{pair}: shipped, nothing to fetch')
+        for network in NETWORKS:
+            file = read_network(shipped_folder(pair) / file_name(network), network, 'install the package again')
+            path = file.weights.path
+            print(f'  {network}: {path.name}, {path.stat().st_size / 1e6:.1f} MB, sha256 {file.weights.sha256}\n'
+                  f'    licence  {file.licence}\n    at       {path}')
+        return
+    sources = sources_of(pair)
+    there = [is_available(source.name, cache) for source in sources]
+    state = 'in the cache' if all(there) else f'not fetched; fetch_weights {pair} gets it'
+    print(f'{pair}: {state}')
+    for network, source, found in zip(NETWORKS, sources, there, strict=True):
+        print(f'  {network}: {source.file}, {source.size / 1e6:.1f} MB, sha256 {source.sha256}\n    licence  {source.licence}\n'
+              f'    from     {source.url}\n    at       {places(source, cache)[0]}{"" if found else ", not there yet"}')
 
 
 @contextmanager

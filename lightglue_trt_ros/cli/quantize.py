@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..config import EngineSpec, MatcherConfig
+from ..config import WEIGHTS, EngineSpec, MatcherConfig
 from ..engines.bundle import default_engine_dir
 from ..errors import ConfigError, LightglueTrtError
 from ..features import UInt8
@@ -19,7 +19,7 @@ from ..progress import progress
 from ..quantization.gate import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, Gate
 from ..quantization.pairs import HELD_OUT, LEAST_FRAMES
 from ..quantization.run import Order, Outcome, Terminal, quantize
-from ..weights.store import resolve_lightglue
+from ..weights.pairs import load_pair
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,7 +55,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--height', type=int, default=default.image_height, help='of the engine, default: %(default)s')
     parser.add_argument('--width', type=int, default=default.image_width, help='of the engine, default: %(default)s')
     parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
-    parser.add_argument('--lightglue', choices=('auto', 'official', 'homography'), default=default.lightglue_weights)
+    parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
     parser.add_argument('--attention', action='store_true', help="the attention's products in FP8 too: faster, fewer matches kept")
     parser.add_argument('--peers', action='store_true', help='show what the usual recipe gives: ModelOpt, entropy, four images; '
                         'needs ModelOpt on this machine')
@@ -72,11 +72,11 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _order(args: argparse.Namespace) -> Order:
-    lightglue, reason = resolve_lightglue(args.lightglue)
-    _say(reason)
+    pair = load_pair(args.weights)
+    _say(f'weights: {pair.identity}')
     spec = EngineSpec(args.height, args.width, args.max_keypoints, 'fp8')
     folder = args.engine_dir.expanduser().absolute()
-    return Order(tuple(args.calibration), spec, lightglue, folder, tuple(args.held_out), args.frames, Gate(args.gate),
+    return Order(tuple(args.calibration), spec, pair, folder, tuple(args.held_out), args.frames, Gate(args.gate),
                  args.attention, args.held_out_share, args.image_topic, args.peers, args.force)
 
 
@@ -115,7 +115,7 @@ def _conclude(outcome: Outcome, args: argparse.Namespace) -> int:
     words = ['ros2', 'run', 'lightglue_trt_ros', 'build_engines', '--precision', 'fp8']
     for option, value, usual in (('--height', args.height, default.image_height), ('--width', args.width, default.image_width),
                                  ('--max-keypoints', args.max_keypoints, default.max_keypoints),
-                                 ('--lightglue', args.lightglue, default.lightglue_weights)):
+                                 ('--weights', args.weights, default.weights)):
         words += [option, str(value)] if value != usual else []
     if args.engine_dir != default_engine_dir():
         words += ['--engine-dir', str(args.engine_dir)]

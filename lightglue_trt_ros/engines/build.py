@@ -7,7 +7,7 @@ import importlib.util
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +16,8 @@ from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import EngineError
 from ..features import UInt8
-from ..weights.store import Weights, load_weights
+from ..weights.networks import Weights
+from ..weights.pairs import WeightsPair
 from .adapter import BuildOptions, Plan, TensorRT, audit
 from .bundle import Bundle, Draft, drafting, find_timing_cache, open_bundle
 from .calibrations import StoredCalibration, find_calibration
@@ -49,14 +50,14 @@ class Order:
     image_width: int
     max_keypoints: int
     precision: str  # auto, fp32, fp16 or fp8
-    lightglue: str  # as in the weights' registry
+    pair: WeightsPair
     engine_dir: Path
     workspace_mib: int = 1024
     opt_level: int | None = None
     force: bool = False  # build although an equal bundle is there
     matcher_onnx: Path | None = None  # somebody else's FP8 graph of the matcher, all layers; None: FP8 as `quantize` calibrated it
     tactic_sources: tuple[str, ...] | None = None  # only these of TensorRT's; None: its own choice
-    depth: Depth = field(default_factory=Depth)  # the matcher's stages; a given file is one of all layers
+    depth: Depth | None = None  # the matcher's stages, None: the usual ones; a given file is one of all layers
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,11 @@ class _Job:
     depth: Depth
     graphs: dict[str, bytes]  # by network
     fp8: frozenset[str]  # the networks with parts in FP8
-    weights: tuple[Weights, Weights]
     out: Reporter
 
     @property
     def identity(self) -> Identity:
-        return Identity.of(self.spec, self.order.lightglue, self.tensorrt, self.machine)
+        return Identity.of(self.spec, self.order.pair.identity, self.tensorrt, self.machine)
 
     def precision_of(self, network: str) -> str:
         """Beside a network with parts in FP8 the others are FP16, as the extractor is."""
@@ -126,7 +126,7 @@ def _decide(order: Order, machine: Machine, tensorrt: TensorRT) -> tuple[Decisio
     spec = EngineSpec(order.image_height, order.image_width, order.max_keypoints)
     stored, missing = None, EngineError('')
     try:
-        stored = find_calibration(order.engine_dir, spec, order.lightglue) if order.matcher_onnx is None else None
+        stored = find_calibration(order.engine_dir, spec, order.pair.identity) if order.matcher_onnx is None else None
     except EngineError as error:
         missing = error
     calibrated = stored is not None or order.matcher_onnx is not None
@@ -146,19 +146,20 @@ def _prepare(order: Order, machine: Machine, tensorrt: TensorRT, decision: Decis
     def shapes(precision: str) -> EngineSpec:
         return EngineSpec(order.image_height, order.image_width, order.max_keypoints, precision)
 
-    weights = load_weights('superpoint'), load_weights(order.lightglue)
-    extractor = superpoint(shapes(decision.extractor), weights[0])
+    pair = order.pair
+    extractor = superpoint(shapes(decision.extractor), pair.extractor)
     if decision.matcher == 'fp8' and order.matcher_onnx is not None:
-        depth = Depth((order.depth.ends[-1],))
-        graphs = {'matcher': _read_given(order.matcher_onnx, type(extractor), shapes('fp8'), weights[1])}
+        depth = Depth((pair.layers,))
+        graphs = {'matcher': _read_given(order.matcher_onnx, type(extractor), shapes('fp8'), pair.matcher)}
         fp8 = frozenset(graphs)
     else:
-        depth, calibration = order.depth, stored.load() if decision.matcher == 'fp8' and stored is not None else None
-        models = lightglue_stages(shapes(decision.matcher), weights[1], depth, calibration=calibration)
+        depth = order.depth or Depth.of(pair.layers)
+        calibration = stored.load() if decision.matcher == 'fp8' and stored is not None else None
+        models = lightglue_stages(shapes(decision.matcher), pair.matcher, depth, calibration=calibration)
         graphs = {name: model.SerializeToString() for name, model in models.items()}
         fp8 = frozenset(name for name, model in models.items() if read_stamp(model)['precision'] == 'fp8')
     return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), depth,
-                {'extractor': extractor.SerializeToString(), **graphs}, fp8, weights, out)
+                {'extractor': extractor.SerializeToString(), **graphs}, fp8, out)
 
 
 def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> bytes:
@@ -230,7 +231,7 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
 def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: str) -> dict[str, Any]:
     from ..backends.onnxruntime import OnnxRuntimeBackend
     job.out.say(f'comparing with ONNX Runtime in FP32 on {len(images)} frames: {source}')
-    reference = OnnxRuntimeBackend(EngineSpec(job.spec.image_height, job.spec.image_width, job.spec.max_keypoints), *job.weights)
+    reference = OnnxRuntimeBackend(EngineSpec(job.spec.image_height, job.spec.image_width, job.spec.max_keypoints), job.order.pair)
     try:
         candidate = _open_engines(job, plans)
         try:

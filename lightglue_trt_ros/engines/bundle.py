@@ -71,7 +71,7 @@ def build_command(engine_dir: Path, wanted: Identity) -> str:
     """The command that builds what is wanted."""
     words = ['ros2', 'run', 'lightglue_trt_ros', 'build_engines', '--height', wanted.image_height, '--width', wanted.image_width,
              '--max-keypoints', wanted.max_keypoints, '--precision', wanted.matcher_precision,
-             '--lightglue', wanted.lightglue.removeprefix('lightglue_')]
+             '--weights', wanted.weights_choice]
     if engine_dir != default_engine_dir():
         words += ['--engine-dir', engine_dir]
     if wanted.tensorrt == 'tensorrt_rtx':

@@ -20,10 +20,11 @@ from lightglue_trt_ros import __version__
 from ..calibration import Calibration
 from ..config import EngineSpec
 from ..errors import EngineError, EngineMismatchError
-from ..weights.store import REGISTRY
+from ..weights.pairs import PairIdentity
 from .bundle import MANIFEST, default_engine_dir, drafting
+from .manifest import without_fields
 
-SCHEMA = 1
+SCHEMA = 2
 KIND = 'calibration'
 TENSORS, GRAPH, PLOT = 'calibration.safetensors', 'matcher.fp8.onnx', 'frontier.png'
 
@@ -35,15 +36,16 @@ class Identity:
     image_height: int
     image_width: int
     max_keypoints: int
-    superpoint_sha256: str
-    lightglue: str  # as in the weights' registry
-    lightglue_sha256: str
+    weights: str  # the pair's name
+    extractor_sha256: str  # of its files
+    matcher_sha256: str
+    weights_choice: str = dataclasses.field(compare=False)  # the setting that gave the pair: its name, or its folder there
 
     @classmethod
-    def of(cls, spec: EngineSpec, lightglue: str) -> Identity:
-        """`lightglue` is a name of the weights' registry."""
-        return cls(spec.image_height, spec.image_width, spec.max_keypoints, REGISTRY['superpoint'].sha256, lightglue,
-                   REGISTRY[lightglue].sha256)
+    def of(cls, spec: EngineSpec, pair: PairIdentity) -> Identity:
+        """What a calibration of `spec`'s shapes for the weights of `pair` is."""
+        return cls(spec.image_height, spec.image_width, spec.max_keypoints, pair.name, pair.extractor_sha256, pair.matcher_sha256,
+                   pair.choice)
 
     @property
     def name(self) -> str:
@@ -53,7 +55,7 @@ class Identity:
     def differences(self, wanted: Identity) -> list[str]:
         """The fields in which this is not the wanted one, each with both values."""
         return [f'{name.replace("_", " ")}: the calibration has {mine}, needed is {getattr(wanted, name)}'
-                for name, mine in dataclasses.asdict(self).items() if mine != getattr(wanted, name)]
+                for name, mine in dataclasses.asdict(self).items() if name != 'weights_choice' and mine != getattr(wanted, name)]
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class Manifest:
         if not isinstance(values, dict) or values.get('kind') != KIND:
             raise ValueError('it is no manifest of a calibration')
         if values.get('schema') != SCHEMA:
-            raise ValueError(f'its schema is {values.get("schema")}, this version reads {SCHEMA}')
+            raise ValueError(f'its schema is {values.get("schema")}, this version reads {SCHEMA}'
+                             + without_fields(values.get('identity'), Identity))
         try:
             values['identity'] = Identity(**values['identity'])
             return cls(**values)
@@ -130,13 +133,13 @@ def write_calibration(engine_dir: Path, manifest: Manifest, files: Mapping[str, 
         return draft.publish(cast(Any, dataclasses.replace(manifest, files=dict(draft.files)))).path
 
 
-def find_calibration(engine_dir: Path, spec: EngineSpec, lightglue: str) -> StoredCalibration:
-    """The calibration for these shapes (`spec`'s precision does not matter) and the registry's weights `lightglue`.
+def find_calibration(engine_dir: Path, spec: EngineSpec, pair: PairIdentity) -> StoredCalibration:
+    """The calibration for these shapes (`spec`'s precision does not matter) and the weights of `pair`.
 
     Files are checked as they are read. Raises EngineMismatchError, naming each field that differs, where there is one for other
     weights or, in its absence, for other shapes; EngineError where there is none, it is damaged, or it did not pass its gate.
     """
-    wanted = Identity.of(spec, lightglue)
+    wanted = Identity.of(spec, pair)
     path, command = engine_dir / wanted.name, _command(wanted, engine_dir)
     manifest = _read(path, command)
     if manifest is None:
@@ -155,10 +158,10 @@ def find_calibration(engine_dir: Path, spec: EngineSpec, lightglue: str) -> Stor
     return StoredCalibration(path, manifest)
 
 
-def has_calibration(engine_dir: Path, spec: EngineSpec, lightglue: str) -> bool:
+def has_calibration(engine_dir: Path, spec: EngineSpec, pair: PairIdentity) -> bool:
     """Whether `find_calibration` finds one."""
     try:
-        find_calibration(engine_dir, spec, lightglue)
+        find_calibration(engine_dir, spec, pair)
     except EngineError:
         return False
     return True
@@ -182,7 +185,7 @@ def _read(path: Path, command: str, quiet: bool = False) -> Manifest | None:
 
 def _command(wanted: Identity, engine_dir: Path | None = None) -> str:
     words = ['ros2', 'run', 'lightglue_trt_ros', 'quantize', '--height', wanted.image_height, '--width', wanted.image_width,
-             '--max-keypoints', wanted.max_keypoints, '--lightglue', wanted.lightglue.removeprefix('lightglue_')]
+             '--max-keypoints', wanted.max_keypoints, '--weights', wanted.weights_choice]
     if engine_dir is not None and engine_dir != default_engine_dir():
         words += ['--engine-dir', engine_dir]
     return f'{shlex.join(map(str, words))} --calibration BAG'

@@ -12,13 +12,13 @@ from lightglue_trt_ros import __version__
 from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import ConfigError
-from ..weights.store import REGISTRY
+from ..weights.pairs import PairIdentity
 from .machine import Machine
 
 if TYPE_CHECKING:
     from .adapter import TensorRT
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def networks_of(depth: Depth) -> tuple[str, ...]:
@@ -40,21 +40,22 @@ class Identity:
     max_keypoints: int
     extractor_precision: str
     matcher_precision: str
-    superpoint_sha256: str  # of the weights' source file
-    lightglue: str  # as in the weights' registry
-    lightglue_sha256: str
+    weights: str  # the pair's name
+    extractor_sha256: str  # of its files
+    matcher_sha256: str
     tensorrt: str  # tensorrt or tensorrt_rtx
     tensorrt_version: str
     compute_capability: str  # 8.7
     gpu: str  # empty: any of the compute capability
     multiprocessors: int  # tells GPUs of one name apart; 0: any
+    weights_choice: str = dataclasses.field(compare=False)  # the setting that gave the pair: its name, or its folder there
 
     @classmethod
-    def of(cls, spec: EngineSpec, lightglue: str, tensorrt: TensorRT, machine: Machine) -> Identity:
-        """What a bundle of `spec` with the registry's weights `lightglue` is, when TensorRT builds it for `machine`."""
+    def of(cls, spec: EngineSpec, pair: PairIdentity, tensorrt: TensorRT, machine: Machine) -> Identity:
+        """What a bundle of `spec` with the weights of `pair` is, when TensorRT builds it for `machine`."""
         return cls(spec.image_height, spec.image_width, spec.max_keypoints, 'fp32' if spec.precision == 'fp32' else 'fp16',
-                   spec.precision, REGISTRY['superpoint'].sha256, lightglue, REGISTRY[lightglue].sha256, tensorrt.name,
-                   tensorrt.version, '{}.{}'.format(*machine.compute_capability), machine.gpu, machine.multiprocessors)
+                   spec.precision, pair.name, pair.extractor_sha256, pair.matcher_sha256, tensorrt.name, tensorrt.version,
+                   '{}.{}'.format(*machine.compute_capability), machine.gpu, machine.multiprocessors, pair.choice)
 
     @property
     def spec(self) -> EngineSpec:
@@ -62,7 +63,7 @@ class Identity:
 
     def differences(self, wanted: Identity) -> list[str]:
         """The fields in which this bundle is not the wanted one, each with both values."""
-        free = set() if self.multiprocessors else {'gpu', 'multiprocessors'}
+        free = {'weights_choice', *(() if self.multiprocessors else ('gpu', 'multiprocessors'))}
         return [f'{name.replace("_", " ")}: the bundle has {mine}, needed is {getattr(wanted, name)}'
                 for name, mine in dataclasses.asdict(self).items() if name not in free and mine != getattr(wanted, name)]
 
@@ -95,7 +96,8 @@ class Manifest:
             raise ValueError('it has no schema number')
         if values['schema'] != SCHEMA:
             age = 'a newer' if values['schema'] > SCHEMA else 'an older'
-            raise ValueError(f'{age} version of this package wrote it: its schema is {values["schema"]}, this one reads {SCHEMA}')
+            raise ValueError(f'{age} version of this package wrote it: its schema is {values["schema"]}, this one reads {SCHEMA}'
+                             + without_fields(values.get('identity'), Identity))
         types: dict[str, type] = {'identity': dict, 'files': dict, 'build_seconds': dict, 'layers': dict, 'gate': dict,
                                   'package_version': str, 'schema': int, 'ends': list}
         _check_types(values, types)
@@ -106,6 +108,12 @@ class Manifest:
             raise ValueError(f'it has no checksum of {", ".join(missing)}')
         values['identity'] = Identity(**values['identity'])
         return cls(**values)
+
+
+def without_fields(identity: Any, kind: Any) -> str:
+    """For the message about an old manifest: the fields of the identity `kind` that it does not have; empty where it has all."""
+    missing = [entry.name for entry in dataclasses.fields(kind) if not isinstance(identity, dict) or entry.name not in identity]
+    return f'; it does not say: {", ".join(missing)}' if missing else ''
 
 
 def _depth(ends: Any) -> Depth:

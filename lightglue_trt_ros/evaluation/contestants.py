@@ -154,7 +154,7 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
     return dataclasses.replace(
         config, backend='tensorrt', engine_dir=str(folder.parent), precision=identity.matcher_precision,
         image_height=identity.image_height, image_width=identity.image_width, max_keypoints=identity.max_keypoints,
-        lightglue_weights=identity.lightglue.removeprefix('lightglue_'))
+        weights=identity.weights_choice)
 
 
 def _with_setting(config: MatcherConfig, name: str, text: str) -> MatcherConfig:

@@ -8,8 +8,9 @@ from spox import Var
 
 from ..calibration import Calibration, assignment, member
 from ..config import EngineSpec
-from ..weights.store import Weights
-from .folding import DIM, HEAD_DIM, HEADS, Linear, fold, rebased
+from ..weights.architecture import HEAD_DIM
+from ..weights.networks import Weights
+from .folding import Linear, fold, rebased
 from .precision import Typed
 from .rounding import Rounding, check
 
@@ -17,7 +18,10 @@ MASKED = -1e4  # a logit that softmax turns into 0, and that FP16 still holds
 
 
 class LightGlueBlocks:
-    """The network's blocks; x is (2, K, 256): both images side by side. Raises ConfigError for a calibration of something else."""
+    """The network's blocks; x is (2, K, width): both images side by side.
+
+    Raises ConfigError for a calibration of something else.
+    """
 
     def __init__(self, spec: EngineSpec, weights: Weights, calibration: Calibration | None = None, observe: bool = False) -> None:
         self.spec, self.sha256 = spec, weights.sha256
@@ -58,7 +62,7 @@ class LightGlueBlocks:
         return self.feed_forward(layer, 'cross', x, context)
 
     def attend(self, name: str, q: Var, k: Var, v: Var, bias: Var | None) -> Var:
-        """(2, heads, K, 64) each -> (2, K, 256)."""
+        """(2, heads, K, 64) each -> (2, K, width)."""
         rounding = self.rounding
         k, v = rounding.centred(f'{name}.k', k), rounding.centred(f'{name}.v', v)  # what all keys share changes no probability
         for side, operand in zip('qkv', (q, k, v), strict=True):
@@ -68,7 +72,7 @@ class LightGlueBlocks:
         logits = op.matmul(q, k)
         logits = logits if bias is None else op.add(logits, bias)
         context = op.matmul(rounding.probabilities(op.softmax(logits, axis=-1), of=name), rounding.operand(f'{name}.v', v, of=name))
-        context = op.reshape(op.transpose(context, perm=[0, 2, 1, 3]), self.shape(2, self.spec.max_keypoints, DIM))
+        context = op.reshape(op.transpose(context, perm=[0, 2, 1, 3]), self.shape(2, self.spec.max_keypoints, self.net.width))
         return rounding.restored(f'{name}.v', context)
 
     def feed_forward(self, layer: int, name: str, x: Var, context: Var) -> Var:
@@ -118,8 +122,9 @@ class LightGlueBlocks:
         return self.rounding.linear(x, layer)
 
     def heads(self, x: Var) -> Var:
-        """(2, K, 256) -> (2, heads, K, 64)."""
-        return op.transpose(op.reshape(x, self.shape(2, self.spec.max_keypoints, HEADS, HEAD_DIM)), perm=[0, 2, 1, 3])
+        """(2, K, width) -> (2, heads, K, 64)."""
+        heads = op.reshape(x, self.shape(2, self.spec.max_keypoints, self.net.width // HEAD_DIM, HEAD_DIM))
+        return op.transpose(heads, perm=[0, 2, 1, 3])
 
     def gelu(self, x: Var) -> Var:
         gate = op.add(op.erf(op.mul(x, self.typed.const(2 ** -0.5))), self.typed.const(1))

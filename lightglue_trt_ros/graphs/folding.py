@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..calibration import BLOCKS, Calibration
-from ..weights.store import Tensors
+from ..weights.architecture import HEAD_DIM
+from ..weights.networks import Tensors
 
 HEADS = 4
-HEAD_DIM = 64
-DIM = HEADS * HEAD_DIM
+DIM = HEADS * HEAD_DIM  # of the published network, which is what FP8 is worked out for; the other graphs take any width
 
 Array = NDArray[np.float32]
 Wide = NDArray[np.floating[Any]]  # a basis or its inverse, in double precision
@@ -75,6 +75,16 @@ class Folded:
     def layers(self) -> int:
         return len(self.heads)
 
+    @property
+    def width(self) -> int:
+        """Channels of the state, a multiple of HEAD_DIM."""
+        return int(self.heads[0].final.weight.shape[1])
+
+    @property
+    def descriptors(self) -> int:
+        """Numbers of a descriptor."""
+        return self.width if self.project is None else int(self.project.weight.shape[1])
+
 
 def fold(tensors: Tensors) -> Folded:
     """The network of a set of weights."""
@@ -102,7 +112,7 @@ def rebased(net: Folded, calibration: Calibration) -> Folded:
         return Head(head.final.after(inverse), head.matchability.after(inverse),
                     None if head.confidence is None else head.confidence.after(inverse))
 
-    project = net.project or Linear(np.eye(DIM, dtype=np.float32), np.zeros(DIM, np.float32))
+    project = net.project or Linear(np.eye(net.width, dtype=np.float32), np.zeros(net.width, np.float32))
     blocks = {(layer, name): turn(block, calibration.value_bases[layer, BLOCKS.index(name)])
               for (layer, name), block in net.blocks.items()}
     return replace(net, project=project.into(basis), blocks=blocks, heads=tuple(read(head) for head in net.heads))
@@ -111,9 +121,9 @@ def rebased(net: Folded, calibration: Calibration) -> Folded:
 def _self_block(tensors: Tensors, name: str) -> Block:
     qkv = _linear(tensors, f'{name}.Wqkv')
     # rows come as (head, channel, q|k|v), rotary pairs as neighbours: reorder to q|k|v apart and pairs as halves
-    rows = np.arange(3 * DIM).reshape(HEADS, HEAD_DIM // 2, 2, 3)
-    halves = rows.transpose(3, 0, 2, 1).reshape(3, DIM)
-    plain = rows.transpose(3, 0, 1, 2).reshape(3, DIM)
+    rows = np.arange(len(qkv.bias)).reshape(-1, HEAD_DIM // 2, 2, 3)
+    halves = rows.transpose(3, 0, 2, 1).reshape(3, -1)
+    plain = rows.transpose(3, 0, 1, 2).reshape(3, -1)
     scale = HEAD_DIM ** -0.25
     query, key, value = (Linear(qkv.weight[part], qkv.bias[part]) for part in (halves[0], halves[1], plain[2]))
     return Block(_scaled(query, scale), _scaled(key, scale), value, *_feed_forward(tensors, name, 'out_proj'))
@@ -126,14 +136,14 @@ def _cross_block(tensors: Tensors, name: str) -> Block:
 
 def _feed_forward(tensors: Tensors, name: str, projection: str) -> tuple[Linear, Array, Array, Linear]:
     out, hidden, norm = (_linear(tensors, f'{name}.{part}') for part in (projection, 'ffn.0', 'ffn.1'))
-    weight = np.concatenate([hidden.weight[:, :DIM], hidden.weight[:, DIM:] @ out.weight], axis=1)
-    folded = Linear(weight, hidden.bias + hidden.weight[:, DIM:] @ out.bias)
+    of_state, of_context = np.split(hidden.weight, 2, axis=1)
+    folded = Linear(np.concatenate([of_state, of_context @ out.weight], axis=1), hidden.bias + of_context @ out.bias)
     return folded, norm.weight, norm.bias, _linear(tensors, f'{name}.ffn.3')
 
 
 def _head(tensors: Tensors, layer: int) -> Head:
-    confidence = f'token_confidence.{layer}.token.0'
-    return Head(_scaled(_linear(tensors, f'log_assignment.{layer}.final_proj'), DIM ** -0.25),
+    confidence, final = f'token_confidence.{layer}.token.0', _linear(tensors, f'log_assignment.{layer}.final_proj')
+    return Head(_scaled(final, len(final.bias) ** -0.25),
                 _linear(tensors, f'log_assignment.{layer}.matchability'),
                 _linear(tensors, confidence) if f'{confidence}.weight' in tensors else None)
 

@@ -14,9 +14,9 @@ from ..calibration import Calibration
 from ..config import EngineSpec
 from ..depth import EARLY_MATCH_SCORE, Depth, confidence_threshold
 from ..errors import ConfigError
-from ..weights.store import Weights
+from ..weights.architecture import HEAD_DIM
+from ..weights.networks import Weights
 from .blocks import LightGlueBlocks, filter_matches, stack, swap
-from .folding import DIM, HEAD_DIM
 from .precision import stamp
 
 
@@ -24,7 +24,7 @@ def lightglue(spec: EngineSpec, weights: Weights, *, calibration: Calibration | 
               mask_attention: bool = False, log_assignment: bool = False) -> onnx.ModelProto:
     """The matcher for one pair of feature sets of K rows, all layers in one graph.
 
-    keypoints0, keypoints1 float32 (K, 2) pixels; scores0, scores1 float32 (K,); descriptors0, descriptors1 (K, 256) in the
+    keypoints0, keypoints1 float32 (K, 2) pixels; scores0, scores1 float32 (K,); descriptors0, descriptors1 (K, D) in the
     spec's precision; match_threshold, detection_threshold float32 scalars -> matches0 int32 (K,), the row of image 1 or -1;
     scores float32 (K,), 0 where there is no match. Rows at or under the detection threshold never match. With `mask_attention`
     they do not attend either, which is exact and keeps TensorRT from fusing the attention; without it, rows that are no keypoints
@@ -44,7 +44,7 @@ def lightglue_stages(spec: EngineSpec, weights: Weights, depth: Depth, *, calibr
                      mask_attention: bool = False) -> dict[str, onnx.ModelProto]:
     """The matcher's graphs by the names of `depth`: `lightglue` cut into stages, and an assignment for each early exit.
 
-    A stage that is not the last gives `next_state` (2, K, 256), the `state` of the next one and of its exit's assignment, and
+    A stage that is not the last gives `next_state` (2, K, width), the `state` of the next one and of its exit's assignment, and
     `confidence` float32 (2,): the share of confident points, and the mean logit, NaN where one is NaN. The first also gives
     `cosines` and `sines` (2, 1, K, 64), the encoded positions. `calibration` is as in `lightglue`; its basis is that of `state`, so
     that all graphs take the same one. Raises ConfigError as `lightglue` does, and when the stages do not end with the network.
@@ -106,9 +106,9 @@ class _Writer:
     def _inputs(self, *names: str) -> dict[str, Var]:
         k, dtype = self.net.spec.max_keypoints, self.net.typed.dtype
         rotation, scalar = Tensor(dtype, (2, 1, k, HEAD_DIM)), Tensor(np.float32, ())
-        types = {'keypoints': Tensor(np.float32, (k, 2)), 'descriptors': Tensor(dtype, (k, DIM)),
-                 'scores': Tensor(np.float32, (k,)), 'state': Tensor(dtype, (2, k, DIM)), 'cosines': rotation, 'sines': rotation,
-                 'match_threshold': scalar, 'detection_threshold': scalar}
+        descriptors, state = Tensor(dtype, (k, self.net.net.descriptors)), Tensor(dtype, (2, k, self.net.net.width))
+        types = {'keypoints': Tensor(np.float32, (k, 2)), 'descriptors': descriptors, 'scores': Tensor(np.float32, (k,)),
+                 'state': state, 'cosines': rotation, 'sines': rotation, 'match_threshold': scalar, 'detection_threshold': scalar}
         return {name: argument(types[name.rstrip('01')]) for name in names}
 
     def _model(self, inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:

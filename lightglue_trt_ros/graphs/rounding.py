@@ -16,8 +16,9 @@ from ..calibration import BLOCKS, Calibration, RoundedWeights, assignment, atten
 from ..config import EngineSpec
 from ..errors import ConfigError
 from ..features import Int32
-from ..weights.store import Weights
-from .folding import DIM, HEAD_DIM, HEADS, Array, Linear
+from ..weights.architecture import HEAD_DIM
+from ..weights.networks import Tensors, Weights
+from .folding import DIM, HEADS, Array, Linear
 from .precision import Typed
 
 LEAST_PEAK, GREATEST_PEAK = e4m3.LEAST_SCALE * 2.0 ** e4m3.LEAST_EXPONENT, 65504.0  # below, all would be subnormal or nothing
@@ -32,6 +33,8 @@ def members(layers: int) -> frozenset[str]:
 
 def check(calibration: Calibration | None, spec: EngineSpec, weights: Weights, layers: int) -> None:
     """Raise ConfigError unless the calibration was made for these weights and shapes; fp8 needs one."""
+    if calibration is not None or spec.precision == 'fp8':
+        check_width(weights.tensors)
     if calibration is None:
         if spec.precision == 'fp8':
             raise ConfigError('an fp8 matcher needs a calibration: make one with quantize, or use fp16')
@@ -63,6 +66,14 @@ def check(calibration: Calibration | None, spec: EngineSpec, weights: Weights, l
     unknown = sorted(calibration.fp8 - members(layers))
     if unknown:
         raise ConfigError(f'the calibration puts {", ".join(unknown)} in FP8, which a network of {layers} layers does not have')
+
+
+def check_width(matcher: Tensors) -> None:
+    """Raise ConfigError unless the matcher is as wide as what FP8 is worked out for."""
+    hidden, inputs = matcher['transformers.0.self_attn.ffn.0.weight'].shape
+    if (inputs, hidden) != (2 * DIM, 2 * DIM):
+        raise ConfigError(f'FP8 is for matchers {DIM} channels wide, {2 * DIM} in their FFN: these weights have {inputs // 2} and '
+                          f'{hidden}; use fp16')
 
 
 def _inputs_of(name: str) -> int:

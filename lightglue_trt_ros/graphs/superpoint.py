@@ -12,7 +12,8 @@ import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, Var, argument, build
 
 from ..config import EngineSpec
-from ..weights.store import Weights
+from ..weights.architecture import descriptors_of
+from ..weights.networks import Weights
 from .precision import Typed, stamp
 
 CELL = 8  # pixels per side of a descriptor cell
@@ -26,7 +27,7 @@ def superpoint(spec: EngineSpec, weights: Weights, *, subpixel: bool = True) -> 
     """The extractor for one image size.
 
     image uint8 (H, W) -> keypoints float32 (K, 2) as (u, v) in pixels, scores float32 (K,) in falling order,
-    descriptors (K, 256) of unit length in the spec's precision. Rows without a keypoint have score 0. Without `subpixel`
+    descriptors (K, D) of unit length in the spec's precision. Rows without a keypoint have score 0. Without `subpixel`
     keypoints are whole pixels, as the released model gives them; descriptors are sampled at these either way.
     """
     net = _SuperPoint(spec, weights)
@@ -45,7 +46,7 @@ class _SuperPoint:
         self.spec, self.weights, self.typed = spec, weights, Typed(spec.precision)
 
     def encode(self, image: Var) -> Var:
-        """(H, W) uint8 -> (1, 128, H / 8, W / 8)."""
+        """(H, W) uint8 -> (1, channels, H / 8, W / 8)."""
         # gray / 255, split so that the part done here is exact in FP16: a power of two; conv1a's weights take the rest
         x = op.mul(self.typed.compute(image), self.typed.const(1 / 256))
         x = op.reshape(x, _shape(1, 1, self.spec.image_height, self.spec.image_width))
@@ -55,7 +56,7 @@ class _SuperPoint:
         return self.conv('conv4b', self.conv('conv4a', _halve(x)))
 
     def score(self, shared: Var) -> Var:
-        """(1, 128, H / 8, W / 8) -> how much each pixel is a keypoint, FP32 (1, 1, H, W)."""
+        """(1, channels, H / 8, W / 8) -> how much each pixel is a keypoint, FP32 (1, 1, H, W)."""
         logits = self.conv('convPb', self.conv('convPa', shared), relu=False)
         cells = op.softmax(self.typed.exact(logits), axis=1)
         cells = op.slice(cells, _shape(0), _shape(CELL * CELL), _shape(1))  # the 65th channel says "no keypoint here"
@@ -68,7 +69,7 @@ class _SuperPoint:
         return select_keypoints(inner, self.spec.max_keypoints)
 
     def describe(self, shared: Var, keypoints: Var) -> Var:
-        """Sample the dense descriptors at keypoints (K, 2) -> (K, 256), unit length."""
+        """Sample the dense descriptors at keypoints (K, 2) -> (K, D), unit length."""
         dense = self.conv('convDb', self.conv('convDa', shared), relu=False)
         dense = _normalize(self.typed.exact(dense), axis=1)
         # the released model's grid: the centre of the first cell is pixel 3.5, and W - 4.5 maps to the last one
@@ -77,13 +78,13 @@ class _SuperPoint:
         grid = op.sub(op.mul(op.sub(keypoints, op.const(first)), op.const(2 / extent)), op.const(np.float32(1)))
         grid = op.reshape(grid, _shape(1, 1, self.spec.max_keypoints, 2))
         sampled = op.grid_sample(dense, grid, align_corners=1, mode='bilinear', padding_mode='zeros')
-        rows = op.transpose(op.reshape(sampled, _shape(256, self.spec.max_keypoints)), perm=[1, 0])
+        rows = op.transpose(op.reshape(sampled, _shape(descriptors_of(self.weights.tensors), self.spec.max_keypoints)), perm=[1, 0])
         return self.typed.compute(_normalize(rows, axis=1))
 
     def conv(self, name: str, x: Var, *, relu: bool = True, gain: float = 1.0) -> Var:
         kernel, bias = self.weights.tensors[f'{name}.weight'], self.weights.tensors[f'{name}.bias']
         pad = kernel.shape[-1] // 2
-        x = op.conv(x, self.typed.const(kernel * np.float32(gain)), self.typed.const(bias), pads=[pad] * 4)
+        x = op.conv(x, self.typed.const(kernel.astype(np.float32) * np.float32(gain)), self.typed.const(bias), pads=[pad] * 4)
         return op.relu(x) if relu else x
 
 

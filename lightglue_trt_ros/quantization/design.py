@@ -10,7 +10,8 @@ import numpy as np
 
 from ..calibration import BLOCKS, Calibration, RoundedWeights, assignment, member
 from ..features import Float32, Int32
-from ..graphs.folding import DIM, HEAD_DIM, HEADS, Array, Block, Folded, diagonal, rebased
+from ..graphs.folding import DIM, HEADS, Array, Block, Folded, diagonal, rebased
+from ..weights.architecture import HEAD_DIM
 from .bases import Float64, Reader, balanced, shared
 from .moments import Moments
 from .weights import rounded_weights

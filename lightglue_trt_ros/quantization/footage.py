@@ -80,8 +80,8 @@ def read_footage(paths: Sequence[Path], held_out: Sequence[Path], frames: int, s
 def extract(footage: Sequence[Footage], extractor: Extractor, say: Say, tell: Callable[[int], None] = lambda done: None) -> None:
     """Fill in the features, once per frame; `tell` hears how many frames are done. Images are dropped as they are used.
 
-    Frames without a keypoint are left out, which `say` hears. Raises BagError, with counts, where that is most of them: at once
-    where it can be seen by the images.
+    Frames without contrast or without a keypoint are left out, which `say` hears. Raises BagError, with counts, where that is most
+    of them: at once where it can be seen by the images.
     """
     total = sum(len(each.images) for each in footage)
     empty = sum(float(image.std()) < EMPTY_STD for each in footage for image in each.images.values())
@@ -89,9 +89,10 @@ def extract(footage: Sequence[Footage], extractor: Extractor, say: Say, tell: Ca
     threshold, done, empty = Thresholds().detection, 0, 0
     for each in footage:
         for place in sorted(each.images):
-            features = extractor.extract(each.images.pop(place))
+            image = each.images.pop(place)
+            features = extractor.extract(image)
             assert isinstance(features, HostFeatures)
-            if np.any(features.scores > threshold):
+            if image.std() >= EMPTY_STD and np.any(features.scores > threshold):
                 each.features[place] = features
             else:
                 empty += 1
@@ -99,7 +100,8 @@ def extract(footage: Sequence[Footage], extractor: Extractor, say: Say, tell: Ca
             tell(done)
     _refuse_empty(empty, total)
     if empty:
-        say(f'{empty} of {total} frames have no keypoint above the detection threshold of {threshold:g}: they are left out')
+        say(f'{empty} of {total} frames show nothing, or have no keypoint above the detection threshold of {threshold:g}: '
+            'they are left out')
 
 
 def frame_count(footage: Iterable[Footage]) -> int:

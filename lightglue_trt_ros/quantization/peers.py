@@ -20,7 +20,7 @@ import numpy as np
 
 from ..config import EngineSpec
 from ..errors import ConfigError, EngineError
-from ..weights.store import Weights
+from ..weights.networks import Weights
 from .footage import Footage
 from .pairs import Pair, some
 from .running import features_of, feed

@@ -17,8 +17,8 @@ from ..calibration import Calibration, attention_members, linear_members
 from ..config import EngineSpec
 from ..engines.calibrations import GRAPH, PLOT, TENSORS, Identity, Manifest, read_manifest, write_calibration
 from ..features import Int32, UInt8
-from ..graphs.folding import fold
-from ..weights.store import Weights, load_weights
+from ..graphs.rounding import check_width
+from ..weights.pairs import WeightsPair
 from . import report
 from .footage import Footage, extract, frame_count, read_footage
 from .gate import Gate, Held, Score, answer_references, chance, check_motion, choose_held_out, geometry, judge
@@ -47,7 +47,7 @@ class Order:
 
     recordings: tuple[Path, ...]
     spec: EngineSpec  # fp8
-    lightglue: str  # as in the weights' registry
+    pair: WeightsPair
     engine_dir: Path
     held_out: tuple[Path, ...] = ()
     frames: int = 300
@@ -77,25 +77,26 @@ def quantize(order: Order, decode: Callable[[Any], UInt8], terminal: Terminal) -
     if order.peers:
         from .peers import require_modelopt
         require_modelopt()
-    superpoint, weights = load_weights('superpoint'), load_weights(order.lightglue)
+    check_width(order.pair.matcher.tensors)  # before minutes are spent
     footage = read_footage(order.recordings, order.held_out, order.frames, order.spec, decode, terminal.say,
                            image_topic=order.image_topic, share=order.share)
-    identity, settings = Identity.of(order.spec, order.lightglue), _settings(order, footage)
+    identity, settings = Identity.of(order.spec, order.pair.identity), _settings(order, footage)
     there = read_manifest(order.engine_dir / identity.name)
     if there is not None and not order.force and not order.peers and (there.identity, there.settings) == (identity, settings):
         return Outcome(order.engine_dir / identity.name, there, False)
-    _extract(order, superpoint, weights, footage, terminal)
-    return _Work(order, weights, footage, identity, settings, terminal).run()
+    _extract(order, footage, terminal)
+    return _Work(order, footage, identity, settings, terminal).run()
 
 
 class _Work:
     """What follows once there are features."""
 
-    def __init__(self, order: Order, weights: Weights, footage: Sequence[Footage], identity: Identity, settings: dict[str, Any],
+    def __init__(self, order: Order, footage: Sequence[Footage], identity: Identity, settings: dict[str, Any],
                  terminal: Terminal) -> None:
-        self.order, self.weights, self.footage, self.identity, self.settings = order, weights, footage, identity, settings
+        self.order, self.footage, self.identity, self.settings = order, footage, identity, settings
+        self.weights = order.pair.matcher
         self.terminal, self.points, self.peers = terminal, list[Point](), list[report.Candidate]()
-        self.layers = fold(weights.tensors).layers
+        self.layers = order.pair.layers
 
     def run(self) -> Outcome:
         terminal, footage, order = self.terminal, self.footage, self.order
@@ -184,8 +185,10 @@ class _Work:
 
     def _provenance(self, pairs: Sequence[Pair]) -> dict[str, Any]:
         spec = self.order.spec
-        return {'weights': self.weights.name, 'weights_sha256': self.weights.sha256, 'image_height': spec.image_height,
-                'image_width': spec.image_width, 'max_keypoints': spec.max_keypoints, 'recordings': self.settings['recordings'],
+        pair = self.order.pair
+        return {'weights': pair.name, 'weights_sha256': pair.matcher.sha256, 'extractor_sha256': pair.extractor.sha256,
+                'image_height': spec.image_height, 'image_width': spec.image_width, 'max_keypoints': spec.max_keypoints,
+                'recordings': self.settings['recordings'],
                 'strides': sorted({pair.stride for pair in pairs}), 'pairs': len(pairs), 'package_version': __version__}
 
     def _write(self, calibration: Calibration, passed: bool, reference: report.Candidate, candidates: Sequence[report.Candidate],
@@ -224,11 +227,11 @@ def verdicts(scores: Sequence[Score], gate: Gate) -> list[str]:
     return lines
 
 
-def _extract(order: Order, superpoint: Weights, weights: Weights, footage: Sequence[Footage], terminal: Terminal) -> None:
+def _extract(order: Order, footage: Sequence[Footage], terminal: Terminal) -> None:
     from ..backends.onnxruntime import OnnxRuntimeBackend
     from ..depth import Depth
     spec = dataclasses.replace(order.spec, precision='fp32')
-    backend = OnnxRuntimeBackend(spec, superpoint, weights, depth=Depth((fold(weights.tensors).layers,)))
+    backend = OnnxRuntimeBackend(spec, order.pair, depth=Depth((order.pair.layers,)))
     try:
         with terminal.progress('extracting features', frame_count(footage)) as tell:
             extract(footage, backend, terminal.say, tell)

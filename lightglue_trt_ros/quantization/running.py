@@ -12,7 +12,7 @@ from ..calibration import Calibration
 from ..config import EngineSpec
 from ..errors import EngineError
 from ..features import Float32, HostFeatures, Int32, Thresholds
-from ..weights.store import Weights
+from ..weights.networks import Weights
 from .footage import Footage
 from .pairs import Pair
 

@@ -10,7 +10,7 @@ from ..calibration import BLOCKS, PARTS, Calibration, assignment, member
 from ..config import EngineSpec
 from ..features import Int32
 from ..graphs.folding import DIM
-from ..weights.store import Weights
+from ..weights.networks import Weights
 from .footage import Footage
 from .gate import Gate, Held, Score, judge
 from .running import Tell, open_matcher

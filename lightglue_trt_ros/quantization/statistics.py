@@ -13,7 +13,7 @@ from ..calibration import Calibration
 from ..config import EngineSpec
 from ..errors import EngineError
 from ..graphs.folding import fold
-from ..weights.store import Weights
+from ..weights.networks import Weights
 from .design import design
 from .footage import Footage
 from .moments import Moments, names_for
@@ -81,4 +81,4 @@ def _check_finite(peaks: Mapping[str, float], zero: bool = False) -> None:
     if wrong:
         shown = ', '.join(wrong[:8]) + (', …' if len(wrong) > 8 else '')
         raise EngineError(f'no scale can be found for {len(wrong)} tensors, whose peaks vanish or are not finite: {shown}; check '
-                          'the weights (fetch_weights) and the frames')
+                          'the weights (fetch_weights --list) and the frames')

