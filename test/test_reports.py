@@ -128,6 +128,10 @@ def test_the_document_holds_the_numbers(tmp_path, pictures):
     assert report['metrics']['ate_m'] == {'label': METRICS['ate_m'].label, 'unit': 'm', 'higher_is_better': False}
     assert report['recording']['odd'] == {'path': str(tmp_path), 'value': 1.5}
     assert report['error_edges_px'][-1] is None
+    assert report['bootstrap'] == {'resamples': 2000, 'level': 0.95, 'seed': 0}
+    assert len(report['contests']) == 27
+    assert report['contests'][4] == {'stride': 1, 'other': 'ORB', 'metric': 'pose_auc@10', 'pairs': 39, **{
+        name: getattr(found.contests()[4].interval, name) for name in ('difference', 'low', 'high', 'verdict')}}
     ours = report['matchers'][0]
     for stride in found.strides:
         expected = {name: None if math.isnan(value) else value for name, value in first.summary(stride).items()}
@@ -189,14 +193,19 @@ def test_the_verdict_says_who_leads_and_whether_it_is_fast_enough():
     first, *rest = verdict(evaluation())
     assert re.search(r'ours fp16: pose AUC up to 10 degrees [\d.]+ %, ahead of the best baseline \(SIFT: ', first)
     assert any('fast enough' in line for line in rest)
+    assert re.search(r'; 95 % interval of the difference \+[\d.]+ to \+[\d.]+ points\.', first)
     assert 'behind' in verdict(evaluation(('ORB', 'SIFT')))[0]
+    assert verdict(evaluation(('ours fp16', 'SIFT'), frames=4))[0].endswith('points: cannot be told from these pairs.')
     assert any('too slow' in line for line in verdict(evaluation(hz=1000.0)))
     assert 'share of inliers' in verdict(evaluation(truth=False))[0]
     assert len(verdict(evaluation(frames=0))) == 1
 
 
 def test_the_page_starts_with_notes_then_verdict_then_table(pictures):
+    told = render(evaluation(frames=40), [])
+    assert re.search(r'>KLT</td><td>[+-][\d.]+</td><td>[+-][\d.]+ to [+-][\d.]+</td><td class="text">ahead<', told)
     text = render(evaluation(truth=False, frames=20), [])
+    assert 'less the others' not in text
     order = [text.index(part) for part in ('no ground truth', 'share of inliers', '<table>', 'What ran', 'Details')]
     assert order == sorted(order)
     assert 'Compared with' not in text
@@ -306,8 +315,15 @@ def test_the_terminal_gets_table_verdict_and_notes(capsys):
     assert re.search(r'matches per frame\W+\d+\*', text)
     assert 'stride 4: matches per frame' in text
     assert 'Interrupted' in text
+    assert 'ours fp16 less the others' not in text
     assert 'note: no ground truth' in text
     assert 'share of inliers' in text
+    print_summary(evaluation(('ours fp16', 'SIFT')))
+    text = capsys.readouterr().out
+    assert 'pose AUC up to 10 degrees: ours fp16 less the others, points' in text
+    assert re.search(r'4\W+SIFT\W+[+-][\d.]+\W+[+-][\d.]+ to [+-][\d.]+\W+ahead', text)
+    print_summary(evaluation(('ours fp16', 'ours fp32'), frames=40, strides=(1,)))
+    assert re.search(r'1\W+ours fp32.*cannot be told from these pairs', capsys.readouterr().out)
     print_summary(evaluation(frames=0))
     assert 'Nothing could be evaluated' in capsys.readouterr().out
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from ..config import MatcherConfig
+from ..errors import BagError
 from ..evaluation.baselines import Correspondences, SiftMatcher
-from ..evaluation.homographies import HomographyScore, evaluate_homographies
+from ..evaluation.homographies import SCENES, HomographyScore, evaluate_homographies
+from ..evaluation.turns import TurnScore, evaluate_turns
 from ..features import UInt8
 from ..frontend import FrameMatcher
+from ..geometry import resize_gray
 from ..recordings.bag import open_recording
+from ..recordings.layouts import SUFFIXES, natural
+from ..recordings.sequence import read_gray
 from ..selection import open_backend
 
 SEQUENCES = ('kitti_short_1', 'kitti_short_2', 'hololens')
+PICTURES = 7  # at most, of any other folder
 
 
 def load_images(path: Path) -> list[UInt8]:
@@ -24,6 +34,50 @@ def load_images(path: Path) -> list[UInt8]:
 
 def study_homographies(folder: Path, config: MatcherConfig) -> Iterator[HomographyScore]:
     """Score ours and SIFT (4,000 features, ratio 0.8) on graf, boat, leuven and bikes, pairs 1-2 and 1-3."""
+    with _matching(config) as match:
+        yield from evaluate_homographies(folder, match, 'ours')
+    yield from evaluate_homographies(folder, SiftMatcher().match, 'SIFT 4000, ratio 0.8')
+
+
+def study_turns(folder: Path, config: MatcherConfig) -> Iterator[TurnScore]:
+    """Score ours, without refinement, and SIFT as above on pictures of `folder` and on their middles, turned.
+
+    Pictures are resized to the engine's size. Raises BagError.
+    """
+    size = config.image_height, config.image_width
+    pictures = [(name, resize_gray(read_gray(path), size)) for name, path in find_pictures(folder).items()]
+    with _matching(dataclasses.replace(config, refinement='none')) as match:
+        yield from evaluate_turns(pictures, match, 'ours')
+    yield from evaluate_turns(pictures, SiftMatcher().match, 'SIFT 4000, ratio 0.8')
+
+
+def find_pictures(folder: Path) -> dict[str, Path]:
+    """PICTURES of a folder by name, spread evenly; of a folder as SEQUENCES and SCENES stand in, the first of each.
+
+    Raises BagError where there is none.
+    """
+    places = {name: folder / 'oxford_affine' / name for name in SCENES} | {name: folder / name / 'images' for name in SEQUENCES}
+    known = {name: _images(place)[0] for name, place in places.items() if place.is_dir()}
+    if known:
+        return known
+    files = _images(folder / 'images' if (folder / 'images').is_dir() else folder)
+    spread = np.unique(np.linspace(0, len(files) - 1, PICTURES).round().astype(np.int64))
+    return {files[row].name: files[row] for row in spread.tolist()}
+
+
+def _images(folder: Path) -> list[Path]:
+    try:
+        files = sorted((path for path in folder.iterdir() if path.name.lower().endswith(SUFFIXES)), key=natural)
+    except OSError as error:
+        raise BagError(f'{folder} cannot be read ({error.strerror}): name a folder of images with --data') from None
+    if not files:
+        raise BagError(f'{folder} holds no image ({", ".join(SUFFIXES)}): name a folder of images with --data')
+    return files
+
+
+@contextmanager
+def _matching(config: MatcherConfig) -> Iterator[Callable[[UInt8, UInt8], Correspondences]]:
+    """The frontend as a function of two gray images, each pair for itself."""
     backend = open_backend(config).backend
     frames = FrameMatcher(backend, config)
 
@@ -35,7 +89,6 @@ def study_homographies(folder: Path, config: MatcherConfig) -> Iterator[Homograp
         return found.reference_keypoints, found.keypoints
 
     try:
-        yield from evaluate_homographies(folder, match, 'ours')
+        yield match
     finally:
         backend.close()
-    yield from evaluate_homographies(folder, SiftMatcher().match, 'SIFT 4000, ratio 0.8')

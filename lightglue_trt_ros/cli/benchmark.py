@@ -23,7 +23,7 @@ from ..stats import PERCENTILES
 from ..tables import print_table
 from . import _sweep
 
-PARTS = ('stages', 'caching', 'node', 'homographies', 'depth', 'device', 'profile', 'sweep')
+PARTS = ('stages', 'caching', 'node', 'homographies', 'turns', 'depth', 'device', 'profile', 'sweep')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,7 +63,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=float, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--data', type=Path, default=Path('../shared/data'), help='folder of kitti_short_1, kitti_short_2, '
-                        'hololens and oxford_affine, for homographies, depth and sweep, default: %(default)s')
+                        'hololens and oxford_affine, for homographies, turns, depth and sweep; any folder of images for turns; '
+                        'default: %(default)s')
     parser.add_argument('--strides', default='1', help='frames from one to the next, comma separated, for depth, default: 1')
     parser.add_argument('--whole-engine-dir', default='', metavar='DIR', help='engines of build_engines --stages 9, for depth')
     parser.add_argument('--engine-dir', default=default.engine_dir, help='folder of TensorRT engines, default: in the user cache')
@@ -116,6 +117,26 @@ def _homographies(args: argparse.Namespace, config: MatcherConfig) -> dict[str, 
     print_table('Homographies', ['pair', 'matcher', 'matches', f'within {WITHIN_PX} px'], [
         [score.pair, score.matcher, str(score.matches), f'{score.within:.3f}'] for score in scores])
     return {'pairs': [score.as_dict() for score in scores]}
+
+
+def _turns(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..benchmarks.study import study_turns
+    from ..evaluation.homographies import WITHIN_PX
+    from ..evaluation.turns import mean_shares
+    scores = list(study_turns(args.data, config))
+    rows, means = [], {}
+    for matcher in dict.fromkeys(score.matcher for score in scores):
+        mine = [score for score in scores if score.matcher == matcher]
+        means[matcher] = mean_shares(mine)
+        rows += [(score.picture, matcher, str(score.right[0]), *_percent(score.shares)) for score in mine]
+        rows.append(('mean', matcher, '', *_percent(means[matcher])))
+    print_table(f'Turns in the image plane: matches within {WITHIN_PX} px, % of those of the upright middle; refinement none',
+                ['picture', 'matcher', 'upright', *(f'{turn} deg' for turn in scores[0].right if turn)], rows)
+    return {'pictures': [score.as_dict() for score in scores], 'mean': means}
+
+
+def _percent(shares: dict[int, float | None]) -> list[str]:
+    return ['-' if share is None else f'{100 * share:.0f}' for turn, share in shares.items() if turn]
 
 
 def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
@@ -185,7 +206,7 @@ def _open(config: MatcherConfig, depth: Depth | None = None) -> Backend:
     return backend
 
 
-_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'homographies': _homographies, 'depth': _depth,
+_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'homographies': _homographies, 'turns': _turns, 'depth': _depth,
              'device': _device, 'profile': _profile, 'sweep': _sweep.run_sweep}
 
 if __name__ == '__main__':

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..features import Float32, UInt8
 from ..recordings.poses import Float64
 from ..stats import PERCENTILES
+from .bootstrap import Interval, pose_auc_difference
 from .twoview import pose_auc
 
 AUC_DEG = (5, 10, 20)
@@ -138,6 +139,15 @@ class MatcherResult:
         return {name: found[name] for name in METRICS if name in found}
 
 
+class Contest(NamedTuple):
+    """The first matcher's pose AUC beside another's, over the pairs that both have."""
+
+    stride: int
+    other: str
+    metric: str  # pose_auc@5 ...
+    interval: Interval  # of the first's less the other's, points of a percentage
+
+
 @dataclass(eq=False)
 class Evaluation:
     """Everything that a report shows."""
@@ -151,6 +161,23 @@ class Evaluation:
     wall_s: dict[str, float] = field(default_factory=dict)  # where the time went: inference, baselines, reading, estimating, report
     peak_memory_mib: float = 0.0
     estimator: str = ''  # how poses were estimated
+
+    def contests(self, degrees: tuple[int, ...] = AUC_DEG) -> list[Contest]:
+        """The first matcher against each other one, by stride and angle, where both know the pose error of a pair."""
+        found = []
+        for stride in self.strides:
+            first, *others = [_pose_errors(matcher.pairs.get(stride, [])) for matcher in self.matchers] or [{}]
+            for matcher, errors in zip(self.matchers[1:], others, strict=True):
+                common = [frames for frames in first if frames in errors]
+                mine, theirs = ([side[frames] for frames in common] for side in (first, errors))
+                for degree in degrees if common else ():
+                    interval = pose_auc_difference(mine, theirs, degree)
+                    found.append(Contest(stride, matcher.name, f'pose_auc@{degree}', interval.scaled(100)))
+        return found
+
+
+def _pose_errors(pairs: list[PairResult]) -> dict[tuple[int, int], float]:
+    return {pair.frames: error for pair in pairs if (error := pair.pose_error_deg) is not None}
 
 
 def _of_pairs(pairs: list[PairResult]) -> dict[str, float]:

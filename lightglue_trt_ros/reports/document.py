@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 
 from ..errors import LightglueTrtError
-from ..evaluation.results import ERROR_EDGES_PX, METRICS, PRECISION_PX, Evaluation, MatcherResult, OdometryResult, PairResult
+from ..evaluation.bootstrap import LEVEL, RESAMPLES, SEED
+from ..evaluation.results import (
+    ERROR_EDGES_PX,
+    METRICS,
+    PRECISION_PX,
+    Contest,
+    Evaluation,
+    MatcherResult,
+    OdometryResult,
+    PairResult,
+)
 from ..files import write_whole
 from ..recordings.poses import Float64
 from ..stats import PERCENTILES
@@ -24,7 +34,8 @@ KEPT = ('error_median_px', 'rotation_deg', 'translation_deg', 'track_survival', 
 def document(evaluation: Evaluation) -> dict[str, Any]:
     """The report as plain values: no NaN, no infinity (both None; `pose_found` tells a failed pose from an unknown one).
 
-    Pairs are columns by stride; poses are 12 numbers each, the rows of the 3x4 matrix, world from camera.
+    Contests are the first matcher's figure less another's, in points, with its interval. Pairs are columns by stride; poses are 12
+    numbers each, the rows of the 3x4 matrix, world from camera.
     """
     return dict(_plain({
         'schema': SCHEMA, 'package': 'lightglue_trt_ros', 'recording': evaluation.recording, 'machine': evaluation.machine,
@@ -33,6 +44,8 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
         'metrics': {name: {'label': metric.label, 'unit': metric.unit, 'higher_is_better': metric.higher_is_better}
                     for name, metric in METRICS.items()},
         'error_edges_px': ERROR_EDGES_PX,
+        'bootstrap': {'resamples': RESAMPLES, 'level': LEVEL, 'seed': SEED},
+        'contests': [_contest(contest) for contest in evaluation.contests()],
         'matchers': [_matcher(matcher, evaluation.strides) for matcher in evaluation.matchers]}))
 
 
@@ -64,6 +77,12 @@ def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]
             'forward_backward': matcher.forward_backward, 'odometry': matcher.odometry and _odometry(matcher.odometry),
             'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points[0])} for pair in matcher.worst],
             'pairs': {str(stride): _columns(pairs) for stride, pairs in matcher.pairs.items()}}
+
+
+def _contest(found: Contest) -> dict[str, Any]:
+    interval = found.interval
+    return {'stride': found.stride, 'other': found.other, 'metric': found.metric, 'pairs': interval.pairs,
+            'difference': interval.difference, 'low': interval.low, 'high': interval.high, 'verdict': interval.verdict}
 
 
 def _columns(pairs: list[PairResult]) -> dict[str, list[Any]]:

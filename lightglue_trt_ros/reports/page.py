@@ -18,7 +18,7 @@ from ..stats import PERCENTILES
 from .document import write_document
 from .plots import draw_all
 from .style import Picture
-from .summary import AGAINST_FIRST, UNKNOWN, grouped, table, verdict, written
+from .summary import AGAINST_FIRST, CONTEST_HEADS, UNKNOWN, contests, grouped, table, verdict, written
 
 TEMPLATE = Path(__file__).with_name('report.html.jinja')
 JPEG_QUALITY = 88
@@ -79,7 +79,8 @@ def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
         pictures=[(picture, _embedded(picture)) for picture in pictures],
         recording=[(WORDS.get(key, key.replace('_', ' ')), _said(value)) for key, value in evaluation.recording.items()],
         strides=[(stride, table(evaluation, stride)) for stride in evaluation.strides if stride != 1],
-        comparison=_comparison(evaluation), stages=_stages(evaluation), wall=_wall(evaluation), percentiles=PERCENTILES)
+        contests=contests(evaluation), contest_heads=CONTEST_HEADS, comparison=_comparison(evaluation),
+        stages=_stages(evaluation), wall=_wall(evaluation), percentiles=PERCENTILES)
 
 
 def _embedded(picture: Picture) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from ..evaluation.bootstrap import LEVEL, OPEN, Interval
 from ..evaluation.results import METRICS, Evaluation, MatcherResult
 from ..tables import print_table
 
 UNKNOWN = '\N{EM DASH}'
+INTERVAL = f'{100 * LEVEL:g} % interval'
+CONTEST_HEADS = ('stride', 'against', 'difference', INTERVAL, 'verdict')
 AGAINST_FIRST = ('retention', 'agreement_f1', 'count_ratio')  # no contest: they say how close, not how good
 NO_CONTEST = (*AGAINST_FIRST, 'layers')
 TELLING = ('matches', 'inlier_ratio', 'pose_auc@10', 'pose_failures')
@@ -64,6 +67,17 @@ def table(evaluation: Evaluation, stride: int = 1) -> list[Row]:
     return rows
 
 
+def span(interval: Interval) -> str:
+    """The interval of a difference in points, with signs."""
+    return f'{interval.low:+.1f} to {interval.high:+.1f}'
+
+
+def contests(evaluation: Evaluation) -> list[tuple[str, ...]]:
+    """CONTEST_HEADS for the first matcher's pose AUC at 10 degrees and each other one's."""
+    return [(str(found.stride), found.other, f'{found.interval.difference:+.1f}', span(found.interval), found.interval.verdict)
+            for found in evaluation.contests((10,))]
+
+
 def grouped(rows: list[Row]) -> dict[str, list[Row]]:
     """Rows under the headings of GROUPS, empty ones left out."""
     groups = {title: [row for row in rows if row.name.startswith(names)] for title, names in GROUPS.items()}
@@ -77,7 +91,7 @@ def verdict(evaluation: Evaluation) -> list[str]:
         return ['Nothing could be evaluated: no pair of frames was matched.']
     first, rivals = evaluation.matchers[0], [matcher for matcher in evaluation.matchers[1:] if not matcher.ours]
     found = first.summary()
-    sentences = [line for line in (_against(first, rivals), _counts(first), _odometry(first)) if line]
+    sentences = [line for line in (_against(evaluation, rivals), _counts(first), _odometry(first)) if line]
     if 'frame_ms_p50' in found:
         line = (f'A frame takes {written("frame_ms_p50", found["frame_ms_p50"], True)} '
                 f'(p95 {written("frame_ms_p95", found.get("frame_ms_p95"), True)})')
@@ -90,8 +104,9 @@ def verdict(evaluation: Evaluation) -> list[str]:
     return sentences
 
 
-def _against(first: MatcherResult, rivals: list[MatcherResult]) -> str:
+def _against(evaluation: Evaluation, rivals: list[MatcherResult]) -> str:
     """The first matcher's poses, or inliers where there is no truth, beside the best baseline's."""
+    first = evaluation.matchers[0]
     own = first.summary()
     name = next((name for name in ('pose_auc@10', 'inlier_ratio') if name in own), None)
     if name is None:
@@ -104,7 +119,12 @@ def _against(first: MatcherResult, rivals: list[MatcherResult]) -> str:
     best = max(known, key=lambda rival: known[rival])
     gap = round(own[name], METRICS[name].digits) - round(known[best], METRICS[name].digits)
     relation = 'ahead of' if gap > 0 else 'behind' if gap < 0 else 'level with'
-    return f'{line}, {relation} the best baseline ({best}: {written(name, known[best], True)}).'
+    line += f', {relation} the best baseline ({best}: {written(name, known[best], True)})'
+    contest = next((found for found in evaluation.contests((10,)) if (found.stride, found.other) == (1, best)), None)
+    if contest is None or name != contest.metric:
+        return f'{line}.'
+    line += f'; {INTERVAL} of the difference {span(contest.interval)} points'
+    return f'{line}: {OPEN}.' if contest.interval.verdict == OPEN else f'{line}.'
 
 
 def _counts(first: MatcherResult) -> str:
@@ -129,7 +149,7 @@ def _odometry(first: MatcherResult) -> str:
 
 
 def print_summary(evaluation: Evaluation) -> None:
-    """Print the table, metrics as rows and matchers as columns (* marks the best), then the verdict and the notes.
+    """Print the table, metrics as rows and matchers as columns (* marks the best), the intervals, then the verdict and the notes.
 
     Of strides beyond 1 the most telling rows are printed; the report has them all.
     """
@@ -144,6 +164,8 @@ def print_summary(evaluation: Evaluation) -> None:
     if rows:
         header = ['', *(matcher.name for matcher in evaluation.matchers)]
         print_table(str(evaluation.recording.get('path', 'evaluation')), header, rows, left=1)
+    if found := contests(evaluation):
+        print_table(f'{METRICS["pose_auc@10"].label}: {evaluation.matchers[0].name} less the others, points', CONTEST_HEADS, found)
     if evaluation.interrupted:
         print('Interrupted: the figures are over what was done until then.')
     for line in verdict(evaluation):

@@ -1,0 +1,99 @@
+"""Intervals of differences: what is known of their distribution, and what they say about pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from evaluations import evaluation
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from lightglue_trt_ros.evaluation import bootstrap
+from lightglue_trt_ros.evaluation.bootstrap import AHEAD, BEHIND, MIN_PAIRS, OPEN, pose_auc_difference
+from lightglue_trt_ros.evaluation.twoview import pose_auc
+
+ERRORS = st.one_of(st.floats(0, 40), st.sampled_from([0.0, 5.0, 10.0, np.inf, np.nan]))
+
+
+@given(arrays(np.float64, st.tuples(st.just(2), st.integers(1, 40)), elements=ERRORS))
+def test_the_difference_is_that_of_the_areas(errors):
+    found = pose_auc_difference(*errors, 10, resamples=10)
+    assert found.difference == pytest.approx(pose_auc(errors[0], [10])[0] - pose_auc(errors[1], [10])[0], abs=1e-12)
+    assert found.low <= found.high
+
+
+def test_the_interval_is_that_of_resampled_areas(monkeypatch):
+    rng = np.random.default_rng(3)
+    errors = rng.gamma(2, 4, (2, 50))
+    errors[0, 7] = np.inf
+    drawn = np.random.default_rng(5).integers(0, 50, (400, 50))
+    areas = [pose_auc(errors[0, rows], [10])[0] - pose_auc(errors[1, rows], [10])[0] for rows in drawn]
+    found = pose_auc_difference(*errors, 10, resamples=400, seed=5)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(areas, [0.025, 0.975])), abs=1e-12)
+    monkeypatch.setattr(bootstrap, '_CHUNK', 700)  # in pieces of 14
+    assert pose_auc_difference(*errors, 10, resamples=400, seed=5) == found
+
+
+def test_the_width_is_that_of_a_mean():
+    """Of errors that are 0 or infinite the area is the share of the former: a mean, whose standard error is known."""
+    rng = np.random.default_rng(0)
+    first, other = (np.where(rng.random(1000) < share, 0.0, np.inf) for share in (0.7, 0.6))
+    steps = np.isfinite(first).astype(float) - np.isfinite(other)
+    found = pose_auc_difference(first, other, 10)
+    assert found.difference == pytest.approx(steps.mean())
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * steps.std() / np.sqrt(1000), rel=0.08)
+    assert found.verdict == AHEAD
+    assert pose_auc_difference(other, first, 10).verdict == BEHIND
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(200):
+        difficulty = rng.gamma(2, 2, 80)
+        first, other = difficulty * rng.gamma(4, 0.25, 80), difficulty * rng.gamma(4, 0.25, 80)  # equally good
+        covered += pose_auc_difference(first, other, 10, resamples=500).verdict == OPEN
+    assert 0.90 <= covered / 200 <= 0.99
+
+
+def test_pairs_are_kept_together():
+    """A small gain on every pair stands out, though pairs differ by far more."""
+    errors = np.random.default_rng(2).uniform(0, 9, 60)
+    paired = pose_auc_difference(errors, errors + 0.3, 10)
+    assert paired.verdict == AHEAD
+    assert paired.high - paired.low < 0.01
+    assert pose_auc_difference(errors, np.roll(errors, 7) + 0.3, 10).verdict == OPEN
+
+
+def test_equal_errors_tell_nothing():
+    errors = np.array([1.0, 3.0, np.inf, np.nan, 0.0, 12.0, 2.0])
+    found = pose_auc_difference(errors, errors, 5)
+    assert (found.difference, found.low, found.high, found.verdict) == (0, 0, 0, OPEN)
+    assert pose_auc_difference(np.full(9, np.inf), np.full(9, np.nan), 5).verdict == OPEN
+    assert pose_auc_difference([], [], 5) == bootstrap.Interval(0, 0, 0, 0)
+
+
+def test_a_few_pairs_tell_nothing():
+    first, other = np.zeros(MIN_PAIRS), np.full(MIN_PAIRS, np.inf)
+    assert pose_auc_difference(first, other, 10).verdict == AHEAD
+    few = pose_auc_difference(first[1:], other[1:], 10)
+    assert (few.difference, few.low, few.high, few.verdict) == (1, 1, 1, OPEN)
+
+
+def test_the_first_is_compared_with_each_other_on_common_pairs():
+    found = evaluation(frames=60, strides=(1, 4))
+    contests = found.contests()
+    assert [(each.stride, each.other) for each in contests[::3]] == [(s, n) for s in (1, 4) for n in ('SIFT', 'ORB', 'KLT')]
+    for each in contests:
+        first, other = (m.summary(each.stride)[each.metric] for m in found.matchers if m.name in ('ours fp16', each.other))
+        assert each.interval.difference == pytest.approx(first - other)
+        assert each.interval.pairs == len(found.matchers[0].pairs[each.stride])
+    sift = found.matchers[1]
+    sift.pairs[1] = [dataclasses.replace(pair, rotation_deg=None) for pair in sift.pairs[1][:9]] + sift.pairs[1][20:]
+    assert found.contests((10,))[0].interval.pairs == len(found.matchers[0].pairs[1]) - 20
+    assert evaluation(truth=False).contests() == []
+    assert evaluation(names=()).contests() == []
+    assert evaluation(names=('ours fp16',)).contests() == []
