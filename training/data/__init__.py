@@ -1,0 +1,1 @@
+"""Free photographs and textures to train on: where they come from, which are usable, how they are packed."""
