@@ -15,18 +15,18 @@ from training.extractor import ExtractorSettings, train_extractor  # noqa: E402
 from training.losses.detector import NO_KEYPOINT, detector_targets  # noqa: E402
 from training.losses.matcher import MatcherLoss, assignment_loss, true_matches  # noqa: E402
 from training.losses.placement import find_returns, placement_loss  # noqa: E402
-from training.networks.aliked import AlikedScores  # noqa: E402
 from training.networks.keypoints import refine, sample_descriptors, score_map, strongest, suppress_non_maxima  # noqa: E402
 from training.networks.lightglue import LightGlue, normalize_positions  # noqa: E402
 from training.networks.superpoint import FoldedSuperPoint, SuperPoint  # noqa: E402
-from training.photographs import NoPhotographs, drawings, load_photographs  # noqa: E402
+from training.photographs import NoPhotographsError, drawings, load_photographs  # noqa: E402
 from training.processes import Processes  # noqa: E402
-from training.run import CheckpointMismatch  # noqa: E402
+from training.run import CheckpointMismatchError  # noqa: E402
+from training.scenes.corners import corner_scores  # noqa: E402
 from training.scenes.geometry import PLANES  # noqa: E402
 from training.scenes.matrices import inverse, rotation  # noqa: E402
 from training.scenes.views import Scenes, TwoViews, other  # noqa: E402
 from training.schedule import Schedule  # noqa: E402
-from training.train import TEACHER, TOY_EXTRACTOR, main  # noqa: E402
+from training.train import TOY_EXTRACTOR, main  # noqa: E402
 
 HEIGHT, WIDTH = 96, 128
 
@@ -50,7 +50,7 @@ def still(batch: int = 1, shift: float = 0.0) -> TwoViews:
     across = torch.eye(3).expand(2 * batch, PLANES, 3, 3).clone()
     across[:batch, :, 0, 2], across[batch:, :, 0, 2] = shift, -shift
     flat = torch.zeros(2 * batch, 1, HEIGHT, WIDTH)
-    return TwoViews(flat, flat, torch.zeros(2 * batch, HEIGHT, WIDTH, dtype=torch.long), across)
+    return TwoViews(flat, flat, flat.clone(), torch.zeros(2 * batch, HEIGHT, WIDTH, dtype=torch.long), across)
 
 
 def test_small_matrices_are_those_of_the_general_solvers():
@@ -79,7 +79,7 @@ def test_a_point_shows_the_same_in_both_views(views):
 def test_transfer_there_and_back_ends_where_it_began(views):
     points = torch.rand(16, 200, 2) * torch.tensor([WIDTH - 1, HEIGHT - 1])
     there, visible = views.transfer(points)
-    reverse = TwoViews(other(views.clean), other(views.images), other(views.planes), other(views.across))
+    reverse = TwoViews(*(other(values) for values in vars(views).values()))
     back, again = reverse.transfer(there)
     both = visible & again
     assert both.float().mean() > 0.3
@@ -93,12 +93,14 @@ def test_the_same_seed_gives_the_same_scenes_and_another_one_others():
     assert not torch.equal(first, third)
 
 
-def test_targets_are_the_teachers_peaks_that_return():
+def test_targets_are_the_corners_that_return():
     pair = still()
-    scores = torch.zeros(2, 1, HEIGHT, WIDTH)
-    scores[0, 0, 40, 40], scores[1, 0, 41, 41] = 0.9, 0.8  # found again, a pixel beside
-    scores[0, 0, 60, 80] = 0.9  # not found again
-    targets = detector_targets(scores, pair, 20)
+    pair.corners[0, 0, 40, 40], pair.corners[1, 0, 41, 41] = 30.0, 25.0  # found again, a pixel beside
+    pair.corners[0, 0, 60, 80] = 30.0  # not found again
+    pair.corners[:, 0, 20, 20] = 1.0  # too faint
+    pair.corners[:, 0, 20, 100] = 30.0
+    pair.planes[:, :, 101:] = 1  # cut off by another plane
+    targets = detector_targets(pair, 20)
     assert targets[0, 5, 5] == 0  # the cell's first pixel
     assert targets[1, 5, 5] == 9  # a row and a column further
     assert (targets != NO_KEYPOINT).sum() == 2
@@ -122,7 +124,7 @@ def test_true_matches_agree_in_both_directions():
                            [[60.5, 60.0], [40.0, 30.5], [60.0, 90.0], [23.0, 80.0]]])
     truth = true_matches(points, pair)
     assert truth.partners.tolist() == [[1, 0, -1, -1], [1, 0, -1, -1]]
-    assert truth.alone.tolist() == [[False, False, True, False], [False, False, True, False]]  # the last: 3 pixels off, nothing asked
+    assert truth.alone.tolist() == [[False, False, True, False], [False, False, True, False]]  # the last: 3 pixels off
 
 
 def test_the_assignments_loss_is_that_of_the_dense_assignment():
@@ -151,14 +153,16 @@ def test_the_folded_extractor_is_the_trained_one():
         torch.testing.assert_close(trained, folded, rtol=1e-4, atol=1e-4)
 
 
-def test_the_teachers_peaks_are_found_again_under_another_light():
-    images = torch.from_numpy(np.stack([image[:384, :512] for image in drawings(2, 4)])).float()[:, None] / 255
-    with torch.no_grad():
-        scores = suppress_non_maxima(AlikedScores(TEACHER)(torch.cat([images, images * 0.6 + 0.1])))
-    peaks = strongest(scores, 60)[0].float()
-    gap = torch.cdist(peaks[:2], peaks[2:]).min(2).values
-    assert (gap <= 1).float().mean() > 0.7
-    assert (torch.cdist(peaks[:2], peaks[[3, 2]]).min(2).values <= 1).float().mean() < 0.3
+def test_corners_are_those_of_boxes_whichever_way_up():
+    image = np.full((96, 128), 60, np.uint8)
+    cv2.rectangle(image, (30, 20), (90, 70), 200, -1)
+    upright = corner_scores(torch.from_numpy(image)[None])
+    pixels, _ = strongest(suppress_non_maxima(upright[:, None].float()), 4)
+    corners = torch.tensor([[30, 20], [90, 20], [30, 70], [90, 70]]).float()
+    assert torch.cdist(corners, pixels[0].float()).min(1).values.max() < 2
+    turned = corner_scores(torch.from_numpy(np.rot90(image).copy())[None])
+    torch.testing.assert_close(turned.rot90(-1, (1, 2)), upright, atol=0.05, rtol=0.01)
+    assert corner_scores(torch.full((1, 64, 64), 90, dtype=torch.uint8)).max() == 0
 
 
 def test_keypoints_and_descriptors_are_those_of_the_packages_graph(tmp_path):
@@ -193,10 +197,10 @@ def test_the_trained_matcher_is_the_packages(tmp_path):
     described = np.stack([described, described + 0.3 * rng.normal(size=(count, 256))]).astype(np.float32)
     described /= np.linalg.norm(described, axis=-1, keepdims=True)
     session = onnxruntime.InferenceSession(lightglue(EngineSpec(HEIGHT, WIDTH, count), weights).SerializeToString())
-    ones, least = np.ones(count, np.float32), np.float32(0.1)
+    ones, least, none = np.ones(count, np.float32), np.array(0.1, np.float32), np.array(0, np.float32)
     matches = session.run(['matches0'], {
         'keypoints0': points[0], 'keypoints1': points[1], 'scores0': ones, 'scores1': ones, 'descriptors0': described[0],
-        'descriptors1': described[1], 'match_threshold': least, 'detection_threshold': np.float32(0)})[0]
+        'descriptors1': described[1], 'match_threshold': least, 'detection_threshold': none})[0]
     network = LightGlue()
     network.load_state_dict({name: torch.from_numpy(np.array(tensor, np.float32)) for name, tensor in weights.tensors.items()})
     loss = MatcherLoss(network)
@@ -224,14 +228,14 @@ def test_images_that_teach_nothing_are_refused_with_the_reason(folder, tmp_path,
 
 
 def test_nothing_to_train_on_is_said(tmp_path):
-    with pytest.raises(NoPhotographs, match='no usable image'):
+    with pytest.raises(NoPhotographsError, match='no usable image'):
         load_photographs(tmp_path)
-    with pytest.raises(NoPhotographs, match='not a folder'):
+    with pytest.raises(NoPhotographsError, match='not a folder'):
         load_photographs(tmp_path / 'missing')
 
 
 def train(images, folder: Path, settings: ExtractorSettings = TOY_EXTRACTOR, **schedule) -> bool:
-    return train_extractor(images, TEACHER, folder, Processes(), Schedule(**schedule), 1, settings, log_every=1)
+    return train_extractor(images, folder, Processes(), Schedule(**schedule), 1, settings, log_every=1)
 
 
 def test_a_training_goes_on_where_it_was_cut_off(tmp_path):
@@ -248,13 +252,14 @@ def test_a_training_goes_on_where_it_was_cut_off(tmp_path):
 def test_a_checkpoint_of_another_shape_is_refused(tmp_path):
     images = drawings(3, 0)
     train(images, tmp_path, steps=2)
-    with pytest.raises(CheckpointMismatch, match=r'extractor\.checkpoint\.pt is of another network'):
+    with pytest.raises(CheckpointMismatchError, match=r'extractor\.checkpoint\.pt is of another network'):
         train(images, tmp_path, ExtractorSettings(64, 96, 4, 40, widths=(8, 8, 16, 16, 32)), steps=2)
 
 
 def test_wrong_usage_is_one_line(tmp_path):
-    run = subprocess.run([sys.executable, '-m', 'training.train', '--photographs', str(tmp_path), '--out', str(tmp_path), '--steps', '1'],
-                         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
+    words = ['--photographs', str(tmp_path), '--out', str(tmp_path), '--steps', '1']
+    run = subprocess.run([sys.executable, '-m', 'training.train', *words], capture_output=True, text=True, check=False,
+                         cwd=Path(__file__).parents[1])
     assert run.returncode == 1
     assert 'no usable image' in run.stderr
     assert 'Traceback' not in run.stderr

@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name, digest in export(options.run, options.out, options.pair, options.licence).items():
             print(f'{options.out / name}  sha256 {digest}')
     except FileNotFoundError as error:
-        print(f'export: {error.filename} is not there: this training is not finished, run training.train until it says so', file=sys.stderr)
+        print(f'export: {error.filename} is not there: run training.train until it says that it is done', file=sys.stderr)
         return 1
     except WeightsError as error:
         print(f'export: {error}', file=sys.stderr)

@@ -15,7 +15,6 @@ from .losses.descriptors import descriptor_loss
 from .losses.detector import detector_loss, detector_targets
 from .losses.placement import find_returns, placement_loss
 from .losses.reliability import reliability_loss
-from .networks.aliked import AlikedScores
 from .networks.keypoints import refine, score_map, strongest, suppress_non_maxima
 from .networks.superpoint import WIDTHS, SuperPoint
 from .processes import Processes
@@ -51,7 +50,7 @@ class Extractor(nn.Module):
         return logits.float(), descriptors.float(), self.log_scale.exp()
 
 
-def train_extractor(photographs: NDArray[np.uint8], teacher: Path, folder: Path, group: Processes, schedule: Schedule, seed: int,
+def train_extractor(photographs: NDArray[np.uint8], folder: Path, group: Processes, schedule: Schedule, seed: int,
                     settings: ExtractorSettings, log_every: int = 100) -> bool:
     """Train until `schedule` ends; whether it is done, and then extractor.weights.pt is in `folder`."""
     torch.manual_seed(seed)
@@ -61,7 +60,7 @@ def train_extractor(photographs: NDArray[np.uint8], teacher: Path, folder: Path,
     torch.manual_seed(seed + 1000 * group.rank + schedule.step)
     scenes = Scenes(torch.from_numpy(photographs).to(group.device), settings.height, settings.width,
                     seed=scene_seed(seed, group.rank, schedule.step))
-    done = run.train(_Step(network, AlikedScores(teacher).to(group.device), scenes, group, settings))
+    done = run.train(_Step(network, scenes, group, settings))
     if done and group.first:
         network.load_state_dict(run.average)
         write_whole(folder / 'extractor.weights.pt', network.superpoint.exported())
@@ -70,18 +69,16 @@ def train_extractor(photographs: NDArray[np.uint8], teacher: Path, folder: Path,
 
 
 class _Step:
-    def __init__(self, network: Extractor, teacher: AlikedScores, scenes: Scenes, group: Processes, settings: ExtractorSettings) -> None:
+    def __init__(self, network: Extractor, scenes: Scenes, group: Processes, settings: ExtractorSettings) -> None:
         self.scenes, self.group, self.settings = scenes, group, settings
         compiled = torch.compile if group.on_gpu else _as_it_is
-        self.network, self.teach = compiled(group.shared(network)), compiled(teacher)
+        self.network = compiled(group.shared(network))
         self.targets, self.local_maxima = compiled(detector_targets), compiled(suppress_non_maxima)
 
     def __call__(self, progress: float) -> dict[str, Tensor]:
         settings = self.settings
         views = self.scenes.draw(settings.pairs)
-        with torch.no_grad():
-            scores = self.teach((views.clean * 255).round() / 255)
-        targets = self.targets(scores, views, settings.keypoints)
+        targets = self.targets(views, settings.keypoints)
         with self.group.mixed_precision():
             logits, descriptors, scale = self.network(views.images.to(memory_format=torch.channels_last))
         dense = score_map(logits)

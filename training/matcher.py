@@ -34,7 +34,7 @@ class MatcherSettings:
 
 def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes, schedule: Schedule, seed: int,
                   settings: MatcherSettings, start: dict[str, Tensor] | None = None, log_every: int = 100) -> bool:
-    """Train until `schedule` ends, from the tensors `start` or from nothing; whether it is done: then matcher.weights.pt is in `folder`."""
+    """Train until `schedule` ends, from the tensors `start` or from nothing; whether it is done: then matcher.weights.pt is there."""
     torch.manual_seed(seed)
     tensors = torch.load(folder / 'extractor.weights.pt', map_location='cpu', weights_only=True)
     network = LightGlue(settings.state, settings.layers, tensors['convDb.weight'].shape[0]).to(group.device)
@@ -42,8 +42,8 @@ def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes
         network.load_state_dict({name: tensor.float() for name, tensor in start.items()})
     optimizer = torch.optim.AdamW([
         {'params': list(network.input_proj.parameters()), 'lr': 3 * settings.learning_rate},
-        {'params': [p for name, p in network.named_parameters() if not name.startswith('input_proj')], 'lr': settings.learning_rate},
-    ], weight_decay=1e-3, fused=group.on_gpu)
+        {'params': [p for name, p in network.named_parameters() if not name.startswith('input_proj')]},
+    ], lr=settings.learning_rate, weight_decay=1e-3, fused=group.on_gpu)
     run = Run('matcher', folder, group, schedule, network, optimizer, log_every)
     scenes = Scenes(torch.from_numpy(photographs).to(group.device), settings.height, settings.width,
                     seed=scene_seed(seed, group.rank, schedule.step))
@@ -73,9 +73,9 @@ class _Step:
         truth = self.true_matches(points, views)
         positions = normalize_positions(points, settings.height, settings.width)
         with self.group.mixed_precision():
-            loss, (assignment, precision, recall, matches, agreement) = self.loss(positions, descriptors, truth.partners, truth.alone)
-        return {'loss': loss, 'assignment': assignment, 'precision': precision, 'recall': recall, 'matches': matches,
-                'agreement': agreement}
+            loss, figures = self.loss(positions, descriptors, truth.partners, truth.alone)
+        names = ('assignment', 'precision', 'recall', 'matches', 'agreement')
+        return {'loss': loss} | dict(zip(names, figures, strict=True))
 
     @torch.no_grad()
     def _features(self, views: TwoViews) -> tuple[Tensor, Tensor]:

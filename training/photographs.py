@@ -17,28 +17,28 @@ SUFFIXES = ('.jpg', '.jpeg', '.png', '.webp')
 Image = NDArray[np.uint8]
 
 
-class NoPhotographs(Exception):
+class NoPhotographsError(Exception):
     """There is nothing to train on."""
 
 
 def load_photographs(folder: Path) -> tuple[Image, list[str]]:
     """uint8 (N, HEIGHT, WIDTH) of every image in the tar files and in the folder itself, by name, and a line for each refused one.
 
-    Images are brought to HEIGHT x WIDTH where they are larger. Raises NoPhotographs when none is left.
+    Images are brought to HEIGHT x WIDTH where they are larger. Raises NoPhotographsError when none is left.
     """
     with ThreadPoolExecutor() as pool:
         read = list(pool.map(lambda item: (item[0], *_usable(item[1])), _files(folder)))
     images = [image for _, image, _ in read if image is not None]
     refused = [f'{name}: {why}' for name, image, why in read if image is None]
     if not images:
-        raise NoPhotographs(f'{folder} holds no usable image ({len(refused)} refused): give a folder of photographs.NN.tar or of '
-                            f'images of at least {WIDTH}x{HEIGHT}\n' + '\n'.join(refused[:5]))
+        raise NoPhotographsError(f'{folder} holds no usable image ({len(refused)} refused): give a folder of photographs.NN.tar or '
+                                 f'of images of at least {WIDTH}x{HEIGHT}\n' + '\n'.join(refused[:5]))
     return np.stack(images), refused
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     if not folder.is_dir():
-        raise NoPhotographs(f'{folder} is not a folder: python -m training.data.gather makes one')
+        raise NoPhotographsError(f'{folder} is not a folder: python -m training.data.gather makes one')
     for path in sorted(folder.iterdir()):
         if path.suffix == '.tar':
             with tarfile.open(path) as pack:
@@ -62,14 +62,15 @@ def _usable(data: bytes) -> tuple[Image | None, str]:
         return None, f'flat: its gray levels spread by {spread:.1f}, at least 4 are needed'
     if (height, width) != (HEIGHT, WIDTH):
         scale = max(HEIGHT / height, WIDTH / width)
-        image = cv2.resize(image, (max(WIDTH, round(width * scale)), max(HEIGHT, round(height * scale))), interpolation=cv2.INTER_AREA)
+        size = max(WIDTH, round(width * scale)), max(HEIGHT, round(height * scale))
+        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
         top, left = (image.shape[0] - HEIGHT) // 2, (image.shape[1] - WIDTH) // 2
         image = image[top:top + HEIGHT, left:left + WIDTH]
     return np.ascontiguousarray(image, np.uint8), ''
 
 
 def drawings(count: int, seed: int) -> Image:
-    """uint8 (count, HEIGHT, WIDTH): boxes, polygons, lines and writing over one another, as indoor scenes without texture have them."""
+    """uint8 (count, HEIGHT, WIDTH): boxes, lines and writing over one another, as indoor scenes without texture have them."""
     with ThreadPoolExecutor() as pool:
         drawn = list(pool.map(lambda i: _drawing(np.random.default_rng([seed, i])), range(count)))
     return np.stack(drawn) if drawn else np.zeros((0, HEIGHT, WIDTH), np.uint8)

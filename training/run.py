@@ -20,7 +20,7 @@ AGREE_EVERY = 10  # steps between two looks at the clock
 LOG_EVERY = 100
 
 
-class CheckpointMismatch(Exception):
+class CheckpointMismatchError(Exception):
     """A checkpoint is not of this network."""
 
 
@@ -38,7 +38,7 @@ class Run:
         self._resume()
 
     def train(self, step: Callable[[float], dict[str, Tensor]]) -> bool:
-        """Call `step(progress)`, which returns 'loss' and whatever else is to be logged, until all is done: True; or the piece: False."""
+        """Call `step(progress)`, which returns 'loss' and what else is to be logged, to the end: True; to the piece's: False."""
         figures: list[dict[str, Tensor]] = []
         last = time.monotonic()
         for _ in self._steps():
@@ -86,7 +86,7 @@ class Run:
         means = {name: torch.stack([each[name].float() for each in figures]).mean().item() for name in figures[0]}
         schedule = self.schedule
         row = {'step': schedule.step, 'minutes': round(schedule.spent + schedule.elapsed(), 3),
-               'steps_per_second': round(len(figures) / seconds, 2), **{name: round(value, 5) for name, value in means.items()}}
+               'steps_per_second': round(len(figures) / seconds, 2)} | {name: round(value, 5) for name, value in means.items()}
         if self.group.first:
             with self.log.open('a') as log:
                 log.write(json.dumps(row) + '\n')
@@ -108,7 +108,7 @@ class Run:
         try:
             self.network.load_state_dict(state['network'])
         except RuntimeError as error:
-            raise CheckpointMismatch(f'{self.checkpoint} is of another network: give another --out, or the widths it was made with\n'
+            raise CheckpointMismatchError(f'{self.checkpoint} is of another network: give another --out\n'
                                      f'{str(error).splitlines()[1].strip()}') from error
         self.average = state['average']
         self.optimizer.load_state_dict(state['optimizer'])

@@ -16,13 +16,12 @@ import numpy as np
 
 from .extractor import ExtractorSettings, train_extractor
 from .matcher import MatcherSettings, train_matcher
-from .photographs import NoPhotographs, drawings, load_photographs
+from .photographs import NoPhotographsError, drawings, load_photographs
 from .processes import Processes, processes
-from .run import CheckpointMismatch
+from .run import CheckpointMismatchError
 from .schedule import Schedule
 
 EXTRACTOR_SHARE = 1 / 3  # of the time
-TEACHER = Path(__file__).parent / 'teacher' / 'aliked-n16.pth'
 TOY_EXTRACTOR = ExtractorSettings(64, 96, 4, 40, widths=(16, 16, 32, 32, 64))
 TOY_MATCHER = MatcherSettings(64, 96, 4, 40, layers=3, state=64)
 
@@ -31,7 +30,6 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog='training.train', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--photographs', type=Path, required=True, help='folder of photographs.NN.tar, or of images')
     p.add_argument('--drawings', type=int, default=200, help='drawn images beside them (default 200)')
-    p.add_argument('--teacher', type=Path, default=TEACHER, help="ALIKED-n16's weights, which teach the detector (default: those beside)")
     p.add_argument('--out', type=Path, required=True, help='checkpoints, logs and results')
     p.add_argument('--networks', choices=('both', 'extractor', 'matcher'), default='both', help='what is trained (default both)')
     p.add_argument('--minutes', type=float, default=0, help='time in all; a third of it for the extractor where both are trained')
@@ -51,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with processes() as group:
             return _train(options, group)
-    except (NoPhotographs, CheckpointMismatch) as error:
+    except (NoPhotographsError, CheckpointMismatchError) as error:
         print(f'training: {error}', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -72,7 +70,7 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
     piece = options.piece
     if options.networks != 'matcher' and not (options.out / 'extractor.weights.pt').is_file():
         schedule = Schedule(options.steps, options.minutes * (EXTRACTOR_SHARE if both else 1), piece)
-        if not train_extractor(photographs, options.teacher, options.out, group, schedule, options.seed, extractor, log_every):
+        if not train_extractor(photographs, options.out, group, schedule, options.seed, extractor, log_every):
             group.say('This piece is over: run the same command again to go on.')
             return 0
         piece = max(0.1, piece - schedule.elapsed()) if piece else 0

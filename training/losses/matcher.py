@@ -101,4 +101,5 @@ def _figures(found: list[Tensor], partners: Tensor, alone: Tensor) -> Tensor:
     right, true = (given & (last == partners)).sum(), (partners >= 0).sum()
     judged = (given & ((partners >= 0) | alone)).sum()
     early = found[min(3, len(found) - 1)]
-    return torch.stack([right / judged.clamp_min(1), right / true.clamp_min(1), true / len(partners), (early == last).float().mean()])
+    precision, recall = right / judged.clamp_min(1), right / true.clamp_min(1)
+    return torch.stack([precision, recall, true / len(partners), (early == last).float().mean()])

@@ -33,8 +33,10 @@ def _local_max(x: Tensor) -> Tensor:
 
 
 def strongest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """After suppression: pixels int64 (B, count, 2) as (u, v) and their scores (B, count), falling. At most one stands in each block
-    of 4 x 4, so that blocks are sorted, not pixels."""
+    """After suppression: pixels int64 (B, count, 2) as (u, v) and their scores (B, count), falling.
+
+    At most one stands in each block of 4 x 4, so blocks are sorted, not pixels.
+    """
     inner = F.pad(scores[..., BORDER:-BORDER, BORDER:-BORDER], (BORDER,) * 4)
     width = scores.shape[-1] // BLOCK
     best, place = F.pixel_unshuffle(inner, BLOCK).max(1)

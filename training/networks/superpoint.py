@@ -1,4 +1,4 @@
-"""SuperPoint's layers (DeTone, Malisiewicz, Rabinovich, CVPRW 2018), with batch norms that fold into them when they are exported."""
+"""SuperPoint's layers (DeTone, Malisiewicz, Rabinovich, CVPRW 2018), with batch norms that fold into them for inference."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .corners import corner_scores
 from .geometry import PLANES, Geometry
 from .random import Random
 
@@ -18,7 +19,7 @@ OUTLINE = (384, 512)  # rows and columns of the maps that give pieces their outl
 
 
 class Pyramid:
-    """Photographs uint8 (N, height, width) and their halves, flat in one tensor on the device."""
+    """Photographs uint8 (N, height, width) and their halves, and where their corners are, each flat in one tensor on the device."""
 
     def __init__(self, photographs: Tensor) -> None:
         self.count, self.height, self.width = photographs.shape
@@ -30,6 +31,7 @@ class Pyramid:
             levels.append(torch.cat(halves))
             sizes.append(levels[-1].shape[1:])
         self.pixels = torch.cat([level.reshape(-1) for level in levels])
+        self.corners = torch.cat([corner_scores(part).reshape(-1) for level in levels for part in level.split(32)])
         self.layout = torch.tensor([(offset, *size) for offset, size in zip(offsets, sizes, strict=True)],
                                    device=photographs.device)  # (LEVELS, 3): where a level begins, its rows, its columns
 
@@ -62,17 +64,20 @@ class Renderer:
         self.pyramid, self.height, self.width = Pyramid(photographs), height, width
         self.draw = torch.compile(_draw, dynamic=False) if photographs.is_cuda else _draw
 
-    def render(self, geometry: Geometry, surfaces: Surfaces) -> tuple[Tensor, Tensor]:
-        """Images (2B, 1, height, width) in [0, 1], and the plane of each pixel (2B, height, width)."""
+    def render(self, geometry: Geometry, surfaces: Surfaces) -> tuple[Tensor, Tensor, Tensor]:
+        """Images (2B, 1, height, width) in [0, 1], their corner scores alike, the plane of each pixel (2B, height, width)."""
         pyramid, twice = self.pyramid, surfaces.twice
-        image, plane = self.draw(
+        image, corners, plane = self.draw(
             geometry.textures, geometry.nearness, twice(geometry.pieces), surfaces.outlines, twice(surfaces.photographs),
-            twice(surfaces.contrast), twice(surfaces.brightness), pyramid.pixels, pyramid.layout, self.height, self.width)
-        return image.reshape(-1, 1, self.height, self.width), plane.reshape(-1, self.height, self.width)
+            twice(surfaces.contrast), twice(surfaces.brightness), pyramid.pixels, pyramid.corners, pyramid.layout,
+            self.height, self.width)
+        image, corners = (values.reshape(-1, 1, self.height, self.width) for values in (image, corners))
+        return image, corners, plane.reshape(-1, self.height, self.width)
 
 
 def _draw(textures: Tensor, nearness: Tensor, pieces: Tensor, outlines: Tensor, photographs: Tensor, contrast: Tensor,
-          brightness: Tensor, pixels: Tensor, layout: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+          brightness: Tensor, pixels: Tensor, corners: Tensor, layout: Tensor, height: int,
+          width: int) -> tuple[Tensor, Tensor, Tensor]:
     views, device = len(textures), textures.device
     index = torch.arange(height * width, device=device)
     x, y = (index % width).float(), (index // width).float()
@@ -96,9 +101,10 @@ def _draw(textures: Tensor, nearness: Tensor, pieces: Tensor, outlines: Tensor, 
     across = torch.sqrt(((m[0] - u * m[6]) / z) ** 2 + ((m[3] - v * m[6]) / z) ** 2)
     along = torch.sqrt(((m[1] - u * m[7]) / z) ** 2 + ((m[4] - v * m[7]) / z) ** 2)
     level = torch.log2(torch.maximum(across, along).clamp(1e-3, 16)).round().clamp(0, LEVELS - 1)
-    value = _sample(pixels, layout, photographs.gather(1, plane), level, u, v) / 255
-    faded = brightness.gather(1, plane) + (value - 0.5) * contrast.gather(1, plane)
-    return faded.clamp(0, 1), plane
+    photograph, contrast = photographs.gather(1, plane), contrast.gather(1, plane)
+    value = _sample(pixels, layout, photograph, level, u, v) / 255
+    corner = _sample(corners, layout, photograph, level, u, v) * contrast
+    return (brightness.gather(1, plane) + (value - 0.5) * contrast).clamp(0, 1), corner, plane
 
 
 def _sample(pixels: Tensor, layout: Tensor, photograph: Tensor, level: Tensor, u: Tensor, v: Tensor) -> Tensor:

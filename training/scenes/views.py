@@ -19,11 +19,12 @@ class TwoViews:
 
     clean: Tensor  # (2B, 1, H, W) in [0, 1]: what is there
     images: Tensor  # the same as a camera sees it
+    corners: Tensor  # (2B, 1, H, W): how much each pixel is a corner of what is there, gray levels per pixel
     planes: Tensor  # (2B, H, W): which plane a pixel shows
     across: Tensor  # (2B, PLANES, 3, 3): pixel of a view -> pixel of the other one, plane by plane
 
     def transfer(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """(2B, M, 2) pixels of each view -> pixels of the other one, and bool (2B, M): seen there. Keeps gradients of the points."""
+        """(2B, M, 2) pixels of each view -> pixels of the other one, and bool (2B, M): seen there. Gradients pass."""
         height, width = self.planes.shape[1:]
         plane = self.planes.flatten(1).gather(1, flat_index(points.detach(), height, width))
         m = self.across.flatten(2).gather(1, plane[..., None].expand(-1, -1, 9))
@@ -50,8 +51,8 @@ class Scenes:
     def draw(self, pairs: int) -> TwoViews:
         renderer, pyramid = self.renderer, self.renderer.pyramid
         geometry = draw_geometry(self.random, pairs, renderer.height, renderer.width, pyramid.height, pyramid.width)
-        clean, planes = renderer.render(geometry, Surfaces(self.random, pairs, pyramid.count))
-        return TwoViews(clean, photometric(self.random, clean), planes, geometry.across)
+        clean, corners, planes = renderer.render(geometry, Surfaces(self.random, pairs, pyramid.count))
+        return TwoViews(clean, photometric(self.random, clean), corners, planes, geometry.across)
 
 
 def other(rows: Tensor) -> Tensor:
