@@ -39,7 +39,7 @@ setup(
                  'colcon-ros', 'colcon-package-information', 'colcon-test-result'],
         # The local version keeps this to CPU builds: where none is offered, the install fails at once and the parity tests skip.
         'parity': ['transformers>=4.53', 'torch==2.13.0+cpu'],
-        'training': ['torch==2.13.0', 'safetensors', 'matplotlib', 'opencv-python-headless', 'PyYAML'],  # training/, never on a robot
+        'training': ['torch==2.13.0', 'safetensors', 'matplotlib', 'opencv-python-headless', 'PyYAML'],  # for training/ alone
         'jazzy': ros_wheels('jazzy'),
         'kilted': ros_wheels('kilted'),
     },

@@ -72,7 +72,7 @@ class _Step:
     def __init__(self, network: Extractor, scenes: Scenes, group: Processes, settings: ExtractorSettings) -> None:
         self.scenes, self.group, self.settings = scenes, group, settings
         compiled = torch.compile if group.on_gpu else _as_it_is
-        self.network = compiled(group.shared(network))
+        self.network = group.shared(compiled(network))
         self.targets, self.local_maxima = compiled(detector_targets), compiled(suppress_non_maxima)
 
     def __call__(self, progress: float) -> dict[str, Tensor]:

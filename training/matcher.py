@@ -34,7 +34,10 @@ class MatcherSettings:
 
 def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes, schedule: Schedule, seed: int,
                   settings: MatcherSettings, start: dict[str, Tensor] | None = None, log_every: int = 100) -> bool:
-    """Train until `schedule` ends, from the tensors `start` or from nothing; whether it is done: then matcher.weights.pt is there."""
+    """Train until `schedule` ends, from the tensors `start` or from nothing; whether that is done.
+
+    Then matcher.weights.pt is in `folder`, beside the extractor.weights.pt that it takes.
+    """
     torch.manual_seed(seed)
     tensors = torch.load(folder / 'extractor.weights.pt', map_location='cpu', weights_only=True)
     network = LightGlue(settings.state, settings.layers, tensors['convDb.weight'].shape[0]).to(group.device)
