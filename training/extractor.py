@@ -20,6 +20,7 @@ from .networks.superpoint import WIDTHS, SuperPoint
 from .processes import Processes
 from .run import Run, write_whole
 from .scenes.random import scene_seed
+from .scenes.rendering import Scorer
 from .scenes.views import Scenes
 from .schedule import Schedule
 
@@ -50,16 +51,16 @@ class Extractor(nn.Module):
         return logits.float(), descriptors.float(), self.log_scale.exp()
 
 
-def train_extractor(photographs: NDArray[np.uint8], folder: Path, group: Processes, schedule: Schedule, seed: int,
+def train_extractor(photographs: NDArray[np.uint8], scorer: Scorer, folder: Path, group: Processes, schedule: Schedule, seed: int,
                     settings: ExtractorSettings, log_every: int = 100) -> bool:
-    """Train until `schedule` ends; whether it is done, and then extractor.weights.pt is in `folder`."""
+    """Train until `schedule` ends, taught by `scorer`; whether it is done, and then extractor.weights.pt is in `folder`."""
     torch.manual_seed(seed)
     network = Extractor(settings.widths).to(group.device, memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=1e-4, fused=group.on_gpu)
     run = Run('extractor', folder, group, schedule, network, optimizer, log_every)
     torch.manual_seed(seed + 1000 * group.rank + schedule.step)
     scenes = Scenes(torch.from_numpy(photographs).to(group.device), settings.height, settings.width,
-                    seed=scene_seed(seed, group.rank, schedule.step))
+                    scene_seed(seed, group.rank, schedule.step), scorer)
     done = run.train(_Step(network, scenes, group, settings))
     if done and group.first:
         network.load_state_dict(run.average)

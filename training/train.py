@@ -19,17 +19,21 @@ from .matcher import MatcherSettings, train_matcher
 from .photographs import NoPhotographsError, drawings, load_photographs
 from .processes import Processes, processes
 from .run import CheckpointMismatchError
+from .scenes.corners import corner_scores
 from .schedule import Schedule
+from .teacher import Teacher
 
 EXTRACTOR_SHARE = 1 / 3  # of the time
 TOY_EXTRACTOR = ExtractorSettings(64, 96, 4, 40, widths=(16, 16, 32, 32, 64))
-TOY_MATCHER = MatcherSettings(64, 96, 4, 40, layers=3, state=64)
+TOY_MATCHER = MatcherSettings(64, 96, 8, 40, learning_rate=2e-3, layers=2, state=64)
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog='training.train', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--photographs', type=Path, required=True, help='folder of photographs.NN.tar, or of images')
     p.add_argument('--drawings', type=int, default=200, help='drawn images beside them (default 200)')
+    p.add_argument('--teacher', choices=('aliked', 'corners'), help='of the detector: ALIKED at corners (default), or '
+                   'corners alone (default with --toy)')
     p.add_argument('--out', type=Path, required=True, help='checkpoints, logs and results')
     p.add_argument('--networks', choices=('both', 'extractor', 'matcher'), default='both', help='what is trained (default both)')
     p.add_argument('--minutes', type=float, default=0, help='time in all; a third of it for the extractor where both are trained')
@@ -70,7 +74,9 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
     piece = options.piece
     if options.networks != 'matcher' and not (options.out / 'extractor.weights.pt').is_file():
         schedule = Schedule(options.steps, options.minutes * (EXTRACTOR_SHARE if both else 1), piece)
-        if not train_extractor(photographs, options.out, group, schedule, options.seed, extractor, log_every):
+        corners = options.teacher == 'corners' or (options.toy and not options.teacher)
+        teacher = corner_scores if corners else Teacher(group.device)
+        if not train_extractor(photographs, teacher, options.out, group, schedule, options.seed, extractor, log_every):
             group.say('This piece is over: run the same command again to go on.')
             return 0
         piece = max(0.1, piece - schedule.elapsed()) if piece else 0

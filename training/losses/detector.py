@@ -1,4 +1,4 @@
-"""Where keypoints belong: at the corners of what is there that are found again in the other view."""
+"""Where keypoints belong: at the teacher's peaks that are found again in the other view."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from torch import Tensor
 from ..networks.keypoints import CELL, strongest, suppress_non_maxima
 from ..scenes.views import TwoViews, flat_index, other
 
-LEAST_SCORE = 2.0  # of a corner, gray levels per pixel
-WITHIN = 2  # pixels from where it should be, for a corner that is found again
+LEAST_SCORE = 0.01  # of a peak
+WITHIN = 2  # pixels from where it should be, for a peak that is found again
 NO_KEYPOINT = CELL * CELL  # the class of a cell without one
 
 
 @torch.no_grad()
 def detector_targets(views: TwoViews, count: int) -> Tensor:
-    """The class of each cell, int64 (2B, H / 8, W / 8): the pixel of its best corner, or NO_KEYPOINT.
+    """The class of each cell, int64 (2B, H / 8, W / 8): the pixel of its best peak, or NO_KEYPOINT.
 
-    Of the `count` strongest corners those count that return within WITHIN pixels in the other view, or that leave it. Where another
-    plane begins next to a maximum, it is the cut that made it.
+    Of the `count` strongest peaks those count that return within WITHIN pixels in the other view, or that leave it. Where another
+    plane begins next to a maximum, the cut has made it.
     """
-    height, width = views.corners.shape[-2:]
-    peaks = torch.where(_inside_a_plane(views.planes)[:, None], suppress_non_maxima(views.corners), 0.0)
+    height, width = views.scores.shape[-2:]
+    peaks = torch.where(_inside_a_plane(views.planes)[:, None], suppress_non_maxima(views.scores), 0.0)
     pixels, scores = strongest(peaks, count)
     there, visible = views.transfer(pixels.float())
     near = F.max_pool2d((peaks > LEAST_SCORE).float(), 2 * WITHIN + 1, 1, WITHIN)

@@ -1,8 +1,4 @@
-"""How much a pixel is a corner (Shi and Tomasi, Good Features to Track, CVPR 1994), whichever way up it is seen.
-
-The detector's teacher. Learned detectors make poor ones here: ALIKED's peaks, for one, stand 1.8 pixels to the right of and below
-what they mark, so that of those of a view 5 % are found again when it is turned by 90 degrees, where of these corners 95 % are.
-"""
+"""How much a pixel is a corner (Shi and Tomasi, Good Features to Track, CVPR 1994), whichever way up it is seen."""
 
 from __future__ import annotations
 
@@ -23,6 +19,12 @@ def corner_scores(images: Tensor) -> Tensor:
     uu, vv, uv = (_separable(product, window, window) for product in (du * du, dv * dv, du * dv))
     smaller = (uu + vv) / 2 - torch.sqrt(((uu - vv) / 2) ** 2 + uv ** 2)
     return smaller.clamp_min(0).sqrt()[:, 0].half()
+
+
+def blurred(images: Tensor, sigma: float) -> Tensor:
+    """(N, 1, H, W) under a Gaussian of `sigma` pixels."""
+    kernel = _gaussian(sigma, images)
+    return _separable(images, kernel, kernel)
 
 
 def _gaussian(sigma: float, like: Tensor) -> Tensor:

@@ -6,11 +6,12 @@ pyramid comes from the derivative of the plane's homography, not from difference
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .corners import corner_scores
 from .geometry import PLANES, Geometry
 from .random import Random
 
@@ -18,10 +19,13 @@ LEVELS = 4
 OUTLINE = (384, 512)  # rows and columns of the maps that give pieces their outlines
 
 
-class Pyramid:
-    """Photographs uint8 (N, height, width) and their halves, and where their corners are, each flat in one tensor on the device."""
+Scorer = Callable[[Tensor], Tensor]  # photographs uint8 (N, H, W) -> how much each pixel is a keypoint, float16
 
-    def __init__(self, photographs: Tensor) -> None:
+
+class Pyramid:
+    """Photographs uint8 (N, height, width) and their halves, and the scores of both, each flat in one tensor on the device."""
+
+    def __init__(self, photographs: Tensor, scorer: Scorer | None) -> None:
         self.count, self.height, self.width = photographs.shape
         levels, offsets, sizes = [photographs], [0], [photographs.shape[1:]]
         for _ in range(1, LEVELS):
@@ -31,7 +35,9 @@ class Pyramid:
             levels.append(torch.cat(halves))
             sizes.append(levels[-1].shape[1:])
         self.pixels = torch.cat([level.reshape(-1) for level in levels])
-        self.corners = torch.cat([corner_scores(part).reshape(-1) for level in levels for part in level.split(32)])
+        self.scores = None
+        if scorer is not None:
+            self.scores = torch.cat([scorer(part).reshape(-1) for level in levels for part in level.split(16)])
         self.layout = torch.tensor([(offset, *size) for offset, size in zip(offsets, sizes, strict=True)],
                                    device=photographs.device)  # (LEVELS, 3): where a level begins, its rows, its columns
 
@@ -58,25 +64,25 @@ class Surfaces:
 
 
 class Renderer:
-    """Draws views of (height, width)."""
+    """Draws views of (height, width); their scores are zero without a scorer."""
 
-    def __init__(self, photographs: Tensor, height: int, width: int) -> None:
-        self.pyramid, self.height, self.width = Pyramid(photographs), height, width
+    def __init__(self, photographs: Tensor, height: int, width: int, scorer: Scorer | None = None) -> None:
+        self.pyramid, self.height, self.width = Pyramid(photographs, scorer), height, width
         self.draw = torch.compile(_draw, dynamic=False) if photographs.is_cuda else _draw
 
     def render(self, geometry: Geometry, surfaces: Surfaces) -> tuple[Tensor, Tensor, Tensor]:
-        """Images (2B, 1, height, width) in [0, 1], their corner scores alike, the plane of each pixel (2B, height, width)."""
+        """Images (2B, 1, height, width) in [0, 1], their scores alike, the plane of each pixel (2B, height, width)."""
         pyramid, twice = self.pyramid, surfaces.twice
-        image, corners, plane = self.draw(
+        image, scores, plane = self.draw(
             geometry.textures, geometry.nearness, twice(geometry.pieces), surfaces.outlines, twice(surfaces.photographs),
-            twice(surfaces.contrast), twice(surfaces.brightness), pyramid.pixels, pyramid.corners, pyramid.layout,
+            twice(surfaces.contrast), twice(surfaces.brightness), pyramid.pixels, pyramid.scores, pyramid.layout,
             self.height, self.width)
-        image, corners = (values.reshape(-1, 1, self.height, self.width) for values in (image, corners))
-        return image, corners, plane.reshape(-1, self.height, self.width)
+        image, scores = (values.reshape(-1, 1, self.height, self.width) for values in (image, scores))
+        return image, scores, plane.reshape(-1, self.height, self.width)
 
 
 def _draw(textures: Tensor, nearness: Tensor, pieces: Tensor, outlines: Tensor, photographs: Tensor, contrast: Tensor,
-          brightness: Tensor, pixels: Tensor, corners: Tensor, layout: Tensor, height: int,
+          brightness: Tensor, pixels: Tensor, scores: Tensor | None, layout: Tensor, height: int,
           width: int) -> tuple[Tensor, Tensor, Tensor]:
     views, device = len(textures), textures.device
     index = torch.arange(height * width, device=device)
@@ -103,8 +109,8 @@ def _draw(textures: Tensor, nearness: Tensor, pieces: Tensor, outlines: Tensor, 
     level = torch.log2(torch.maximum(across, along).clamp(1e-3, 16)).round().clamp(0, LEVELS - 1)
     photograph, contrast = photographs.gather(1, plane), contrast.gather(1, plane)
     value = _sample(pixels, layout, photograph, level, u, v) / 255
-    corner = _sample(corners, layout, photograph, level, u, v) * contrast
-    return (brightness.gather(1, plane) + (value - 0.5) * contrast).clamp(0, 1), corner, plane
+    score = torch.zeros_like(value) if scores is None else _sample(scores, layout, photograph, level, u, v) * contrast
+    return (brightness.gather(1, plane) + (value - 0.5) * contrast).clamp(0, 1), score, plane
 
 
 def _sample(pixels: Tensor, layout: Tensor, photograph: Tensor, level: Tensor, u: Tensor, v: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from .geometry import draw_geometry
 from .photometry import photometric
 from .random import Random
-from .rendering import Renderer, Surfaces
+from .rendering import Renderer, Scorer, Surfaces
 
 
 @dataclass
@@ -19,7 +19,7 @@ class TwoViews:
 
     clean: Tensor  # (2B, 1, H, W) in [0, 1]: what is there
     images: Tensor  # the same as a camera sees it
-    corners: Tensor  # (2B, 1, H, W): how much each pixel is a corner of what is there, gray levels per pixel
+    scores: Tensor  # (2B, 1, H, W): how much each pixel of what is there is a keypoint, as the teacher sees it
     planes: Tensor  # (2B, H, W): which plane a pixel shows
     across: Tensor  # (2B, PLANES, 3, 3): pixel of a view -> pixel of the other one, plane by plane
 
@@ -43,16 +43,16 @@ class TwoViews:
 class Scenes:
     """An endless supply of views of `photographs`, uint8 (N, height, width) on the device that is to make them."""
 
-    def __init__(self, photographs: Tensor, height: int, width: int, seed: int) -> None:
+    def __init__(self, photographs: Tensor, height: int, width: int, seed: int, scorer: Scorer | None = None) -> None:
         self.random = Random(seed, photographs.device)
-        self.renderer = Renderer(photographs, height, width)
+        self.renderer = Renderer(photographs, height, width, scorer)
 
     @torch.no_grad()
     def draw(self, pairs: int) -> TwoViews:
         renderer, pyramid = self.renderer, self.renderer.pyramid
         geometry = draw_geometry(self.random, pairs, renderer.height, renderer.width, pyramid.height, pyramid.width)
-        clean, corners, planes = renderer.render(geometry, Surfaces(self.random, pairs, pyramid.count))
-        return TwoViews(clean, photometric(self.random, clean), corners, planes, geometry.across)
+        clean, scores, planes = renderer.render(geometry, Surfaces(self.random, pairs, pyramid.count))
+        return TwoViews(clean, photometric(self.random, clean), scores, planes, geometry.across)
 
 
 def other(rows: Tensor) -> Tensor:
