@@ -64,8 +64,8 @@ class SuperPoint(nn.Module):
         tensors = {}
         for name, layer in self.named_children():
             kernel, bias = layer.folded() if isinstance(layer, NormalizedConv) else (layer.weight, layer.bias)
-            tensors[f'{name}.weight'], tensors[f'{name}.bias'] = kernel.float().cpu().contiguous(), bias.float().cpu().contiguous()
-        return tensors
+            tensors |= {f'{name}.weight': kernel, f'{name}.bias': bias}
+        return {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 class FoldedSuperPoint(nn.Module):
