@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument('--minutes', type=float, default=0, help='time in all; a third of it for the extractor where both are trained')
     p.add_argument('--steps', type=int, default=0, help='steps of each network, instead of a time')
     p.add_argument('--piece', type=float, default=0, help='end after so many minutes; the next run goes on')
-    p.add_argument('--start', type=Path, help="the matcher's first weights, safetensors (default: none)")
+    p.add_argument('--initial', type=Path, help="the matcher's first weights, safetensors (default: none)")
     p.add_argument('--seed', type=int, default=1)
     p.add_argument('--toy', action='store_true', help='small images and batches, for a look on a CPU')
     return p
@@ -82,9 +82,9 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
         piece = max(0.1, piece - schedule.elapsed()) if piece else 0
     if options.networks != 'extractor':
         start = None
-        if options.start:
+        if options.initial:
             from safetensors.torch import load_file
-            start = load_file(options.start)
+            start = load_file(options.initial)
         schedule = Schedule(options.steps, options.minutes * (1 - EXTRACTOR_SHARE if both else 1), piece)
         if not train_matcher(photographs, options.out, group, schedule, options.seed, matcher, start, log_every):
             group.say('This piece is over: run the same command again to go on.')
