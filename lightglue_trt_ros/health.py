@@ -26,16 +26,14 @@ class Verdict(NamedTuple):
     message: str
 
 
-def idle(statistics: FrameStatistics) -> Verdict:
-    """The node does not work: on purpose, or because it could not start."""
-    if statistics.last_error:
-        return Verdict(DiagnosticStatus.ERROR, statistics.last_error)
-    return Verdict(DiagnosticStatus.STALE, 'not active')
+def idle(failure: str) -> Verdict:
+    """The node does not work: on purpose, or because of `failure`."""
+    return Verdict(DiagnosticStatus.ERROR, failure) if failure else Verdict(DiagnosticStatus.STALE, 'not active')
 
 
-def ended(failure: BaseException | None) -> Verdict:
-    """The inference thread is gone."""
-    return Verdict(DiagnosticStatus.ERROR, f'the inference thread ended ({failure}): activate the node again')
+def opening() -> Verdict:
+    """The backend is being opened, which takes seconds, and minutes where engines are built."""
+    return Verdict(DiagnosticStatus.WARN, 'opening the networks')
 
 
 def working(statistics: FrameStatistics) -> Verdict:

@@ -40,15 +40,17 @@ class FrameStatistics:
         self._stages: dict[str, deque[float]] = {}
         self._matches: deque[int] = deque(maxlen=WINDOW)
         self._layers: deque[int] = deque(maxlen=WINDOW)
-        self.received = self.processed = self.rejected = 0
-        self.last_error = ''
+        self.received = self.processed = self.replaced = self.rejected = self.resets = 0
+        self.last_error = self.last_reset = ''
         self._last_rejection = -np.inf
         self._last_arrival = self._started = clock()
         self._last_report = (self._started, 0, 0)
 
-    def arrived(self) -> None:
+    def arrived(self, *, replacing: bool = False) -> None:
+        """A frame came, perhaps in place of one that waited and is dropped."""
         with self._lock:
             self.received += 1
+            self.replaced += replacing
             self._last_arrival = self._clock()
 
     def finished(self, stage_ms: dict[str, float], matches: int | None, layers: int = 0) -> None:
@@ -65,6 +67,12 @@ class FrameStatistics:
         with self._lock:
             self.rejected += 1
             self.last_error, self._last_rejection = error, self._clock()
+
+    def started_anew(self, reason: str) -> None:
+        """Reference and tracks were forgotten."""
+        with self._lock:
+            self.resets += 1
+            self.last_reset = reason
 
     @property
     def rejection_age_s(self) -> float:
@@ -87,7 +95,8 @@ class FrameStatistics:
             table = {'fps in': f'{(self.received - received) / span:.2f}',
                      'fps out': f'{(self.processed - processed) / span:.2f}',
                      'frames received': str(self.received), 'frames processed': str(self.processed),
-                     'frames rejected': str(self.rejected)}
+                     'frames dropped': str(self.replaced), 'frames rejected': str(self.rejected),
+                     'resets': f'{self.resets} {self.last_reset}'.strip()}
             if self._matches:
                 table['matches (last, median)'] = f'{self._matches[-1]}, {np.median(self._matches):.0f}'
                 counts = ', '.join(f'{layers}: {count}' for layers, count in sorted(Counter(self._layers).items()))

@@ -78,7 +78,7 @@ import rclpy
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.node import MatcherNode, run
 
-def opening(config):
+def opening(config, *, cancelled):
     os.kill(os.getpid(), signal.SIGTERM)
     while rclpy.ok():
         time.sleep(0.01)
@@ -94,6 +94,34 @@ def test_a_signal_while_the_node_activates_ends_it_without_an_error():
     done = subprocess.run([sys.executable, '-c', STARTING], env=environment, text=True, capture_output=True, timeout=60)
     assert 'Traceback' not in done.stderr
     assert done.returncode == 0, done.stderr
+
+
+BUILDING = """
+import os, signal, subprocess, sys, threading
+import rclpy
+from lightglue_trt_ros import selection
+from lightglue_trt_ros.node import MatcherNode, run
+
+def start(*words):
+    builder = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])
+    print(builder.pid, flush=True)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return builder
+
+def opening(config, **cancelled):
+    selection._build(config, 'engines', 'fp16', *cancelled.values())
+
+selection.start = start
+rclpy.init()
+run(MatcherNode(opening))
+"""
+
+
+def test_a_signal_while_engines_are_built_ends_the_builder_too():
+    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
+    done = subprocess.run([sys.executable, '-c', BUILDING], env=environment, text=True, capture_output=True, timeout=50)
+    assert done.returncode == 0, done.stderr
+    assert not Path(f'/proc/{done.stdout.strip()}').exists()
 
 
 @pytest.mark.parametrize(('arguments', 'words'), [
