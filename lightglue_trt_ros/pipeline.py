@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .backends import Backend
 from .config import MatcherConfig
-from .errors import DeviceMemoryError, EngineError, FrameError, LightglueTrtError
+from .errors import DeviceMemoryError, EngineError, FrameError, clear_frames, in_words
 from .features import FrameMatches, UInt8
 from .frontend import FrameMatcher
 from .selection import Opened
@@ -210,15 +210,3 @@ class Pipeline(Generic[T]):
         stage_ms = {**clock.laps, 'frame': clock.total_ms, **(matches.stage_ms if matches is not None else {})}
         self.statistics.finished(stage_ms, None if matches is None else len(matches), 0 if matches is None else matches.layers)
         self._outlet.show(frame, matches)
-
-
-def in_words(error: BaseException) -> str:
-    """Errors made on purpose speak for themselves; the others need their type."""
-    return str(error) if isinstance(error, LightglueTrtError) else f'{type(error).__name__}: {error}'
-
-
-def clear_frames(error: BaseException | None) -> None:
-    """Let go of what the frames of an exception, and of those that led to it, hold."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
