@@ -17,7 +17,7 @@ from rclpy.lifecycle import State as LifecycleState
 from rclpy.parameter import Parameter
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
-from sensor_msgs.msg import CompressedImage, Image, PointCloud2
+from sensor_msgs.msg import Image, PointCloud2
 from std_srvs.srv import Trigger
 
 from . import health
@@ -29,6 +29,7 @@ from .parameters import declare_settings
 from .pictures import draw_matches
 from .pipeline import Input, Opener, Pipeline, State
 from .selection import open_backend
+from .subscription import subscribe
 from .tracks import TrackCounter
 
 SILENCE_S = 3.0  # without a frame for this long, the node says so
@@ -85,7 +86,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         self._interfaces.callback(self.destroy_lifecycle_publisher, self._debug_image)
         self._reset = self.create_service(Trigger, '~/reset', self._on_reset)
         self._interfaces.callback(self.destroy_service, self._reset)
-        self._images = self._subscribe()
+        self._images = subscribe(self, self.settings, self._on_image, self._on_lost)
         self._interfaces.callback(self.destroy_subscription, self._images)
         return TransitionCallbackReturn.SUCCESS
 
@@ -191,6 +192,9 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         if self._active:
             self._pipeline.offer(data)
 
+    def _on_lost(self, count: int) -> None:
+        self._pipeline.statistics.missed(count)
+
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         self._pipeline.reset(f'asked for on {self._reset.srv_name}')
         response.success, response.message = True, 'reference and tracks are forgotten with the next frame'
@@ -206,18 +210,6 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         self._pipeline.config = self._config
         return SetParametersResult(successful=True)
 
-    def _subscribe(self) -> Any:
-        """Raw, so that a frame that another replaces is never deserialised.
-
-        Compressed images come on <image>/compressed, wherever `image` is remapped to.
-        """
-        reliability = ReliabilityPolicy.RELIABLE if self.settings.qos_reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
-        qos = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=reliability)
-        if self.settings.image_transport == 'raw':
-            return self.create_subscription(Image, 'image', self._on_image, qos, raw=True)
-        topic = self.resolve_topic_name('image') + '/compressed'
-        return self.create_subscription(CompressedImage, topic, self._on_image, qos, raw=True)
-
     def _give_up(self) -> None:
         """Where the pipeline has ended by itself, it has released what it held: wait, inactive, for another activation."""
         pipeline = self._pipeline
@@ -227,7 +219,10 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             self.trigger_deactivate()
 
     def _publish_diagnostics(self) -> None:
-        self._diagnostics.publish(health.to_message(self, self._verdict(), self._pipeline.figures()))
+        verdict, pipeline = self._verdict(), self._pipeline
+        if verdict.level == health.WARN and pipeline.state is State.RUNNING:
+            self.get_logger().warning(verdict.message, throttle_duration_sec=2 * THROTTLE_S)
+        self._diagnostics.publish(health.to_message(self, verdict, pipeline.figures()))
 
     def _verdict(self) -> health.Verdict:
         pipeline = self._pipeline
@@ -236,9 +231,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         if pipeline.state is State.OPENING:
             return health.opening()
         if pipeline.statistics.silence_s > SILENCE_S:
-            verdict = health.silent(self, self._images, pipeline.statistics.silence_s)
-            self.get_logger().warning(verdict.message, throttle_duration_sec=2 * THROTTLE_S)
-            return verdict
+            return health.silent(self, self._images, pipeline.statistics)
         return health.working(pipeline.statistics)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from typing import ClassVar
@@ -20,7 +23,7 @@ from rcl_interfaces.srv import DescribeParameters, SetParameters  # noqa: E402
 from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
-from rclpy.serialization import serialize_message  # noqa: E402
+from rclpy.serialization import deserialize_message, serialize_message  # noqa: E402
 from ros_helpers import SECOND, Peer, header, image_message, wait_for  # noqa: E402
 from sensor_msgs.msg import CompressedImage, Image  # noqa: E402
 from std_srvs.srv import Trigger  # noqa: E402
@@ -32,7 +35,9 @@ from lightglue_trt_ros.errors import ConfigError, DeviceMemoryError, EngineError
 from lightglue_trt_ros.frontend import FrameMatcher  # noqa: E402
 from lightglue_trt_ros.messages import matches_from_cloud  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
+from lightglue_trt_ros.processes import FASTDDS_VARIABLES  # noqa: E402
 from lightglue_trt_ros.selection import Opened  # noqa: E402
+from lightglue_trt_ros.stats import FrameStatistics  # noqa: E402
 
 SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 
@@ -492,3 +497,68 @@ def test_silence_is_explained(running):
     another = peer.node.create_publisher(Image, '/other/image', 1)
     wait_for(lambda: 'comes on /other/image' in peer.status()[1])
     peer.node.destroy_publisher(another)
+
+
+def test_a_frame_that_gives_way_is_never_deserialised(running, monkeypatch):
+    from lightglue_trt_ros import node
+    deserialised = []
+    monkeypatch.setattr(node, 'deserialize_message', lambda data, kind: deserialised.append(1) or deserialize_message(data, kind))
+    GatedBackend.gate.clear()
+    peer = running().peer
+    for i in range(6):
+        peer.send(image_message(10 * SECOND + i))
+        time.sleep(0.05)
+    GatedBackend.gate.set()
+    wait_for(lambda: peer.figures().get('frames processed') == '2')
+    assert len(deserialised) == 2
+
+
+SENDER = """
+import sys, time
+import rclpy
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+rclpy.init()
+node = rclpy.create_node('sender')
+images = node.create_publisher(Image, '/image', QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT))
+while not images.get_subscription_count():
+    time.sleep(0.05)
+image = Image(encoding='mono8', height=48, width=20000, step=20000)
+image.data.frombytes(bytes(48 * 20000))
+for i in range(120):
+    image.header.stamp.sec, image.header.stamp.nanosec = divmod(10**10 + i * 33_000_000, 10**9)
+    images.publish(image)
+    time.sleep(0.03)
+"""
+
+
+def test_images_that_fast_dds_loses_are_counted_and_it_is_said_what_to_do(running):
+    """960 kB through the default shared memory of 512 KiB."""
+    environment = {name: value for name, value in os.environ.items() if name not in FASTDDS_VARIABLES}
+    peer = running().peer
+    sender = subprocess.Popen([sys.executable, '-c', SENDER], env=environment)
+    try:
+        wait_for(lambda: int(peer.figures().get('frames lost before', 0)) > 10, 30)
+        wait_for(lambda: peer.status()[0] == DiagnosticStatus.WARN and 'config/fastdds_large_images.xml' in peer.status()[1], 30)
+        assert 'lost' in peer.status()[1]
+    finally:
+        sender.wait(30)
+
+
+def test_being_slower_than_the_camera_and_repeated_resets_are_said(running):
+    GatedBackend.gate.clear()
+    peer = running().peer
+    for i in range(6):
+        peer.send(image_message(10 * SECOND + i))
+        time.sleep(0.05)
+    GatedBackend.gate.set()
+    wait_for(lambda: 'slower than the camera' in peer.status()[1])
+    assert peer.status()[0] == DiagnosticStatus.WARN
+    other = FrameStatistics()
+    for i in range(5):
+        other.arrived()
+        other.finished({}, 1)
+        assert (health.working(other).level == DiagnosticStatus.WARN) == (i > 2)
+        other.started_anew('time went back by 1.000 s')
+    assert 'anew 5 times' in health.working(other).message
+    assert 'time went back' in health.working(other).message
