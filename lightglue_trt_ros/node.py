@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -17,6 +18,7 @@ from rclpy.lifecycle import State as LifecycleState
 from rclpy.parameter import Parameter
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
+from rclpy.signals import install_signal_handlers, uninstall_signal_handlers
 from sensor_msgs.msg import Image, PointCloud2
 from std_srvs.srv import Trigger
 
@@ -34,6 +36,7 @@ from .tracks import TrackCounter
 
 SILENCE_S = 3.0  # without a frame for this long, the node says so
 THROTTLE_S = 5.0  # one line of a kind in this time
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOP_S = 5.0  # for what runs when the node is deactivated
 
 Transition = Callable[['MatcherNode', LifecycleState], TransitionCallbackReturn]
@@ -236,20 +239,39 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
 
 def run(node: MatcherNode) -> None:
-    """Spin until SIGINT or SIGTERM, then leave nothing behind."""
+    """Spin until SIGINT or SIGTERM, then leave nothing behind. For the main thread of a process that ends with it."""
     from rclpy.executors import SingleThreadedExecutor
     executor = SingleThreadedExecutor()
     executor.add_node(node)
+    with signals_end_it_once():
+        try:
+            with ended_by_signals():
+                if node.settings.autostart:
+                    node.start()
+                executor.spin()
+        finally:
+            node.stop()
+            executor.remove_node(node)
+            node.destroy_node()
+            rclpy.try_shutdown()
+
+
+@contextmanager
+def signals_end_it_once() -> Iterator[None]:
+    """A signal ends the context and raises no KeyboardInterrupt, and what comes after that changes nothing, to the process's end.
+
+    launch forwards the Ctrl-C that the terminal has sent to all: the second one would cut the ending short.
+    """
+    uninstall_signal_handlers()
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: None)
+    install_signal_handlers()
     try:
-        with ended_by_signals():
-            if node.settings.autostart:
-                node.start()
-            executor.spin()
+        yield
     finally:
-        node.stop()
-        executor.remove_node(node)
-        node.destroy_node()
-        rclpy.try_shutdown()
+        uninstall_signal_handlers()
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # a function would give way to the default while the interpreter ends
 
 
 @contextmanager

@@ -158,6 +158,7 @@ class Pipeline(Generic[T]):
             return
         self._frames = FrameMatcher(opened.backend, self.config, self._counter)
         self.backend, self.state, self.was_open = opened.backend.description, State.RUNNING, True
+        self.statistics.opened()
         self._outlet.opened(opened.reason, opened.warning)
 
     def _release(self) -> None:

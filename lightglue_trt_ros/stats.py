@@ -66,6 +66,13 @@ class FrameStatistics:
             self.replaced += replacing
             self._last_arrival = self._clock()
 
+    def opened(self) -> None:
+        """What came while nothing could run is counted, and not judged."""
+        with self._lock:
+            self._last_arrival = self._clock()
+            self._counts.clear()
+            self._counts.append((self._last_arrival, self._count()))
+
     def missed(self, count: int) -> None:
         """So many frames were lost before they came here."""
         with self._lock:
@@ -108,7 +115,7 @@ class FrameStatistics:
         """Seconds, LOOK_BACK_S at most where it is reported every second, and what was counted in them."""
         with self._lock:
             then, before = self._counts[0]
-            return self._clock() - then, Counts(*(now - old for now, old in zip(self._count(), before, strict=True)))
+            return max(self._clock() - then, 1e-9), Counts(*(now - old for now, old in zip(self._count(), before, strict=True)))
 
     def _count(self) -> Counts:
         return Counts(self.received, self.processed, self.replaced, self.lost, self.resets)
@@ -118,7 +125,7 @@ class FrameStatistics:
         with self._lock:
             now, (then, received, processed) = self._clock(), self._last_report
             self._last_report = (now, self.received, self.processed)
-            while now - self._counts[0][0] > LOOK_BACK_S:
+            while self._counts and now - self._counts[0][0] > LOOK_BACK_S:
                 self._counts.popleft()
             self._counts.append((now, self._count()))
             span = max(now - then, 1e-9)

@@ -144,6 +144,58 @@ def test_a_params_file_with_an_unknown_key_is_refused(tmp_path):
     assert process.returncode == 1
 
 
+COMMANDS = sorted(path.stem for path in (ROOT / 'lightglue_trt_ros' / 'cli').glob('[a-z]*.py'))
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_every_command_explains_itself_and_refuses_what_it_does_not_know(command):
+    process = launch(f'cli.{command}', '--help')
+    log = finish(process)
+    assert process.returncode == 0, log
+    assert log.startswith(f'usage: {command} ')
+    process = launch(f'cli.{command}', '--frobnicate')
+    log = finish(process)
+    assert process.returncode == 2, log
+    assert '--frobnicate' in log or 'required' in log
+    assert 'Traceback' not in log
+
+
+@pytest.mark.parametrize(('arguments', 'words'), [
+    (['--log-level', 'verbose'], "'--log-level verbose'"), (['--params-file', '/nowhere.yaml'], "'--params-file /nowhere.yaml'"),
+    (['--frobnicate'], '--frobnicate')])
+def test_ros_arguments_that_ros_refuses_end_the_node_with_one_line(arguments, words):
+    process = launch('cli.matcher', '--ros-args', *arguments)
+    log = finish(process)
+    assert process.returncode == 2, log
+    assert log.startswith('matcher: ')
+    assert words in log
+    assert len(log.strip().splitlines()) == 1
+
+
+def test_simulated_time_without_a_clock_stops_neither_diagnostics_nor_signals(peer):
+    process = launch('cli.matcher', '--ros-args', *SMALL, '-p', 'use_sim_time:=true')
+    try:
+        wait_for(lambda: 'no image on /image' in peer.status()[1], 30)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        log = finish(process, 10)
+    assert process.returncode == 0, log
+    peer.reports.clear()
+
+
+def test_signals_while_it_ends_change_nothing(peer):
+    for pause in (0.0, 0.02, 0.05, 0.1):
+        process = launch('cli.matcher', '--ros-args', *SMALL)
+        wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+        for _ in range(8):
+            process.send_signal(signal.SIGINT)
+            time.sleep(pause)
+        log = finish(process, 10)
+        assert process.returncode == 0, log
+        assert 'Traceback' not in log
+        peer.reports.clear()
+
+
 def test_missing_weights_leave_the_node_inactive_with_instructions(peer, tmp_path):
     process = launch('cli.matcher', '--ros-args', *SMALL, '-p', 'weights:=magicleap', LIGHTGLUE_TRT_CACHE=str(tmp_path))
     try:
