@@ -144,6 +144,21 @@ def test_a_params_file_with_an_unknown_key_is_refused(tmp_path):
     assert process.returncode == 1
 
 
+def test_parameters_of_another_node_in_a_file_for_all_are_left_alone(peer, tmp_path):
+    params = tmp_path / 'params.yaml'
+    params.write_text((ROOT / 'config' / 'matcher.yaml').read_text() + '    camera: {exposure_us: 500}\n')
+    process = launch('cli.matcher', '--ros-args', '--params-file', str(params), *SMALL)
+    try:
+        peer.reports.clear()
+        wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+    finally:
+        process.send_signal(signal.SIGINT)
+        log = finish(process)
+    assert process.returncode == 0, log
+    assert 'camera.exposure_us' in log
+    peer.reports.clear()
+
+
 COMMANDS = sorted(path.stem for path in (ROOT / 'lightglue_trt_ros' / 'cli').glob('[a-z]*.py'))
 
 
@@ -173,6 +188,7 @@ def test_ros_arguments_that_ros_refuses_end_the_node_with_one_line(arguments, wo
 
 
 def test_simulated_time_without_a_clock_stops_neither_diagnostics_nor_signals(peer):
+    peer.reports.clear()
     process = launch('cli.matcher', '--ros-args', *SMALL, '-p', 'use_sim_time:=true')
     try:
         wait_for(lambda: 'no image on /image' in peer.status()[1], 30)
@@ -184,6 +200,7 @@ def test_simulated_time_without_a_clock_stops_neither_diagnostics_nor_signals(pe
 
 
 def test_signals_while_it_ends_change_nothing(peer):
+    peer.reports.clear()
     for pause in (0.0, 0.02, 0.05, 0.1):
         process = launch('cli.matcher', '--ros-args', *SMALL)
         wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
