@@ -3,8 +3,8 @@
 import shlex
 
 from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, EmitEvent, OpaqueFunction
-from launch.events import Shutdown
+from launch.actions import DeclareLaunchArgument, OpaqueFunction, RegisterEventHandler, Shutdown
+from launch.event_handlers import OnProcessExit
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
@@ -42,8 +42,16 @@ def start_evaluation(context):
 
     given = [word for name in OPTIONS if argument(name) for word in (f'--{name.replace("_", "-")}', argument(name))]
     live = ['--live'] if argument('live') == 'true' else []
-    return [Node(
+    evaluation = Node(
         package='lightglue_trt_ros', executable='evaluate_bag',
         arguments=[argument('bag'), *given, *live, *shlex.split(argument('options'))],
         sigterm_timeout='60',  # after Ctrl-C it writes the report of what was done
-        output='screen', emulate_tty=True, on_exit=EmitEvent(event=Shutdown(reason='evaluated')))]
+        output='screen', emulate_tty=True)
+    return [evaluation, RegisterEventHandler(OnProcessExit(target_action=evaluation, on_exit=conclude))]
+
+
+def conclude(event, context):
+    """End with the evaluation, and fail with it: launch exits 1 where a handler raises, whatever its processes return."""
+    if event.returncode:
+        raise RuntimeError(f'evaluate_bag ended with {event.returncode}: its lines above say why')
+    return [Shutdown(reason='evaluated')]

@@ -19,10 +19,12 @@ def generate_launch_description():
         DeclareLaunchArgument('image_topic', default_value='/camera/image_raw', description='Images to match'),
         DeclareLaunchArgument('params_file', default_value=str(CONFIG / 'matcher.yaml'), description='Parameters of the node'),
         DeclareLaunchArgument('namespace', default_value='', description='Namespace of the node'),
-        DeclareLaunchArgument('log_level', default_value='info', description='debug, info, warn, error or fatal'),
+        DeclareLaunchArgument('log_level', default_value='info', choices=['debug', 'info', 'warn', 'error', 'fatal'],
+                              description='Of the node and of what it uses'),
         # Empty leaves the parameter to params_file.
-        DeclareLaunchArgument('autostart', default_value='true', choices=['true', 'false', ''],
-                              description='Configure and activate at once; false leaves that to a lifecycle manager'),
+        DeclareLaunchArgument('autostart', default_value='', choices=['true', 'false', ''],
+                              description='Configure and activate at once; false leaves that to a lifecycle manager; '
+                                          'empty: as params_file says'),
         DeclareLaunchArgument('backend', default_value='', choices=['auto', 'tensorrt', 'onnxruntime', ''],
                               description='What runs the networks; empty: as params_file says'),
         DeclareLaunchArgument('image_transport', default_value='', choices=['raw', 'compressed', ''],
@@ -41,6 +43,8 @@ def start_matcher(context):
     overrides = {name: argument(name) for name in ('backend', 'image_transport') if argument(name)}
     if argument('autostart'):
         overrides['autostart'] = argument('autostart') == 'true'
+    if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
+        raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
     topic = argument('image_topic')
     node = LifecycleNode(
         package='lightglue_trt_ros', executable='matcher', name='matcher', namespace=argument('namespace'),

@@ -1,5 +1,7 @@
 """Every error this package raises on purpose. Each message says what happened, with the values, and what to do."""
 
+import traceback
+
 
 class LightglueTrtError(Exception):
     """Root of the package's errors: catch this one to catch them all."""
@@ -35,3 +37,15 @@ class ImageEncodingError(FrameError):
 
 class BagError(LightglueTrtError):
     """A recording cannot be read or written, or lacks what was asked of it."""
+
+
+def in_words(error: BaseException) -> str:
+    """Errors made on purpose speak for themselves; the others need their type."""
+    return str(error) if isinstance(error, LightglueTrtError) else f'{type(error).__name__}: {error}'
+
+
+def clear_frames(error: BaseException | None) -> None:
+    """Let go of what the frames of an exception, and of those that led to it, hold: engines must not outlive their context."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -39,13 +39,14 @@ class FrameMatcher:
             matches = matcher.process(image, stamp)
     """
 
-    def __init__(self, backend: Backend, config: MatcherConfig) -> None:
+    def __init__(self, backend: Backend, config: MatcherConfig, counter: TrackCounter | None = None) -> None:
+        """With the `counter` of a matcher before this one, track ids go on from there."""
         self.backend, self.config = backend, config
         self.last_reset = ''  # why the reference was forgotten last; empty while it never was
         self.resets = 0
         self._reference: _Frame | None = None
         self._last_stamp: float | None = None
-        self._counter = TrackCounter()
+        self._counter = counter or TrackCounter()
 
     def process(self, image: UInt8, stamp: float) -> FrameMatches | None:
         """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference.

@@ -17,6 +17,10 @@ from .stats import FrameStatistics
 STRETCH = 0.05  # a change of the aspect ratio by less goes unmentioned
 DARK = 64  # of 255: a 10-bit image read as 16 bits ends at 3
 RECENT_S = 3.0  # a rejected frame colours the diagnostics for this long
+SLOW = 0.1  # of the frames that come; fewer dropped ones go unmentioned
+OFTEN = 3  # resets
+WARN = DiagnosticStatus.WARN
+LOST = 'where they are published, large images need config/fastdds_large_images.xml, other networks a better link'
 
 
 class Verdict(NamedTuple):
@@ -26,29 +30,38 @@ class Verdict(NamedTuple):
     message: str
 
 
-def idle(statistics: FrameStatistics) -> Verdict:
-    """The node does not work: on purpose, or because it could not start."""
-    if statistics.last_error:
-        return Verdict(DiagnosticStatus.ERROR, statistics.last_error)
-    return Verdict(DiagnosticStatus.STALE, 'not active')
+def idle(failure: str) -> Verdict:
+    """The node does not work: on purpose, or because of `failure`."""
+    return Verdict(DiagnosticStatus.ERROR, failure) if failure else Verdict(DiagnosticStatus.STALE, 'not active')
 
 
-def ended(failure: BaseException | None) -> Verdict:
-    """The inference thread is gone."""
-    return Verdict(DiagnosticStatus.ERROR, f'the inference thread ended ({failure}): activate the node again')
+def opening() -> Verdict:
+    """The backend is being opened, which takes seconds, and minutes where engines are built."""
+    return Verdict(WARN, 'opening the networks')
 
 
 def working(statistics: FrameStatistics) -> Verdict:
     """Frames come; some may be bad."""
     if statistics.rejection_age_s < RECENT_S:
-        return Verdict(DiagnosticStatus.WARN, f'frames are rejected: {statistics.last_error}')
+        return Verdict(WARN, f'frames are rejected: {statistics.last_error}')
+    seconds, count = statistics.recent()
+    if count.lost:
+        sent = count.received + count.lost
+        return Verdict(WARN, f'{count.lost} of {sent} frames of the last {seconds:.0f} s were lost before they came here: {LOST}')
+    if count.replaced > SLOW * count.received:
+        return Verdict(WARN, f'slower than the camera: {count.processed / seconds:.1f} of {count.received / seconds:.1f} frames a '
+                       'second are matched, the others dropped: fewer keypoints, smaller images or a GPU make it faster')
+    if count.resets >= OFTEN:
+        return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time for '
+                       f'{statistics.last_reset}: check the stamps of the images, or raise max_gap_s')
     return Verdict(DiagnosticStatus.OK, 'matching')
 
 
-def silent(node: Node, subscription: Any, seconds: float) -> Verdict:
+def silent(node: Node, subscription: Any, statistics: FrameStatistics) -> Verdict:
     """No frame comes: nobody publishes the topic, another topic carries images, or the QoS does not fit."""
-    line = f'no image on {subscription.topic_name} for {seconds:.0f} s: {_reason(node, subscription)}'
-    return Verdict(DiagnosticStatus.WARN, line)
+    lost = statistics.recent()[1].lost
+    reason = f'{lost} were lost on their way: {LOST}' if lost else _reason(node, subscription)
+    return Verdict(WARN, f'no image on {subscription.topic_name} for {statistics.silence_s:.0f} s: {reason}')
 
 
 def _reason(node: Node, subscription: Any) -> str:

@@ -3,59 +3,75 @@
 from __future__ import annotations
 
 import dataclasses
-import traceback
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import Any
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import SetParametersResult
-from rclpy.lifecycle import LifecycleNode, State, TransitionCallbackReturn
+from rclpy.clock import Clock, ClockType
+from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
+from rclpy.lifecycle import State as LifecycleState
 from rclpy.parameter import Parameter
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
-from sensor_msgs.msg import CompressedImage, Image, PointCloud2
+from rclpy.serialization import deserialize_message
+from rclpy.signals import install_signal_handlers, uninstall_signal_handlers
+from sensor_msgs.msg import Image, PointCloud2
 from std_srvs.srv import Trigger
 
 from . import health
-from .backends import Backend
 from .config import MatcherConfig
-from .errors import ConfigError, DeviceMemoryError, EngineError, FrameError, LightglueTrtError
-from .features import FrameMatches, UInt8
-from .frontend import FrameMatcher
+from .errors import ConfigError, FrameError
+from .features import FrameMatches
 from .messages import gray_of, image_to_msg, matches_to_cloud, stamp_seconds
 from .parameters import declare_settings
 from .pictures import draw_matches
-from .selection import Opened, open_backend
-from .stats import FrameStatistics, Stopwatch
-from .worker import LatestWorker
+from .pipeline import Input, Opener, Pipeline, State
+from .selection import open_backend
+from .subscription import subscribe
+from .tracks import TrackCounter
 
 SILENCE_S = 3.0  # without a frame for this long, the node says so
 THROTTLE_S = 5.0  # one line of a kind in this time
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_S = 5.0  # for what runs when the node is deactivated
 
-ImageMessage = Any  # sensor_msgs Image or CompressedImage
+Transition = Callable[['MatcherNode', LifecycleState], TransitionCallbackReturn]
+
+
+def told(transition: Transition) -> Transition:
+    """Log what a transition raises: rclpy drops it on its way to error processing."""
+    @wraps(transition)
+    def logged(node: MatcherNode, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            return transition(node, state)
+        except Exception as error:
+            node.get_logger().error(f'{transition.__name__} failed, {type(error).__name__}: {error}')
+            raise
+    return logged
 
 
 class MatcherNode(LifecycleNode):  # type: ignore[misc]
-    """Subscribes to camera frames and publishes correspondences; inference runs in one worker thread while active.
+    """Subscribes to camera frames and publishes correspondences; while active, a Pipeline of its own thread does the work.
 
     Raises ConfigError when a parameter is unknown, of the wrong type or out of range.
     """
 
-    def __init__(self, open_backend: Callable[[MatcherConfig], Opened] = open_backend, **node_options: Any) -> None:
+    def __init__(self, open_backend: Opener = open_backend, **node_options: Any) -> None:
         super().__init__('matcher', automatically_declare_parameters_from_overrides=True, **node_options)
-        self._open_backend = open_backend
-        self._statistics = FrameStatistics()
-        self._backend: Backend | None = None
-        self._frames: FrameMatcher | None = None
-        self._worker: LatestWorker[ImageMessage] | None = None
-        self._reset_requested = ''
+        self._open_backend, self._counter = open_backend, TrackCounter()
+        self._interfaces = ExitStack()
         self._advised: tuple[Any, ...] = ()
         self._config, self.settings = declare_settings(self)
+        self._pipeline, self._active = self._new_pipeline(), False  # kept when it has ended, for what it tells
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
-        # this timer also lets SIGTERM end the executor: keep it at a second or less
-        self.create_timer(1.0, self._publish_diagnostics)
+        self._pipeline_ended = self.create_guard_condition(self._give_up)
+        # this timer also lets SIGTERM end the executor: keep it at a second or less, of a clock that runs without /clock too
+        self.create_timer(1.0, self._publish_diagnostics, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     # lifecycle
 
@@ -64,137 +80,126 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         done = TransitionCallbackReturn.SUCCESS
         return bool(self.trigger_configure() == done and self.trigger_activate() == done)
 
-    def on_configure(self, state: State) -> TransitionCallbackReturn:
+    @told
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         reliable = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
         self._matches = self.create_lifecycle_publisher(PointCloud2, '~/matches', reliable)
+        self._interfaces.callback(self.destroy_lifecycle_publisher, self._matches)
         self._debug_image = self.create_lifecycle_publisher(Image, '~/debug_image', reliable)
+        self._interfaces.callback(self.destroy_lifecycle_publisher, self._debug_image)
         self._reset = self.create_service(Trigger, '~/reset', self._on_reset)
-        self._images = self._subscribe()
+        self._interfaces.callback(self.destroy_service, self._reset)
+        self._images = subscribe(self, self.settings, self._on_image, self._on_lost)
+        self._interfaces.callback(self.destroy_subscription, self._images)
         return TransitionCallbackReturn.SUCCESS
 
-    def on_activate(self, state: State) -> TransitionCallbackReturn:
-        self._statistics = FrameStatistics()
-        worker = LatestWorker(self._open, self._on_frame, self._close)
-        try:
-            worker.start(keep_waiting=self.context.ok)
-        except LightglueTrtError as error:
-            self._statistics.last_error = str(error)
-            self.get_logger().error(f'not activated: {error}')
-            return TransitionCallbackReturn.FAILURE
-        self._worker = worker
-        return super().on_activate(state)
+    @told
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Active at once, while the networks are being opened; where that fails the node goes back to inactive."""
+        result = super().on_activate(state)
+        self._pipeline, self._active = self._new_pipeline(), True
+        self._pipeline.start()
+        return result
 
-    def on_deactivate(self, state: State) -> TransitionCallbackReturn:
-        self.stop_worker()
+    @told
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self.stop()
         return super().on_deactivate(state)
 
-    def on_cleanup(self, state: State) -> TransitionCallbackReturn:
-        self.stop_worker()
-        for publisher in (self._matches, self._debug_image):
-            self.destroy_lifecycle_publisher(publisher)
-        self.destroy_service(self._reset)
-        self.destroy_subscription(self._images)
+    @told
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        return self._withdraw()
+
+    @told
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        return self._withdraw()
+
+    @told
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        return self._withdraw()
+
+    def _new_pipeline(self) -> Pipeline[bytes]:
+        return Pipeline(self._config, self._open_backend, self, self._counter)
+
+    def _withdraw(self) -> TransitionCallbackReturn:
+        """As it was before it was configured."""
+        self.stop()
+        self._interfaces.close()
         return TransitionCallbackReturn.SUCCESS
 
-    def on_shutdown(self, state: State) -> TransitionCallbackReturn:
-        self.stop_worker()
-        return TransitionCallbackReturn.SUCCESS
+    def stop(self) -> None:
+        """End the pipeline, cutting short what it runs. Safe to call twice."""
+        active, self._active = self._active, False
+        if active and not self._pipeline.stop(STOP_S):
+            self.get_logger().error(f'the inference thread did not end within {STOP_S:g} s: it is left behind')
 
-    def on_error(self, state: State) -> TransitionCallbackReturn:
-        self.stop_worker()
-        return TransitionCallbackReturn.SUCCESS
+    # what the pipeline asks for and tells, in its thread
 
-    def stop_worker(self) -> None:
-        """End the inference thread, cutting short what it runs. Safe to call twice."""
-        worker, self._worker = self._worker, None
-        if worker is None:
-            return
-        if self._backend is not None:
-            self._backend.cancel()
-        if not worker.stop(timeout=5.0):
-            self.get_logger().error('the inference thread did not end within 5 s: it is left behind')
+    def decode(self, item: bytes) -> Input:
+        """As Outlet."""
+        try:
+            message = deserialize_message(item, self._images.msg_type)
+        except Exception as error:
+            raise FrameError(f'a message of {len(item)} bytes is no {self._images.msg_type.__name__} ({error}): check its sender') \
+                from error
+        return Input(gray_of(message, self.settings.image_bits), stamp_seconds(message.header), message)
 
-    # the worker's thread
+    def publish(self, frame: Input, matches: FrameMatches) -> None:
+        """As Outlet."""
+        self._matches.publish(matches_to_cloud(matches, frame.source.header))
 
-    def _open(self) -> None:
-        self._backend, reason, warning = self._open_backend(self._config)
-        self._frames = FrameMatcher(self._backend, self._config)
+    def show(self, frame: Input, matches: FrameMatches | None) -> None:
+        """As Outlet."""
+        if matches is not None and matches.note:
+            self.get_logger().warning(matches.note, throttle_duration_sec=THROTTLE_S)
+        if matches is not None and self._debug_image.get_subscription_count():
+            self._debug_image.publish(image_to_msg(draw_matches(frame.image, matches), frame.source.header, 'bgr8'))
+        self._advise(frame)
+
+    def opened(self, reason: str, warning: str) -> None:
+        """As Outlet."""
         self.get_logger().info(f'backend: {reason}')
         if warning:
             self.get_logger().warning(warning)
         self.get_logger().info(f'subscribed to {self._images.topic_name} ({self.settings.qos_reliability}), '
                                f'publishing {self.resolve_topic_name("~/matches")}')
 
-    def _close(self) -> None:
-        if self._backend is not None:
-            self._backend.close()
-        self._backend = self._frames = None
+    def started_anew(self, reason: str) -> None:
+        """As Outlet."""
+        self.get_logger().warning(f'tracks start anew: {reason}', throttle_duration_sec=THROTTLE_S)
 
-    def _on_frame(self, message: ImageMessage) -> None:
-        try:
-            self._match_and_publish(message)
-        except FrameError as error:
-            self._statistics.failed(str(error))
-            self.get_logger().warning(f'frame dropped: {error}', throttle_duration_sec=THROTTLE_S)
-        except DeviceMemoryError:
-            raise  # ends the worker, which releases the GPU
-        except Exception as error:  # one bad frame never ends the node
-            if self._worker is None:
-                return  # cut short by stop_worker
-            self._statistics.failed(f'{type(error).__name__}: {error}')
-            self.get_logger().error(f'frame dropped, {type(error).__name__}: {error}', throttle_duration_sec=THROTTLE_S)
-            self.get_logger().debug(traceback.format_exc())
-
-    def _match_and_publish(self, message: ImageMessage) -> None:
-        frames = self._frames
-        if frames is None:
-            raise EngineError('no backend is open: activate the node')
-        frames.config = self._config
-        if self._reset_requested:
-            frames.reset(self._reset_requested)
-            self._reset_requested = ''
-        clock, resets = Stopwatch(), frames.resets
-        image = gray_of(message, self.settings.image_bits)
-        clock.lap('decode')
-        matches = frames.process(image, stamp_seconds(message.header))
-        clock.lap('process')
-        if frames.resets > resets:
-            self.get_logger().warning(f'tracks start anew: {frames.last_reset}', throttle_duration_sec=THROTTLE_S)
-        if matches is not None:
-            self._matches.publish(matches_to_cloud(matches, message.header))
-        clock.lap('publish')
-        stage_ms = {**clock.laps, 'frame': clock.total_ms, **(matches.stage_ms if matches is not None else {})}
-        if matches is None:
-            self._statistics.finished(stage_ms, None)
+    def rejected(self, error: str, details: str) -> None:
+        """As Outlet."""
+        if details:
+            self.get_logger().error(f'frame dropped, {error}', throttle_duration_sec=THROTTLE_S)
+            self.get_logger().debug(details)
         else:
-            self._statistics.finished(stage_ms, len(matches), matches.layers)
-            if matches.note:
-                self.get_logger().warning(matches.note, throttle_duration_sec=THROTTLE_S)
-            self._draw(image, matches, message.header)
-        self._advise(message, image)
+            self.get_logger().warning(f'frame dropped: {error}', throttle_duration_sec=THROTTLE_S)
 
-    def _advise(self, message: ImageMessage, image: UInt8) -> None:
+    def ended(self) -> None:
+        """As Outlet."""
+        with ended_by_signals():
+            self._pipeline_ended.trigger()
+
+    def _advise(self, frame: Input) -> None:
         """Say once for each kind of image what would make matching better."""
-        kind = (image.shape, getattr(message, 'encoding', ''))
+        kind = (frame.image.shape, getattr(frame.source, 'encoding', ''))
         if kind != self._advised:
             self._advised = kind
-            for advice in health.advice(image, kind[1], (self._config.image_height, self._config.image_width)):
+            for advice in health.advice(frame.image, kind[1], (self._config.image_height, self._config.image_width)):
                 self.get_logger().warning(advice)
-
-    def _draw(self, image: UInt8, matches: FrameMatches, header: Any) -> None:
-        if self._debug_image.get_subscription_count():
-            self._debug_image.publish(image_to_msg(draw_matches(image, matches), header, 'bgr8'))
 
     # callbacks of the executor: they only hand over
 
-    def _on_image(self, message: ImageMessage) -> None:
-        worker = self._worker
-        if worker is not None:
-            self._statistics.arrived()
-            worker.offer(message)
+    def _on_image(self, data: bytes) -> None:
+        if self._active:
+            self._pipeline.offer(data)
+
+    def _on_lost(self, count: int) -> None:
+        self._pipeline.statistics.missed(count)
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        self._reset_requested = f'asked for on {self._reset.srv_name}'
+        self._pipeline.reset(f'asked for on {self._reset.srv_name}')
         response.success, response.message = True, 'reference and tracks are forgotten with the next frame'
         return response
 
@@ -205,57 +210,68 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             self._config = dataclasses.replace(self._config, **changes)
         except ConfigError as error:
             return SetParametersResult(successful=False, reason=str(error))
+        self._pipeline.config = self._config
         return SetParametersResult(successful=True)
 
-    def _subscribe(self) -> Any:
-        """Compressed images come on <image>/compressed, wherever `image` is remapped to."""
-        reliability = ReliabilityPolicy.RELIABLE if self.settings.qos_reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
-        qos = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=reliability)
-        if self.settings.image_transport == 'raw':
-            return self.create_subscription(Image, 'image', self._on_image, qos)
-        topic = self.resolve_topic_name('image') + '/compressed'
-        return self.create_subscription(CompressedImage, topic, self._on_image, qos)
-
-    def _give_up(self, failure: BaseException | None) -> None:
-        """Inference has ended by itself and released what it held: wait, inactive, for another activation."""
-        self.get_logger().error(f'deactivated: {failure}; activate again when that is mended')
-        self._statistics.last_error = str(failure)
-        self.trigger_deactivate()
+    def _give_up(self) -> None:
+        """Where the pipeline has ended by itself, it has released what it held: wait, inactive, for another activation."""
+        pipeline = self._pipeline
+        if self._active and pipeline.state is State.ENDED:
+            what = 'deactivated' if pipeline.was_open else 'not activated'
+            self.get_logger().error(f'{what}: {pipeline.failure}; activate again when that is mended')
+            self.trigger_deactivate()
 
     def _publish_diagnostics(self) -> None:
-        worker, statistics = self._worker, self._statistics
-        if worker is None:
-            verdict = health.idle(statistics)
-        elif not worker.alive:
-            verdict = health.ended(worker.failure)
-            self._give_up(worker.failure)
-        elif statistics.silence_s > SILENCE_S:
-            verdict = health.silent(self, self._images, statistics.silence_s)
+        verdict, pipeline = self._verdict(), self._pipeline
+        if verdict.level == health.WARN and pipeline.state is State.RUNNING:
             self.get_logger().warning(verdict.message, throttle_duration_sec=2 * THROTTLE_S)
-        else:
-            verdict = health.working(statistics)
-        facts = {'frames dropped': str(worker.replaced if worker else 0),
-                 'backend': self._backend.description if self._backend else 'none',
-                 'resets': f'{self._frames.resets} {self._frames.last_reset}'.strip() if self._frames else '0',
-                 'last error': statistics.last_error}
-        self._diagnostics.publish(health.to_message(self, verdict, {**statistics.report(), **facts}))
+        self._diagnostics.publish(health.to_message(self, verdict, pipeline.figures()))
+
+    def _verdict(self) -> health.Verdict:
+        pipeline = self._pipeline
+        if not self._active or pipeline.state is State.ENDED:
+            return health.idle(pipeline.failure)
+        if pipeline.state is State.OPENING:
+            return health.opening()
+        if pipeline.statistics.silence_s > SILENCE_S:
+            return health.silent(self, self._images, pipeline.statistics)
+        return health.working(pipeline.statistics)
 
 
 def run(node: MatcherNode) -> None:
-    """Spin until SIGINT or SIGTERM, then leave nothing behind."""
+    """Spin until SIGINT or SIGTERM, then leave nothing behind. For the main thread of a process that ends with it."""
     from rclpy.executors import SingleThreadedExecutor
     executor = SingleThreadedExecutor()
     executor.add_node(node)
+    with signals_end_it_once():
+        try:
+            with ended_by_signals():
+                if node.settings.autostart:
+                    node.start()
+                executor.spin()
+        finally:
+            node.stop()
+            executor.remove_node(node)
+            node.destroy_node()
+            rclpy.try_shutdown()
+
+
+@contextmanager
+def signals_end_it_once() -> Iterator[None]:
+    """A signal ends the context and raises no KeyboardInterrupt, and what comes after that changes nothing, to the process's end.
+
+    launch forwards the Ctrl-C that the terminal has sent to all: the second one would cut the ending short.
+    """
+    uninstall_signal_handlers()
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: None)
+    install_signal_handlers()
     try:
-        with ended_by_signals():
-            if node.settings.autostart:
-                node.start()
-            executor.spin()
+        yield
     finally:
-        node.stop_worker()
-        executor.remove_node(node)
-        node.destroy_node()
-        rclpy.try_shutdown()
+        uninstall_signal_handlers()
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # a function would give way to the default while the interpreter ends
 
 
 @contextmanager

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import yaml
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.node import Node
 
 from .config import MatcherConfig, check_names, check_setting, setting
 
+SIMILAR = 0.8  # a name so close to a setting is a mistake, also where another node could have it
 _OF_RCLPY = ('use_sim_time', 'start_type_description_service', 'qos_overrides')  # prefixes of what rclpy declares itself
 
 
@@ -37,11 +44,17 @@ class NodeConfig:
 def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
     """Declare every setting and return the values; `node` must declare its parameters from overrides automatically.
 
+    What a params file gives to every node (/**) and is unlike any setting belongs to another one, and is left alone.
     Raises ConfigError for an unknown name, a wrong type or a value out of range in a params file or on the command line.
     """
     given = {name: parameter.value for name, parameter in node.get_parameters_by_prefix('').items()
              if not name.startswith(_OF_RCLPY)}
     fields = {field.name: field for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)}
+    foreign = {name for name in set(given).intersection(given_to_every_node(sys.argv)) - set(fields)
+               if not difflib.get_close_matches(name, fields, n=1, cutoff=SIMILAR)}
+    if foreign:
+        node.get_logger().warning(f'a params file gives {", ".join(sorted(foreign))} to every node (/**): no settings of this one')
+    given = {name: value for name, value in given.items() if name not in foreign}
     check_names(given, fields)
     matcher = MatcherConfig(**_of(MatcherConfig, given))
     own = NodeConfig(**_of(NodeConfig, given))
@@ -52,6 +65,26 @@ def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
         value = float(value) if isinstance(field.default, float) else value
         node.declare_parameter(name, value, _descriptor(field), ignore_override=True)
     return matcher, own
+
+
+def given_to_every_node(arguments: Sequence[str]) -> set[str]:
+    """Names of the parameters that params files among the ROS arguments give to nodes of any name."""
+    names: set[str] = set()
+    for option, path in itertools.pairwise(arguments):
+        if option == '--params-file' and Path(path).is_file():
+            sections = yaml.safe_load(Path(path).read_text())
+            for node, section in sections.items() if isinstance(sections, dict) else ():
+                if '*' in node and isinstance(section, dict):
+                    names.update(_flat(section.get('ros__parameters') or {}))
+    return names
+
+
+def _flat(section: dict[str, Any], prefix: str = '') -> Iterator[str]:
+    for name, value in section.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f'{prefix}{name}.')
+        else:
+            yield f'{prefix}{name}'
 
 
 def _of(kind: type, given: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import platform
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -41,6 +42,19 @@ def start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
     path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get('PYTHONPATH')]))
     command = [sys.executable, '-m', f'lightglue_trt_ros.{module}', *arguments]
     return subprocess.Popen(command, env={**os.environ, 'PYTHONPATH': path})
+
+
+def wait(process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> int:
+    """The exit status of a process, which is ended once `cancelled()` is true, or when waiting itself is cut short."""
+    try:
+        while not cancelled():
+            try:
+                return process.wait(0.1)
+            except subprocess.TimeoutExpired:
+                continue
+    finally:
+        status = stop(process, timeout=3.0)
+    return status
 
 
 def stop(process: subprocess.Popen[bytes], timeout: float = 5.0) -> int:

@@ -6,11 +6,23 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 WINDOW = 256  # frames that percentiles look back on
 PERCENTILES = (50, 95, 99)
+LOOK_BACK_S = 10.0  # what diagnostics judge by
+
+
+class Counts(NamedTuple):
+    """Frames that came, went through, gave way to newer ones, were lost before they came; and resets."""
+
+    received: int = 0
+    processed: int = 0
+    replaced: int = 0
+    lost: int = 0
+    resets: int = 0
 
 
 class Stopwatch:
@@ -40,16 +52,31 @@ class FrameStatistics:
         self._stages: dict[str, deque[float]] = {}
         self._matches: deque[int] = deque(maxlen=WINDOW)
         self._layers: deque[int] = deque(maxlen=WINDOW)
-        self.received = self.processed = self.rejected = 0
-        self.last_error = ''
+        self.received = self.processed = self.replaced = self.rejected = self.resets = self.lost = 0
+        self.last_error = self.last_reset = ''
         self._last_rejection = -np.inf
         self._last_arrival = self._started = clock()
         self._last_report = (self._started, 0, 0)
+        self._counts = deque([(self._started, Counts())])  # of the last reports
 
-    def arrived(self) -> None:
+    def arrived(self, *, replacing: bool = False) -> None:
+        """A frame came, perhaps in place of one that waited and is dropped."""
         with self._lock:
             self.received += 1
+            self.replaced += replacing
             self._last_arrival = self._clock()
+
+    def opened(self) -> None:
+        """What came while nothing could run is counted, and not judged."""
+        with self._lock:
+            self._last_arrival = self._clock()
+            self._counts.clear()
+            self._counts.append((self._last_arrival, self._count()))
+
+    def missed(self, count: int) -> None:
+        """So many frames were lost before they came here."""
+        with self._lock:
+            self.lost += count
 
     def finished(self, stage_ms: dict[str, float], matches: int | None, layers: int = 0) -> None:
         """One frame went through: wall milliseconds by stage, its matches (None: no reference) and LightGlue's layers that ran."""
@@ -66,6 +93,12 @@ class FrameStatistics:
             self.rejected += 1
             self.last_error, self._last_rejection = error, self._clock()
 
+    def started_anew(self, reason: str) -> None:
+        """Reference and tracks were forgotten."""
+        with self._lock:
+            self.resets += 1
+            self.last_reset = reason
+
     @property
     def rejection_age_s(self) -> float:
         """Seconds since a frame was rejected last; infinite while none was."""
@@ -78,16 +111,29 @@ class FrameStatistics:
         with self._lock:
             return self._clock() - self._last_arrival
 
+    def recent(self) -> tuple[float, Counts]:
+        """Seconds, LOOK_BACK_S at most where it is reported every second, and what was counted in them."""
+        with self._lock:
+            then, before = self._counts[0]
+            return max(self._clock() - then, 1e-9), Counts(*(now - old for now, old in zip(self._count(), before, strict=True)))
+
+    def _count(self) -> Counts:
+        return Counts(self.received, self.processed, self.replaced, self.lost, self.resets)
+
     def report(self) -> dict[str, str]:
         """Everything as text, in reading order; rates are over the time since the last report."""
         with self._lock:
             now, (then, received, processed) = self._clock(), self._last_report
             self._last_report = (now, self.received, self.processed)
+            while self._counts and now - self._counts[0][0] > LOOK_BACK_S:
+                self._counts.popleft()
+            self._counts.append((now, self._count()))
             span = max(now - then, 1e-9)
             table = {'fps in': f'{(self.received - received) / span:.2f}',
                      'fps out': f'{(self.processed - processed) / span:.2f}',
                      'frames received': str(self.received), 'frames processed': str(self.processed),
-                     'frames rejected': str(self.rejected)}
+                     'frames lost before': str(self.lost), 'frames dropped': str(self.replaced),
+                     'frames rejected': str(self.rejected), 'resets': f'{self.resets} {self.last_reset}'.strip()}
             if self._matches:
                 table['matches (last, median)'] = f'{self._matches[-1]}, {np.median(self._matches):.0f}'
                 counts = ', '.join(f'{layers}: {count}' for layers, count in sorted(Counter(self._layers).items()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,12 +43,12 @@ class Tracks:
 
 
 class TrackCounter:
-    """Hands out track ids; no reset starts it again, so no id returns before 2^32 others."""
+    """Hands out track ids, to any thread; no reset starts it again, so no id returns before 2^32 others."""
 
     def __init__(self) -> None:
-        self._next = 0
+        self._next, self._lock = 0, threading.Lock()
 
     def take(self, count: int) -> NDArray[np.int64]:
-        ids = (self._next + np.arange(count, dtype=np.int64)) % 2**32
-        self._next = int(self._next + count) % 2**32
-        return ids
+        with self._lock:
+            first, self._next = self._next, (self._next + count) % 2**32
+        return (first + np.arange(count, dtype=np.int64)) % 2**32

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from sensor_msgs.msg import CompressedImage, Image, PointCloud2
 from std_msgs.msg import Header
+from waiting import wait_for
 
 from lightglue_trt_ros.messages import image_to_msg
 
@@ -29,15 +28,6 @@ def header(stamp_ns: int) -> Header:
 
 def image_message(stamp_ns: int, image: np.ndarray | None = None, encoding: str = 'mono8') -> Image:
     return image_to_msg(np.zeros((48, 64), np.uint8) if image is None else image, header(stamp_ns), encoding)
-
-
-def wait_for(condition: Callable[[], Any], timeout: float = 15.0) -> Any:
-    """The first true value of `condition`; an AssertionError after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f'nothing after {timeout} s'
-        time.sleep(0.01)
-    return value
 
 
 class Peer:

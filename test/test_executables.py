@@ -78,7 +78,7 @@ import rclpy
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.node import MatcherNode, run
 
-def opening(config):
+def opening(config, *, cancelled):
     os.kill(os.getpid(), signal.SIGTERM)
     while rclpy.ok():
         time.sleep(0.01)
@@ -94,6 +94,34 @@ def test_a_signal_while_the_node_activates_ends_it_without_an_error():
     done = subprocess.run([sys.executable, '-c', STARTING], env=environment, text=True, capture_output=True, timeout=60)
     assert 'Traceback' not in done.stderr
     assert done.returncode == 0, done.stderr
+
+
+BUILDING = """
+import os, signal, subprocess, sys, threading
+import rclpy
+from lightglue_trt_ros import selection
+from lightglue_trt_ros.node import MatcherNode, run
+
+def start(*words):
+    builder = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])
+    print(builder.pid, flush=True)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return builder
+
+def opening(config, **cancelled):
+    selection._build(config, 'engines', 'fp16', *cancelled.values())
+
+selection.start = start
+rclpy.init()
+run(MatcherNode(opening))
+"""
+
+
+def test_a_signal_while_engines_are_built_ends_the_builder_too():
+    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
+    done = subprocess.run([sys.executable, '-c', BUILDING], env=environment, text=True, capture_output=True, timeout=50)
+    assert done.returncode == 0, done.stderr
+    assert not Path(f'/proc/{done.stdout.strip()}').exists()
 
 
 @pytest.mark.parametrize(('arguments', 'words'), [
@@ -114,6 +142,75 @@ def test_a_params_file_with_an_unknown_key_is_refused(tmp_path):
     process = launch('cli.matcher', '--ros-args', '--params-file', str(params))
     assert "unknown setting 'max_gap': did you mean max_gap_s?" in finish(process)
     assert process.returncode == 1
+
+
+def test_parameters_of_another_node_in_a_file_for_all_are_left_alone(peer, tmp_path):
+    params = tmp_path / 'params.yaml'
+    params.write_text((ROOT / 'config' / 'matcher.yaml').read_text() + '    camera: {exposure_us: 500}\n')
+    process = launch('cli.matcher', '--ros-args', '--params-file', str(params), *SMALL)
+    try:
+        peer.reports.clear()
+        wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+    finally:
+        process.send_signal(signal.SIGINT)
+        log = finish(process)
+    assert process.returncode == 0, log
+    assert 'camera.exposure_us' in log
+    peer.reports.clear()
+
+
+COMMANDS = sorted(path.stem for path in (ROOT / 'lightglue_trt_ros' / 'cli').glob('[a-z]*.py'))
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_every_command_explains_itself_and_refuses_what_it_does_not_know(command):
+    process = launch(f'cli.{command}', '--help')
+    log = finish(process)
+    assert process.returncode == 0, log
+    assert log.startswith(f'usage: {command} ')
+    process = launch(f'cli.{command}', '--frobnicate')
+    log = finish(process)
+    assert process.returncode == 2, log
+    assert '--frobnicate' in log or 'required' in log
+    assert 'Traceback' not in log
+
+
+@pytest.mark.parametrize(('arguments', 'words'), [
+    (['--log-level', 'verbose'], "'--log-level verbose'"), (['--params-file', '/nowhere.yaml'], "'--params-file /nowhere.yaml'"),
+    (['--frobnicate'], '--frobnicate')])
+def test_ros_arguments_that_ros_refuses_end_the_node_with_one_line(arguments, words):
+    process = launch('cli.matcher', '--ros-args', *arguments)
+    log = finish(process)
+    assert process.returncode == 2, log
+    assert log.startswith('matcher: ')
+    assert words in log
+    assert len(log.strip().splitlines()) == 1
+
+
+def test_simulated_time_without_a_clock_stops_neither_diagnostics_nor_signals(peer):
+    peer.reports.clear()
+    process = launch('cli.matcher', '--ros-args', *SMALL, '-p', 'use_sim_time:=true')
+    try:
+        wait_for(lambda: 'no image on /image' in peer.status()[1], 30)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        log = finish(process, 10)
+    assert process.returncode == 0, log
+    peer.reports.clear()
+
+
+def test_signals_while_it_ends_change_nothing(peer):
+    peer.reports.clear()
+    for pause in (0.0, 0.02, 0.05, 0.1):
+        process = launch('cli.matcher', '--ros-args', *SMALL)
+        wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+        for _ in range(8):
+            process.send_signal(signal.SIGINT)
+            time.sleep(pause)
+        log = finish(process, 10)
+        assert process.returncode == 0, log
+        assert 'Traceback' not in log
+        peer.reports.clear()
 
 
 def test_missing_weights_leave_the_node_inactive_with_instructions(peer, tmp_path):

@@ -18,7 +18,7 @@ LAUNCH_FILE = REPOSITORY / 'launch' / 'matcher.launch.py'
 PROFILE = str(REPOSITORY / 'config' / 'fastdds_large_images.xml')
 DEFAULTS = {
     'image_topic': '/camera/image_raw', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'), 'namespace': '',
-    'log_level': 'info', 'autostart': 'true', 'backend': '', 'image_transport': '', 'use_fastdds_profile': 'true'}
+    'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '', 'use_fastdds_profile': 'true'}
 
 
 class Recorded(SimpleNamespace):
@@ -41,10 +41,10 @@ def launch_file(monkeypatch: pytest.MonkeyPatch) -> Any:
     module('ament_index_python')
     module('ament_index_python.packages', get_package_share_directory=lambda name: str(REPOSITORY))
     module('launch', LaunchDescription=Recorded)
-    for name in ('DeclareLaunchArgument', 'EmitEvent', 'OpaqueFunction', 'SetEnvironmentVariable'):
+    for name in ('DeclareLaunchArgument', 'OpaqueFunction', 'RegisterEventHandler', 'SetEnvironmentVariable', 'Shutdown'):
         monkeypatch.setattr(sys.modules['launch'], name, type(name, (Recorded,), {}), raising=False)
     module('launch.actions', **vars(sys.modules['launch']))
-    module('launch.events', Shutdown=Recorded)
+    module('launch.event_handlers', OnProcessExit=Recorded)
     module('launch.substitutions', LaunchConfiguration=Recorded)
     module('launch_ros')
     module('launch_ros.actions', LifecycleNode=type('LifecycleNode', (Recorded,), {}), Node=SimpleNamespace)
@@ -94,14 +94,21 @@ def test_the_node(launch_file: Any) -> None:
     assert (node.package, node.executable, node.name, node.namespace) == ('lightglue_trt_ros', 'matcher', 'matcher', 'robot')
     assert dict(node.remappings) == {'image': '/left/image_raw', 'image/compressed': '/left/image_raw/compressed'}
     assert node.ros_arguments == ['--log-level', 'debug']
-    assert node.parameters == [DEFAULTS['params_file'], {'autostart': True}]
+    assert node.parameters == [DEFAULTS['params_file']]
 
 
-def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any) -> None:
-    _, node = actions(launch_file, autostart='', params_file='/mine.yaml')
-    assert node.parameters == ['/mine.yaml']
+def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any, tmp_path: Path) -> None:
+    mine = tmp_path / 'mine.yaml'
+    mine.write_text('/**: {ros__parameters: {autostart: false}}')
+    _, node = actions(launch_file, params_file=str(mine))
+    assert node.parameters == [str(mine)], 'launch says nothing of autostart'
     _, node = actions(launch_file, autostart='false', backend='onnxruntime', image_transport='compressed')
     assert node.parameters[1] == {'autostart': False, 'backend': 'onnxruntime', 'image_transport': 'compressed'}
+
+
+def test_a_params_file_that_is_not_there_is_refused(launch_file: Any) -> None:
+    with pytest.raises(FileNotFoundError, match=r'params_file /nowhere\.yaml is not there'):
+        actions(launch_file, params_file='/nowhere.yaml')
 
 
 @pytest.mark.parametrize(('distro', 'variable'), [
@@ -123,8 +130,18 @@ def test_the_profile_gives_way_to_the_users_choice(launch_file: Any, monkeypatch
 def evaluation(**arguments: str) -> Any:
     file = load(REPOSITORY / 'launch' / 'evaluate.launch.py')
     defaults = {'bag': '/bags/1', 'live': 'false', 'options': '', **dict.fromkeys(file.OPTIONS, '')}
-    (node,) = file.start_evaluation({**defaults, **arguments})
+    node, handler = file.start_evaluation({**defaults, **arguments})
+    assert handler.arguments[0].target_action is node
+    node.conclude = handler.arguments[0].on_exit
     return node
+
+
+def test_launch_fails_with_the_evaluation(launch_file: Any) -> None:
+    node = evaluation()
+    (shutdown,) = node.conclude(SimpleNamespace(returncode=0), {})
+    assert type(shutdown).__name__ == 'Shutdown'
+    with pytest.raises(RuntimeError, match='evaluate_bag ended with 2'):
+        node.conclude(SimpleNamespace(returncode=2), {})
 
 
 def test_an_evaluation_is_launched_with_what_was_given(launch_file: Any) -> None:

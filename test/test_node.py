@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from typing import ClassVar
@@ -20,6 +23,7 @@ from rcl_interfaces.srv import DescribeParameters, SetParameters  # noqa: E402
 from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
+from rclpy.serialization import deserialize_message, serialize_message  # noqa: E402
 from ros_helpers import SECOND, Peer, header, image_message, wait_for  # noqa: E402
 from sensor_msgs.msg import CompressedImage, Image  # noqa: E402
 from std_srvs.srv import Trigger  # noqa: E402
@@ -28,9 +32,12 @@ from lightglue_trt_ros import health  # noqa: E402
 from lightglue_trt_ros.backends.null import NullBackend  # noqa: E402
 from lightglue_trt_ros.config import MatcherConfig  # noqa: E402
 from lightglue_trt_ros.errors import ConfigError, DeviceMemoryError, EngineError  # noqa: E402
+from lightglue_trt_ros.frontend import FrameMatcher  # noqa: E402
 from lightglue_trt_ros.messages import matches_from_cloud  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
+from lightglue_trt_ros.processes import FASTDDS_VARIABLES  # noqa: E402
 from lightglue_trt_ros.selection import Opened  # noqa: E402
+from lightglue_trt_ros.stats import FrameStatistics  # noqa: E402
 
 SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 
@@ -38,7 +45,7 @@ SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 class GatedBackend(NullBackend):
     """Waits in extract while `gate` is closed, fails while `failure` is set, and remembers its threads."""
 
-    gate = threading.Event()
+    gate, opening = threading.Event(), threading.Event()
     failure: Exception | None = None
     refuse: Exception | None = None
     threads: ClassVar[set[int]] = set()
@@ -64,7 +71,8 @@ class GatedBackend(NullBackend):
         GatedBackend.open_now -= 1
 
 
-def open_gated(config):
+def open_gated(config, *, cancelled=bool):
+    GatedBackend.opening.wait(10)
     return Opened(GatedBackend(config), 'gated')
 
 
@@ -84,7 +92,7 @@ class Running:
 
     def close(self) -> None:
         self.peer.close()
-        self.node.stop_worker()
+        self.node.stop()
         self.executor.shutdown()
         self.thread.join(2)
         self.node.destroy_node()
@@ -105,6 +113,7 @@ def ros():
 def running():
     """A function that starts a node with the given parameters; all are closed at the end."""
     GatedBackend.gate.set()
+    GatedBackend.opening.set()
     GatedBackend.failure = GatedBackend.refuse = None
     GatedBackend.threads = set()
     started = []
@@ -260,8 +269,8 @@ def test_no_malformed_image_ends_the_node(storm, encoding, height, width, step, 
     message = Image(header=header(100 * SECOND + seconds), encoding=encoding, height=height, width=width, step=step,
                     is_bigendian=big)
     message.data.frombytes(bytes(size))
-    storm.node._on_frame(message)
-    assert 'Error: ' not in storm.node._statistics.last_error, 'only errors made on purpose are shown without their type'
+    storm.node._pipeline._handle(serialize_message(message))
+    assert 'Error: ' not in storm.node._pipeline.statistics.last_error, 'only errors made on purpose are shown without their type'
     storm.frames += 1
 
 
@@ -335,14 +344,13 @@ def test_lifecycle_is_left_to_a_manager_without_autostart_and_the_backend_is_ope
     run = running(autostart=False)
 
     def change(transition: int) -> bool:
-        request = ChangeState.Request(transition=Transition(id=transition))
-        return run.peer.call(ChangeState, '/matcher/change_state', request).success
+        return changed(run.peer, transition)
 
     opened = GatedBackend.open_now
     assert state_of(run.peer) == State.PRIMARY_STATE_UNCONFIGURED
     assert change(Transition.TRANSITION_CONFIGURE)
     assert change(Transition.TRANSITION_ACTIVATE)
-    assert GatedBackend.open_now == opened + 1
+    wait_for(lambda: GatedBackend.open_now == opened + 1)
     first_pair(run.peer)
     assert change(Transition.TRANSITION_DEACTIVATE)
     assert GatedBackend.open_now == opened
@@ -363,9 +371,118 @@ def test_a_backend_that_does_not_open_leaves_the_node_inactive_and_says_why(runn
     run = running()
     wait_for(lambda: run.peer.status() == (DiagnosticStatus.ERROR, 'no engine: build one'))
     GatedBackend.refuse = None
-    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_ACTIVATE))
-    assert run.peer.call(ChangeState, '/matcher/change_state', request).success
+    wait_for(lambda: state_of(run.peer) == State.PRIMARY_STATE_INACTIVE)
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
     first_pair(run.peer)
+
+
+def test_an_error_that_nobody_expected_leaves_the_node_inactive_and_says_why(running, capfd):
+    GatedBackend.refuse = ModuleNotFoundError("No module named 'spox'")
+    run = running()
+    wait_for(lambda: run.peer.status() == (DiagnosticStatus.ERROR, "ModuleNotFoundError: No module named 'spox'"))
+    assert state_of(run.peer) == State.PRIMARY_STATE_INACTIVE
+    assert "not activated: ModuleNotFoundError: No module named 'spox'" in capfd.readouterr().err
+    GatedBackend.refuse = None
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    first_pair(run.peer)
+
+
+def test_after_an_error_in_a_transition_nothing_is_there_twice(running, monkeypatch, capfd):
+    run, start = running(autostart=False), threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == 'inference':
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, 'start', refuse)
+    assert changed(run.peer, Transition.TRANSITION_CONFIGURE)
+    assert not changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    assert "on_activate failed, RuntimeError: can't start new thread" in capfd.readouterr().err
+    assert state_of(run.peer) == State.PRIMARY_STATE_UNCONFIGURED
+    monkeypatch.undo()
+    assert changed(run.peer, Transition.TRANSITION_CONFIGURE)
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    for i in range(5):
+        run.peer.send(image_message(10 * SECOND + i * SECOND // 10))
+        time.sleep(0.1)
+    wait_for(lambda: run.peer.figures().get('frames received', '0') >= '5')
+    assert run.peer.figures()['frames received'] == '5'
+    assert len(run.peer.clouds) == 4
+
+
+def test_the_node_answers_and_reports_while_the_backend_is_opened(running):
+    GatedBackend.opening.clear()
+    threading.Timer(4.0, GatedBackend.opening.set).start()
+    run = running(autostart=False)
+    assert changed(run.peer, Transition.TRANSITION_CONFIGURE)
+    started = time.monotonic()
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    wait_for(lambda: run.peer.status()[1] == 'opening the networks')
+    assert time.monotonic() - started < 3, 'the executor does not wait'
+    wait_for(lambda: 'null' in run.peer.figures()['backend'])
+    first_pair(run.peer)
+
+
+def test_track_ids_go_on_in_the_next_activation(running):
+    run = running()
+    first_pair(run.peer)
+    assert changed(run.peer, Transition.TRANSITION_DEACTIVATE)
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    first_pair(run.peer, 20 * SECOND)
+    first, second = (set(matches_from_cloud(cloud).track_ids.tolist()) for cloud in run.peer.clouds)
+    assert not first & second
+
+
+def test_a_frame_that_outlasts_the_deactivation_does_not_disturb_the_next_activation(running, monkeypatch):
+    monkeypatch.setattr(GatedBackend, 'cancel', lambda self: None)  # a run that cannot be cut short
+    opened = GatedBackend.open_now
+    run = running()
+    run.peer.send(image_message(10 * SECOND))
+    wait_for(lambda: run.peer.figures().get('frames processed') == '1')
+    GatedBackend.gate.clear()
+    run.peer.send(image_message(11 * SECOND))
+    time.sleep(0.2)
+    assert changed(run.peer, Transition.TRANSITION_DEACTIVATE)
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    wait_for(lambda: GatedBackend.open_now == opened + 2)
+    GatedBackend.gate.set()
+    wait_for(lambda: GatedBackend.open_now == opened + 1)
+    first_pair(run.peer, 20 * SECOND)
+
+
+def test_a_backend_that_fails_every_frame_is_given_up(running):
+    peer = running().peer
+    first_pair(peer)
+    GatedBackend.failure = RuntimeError('cuMemcpyHtoDAsync failed: an illegal memory access was encountered')
+    for i in range(30):
+        peer.send(image_message(11 * SECOND + i * SECOND // 100))
+        time.sleep(0.02)
+    wait_for(lambda: state_of(peer) == State.PRIMARY_STATE_INACTIVE)
+    wait_for(lambda: peer.status()[0] == DiagnosticStatus.ERROR and 'frames in a row failed' in peer.status()[1])
+    assert 'illegal memory access' in peer.status()[1]
+
+
+def test_a_reset_that_comes_while_one_is_taken_is_not_lost(running, monkeypatch):
+    run, forget, asked = running(), FrameMatcher.reset, []
+
+    def slowly(frames, reason):
+        forget(frames, reason)
+        if 'asked for' in reason and not asked:
+            asked.append(run.node._on_reset(Trigger.Request(), Trigger.Response()))
+
+    monkeypatch.setattr(FrameMatcher, 'reset', slowly)
+    first_pair(run.peer)
+    assert run.peer.call(Trigger, '/matcher/reset', Trigger.Request()).success
+    for i in range(3):
+        run.peer.send(image_message(11 * SECOND + i * SECOND // 10))
+        time.sleep(0.2)
+    wait_for(lambda: run.peer.figures().get('resets', '').startswith('2 '), 5)
+
+
+def changed(peer: Peer, transition: int) -> bool:
+    request = ChangeState.Request(transition=Transition(id=transition))
+    return peer.call(ChangeState, '/matcher/change_state', request).success
 
 
 def test_silence_is_explained(running):
@@ -380,3 +497,68 @@ def test_silence_is_explained(running):
     another = peer.node.create_publisher(Image, '/other/image', 1)
     wait_for(lambda: 'comes on /other/image' in peer.status()[1])
     peer.node.destroy_publisher(another)
+
+
+def test_a_frame_that_gives_way_is_never_deserialised(running, monkeypatch):
+    from lightglue_trt_ros import node
+    deserialised = []
+    monkeypatch.setattr(node, 'deserialize_message', lambda data, kind: deserialised.append(1) or deserialize_message(data, kind))
+    GatedBackend.gate.clear()
+    peer = running().peer
+    for i in range(6):
+        peer.send(image_message(10 * SECOND + i))
+        time.sleep(0.05)
+    GatedBackend.gate.set()
+    wait_for(lambda: peer.figures().get('frames processed') == '2')
+    assert len(deserialised) == 2
+
+
+SENDER = """
+import sys, time
+import rclpy
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+rclpy.init()
+node = rclpy.create_node('sender')
+images = node.create_publisher(Image, '/image', QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT))
+while not images.get_subscription_count():
+    time.sleep(0.05)
+image = Image(encoding='mono8', height=48, width=20000, step=20000)
+image.data.frombytes(bytes(48 * 20000))
+for i in range(120):
+    image.header.stamp.sec, image.header.stamp.nanosec = divmod(10**10 + i * 33_000_000, 10**9)
+    images.publish(image)
+    time.sleep(0.03)
+"""
+
+
+def test_images_that_fast_dds_loses_are_counted_and_it_is_said_what_to_do(running):
+    """960 kB through the default shared memory of 512 KiB."""
+    environment = {name: value for name, value in os.environ.items() if name not in FASTDDS_VARIABLES}
+    peer = running().peer
+    sender = subprocess.Popen([sys.executable, '-c', SENDER], env=environment)
+    try:
+        wait_for(lambda: int(peer.figures().get('frames lost before', 0)) > 10, 30)
+        wait_for(lambda: peer.status()[0] == DiagnosticStatus.WARN and 'config/fastdds_large_images.xml' in peer.status()[1], 30)
+        assert 'lost' in peer.status()[1]
+    finally:
+        sender.wait(30)
+
+
+def test_being_slower_than_the_camera_and_repeated_resets_are_said(running):
+    GatedBackend.gate.clear()
+    peer = running().peer
+    for i in range(6):
+        peer.send(image_message(10 * SECOND + i))
+        time.sleep(0.05)
+    GatedBackend.gate.set()
+    wait_for(lambda: 'slower than the camera' in peer.status()[1])
+    assert peer.status()[0] == DiagnosticStatus.WARN
+    other = FrameStatistics()
+    for i in range(5):
+        other.arrived()
+        other.finished({}, 1)
+        assert (health.working(other).level == DiagnosticStatus.WARN) == (i > 2)
+        other.started_anew('time went back by 1.000 s')
+    assert 'anew 5 times' in health.working(other).message
+    assert 'time went back' in health.working(other).message

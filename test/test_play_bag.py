@@ -28,6 +28,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image  # noqa: E402
 
 from lightglue_trt_ros.cli._packets import PREFETCH, Source  # noqa: E402
 from lightglue_trt_ros.cli.play_bag import LATE_S, Tally, main  # noqa: E402
+from lightglue_trt_ros.processes import FASTDDS_CHOICES  # noqa: E402
 from lightglue_trt_ros.recordings.bag import open_recording  # noqa: E402
 from lightglue_trt_ros.recordings.bag_writer import write_bag  # noqa: E402
 from lightglue_trt_ros.recordings.sequence import Intrinsics  # noqa: E402
@@ -138,6 +139,20 @@ def test_every_frame_in_order(tmp_path: Path, storage: str, listen: Callable[...
     summary = re.search(r'published 60 frames in ([\d.]+) s, ([\d.]+) Hz, \d+ late', out)
     assert summary, out
     assert abs(float(summary[2]) - 100) < 10
+
+
+def test_large_images_best_effort_arrive_without_any_setting(tmp_path: Path, listen: Callable[..., Listener],
+                                                             play: Callable[..., subprocess.Popen[str]],
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    image = np.zeros((960, 1000), np.uint8)  # the default shared memory holds 512 KiB
+    write_bag(tmp_path / 'bag', [(START + number * PERIOD, image) for number in range(30)], CAMERA)
+    listener = listen(reliability=ReliabilityPolicy.BEST_EFFORT)
+    for name in FASTDDS_CHOICES:
+        monkeypatch.delenv(name, raising=False)
+    process = play(tmp_path / 'bag', '--hz', '20', '--reliability', 'best_effort', '--start-delay', '0.5')
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert listener.wait(lambda: len(listener.images) == 30), f'{len(listener.images)} of 30'
 
 
 def test_folder_compressed_best_effort_under_another_name(tmp_path: Path, listen: Callable[..., Listener],

@@ -40,6 +40,18 @@ def test_tensorrt_asked_for_is_refused_instead():
         open_backend(MatcherConfig(backend='tensorrt', **SMALL))
 
 
+def test_a_broken_installation_of_any_kind_is_fallen_back_from_with_a_warning(monkeypatch):
+    def broken(*arguments):
+        raise ImportError('libnvinfer.so.10: cannot open shared object file')
+
+    monkeypatch.setattr('lightglue_trt_ros.engines.machine.probe', broken)
+    opened = open_backend(MatcherConfig(**SMALL))
+    assert isinstance(opened.backend, OnnxRuntimeBackend)
+    assert 'ImportError: libnvinfer.so.10' in opened.warning
+    with pytest.raises(EngineError, match=r'libnvinfer\.so\.10'):
+        open_backend(MatcherConfig(backend='tensorrt', **SMALL))
+
+
 def test_onnxruntime_asked_for_warns_of_nothing():
     opened = open_backend(MatcherConfig(backend='onnxruntime', **SMALL))
     assert opened.warning == ''

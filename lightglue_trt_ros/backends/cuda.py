@@ -136,25 +136,25 @@ class Cuda:
 class _Context:
     """A thread's primary context of one GPU, current from the first `enter` to the last `leave`, in whatever order those come."""
 
-    _open: ClassVar[dict[tuple[int, int], _Context]] = {}
+    _of_this_thread: ClassVar = threading.local()  # not by the thread's id, which the next one may get
 
-    def __init__(self, key: tuple[int, int], context: Any) -> None:
-        self._key, self._context, self._users = key, context, 0
+    def __init__(self, entered: dict[int, _Context], index: int, context: Any) -> None:
+        self._entered, self._index, self._context, self._users = entered, index, context, 0
 
     @classmethod
     def enter(cls, device: Any, index: int) -> _Context:
-        key = (threading.get_ident(), index)
-        if key not in cls._open:
+        entered: dict[int, _Context] = cls._of_this_thread.__dict__.setdefault('entered', {})
+        if index not in entered:
             context = device.retain_primary_context()
             context.push()
-            cls._open[key] = cls(key, context)
-        cls._open[key]._users += 1
-        return cls._open[key]
+            entered[index] = cls(entered, index, context)
+        entered[index]._users += 1
+        return entered[index]
 
     def leave(self) -> None:
         self._users -= 1
         if not self._users:
-            del self._open[self._key]
+            del self._entered[self._index]
             self._context.pop()
             self._context.detach()
 

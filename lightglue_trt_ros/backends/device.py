@@ -25,6 +25,10 @@ class Engine:
                                                 for tensor in tensorrt.describe(self.engine)}
         self.context: Any = None
 
+    def close(self) -> None:
+        """Let go of TensorRT's objects, whoever holds this one."""
+        self.context = self.engine = None
+
     @property
     def activation_bytes(self) -> int:
         """Device memory that it works in."""
@@ -54,9 +58,19 @@ class Slot:
     """Device and pinned host buffers for one frame's features; descriptors never come to the host."""
 
     def __init__(self, cuda: Cuda, index: int, extractor: Engine) -> None:
-        self.index, self.ready = index, cuda.event()
+        self.index, self.ready = index, cuda.event()  # the event is None once the slot is closed
         self.device = {name: cuda.device(*extractor.tensor(name)) for name in FEATURES}
         self.host = {name: cuda.pinned(*extractor.tensor(name)) for name in ('keypoints', 'scores')}
+
+    def close(self) -> None:
+        """Let go of the event and the buffers, whoever holds features in here."""
+        self.ready, self.device, self.host = None, {}, {}
+
+    def wait(self) -> None:
+        """Until what was extracted is on the host. Raises EngineError once the slot is closed."""
+        if self.ready is None:
+            raise EngineError('the backend of these features is closed: extract them again')
+        self.ready.synchronize()
 
 
 class DeviceFeatures:
@@ -67,12 +81,12 @@ class DeviceFeatures:
 
     @property
     def keypoints(self) -> Float32:
-        self.slot.ready.synchronize()
+        self.slot.wait()
         return np.asarray(self.slot.host['keypoints'], np.float32)
 
     @property
     def scores(self) -> Float32:
-        self.slot.ready.synchronize()
+        self.slot.wait()
         return np.asarray(self.slot.host['scores'], np.float32)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from ..config import EngineSpec
 from ..depth import Depth
-from ..errors import EngineError
+from ..errors import EngineError, clear_frames
 from ..features import NOT_FINITE, Features, Matches, Thresholds, UInt8
 from .cuda import Cuda
-from .device import DeviceFeatures, Slot, load_engines
+from .device import DeviceFeatures, Engine, Slot, load_engines
 from .staged import StagedMatcher
 
 SLOTS = 3  # feature sets on the device: a keyframe, the frame before, the current one
@@ -29,16 +29,17 @@ class TensorRTBackend:
                  cuda_graphs: bool = True) -> None:
         """`tensorrt` is the adapter that loads `plans`: 'extractor' and the graphs of `depth`."""
         self.spec, self.depth, self._cancelled, self._cuda_graphs = spec, depth, False, cuda_graphs
+        self._engines: dict[str, Engine] = {}
+        self._slots: list[Slot] = []
         self.cuda = Cuda()
         try:
             free = self.cuda.memory_mib()[0]
-            engines = load_engines(tensorrt, plans, self.cuda)
-            self._extractor = engines['extractor']
-            self._matcher = StagedMatcher(self.cuda, depth, engines)
+            self._load(tensorrt, plans)
             self._allocate()
             self._warm_up()
             self.device_memory_mib = free - self.cuda.memory_mib()[0]
-        except BaseException:
+        except BaseException as error:
+            clear_frames(error)
             self.close()
             raise
         mode = 'CUDA graphs' if self._graphs and all(self._graphs.values()) else 'plain enqueue'
@@ -82,16 +83,24 @@ class TensorRTBackend:
         self._cancelled = True
 
     def close(self) -> None:
+        for part in [*vars(self).get('_slots', []), *vars(self).get('_engines', {}).values()]:
+            part.close()  # whoever still holds features, or an error, holds nothing of the device
         kept = ('spec', 'depth', 'description', 'device_memory_mib', 'cuda', '_cancelled')
         for name in [name for name in vars(self) if name not in kept]:
             delattr(self, name)  # engines, arrays and events go before the context that they live in
         self.cuda.close()
 
+    def _load(self, tensorrt: Any, plans: Mapping[str, bytes]) -> None:
+        self._engines = load_engines(tensorrt, plans, self.cuda)
+        self._extractor = self._engines['extractor']
+        self._matcher = StagedMatcher(self.cuda, self.depth, self._engines)
+
     def _allocate(self) -> None:
         cuda = self.cuda
         self._image = cuda.device(*self._extractor.tensor('image'))
         self._staging = cuda.pinned(*self._extractor.tensor('image'))
-        self._slots = [Slot(cuda, index, self._extractor) for index in range(SLOTS)]
+        for index in range(SLOTS):
+            self._slots.append(Slot(cuda, index, self._extractor))
         self._free = list(self._slots)
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched')}
         self._graphs: dict[tuple[Any, ...], Callable[[], None] | None] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import rclpy
 
 from ..backends.null import NullBackend
@@ -10,7 +12,7 @@ from ..node import MatcherNode, run
 from ..selection import Opened
 
 
-def open_null(config: MatcherConfig) -> Opened:
+def open_null(config: MatcherConfig, *, cancelled: Callable[[], bool]) -> Opened:
     """As `selection.open_backend`."""
     backend = NullBackend(config.engine_spec('fp32'))
     return Opened(backend, backend.description)

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 import sys
 
 from ..errors import LightglueTrtError
 
+EPILOG = """settings are ROS parameters, e.g.
+  matcher --ros-args -p backend:=onnxruntime -r image:=/camera/image_raw
+  matcher --ros-args --params-file matcher.yaml --log-level debug
+config/matcher.yaml lists them all; `ros2 param describe` explains them"""
+
 
 def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 when a signal ended it, 1 with a message when a setting is refused, 2 for the command line."""
     import rclpy
+    from rclpy.utilities import remove_ros_args
 
     from ..node import MatcherNode, ended_by_signals, run
-    rclpy.init(args=argv)
+    argv = sys.argv if argv is None else ['matcher', *argv]
+    try:
+        others = remove_ros_args(argv)[1:]
+        _parser().parse_args(others)
+        rclpy.init(args=argv)
+    except RuntimeError as error:  # rcl's, of one line that ends in places in its sources
+        print(f'matcher: {re.split(r", at /", str(error))[0]}', file=sys.stderr)
+        return 2
     with ended_by_signals():
         try:
             node = MatcherNode()
@@ -21,6 +37,12 @@ def main(argv: list[str] | None = None) -> int:
             return 1
         run(node)
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(prog='matcher', description='The ROS 2 node: camera frames in, correspondences out. Ends with '
+                                   'SIGINT or SIGTERM.', epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                   usage='matcher [-h] [--ros-args ...]')
 
 
 if __name__ == '__main__':

@@ -21,6 +21,7 @@ from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from ..errors import BagError, LightglueTrtError
+from ..processes import use_fastdds_profile
 from ..recordings.bag import camera_info_topic, open_recording
 from ..recordings.bag_writer import COMPRESSIONS
 from ..recordings.sequence import Recording
@@ -117,6 +118,7 @@ def main(argv: list[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
+    use_fastdds_profile()
     rclpy.init(args=argv, signal_handler_options=SignalHandlerOptions.NO)
     try:
         recording = open_recording(args.path, args.image_topic)

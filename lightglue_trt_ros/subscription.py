@@ -1,0 +1,34 @@
+"""How the node listens to a camera: to bytes, and to what the middleware loses on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rclpy.node import Node
+from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CompressedImage, Image
+
+from .parameters import NodeConfig
+
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks, UnsupportedEventTypeError
+except ImportError:  # Humble
+    from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
+
+
+def subscribe(node: Node, settings: NodeConfig, on_image: Callable[[bytes], None], on_lost: Callable[[int], None]) -> Any:
+    """A subscription to the newest image, as bytes: a frame that another replaces is never deserialised.
+
+    Compressed images come on <image>/compressed, wherever `image` is remapped to. `on_lost` is told how many messages more were
+    lost before they arrived, where the middleware tells.
+    """
+    reliability = ReliabilityPolicy.RELIABLE if settings.qos_reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
+    qos = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=reliability)
+    kind, topic = ((Image, 'image') if settings.image_transport == 'raw'
+                   else (CompressedImage, node.resolve_topic_name('image') + '/compressed'))
+    events = SubscriptionEventCallbacks(message_lost=lambda event: on_lost(event.total_count_change))
+    try:
+        return node.create_subscription(kind, topic, on_image, qos, raw=True, event_callbacks=events)
+    except UnsupportedEventTypeError:
+        return node.create_subscription(kind, topic, on_image, qos, raw=True)

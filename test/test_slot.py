@@ -1,0 +1,40 @@
+"""The slot of one between two threads."""
+
+import threading
+
+from lightglue_trt_ros.slot import Slot
+
+
+def test_the_newest_item_replaces_the_one_that_waits():
+    slot = Slot()
+    assert [slot.offer(item) for item in (1, 2, 3)] == [False, True, True]
+    assert slot.take() == 3
+    assert not slot.offer(4)
+    assert slot.take() == 4
+
+
+def test_take_waits_and_close_lets_it_go():
+    slot, taken = Slot(), []
+
+    def work() -> None:
+        while (item := slot.take()) is not None:
+            taken.append(item)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    slot.offer('a')
+    while not taken:
+        pass
+    slot.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert taken == ['a']
+
+
+def test_a_closed_slot_holds_nothing():
+    slot = Slot()
+    slot.offer(1)
+    slot.close()
+    slot.close()
+    assert not slot.offer(2)
+    assert slot.take() is None
