@@ -44,12 +44,12 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--calibration', type=Path, nargs='+', required=True, metavar='BAG', help='recordings to calibrate on: '
                         'rosbag2 (sqlite3 or mcap) or image folders')
     parser.add_argument('--held-out', type=Path, nargs='+', default=[], metavar='BAG', help='recordings to judge by; default: the '
-                        f'last {HELD_OUT:.0%} of each')
+                        f'last {100 * HELD_OUT:.0f} %% of each')
     parser.add_argument('--held-out-share', type=float, default=HELD_OUT, metavar='SHARE', help='how much of each recording is '
                         'held out; with --held-out, how many frames are taken of those, a share of --frames; default: %(default)s')
     parser.add_argument('--frames', type=int, default=300, metavar='N', help='of all recordings together, default: %(default)s')
     parser.add_argument('--gate', type=float, default=F1, metavar='F1', help='that FP8 must reach against FP32 on consecutive '
-                        f'frames, {HARD_ALLOWANCE:g} less on hard pairs, the number of matches within {COUNT_TOLERANCE:.0%}; '
+                        f'frames, {HARD_ALLOWANCE:g} less on hard pairs, the number of matches within {100 * COUNT_TOLERANCE:.0f} %%; '
                         'default: %(default)s')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where a bag has several with images')
     parser.add_argument('--height', type=int, default=default.image_height, help='of the engine, default: %(default)s')
