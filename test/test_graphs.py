@@ -205,7 +205,7 @@ def test_fp16_keeps_keypoints_and_matches_on_real_images(networks, shared_data, 
 
 @pytest.mark.parametrize('precision', ['fp32', 'fp16'])
 def test_images_without_content_give_no_matches_and_no_nan(networks, precision):
-    """Black and white ones give K keypoints, of scores that poor texture has too: they match nothing, neither each other nor a scene."""
+    """Black and white ones give K keypoints, of scores that poor texture has too: these match neither each other nor a scene."""
     extractor, matcher = networks[precision]
     images = {level: np.full((240, 328), level, np.uint8) for level in (0, 128, 255)}
     features = [extract(extractor, image) for image in (*images.values(), photo('coffee', 240, 328))]

@@ -49,8 +49,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'held out; with --held-out, how many frames are taken of those, a share of --frames; default: %(default)s')
     parser.add_argument('--frames', type=int, default=300, metavar='N', help='of all recordings together, default: %(default)s')
     parser.add_argument('--gate', type=float, default=F1, metavar='F1', help='that FP8 must reach against FP32 on consecutive '
-                        f'frames, {HARD_ALLOWANCE:g} less on hard pairs, the number of matches within {100 * COUNT_TOLERANCE:.0f} %%; '
-                        'default: %(default)s')
+                        f'frames, {HARD_ALLOWANCE:g} less on hard pairs, the number of matches within {100 * COUNT_TOLERANCE:.0f} '
+                        '%%; default: %(default)s')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where a bag has several with images')
     parser.add_argument('--height', type=int, default=default.image_height, help='of the engine, default: %(default)s')
     parser.add_argument('--width', type=int, default=default.image_width, help='of the engine, default: %(default)s')
