@@ -148,6 +148,9 @@ def test_the_decision_is_the_reference_implementations_layer_by_layer(features):
     pytest.importorskip('transformers', reason='transformers is not installed: parity with it is not checked')
     import reference
     model = reference.lightglue(ours().matcher.tensors)
+    # a pair so hard that the share of confident points rises with every layer, and each of them may be the first to stop
+    image = photo('coffee', SMALL.image_height, SMALL.image_width)
+    features = [features[0], extract(session(superpoint(SMALL, ours().extractor)), moved(image, angle=45, scale=0.6)[0])]
     for threshold in (0.0, float(features[0].scores[-60])):
         valid = np.stack([f.scores > threshold for f in features])
         shares = confidences(features, detection=threshold, mask_attention=True)[:, 0]
@@ -158,4 +161,4 @@ def test_the_decision_is_the_reference_implementations_layer_by_layer(features):
                                                  (SMALL.image_height, SMALL.image_width), float(depth))
             assert next((i + 1 for i, share in enumerate(shares) if stops(share, depth)), 9) == expected
             seen.add(expected)
-        assert len(seen) > 5
+        assert len(seen) > 7

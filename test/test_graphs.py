@@ -1,6 +1,7 @@
 """The graphs by themselves: shapes, types, the exactness of their shortcuts, FP16 against FP32 on real images."""
 
 import dataclasses
+import itertools
 
 import cv2
 import numpy as np
@@ -12,6 +13,7 @@ from spox import Tensor, argument, build
 
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.errors import ConfigError
+from lightglue_trt_ros.features import Thresholds
 from lightglue_trt_ros.graphs.lightglue import lightglue
 from lightglue_trt_ros.graphs.precision import Typed, read_stamp
 from lightglue_trt_ros.graphs.superpoint import BORDER, refine, select_keypoints, superpoint, suppress_non_maxima
@@ -201,11 +203,20 @@ def test_fp16_keeps_keypoints_and_matches_on_real_images(networks, shared_data, 
     assert np.mean(kept) >= 0.97
 
 
-def test_flat_and_dark_images_give_no_matches_and_no_nan(networks):
-    extractor, matcher = networks['fp16']
-    for image in (np.zeros((240, 328), np.uint8), np.full((240, 328), 255, np.uint8)):
-        features = extract(extractor, image)
-        assert np.all(np.isfinite(features.descriptors.astype(np.float32)))
-        matches, scores = matcher.run(None, matcher_feed(features, features, detection=0.005))
-        assert np.all(np.isfinite(scores))
-        assert np.sum(matches >= 0) == np.sum(scores > 0)
+@pytest.mark.parametrize('precision', ['fp32', 'fp16'])
+def test_images_without_content_give_no_matches_and_no_nan(networks, precision):
+    """Black and white ones give K keypoints, of scores that poor texture has too: these match neither each other nor a scene."""
+    extractor, matcher = networks[precision]
+    images = {level: np.full((240, 328), level, np.uint8) for level in (0, 128, 255)}
+    features = [extract(extractor, image) for image in (*images.values(), photo('coffee', 240, 328))]
+    assert np.sum(features[1].scores > Thresholds().detection) == 0  # gray: not a keypoint
+    assert max(each.scores.max() for each in features[:3]) < 0.01
+    for each in features:
+        assert np.all(np.isfinite(each.keypoints))
+        assert np.all(np.isfinite(each.descriptors.astype(np.float32)))
+    for empty, other in itertools.product(features[:3], features):
+        for pair in ((empty, other), (other, empty)):
+            matches, scores = matcher.run(None, matcher_feed(*pair))
+            assert np.all(np.isfinite(scores))
+            assert np.all(matches == -1)
+            assert np.all(scores == 0)

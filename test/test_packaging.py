@@ -58,6 +58,14 @@ def imported_modules(path: Path) -> set[str]:
     return names - sys.stdlib_module_names - {'lightglue_trt_ros'}
 
 
+@pytest.mark.parametrize('command', sorted(COMMANDS - {'matcher'}))  # the node leaves its arguments to ROS
+def test_every_command_explains_itself(command, capsys):
+    with pytest.raises(SystemExit) as done:
+        importlib.import_module(f'lightglue_trt_ros.cli.{command}').main(['--help'])
+    assert done.value.code == 0
+    assert f'usage: {command}' in capsys.readouterr().out
+
+
 def is_ros(module: str) -> bool:
     return module in ROS_MODULES or module.endswith(('_msgs', '_srvs', '_interfaces'))
 

@@ -5,7 +5,7 @@ import json
 import cv2
 import numpy as np
 import pytest
-from networks import photo, weights
+from networks import photo
 
 from lightglue_trt_ros.benchmarks.study import find_pictures
 from lightglue_trt_ros.cli import benchmark
@@ -81,7 +81,6 @@ def test_pictures_are_found(tmp_path):
 
 
 def test_the_benchmark_prints_turns(tmp_path, capsys):
-    weights('superpoint')
     cv2.imwrite(str(tmp_path / 'camera.png'), photo('camera', 240, 320))
     cv2.imwrite(str(tmp_path / 'flat.png'), np.full((240, 320), 90, np.uint8))
     assert benchmark.main(['turns', '--data', str(tmp_path), '--height', '240', '--width', '320', '--max-keypoints', '256',
