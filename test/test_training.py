@@ -13,6 +13,7 @@ torch = pytest.importorskip('torch', reason='PyTorch, which the training room al
 
 from training.extractor import ExtractorSettings, train_extractor  # noqa: E402
 from training.losses.detector import NO_KEYPOINT, detector_targets  # noqa: E402
+from training.losses.imitation import imitation_loss  # noqa: E402
 from training.losses.matcher import MatcherLoss, assignment_loss, true_matches  # noqa: E402
 from training.losses.placement import find_returns, placement_loss  # noqa: E402
 from training.networks.keypoints import refine, sample_descriptors, score_map, strongest, suppress_non_maxima  # noqa: E402
@@ -266,8 +267,8 @@ def test_nothing_to_train_on_is_said(tmp_path):
         load_photographs(tmp_path / 'missing')
 
 
-def train(images, folder: Path, settings: ExtractorSettings = TOY_EXTRACTOR, **schedule) -> bool:
-    return train_extractor(images, corner_scores, folder, Processes(), Schedule(**schedule), 1, settings, log_every=1)
+def train(images, folder: Path, settings: ExtractorSettings = TOY_EXTRACTOR, wide=None, **schedule) -> bool:
+    return train_extractor(images, corner_scores, folder, Processes(), Schedule(**schedule), 1, settings, wide, log_every=1)
 
 
 def test_a_training_goes_on_where_it_was_cut_off(tmp_path):
@@ -286,6 +287,24 @@ def test_a_checkpoint_of_another_shape_is_refused(tmp_path):
     train(images, tmp_path, steps=2)
     with pytest.raises(CheckpointMismatchError, match=r'extractor\.checkpoint\.pt is of another network'):
         train(images, tmp_path, ExtractorSettings(64, 96, 4, 40, widths=(8, 8, 16, 16, 32)), steps=2)
+
+
+def test_a_narrow_extractor_comes_to_give_what_the_wide_one_gives(tmp_path):
+    torch.manual_seed(0)
+    wide = FoldedSuperPoint(SuperPoint((8, 8, 16, 16, 32)).exported())
+    images, apart = torch.rand(4, 1, 64, 64), []
+    narrow = SuperPoint((8, 8, 8, 8, 16))
+    optimizer = torch.optim.AdamW(narrow.parameters(), lr=5e-3)
+    for _ in range(40):
+        loss = imitation_loss(*narrow(images), *wide(images))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        apart.append(loss.item())
+    odds = wide(images)[0].softmax(1)
+    least = -(odds * odds.log()).sum(1).mean()  # the entropy of the wide one's odds: nothing can come below
+    assert apart[-1] - least < 0.6 * (apart[0] - least)
+    assert train(drawings(3, 0), tmp_path, wide=SuperPoint().exported(), steps=2)
 
 
 def test_wrong_usage_is_one_line(tmp_path):

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from .losses.descriptors import descriptor_loss
 from .losses.detector import detector_loss, detector_targets
+from .losses.imitation import imitation_loss
 from .losses.placement import find_returns, placement_loss
 from .losses.reliability import reliability_loss
 from .networks.keypoints import refine, score_map, strongest, suppress_non_maxima
-from .networks.superpoint import WIDTHS, SuperPoint
+from .networks.superpoint import WIDTHS, FoldedSuperPoint, SuperPoint
 from .processes import Processes
 from .run import Run, write_whole
 from .scenes.random import scene_seed
@@ -36,6 +37,7 @@ class ExtractorSettings:
     descriptor_weight: float = 0.5
     placement_weight: float = 1.0
     reliability_weight: float = 0.15
+    imitation_weight: float = 1.0
 
 
 class Extractor(nn.Module):
@@ -52,8 +54,11 @@ class Extractor(nn.Module):
 
 
 def train_extractor(photographs: NDArray[np.uint8], scorer: Scorer, folder: Path, group: Processes, schedule: Schedule, seed: int,
-                    settings: ExtractorSettings, log_every: int = 100) -> bool:
-    """Train until `schedule` ends, taught by `scorer`; whether it is done, and then extractor.weights.pt is in `folder`."""
+                    settings: ExtractorSettings, wide: dict[str, Tensor] | None = None, log_every: int = 100) -> bool:
+    """Train until `schedule` ends, taught by `scorer`; whether it is done, and then extractor.weights.pt is in `folder`.
+
+    `wide` is an extractor's exported tensors, which this one is to imitate.
+    """
     torch.manual_seed(seed)
     network = Extractor(settings.widths).to(group.device, memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=1e-4, fused=group.on_gpu)
@@ -61,7 +66,7 @@ def train_extractor(photographs: NDArray[np.uint8], scorer: Scorer, folder: Path
     torch.manual_seed(seed + 1000 * group.rank + schedule.step)
     scenes = Scenes(torch.from_numpy(photographs).to(group.device), settings.height, settings.width,
                     scene_seed(seed, group.rank, schedule.step), scorer)
-    done = run.train(_Step(network, scenes, group, settings))
+    done = run.train(_Step(network, scenes, group, settings, wide))
     if done and group.first:
         network.load_state_dict(run.average)
         write_whole(folder / 'extractor.weights.pt', network.superpoint.exported())
@@ -70,18 +75,23 @@ def train_extractor(photographs: NDArray[np.uint8], scorer: Scorer, folder: Path
 
 
 class _Step:
-    def __init__(self, network: Extractor, scenes: Scenes, group: Processes, settings: ExtractorSettings) -> None:
+    def __init__(self, network: Extractor, scenes: Scenes, group: Processes, settings: ExtractorSettings,
+                 wide: dict[str, Tensor] | None) -> None:
         self.scenes, self.group, self.settings = scenes, group, settings
         compiled = torch.compile if group.on_gpu else _as_it_is
         self.network = group.shared(compiled(network))
+        self.imitated = None
+        if wide is not None:
+            self.imitated = compiled(FoldedSuperPoint(wide).to(group.device, memory_format=torch.channels_last))
         self.targets, self.local_maxima = compiled(detector_targets), compiled(suppress_non_maxima)
 
     def __call__(self, progress: float) -> dict[str, Tensor]:
         settings = self.settings
         views = self.scenes.draw(settings.pairs)
         targets = self.targets(views, settings.keypoints)
+        images = views.images.to(memory_format=torch.channels_last)
         with self.group.mixed_precision():
-            logits, descriptors, scale = self.network(views.images.to(memory_format=torch.channels_last))
+            logits, descriptors, scale = self.network(images)
         dense = score_map(logits)
         with torch.no_grad():
             pixels, _ = strongest(self.local_maxima(dense.detach()), settings.keypoints)
@@ -95,9 +105,16 @@ class _Step:
         loss = (detector + settings.descriptor_weight * descriptor
                 + ramp * (settings.placement_weight * placement + settings.reliability_weight * reliability))
         seen = returns.visible.sum().clamp_min(1)
+        if self.imitated is not None:
+            loss = loss + settings.imitation_weight * imitation_loss(logits, descriptors, *self._wide(images))
         return {'loss': loss, 'detector': detector, 'placement': placement, 'descriptor': descriptor, 'reliability': reliability,
                 'repeatability': returns.same.sum() / seen, 'distinct': (returns.same & distinct).sum() / seen,
                 'error': (returns.distance * returns.same).sum() / returns.same.sum().clamp_min(1), 'scale': scale}
+
+    @torch.no_grad()
+    def _wide(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        with self.group.mixed_precision():
+            return self.imitated(images)
 
 
 def _as_it_is(module):  # type: ignore[no-untyped-def]

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from .extractor import ExtractorSettings, train_extractor
 from .matcher import MatcherSettings, train_matcher
@@ -25,6 +26,8 @@ from .teacher import Teacher
 
 EXTRACTOR_SHARE = 1 / 3  # of the time
 TOY_EXTRACTOR = ExtractorSettings(64, 96, 4, 40, widths=(16, 16, 32, 32, 64))
+LIGHT_EXTRACTOR = ExtractorSettings(widths=(32, 32, 64, 64, 128))
+LIGHT_MATCHER = MatcherSettings(layers=5, state=192)
 TOY_MATCHER = MatcherSettings(64, 96, 8, 40, learning_rate=2e-3, layers=2, state=64)
 
 
@@ -40,6 +43,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument('--steps', type=int, default=0, help='steps of each network, instead of a time')
     p.add_argument('--piece', type=float, default=0, help='end after so many minutes; the next run goes on')
     p.add_argument('--initial', type=Path, help="the matcher's first weights, safetensors (default: none)")
+    p.add_argument('--light', action='store_true', help='a pair of a third of the arithmetic')
+    p.add_argument('--like', type=Path, help='a finished RUN whose extractor this one imitates, for --light')
     p.add_argument('--seed', type=int, default=1)
     p.add_argument('--toy', action='store_true', help='small images and batches, for a look on a CPU')
     return p
@@ -67,8 +72,8 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
         group.say(f'refused {line}')
     photographs = np.concatenate([photographs, drawings(options.drawings, options.seed)])
     group.say(f'{len(photographs)} images, {options.drawings} of them drawn; {group.count} processes on {group.device.type}')
-    extractor = TOY_EXTRACTOR if options.toy else ExtractorSettings()
-    matcher = TOY_MATCHER if options.toy else MatcherSettings()
+    extractor = TOY_EXTRACTOR if options.toy else LIGHT_EXTRACTOR if options.light else ExtractorSettings()
+    matcher = TOY_MATCHER if options.toy else LIGHT_MATCHER if options.light else MatcherSettings()
     log_every = 10 if options.toy else 100
     both = options.networks == 'both'
     piece = options.piece
@@ -76,7 +81,8 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
         schedule = Schedule(options.steps, options.minutes * (EXTRACTOR_SHARE if both else 1), piece)
         corners = options.teacher == 'corners' or (options.toy and not options.teacher)
         teacher = corner_scores if corners else Teacher(group.device)
-        if not train_extractor(photographs, teacher, options.out, group, schedule, options.seed, extractor, log_every):
+        wide = torch.load(options.like / 'extractor.weights.pt', weights_only=True) if options.like else None
+        if not train_extractor(photographs, teacher, options.out, group, schedule, options.seed, extractor, wide, log_every):
             group.say('This piece is over: run the same command again to go on.')
             return 0
         piece = max(0.1, piece - schedule.elapsed()) if piece else 0
