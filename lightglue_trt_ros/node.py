@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import wraps
 from typing import Any
 
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
@@ -18,7 +16,6 @@ from rclpy.lifecycle import State as LifecycleState
 from rclpy.parameter import Parameter
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
-from rclpy.signals import install_signal_handlers, uninstall_signal_handlers
 from sensor_msgs.msg import Image, PointCloud2
 from std_srvs.srv import Trigger
 
@@ -31,12 +28,12 @@ from .parameters import declare_settings
 from .pictures import draw_matches
 from .pipeline import Input, Opener, Pipeline, State
 from .selection import open_backend
+from .spinning import ended_by_signals, spin
 from .subscription import subscribe
 from .tracks import TrackCounter
 
 SILENCE_S = 3.0  # without a frame for this long, the node says so
 THROTTLE_S = 5.0  # one line of a kind in this time
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOP_S = 5.0  # for what runs when the node is deactivated
 
 Transition = Callable[['MatcherNode', LifecycleState], TransitionCallbackReturn]
@@ -239,52 +236,5 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
 
 def run(node: MatcherNode) -> None:
-    """Spin until SIGINT or SIGTERM, then leave nothing behind. For the main thread of a process that ends with it."""
-    from rclpy.executors import SingleThreadedExecutor
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    with signals_end_it_once():
-        try:
-            with ended_by_signals():
-                if node.settings.autostart:
-                    node.start()
-                executor.spin()
-        finally:
-            node.stop()
-            executor.remove_node(node)
-            node.destroy_node()
-            rclpy.try_shutdown()
-
-
-@contextmanager
-def signals_end_it_once() -> Iterator[None]:
-    """A signal ends the context and raises no KeyboardInterrupt, and what comes after that changes nothing, to the process's end.
-
-    launch forwards the Ctrl-C that the terminal has sent to all: the second one would cut the ending short.
-    """
-    uninstall_signal_handlers()
-    for number in SIGNALS:
-        signal.signal(number, lambda *_: None)
-    install_signal_handlers()
-    try:
-        yield
-    finally:
-        uninstall_signal_handlers()
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # a function would give way to the default while the interpreter ends
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """What a signal cuts short ends here, without an error.
-
-    rclpy's handler invalidates the context at any moment; whatever uses that next, a publisher or a transition, raises RCLError.
-    """
-    from rclpy.executors import ExternalShutdownException
-    try:
-        yield
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    except Exception:
-        if rclpy.ok():
-            raise
+    """Until SIGINT or SIGTERM, leaving nothing behind. For the main thread of a process that ends with it."""
+    spin(node, node.start if node.settings.autostart else lambda: True, node.stop)

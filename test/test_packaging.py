@@ -26,7 +26,8 @@ ROSDEP_KEYS = {'cv2': 'python3-opencv', 'numpy': 'python3-numpy', 'yaml': 'pytho
 PIP_NAMES = {'skimage': 'scikit-image'}
 OF_THE_MACHINE = {'tensorrt', 'pycuda', 'cuda'}  # they come with JetPack or CUDA
 ROS_MODULES = {'rclpy', 'launch', 'launch_ros', 'ament_index_python', 'cv_bridge', 'builtin_interfaces'}
-ROS_PLACES = {'node.py', 'messages.py', 'parameters.py', 'health.py', 'replay.py', 'cli', 'demo', 'benchmarks'}
+ROS_PLACES = {'node.py', 'messages.py', 'parameters.py', 'subscription.py', 'spinning.py', 'health.py', 'replay.py', 'cli', 'demo',
+              'benchmarks'}
 
 
 @pytest.fixture(scope='module')

@@ -19,7 +19,8 @@ def main(argv: list[str] | None = None) -> int:
     import rclpy
     from rclpy.utilities import remove_ros_args
 
-    from ..node import MatcherNode, ended_by_signals, run
+    from ..node import MatcherNode, run
+    from ..spinning import ended_by_signals
     argv = sys.argv if argv is None else ['matcher', *argv]
     try:
         others = remove_ros_args(argv)[1:]
