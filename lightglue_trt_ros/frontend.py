@@ -119,7 +119,7 @@ class FrameMatcher:
         if self.config.reference == 'previous':
             return True
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
-        return len(matches) < self.config.keyframe_min_ratio * detected
+        return not detected or len(matches) < self.config.keyframe_min_ratio * detected  # without any it would stay forever
 
 
 def _check(image: UInt8, stamp: float, last: float | None) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from networks import SMALL, moved, ours, photo
 
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.errors import FrameError
 from lightglue_trt_ros.features import HostFeatures, Matches
@@ -98,6 +99,17 @@ def test_keyframe_is_kept_until_too_little_of_it_is_matched():
     assert results[3].track_lengths[0] == 4
 
 
+@pytest.mark.parametrize('level', [0, 128, 255])
+def test_a_frame_without_content_does_not_stay_the_keyframe(level):
+    """A lens that was covered at the start: a gray frame has no keypoints, of which no share can ever be missing."""
+    backend = OnnxRuntimeBackend(SMALL, ours(), threads=2)
+    frames = FrameMatcher(backend, MatcherConfig(image_height=240, image_width=328, max_keypoints=256, reference='keyframe'))
+    image = photo('coffee', 240, 328)
+    empty = np.full_like(image, level)
+    found = [frames.process(seen, 0.1 * i) for i, seen in enumerate((empty, empty, image, moved(image)[0]))]
+    assert [each if each is None else len(each) > 50 for each in found] == [None, False, False, True]
+
+
 @pytest.mark.parametrize(('second', 'reason'), [
     ((IMAGE, 1.6), 'gap of 1.600 s'), ((IMAGE, -0.5), 'went back by 0.500 s'), ((IMAGE[:, :100], 0.1), '160x128 to 100x128')])
 def test_interruptions_reset_and_say_why(second, reason):
@@ -163,7 +175,6 @@ def test_tracks_stay_consistent_whatever_matches(rows, reference):
 
 
 def test_real_networks_track_a_real_photograph():
-    from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
     backend = OnnxRuntimeBackend(SMALL, ours())
     frames = FrameMatcher(backend, MatcherConfig(image_height=240, image_width=328, max_keypoints=256))
     image = photo('coffee', 480, 656)
