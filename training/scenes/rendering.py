@@ -48,7 +48,7 @@ class Surfaces:
     def __init__(self, random: Random, pairs: int, photographs: int) -> None:
         self.photographs = random.integers(photographs, pairs, PLANES)
         faint = random.happens(0.3, pairs, PLANES)
-        contrast = random.uniform(pairs, PLANES, low=0.08, high=0.6)
+        contrast = random.uniform(pairs, PLANES, high=0.6)
         self.contrast = torch.where(faint, contrast, torch.ones_like(contrast))
         self.brightness = torch.where(faint, random.uniform(pairs, PLANES, low=0.15, high=0.85), 0.5)
         blobs = F.interpolate(random.normal(pairs, PLANES, 6, 8), size=OUTLINE, mode='bicubic', align_corners=True)
