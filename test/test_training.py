@@ -316,6 +316,21 @@ def test_wrong_usage_is_one_line(tmp_path):
     assert 'Traceback' not in run.stderr
 
 
+def test_what_a_training_needs_and_has_not_is_said(folder, tmp_path, capsys):
+    from safetensors.torch import save_file
+    words = ['--photographs', str(folder), '--drawings', '0', '--out', str(tmp_path), '--steps', '1', '--toy']
+    assert main([*words, '--networks', 'matcher']) == 1
+    assert 'extractor.weights.pt is not there' in capsys.readouterr().err
+    assert main([*words, '--like', str(tmp_path / 'none')]) == 1
+    assert 'none/extractor.weights.pt is not there' in capsys.readouterr().err
+    torch.save(SuperPoint((16, 16, 32, 32, 64)).exported(), tmp_path / 'extractor.weights.pt')
+    assert main([*words, '--initial', str(tmp_path / 'none')]) == 1
+    assert 'none' in capsys.readouterr().err
+    save_file({'input_proj.bias': torch.zeros(3)}, tmp_path / 'other.safetensors')
+    assert main([*words, '--initial', str(tmp_path / 'other.safetensors')]) == 1
+    assert 'other.safetensors is of another network' in capsys.readouterr().err
+
+
 def test_a_minute_of_training_teaches_both_networks_and_their_export_runs(folder, tmp_path):
     """From photographs to FrameMatcher, at toy size: the losses fall, and the package takes what comes out."""
     from lightglue_trt_ros.config import MatcherConfig

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from torch import Tensor
 
 from .losses.matcher import MatcherLoss, true_matches
@@ -15,7 +16,7 @@ from .networks.keypoints import refine, sample_descriptors, score_map, strongest
 from .networks.lightglue import LightGlue, normalize_positions
 from .networks.superpoint import FoldedSuperPoint
 from .processes import Processes
-from .run import Run, write_whole
+from .run import Run, load_tensors, write_whole
 from .scenes.random import scene_seed
 from .scenes.views import Scenes, TwoViews
 from .schedule import Schedule
@@ -33,16 +34,16 @@ class MatcherSettings:
 
 
 def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes, schedule: Schedule, seed: int,
-                  settings: MatcherSettings, start: dict[str, Tensor] | None = None, log_every: int = 100) -> bool:
-    """Train until `schedule` ends, from the tensors `start` or from nothing; whether that is done.
+                  settings: MatcherSettings, initial: Path | None = None, log_every: int = 100) -> bool:
+    """Train until `schedule` ends, from the safetensors file `initial` or from nothing; whether that is done.
 
     Then matcher.weights.pt is in `folder`, beside the extractor.weights.pt that it takes.
     """
     torch.manual_seed(seed)
     tensors = torch.load(folder / 'extractor.weights.pt', map_location='cpu', weights_only=True)
     network = LightGlue(settings.state, settings.layers, tensors['convDb.weight'].shape[0]).to(group.device)
-    if start is not None:
-        network.load_state_dict({name: tensor.float() for name, tensor in start.items()})
+    if initial is not None:
+        load_tensors(network, load_file(initial), initial)
     optimizer = torch.optim.AdamW([
         {'params': list(network.input_proj.parameters()), 'lr': 3 * settings.learning_rate},
         {'params': [p for name, p in network.named_parameters() if not name.startswith('input_proj')]},

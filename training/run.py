@@ -21,7 +21,7 @@ LOG_EVERY = 100
 
 
 class CheckpointMismatchError(Exception):
-    """A checkpoint is not of this network."""
+    """A file's tensors are not of this network."""
 
 
 class Run:
@@ -105,15 +105,20 @@ class Run:
         if not self.checkpoint.is_file():
             return
         state = torch.load(self.checkpoint, map_location=self.group.device, weights_only=True)
-        try:
-            self.network.load_state_dict(state['network'])
-        except RuntimeError as error:
-            raise CheckpointMismatchError(f'{self.checkpoint} is of another network: give another --out\n'
-                                     f'{str(error).splitlines()[1].strip()}') from error
+        load_tensors(self.network, state['network'], self.checkpoint)
         self.average = state['average']
         self.optimizer.load_state_dict(state['optimizer'])
         self.schedule.step, self.schedule.spent = state['step'], state['minutes']
         self.group.say(f'{self.name}: goes on after step {self.schedule.step}, {self.schedule.spent:.1f} minutes')
+
+
+def load_tensors(network: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Into `network`, what was read from `path`. Raises CheckpointMismatchError, with the first difference."""
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise CheckpointMismatchError(f'{path} is of another network: give another --out or --initial\n'
+                                      f'{str(error).splitlines()[1].strip()}') from error
 
 
 def write_whole(path: Path, state: dict[str, Any]) -> None:

@@ -61,6 +61,10 @@ def main(arguments: list[str] | None = None) -> int:
     except (NoPhotographsError, CheckpointMismatchError) as error:
         print(f'training: {error}', file=sys.stderr)
         return 1
+    except FileNotFoundError as error:
+        print(f'training: {error.filename or error} is not there: check --like and --initial, and that the extractor is trained',
+              file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print('training: interrupted; run the same command again to go on from the last checkpoint', file=sys.stderr)
         return 130
@@ -87,12 +91,8 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
             return 0
         piece = max(0.1, piece - schedule.elapsed()) if piece else 0
     if options.networks != 'extractor':
-        start = None
-        if options.initial:
-            from safetensors.torch import load_file
-            start = load_file(options.initial)
         schedule = Schedule(options.steps, options.minutes * (1 - EXTRACTOR_SHARE if both else 1), piece)
-        if not train_matcher(photographs, options.out, group, schedule, options.seed, matcher, start, log_every):
+        if not train_matcher(photographs, options.out, group, schedule, options.seed, matcher, options.initial, log_every):
             group.say('This piece is over: run the same command again to go on.')
             return 0
     group.say(f'Done: python -m training.export {options.out} --out FOLDER makes weights of it')
