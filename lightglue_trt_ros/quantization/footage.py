@@ -84,7 +84,7 @@ def extract(footage: Sequence[Footage], extractor: Extractor, say: Say, tell: Ca
     of them: at once where it can be seen by the images.
     """
     total = sum(len(each.images) for each in footage)
-    empty = sum(float(image.std()) < EMPTY_STD for each in footage for image in each.images.values())
+    empty = sum(_shows_nothing(image) for each in footage for image in each.images.values())
     _refuse_empty(empty, total)
     threshold, done, empty = Thresholds().detection, 0, 0
     for each in footage:
@@ -92,7 +92,7 @@ def extract(footage: Sequence[Footage], extractor: Extractor, say: Say, tell: Ca
             image = each.images.pop(place)
             features = extractor.extract(image)
             assert isinstance(features, HostFeatures)
-            if image.std() >= EMPTY_STD and np.any(features.scores > threshold):
+            if not _shows_nothing(image) and np.any(features.scores > threshold):
                 each.features[place] = features
             else:
                 empty += 1
@@ -102,6 +102,10 @@ def extract(footage: Sequence[Footage], extractor: Extractor, say: Say, tell: Ca
     if empty:
         say(f'{empty} of {total} frames show nothing, or have no keypoint above the detection threshold of {threshold:g}: '
             'they are left out')
+
+
+def _shows_nothing(image: UInt8) -> bool:
+    return float(image.std()) < EMPTY_STD
 
 
 def frame_count(footage: Iterable[Footage]) -> int:
