@@ -307,6 +307,15 @@ def test_a_narrow_extractor_comes_to_give_what_the_wide_one_gives(tmp_path):
     assert train(drawings(3, 0), tmp_path, wide=SuperPoint().exported(), steps=2)
 
 
+def test_a_light_matcher_begins_with_the_first_layers_of_a_large_one():
+    from training.matcher import first_layers
+    large = LightGlue(64, 5, 32).state_dict()
+    small = LightGlue(64, 3, 32)
+    small.load_state_dict(first_layers(large, 3))
+    assert torch.equal(small.transformers[2].cross_attn.to_v.weight, large['transformers.2.cross_attn.to_v.weight'])
+    assert torch.equal(small.log_assignment[2].final_proj.weight, large['log_assignment.2.final_proj.weight'])
+
+
 def test_wrong_usage_is_one_line(tmp_path):
     words = ['--photographs', str(tmp_path), '--out', str(tmp_path), '--steps', '1']
     run = subprocess.run([sys.executable, '-m', 'training.train', *words], capture_output=True, text=True, check=False,

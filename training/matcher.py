@@ -35,15 +35,17 @@ class MatcherSettings:
 
 def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes, schedule: Schedule, seed: int,
                   settings: MatcherSettings, initial: Path | None = None, log_every: int = 100) -> bool:
-    """Train until `schedule` ends, from the safetensors file `initial` or from nothing; whether that is done.
+    """Train until `schedule` ends, from the file `initial` (safetensors, or another training's
+    matcher.weights.pt) or from nothing; whether that is done.
 
-    Then matcher.weights.pt is in `folder`, beside the extractor.weights.pt that it takes.
+    Then matcher.weights.pt is in `folder`, beside the extractor.weights.pt that it takes. Of an `initial` of more layers than
+    `settings` has, the first ones are taken: LightGlue is trained to match after each.
     """
     torch.manual_seed(seed)
     tensors = torch.load(folder / 'extractor.weights.pt', map_location='cpu', weights_only=True)
     network = LightGlue(settings.state, settings.layers, tensors['convDb.weight'].shape[0]).to(group.device)
     if initial is not None:
-        load_tensors(network, load_file(initial), initial)
+        load_tensors(network, first_layers(_read(initial), settings.layers), initial)
     optimizer = torch.optim.AdamW([
         {'params': list(network.input_proj.parameters()), 'lr': 3 * settings.learning_rate},
         {'params': [p for name, p in network.named_parameters() if not name.startswith('input_proj')]},
@@ -56,6 +58,18 @@ def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes
     if done and group.first:
         write_whole(folder / 'matcher.weights.pt', {name: tensor.float().cpu() for name, tensor in run.average.items()})
     return done
+
+
+def first_layers(tensors: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
+    """A LightGlue of so many layers, out of the tensors of one that may have more."""
+    def kept(name: str) -> bool:
+        block, number, *_ = name.split('.')
+        return not number.isdigit() or int(number) < layers - (block == 'token_confidence')  # the last layer needs no confidence
+    return {name: tensor for name, tensor in tensors.items() if kept(name)}
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    return torch.load(path, map_location='cpu', weights_only=True) if path.suffix == '.pt' else load_file(path)
 
 
 class _Step:

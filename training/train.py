@@ -26,8 +26,8 @@ from .teacher import Teacher
 
 EXTRACTOR_SHARE = 1 / 3  # of the time
 TOY_EXTRACTOR = ExtractorSettings(64, 96, 4, 40, widths=(16, 16, 32, 32, 64))
-LIGHT_EXTRACTOR = ExtractorSettings(widths=(32, 32, 64, 64, 128))
-LIGHT_MATCHER = MatcherSettings(layers=5, state=192)
+LIGHT_EXTRACTOR = ExtractorSettings(widths=(16, 32, 32, 64, 128))  # an eighth of the arithmetic, most of it saved at full size
+LIGHT_MATCHER = MatcherSettings(layers=4)  # the large one's first, with --initial
 TOY_MATCHER = MatcherSettings(64, 96, 8, 40, learning_rate=2e-3, layers=2, state=64)
 
 
@@ -42,9 +42,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument('--minutes', type=float, default=0, help='time in all; a third of it for the extractor where both are trained')
     p.add_argument('--steps', type=int, default=0, help='steps of each network, instead of a time')
     p.add_argument('--piece', type=float, default=0, help='end after so many minutes; the next run goes on')
-    p.add_argument('--initial', type=Path, help="the matcher's first weights, safetensors (default: none)")
+    p.add_argument('--initial', type=Path, help="the matcher's first weights, of as many layers or more: safetensors or "
+                   'matcher.weights.pt (default: none)')
     p.add_argument('--light', action='store_true', help='a pair of a third of the arithmetic')
-    p.add_argument('--like', type=Path, help='a finished RUN whose extractor this one imitates, for --light')
+    p.add_argument('--like', type=Path, help='a finished RUN, for --light: its extractor is imitated, and its '
+                   "matcher's first layers are the first weights")
     p.add_argument('--seed', type=int, default=1)
     p.add_argument('--toy', action='store_true', help='small images and batches, for a look on a CPU')
     return p
@@ -91,8 +93,9 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
             return 0
         piece = max(0.1, piece - schedule.elapsed()) if piece else 0
     if options.networks != 'extractor':
+        initial = options.initial or (options.like and options.like / 'matcher.weights.pt')
         schedule = Schedule(options.steps, options.minutes * (1 - EXTRACTOR_SHARE if both else 1), piece)
-        if not train_matcher(photographs, options.out, group, schedule, options.seed, matcher, options.initial, log_every):
+        if not train_matcher(photographs, options.out, group, schedule, options.seed, matcher, initial, log_every):
             group.say('This piece is over: run the same command again to go on.')
             return 0
     group.say(f'Done: python -m training.export {options.out} --out FOLDER makes weights of it')
