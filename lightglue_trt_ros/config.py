@@ -17,7 +17,7 @@ from .errors import ConfigError
 STRIDE = 8  # SuperPoint's cell: image sides are multiples of it
 MAX_KEYPOINTS = 3840  # the largest K that TensorRT's TopK takes, in every version so far
 PRECISIONS = ('fp32', 'fp16', 'fp8')
-SHIPPED_PAIRS = ('ours',)  # of extractor and matcher; the package has their files in data/NAME
+SHIPPED_PAIRS = ('ours', 'ours_light')  # of extractor and matcher; the package has their files in data/NAME
 FETCHED_PAIRS = ('magicleap',)
 WEIGHTS = (f'{", ".join(SHIPPED_PAIRS)} (shipped), {", ".join(FETCHED_PAIRS)} (once fetched), or a folder that holds '
            'extractor.safetensors and matcher.safetensors')
