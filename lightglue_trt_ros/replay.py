@@ -21,9 +21,9 @@ from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import PointCloud2
 
+from .clouds import matches_from_cloud
 from .errors import LightglueTrtError
 from .features import FrameMatches
-from .messages import matches_from_cloud
 from .processes import start, stop, use_fastdds_profile
 from .recordings.bag import open_recording
 

@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / 'lightglue_trt_ros'
 ROS = {'rclpy', 'sensor_msgs', 'std_msgs', 'std_srvs', 'diagnostic_msgs', 'geometry_msgs', 'rcl_interfaces', 'lifecycle_msgs',
-       'builtin_interfaces', 'cv_bridge', 'launch', 'launch_ros', 'ament_index_python'}
-ONLY_IN = {'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'graphs'},
+       'builtin_interfaces', 'launch', 'launch_ros', 'ament_index_python'}
+ONLY_IN = {'cv_bridge': {'images'}, 'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'graphs'},
            'onnx': {'graphs', 'engines', 'quantization'}, 'pycuda': {'backends'}, 'cuda': {'backends'}, 'tensorrt': {'engines'},
            'safetensors': {'weights', 'calibration'},
            'matplotlib': {'pictures', 'reports', 'quantization'}, 'jinja2': {'reports'}, 'skimage': {'demo'},

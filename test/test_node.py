@@ -30,10 +30,11 @@ from std_srvs.srv import Trigger  # noqa: E402
 
 from lightglue_trt_ros import health  # noqa: E402
 from lightglue_trt_ros.backends.null import NullBackend  # noqa: E402
+from lightglue_trt_ros.clouds import matches_from_cloud  # noqa: E402
 from lightglue_trt_ros.config import MatcherConfig  # noqa: E402
 from lightglue_trt_ros.errors import ConfigError, DeviceMemoryError, EngineError  # noqa: E402
 from lightglue_trt_ros.frontend import FrameMatcher  # noqa: E402
-from lightglue_trt_ros.messages import matches_from_cloud  # noqa: E402
+
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
 from lightglue_trt_ros.processes import FASTDDS_VARIABLES  # noqa: E402
 from lightglue_trt_ros.selection import Opened  # noqa: E402

@@ -12,7 +12,7 @@ from lightglue_trt_ros.config import MatcherConfig
 from lightglue_trt_ros.evaluation.scoring import score_pair
 from lightglue_trt_ros.frontend import FrameMatcher
 from lightglue_trt_ros.geometry import fitting_size
-from lightglue_trt_ros.messages import gray_of
+from lightglue_trt_ros.images import gray_of
 from lightglue_trt_ros.recordings.bag import open_recording
 from lightglue_trt_ros.selection import open_backend
 

@@ -6,10 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import LightglueTrtError
-from ..features import UInt8
+from ..images import fill_image
 from ..processes import memory_mib, start, stop, use_fastdds_profile
 from .stages import textured_frames
 
@@ -34,6 +33,7 @@ def measure_node(frames: int = 1000, rate: float = 100.0, height: int = 480, wid
     import rclpy
     from rclpy.executors import SingleThreadedExecutor
     from sensor_msgs.msg import Image, PointCloud2
+    from std_msgs.msg import Header
 
     rclpy.init()
     node = rclpy.create_node('benchmark')
@@ -53,7 +53,8 @@ def measure_node(frames: int = 1000, rate: float = 100.0, height: int = 480, wid
     try:
         _wait(lambda: publisher.get_subscription_count() > 0 and node.count_publishers('/matcher/matches') > 0)
         time.sleep(0.5)  # discovery of the way back
-        messages = [_message(image) for image in textured_frames(16, height, width)]
+        messages = [fill_image(Image(header=Header(frame_id='camera')), image, 'mono8')
+                    for image in textured_frames(16, height, width)]
         early = max(frames // 10, 1)
         memory = begin = time.perf_counter()
         for i in range(frames):
@@ -73,13 +74,6 @@ def measure_node(frames: int = 1000, rate: float = 100.0, height: int = 480, wid
         node.destroy_node()
         rclpy.try_shutdown()
     return NodeCost(frames, len(latency), latency, growth)
-
-
-def _message(image: UInt8) -> Any:
-    from std_msgs.msg import Header
-
-    from ..messages import image_to_msg
-    return image_to_msg(image, Header(frame_id='camera'), 'mono8')
 
 
 def _wait(ready: Callable[[], bool], timeout: float = 20.0) -> None:

@@ -17,6 +17,7 @@ from ..evaluation.turns import TurnScore, evaluate_turns
 from ..features import UInt8
 from ..frontend import FrameMatcher
 from ..geometry import resize_gray
+from ..images import gray_of
 from ..recordings.bag import open_recording
 from ..recordings.layouts import SUFFIXES, natural
 from ..recordings.sequence import read_gray
@@ -28,7 +29,6 @@ PICTURES = 7  # at most, of any other folder
 
 def load_images(path: Path) -> list[UInt8]:
     """The gray images of a recording, uint8 (H, W). Raises BagError."""
-    from ..messages import gray_of
     return [gray_of(frame.load()) for frame in open_recording(path).frames()]
 
 

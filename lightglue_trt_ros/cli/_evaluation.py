@@ -19,7 +19,7 @@ from ..evaluation.run import Evaluator, WallTime
 from ..evaluation.scene import Scene, Timeline
 from ..evaluation.twoview import ESTIMATOR_LABELS, ESTIMATORS
 from ..geometry import fitting_size
-from ..messages import gray_of
+from ..images import gray_of
 from ..processes import describe_machine
 from ..progress import progress
 from ..recordings.bag import open_recording

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from rclpy.serialization import deserialize_message, serialize_message
-from sensor_msgs.msg import CameraInfo, CompressedImage
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header
 
 from ..features import UInt8
-from ..messages import gray_from_image, image_to_msg
+from ..images import fill_image, gray_from_image
 from ..recordings.bag_writer import compressed_format, encode
 from ..recordings.sequence import Frame, Recording
 
@@ -106,7 +106,7 @@ class Source:
         recorded = getattr(record, 'header', None)
         header = _header(frame.stamp_ns, recorded.frame_id if recorded else self._frame_id)
         if self._compression is None:
-            return _bytes(image_to_msg(record.data.reshape(record.height, record.width, -1), header, record.encoding))
+            return _bytes(fill_image(Image(header=header), record.data.reshape(record.height, record.width, -1), record.encoding))
         image = _for_encoder(record)
         encoding = 'mono8' if image.ndim == 2 else 'bgr8'
         msg = CompressedImage(header=header, format=compressed_format(encoding, self._compression))

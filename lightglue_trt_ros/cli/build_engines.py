@@ -23,6 +23,7 @@ from ..engines.precision import decide
 from ..errors import BagError, ConfigError, EngineError, LightglueTrtError
 from ..features import UInt8
 from ..geometry import resize_gray
+from ..images import gray_of
 from ..tables import print_table
 from ..weights.pairs import load_pair
 
@@ -136,10 +137,6 @@ def _frames(args: argparse.Namespace) -> FrameSource:
 
 def _recorded_frames(path: Path, size: tuple[int, int]) -> tuple[list[UInt8], str]:
     """The middle of a recording: its ends often show a robot that stands."""
-    try:
-        from ..messages import gray_of
-    except ImportError as error:
-        raise ConfigError(f'--frames needs ROS 2 to decode images ({error}): source its setup.bash, or leave it out') from error
     from ..recordings.bag import open_recording
     recording = open_recording(path)
     first = max(0, (len(recording) - FRAMES) // 2)

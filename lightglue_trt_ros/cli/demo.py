@@ -18,7 +18,7 @@ from ..demo.truth import FlightTruth, NoTruth, PoseTruth
 from ..errors import BagError, LightglueTrtError
 from ..features import FrameMatches, UInt8
 from ..geometry import Size, fitting_size
-from ..messages import gray_of
+from ..images import gray_of
 from ..pictures import save_demo_plot, save_match_picture
 from ..recordings.bag import open_recording
 from ..recordings.bag_writer import write_bag

@@ -8,12 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from ..config import WEIGHTS, EngineSpec, MatcherConfig
 from ..engines.bundle import default_engine_dir
-from ..errors import ConfigError, LightglueTrtError
-from ..features import UInt8
+from ..errors import LightglueTrtError
+from ..images import gray_of
 from ..processes import INTERRUPTED
 from ..progress import progress
 from ..quantization.gate import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, Gate
@@ -26,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when there is a calibration that passed its gate, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)
     try:
-        outcome = quantize(_order(args), _decoder(), _Screen())
+        outcome = quantize(_order(args), gray_of, _Screen())
     except LightglueTrtError as error:
         print(f'quantize: {error}', file=sys.stderr)
         return 1
@@ -78,14 +77,6 @@ def _order(args: argparse.Namespace) -> Order:
     folder = args.engine_dir.expanduser().absolute()
     return Order(tuple(args.calibration), spec, pair, folder, tuple(args.held_out), args.frames, Gate(args.gate),
                  args.attention, args.held_out_share, args.image_topic, args.peers, args.force)
-
-
-def _decoder() -> Callable[[Any], UInt8]:
-    try:
-        from ..messages import gray_of
-    except ImportError as error:
-        raise ConfigError(f'decoding images needs ROS 2 ({error}): source its setup.bash') from error
-    return gray_of
 
 
 class _Screen(Terminal):
