@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from .errors import LightglueTrtError
 from .features import Float32, FrameMatches, UInt8
+from .files import write_whole
 
 SHIFT = 4  # fractional bits of the coordinates that OpenCV draws at
 LONG_TRACK = 30  # frames; longer tracks have the same colour
@@ -189,14 +189,10 @@ def _dress(axes: Any, title: str, label: str) -> None:
 
 
 def _save(figure: Any, path: str | Path) -> None:
-    path = Path(path)
-    temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
+    path, png = Path(path), io.BytesIO()
+    figure.savefig(png, format='png', dpi=110)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(temporary, format='png', dpi=110)
-        os.replace(temporary, path)
+        write_whole(path, png.getvalue())
     except OSError as error:
         raise LightglueTrtError(f'{path} cannot be written: {error}; choose another output directory') from error
-    finally:
-        with contextlib.suppress(OSError):  # already renamed, or never made
-            temporary.unlink()

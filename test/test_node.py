@@ -34,7 +34,6 @@ from lightglue_trt_ros.clouds import matches_from_cloud  # noqa: E402
 from lightglue_trt_ros.config import MatcherConfig  # noqa: E402
 from lightglue_trt_ros.errors import ConfigError, DeviceMemoryError, EngineError  # noqa: E402
 from lightglue_trt_ros.frontend import FrameMatcher  # noqa: E402
-
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
 from lightglue_trt_ros.processes import FASTDDS_VARIABLES  # noqa: E402
 from lightglue_trt_ros.selection import Opened  # noqa: E402

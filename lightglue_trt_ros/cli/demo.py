@@ -17,6 +17,7 @@ from ..demo.report import make_report, table_rows, write_report
 from ..demo.truth import FlightTruth, NoTruth, PoseTruth
 from ..errors import BagError, LightglueTrtError
 from ..features import FrameMatches, UInt8
+from ..files import make_output_folder
 from ..geometry import Size, fitting_size
 from ..images import gray_of
 from ..pictures import save_demo_plot, save_match_picture
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when clouds were received, 1 with a message otherwise."""
     args = _parse(argv)
     try:
-        args.out.mkdir(parents=True, exist_ok=True)
+        make_output_folder(args.out)
         path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
         recording = open_recording(path)
         truth = truth or _truth_of(recording)

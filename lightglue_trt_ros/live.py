@@ -5,28 +5,21 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..config import MatcherConfig
-from ..errors import LightglueTrtError
-from ..evaluation.baselines import Correspondences
-from ..evaluation.results import MatcherResult
-from ..evaluation.scene import Scene
-from ..evaluation.tally import Tally
-from ..evaluation.twoview import PoseEstimator
-from ..features import Float32, FrameMatches
-from ..recordings.sequence import Recording
-from ..replay import Reception, replay
-from ..stats import PERCENTILES
-
-
-class Cloud(NamedTuple):
-    """What is kept of one cloud."""
-
-    stamps: tuple[float, float]  # the reference's, NaN for an empty cloud, and the current image's
-    points: Correspondences
+from .config import MatcherConfig
+from .errors import LightglueTrtError
+from .evaluation.baselines import Correspondences
+from .evaluation.results import MatcherResult
+from .evaluation.scene import Scene
+from .evaluation.tally import Tally
+from .evaluation.twoview import PoseEstimator
+from .features import Float32, FrameMatches
+from .recordings.sequence import Recording
+from .replay import Reception, replay
+from .stats import PERCENTILES
 
 
 class Spool:
@@ -42,12 +35,13 @@ class Spool:
         np.save(self._file, np.hstack([matches.reference_keypoints, matches.keypoints]).astype(np.float32))
         self.count += 1
 
-    def __iter__(self) -> Iterator[Cloud]:
+    def __iter__(self) -> Iterator[tuple[float, float, Correspondences]]:
+        """Stamps of the reference, NaN for an empty cloud, and of the current image; the points of both."""
         self._file.seek(0)
         for _ in range(self.count):
             reference, current = np.load(self._file)
             table: Float32 = np.load(self._file)
-            yield Cloud((float(reference), float(current)), (table[:, :2], table[:, 2:]))
+            yield float(reference), float(current), (table[:, :2], table[:, 2:])
 
     def close(self) -> None:
         """Give the space back."""
@@ -86,13 +80,13 @@ def _score(spool: Spool, tally: Tally, scene: Scene, offline: MatcherResult) -> 
     """Score every cloud; matches live and offline of the pairs that both saw."""
     known = {pair.frames: pair.matches for pair in offline.pairs.get(1, [])}
     previous, shared = None, []
-    for cloud in spool:
-        current = scene.timeline.nearest(cloud.stamps[1])
-        reference = scene.timeline.nearest(cloud.stamps[0]) if np.isfinite(cloud.stamps[0]) else previous
+    for reference_stamp, stamp, points in spool:
+        current = scene.timeline.nearest(stamp)
+        reference = scene.timeline.nearest(reference_stamp) if np.isfinite(reference_stamp) else previous
         previous = current
         if reference is None:
             continue  # an empty cloud, the first of all: nobody knows what it was matched with
-        pair = tally.add(1, (reference, current), cloud.points)
+        pair = tally.add(1, (reference, current), points)
         if pair.frames in known:
             shared.append((pair.matches, known[pair.frames]))
     return shared
