@@ -19,7 +19,7 @@ from .evaluation.twoview import PoseEstimator
 from .features import Float32, FrameMatches
 from .recordings.sequence import Recording
 from .replay import Reception, replay
-from .stats import PERCENTILES
+from .telemetry import PERCENTILES
 
 
 class Spool:

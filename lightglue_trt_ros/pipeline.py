@@ -20,7 +20,7 @@ from .features import FrameMatches, UInt8
 from .frontend import FrameMatcher
 from .selection import Opened
 from .slot import Slot
-from .stats import FrameStatistics, Stopwatch
+from .telemetry import FrameStatistics, Stopwatch
 from .tracks import TrackCounter
 
 PATIENCE = 10  # frames in a row that the backend may fail: a CUDA error that has corrupted the context never goes away

@@ -37,7 +37,7 @@ from lightglue_trt_ros.frontend import FrameMatcher  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
 from lightglue_trt_ros.processes import FASTDDS_VARIABLES  # noqa: E402
 from lightglue_trt_ros.selection import Opened  # noqa: E402
-from lightglue_trt_ros.stats import FrameStatistics  # noqa: E402
+from lightglue_trt_ros.telemetry import FrameStatistics  # noqa: E402
 
 SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 

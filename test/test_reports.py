@@ -246,7 +246,7 @@ def test_errors_have_colours_and_without_truth_there_is_one(tmp_path, pictures):
     image = np.full((300, 400), 128, np.uint8)
     grid = np.stack(np.meshgrid(np.linspace(20, 380, 8), np.linspace(20, 280, 6)), -1).reshape(-1, 2).astype(np.float32)
     good = evaluation(('ours fp16',), frames=3, strides=(1,), worst=0)
-    good.matchers[0].worst = [
+    good.matchers[0].worst_pairs = [
         DrawnPair((0, 1), (image, image), (grid, grid), np.zeros(len(grid)), 1.0),
         DrawnPair((0, 1), (image, image), (grid, grid), np.full(len(grid), 40.0), 1.0),
         DrawnPair((0, 1), (image, image), (grid, grid), None, 0.4),

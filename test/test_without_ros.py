@@ -46,7 +46,10 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize('command', ['quantize', 'evaluate_bag', 'build_engines', 'benchmark', 'export_onnx', 'fetch_weights', 'make_bag'])
+COMMANDS = ('quantize', 'evaluate_bag', 'build_engines', 'benchmark', 'export_onnx', 'fetch_weights', 'make_bag')
+
+
+@pytest.mark.parametrize('command', COMMANDS)
 def test_a_command_explains_itself(command: str) -> None:
     done = run(command, '--help')
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backends import Backend
 from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
-from ..benchmarks.sweep import EXACT, KEYPOINTS, SIDES, Cell, Pair, load_pairs, sweep
+from ..benchmarks.sweep import EXACT, KEYPOINTS, SIDES, Cell, ImagePair, load_pairs, sweep
 from ..benchmarks.sweep_plots import HEADER, LEFT, TITLE, commands, draw_sweep, markdown, notes, table_rows
 from ..benchmarks.sweep_runners import Graphs, TargetPlans, open_bench
 from ..config import PRECISIONS, WEIGHTS, MatcherConfig
@@ -25,8 +25,8 @@ from ..files import make_output_folder, write_whole
 from ..processes import describe_machine
 from ..progress import progress
 from ..selection import open_backend
-from ..stats import PERCENTILES
 from ..tables import print_table
+from ..telemetry import PERCENTILES
 
 PARTS = ('stages', 'caching', 'node', 'homographies', 'turns', 'depth', 'device', 'profile', 'sweep')
 
@@ -126,19 +126,19 @@ def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 
 def _homographies(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..benchmarks.study import study_homographies
+    from ..benchmarks.real_images import score_homographies
     from ..evaluation.homographies import WITHIN_PX
-    scores = list(study_homographies(args.data / 'oxford_affine', config))
+    scores = list(score_homographies(args.data / 'oxford_affine', config))
     print_table('Homographies', ['pair', 'matcher', 'matches', f'within {WITHIN_PX} px'], [
         [score.pair, score.matcher, str(score.matches), f'{score.within:.3f}'] for score in scores])
     return {'pairs': [score.as_dict() for score in scores]}
 
 
 def _turns(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..benchmarks.study import study_turns
+    from ..benchmarks.real_images import score_turns
     from ..evaluation.homographies import WITHIN_PX
     from ..evaluation.turns import mean_shares
-    scores = list(study_turns(args.data, config))
+    scores = list(score_turns(args.data, config))
     rows, means = [], {}
     for matcher in dict.fromkeys(score.matcher for score in scores):
         mine = [score for score in scores if score.matcher == matcher]
@@ -155,8 +155,8 @@ def _percent(shares: dict[int, float | None]) -> list[str]:
 
 
 def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..benchmarks.depth import FRAME, MATCHER, measure_depth
-    from ..benchmarks.study import SEQUENCES, load_images
+    from ..benchmarks.early_exits import FRAME, MATCHER, measure_depth
+    from ..benchmarks.real_images import SEQUENCES, load_images
     whole_config = dataclasses.replace(config, engine_dir=args.whole_engine_dir or config.engine_dir, depth_confidence=ALL_LAYERS)
     staged = _open(config)
     whole = _open(whole_config, Depth((staged.depth.ends[-1],)))
@@ -235,7 +235,7 @@ def _sweep(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     return {'about': about, 'notes': notes(cells), 'cells': [cell.as_dict() for cell in cells]}
 
 
-def _rendered(side: int) -> dict[str, Pair]:
+def _rendered(side: int) -> dict[str, ImagePair]:
     """Two frames of the demo's flight one after the other, and two far apart; of a procedural texture without scikit-image."""
     if importlib.util.find_spec('skimage') is not None:
         from ..demo.flight import Flight
@@ -245,7 +245,7 @@ def _rendered(side: int) -> dict[str, Pair]:
     else:
         images = list(rendered_frames(13, side, side))
         first, second, far, what = images[0], images[1], images[12], 'procedural texture, views'
-    return {'easy': Pair(f'{what} 1 apart', first, second), 'hard': Pair(f'{what} 12 apart', first, far)}
+    return {'easy': ImagePair(f'{what} 1 apart', first, second), 'hard': ImagePair(f'{what} 12 apart', first, far)}
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -12,9 +12,8 @@ import numpy as np
 
 from ..benchmarks.stages import measure_stages
 from ..config import WEIGHTS, MatcherConfig
+from ..demo.figures import FlightTruth, NoTruth, PoseTruth, make_report, table_rows, write_report
 from ..demo.flight import Flight
-from ..demo.report import make_report, table_rows, write_report
-from ..demo.truth import FlightTruth, NoTruth, PoseTruth
 from ..errors import BagError, LightglueTrtError
 from ..features import FrameMatches, UInt8
 from ..files import make_output_folder

@@ -21,8 +21,8 @@ from ..config import PRECISIONS, WEIGHTS, MatcherConfig
 from ..errors import BagError, ConfigError, FrameError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
 from ..evaluation.contestants import Baseline, Contestant, open_frontends, variants
+from ..evaluation.evaluator import Evaluator, WallTime
 from ..evaluation.results import Evaluation, MatcherResult
-from ..evaluation.run import Evaluator, WallTime
 from ..evaluation.scene import Scene, Timeline
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
 from ..files import make_output_folder
@@ -38,8 +38,8 @@ from ..recordings.salvage import readable_frames
 from ..recordings.sequence import Frame, Intrinsics, Recording
 from ..recordings.truth import load_truth, poses_at
 from ..reports.document import write_document
-from ..reports.gate import Requirement, check
 from ..reports.page import write_report
+from ..reports.requirements import Requirement, check
 from ..reports.summary import print_summary
 
 AREA = 640 * 480  # pixels that images are resized to, keeping their aspect ratio, unless asked otherwise

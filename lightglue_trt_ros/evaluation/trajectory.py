@@ -48,7 +48,7 @@ class Drift(NamedTuple):
     segments: int  # how many
 
 
-def known(true: ArrayLike) -> NDArray[np.bool_]:
+def known_poses(true: ArrayLike) -> NDArray[np.bool_]:
     """Rows (N,) bool of poses that are known."""
     return np.asarray(np.isfinite(np.asarray(true, np.float64)).all(axis=(1, 2)), np.bool_)
 
@@ -59,7 +59,7 @@ def align_sim3(estimated: ArrayLike, true: ArrayLike, *, with_scale: bool = True
     Without `with_scale` a rigid motion. Positions on one line, or in one point, leave a turn open: there the orientations
     choose it. Where the one or the other does not move at all there is no scale to find, and it is 1. None without a known pose.
     """
-    rows = known(true)
+    rows = known_poses(true)
     moving, fixed = np.asarray(estimated, np.float64)[rows], np.asarray(true, np.float64)[rows]
     if not len(fixed):
         return None
@@ -82,7 +82,7 @@ def align_sim3(estimated: ArrayLike, true: ArrayLike, *, with_scale: bool = True
 
 def align_first(estimated: ArrayLike, true: ArrayLike) -> Similarity | None:
     """The rigid motion that takes the first known pose onto the true one. None without a known pose."""
-    rows = np.flatnonzero(known(true))
+    rows = np.flatnonzero(known_poses(true))
     if not len(rows):
         return None
     pose, truth = np.asarray(estimated, np.float64)[rows[0]], np.asarray(true, np.float64)[rows[0]]
@@ -95,7 +95,7 @@ def ate(estimated: ArrayLike, true: ArrayLike) -> float | None:
 
     Nothing is aligned here; see `align_sim3`. None without a known pose.
     """
-    rows = known(true)
+    rows = known_poses(true)
     if not rows.any():
         return None
     differences = np.asarray(estimated, np.float64)[rows, :3, 3] - np.asarray(true, np.float64)[rows, :3, 3]
@@ -107,7 +107,7 @@ def rpe(estimated: ArrayLike, true: ArrayLike) -> RelativeErrors | None:
 
     Root mean squares of its translation's length and of its angle, over consecutive rows that are both known. None without any.
     """
-    rows = known(true)
+    rows = known_poses(true)
     both = np.flatnonzero(rows[1:] & rows[:-1])
     if not len(both):
         return None
@@ -124,7 +124,7 @@ def kitti_drift(estimated: ArrayLike, true: ArrayLike, segments_m: tuple[float, 
     Lengths are KITTI's 100, 200 ... 800 m, or 5, 10, 20 and 50 m where the path is not longer than 100 m. None where it is too
     short for any. Frames without truth are left out beforehand, and the path leads straight on.
     """
-    rows = known(true)
+    rows = known_poses(true)
     poses, truth = np.asarray(estimated, np.float64)[rows], np.asarray(true, np.float64)[rows]
     if len(truth) < 2:
         return None

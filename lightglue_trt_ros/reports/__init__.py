@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .document import read_report
-from .gate import Requirement, check
 from .page import write_report
+from .requirements import Requirement, check
 from .summary import print_summary
 
 __all__ = ['Requirement', 'check', 'print_summary', 'read_report', 'write_report']

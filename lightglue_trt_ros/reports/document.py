@@ -23,7 +23,7 @@ from ..evaluation.results import (
 )
 from ..files import write_whole
 from ..recordings.poses import Float64
-from ..stats import PERCENTILES
+from ..telemetry import PERCENTILES
 
 SCHEMA = 1
 DIGITS = 7  # significant ones of what is kept per pair; summaries are kept in full, poses to 1e-9
@@ -75,7 +75,8 @@ def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]
                                  'values': [round(value, 3) for value in values]} for stage, values in matcher.stage_ms.items()},
             'track_lengths': dict(sorted(matcher.track_lengths.items())), 'error_histogram': matcher.error_histogram,
             'forward_backward': matcher.forward_backward, 'odometry': matcher.odometry and _odometry(matcher.odometry),
-            'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points[0])} for pair in matcher.worst],
+            'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points[0])}
+                      for pair in matcher.worst_pairs],
             'pairs': {str(stride): _columns(pairs) for stride, pairs in matcher.pairs.items()}}
 
 

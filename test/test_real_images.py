@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.benchmarks.study import study_homographies
+from lightglue_trt_ros.benchmarks.real_images import score_homographies
 from lightglue_trt_ros.config import MatcherConfig
 from lightglue_trt_ros.evaluation.scoring import score_pair
 from lightglue_trt_ros.frontend import FrameMatcher
@@ -45,7 +45,7 @@ def test_matches_obey_the_true_epipolar_geometry(shared_data, name):
 
 
 def test_matches_follow_the_true_homographies(shared_data):
-    scores = list(study_homographies(shared_data / 'oxford_affine', MatcherConfig()))
+    scores = list(score_homographies(shared_data / 'oxford_affine', MatcherConfig()))
     ours = {score.pair: score for score in scores if score.matcher == 'ours'}
     assert len(ours) == 8
     assert len(scores) == 16

@@ -25,7 +25,7 @@ def draw_worst(evaluation: Evaluation) -> list[Picture]:
     if not evaluation.matchers:
         return []
     first = evaluation.matchers[0]
-    return [_draw(pair, number, first.name) for number, pair in enumerate(first.worst[:WORST], 1)]
+    return [_draw(pair, number, first.name) for number, pair in enumerate(first.worst_pairs[:WORST], 1)]
 
 
 def _draw(pair: DrawnPair, number: int, name: str) -> Picture:
