@@ -6,7 +6,6 @@ import argparse
 import importlib.util
 import shlex
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -24,10 +23,9 @@ from ..errors import BagError, ConfigError, EngineError, LightglueTrtError
 from ..features import UInt8
 from ..geometry import resize_gray
 from ..images import gray_of
+from ..progress import progress
 from ..tables import print_table
 from ..weights.pairs import load_pair
-
-_QUIET_S = 10.0  # a line of progress at most so often, where there is no terminal
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -156,7 +154,7 @@ def _flight_frames(size: tuple[int, int]) -> tuple[list[UInt8], str]:
 
 
 class _Terminal:
-    """A build's reporter on stdout: a bar on a terminal that has rich, else a line now and then."""
+    """A build's reporter: lines on stdout, and how far it is."""
 
     @staticmethod
     def say(line: str) -> None:
@@ -167,22 +165,9 @@ class _Terminal:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Progress]:
-        if not (sys.stdout.isatty() and importlib.util.find_spec('rich')):
-            self.say(f'building {what}')
-            yield partial(_lines, {'at': time.monotonic()}, what)
-            return
-        from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
-        columns = SpinnerColumn(), TextColumn('{task.description}'), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-        with Bar(*columns, transient=True) as bar:
-            task = bar.add_task(f'building {what}', total=None)
-            yield lambda phase, done, total: bar.update(task, description=f'building {what}: {phase}', completed=done, total=total)
-
-
-def _lines(state: dict[str, float], what: str, phase: str, done: int, total: int) -> None:
-    if time.monotonic() - state['at'] >= _QUIET_S:
-        state['at'] = time.monotonic()
-        _Terminal.say(f'building {what}: {phase} {done}/{total}')
+        self.say(f'building {what}')
+        with progress(f'building {what}', None, self.say) as tell:
+            yield lambda phase, done, total: tell(done, total, phase)
 
 
 def _summarise(bundle: Bundle) -> None:
