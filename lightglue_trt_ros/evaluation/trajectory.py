@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..recordings.poses import Float64
+from ..recordings.poses import Float64, angles_deg
 
 KITTI_SEGMENTS_M = (100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 700.0, 800.0)
 SHORT_SEGMENTS_M = (5.0, 10.0, 20.0, 50.0)  # where not even 100 m were covered
@@ -112,7 +112,7 @@ def rpe(estimated: ArrayLike, true: ArrayLike) -> RelativeErrors | None:
     if not len(both):
         return None
     errors = _difference(np.asarray(true, np.float64), np.asarray(estimated, np.float64), both, both + 1)
-    lengths, angles = np.linalg.norm(errors[:, :3, 3], axis=1), _angles_deg(errors[:, :3, :3])
+    lengths, angles = np.linalg.norm(errors[:, :3, 3], axis=1), angles_deg(errors[:, :3, :3])
     return RelativeErrors(float(np.sqrt(np.mean(lengths**2))), float(np.sqrt(np.mean(angles**2))))
 
 
@@ -137,7 +137,7 @@ def kitti_drift(estimated: ArrayLike, true: ArrayLike, segments_m: tuple[float, 
         return None
     first, last, length = first[inside], last[inside], length[inside]
     errors = _difference(poses, truth, first, last)
-    translation, rotation = np.linalg.norm(errors[:, :3, 3], axis=1) / length, _angles_deg(errors[:, :3, :3]) / length
+    translation, rotation = np.linalg.norm(errors[:, :3, 3], axis=1) / length, angles_deg(errors[:, :3, :3]) / length
     return Drift(100 * float(translation.mean()), float(rotation.mean()), tuple(np.unique(length).tolist()), len(length))
 
 
@@ -145,10 +145,3 @@ def _difference(one: Float64, other: Float64, first: NDArray[np.int64], last: ND
     """(one_first^-1 one_last)^-1 (other_first^-1 other_last), (M, 4, 4)."""
     motions = [np.linalg.solve(poses[first], poses[last]) for poses in (one, other)]
     return np.asarray(np.linalg.solve(motions[0], motions[1]), np.float64)
-
-
-def _angles_deg(rotations: Float64) -> Float64:
-    """Angles (M,) of rotations (M, 3, 3); the arc tangent keeps small ones, which an arc cosine cannot tell from zero."""
-    axis = np.stack([rotations[:, 2, 1] - rotations[:, 1, 2], rotations[:, 0, 2] - rotations[:, 2, 0],
-                     rotations[:, 1, 0] - rotations[:, 0, 1]])
-    return np.asarray(np.degrees(np.arctan2(np.linalg.norm(axis, axis=0), np.trace(rotations, axis1=1, axis2=2) - 1)), np.float64)
