@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -49,15 +48,15 @@ class Spool:
 
 
 def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, estimator: PoseEstimator, rate: float,
-                  offline: MatcherResult, stopped: Callable[[], bool]) -> tuple[MatcherResult, list[str]]:
-    """Play the recording at `rate` times its pace, and score every cloud as the pair of frames that it is; with what to note.
+                  offline: MatcherResult, stopped: Callable[[], bool], tell: Callable[[str], None]) -> MatcherResult:
+    """Play the recording at `rate` times its pace, and score every cloud as the pair of frames that it is; `tell` gets notes.
 
     A dropped frame is counted, and in no pair. Raises LightglueTrtError when the node does not start, or when nothing came.
     """
     spool = Spool()
     try:
-        got = replay(recording.path, parameters(config, scene), rate=rate, image_topic=recording.image_topic, keep=spool.append,
-                     stopped=stopped)
+        settings = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s)
+        got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, keep=spool.append, stopped=stopped)
         if not spool.count:
             raise LightglueTrtError('the node published nothing: its log above says why')
         backend = got.diagnostics.get('backend', 'unknown')
@@ -67,13 +66,13 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
         spool.close()
     result = tally.finish()
     result.figures = _figures(got, spool.count, offline)
-    return result, _notes(got, spool.count, result, shared)
-
-
-def parameters(config: MatcherConfig, scene: Scene) -> dict[str, Any]:
-    """The node's parameters where they are not at their defaults."""
-    config, defaults = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s), MatcherConfig()
-    return {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(defaults, name)}
+    tell(f'live: {len(got.sent)} frames sent, {spool.count} clouds received, {result.figures["dropped"]:.0f} frames dropped')
+    if shared:
+        live, before = np.mean(shared, axis=0)
+        equal = sum(a == b for a, b in shared)
+        tell(f'live: {len(shared)} pairs are the same as offline, {equal} of them with the same number of matches '
+             f'(mean {live:.1f} live, {before:.1f} offline)')
+    return result
 
 
 def _score(spool: Spool, tally: Tally, scene: Scene, offline: MatcherResult) -> list[tuple[int, int]]:
@@ -98,13 +97,3 @@ def _figures(got: Reception, clouds: int, offline: MatcherResult) -> dict[str, f
     if latencies:
         figures |= {f'latency_ms_p{p}': float(np.percentile(latencies, p)) for p in PERCENTILES}
     return figures
-
-
-def _notes(got: Reception, clouds: int, result: MatcherResult, shared: list[tuple[int, int]]) -> list[str]:
-    notes = [f'live: {len(got.sent)} frames sent, {clouds} clouds received, {result.figures["dropped"]:.0f} frames dropped']
-    if shared:
-        live, offline = np.mean(shared, axis=0)
-        equal = sum(a == b for a, b in shared)
-        notes.append(f'live: {len(shared)} pairs are the same as offline, {equal} of them with the same number of matches '
-                     f'(mean {live:.1f} live, {offline:.1f} offline)')
-    return notes

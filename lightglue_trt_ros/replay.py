@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import subprocess
 import tempfile
@@ -11,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
@@ -22,6 +22,7 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import PointCloud2
 
 from .clouds import matches_from_cloud
+from .config import MatcherConfig
 from .errors import LightglueTrtError
 from .features import FrameMatches
 from .processes import start, stop, use_fastdds_profile
@@ -49,9 +50,9 @@ class Reception:
         return [(came - self.sent[stamp]) * 1e-6 if stamp in self.sent else float('nan') for stamp, came in self.arrivals]
 
 
-def replay(path: Path, settings: dict[str, Any], hz: float | None = None, *, rate: float = 1.0, image_topic: str | None = None,
+def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: float = 1.0, image_topic: str | None = None,
            keep: Callable[[FrameMatches], None] | None = None, stopped: Callable[[], bool] = lambda: False) -> Reception:
-    """Play the bag or folder at `path` into a node with these parameters, `hz` frames per second or `rate` times the recorded pace.
+    """Play the bag or folder at `path` into a node of this configuration, `hz` frames per second or `rate` times the recorded pace.
 
     `keep` is given every cloud's matches, from another thread; without it the Reception holds them. Once `stopped` is true the
     player is told to end. Raises LightglueTrtError when the node does not become active, BagError for the recording.
@@ -59,7 +60,9 @@ def replay(path: Path, settings: dict[str, Any], hz: float | None = None, *, rat
     use_fastdds_profile()
     recording = open_recording(path, image_topic)
     topic = recording.image_topic.removesuffix('/compressed')
-    settings = {**settings, 'image_transport': 'compressed' if recording.compressed else 'raw'}
+    default = MatcherConfig()
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(default, name)}
+    settings['image_transport'] = 'compressed' if recording.compressed else 'raw'
     parameters = [item for name, value in settings.items() for item in ('-p', f'{name}:={value}')]
     pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
     with _listening(keep) as got, tempfile.TemporaryDirectory() as scratch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -24,12 +23,12 @@ from ..recordings.bag import open_recording
 from ..recordings.bag_writer import write_bag
 from ..recordings.poses import Trajectory
 from ..recordings.sequence import Intrinsics, Recording
+from ..recordings.truth import load_truth
 from ..replay import Reception, replay
 from ..selection import open_backend
 from ..tables import print_table
 
 HEADROOM = 0.8  # frames are sent at this share of the rate that the machine was measured to keep
-AREA = 640 * 480  # pixels that images are resized to, keeping their aspect ratio
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         truth = truth or _truth_of(recording)
         config, hz = _settle(recording, args.hz, args.weights)
         print(f'demo: {len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
-        got = replay(path, _parameters(config), hz)
+        got = replay(path, config, hz)
         if not got.matches:
             raise LightglueTrtError('the node published nothing: its log above says why')
         report = make_report(got, truth, len(recording), hz)
@@ -80,9 +79,8 @@ def _render(out: Path, frames: int) -> tuple[Path, NoTruth]:
 
 
 def _truth_of(recording: Recording) -> NoTruth:
-    if recording.trajectory is None or recording.intrinsics is None:
-        return NoTruth()
-    return PoseTruth(recording.trajectory, recording.intrinsics.k)
+    truth = load_truth(recording)
+    return NoTruth() if truth is None or recording.intrinsics is None else PoseTruth(truth, recording.intrinsics.k)
 
 
 def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[MatcherConfig, float]:
@@ -91,7 +89,7 @@ def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[Match
     if len(images) < 2:
         raise BagError(f'{recording.path} has {len(recording)} frame: matching takes two')
     size: Size = (images[0].shape[0], images[0].shape[1])
-    height, width = fitting_size(size, AREA)
+    height, width = fitting_size(size)
     config = MatcherConfig(image_height=height, image_width=width, max_gap_s=3600.0, weights=weights)
     if hz is not None:
         return config, hz
@@ -102,11 +100,6 @@ def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[Match
     fps = measure_stages(backend, config, iter(images)).fps
     backend.close()
     return config, HEADROOM * fps
-
-
-def _parameters(config: MatcherConfig) -> dict[str, object]:
-    defaults = MatcherConfig()
-    return {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(defaults, name)}
 
 
 def _picture(path: Path, recording: Recording, got: Reception, truth: NoTruth) -> None:

@@ -42,7 +42,6 @@ from ..reports.page import write_report
 from ..reports.requirements import Requirement, check
 from ..reports.summary import print_summary
 
-AREA = 640 * 480  # pixels that images are resized to, keeping their aspect ratio, unless asked otherwise
 POSES = 'epipolar precision, pose errors, drift'  # what a truth is needed for
 
 
@@ -109,10 +108,11 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--live', action='store_true', help='play the bag over DDS into the running node as well')
     parser.add_argument('--rate', type=_positive, default=1.0, help='of the recorded pace, for --live, default: %(default)s')
     parser.add_argument('--out', type=Path, default=Path('build/evaluation'), help='folder of the report, default: %(default)s')
-    parser.add_argument('--fail-under', type=_under, action='append', default=[], dest='requirements', metavar='NAME=VALUE',
-                        help='exit with 1 unless the metric reaches the value, e.g. pose_auc@10=40 or stride4.matches=100')
-    parser.add_argument('--fail-over', type=_over, action='append', dest='requirements', metavar='NAME=VALUE',
-                        help='the same for metrics that are better when lower, e.g. ate_m=0.5')
+    parser.add_argument('--fail-under', type=partial(_requirement, over=False), action='append', default=[], dest='requirements',
+                        metavar='NAME=VALUE', help='exit with 1 unless the metric reaches the value, e.g. pose_auc@10=40 or '
+                        'stride4.matches=100')
+    parser.add_argument('--fail-over', type=partial(_requirement, over=True), action='append', dest='requirements',
+                        metavar='NAME=VALUE', help='the same for metrics that are better when lower, e.g. ate_m=0.5')
     parser.add_argument('--backend', default=default.backend, choices=('auto', 'tensorrt', 'onnxruntime'))
     parser.add_argument('--engine-dir', default=default.engine_dir, help='folder of TensorRT engines, default: in the user cache')
     parser.add_argument('--precision', default=default.precision, choices=('auto', *PRECISIONS))
@@ -189,10 +189,7 @@ def _live(args: argparse.Namespace, recording: Recording, config: MatcherConfig,
           stopped: Callable[[], bool], note: Callable[[str], None]) -> MatcherResult:
     from ..live import evaluate_live
     first = next(iter(variants(config, args.compare).values()))
-    result, notes = evaluate_live(recording, first, scene, ESTIMATORS[args.estimator], args.rate, offline, stopped)
-    for text in notes:
-        note(text)
-    return result
+    return evaluate_live(recording, first, scene, ESTIMATORS[args.estimator], args.rate, offline, stopped, note)
 
 
 def _survey(args: argparse.Namespace, recording: Recording, note: Callable[[str], None]) -> Survey:
@@ -278,7 +275,7 @@ def _poses(args: argparse.Namespace, recording: Recording, timeline: Timeline,
 
 
 def _config(args: argparse.Namespace, size: tuple[int, int]) -> MatcherConfig:
-    height, width = (args.height, args.width) if args.height else fitting_size(size, AREA)
+    height, width = (args.height, args.width) if args.height else fitting_size(size)
     same = ('backend', 'engine_dir', 'precision', 'max_keypoints', 'match_threshold', 'depth_confidence', 'refinement')
     return MatcherConfig(image_height=height, image_width=width, weights=args.weights,
                          **{name: getattr(args, name) for name in same})
@@ -350,14 +347,6 @@ def _baselines(text: str) -> tuple[str, ...]:
         if name not in BASELINES:
             raise argparse.ArgumentTypeError(f'there is no baseline {name!r}: use {", ".join(BASELINES)}')
     return found
-
-
-def _under(text: str) -> Requirement:
-    return _requirement(text, False)
-
-
-def _over(text: str) -> Requirement:
-    return _requirement(text, True)
 
 
 def _requirement(text: str, over: bool) -> Requirement:

@@ -53,11 +53,11 @@ def known_poses(true: ArrayLike) -> NDArray[np.bool_]:
     return np.asarray(np.isfinite(np.asarray(true, np.float64)).all(axis=(1, 2)), np.bool_)
 
 
-def align_sim3(estimated: ArrayLike, true: ArrayLike, *, with_scale: bool = True) -> Similarity | None:
+def align_sim3(estimated: ArrayLike, true: ArrayLike) -> Similarity | None:
     """The similarity that takes the estimated positions closest to the true ones, by least squares (Umeyama, PAMI 1991).
 
-    Without `with_scale` a rigid motion. Positions on one line, or in one point, leave a turn open: there the orientations
-    choose it. Where the one or the other does not move at all there is no scale to find, and it is 1. None without a known pose.
+    Positions on one line, or in one point, leave a turn open: there the orientations choose it. Where the one or the other does
+    not move at all there is no scale to find, and it is 1. None without a known pose.
     """
     rows = known_poses(true)
     moving, fixed = np.asarray(estimated, np.float64)[rows], np.asarray(true, np.float64)[rows]
@@ -76,18 +76,8 @@ def align_sim3(estimated: ArrayLike, true: ArrayLike, *, with_scale: bool = True
     left, _, right = np.linalg.svd(correlation)
     signs = np.array([1, 1, np.sign(np.linalg.det(left) * np.linalg.det(right))])
     rotation = left * signs @ right
-    scale = float(np.sum(rotation * covariance) / size0**2) if with_scale and moved0 and moved1 else 1.0
+    scale = float(np.sum(rotation * covariance) / size0**2) if moved0 and moved1 else 1.0
     return Similarity(scale, rotation, mean1 - scale * rotation @ mean0)
-
-
-def align_first(estimated: ArrayLike, true: ArrayLike) -> Similarity | None:
-    """The rigid motion that takes the first known pose onto the true one. None without a known pose."""
-    rows = np.flatnonzero(known_poses(true))
-    if not len(rows):
-        return None
-    pose, truth = np.asarray(estimated, np.float64)[rows[0]], np.asarray(true, np.float64)[rows[0]]
-    rotation = truth[:3, :3] @ pose[:3, :3].T
-    return Similarity(1.0, rotation, truth[:3, 3] - rotation @ pose[:3, 3])
 
 
 def ate(estimated: ArrayLike, true: ArrayLike) -> float | None:

@@ -33,12 +33,13 @@ def load_truth(recording: Recording, *, topic: str | None = None, file: Path | N
     """
     if file is not None:
         found: Trajectory | None = _from_file(recording, file, kind, camera_in_body)
-    elif isinstance(recording, BagRecording):
-        found = _from_topics(recording, topic, child_frame, camera_in_body, tell)
-    elif topic is not None:
-        raise BagError(f'{recording.path} is an image folder: it has no topic {topic}; name a file with poses (--truth)')
+    elif isinstance(recording, FolderRecording):
+        if topic is not None:
+            raise BagError(f'{recording.path} is an image folder: it has no topic {topic}; name a file with poses (--truth)')
+        found = recording.truth(camera_in_body)
     else:
-        found = recording.truth(camera_in_body) if isinstance(recording, FolderRecording) else recording.trajectory
+        assert isinstance(recording, BagRecording)
+        found = _from_topics(recording, topic, child_frame, camera_in_body, tell)
     if found is None:
         return None
     ordered = found.ordered()

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LightglueTrtError
 from ..evaluation.bootstrap import LEVEL, RESAMPLES, SEED
 from ..evaluation.results import (
     ERROR_EDGES_PX,
@@ -52,20 +51,6 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
 def write_document(path: Path, evaluation: Evaluation) -> None:
     """Write `document`, whole or not at all. Raises OSError."""
     write_whole(path, (_lines(document(evaluation)) + '\n').encode())
-
-
-def read_report(path: Path) -> dict[str, Any]:
-    """Read a report.json back. Raises LightglueTrtError for another file, or for a schema that this release does not know."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise LightglueTrtError(f'{path} is not a report that can be read: {error}') from error
-    schema = found.get('schema') if isinstance(found, dict) else None
-    if not isinstance(schema, int) or 'matchers' not in found:
-        raise LightglueTrtError(f'{path} is not a report of evaluate_bag: it has no schema and matchers')
-    if schema > SCHEMA:
-        raise LightglueTrtError(f'{path} has schema {schema}, this release reads up to {SCHEMA}: use a newer lightglue_trt_ros')
-    return dict(found)
 
 
 def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from ..features import Float32, UInt8
 from ..pictures import BAD_PX, PAPER
 from .style import DPI, WIDTH, Picture, plain, save
 
-WORST = 5
 LINES = 90  # of a pair; every match is a dot
 WIDE = 1.6  # images of a larger aspect ratio stand above each other
 GAP = 10  # pixels between the images
@@ -25,7 +24,7 @@ def draw_worst(evaluation: Evaluation) -> list[Picture]:
     if not evaluation.matchers:
         return []
     first = evaluation.matchers[0]
-    return [_draw(pair, number, first.name) for number, pair in enumerate(first.worst_pairs[:WORST], 1)]
+    return [_draw(pair, number, first.name) for number, pair in enumerate(first.worst_pairs, 1)]
 
 
 def _draw(pair: DrawnPair, number: int, name: str) -> Picture:
