@@ -11,20 +11,20 @@ import numpy as np
 
 from ..benchmarks.stages import measure_stages
 from ..config import WEIGHTS, MatcherConfig
-from ..demo.figures import FlightTruth, NoTruth, PoseTruth, make_report, table_rows, write_report
+from ..demo.figures import CORRECT_PX, FlightTruth, NoTruth, PoseTruth, draw_plot, make_report, table_rows, write_report
 from ..demo.flight import Flight
 from ..errors import BagError, LightglueTrtError
 from ..features import FrameMatches, UInt8
-from ..files import make_output_folder
+from ..files import make_output_folder, write_whole
 from ..geometry import Size, fitting_size
 from ..images import gray_of
-from ..pictures import save_demo_plot, save_match_picture
 from ..recordings.bag import open_recording
 from ..recordings.bag_writer import write_bag
 from ..recordings.poses import Trajectory
 from ..recordings.sequence import Intrinsics, Recording
 from ..recordings.truth import load_truth
 from ..replay import Reception, replay
+from ..reports.pair_pictures import draw_pair
 from ..selection import open_backend
 from ..tables import print_table
 
@@ -46,9 +46,9 @@ def main(argv: list[str] | None = None) -> int:
             raise LightglueTrtError('the node published nothing: its log above says why')
         report = make_report(got, truth, len(recording), hz)
         write_report(args.out / 'report.json', report)
-        save_demo_plot(args.out / 'plot.png', report)
-        _picture(args.out / 'matches.png', recording, got, truth)
-    except LightglueTrtError as error:
+        write_whole(args.out / 'plot.png', draw_plot(report))
+        write_whole(args.out / 'matches.png', _picture(recording, got, truth))
+    except (LightglueTrtError, OSError) as error:
         print(f'demo: {error}', file=sys.stderr)
         return 1
     print_table('Demo', ['figure', 'value (medians over frames)'], table_rows(report))
@@ -102,12 +102,18 @@ def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[Match
     return config, HEADROOM * fps
 
 
-def _picture(path: Path, recording: Recording, got: Reception, truth: NoTruth) -> None:
+def _picture(recording: Recording, got: Reception, truth: NoTruth) -> bytes:
     """The median frame: neither the best nor the worst."""
     chosen = sorted(got.matches, key=len)[len(got.matches) // 2]
     errors = truth.errors(chosen)
-    reference, current = _images(recording, chosen)
-    save_match_picture(path, reference, current, chosen, errors if np.isfinite(errors).any() else None)
+    known = np.isfinite(errors)
+    shown = known if known.any() else ~known
+    title = f'{len(chosen)} matches'
+    if known.any():
+        title += f', {np.mean(errors[known] <= CORRECT_PX):.1%} within {CORRECT_PX:g} px of the truth'
+    return draw_pair(_images(recording, chosen), (chosen.reference_keypoints[shown], chosen.keypoints[shown]),
+                     errors[known] if known.any() else None, title,
+                     f'reference at {chosen.reference_stamp:.2f} s, current at {chosen.stamp:.2f} s', f'{truth.kind}, px')
 
 
 def _images(recording: Recording, matches: FrameMatches) -> tuple[UInt8, UInt8]:

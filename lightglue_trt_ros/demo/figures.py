@@ -12,9 +12,11 @@ import numpy as np
 from ..evaluation.twoview import epipolar_errors, fundamental_from_poses
 from ..features import FrameMatches
 from ..files import write_whole
+from ..pictures import BLUE, GRAY, ORANGE
 from ..processes import describe_machine
 from ..recordings.poses import Float64, Trajectory
 from ..replay import Reception
+from ..reports.style import RC, finish, new_figure
 from .flight import FlightFrame, transfer
 
 CORRECT_PX = 3.0
@@ -71,6 +73,33 @@ def make_report(got: Reception, truth: NoTruth, published: int, hz: float) -> di
             'frames_published': published, 'rate_hz': hz, 'period_ms': 1e3 / hz, 'clouds_received': len(rows),
             'frames_dropped': published - 1 - len(rows), 'summary': {name: _median(rows, name) for name in SUMMARY},
             'diagnostics': got.diagnostics, 'per_frame': rows}
+
+
+def draw_plot(report: dict[str, Any]) -> bytes:
+    """The PNG of matches, error and latency of every frame over time."""
+    from matplotlib import rc_context
+
+    def column(name: str) -> Float64:
+        return np.array([row.get(name) for row in report['per_frame']], float)  # None becomes NaN, which matplotlib leaves out
+
+    time, latency_ms = column('time_s'), column('latency_ms')
+    with rc_context(RC):
+        figure, (counts, errors, latency) = new_figure(3, 8.0)
+        counts.set_title('Matches')
+        counts.plot(time, column('matches'), color=BLUE, label='published')
+        counts.fill_between(time, column('correct'), color=BLUE, alpha=0.15, lw=0, label=f'within {CORRECT_PX:g} px')
+        errors.set_title(f'{report["truth"].capitalize()}, px')
+        errors.plot(time, column('error_median_px'), color=BLUE, label='median')
+        errors.plot(time, column('error_p95_px'), color=ORANGE, label='p95')
+        latency.set_title('Latency, ms')
+        latency.plot(time, latency_ms, color=BLUE, lw=1, marker='o', ms=4, label='image to matches')
+        latency.axhline(report['period_ms'], color=GRAY, lw=1.5, ls='--', label='period of the frames')
+        latency.set_xlabel('time since the first frame, s')
+        for axes in (counts, errors, latency):
+            axes.set_ylim(bottom=0)
+            axes.margins(x=0.01)
+            axes.legend(loc='lower right', bbox_to_anchor=(1.0, 0.98), ncol=2, fontsize='small')
+        return finish(figure)
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:
