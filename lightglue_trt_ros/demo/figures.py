@@ -96,9 +96,9 @@ def draw_plot(report: dict[str, Any]) -> bytes:
         latency.axhline(report['period_ms'], color=GRAY, lw=1.5, ls='--', label='period of the frames')
         latency.set_xlabel('time since the first frame, s')
         for axes in (counts, errors, latency):
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.25 * axes.get_ylim()[1])  # room for the legend
             axes.margins(x=0.01)
-            axes.legend(loc='lower right', bbox_to_anchor=(1.0, 0.98), ncol=2, fontsize='small')
+            axes.legend(loc='upper right', ncol=2, fontsize='small')
         return finish(figure)
 
 
