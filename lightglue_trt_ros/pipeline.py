@@ -19,7 +19,7 @@ from .errors import DeviceMemoryError, EngineError, FrameError, clear_frames, in
 from .features import FrameMatches, UInt8
 from .frontend import FrameMatcher
 from .selection import Opened
-from .slot import Slot
+from .slot import NewestSlot
 from .telemetry import FrameStatistics, Stopwatch
 from .tracks import TrackCounter
 
@@ -94,7 +94,7 @@ class Pipeline(Generic[T]):
         self.backend = 'none'  # the open backend, in words
         self.statistics = FrameStatistics()
         self._open_backend, self._outlet, self._counter = open_backend, outlet, counter
-        self._slot: Slot[T] = Slot()
+        self._slot: NewestSlot[T] = NewestSlot()
         self._cancelled = threading.Event()
         self._reset_reason, self._reset_lock = '', threading.Lock()
         self._backend: Backend | None = None

@@ -54,7 +54,7 @@ class Engine:
             raise EngineError('TensorRT could not enqueue the engine: see its log')
 
 
-class FeatureSlot:
+class Slot:
     """Device and pinned host buffers for one frame's features; descriptors never come to the host."""
 
     def __init__(self, cuda: Cuda, index: int, extractor: Engine) -> None:
@@ -76,7 +76,7 @@ class FeatureSlot:
 class DeviceFeatures:
     """One frame's features in a slot of the ring; the slot is free again when this object is gone."""
 
-    def __init__(self, slot: FeatureSlot) -> None:
+    def __init__(self, slot: Slot) -> None:
         self.slot = slot
 
     @property

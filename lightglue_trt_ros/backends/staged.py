@@ -16,7 +16,7 @@ import numpy as np
 from ..depth import Depth, stops
 from ..features import Thresholds
 from .cuda import Cuda, DeviceBuffer
-from .device import FEATURES, Engine, FeatureSlot
+from .device import FEATURES, Engine, Slot
 
 RESULTS = ('matches0', 'scores')
 SCALARS = ('match_threshold', 'detection_threshold')
@@ -61,7 +61,7 @@ class StagedMatcher:
             self._guess = last
         return self.depth.ends[last], finite
 
-    def enqueue(self, pair: tuple[FeatureSlot, FeatureSlot], first: int, last: int) -> None:
+    def enqueue(self, pair: tuple[Slot, Slot], first: int, last: int) -> None:
         """Enqueue stages `first` to `last`, none where first > last, the assignment after `last`, and what comes to the host."""
         for stage in range(first, last + 1):
             self.stages[stage].enqueue(self._tensors(pair, stage), self.cuda.stream)
@@ -89,7 +89,7 @@ class StagedMatcher:
             self.cuda.upload(self._common[name], self._staged[name])
         self._set = wanted
 
-    def enqueue_plainly(self, pair: tuple[FeatureSlot, FeatureSlot]) -> dict[str, tuple[Any, Callable[[], None]]]:
+    def enqueue_plainly(self, pair: tuple[Slot, Slot]) -> dict[str, tuple[Any, Callable[[], None]]]:
         """Each engine's execution context, and a function that enqueues that engine alone: for profilers."""
         stream = self.cuda.stream
         numbered = [*enumerate(self.depth.stages), *enumerate(self.depth.heads, 1)]
@@ -97,7 +97,7 @@ class StagedMatcher:
         return {name: (engine.context, partial(engine.enqueue, self._tensors(pair, stage), stream))
                 for (stage, name), engine in zip(numbered, engines, strict=True)}
 
-    def _tensors(self, pair: tuple[FeatureSlot, FeatureSlot], stage: int) -> dict[str, DeviceBuffer]:
+    def _tensors(self, pair: tuple[Slot, Slot], stage: int) -> dict[str, DeviceBuffer]:
         """Everything that `stage`, or the assignment before it, may read and write."""
         tensors = {f'{name}{side}': slot.device[name] for side, slot in enumerate(pair) for name in FEATURES}
         if stage > 0:

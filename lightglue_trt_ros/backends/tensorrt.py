@@ -16,7 +16,7 @@ from ..depth import Depth
 from ..errors import EngineError, clear_frames
 from ..features import NOT_FINITE, Features, Matches, Thresholds, UInt8
 from .cuda import Cuda
-from .device import DeviceFeatures, Engine, FeatureSlot, load_engines
+from .device import DeviceFeatures, Engine, Slot, load_engines
 from .staged import StagedMatcher
 
 SLOTS = 3  # feature sets on the device: a keyframe, the frame before, the current one
@@ -30,7 +30,7 @@ class TensorRTBackend:
         """`tensorrt` is the adapter that loads `plans`: 'extractor' and the graphs of `depth`."""
         self.spec, self.depth, self._cancelled, self._cuda_graphs = spec, depth, False, cuda_graphs
         self._engines: dict[str, Engine] = {}
-        self._slots: list[FeatureSlot] = []
+        self._slots: list[Slot] = []
         self.cuda = Cuda()
         try:
             free = self.cuda.memory_mib()[0]
@@ -100,7 +100,7 @@ class TensorRTBackend:
         self._image = cuda.device(*self._extractor.tensor('image'))
         self._staging = cuda.pinned(*self._extractor.tensor('image'))
         for index in range(SLOTS):
-            self._slots.append(FeatureSlot(cuda, index, self._extractor))
+            self._slots.append(Slot(cuda, index, self._extractor))
         self._free = list(self._slots)
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched')}
         self._graphs: dict[tuple[Any, ...], Callable[[], None] | None] = {}
@@ -119,7 +119,7 @@ class TensorRTBackend:
             self.cuda.synchronize()
             del features, reference, current
 
-    def _launch(self, pair: tuple[FeatureSlot, FeatureSlot], first: int, last: int) -> None:
+    def _launch(self, pair: tuple[Slot, Slot], first: int, last: int) -> None:
         self._run(('match', pair[0].index, pair[1].index, first, last), lambda: self._matcher.enqueue(pair, first, last))
         self.cuda.mark(self._marks['matched'])
 
@@ -136,13 +136,13 @@ class TensorRTBackend:
             self._graphs[key] = None
             work()
 
-    def _enqueue_extract(self, slot: FeatureSlot) -> None:
+    def _enqueue_extract(self, slot: Slot) -> None:
         self.cuda.upload(self._image, self._staging)
         self._extractor.enqueue({'image': self._image, **slot.device}, self.cuda.stream)
         for name, array in slot.host.items():
             self.cuda.download(array, slot.device[name])
 
-    def _take_slot(self) -> FeatureSlot:
+    def _take_slot(self) -> Slot:
         if not self._free:
             raise EngineError(f'the features of {SLOTS} frames are held already: drop one before extracting another')
         return self._free.pop(0)

@@ -64,8 +64,8 @@ def _get_network(source: Source, force: bool, cache: Path | None) -> bool:
             if source.caveat:
                 print('\n'.join(['', '*' * 120, *source.caveat.splitlines(), '*' * 120, '']))
         sys.stdout.flush()
-        with progress(f'{source.name}, kB', None, say) as tell:
-            path = fetch(source.name, force, lambda done, total: tell(done // 1000, total // 1000), say, cache)
+        with progress(f'{source.name}, kB', source.size // 1000, say) as tell:
+            path = fetch(source.name, force, lambda done, total: tell(done // 1000), say, cache)
     except LightglueTrtError as error:
         _fail(f'{source.name}: {error}')
         return False
