@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
@@ -27,6 +25,7 @@ from .errors import LightglueTrtError
 from .features import FrameMatches
 from .processes import start, stop, use_fastdds_profile
 from .recordings.bag import open_recording
+from .spinning import spun_by_a_thread
 
 START_S = 60.0  # the node may take this long to become active
 QUIET_S = 2.0  # at least, before the last cloud is given up
@@ -102,17 +101,8 @@ def _listening(keep: Callable[[FrameMatches], None] | None) -> Iterator[Receptio
     node = Node('replay')
     node.create_subscription(PointCloud2, '/matcher/matches', on_matches, QoSProfile(depth=100))
     node.create_subscription(DiagnosticArray, '/diagnostics', on_diagnostics, 10)
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    listener = threading.Thread(target=executor.spin, daemon=True)
-    listener.start()
-    try:
+    with spun_by_a_thread(node):
         yield got
-    finally:
-        executor.shutdown()
-        listener.join(2.0)
-        node.destroy_node()
-        rclpy.try_shutdown()
 
 
 def _wait_until_active(got: Reception, matcher: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> None:
