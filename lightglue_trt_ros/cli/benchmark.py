@@ -17,11 +17,12 @@ from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
 from ..benchmarks.sweep import EXACT, KEYPOINTS, SIDES, Cell, ImagePair, load_pairs, sweep
 from ..benchmarks.sweep_plots import HEADER, LEFT, TITLE, commands, draw_sweep, markdown, notes, table_rows
 from ..benchmarks.sweep_runners import Graphs, TargetPlans, open_bench
-from ..config import PRECISIONS, WEIGHTS, MatcherConfig
+from ..config import PRECISIONS, MatcherConfig
 from ..depth import ALL_LAYERS, Depth
 from ..engines.check import rendered_frames
 from ..errors import EngineError, LightglueTrtError
 from ..files import make_output_folder, write_whole
+from ..options import add_settings, settings_of
 from ..processes import describe_machine
 from ..progress import progress
 from ..selection import open_backend
@@ -37,9 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     report: dict[str, Any] = {'machine': describe_machine()}
     print(f'benchmark: {report["machine"]}')
     try:
-        config = MatcherConfig(backend=args.backend, weights=args.weights, image_height=args.height,
-                               image_width=args.width, max_keypoints=args.max_keypoints, precision=args.precision,
-                               engine_dir=args.engine_dir, refinement=args.refinement)
+        config = MatcherConfig(**settings_of(args))
         flags = [part for part in ('profile', 'sweep') if getattr(args, part)]
         for part in [*args.parts, *flags] or PARTS[:3]:
             report[part] = _MEASURES[part](args, config)
@@ -52,17 +51,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
-    default = MatcherConfig()
     parser = argparse.ArgumentParser(prog='benchmark', description=__doc__)
     parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; default: {", ".join(PARTS[:3])}')
-    parser.add_argument('--backend', default=default.backend, choices=('auto', 'tensorrt', 'onnxruntime'))
-    parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
-    parser.add_argument('--height', type=int, default=default.image_height, help='of the engine, default: %(default)s')
-    parser.add_argument('--width', type=int, default=default.image_width, help='of the engine, default: %(default)s')
-    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
-    parser.add_argument('--precision', default=default.precision, choices=('auto', 'fp32', 'fp16', 'fp8'))
-    parser.add_argument('--refinement', default=default.refinement, choices=('lucas_kanade', 'affine', 'none'),
-                        help='how matched points are placed, default: %(default)s')
+    add_settings(parser, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width', 'max_keypoints',
+                 'refinement')
     parser.add_argument('--frames', type=int, default=30, help='for stages and caching, rounds at most for sweep, '
                         'default: %(default)s')
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
@@ -72,7 +64,6 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'default: %(default)s')
     parser.add_argument('--strides', default='1', help='frames from one to the next, comma separated, for depth, default: 1')
     parser.add_argument('--whole-engine-dir', default='', metavar='DIR', help='engines of build_engines --stages 9, for depth')
-    parser.add_argument('--engine-dir', default=default.engine_dir, help='folder of TensorRT engines, default: in the user cache')
     parser.add_argument('--profile', action='store_true', help='the same as the part profile: time per layer of the engines')
     parser.add_argument('--plot', type=Path, help='write a picture of the slowest layers there, for profile')
     parser.add_argument('--json', type=Path, help='write the figures there as well')

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from ..config import WEIGHTS, EngineSpec, MatcherConfig
+from ..config import EngineSpec, MatcherConfig
 from ..depth import Depth
 from ..engines.adapter import open_tensorrt
 from ..engines.build import FrameSource, Order, Progress, build_bundle
@@ -23,6 +23,7 @@ from ..errors import BagError, ConfigError, EngineError, LightglueTrtError
 from ..features import UInt8
 from ..geometry import resize_gray
 from ..images import gray_of
+from ..options import add_settings
 from ..progress import progress
 from ..tables import print_table
 from ..weights.pairs import load_pair
@@ -63,12 +64,9 @@ def main(argv: list[str] | None = None) -> int:
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     default = MatcherConfig()
     parser = argparse.ArgumentParser(prog='build_engines', description=__doc__)
-    parser.add_argument('--height', type=int, default=default.image_height, help='pixels, a multiple of 8, default: %(default)s')
-    parser.add_argument('--width', type=int, default=default.image_width, help='pixels, a multiple of 8, default: %(default)s')
-    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
+    add_settings(parser, 'image_height', 'image_width', 'max_keypoints', 'weights')
     parser.add_argument('--precision', choices=('auto', 'fp32', 'fp16', 'fp8'), default=default.precision,
                         help='auto is fp16, and fp8 for the matcher where the GPU and a calibrated graph allow it; default: auto')
-    parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
     parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of bundles, default: %(default)s')
     parser.add_argument('--workspace-mib', type=int, default=1024, help="memory for TensorRT's trials, default: %(default)s")
     parser.add_argument('--opt-level', type=int, choices=range(6), help="TensorRT's effort, 0 to 5; default: its own")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..benchmarks.stages import measure_stages
-from ..config import WEIGHTS, MatcherConfig
+from ..config import MatcherConfig
 from ..demo.figures import CORRECT_PX, FlightTruth, NoTruth, PoseTruth, draw_plot, make_report, table_rows, write_report
 from ..demo.flight import Flight
 from ..errors import BagError, LightglueTrtError
@@ -18,6 +18,7 @@ from ..features import FrameMatches, UInt8
 from ..files import make_output_folder, write_whole
 from ..geometry import Size, fitting_size
 from ..images import gray_of
+from ..options import add_settings
 from ..recordings.bag import open_recording
 from ..recordings.bag_writer import write_bag
 from ..recordings.poses import Trajectory
@@ -61,7 +62,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--out', type=Path, default=Path('build/demo'), help='default: %(default)s')
     parser.add_argument('--sequence', type=Path, help='a rosbag2 or an image folder, instead of the rendered flight')
     parser.add_argument('--frames', type=int, default=30, help='of the rendered flight, default: %(default)s')
-    parser.add_argument('--weights', default=MatcherConfig().weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
+    add_settings(parser, 'weights')
     parser.add_argument('--hz', type=float, help='frames per second, default: what this machine keeps')
     return parser.parse_args(argv)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..config import PRECISIONS, WEIGHTS, MatcherConfig
+from ..config import PRECISIONS, MatcherConfig
 from ..errors import BagError, ConfigError, FrameError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
 from ..evaluation.contestants import Baseline, Contestant, open_frontends, variants
@@ -28,6 +28,7 @@ from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
 from ..files import make_output_folder
 from ..geometry import fitting_size
 from ..images import gray_of
+from ..options import add_settings, positive, settings_of
 from ..processes import INTERRUPTED, describe_machine
 from ..progress import progress
 from ..recordings.bag import open_recording
@@ -80,7 +81,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
-    default = MatcherConfig()
     parser = argparse.ArgumentParser(
         prog='evaluate_bag', description='Match a recording and say how good that is: matches, inliers, relative poses, a two-view '
         'odometry, times; against baselines, other settings, and live.')
@@ -94,7 +94,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--truth-child-frame', metavar='FRAME', help='the moving frame, where a topic of poses has several')
     parser.add_argument('--camera-in-body', type=Path, metavar='YAML',
                         help="a sensor.yaml as EuRoC's, whose T_BS says where the camera is in the body that the poses are of")
-    parser.add_argument('--max-time-difference', type=_positive, default=0.02, metavar='S',
+    parser.add_argument('--max-time-difference', type=positive, default=0.02, metavar='S',
                         help='between an image and its pose, seconds, default: %(default)s')
     parser.add_argument('--strides', type=_strides, default=(1, 2, 4), metavar='N,N',
                         help='match every Nth frame with the one N before it, default: 1,2,4')
@@ -106,26 +106,17 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()))
     parser.add_argument('--max-frames', type=int, metavar='N', help='evaluate the first N frames alone')
     parser.add_argument('--live', action='store_true', help='play the bag over DDS into the running node as well')
-    parser.add_argument('--rate', type=_positive, default=1.0, help='of the recorded pace, for --live, default: %(default)s')
+    parser.add_argument('--rate', type=positive, default=1.0, help='of the recorded pace, for --live, default: %(default)s')
     parser.add_argument('--out', type=Path, default=Path('build/evaluation'), help='folder of the report, default: %(default)s')
     parser.add_argument('--fail-under', type=partial(_requirement, over=False), action='append', default=[], dest='requirements',
                         metavar='NAME=VALUE', help='exit with 1 unless the metric reaches the value, e.g. pose_auc@10=40 or '
                         'stride4.matches=100')
     parser.add_argument('--fail-over', type=partial(_requirement, over=True), action='append', dest='requirements',
                         metavar='NAME=VALUE', help='the same for metrics that are better when lower, e.g. ate_m=0.5')
-    parser.add_argument('--backend', default=default.backend, choices=('auto', 'tensorrt', 'onnxruntime'))
-    parser.add_argument('--engine-dir', default=default.engine_dir, help='folder of TensorRT engines, default: in the user cache')
-    parser.add_argument('--precision', default=default.precision, choices=('auto', *PRECISIONS))
-    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K',
-                        help='per frame, for ours and for the baselines, default: %(default)s')
+    add_settings(parser, 'backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold', 'refinement',
+                 'depth_confidence')
     parser.add_argument('--height', type=int, help="of the engine, default: the images' aspect ratio with the area of 640x480")
     parser.add_argument('--width', type=int, help='of the engine')
-    parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
-    parser.add_argument('--match-threshold', type=float, default=default.match_threshold, help='default: %(default)s')
-    parser.add_argument('--refinement', default=default.refinement, choices=('lucas_kanade', 'affine', 'none'),
-                        help='how matched points are placed, default: %(default)s')
-    parser.add_argument('--depth-confidence', type=float, default=default.depth_confidence,
-                        help='of LightGlue, -1: every layer; default: %(default)s')
     args = parser.parse_args(_without_ros(argv))
     if (args.height is None) != (args.width is None):
         parser.error('give both of --height and --width, or neither')
@@ -276,9 +267,7 @@ def _poses(args: argparse.Namespace, recording: Recording, timeline: Timeline,
 
 def _config(args: argparse.Namespace, size: tuple[int, int]) -> MatcherConfig:
     height, width = (args.height, args.width) if args.height else fitting_size(size)
-    same = ('backend', 'engine_dir', 'precision', 'max_keypoints', 'match_threshold', 'depth_confidence', 'refinement')
-    return MatcherConfig(image_height=height, image_width=width, weights=args.weights,
-                         **{name: getattr(args, name) for name in same})
+    return MatcherConfig(**{**settings_of(args), 'image_height': height, 'image_width': width})
 
 
 def _contestants(args: argparse.Namespace, config: MatcherConfig, note: Callable[[str], None]) -> list[Contestant]:
@@ -354,13 +343,6 @@ def _requirement(text: str, over: bool) -> Requirement:
         return Requirement.parse(text, over=over)
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float('inf'):
-        raise argparse.ArgumentTypeError(f'{text} must be above 0')
-    return value
 
 
 def _say(text: str) -> None:

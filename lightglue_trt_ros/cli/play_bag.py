@@ -28,6 +28,7 @@ from std_msgs.msg import Header
 from ..errors import BagError, LightglueTrtError
 from ..features import UInt8
 from ..images import fill_image, gray_from_image
+from ..options import positive
 from ..processes import use_fastdds_profile
 from ..recordings.bag import camera_info_topic, open_recording
 from ..recordings.bag_writer import COMPRESSIONS, compressed_format, encode
@@ -293,8 +294,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
                                      '.db3, .mcap) or an image folder. Stamps are as recorded, in repetitions too.')
     parser.add_argument('path', help='bag or image folder')
     pace = parser.add_mutually_exclusive_group()
-    pace.add_argument('--rate', type=_positive, default=1.0, metavar='R', help='times the recorded pace, default: %(default)s')
-    pace.add_argument('--hz', type=_positive, metavar='N', help='frames per second, instead of the recorded pace')
+    pace.add_argument('--rate', type=positive, default=1.0, metavar='R', help='times the recorded pace, default: %(default)s')
+    pace.add_argument('--hz', type=positive, metavar='N', help='frames per second, instead of the recorded pace')
     parser.add_argument('--image-topic', metavar='TOPIC', help='recorded topic to play, where a bag has several with images')
     parser.add_argument('--topic', help='topic to publish on (compressed images on TOPIC/compressed), default: as recorded')
     parser.add_argument('--compressed', nargs='?', const='jpeg', choices=COMPRESSIONS,
@@ -315,13 +316,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if args.depth < 1 or args.wait_for_subscribers < 0:
         parser.error('--depth must be at least 1, --wait-for-subscribers at least 0')
     return args
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float('inf'):
-        raise argparse.ArgumentTypeError(f'{text} must be above 0')
-    return value
 
 
 def _not_negative(text: str) -> float:
