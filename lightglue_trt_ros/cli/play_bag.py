@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import queue
 import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,7 @@ class Packet:
     stamp_ns: int  # the image's
 
 
-class Prefetcher:
+class PacketSource:
     """Packets of a recording in order, made by a thread that runs at most PREFETCH frames ahead."""
 
     def __init__(self, recording: Recording, rate: float = 1.0, hz: float | None = None, loop: bool = False,
@@ -83,47 +84,22 @@ class Prefetcher:
         self._compression = None if recording.compressed else compression
         self.compressed = recording.compressed or compression is not None
         self._info = _camera_info(recording)
-        self._queue: queue.Queue[Packet | Exception | None] = queue.Queue(PREFETCH)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._fill, name='prefetch', daemon=True)
 
     @property
     def has_info(self) -> bool:
         """Whether each packet holds a CameraInfo."""
         return self._info is not None
 
-    def __enter__(self) -> Prefetcher:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-        self._thread.join()
-
     def __iter__(self) -> Iterator[Packet]:
-        while not isinstance(item := self._queue.get(), Exception):
-            if item is None:
-                return
-            yield item
-        raise item
-
-    def _fill(self) -> None:
-        try:
-            for packet in self._packets():
-                if not self._put(packet):
-                    return
-            self._put(None)
-        except Exception as error:
-            self._put(error)
-
-    def _put(self, item: Packet | Exception | None) -> bool:
-        while not self._closed.is_set():
+        packets = self._packets()
+        with ThreadPoolExecutor(1) as pool:
+            ahead = deque(pool.submit(next, packets, None) for _ in range(PREFETCH))
             try:
-                self._queue.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
+                while (packet := ahead.popleft().result()) is not None:
+                    ahead.append(pool.submit(next, packets, None))
+                    yield packet
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def _packets(self) -> Iterator[Packet]:
         due, number = 0.0, 0
@@ -166,7 +142,7 @@ class Prefetcher:
 class Player(Node):  # type: ignore[misc]
     """The node: one image publisher, one for CameraInfo."""
 
-    def __init__(self, args: argparse.Namespace, recording: Recording, source: Prefetcher, stop: threading.Event) -> None:
+    def __init__(self, args: argparse.Namespace, recording: Recording, source: PacketSource, stop: threading.Event) -> None:
         super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
         reliability = ReliabilityPolicy.RELIABLE if args.reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
         qos = QoSProfile(depth=args.depth, reliability=reliability)
@@ -229,18 +205,18 @@ def main(argv: list[str] | None = None) -> int:
     rclpy.init(args=argv, signal_handler_options=SignalHandlerOptions.NO)
     try:
         recording = open_recording(args.path, args.image_topic)
-        with Prefetcher(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id) as source:
-            player = Player(args, recording, source, stop)
-            info = 'with CameraInfo' if source.has_info else 'no CameraInfo'
-            _say(f'{recording.path}: {len(recording)} frames on {player.images.topic_name}, {info}, {args.reliability}')
-            player.wait_for_subscribers()
-            try:
-                with _log(args.sent) as log:
-                    player.play(log)
-            finally:
-                _say(('stopped; ' if stop.is_set() else '') + str(player.punctuality))
-                player.flush()
-                player.destroy_node()
+        source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id)
+        player = Player(args, recording, source, stop)
+        info = 'with CameraInfo' if source.has_info else 'no CameraInfo'
+        _say(f'{recording.path}: {len(recording)} frames on {player.images.topic_name}, {info}, {args.reliability}')
+        player.wait_for_subscribers()
+        try:
+            with _log(args.sent) as log:
+                player.play(log)
+        finally:
+            _say(('stopped; ' if stop.is_set() else '') + str(player.punctuality))
+            player.flush()
+            player.destroy_node()
     except LightglueTrtError as error:
         print(f'play_bag: {error}', file=sys.stderr)
         return 1
