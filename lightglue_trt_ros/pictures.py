@@ -1,19 +1,12 @@
-"""Drawing: correspondences on camera frames, with OpenCV alone, and what a GPU does, with matplotlib."""
+"""Drawing: correspondences on camera frames, with OpenCV alone; the colours of all pictures."""
 
 from __future__ import annotations
-
-import io
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import LightglueTrtError
 from .features import Float32, FrameMatches, UInt8
-from .files import write_whole
 
 SHIFT = 4  # fractional bits of the coordinates that OpenCV draws at
 LONG_TRACK = 30  # frames; longer tracks have the same colour
@@ -50,31 +43,3 @@ def draw_matches(image: UInt8, matches: FrameMatches) -> UInt8:
 def _fixed_point(points: Float32) -> NDArray[np.int32]:
     """(N, 2) pixels in OpenCV's fixed point, kept where lines far outside the image cannot overflow it."""
     return np.rint(np.clip(np.nan_to_num(points), -1e5, 1e5) * (1 << SHIFT)).astype(np.int32)
-
-
-def save_layer_plot(path: str | Path, layers: Mapping[str, list[tuple[str, str, float]]]) -> None:
-    """Write a PNG of layer times: by network a list of (name, precision, milliseconds), the slowest first.
-
-    Raises LightglueTrtError when the file cannot be written.
-    """
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-    colours = dict(zip(sorted({row[1] for rows in layers.values() for row in rows}), (BLUE, ORANGE, GRAY, INK) * 4, strict=False))
-    figure = Figure(figsize=(12, 1.5 + 0.32 * sum(map(len, layers.values()))), facecolor=PAPER, layout='constrained')
-    for axes, (network, rows) in zip(np.atleast_1d(figure.subplots(len(layers), 1)), layers.items(), strict=True):
-        axes.barh([f'{name[:60]} ' for name, _, _ in rows], [ms for *_, ms in rows], color=[colours[row[1]] for row in rows])
-        axes.invert_yaxis()
-        axes.set_title(network, loc='left', color=INK, fontsize=12, fontweight='bold')
-        axes.set_xlabel('time per run, ms', color=INK)
-        axes.legend(handles=[Patch(color=colour, label=name) for name, colour in colours.items()], frameon=False, loc='lower right')
-    _save(figure, path)
-
-
-def _save(figure: Any, path: str | Path) -> None:
-    path, png = Path(path), io.BytesIO()
-    figure.savefig(png, format='png', dpi=110)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, png.getvalue())
-    except OSError as error:
-        raise LightglueTrtError(f'{path} cannot be written: {error}; choose another output directory') from error

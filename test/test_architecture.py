@@ -16,7 +16,7 @@ ROS = {'rclpy', 'sensor_msgs', 'std_msgs', 'std_srvs', 'diagnostic_msgs', 'geome
 ONLY_IN = {'cv_bridge': {'images'}, 'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'graphs'},
            'onnx': {'graphs', 'engines', 'quantization'}, 'pycuda': {'backends'}, 'cuda': {'backends'}, 'tensorrt': {'engines'},
            'safetensors': {'weights', 'calibration'},
-           'matplotlib': {'pictures', 'reports', 'quantization', 'demo'}, 'jinja2': {'reports'}, 'skimage': {'demo'},
+           'matplotlib': {'reports', 'quantization', 'demo', 'benchmarks'}, 'jinja2': {'reports'}, 'skimage': {'demo'},
            'scipy': {'recordings'}, 'torch': set(), 'tinygrad': set()}
 
 
