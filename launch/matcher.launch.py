@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
-from ament_index_python.packages import get_package_share_directory
+from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
 from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
 from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import LifecycleNode
+from launch_ros.actions import LifecycleNode, Node
 
 from lightglue_trt_ros.processes import FASTDDS_CHOICES, fastdds_variable
 
@@ -32,6 +32,8 @@ def generate_launch_description():
         DeclareLaunchArgument('use_fastdds_profile', default_value='true', choices=['true', 'false'],
                               description='Let Fast DDS carry large images, unless the environment has a profile already; '
                                           'a camera driver started elsewhere needs config/fastdds_large_images.xml too'),
+        DeclareLaunchArgument('rviz', default_value='false', choices=['true', 'false'],
+                              description='Open RViz on the debug image (config/matcher.rviz)'),
         OpaqueFunction(function=start_matcher),
     ])
 
@@ -52,7 +54,19 @@ def start_matcher(context):
         remappings=[('image', topic), ('image/compressed', f'{topic}/compressed')],
         ros_arguments=['--log-level', argument('log_level')],
         output='screen', emulate_tty=True)
-    return [*fastdds_profile(argument('use_fastdds_profile') == 'true'), node]
+    viewer = rviz(topic, argument('namespace')) if argument('rviz') == 'true' else []
+    return [*fastdds_profile(argument('use_fastdds_profile') == 'true'), node, *viewer]
+
+
+def rviz(topic, namespace):
+    """RViz in the node's namespace; its configuration has the topics' names as they are by default."""
+    try:
+        get_package_share_directory('rviz2')
+    except PackageNotFoundError:
+        distro = os.environ.get('ROS_DISTRO', 'DISTRO')
+        raise RuntimeError(f'rviz:=true, and rviz2 is not installed: apt install ros-{distro}-rviz2, or leave it out') from None
+    return [Node(package='rviz2', executable='rviz2', namespace=namespace, arguments=['-d', str(CONFIG / 'matcher.rviz')],
+                 remappings=[('/matcher/debug_image', 'matcher/debug_image'), ('/camera/image_raw', topic)])]
 
 
 def fastdds_profile(wanted):

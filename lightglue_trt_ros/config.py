@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,12 +106,6 @@ class MatcherConfig:
             check_setting(field, getattr(self, field.name))
         check_depth_confidence(self.depth_confidence)
         self.engine_spec('fp32')
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> MatcherConfig:
-        """Build from plain values. Raises ConfigError on a name that does not exist, naming the nearest one."""
-        check_names(values, [field.name for field in dataclasses.fields(cls)])
-        return cls(**values)
 
     def engine_spec(self, precision: str) -> EngineSpec:
         """The spec of the engine pair that this configuration asks for, at a resolved precision."""

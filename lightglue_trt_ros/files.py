@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
+
+from .errors import LightglueTrtError
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -15,3 +18,13 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def make_output_folder(path: Path) -> None:
+    """Make a folder for results, before the work and not after it. Raises LightglueTrtError where nothing can be written there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise LightglueTrtError(f'cannot write to {path}: {error.strerror}; name another folder with --out') from None

@@ -12,7 +12,7 @@ from .errors import FrameError
 from .features import Features, Float32, FrameMatches, Thresholds, UInt8
 from .geometry import Size, resize_gray, to_original
 from .refinement import refine_matches
-from .stats import Stopwatch
+from .telemetry import Stopwatch
 from .tracks import TrackCounter, Tracks
 
 

@@ -11,13 +11,9 @@ from .features import Float32, UInt8
 Size = tuple[int, int]  # (height, width)
 
 
-def fitting_size(image: Size, area: int, *, shrink: bool = True) -> Size:
-    """The engine's size for an image: its aspect ratio, about `area` pixels, each side a multiple of 8.
-
-    Without `shrink` a larger image keeps its own size.
-    """
+def fitting_size(image: Size, area: int = 640 * 480) -> Size:
+    """The engine's size for an image: its aspect ratio, about `area` pixels, each side a multiple of 8."""
     scale = (area / (image[0] * image[1])) ** 0.5
-    scale = scale if shrink else max(1.0, scale)
     height, width = (max(2 * STRIDE, round(side * scale / STRIDE) * STRIDE) for side in image)
     return height, width
 

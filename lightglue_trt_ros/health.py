@@ -12,7 +12,7 @@ from std_msgs.msg import Header
 
 from .features import UInt8
 from .geometry import Size, fitting_size
-from .stats import FrameStatistics
+from .telemetry import FrameStatistics
 
 STRETCH = 0.05  # a change of the aspect ratio by less goes unmentioned
 DARK = 64  # of 255: a 10-bit image read as 16 bits ends at 3

@@ -16,14 +16,15 @@ from rclpy.lifecycle import State as LifecycleState
 from rclpy.parameter import Parameter
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
-from sensor_msgs.msg import Image, PointCloud2
+from sensor_msgs.msg import Image, PointCloud2, PointField
 from std_srvs.srv import Trigger
 
 from . import health
+from .clouds import fill_cloud, point_fields, stamp_seconds
 from .config import MatcherConfig
 from .errors import ConfigError, FrameError
 from .features import FrameMatches
-from .messages import gray_of, image_to_msg, matches_to_cloud, stamp_seconds
+from .images import fill_image, gray_of
 from .parameters import declare_settings
 from .pictures import draw_matches
 from .pipeline import Input, Opener, Pipeline, State
@@ -32,6 +33,7 @@ from .spinning import ended_by_signals, spin
 from .subscription import subscribe
 from .tracks import TrackCounter
 
+MATCH_FIELDS = point_fields(PointField)
 SILENCE_S = 3.0  # without a frame for this long, the node says so
 THROTTLE_S = 5.0  # one line of a kind in this time
 STOP_S = 5.0  # for what runs when the node is deactivated
@@ -143,14 +145,16 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
         """As Outlet."""
-        self._matches.publish(matches_to_cloud(matches, frame.source.header))
+        cloud = PointCloud2(header=frame.source.header, fields=MATCH_FIELDS)
+        self._matches.publish(fill_cloud(cloud, matches))
 
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
         """As Outlet."""
         if matches is not None and matches.note:
             self.get_logger().warning(matches.note, throttle_duration_sec=THROTTLE_S)
         if matches is not None and self._debug_image.get_subscription_count():
-            self._debug_image.publish(image_to_msg(draw_matches(frame.image, matches), frame.source.header, 'bgr8'))
+            picture = fill_image(Image(header=frame.source.header), draw_matches(frame.image, matches), 'bgr8')
+            self._debug_image.publish(picture)
         self._advise(frame)
 
     def opened(self, reason: str, warning: str) -> None:

@@ -19,8 +19,8 @@ from .errors import DeviceMemoryError, EngineError, FrameError, clear_frames, in
 from .features import FrameMatches, UInt8
 from .frontend import FrameMatcher
 from .selection import Opened
-from .slot import Slot
-from .stats import FrameStatistics, Stopwatch
+from .slot import NewestSlot
+from .telemetry import FrameStatistics, Stopwatch
 from .tracks import TrackCounter
 
 PATIENCE = 10  # frames in a row that the backend may fail: a CUDA error that has corrupted the context never goes away
@@ -94,7 +94,7 @@ class Pipeline(Generic[T]):
         self.backend = 'none'  # the open backend, in words
         self.statistics = FrameStatistics()
         self._open_backend, self._outlet, self._counter = open_backend, outlet, counter
-        self._slot: Slot[T] = Slot()
+        self._slot: NewestSlot[T] = NewestSlot()
         self._cancelled = threading.Event()
         self._reset_reason, self._reset_lock = '', threading.Lock()
         self._backend: Backend | None = None

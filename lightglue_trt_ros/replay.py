@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import PointCloud2
 
+from .clouds import matches_from_cloud
+from .config import MatcherConfig
 from .errors import LightglueTrtError
 from .features import FrameMatches
-from .messages import matches_from_cloud
 from .processes import start, stop, use_fastdds_profile
 from .recordings.bag import open_recording
+from .spinning import spun_by_a_thread
 
 START_S = 60.0  # the node may take this long to become active
 QUIET_S = 2.0  # at least, before the last cloud is given up
@@ -49,9 +49,9 @@ class Reception:
         return [(came - self.sent[stamp]) * 1e-6 if stamp in self.sent else float('nan') for stamp, came in self.arrivals]
 
 
-def replay(path: Path, settings: dict[str, Any], hz: float | None = None, *, rate: float = 1.0, image_topic: str | None = None,
+def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: float = 1.0, image_topic: str | None = None,
            keep: Callable[[FrameMatches], None] | None = None, stopped: Callable[[], bool] = lambda: False) -> Reception:
-    """Play the bag or folder at `path` into a node with these parameters, `hz` frames per second or `rate` times the recorded pace.
+    """Play the bag or folder at `path` into a node of this configuration, `hz` frames per second or `rate` times the recorded pace.
 
     `keep` is given every cloud's matches, from another thread; without it the Reception holds them. Once `stopped` is true the
     player is told to end. Raises LightglueTrtError when the node does not become active, BagError for the recording.
@@ -59,7 +59,9 @@ def replay(path: Path, settings: dict[str, Any], hz: float | None = None, *, rat
     use_fastdds_profile()
     recording = open_recording(path, image_topic)
     topic = recording.image_topic.removesuffix('/compressed')
-    settings = {**settings, 'image_transport': 'compressed' if recording.compressed else 'raw'}
+    default = MatcherConfig()
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(default, name)}
+    settings['image_transport'] = 'compressed' if recording.compressed else 'raw'
     parameters = [item for name, value in settings.items() for item in ('-p', f'{name}:={value}')]
     pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
     with _listening(keep) as got, tempfile.TemporaryDirectory() as scratch:
@@ -99,17 +101,8 @@ def _listening(keep: Callable[[FrameMatches], None] | None) -> Iterator[Receptio
     node = Node('replay')
     node.create_subscription(PointCloud2, '/matcher/matches', on_matches, QoSProfile(depth=100))
     node.create_subscription(DiagnosticArray, '/diagnostics', on_diagnostics, 10)
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    listener = threading.Thread(target=executor.spin, daemon=True)
-    listener.start()
-    try:
+    with spun_by_a_thread(node):
         yield got
-    finally:
-        executor.shutdown()
-        listener.join(2.0)
-        node.destroy_node()
-        rclpy.try_shutdown()
 
 
 def _wait_until_active(got: Reception, matcher: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> None:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar('T')
 
 
-class Slot(Generic[T]):
+class NewestSlot(Generic[T]):
     """One thread offers, another takes; an item that nobody took gives way to the next."""
 
     def __init__(self) -> None:

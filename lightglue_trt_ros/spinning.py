@@ -1,8 +1,9 @@
-"""A node from its start to the signal that ends it."""
+"""A node from its start to the signal that ends it, or in a thread."""
 
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -28,6 +29,22 @@ def spin(node: Node, begin: Callable[[], bool], end: Callable[[], None]) -> None
             executor.remove_node(node)
             node.destroy_node()
             rclpy.try_shutdown()
+
+
+@contextmanager
+def spun_by_a_thread(node: Node) -> Iterator[None]:
+    """The node's callbacks run in a thread; at the end node and context are gone."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    thread = threading.Thread(target=executor.spin, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        executor.shutdown()
+        thread.join(2.0)
+        node.destroy_node()
+        rclpy.try_shutdown()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from sensor_msgs.msg import CompressedImage, Image, PointCloud2
 from std_msgs.msg import Header
 from waiting import wait_for
 
-from lightglue_trt_ros.messages import image_to_msg
+from lightglue_trt_ros.images import fill_image
 
 SECOND = 10**9
 
@@ -27,7 +27,7 @@ def header(stamp_ns: int) -> Header:
 
 
 def image_message(stamp_ns: int, image: np.ndarray | None = None, encoding: str = 'mono8') -> Image:
-    return image_to_msg(np.zeros((48, 64), np.uint8) if image is None else image, header(stamp_ns), encoding)
+    return fill_image(Image(header=header(stamp_ns)), np.zeros((48, 64), np.uint8) if image is None else image, encoding)
 
 
 class Peer:

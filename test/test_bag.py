@@ -17,6 +17,7 @@ from lightglue_trt_ros.recordings.bag_writer import write_bag
 from lightglue_trt_ros.recordings.layouts import FolderRecording
 from lightglue_trt_ros.recordings.poses import Trajectory, poses_from, quaternions_from_rotations, rotations_from_quaternions
 from lightglue_trt_ros.recordings.sequence import Intrinsics, read_image
+from lightglue_trt_ros.recordings.truth import load_truth
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
@@ -71,9 +72,10 @@ def test_round_trip(tmp_path: Path, storage: str, version: int, color: bool) -> 
     assert (camera.width, camera.height, camera.distortion_model) == (40, 30, 'plumb_bob')
     assert np.array_equal(camera.k, K)
     assert np.array_equal(camera.d, CAMERA.d)
-    assert recording.trajectory is not None
-    assert np.array_equal(recording.trajectory.stamps_ns, truth.stamps_ns)
-    assert np.abs(recording.trajectory.poses - truth.poses).max() < 1e-9
+    recorded = load_truth(recording)
+    assert recorded is not None
+    assert np.array_equal(recorded.stamps_ns, truth.stamps_ns)
+    assert np.abs(recorded.poses - truth.poses).max() < 1e-9
 
 
 @pytest.mark.parametrize('storage', ['sqlite3', 'mcap'])
@@ -85,7 +87,7 @@ def test_single_file_and_directory_without_metadata(tmp_path: Path, storage: str
     recording = open_recording(tmp_path / 'bag')
     assert len(list(recording.frames())) == 5
     assert recording.intrinsics is None
-    assert recording.trajectory is None
+    assert load_truth(recording) is None
 
 
 @pytest.mark.parametrize('mode', ['file', 'message', 'storage'])
@@ -286,7 +288,7 @@ def test_folder(tmp_path: Path) -> None:
         assert (msg.height, msg.width, msg.encoding, msg.step) == (30, 40, 'mono8', 40)
         assert msg.data.tobytes() == image.tobytes()
     assert recording.intrinsics is None
-    assert recording.trajectory is None
+    assert load_truth(recording) is None
 
 
 def test_folder_errors(tmp_path: Path) -> None:
@@ -342,7 +344,7 @@ def test_calibration_file(tmp_path: Path) -> None:
 def test_real_sequences(tmp_path: Path, shared_data: Path, name: str) -> None:
     folder = open_recording(shared_data / name)
     assert isinstance(folder, FolderRecording)
-    truth, camera = folder.trajectory, folder.intrinsics
+    truth, camera = folder.truth(), folder.intrinsics
     assert truth is not None
     assert camera is not None
     assert len(truth) == len(folder)
@@ -355,9 +357,10 @@ def test_real_sequences(tmp_path: Path, shared_data: Path, name: str) -> None:
         assert frame.stamp_ns == stamp
         assert bytes(frame.load().data) == image.tobytes()
         assert image.shape[:2] == (camera.height, camera.width)
-    assert recording.trajectory is not None
-    assert np.abs(recording.trajectory.poses - truth.poses).max() < 1e-9
-    assert np.array_equal(recording.trajectory.stamps_ns, truth.stamps_ns)
+    recorded = load_truth(recording)
+    assert recorded is not None
+    assert np.abs(recorded.poses - truth.poses).max() < 1e-9
+    assert np.array_equal(recorded.stamps_ns, truth.stamps_ns)
 
 
 def test_make_bag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

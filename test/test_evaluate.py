@@ -15,7 +15,7 @@ from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.errors import BagError, ConfigError, EngineError, FrameError
 from lightglue_trt_ros.evaluation import contestants
 from lightglue_trt_ros.evaluation.contestants import Baseline, Frontend, Sighting, open_frontends, variants
-from lightglue_trt_ros.evaluation.run import BACKWARD_PAIRS, Evaluator
+from lightglue_trt_ros.evaluation.evaluator import BACKWARD_PAIRS, Evaluator
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.tally import WORST, Tally
 from lightglue_trt_ros.evaluation.twoview import estimate_relative_pose
@@ -208,7 +208,7 @@ def test_frames_have_their_numbers_in_the_recording() -> None:
     (result,) = world.evaluator(Knowing()).run([1])
     assert pairs_of(result) == [(7, 8), (8, 9), (9, 10), (10, 11)]
     assert result.odometry.frames.tolist() == [7, 8, 9, 10, 11]
-    assert (7, 8) in [drawn.frames for drawn in result.worst]
+    assert (7, 8) in [drawn.frames for drawn in result.worst_pairs]
 
 
 def test_a_change_of_resolution_is_a_break_and_its_frames_have_no_camera() -> None:
@@ -288,8 +288,8 @@ def test_without_truth_and_without_intrinsics_what_cannot_be_known_is_missing() 
 def test_only_the_worst_pairs_keep_their_images() -> None:
     (result,) = World(10).evaluator(Knowing(noise=0.7)).run([1, 2])
     errors = sorted((pair.pose_error_deg for pair in result.pairs[1]), reverse=True)
-    assert [drawn.badness for drawn in result.worst] == errors[:WORST]
-    for drawn in result.worst:
+    assert [drawn.badness for drawn in result.worst_pairs] == errors[:WORST]
+    for drawn in result.worst_pairs:
         assert [int(image[0, 0]) for image in drawn.images] == list(drawn.frames)
         assert drawn.errors_px is not None
         assert len(drawn.errors_px) == len(drawn.points[0])

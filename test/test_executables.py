@@ -17,7 +17,7 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executa
 from networks import moved, photo  # noqa: E402
 from ros_helpers import SECOND, Peer, image_message, wait_for  # noqa: E402
 
-from lightglue_trt_ros.messages import matches_from_cloud  # noqa: E402
+from lightglue_trt_ros.clouds import matches_from_cloud  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 SMALL = ['-p', 'image_height:=240', '-p', 'image_width:=328', '-p', 'max_keypoints:=256']

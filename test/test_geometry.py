@@ -53,9 +53,3 @@ def test_a_fitting_size_keeps_aspect_and_area_in_multiples_of_8(height, width, a
     if min(fitted) >= 80:
         assert fitted[0] / fitted[1] == pytest.approx(height / width, rel=0.1)
         assert fitted[0] * fitted[1] == pytest.approx(area, rel=0.12)
-
-
-def test_without_shrinking_a_large_image_keeps_its_size():
-    assert fitting_size((370, 1226), 640 * 480, shrink=False) == (368, 1224)
-    assert fitting_size((360, 540), 640 * 480, shrink=False) == (456, 680)
-    assert fitting_size((370, 1226), 640 * 480) == (304, 1008)

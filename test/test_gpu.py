@@ -119,7 +119,7 @@ def test_fp16_costs_less_than_a_point_of_pose_auc(engine_dir, engines, shared_da
     from lightglue_trt_ros.evaluation.twoview import pose_auc
     assert build(engine_dir, 'full', 'fp32') == 0
     recording, images = ImagesFolder(shared_data / 'kitti_short_1'), gray_images(shared_data / 'kitti_short_1')
-    camera, poses, areas = recording.intrinsics.k, recording.trajectory.poses, {}
+    camera, poses, areas = recording.intrinsics.k, recording.truth().poses, {}
     for precision in ('fp32', 'fp16'):
         config = config_of(engines, precision=precision)
         opened = open_backend(config)
@@ -321,8 +321,8 @@ def test_the_node_on_the_gpu_over_dds(engines, shared_data, tmp_path):
     from lightglue_trt_ros.cli.make_bag import main as make_bag
     from lightglue_trt_ros.replay import replay
     assert make_bag([str(shared_data / 'kitti_short_1'), str(tmp_path / 'bag')]) == 0
-    settings = {'backend': 'tensorrt', 'engine_dir': str(engines), 'precision': 'fp16', 'max_gap_s': 10.0}
-    got = replay(tmp_path / 'bag', settings, hz=30.0)
+    config = MatcherConfig(backend='tensorrt', engine_dir=str(engines), precision='fp16', max_gap_s=10.0)
+    got = replay(tmp_path / 'bag', config, hz=30.0)
     print(got.diagnostics, f'latency {np.nanmedian(got.latency_ms):.2f} ms')
     assert len(got.matches) == 50
     assert 'TensorRT' in got.diagnostics['backend']

@@ -18,7 +18,8 @@ LAUNCH_FILE = REPOSITORY / 'launch' / 'matcher.launch.py'
 PROFILE = str(REPOSITORY / 'config' / 'fastdds_large_images.xml')
 DEFAULTS = {
     'image_topic': '/camera/image_raw', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'), 'namespace': '',
-    'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '', 'use_fastdds_profile': 'true'}
+    'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '', 'use_fastdds_profile': 'true',
+    'rviz': 'false'}
 
 
 class Recorded(SimpleNamespace):
@@ -39,7 +40,7 @@ def launch_file(monkeypatch: pytest.MonkeyPatch) -> Any:
         sys.modules[name].__dict__.update(attributes)
 
     module('ament_index_python')
-    module('ament_index_python.packages', get_package_share_directory=lambda name: str(REPOSITORY))
+    module('ament_index_python.packages', get_package_share_directory=lambda name: str(REPOSITORY), PackageNotFoundError=KeyError)
     module('launch', LaunchDescription=Recorded)
     for name in ('DeclareLaunchArgument', 'OpaqueFunction', 'RegisterEventHandler', 'SetEnvironmentVariable', 'Shutdown'):
         monkeypatch.setattr(sys.modules['launch'], name, type(name, (Recorded,), {}), raising=False)
@@ -109,6 +110,21 @@ def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any, tmp_
 def test_a_params_file_that_is_not_there_is_refused(launch_file: Any) -> None:
     with pytest.raises(FileNotFoundError, match=r'params_file /nowhere\.yaml is not there'):
         actions(launch_file, params_file='/nowhere.yaml')
+
+
+def test_rviz_is_opened_on_the_topics_of_this_launch(launch_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {**DEFAULTS, 'rviz': 'true', 'namespace': '/robot', 'image_topic': '/left/image_raw'}
+    node, rviz = launch_file.start_matcher(wanted)[-2:]
+    assert (node.package, rviz.package, rviz.executable) == ('lightglue_trt_ros', 'rviz2', 'rviz2')
+    assert rviz.arguments == ['-d', str(REPOSITORY / 'config' / 'matcher.rviz')]
+    assert rviz.namespace == node.namespace
+    assert dict(rviz.remappings) == {'/matcher/debug_image': 'matcher/debug_image', '/camera/image_raw': '/left/image_raw'}
+
+    def missing(name: str) -> None:
+        raise launch_file.PackageNotFoundError(name)
+    monkeypatch.setattr(launch_file, 'get_package_share_directory', missing)
+    with pytest.raises(RuntimeError, match=r'rviz2 is not installed: apt install ros-\w+-rviz2'):
+        launch_file.start_matcher(wanted)
 
 
 @pytest.mark.parametrize(('distro', 'variable'), [

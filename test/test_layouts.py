@@ -204,7 +204,7 @@ def test_loop(tmp_path: Path, name: str, passes: int, capsys: pytest.CaptureFixt
 def test_shared_sequences_as_kitti(tmp_path: Path, shared_data: Path) -> None:
     """Real images and poses, laid out as KITTI does, give what the package's own layout gives."""
     own = open_recording(shared_data / 'kitti_short_1')
-    truth = own.trajectory
+    truth = load_truth(own)
     assert truth is not None
     (tmp_path / 'image_0').symlink_to((shared_data / 'kitti_short_1' / 'images').resolve())
     (tmp_path / 'times.txt').write_text(''.join(f'{stamp / 1e9:.6e}\n' for stamp in truth.stamps_ns))

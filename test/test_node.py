@@ -30,14 +30,14 @@ from std_srvs.srv import Trigger  # noqa: E402
 
 from lightglue_trt_ros import health  # noqa: E402
 from lightglue_trt_ros.backends.null import NullBackend  # noqa: E402
+from lightglue_trt_ros.clouds import matches_from_cloud  # noqa: E402
 from lightglue_trt_ros.config import MatcherConfig  # noqa: E402
 from lightglue_trt_ros.errors import ConfigError, DeviceMemoryError, EngineError  # noqa: E402
 from lightglue_trt_ros.frontend import FrameMatcher  # noqa: E402
-from lightglue_trt_ros.messages import matches_from_cloud  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
 from lightglue_trt_ros.processes import FASTDDS_VARIABLES  # noqa: E402
 from lightglue_trt_ros.selection import Opened  # noqa: E402
-from lightglue_trt_ros.stats import FrameStatistics  # noqa: E402
+from lightglue_trt_ros.telemetry import FrameStatistics  # noqa: E402
 
 SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 

@@ -65,7 +65,6 @@ def test_unit_steps_have_no_metres_but_a_shape():
     assert set(found.figures) == {'ate_m', 'rpe_deg', 'drift_deg_per_m'}
     assert found.figures['ate_m'] < 1e-9
     assert found.scale == 'unit'
-    assert odometry.guessed_steps == 0
     without = result(odometry)
     assert (without.figures, without.true_poses, without.segments_m) == ({}, None, ())
 
@@ -78,7 +77,7 @@ def test_a_failed_pair_repeats_the_motion_before_it():
     true = np.stack(true)
     odometry = chained(true, lost=(5, 6))
     np.testing.assert_allclose(result(odometry, true).poses, true, atol=1e-9)
-    assert (odometry.failures, len(odometry)) == (2, 13)
+    assert len(odometry) == 13
     first = chained(true[:3], lost=(0,))  # nothing to repeat: it stays where it is
     np.testing.assert_array_equal(result(first).poses[1], np.eye(4))
 
@@ -87,7 +86,6 @@ def test_a_step_without_truth_is_as_long_as_the_one_before():
     true = walk(10, wobble=0)
     odometry = chained(true, unknown=(4, 5))
     odometry.add(two_view(true[0], true[1]), float('nan'))
-    assert odometry.guessed_steps == 3
     steps, known = lengths(result(odometry).poses), lengths(true)
     np.testing.assert_allclose(steps, [*known[:4], known[3], known[3], *known[6:], known[8]])
     holes = np.concatenate([true, true[:1]])
@@ -128,9 +126,10 @@ def test_the_estimator_is_no_bottleneck(shared_data, name, estimator):
     camera, size, true = real_truth(shared_data / name)
     odometry = Odometry('truth')
     for points, step in zip(noisy_correspondences(camera, size, true), lengths(true), strict=True):
-        odometry.add(ESTIMATORS[estimator](*points, camera, camera), step)
+        estimate = ESTIMATORS[estimator](*points, camera, camera)
+        assert estimate is not None
+        odometry.add(estimate, step)
     found = result(odometry, true)
-    assert odometry.failures == 0
     assert 0.001 < found.figures['drift_percent'] < 0.5
     assert found.figures['ate_m'] < 0.25
     assert found.segments_m == (5, 10, 20, 50)

@@ -5,9 +5,12 @@ import cv2
 import numpy as np
 import pytest
 
+from lightglue_trt_ros.benchmarks.gpu import LayerTime, save_plot
+from lightglue_trt_ros.demo.figures import draw_plot
 from lightglue_trt_ros.errors import LightglueTrtError
 from lightglue_trt_ros.features import FrameMatches
-from lightglue_trt_ros.pictures import draw_matches, save_demo_plot, save_match_picture
+from lightglue_trt_ros.pictures import draw_matches
+from lightglue_trt_ros.reports.pair_pictures import draw_pair
 
 
 def some_matches(count, seed=0):
@@ -73,60 +76,53 @@ def test_positions_far_outside_or_not_finite_do_no_harm(gray):
 
 @pytest.fixture(autouse=True)
 def _matplotlib(request):
-    if 'tmp_path' in request.fixturenames:
+    if 'tmp_path' in request.fixturenames or 'errors' in request.fixturenames or 'missing' in request.fixturenames:
         pytest.importorskip('matplotlib', reason='pictures in files are drawn with matplotlib')
 
 
-@pytest.mark.parametrize('errors', [None, 'all', 'some', 'none'])
-def test_match_picture(tmp_path, gray, errors):
+def decoded(png):
+    return cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR)
+
+
+@pytest.mark.parametrize('errors', [False, True])
+def test_a_pair_is_drawn_side_by_side_in_the_colours_of_its_errors(gray, errors):
     matches = some_matches(400)
-    known = np.abs(np.random.default_rng(1).normal(0, 2, 400))
-    nothing = np.full(400, np.nan)
-    errors_px = {None: None, 'all': known, 'some': np.where(np.arange(400) % 3, known, nothing), 'none': nothing}[errors]
-    path = tmp_path / 'new' / 'matches.png'
-    save_match_picture(path, gray, cv2.cvtColor(gray, cv2.COLOR_GRAY2BGR), matches, errors_px)
-    image = cv2.imread(str(path))
-    assert image.shape[1] > 2 * image.shape[0]
-    saturation = cv2.cvtColor(image, cv2.COLOR_BGR2HSV)[..., 1]
-    drawn = (saturation[60:-120] > 60).sum()
-    assert drawn == 0 if errors == 'none' else drawn > 5000
-    assert [file.name for file in path.parent.iterdir()] == ['matches.png']
+    errors_px = np.abs(np.random.default_rng(1).normal(0, 2, 400)) if errors else None
+    image = decoded(draw_pair((gray, gray), (matches.reference_keypoints, matches.keypoints), errors_px, 'title', 'text', 'px'))
+    assert image.shape[1] > 1.4 * image.shape[0]
+    hue, saturation, _ = np.moveaxis(cv2.cvtColor(image, cv2.COLOR_BGR2HSV)[150:-200], 2, 0)
+    assert (saturation > 60).sum() > 5000
+    assert (((hue < 25) & (saturation > 150)).sum() > 500) == errors, 'red and orange are errors'
 
 
-def test_match_picture_without_matches_and_of_two_sizes(tmp_path, gray):
-    save_match_picture(tmp_path / 'a.png', gray, gray[:300, :500], some_matches(0), np.empty(0))
-    assert cv2.imread(str(tmp_path / 'a.png')) is not None
+def test_a_pair_without_matches_and_of_two_sizes(gray):
+    nothing = np.zeros((0, 2), np.float32)
+    assert decoded(draw_pair((gray, gray[:300, :500]), (nothing, nothing), np.empty(0), '', '', '')) is not None
 
 
 def report(frames=12, **missing):
     rows = [{'time_s': 0.1 * k, 'matches': 800 - 10 * k, 'correct': 700, 'error_median_px': 0.7, 'error_p95_px': 2.0 + 0.1 * k,
              'latency_ms': 400.0 + k, **missing} for k in range(frames)]
-    return {'per_frame': rows, 'period_ms': 100.0}
+    return {'per_frame': rows, 'period_ms': 100.0, 'truth': 'distance to the true position'}
 
 
 @pytest.mark.parametrize('missing', [{}, {'error_median_px': None, 'error_p95_px': None, 'correct': None}, {'latency_ms': None}])
-def test_demo_plot(tmp_path, missing):
-    path = tmp_path / 'demo.png'
-    save_demo_plot(path, report(**missing))
-    image = cv2.imread(str(path))
+def test_demo_plot(missing):
+    image = decoded(draw_plot(report(**missing)))
     assert image.shape[0] > 800
     blue = (np.abs(image.astype(int) - (172, 104, 23)).max(axis=2) < 30).sum(axis=1)  # the curves' colour, row by row
     panels = [blue[k * len(blue) // 3:(k + 1) * len(blue) // 3].sum() for k in range(3)]
     assert panels[0] > 500
-    assert (panels[2] > 500) == ('latency_ms' not in missing)
-
-
-def test_a_report_without_frames_is_refused(tmp_path):
-    with pytest.raises(LightglueTrtError, match='no frames'):
-        save_demo_plot(tmp_path / 'demo.png', {'per_frame': []})
-    assert not list(tmp_path.iterdir())
+    assert (panels[2] > 1500) == ('latency_ms' not in missing)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / 'file').write_text('in the way')
-    with pytest.raises(LightglueTrtError, match=r'demo\.png cannot be written'):
-        save_demo_plot(tmp_path / 'file' / 'demo.png', report())
     (tmp_path / 'taken.png').mkdir()
-    with pytest.raises(LightglueTrtError, match=r'taken\.png cannot be written'):
-        save_demo_plot(tmp_path / 'taken.png', report())
-    assert sorted(file.name for file in tmp_path.iterdir()) == ['file', 'taken.png']
+    layers = [LayerTime(network, 'conv', 'kind', 'fp16', 0.1) for network in ('extractor', 'matcher')]
+    for path in (tmp_path / 'file' / 'layers.png', tmp_path / 'taken.png'):
+        with pytest.raises(LightglueTrtError, match=rf'{path.name} cannot be written'):
+            save_plot(path, layers)
+    save_plot(tmp_path / 'layers.png', layers)
+    assert decoded((tmp_path / 'layers.png').read_bytes()).shape[0] > 300
+    assert sorted(file.name for file in tmp_path.iterdir()) == ['file', 'layers.png', 'taken.png']

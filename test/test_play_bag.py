@@ -26,8 +26,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
 from rclpy.serialization import deserialize_message  # noqa: E402
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image  # noqa: E402
 
-from lightglue_trt_ros.cli._packets import PREFETCH, Source  # noqa: E402
-from lightglue_trt_ros.cli.play_bag import LATE_S, Tally, main  # noqa: E402
+from lightglue_trt_ros.cli.play_bag import LATE_S, PREFETCH, PacketSource, Punctuality, main  # noqa: E402
 from lightglue_trt_ros.processes import FASTDDS_CHOICES  # noqa: E402
 from lightglue_trt_ros.recordings.bag import open_recording  # noqa: E402
 from lightglue_trt_ros.recordings.bag_writer import write_bag  # noqa: E402
@@ -249,8 +248,7 @@ def test_packets_keep_the_pace(tmp_path: Path) -> None:
     recording = open_recording(tmp_path / 'bag')
 
     def dues(count: int, **settings: Any) -> list[float]:
-        with Source(recording, **settings) as source:
-            return [packet.due_s for packet, _ in zip(source, range(count), strict=False)]
+        return [packet.due_s for packet, _ in zip(PacketSource(recording, **settings), range(count), strict=False)]
 
     assert dues(9) == [0, 1, 4, 6]
     assert dues(9, rate=2.0) == [0, 0.5, 2, 3]
@@ -270,12 +268,12 @@ def test_prefetch_is_bounded(tmp_path: Path) -> None:
             yield template
 
     recording = SimpleNamespace(compressed=False, camera_info=None, intrinsics=None, frames=endless)
-    with Source(recording) as source:  # type: ignore[arg-type]
-        packets = iter(source)
-        for _ in range(20):
-            next(packets)
-        time.sleep(0.3)
-        assert 20 <= len(read) <= 20 + PREFETCH + 1
+    packets = iter(PacketSource(recording))  # type: ignore[arg-type]
+    for _ in range(20):
+        next(packets)
+    time.sleep(0.3)
+    assert 20 <= len(read) <= 20 + PREFETCH + 1
+    packets.close()
     count = len(read)
     time.sleep(0.05)
     assert len(read) == count  # its thread is gone
@@ -290,17 +288,17 @@ def test_raw_recordings_can_be_sent_compressed(encoding: str) -> None:
     record = SimpleNamespace(height=48, width=64, encoding=encoding, step=rows.shape[1], data=rows.reshape(-1), is_bigendian=0)
     frame = SimpleNamespace(stamp_ns=START, received_ns=START, raw=b'', load=lambda: record)
     recording = SimpleNamespace(compressed=False, camera_info=None, intrinsics=None, frames=lambda: iter([frame]))
-    with Source(recording, compression='png') as source:  # type: ignore[arg-type]
-        msg = deserialize_message(next(iter(source)).image, CompressedImage)
+    packet, = PacketSource(recording, compression='png')  # type: ignore[arg-type]
+    msg = deserialize_message(packet.image, CompressedImage)
     assert stamp_of(msg) == START
     expected = image if channels == 3 else image[..., 0]
     assert np.array_equal(cv2.imdecode(np.frombuffer(msg.data, np.uint8), cv2.IMREAD_UNCHANGED), expected)
 
 
 def test_tally() -> None:
-    tally = Tally()
+    tally = Punctuality()
     for now, due in ((10.0, 10.0), (11.0, 11.0), (12.0 + 2 * LATE_S, 12.0)):
         tally.add(now, due)
     assert (tally.frames, tally.late) == (3, 1)
     assert str(tally).startswith('published 3 frames in 2.01 s, 1.00 Hz, 1 late')
-    assert str(Tally()).startswith('published 0 frames in 0.00 s, no rate')
+    assert str(Punctuality()).startswith('published 0 frames in 0.00 s, no rate')

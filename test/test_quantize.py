@@ -18,9 +18,6 @@ import cv2
 import numpy as np
 import onnx
 import pytest
-
-pytest.importorskip('rclpy', reason='rclpy is not installed: images of recordings cannot be decoded')
-
 from networks import ours, photo
 from random_pairs import write_pair
 from test_quantization import LAYERS, shallow

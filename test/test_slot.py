@@ -2,11 +2,11 @@
 
 import threading
 
-from lightglue_trt_ros.slot import Slot
+from lightglue_trt_ros.slot import NewestSlot
 
 
 def test_the_newest_item_replaces_the_one_that_waits():
-    slot = Slot()
+    slot = NewestSlot()
     assert [slot.offer(item) for item in (1, 2, 3)] == [False, True, True]
     assert slot.take() == 3
     assert not slot.offer(4)
@@ -14,7 +14,7 @@ def test_the_newest_item_replaces_the_one_that_waits():
 
 
 def test_take_waits_and_close_lets_it_go():
-    slot, taken = Slot(), []
+    slot, taken = NewestSlot(), []
 
     def work() -> None:
         while (item := slot.take()) is not None:
@@ -32,7 +32,7 @@ def test_take_waits_and_close_lets_it_go():
 
 
 def test_a_closed_slot_holds_nothing():
-    slot = Slot()
+    slot = NewestSlot()
     slot.offer(1)
     slot.close()
     slot.close()

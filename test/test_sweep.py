@@ -15,7 +15,7 @@ import pytest
 from networks import moved, ours, photo
 
 from lightglue_trt_ros.benchmarks import sweep_runners
-from lightglue_trt_ros.benchmarks.sweep import Cell, Pair, load_pairs, sweep
+from lightglue_trt_ros.benchmarks.sweep import Cell, ImagePair, load_pairs, sweep
 from lightglue_trt_ros.benchmarks.sweep_plots import HEADER, commands, draw_sweep, markdown, notes, table_rows
 from lightglue_trt_ros.benchmarks.sweep_runners import Graphs, HostBench, Missing, Plans, Runner, TargetPlans, lacks_fp8, open_bench
 from lightglue_trt_ros.calibration import Calibration, linear_members
@@ -104,8 +104,8 @@ class FakeGraphs:
         return bytes({'fp32': 40, 'fp16': 20}[spec.precision])
 
 
-PAIRS = {'easy': Pair('one', np.zeros((80, 100), np.uint8), np.zeros((80, 100), np.uint8)),
-         'hard': Pair('two', np.zeros((80, 100), np.uint8), np.zeros((80, 100), np.uint8))}
+PAIRS = {'easy': ImagePair('one', np.zeros((80, 100), np.uint8), np.zeros((80, 100), np.uint8)),
+         'hard': ImagePair('two', np.zeros((80, 100), np.uint8), np.zeros((80, 100), np.uint8))}
 
 
 def cells_of(bench, *, graphs=None, sizes=None, sides=(64,), keypoints=(K,), precisions=('fp32', 'fp16', 'fp8'), rounds=6):
@@ -249,7 +249,7 @@ def test_real_matchers_on_a_photograph_and_fp8_emulated_as_its_calibration_says(
     write = graphs.matcher
     monkeypatch.setattr(graphs, 'matcher', lambda spec: Missing('slow') if spec.precision == 'fp8' else write(spec))
     image = photo('coffee', 256, 256)
-    pairs = {'easy': Pair('easy', image, moved(image)[0]), 'hard': Pair('hard', image, moved(image, 40.0, 0.7)[0])}
+    pairs = {'easy': ImagePair('easy', image, moved(image)[0]), 'hard': ImagePair('hard', image, moved(image, 40.0, 0.7)[0])}
     exact, half, eighth = next(sweep(HostBench(graphs), graphs, None, pairs, (128,), (96,), ('fp16', 'fp8'), 2))
     assert len(exact.match_ms) == len(half.match_ms) == 2
     assert 0.45 < half.onnx_ratio < 0.55

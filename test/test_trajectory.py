@@ -20,7 +20,6 @@ from lightglue_trt_ros.evaluation.trajectory import (
     KITTI_SEGMENTS_M,
     SHORT_SEGMENTS_M,
     Similarity,
-    align_first,
     align_sim3,
     ate,
     kitti_drift,
@@ -138,8 +137,6 @@ def test_the_evo_program_agrees(program, tmp_path):
 
     if program == 'evo_ape':
         assert ate(align_sim3(estimated, true).apply(estimated), true) == pytest.approx(evo('-as'), abs=1e-6)
-        assert ate(align_sim3(estimated, true, with_scale=False).apply(estimated), true) == pytest.approx(evo('-a'), abs=1e-6)
-        assert ate(align_first(estimated, true).apply(estimated), true) == pytest.approx(evo('--align_origin'), abs=1e-6)
     else:
         steps = ('--delta', '1', '--delta_unit', 'f')
         expected = evo('-r', 'trans_part', *steps), evo('-r', 'angle_deg', *steps)
@@ -161,24 +158,6 @@ def test_a_mirrored_path_is_not_mirrored_back():
     mirrored[:, 0, 3] *= -1
     assert np.linalg.det(align_sim3(mirrored, true).rotation) == pytest.approx(1)
     assert ate(align_sim3(mirrored, true).apply(mirrored), true) > 0.1
-
-
-def test_without_scale_the_size_stays():
-    true = CASES['winding']
-    small = true.copy()
-    small[:, :3, 3] *= 0.5
-    rigid = align_sim3(small, true, with_scale=False)
-    assert rigid.scale == 1
-    assert ate(rigid.apply(small), true) > 1
-
-
-def test_the_first_pose_is_met_exactly():
-    true, estimated = CASES['winding'], disturbed(CASES['winding'])
-    true = true.copy()
-    true[0] = np.nan
-    moved = align_first(estimated, true).apply(estimated)
-    np.testing.assert_allclose(moved[1], true[1], atol=1e-12)
-    assert ate(moved, true) > 0
 
 
 def test_by_hand():
@@ -223,7 +202,7 @@ def test_poses_without_truth_are_left_out():
 
 def test_nothing_known_is_none():
     unknown, estimated = np.full((5, 4, 4), np.nan), np.tile(np.eye(4), (5, 1, 1))
-    assert [of(estimated, unknown) for of in (align_sim3, align_first, ate, rpe, kitti_drift)] == [None] * 5
+    assert [of(estimated, unknown) for of in (align_sim3, ate, rpe, kitti_drift)] == [None] * 4
     single = unknown.copy()
     single[2] = np.eye(4)
     assert ate(align_sim3(estimated, single).apply(estimated), single) == pytest.approx(0)

@@ -303,7 +303,6 @@ def test_own_bag_with_truth(tmp_path: Path) -> None:
     recording = open_recording(tmp_path / 'bag')
     truth = load_truth(recording)
     assert truth is not None
-    assert recording.trajectory is not None
-    assert np.array_equal(truth.poses, recording.trajectory.poses)
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-9
     halfway = (camera_poses()[1:] + camera_poses()[:-1])[:, :3, 3] / 2
     assert np.abs(poses_at(truth, stamps + 500_000_000, 0.6)[:-1, :3, 3] - halfway).max() < 1e-9

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from networks import photo
 
-from lightglue_trt_ros.benchmarks.study import find_pictures
+from lightglue_trt_ros.benchmarks.real_images import find_pictures
 from lightglue_trt_ros.cli import benchmark
 from lightglue_trt_ros.errors import BagError
 from lightglue_trt_ros.evaluation.baselines import SiftMatcher

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trajectories import pose
 
 from lightglue_trt_ros.evaluation.twoview import (
     DEFAULT_ESTIMATOR,
@@ -28,12 +29,6 @@ from lightglue_trt_ros.evaluation.twoview import (
 
 K0 = np.array([[500.0, 0, 320], [0, 510, 240], [0, 0, 1]])
 K1 = np.array([[700.0, 0, 400], [0, 690, 300], [0, 0, 1]])
-
-
-def pose(turn, position):
-    matrix = np.eye(4)
-    matrix[:3, :3], matrix[:3, 3] = cv2.Rodrigues(np.asarray(turn, float))[0], position
-    return matrix
 
 
 POSE0 = pose([0.1, -0.2, 0.3], [1, 2, 3])

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 
 from lightglue_trt_ros.recordings.bag import open_recording
+from lightglue_trt_ros.recordings.truth import load_truth
 
 
 def pose(turn, position):
@@ -36,4 +37,4 @@ def real_truth(folder):
     """Camera matrix, image size (width, height) and true poses of a recording beside the repository."""
     recording = open_recording(folder)
     camera = recording.intrinsics
-    return camera.k, (camera.width, camera.height), recording.trajectory.poses
+    return camera.k, (camera.width, camera.height), load_truth(recording).poses

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+
+import rclpy
+from sensor_msgs.msg import Image, PointCloud2
+from std_msgs.msg import Header
 
 from ..errors import LightglueTrtError
-from ..features import UInt8
+from ..images import fill_image
 from ..processes import memory_mib, start, stop, use_fastdds_profile
+from ..spinning import spun_by_a_thread
 from .stages import textured_frames
 
 
@@ -31,10 +34,6 @@ class NodeCost:
 def measure_node(frames: int = 1000, rate: float = 100.0, height: int = 480, width: int = 640) -> NodeCost:
     """Publish mono8 images at `rate` Hz into a node of its own process. Raises LightglueTrtError when it does not come up."""
     use_fastdds_profile()
-    import rclpy
-    from rclpy.executors import SingleThreadedExecutor
-    from sensor_msgs.msg import Image, PointCloud2
-
     rclpy.init()
     node = rclpy.create_node('benchmark')
     process = start('benchmarks.null_node', '--ros-args', '--log-level', 'warn', '-p', 'refinement:=none')
@@ -46,40 +45,27 @@ def measure_node(frames: int = 1000, rate: float = 100.0, height: int = 480, wid
 
     node.create_subscription(PointCloud2, '/matcher/matches', receive, 10)
     publisher = node.create_publisher(Image, '/image', 10)
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    listener = threading.Thread(target=executor.spin, daemon=True)
-    listener.start()
     try:
-        _wait(lambda: publisher.get_subscription_count() > 0 and node.count_publishers('/matcher/matches') > 0)
-        time.sleep(0.5)  # discovery of the way back
-        messages = [_message(image) for image in textured_frames(16, height, width)]
-        early = max(frames // 10, 1)
-        memory = begin = time.perf_counter()
-        for i in range(frames):
-            message = messages[i % len(messages)]
-            message.header.stamp.sec, message.header.stamp.nanosec = divmod(round(1e9 + i * 1e9 / rate), 10**9)
-            time.sleep(max(0.0, begin + i / rate - time.perf_counter()))
-            sent[message.header.stamp.sec, message.header.stamp.nanosec] = time.perf_counter()
-            publisher.publish(message)
-            if i == early:
-                memory = memory_mib(process.pid)
-        time.sleep(0.5)
-        growth = memory_mib(process.pid) - memory
+        with spun_by_a_thread(node):
+            _wait(lambda: publisher.get_subscription_count() > 0 and node.count_publishers('/matcher/matches') > 0)
+            time.sleep(0.5)  # discovery of the way back
+            messages = [fill_image(Image(header=Header(frame_id='camera')), image, 'mono8')
+                        for image in textured_frames(16, height, width)]
+            early = max(frames // 10, 1)
+            memory = begin = time.perf_counter()
+            for i in range(frames):
+                message = messages[i % len(messages)]
+                message.header.stamp.sec, message.header.stamp.nanosec = divmod(round(1e9 + i * 1e9 / rate), 10**9)
+                time.sleep(max(0.0, begin + i / rate - time.perf_counter()))
+                sent[message.header.stamp.sec, message.header.stamp.nanosec] = time.perf_counter()
+                publisher.publish(message)
+                if i == early:
+                    memory = memory_mib(process.pid)
+            time.sleep(0.5)
+            growth = memory_mib(process.pid) - memory
     finally:
         stop(process)
-        executor.shutdown()
-        listener.join(2)
-        node.destroy_node()
-        rclpy.try_shutdown()
     return NodeCost(frames, len(latency), latency, growth)
-
-
-def _message(image: UInt8) -> Any:
-    from std_msgs.msg import Header
-
-    from ..messages import image_to_msg
-    return image_to_msg(image, Header(frame_id='camera'), 'mono8')
 
 
 def _wait(ready: Callable[[], bool], timeout: float = 20.0) -> None:

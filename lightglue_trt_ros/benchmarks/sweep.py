@@ -33,7 +33,7 @@ NO_EXACT = Missing('no FP32 here', 'FP32 is what the others are compared with, a
 _NOT_YET = Missing('not measured')
 
 
-class Pair(NamedTuple):
+class ImagePair(NamedTuple):
     """Two views of one scene, gray, uint8 (H, W)."""
 
     name: str
@@ -64,7 +64,7 @@ class Cell:
         return {entry.name: _plain(getattr(self, entry.name)) for entry in dataclasses.fields(self)}
 
 
-def load_pairs(data: Path) -> dict[str, Pair] | None:
+def load_pairs(data: Path) -> dict[str, ImagePair] | None:
     """The easy pair, two consecutive frames of driving, and the hard one, a wall under a large change of view; None without `data`.
 
     Raises BagError when a file is damaged.
@@ -73,11 +73,11 @@ def load_pairs(data: Path) -> dict[str, Pair] | None:
     if not drive.is_dir() or not wall.is_dir():
         return None
     frames = sorted(drive.iterdir())[25:27]
-    return {'easy': Pair('kitti_short_2, frames 25 and 26', *map(read_gray, frames)),
-            'hard': Pair('graf 1-3', read_gray(wall / 'img1.png'), read_gray(wall / 'img3.png'))}
+    return {'easy': ImagePair('kitti_short_2, frames 25 and 26', *map(read_gray, frames)),
+            'hard': ImagePair('graf 1-3', read_gray(wall / 'img1.png'), read_gray(wall / 'img3.png'))}
 
 
-def sweep(bench: Bench, graphs: Graphs, sizes: TargetPlans | None, pairs: Mapping[str, Pair], sides: Sequence[int],
+def sweep(bench: Bench, graphs: Graphs, sizes: TargetPlans | None, pairs: Mapping[str, ImagePair], sides: Sequence[int],
           keypoints: Sequence[int], precisions: Sequence[str], rounds: int) -> Iterator[list[Cell]]:
     """The cells of one shape after another, FP32 first; engine sizes are the bench's own unless `sizes` brings others.
 
@@ -105,7 +105,8 @@ def sweep(bench: Bench, graphs: Graphs, sizes: TargetPlans | None, pairs: Mappin
 class _Shape:
     """All precisions of one shape, side by side."""
 
-    def __init__(self, bench: Bench, specs: Mapping[str, EngineSpec], cells: Mapping[str, Cell], pairs: Mapping[str, Pair]) -> None:
+    def __init__(self, bench: Bench, specs: Mapping[str, EngineSpec], cells: Mapping[str, Cell],
+                 pairs: Mapping[str, ImagePair]) -> None:
         self.bench, self.specs, self.cells = bench, specs, cells
         size = next((spec.image_height, spec.image_width) for spec in specs.values())
         self.pairs = {kind: (resize_gray(pair.first, size), resize_gray(pair.second, size)) for kind, pair in pairs.items()}

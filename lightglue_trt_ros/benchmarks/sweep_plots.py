@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from ..pictures import INK
-from ..reports.lines import Panel, Series, draw_lines
+from ..reports.line_plots import Panel, Series, draw_lines
 from ..reports.style import OURS, Picture
 from .sweep import EXACT, SPREAD, Cell
 from .sweep_runners import Missing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -13,15 +14,20 @@ import numpy as np
 
 from ..backends import Backend
 from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
-from ..config import WEIGHTS, MatcherConfig
+from ..benchmarks.sweep import EXACT, KEYPOINTS, SIDES, Cell, ImagePair, load_pairs, sweep
+from ..benchmarks.sweep_plots import HEADER, LEFT, TITLE, commands, draw_sweep, markdown, notes, table_rows
+from ..benchmarks.sweep_runners import Graphs, TargetPlans, open_bench
+from ..config import PRECISIONS, MatcherConfig
 from ..depth import ALL_LAYERS, Depth
+from ..engines.check import rendered_frames
 from ..errors import EngineError, LightglueTrtError
-from ..files import write_whole
+from ..files import make_output_folder, write_whole
+from ..options import add_settings, settings_of
 from ..processes import describe_machine
+from ..progress import progress
 from ..selection import open_backend
-from ..stats import PERCENTILES
 from ..tables import print_table
-from . import _sweep
+from ..telemetry import PERCENTILES
 
 PARTS = ('stages', 'caching', 'node', 'homographies', 'turns', 'depth', 'device', 'profile', 'sweep')
 
@@ -32,9 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     report: dict[str, Any] = {'machine': describe_machine()}
     print(f'benchmark: {report["machine"]}')
     try:
-        config = MatcherConfig(backend=args.backend, weights=args.weights, image_height=args.height,
-                               image_width=args.width, max_keypoints=args.max_keypoints, precision=args.precision,
-                               engine_dir=args.engine_dir, refinement=args.refinement)
+        config = MatcherConfig(**settings_of(args))
         flags = [part for part in ('profile', 'sweep') if getattr(args, part)]
         for part in [*args.parts, *flags] or PARTS[:3]:
             report[part] = _MEASURES[part](args, config)
@@ -47,17 +51,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
-    default = MatcherConfig()
     parser = argparse.ArgumentParser(prog='benchmark', description=__doc__)
     parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; default: {", ".join(PARTS[:3])}')
-    parser.add_argument('--backend', default=default.backend, choices=('auto', 'tensorrt', 'onnxruntime'))
-    parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
-    parser.add_argument('--height', type=int, default=default.image_height, help='of the engine, default: %(default)s')
-    parser.add_argument('--width', type=int, default=default.image_width, help='of the engine, default: %(default)s')
-    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
-    parser.add_argument('--precision', default=default.precision, choices=('auto', 'fp32', 'fp16', 'fp8'))
-    parser.add_argument('--refinement', default=default.refinement, choices=('lucas_kanade', 'affine', 'none'),
-                        help='how matched points are placed, default: %(default)s')
+    add_settings(parser, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width', 'max_keypoints',
+                 'refinement')
     parser.add_argument('--frames', type=int, default=30, help='for stages and caching, rounds at most for sweep, '
                         'default: %(default)s')
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
@@ -67,11 +64,20 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'default: %(default)s')
     parser.add_argument('--strides', default='1', help='frames from one to the next, comma separated, for depth, default: 1')
     parser.add_argument('--whole-engine-dir', default='', metavar='DIR', help='engines of build_engines --stages 9, for depth')
-    parser.add_argument('--engine-dir', default=default.engine_dir, help='folder of TensorRT engines, default: in the user cache')
     parser.add_argument('--profile', action='store_true', help='the same as the part profile: time per layer of the engines')
     parser.add_argument('--plot', type=Path, help='write a picture of the slowest layers there, for profile')
     parser.add_argument('--json', type=Path, help='write the figures there as well')
-    _sweep.add_options(parser)
+    group = parser.add_argument_group('sweep', 'the matcher in each precision over sizes of image and numbers of keypoints; images '
+                                      'of --data, or rendered ones')
+    group.add_argument('--sweep', action='store_true', help='the same as the part sweep')
+    group.add_argument('--sizes', type=_numbers, default=SIDES, metavar='N,…',
+                       help=f'sides of square images, default: {_text(SIDES)}')
+    group.add_argument('--keypoints', type=_numbers, default=KEYPOINTS, metavar='K,…', help=f'default: {_text(KEYPOINTS)}')
+    group.add_argument('--precisions', type=_precisions, default=PRECISIONS, metavar='NAME,…',
+                       help=f'{EXACT} is always among them; default: {_text(PRECISIONS)}')
+    group.add_argument('--target-sm', type=int, metavar='SM', help='engine sizes of what TensorRT-RTX builds for this compute '
+                       'capability (89 is 8.9), also without a GPU; default: of the engines that run here')
+    group.add_argument('--out', type=Path, default=Path('build/sweep'), help='folder of table and pictures, default: %(default)s')
     args = parser.parse_args(argv)
     unknown = [part for part in args.parts if part not in PARTS]
     if unknown:
@@ -111,19 +117,19 @@ def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 
 def _homographies(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..benchmarks.study import study_homographies
+    from ..benchmarks.real_images import score_homographies
     from ..evaluation.homographies import WITHIN_PX
-    scores = list(study_homographies(args.data / 'oxford_affine', config))
+    scores = list(score_homographies(args.data / 'oxford_affine', config))
     print_table('Homographies', ['pair', 'matcher', 'matches', f'within {WITHIN_PX} px'], [
         [score.pair, score.matcher, str(score.matches), f'{score.within:.3f}'] for score in scores])
     return {'pairs': [score.as_dict() for score in scores]}
 
 
 def _turns(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..benchmarks.study import study_turns
+    from ..benchmarks.real_images import score_turns
     from ..evaluation.homographies import WITHIN_PX
     from ..evaluation.turns import mean_shares
-    scores = list(study_turns(args.data, config))
+    scores = list(score_turns(args.data, config))
     rows, means = [], {}
     for matcher in dict.fromkeys(score.matcher for score in scores):
         mine = [score for score in scores if score.matcher == matcher]
@@ -140,8 +146,8 @@ def _percent(shares: dict[int, float | None]) -> list[str]:
 
 
 def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..benchmarks.depth import FRAME, MATCHER, measure_depth
-    from ..benchmarks.study import SEQUENCES, load_images
+    from ..benchmarks.early_exits import FRAME, MATCHER, measure_depth
+    from ..benchmarks.real_images import SEQUENCES, load_images
     whole_config = dataclasses.replace(config, engine_dir=args.whole_engine_dir or config.engine_dir, depth_confidence=ALL_LAYERS)
     staged = _open(config)
     whole = _open(whole_config, Depth((staged.depth.ends[-1],)))
@@ -190,6 +196,74 @@ def _profile(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     return {'layers': [dataclasses.asdict(layer) for layer in layers]}
 
 
+def _sweep(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    """Measure, print and write. Raises LightglueTrtError."""
+    graphs = Graphs(config)
+    bench, instead = open_bench(config, graphs)
+    sizes = None if args.target_sm is None else TargetPlans(graphs, args.target_sm)
+    pairs = load_pairs(args.data) or _rendered(max(args.sizes))
+    make_output_folder(args.out)
+    about = [f'matcher of all layers, weights {graphs.pair.identity}, {bench.name}',
+             *(f'{kind} pair: {pair.name}' for kind, pair in pairs.items()),
+             *([f'engine sizes: {sizes.name}'] if sizes else [])]
+    for line in [*([instead] if instead else []), *about]:
+        print(f'benchmark: {line}', flush=True)
+    cells: list[Cell] = []
+    shapes = len(args.sizes) * len(args.keypoints)
+    with progress('shapes', shapes, lambda line: print(f'benchmark: {line}', flush=True)) as tell:
+        for found in sweep(bench, graphs, sizes, pairs, args.sizes, args.keypoints, args.precisions, args.frames):
+            cells += found
+            tell(len({(cell.side, cell.max_keypoints) for cell in cells}))
+    print_table(TITLE, HEADER, table_rows(cells), left=LEFT)
+    for line in notes(cells):
+        print(line)
+    if wanted := commands(cells):
+        print('\n  '.join(['what is missing:', *wanted]))
+    _write(args.out / 'sweep.md', markdown([describe_machine(), *about], cells).encode())
+    for picture in draw_sweep(cells):
+        _write(args.out / f'{picture.name}.png', picture.png)
+    print(f'benchmark: table and pictures are in {args.out}')
+    return {'about': about, 'notes': notes(cells), 'cells': [cell.as_dict() for cell in cells]}
+
+
+def _rendered(side: int) -> dict[str, ImagePair]:
+    """Two frames of the demo's flight one after the other, and two far apart; of a procedural texture without scikit-image."""
+    if importlib.util.find_spec('skimage') is not None:
+        from ..demo.flight import Flight
+        flight = Flight(height=side, width=side)
+        first, second, far = (flight.frame(index).image for index in (10, 11, 22))
+        what = "the demo's flight, frames"
+    else:
+        images = list(rendered_frames(13, side, side))
+        first, second, far, what = images[0], images[1], images[12], 'procedural texture, views'
+    return {'easy': ImagePair(f'{what} 1 apart', first, second), 'hard': ImagePair(f'{what} 12 apart', first, far)}
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({int(word) for word in text.split(',')}))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'{text!r}: write whole numbers with commas between them') from None
+
+
+def _precisions(text: str) -> tuple[str, ...]:
+    names = tuple(text.lower().split(','))
+    if unknown := [name for name in names if name not in PRECISIONS]:
+        raise argparse.ArgumentTypeError(f'{unknown[0]!r} is no precision: there are {", ".join(PRECISIONS)}')
+    return names
+
+
+def _text(values: tuple[Any, ...]) -> str:
+    return ','.join(map(str, values))
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        write_whole(path, data)
+    except OSError as error:
+        raise LightglueTrtError(f'cannot write {path} ({error.strerror}): choose another folder with --out') from error
+
+
 def _with_backend(args: argparse.Namespace, config: MatcherConfig, measure: Any) -> Any:
     backend = _open(config)
     try:
@@ -207,7 +281,7 @@ def _open(config: MatcherConfig, depth: Depth | None = None) -> Backend:
 
 
 _MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'homographies': _homographies, 'turns': _turns, 'depth': _depth,
-             'device': _device, 'profile': _profile, 'sweep': _sweep.run_sweep}
+             'device': _device, 'profile': _profile, 'sweep': _sweep}
 
 if __name__ == '__main__':
     sys.exit(main())

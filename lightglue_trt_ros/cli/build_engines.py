@@ -6,13 +6,12 @@ import argparse
 import importlib.util
 import shlex
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from ..config import WEIGHTS, EngineSpec, MatcherConfig
+from ..config import EngineSpec, MatcherConfig
 from ..depth import Depth
 from ..engines.adapter import open_tensorrt
 from ..engines.build import FrameSource, Order, Progress, build_bundle
@@ -23,10 +22,11 @@ from ..engines.precision import decide
 from ..errors import BagError, ConfigError, EngineError, LightglueTrtError
 from ..features import UInt8
 from ..geometry import resize_gray
+from ..images import gray_of
+from ..options import add_settings
+from ..progress import progress
 from ..tables import print_table
 from ..weights.pairs import load_pair
-
-_QUIET_S = 10.0  # a line of progress at most so often, where there is no terminal
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -64,12 +64,9 @@ def main(argv: list[str] | None = None) -> int:
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     default = MatcherConfig()
     parser = argparse.ArgumentParser(prog='build_engines', description=__doc__)
-    parser.add_argument('--height', type=int, default=default.image_height, help='pixels, a multiple of 8, default: %(default)s')
-    parser.add_argument('--width', type=int, default=default.image_width, help='pixels, a multiple of 8, default: %(default)s')
-    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
+    add_settings(parser, 'image_height', 'image_width', 'max_keypoints', 'weights')
     parser.add_argument('--precision', choices=('auto', 'fp32', 'fp16', 'fp8'), default=default.precision,
                         help='auto is fp16, and fp8 for the matcher where the GPU and a calibrated graph allow it; default: auto')
-    parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
     parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of bundles, default: %(default)s')
     parser.add_argument('--workspace-mib', type=int, default=1024, help="memory for TensorRT's trials, default: %(default)s")
     parser.add_argument('--opt-level', type=int, choices=range(6), help="TensorRT's effort, 0 to 5; default: its own")
@@ -136,10 +133,6 @@ def _frames(args: argparse.Namespace) -> FrameSource:
 
 def _recorded_frames(path: Path, size: tuple[int, int]) -> tuple[list[UInt8], str]:
     """The middle of a recording: its ends often show a robot that stands."""
-    try:
-        from ..messages import gray_of
-    except ImportError as error:
-        raise ConfigError(f'--frames needs ROS 2 to decode images ({error}): source its setup.bash, or leave it out') from error
     from ..recordings.bag import open_recording
     recording = open_recording(path)
     first = max(0, (len(recording) - FRAMES) // 2)
@@ -159,7 +152,7 @@ def _flight_frames(size: tuple[int, int]) -> tuple[list[UInt8], str]:
 
 
 class _Terminal:
-    """A build's reporter on stdout: a bar on a terminal that has rich, else a line now and then."""
+    """A build's reporter: lines on stdout, and how far it is."""
 
     @staticmethod
     def say(line: str) -> None:
@@ -170,22 +163,9 @@ class _Terminal:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Progress]:
-        if not (sys.stdout.isatty() and importlib.util.find_spec('rich')):
-            self.say(f'building {what}')
-            yield partial(_lines, {'at': time.monotonic()}, what)
-            return
-        from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
-        columns = SpinnerColumn(), TextColumn('{task.description}'), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-        with Bar(*columns, transient=True) as bar:
-            task = bar.add_task(f'building {what}', total=None)
-            yield lambda phase, done, total: bar.update(task, description=f'building {what}: {phase}', completed=done, total=total)
-
-
-def _lines(state: dict[str, float], what: str, phase: str, done: int, total: int) -> None:
-    if time.monotonic() - state['at'] >= _QUIET_S:
-        state['at'] = time.monotonic()
-        _Terminal.say(f'building {what}: {phase} {done}/{total}')
+        self.say(f'building {what}')
+        with progress(f'building {what}', None, self.say) as tell:
+            yield lambda phase, done, total: tell(done, total, phase)
 
 
 def _summarise(bundle: Bundle) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -11,45 +10,46 @@ from pathlib import Path
 import numpy as np
 
 from ..benchmarks.stages import measure_stages
-from ..config import WEIGHTS, MatcherConfig
+from ..config import MatcherConfig
+from ..demo.figures import CORRECT_PX, FlightTruth, NoTruth, PoseTruth, draw_plot, make_report, table_rows, write_report
 from ..demo.flight import Flight
-from ..demo.report import make_report, table_rows, write_report
-from ..demo.truth import FlightTruth, NoTruth, PoseTruth
 from ..errors import BagError, LightglueTrtError
 from ..features import FrameMatches, UInt8
+from ..files import make_output_folder, write_whole
 from ..geometry import Size, fitting_size
-from ..messages import gray_of
-from ..pictures import save_demo_plot, save_match_picture
+from ..images import gray_of
+from ..options import add_settings
 from ..recordings.bag import open_recording
 from ..recordings.bag_writer import write_bag
 from ..recordings.poses import Trajectory
 from ..recordings.sequence import Intrinsics, Recording
+from ..recordings.truth import load_truth
 from ..replay import Reception, replay
+from ..reports.pair_pictures import draw_pair
 from ..selection import open_backend
 from ..tables import print_table
 
 HEADROOM = 0.8  # frames are sent at this share of the rate that the machine was measured to keep
-AREA = 640 * 480  # pixels that images are resized to, keeping their aspect ratio
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when clouds were received, 1 with a message otherwise."""
     args = _parse(argv)
     try:
-        args.out.mkdir(parents=True, exist_ok=True)
+        make_output_folder(args.out)
         path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
         recording = open_recording(path)
         truth = truth or _truth_of(recording)
         config, hz = _settle(recording, args.hz, args.weights)
         print(f'demo: {len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
-        got = replay(path, _parameters(config), hz)
+        got = replay(path, config, hz)
         if not got.matches:
             raise LightglueTrtError('the node published nothing: its log above says why')
         report = make_report(got, truth, len(recording), hz)
         write_report(args.out / 'report.json', report)
-        save_demo_plot(args.out / 'plot.png', report)
-        _picture(args.out / 'matches.png', recording, got, truth)
-    except LightglueTrtError as error:
+        write_whole(args.out / 'plot.png', draw_plot(report))
+        write_whole(args.out / 'matches.png', _picture(recording, got, truth))
+    except (LightglueTrtError, OSError) as error:
         print(f'demo: {error}', file=sys.stderr)
         return 1
     print_table('Demo', ['figure', 'value (medians over frames)'], table_rows(report))
@@ -62,7 +62,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--out', type=Path, default=Path('build/demo'), help='default: %(default)s')
     parser.add_argument('--sequence', type=Path, help='a rosbag2 or an image folder, instead of the rendered flight')
     parser.add_argument('--frames', type=int, default=30, help='of the rendered flight, default: %(default)s')
-    parser.add_argument('--weights', default=MatcherConfig().weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
+    add_settings(parser, 'weights')
     parser.add_argument('--hz', type=float, help='frames per second, default: what this machine keeps')
     return parser.parse_args(argv)
 
@@ -80,9 +80,8 @@ def _render(out: Path, frames: int) -> tuple[Path, NoTruth]:
 
 
 def _truth_of(recording: Recording) -> NoTruth:
-    if recording.trajectory is None or recording.intrinsics is None:
-        return NoTruth()
-    return PoseTruth(recording.trajectory, recording.intrinsics.k)
+    truth = load_truth(recording)
+    return NoTruth() if truth is None or recording.intrinsics is None else PoseTruth(truth, recording.intrinsics.k)
 
 
 def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[MatcherConfig, float]:
@@ -91,7 +90,7 @@ def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[Match
     if len(images) < 2:
         raise BagError(f'{recording.path} has {len(recording)} frame: matching takes two')
     size: Size = (images[0].shape[0], images[0].shape[1])
-    height, width = fitting_size(size, AREA)
+    height, width = fitting_size(size)
     config = MatcherConfig(image_height=height, image_width=width, max_gap_s=3600.0, weights=weights)
     if hz is not None:
         return config, hz
@@ -104,17 +103,18 @@ def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[Match
     return config, HEADROOM * fps
 
 
-def _parameters(config: MatcherConfig) -> dict[str, object]:
-    defaults = MatcherConfig()
-    return {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(defaults, name)}
-
-
-def _picture(path: Path, recording: Recording, got: Reception, truth: NoTruth) -> None:
+def _picture(recording: Recording, got: Reception, truth: NoTruth) -> bytes:
     """The median frame: neither the best nor the worst."""
     chosen = sorted(got.matches, key=len)[len(got.matches) // 2]
     errors = truth.errors(chosen)
-    reference, current = _images(recording, chosen)
-    save_match_picture(path, reference, current, chosen, errors if np.isfinite(errors).any() else None)
+    known = np.isfinite(errors)
+    shown = known if known.any() else ~known
+    title = f'{len(chosen)} matches'
+    if known.any():
+        title += f', {np.mean(errors[known] <= CORRECT_PX):.1%} within {CORRECT_PX:g} px of the truth'
+    return draw_pair(_images(recording, chosen), (chosen.reference_keypoints[shown], chosen.keypoints[shown]),
+                     errors[known] if known.any() else None, title,
+                     f'reference at {chosen.reference_stamp:.2f} s, current at {chosen.stamp:.2f} s', f'{truth.kind}, px')
 
 
 def _images(recording: Recording, matches: FrameMatches) -> tuple[UInt8, UInt8]:

@@ -3,33 +3,64 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import resource
 import signal
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from ..config import PRECISIONS, WEIGHTS, MatcherConfig
-from ..errors import ConfigError, LightglueTrtError
+import numpy as np
+
+from ..config import PRECISIONS, MatcherConfig
+from ..errors import BagError, ConfigError, FrameError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
-from ..evaluation.results import Evaluation
-from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
-from ..processes import INTERRUPTED
+from ..evaluation.contestants import Baseline, Contestant, open_frontends, variants
+from ..evaluation.evaluator import Evaluator, WallTime
+from ..evaluation.results import Evaluation, MatcherResult
+from ..evaluation.scene import Scene, Timeline
+from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
+from ..files import make_output_folder
+from ..geometry import fitting_size
+from ..images import gray_of
+from ..options import add_settings, positive, settings_of
+from ..processes import INTERRUPTED, describe_machine
+from ..progress import progress
+from ..recordings.bag import open_recording
+from ..recordings.camera import check_size, distortion_model, load_camera_in_body, load_intrinsics
 from ..recordings.pose_files import KINDS
-from ..reports.gate import Requirement, check
+from ..recordings.poses import Float64
+from ..recordings.salvage import readable_frames
+from ..recordings.sequence import Frame, Intrinsics, Recording
+from ..recordings.truth import load_truth, poses_at
+from ..reports.document import write_document
+from ..reports.page import write_report
+from ..reports.requirements import Requirement, check
 from ..reports.summary import print_summary
-from ._evaluation import evaluate
+
+POSES = 'epipolar precision, pose errors, drift'  # what a truth is needed for
+
+
+class Survey(NamedTuple):
+    """What is known about the recording, and notes on what is not."""
+
+    scene: Scene
+    size: tuple[int, int]  # of the first image: height, width
+    facts: dict[str, Any]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was evaluated and every requirement met, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)
     try:
-        _check_writable(args.out)
+        make_output_folder(args.out)
         with _stop_on_sigint() as stop:
-            evaluation, failures = evaluate(args, stop.is_set, _say)
+            evaluation, failures = _evaluate(args, stop.is_set, _say)
             files = _report(args.out, evaluation)
     except LightglueTrtError as error:
         print(f'evaluate_bag: {error}', file=sys.stderr)
@@ -50,7 +81,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
-    default = MatcherConfig()
     parser = argparse.ArgumentParser(
         prog='evaluate_bag', description='Match a recording and say how good that is: matches, inliers, relative poses, a two-view '
         'odometry, times; against baselines, other settings, and live.')
@@ -64,7 +94,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--truth-child-frame', metavar='FRAME', help='the moving frame, where a topic of poses has several')
     parser.add_argument('--camera-in-body', type=Path, metavar='YAML',
                         help="a sensor.yaml as EuRoC's, whose T_BS says where the camera is in the body that the poses are of")
-    parser.add_argument('--max-time-difference', type=_positive, default=0.02, metavar='S',
+    parser.add_argument('--max-time-difference', type=positive, default=0.02, metavar='S',
                         help='between an image and its pose, seconds, default: %(default)s')
     parser.add_argument('--strides', type=_strides, default=(1, 2, 4), metavar='N,N',
                         help='match every Nth frame with the one N before it, default: 1,2,4')
@@ -76,39 +106,179 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()))
     parser.add_argument('--max-frames', type=int, metavar='N', help='evaluate the first N frames alone')
     parser.add_argument('--live', action='store_true', help='play the bag over DDS into the running node as well')
-    parser.add_argument('--rate', type=_positive, default=1.0, help='of the recorded pace, for --live, default: %(default)s')
+    parser.add_argument('--rate', type=positive, default=1.0, help='of the recorded pace, for --live, default: %(default)s')
     parser.add_argument('--out', type=Path, default=Path('build/evaluation'), help='folder of the report, default: %(default)s')
-    parser.add_argument('--fail-under', type=_under, action='append', default=[], dest='requirements', metavar='NAME=VALUE',
-                        help='exit with 1 unless the metric reaches the value, e.g. pose_auc@10=40 or stride4.matches=100')
-    parser.add_argument('--fail-over', type=_over, action='append', dest='requirements', metavar='NAME=VALUE',
-                        help='the same for metrics that are better when lower, e.g. ate_m=0.5')
-    parser.add_argument('--backend', default=default.backend, choices=('auto', 'tensorrt', 'onnxruntime'))
-    parser.add_argument('--engine-dir', default=default.engine_dir, help='folder of TensorRT engines, default: in the user cache')
-    parser.add_argument('--precision', default=default.precision, choices=('auto', *PRECISIONS))
-    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K',
-                        help='per frame, for ours and for the baselines, default: %(default)s')
+    parser.add_argument('--fail-under', type=partial(_requirement, over=False), action='append', default=[], dest='requirements',
+                        metavar='NAME=VALUE', help='exit with 1 unless the metric reaches the value, e.g. pose_auc@10=40 or '
+                        'stride4.matches=100')
+    parser.add_argument('--fail-over', type=partial(_requirement, over=True), action='append', dest='requirements',
+                        metavar='NAME=VALUE', help='the same for metrics that are better when lower, e.g. ate_m=0.5')
+    add_settings(parser, 'backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold', 'refinement',
+                 'depth_confidence')
     parser.add_argument('--height', type=int, help="of the engine, default: the images' aspect ratio with the area of 640x480")
     parser.add_argument('--width', type=int, help='of the engine')
-    parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
-    parser.add_argument('--match-threshold', type=float, default=default.match_threshold, help='default: %(default)s')
-    parser.add_argument('--refinement', default=default.refinement, choices=('lucas_kanade', 'affine', 'none'),
-                        help='how matched points are placed, default: %(default)s')
-    parser.add_argument('--depth-confidence', type=float, default=default.depth_confidence,
-                        help='of LightGlue, -1: every layer; default: %(default)s')
     args = parser.parse_args(_without_ros(argv))
     if (args.height is None) != (args.width is None):
         parser.error('give both of --height and --width, or neither')
     if args.max_frames is not None and args.max_frames < 2:
         parser.error('--max-frames must be at least 2')
+    if args.live and find_spec('rclpy') is None:
+        parser.error('--live plays the bag into the running node, which needs ROS 2: source its setup.bash')
     args.compare = [word for words in args.compare for word in words.split(',') if word]
     return args
 
 
+def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callable[[str], None]) -> tuple[Evaluation, list[str]]:
+    """All passes: what was found, and what went wrong although there is a report.
+
+    Raises LightglueTrtError where nothing can be evaluated.
+    """
+    notes: list[str] = []
+
+    def note(text: str) -> None:
+        if text not in notes:
+            notes.append(text)
+            say(text)
+
+    wall = WallTime()
+    recording = open_recording(args.bag, args.image_topic)
+    with wall.spent('reading'):
+        survey = _survey(args, recording, note)
+    config, estimator = _config(args, survey.size), ESTIMATORS[args.estimator]
+    with wall.spent('opening'):
+        contestants = _contestants(args, config, note)
+    for contestant in contestants:
+        say(f'{contestant.name}: {contestant.description}')
+    evaluator = Evaluator(partial(_usable, recording, survey.scene.timeline), gray_of, survey.scene, contestants, estimator,
+                          wall=wall, stopped=stopped, tell=note)
+    try:
+        with progress('evaluating frames', evaluator.work(args.strides), say) as tell:
+            results = evaluator.run(args.strides, tell)
+    finally:
+        for contestant in contestants:
+            contestant.close()
+    interrupted, failures = evaluator.interrupted, [evaluator.failure] if evaluator.failure else []
+    if not any(result.pairs for result in results) and not interrupted:
+        raise LightglueTrtError(f'{recording.path}: not one pair of frames could be matched; {"; ".join(notes)}')
+    if args.live and not interrupted:
+        say(f'playing {recording.path} at {args.rate:g} times its pace into the node')
+        try:
+            with wall.spent('live'):
+                results.append(_live(args, recording, config, survey.scene, results[0], stopped, note))
+        except LightglueTrtError as error:
+            failures.append(f'live: {error}')
+        interrupted = stopped()
+    for failure in failures:
+        note(failure)
+    memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    found = Evaluation(survey.facts, describe_machine(), results, tuple(args.strides), notes, interrupted, wall.seconds,
+                       memory_mib, ESTIMATOR_LABELS[args.estimator])
+    return found, failures
+
+
+def _live(args: argparse.Namespace, recording: Recording, config: MatcherConfig, scene: Scene, offline: MatcherResult,
+          stopped: Callable[[], bool], note: Callable[[str], None]) -> MatcherResult:
+    from ..live import evaluate_live
+    first = next(iter(variants(config, args.compare).values()))
+    return evaluate_live(recording, first, scene, ESTIMATORS[args.estimator], args.rate, offline, stopped, note)
+
+
+def _survey(args: argparse.Namespace, recording: Recording, note: Callable[[str], None]) -> Survey:
+    timeline = Timeline.of(itertools.islice(readable_frames(recording, note), args.max_frames), MatcherConfig().max_gap_s)
+    for text in timeline.notes:
+        note(text)
+    size = _first_size(recording, timeline)
+    intrinsics = _intrinsics(args, recording, size, note)
+    poses, truth = _poses(args, recording, timeline, note)
+    camera = None if intrinsics is None else \
+        f'{intrinsics.distortion_model or "no distortion"}, fx {intrinsics.k[0, 0]:.1f}, fy {intrinsics.k[1, 1]:.1f}'
+    stamps = timeline.stamps_ns
+    return Survey(Scene(timeline, intrinsics, poses), size, {
+        'path': str(recording.path), 'topic': recording.image_topic, 'frames': len(timeline),
+        'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, 'width': size[1], 'height': size[0], 'camera': camera, 'truth': truth})
+
+
+def _usable(recording: Recording, timeline: Timeline) -> Iterator[Frame]:
+    """The timeline's frames once more; what is damaged was told when they were counted."""
+    wanted = set(timeline.numbers.tolist())
+    frames = recording.frames(lambda number, error: None)
+    while wanted:
+        try:
+            frame = next(frames, None)
+        except BagError:
+            return
+        if frame is None:
+            return
+        if frame.number in wanted:
+            wanted.remove(frame.number)
+            yield frame
+
+
+def _first_size(recording: Recording, timeline: Timeline) -> tuple[int, int]:
+    reason = ''
+    for frame in _usable(recording, timeline):
+        try:
+            height, width = gray_of(frame.load()).shape
+            return height, width
+        except (BagError, FrameError) as error:
+            reason = reason or str(error)
+    raise BagError(f'{recording.path}: no image can be decoded; the first: {reason}')
+
+
+def _intrinsics(args: argparse.Namespace, recording: Recording, size: tuple[int, int],
+                note: Callable[[str], None]) -> Intrinsics | None:
+    """What was asked for must be usable; what was merely recorded need not be."""
+    try:
+        found = load_intrinsics(args.camera) if args.camera else recording.intrinsics
+        if found is not None:
+            distortion_model(found)
+            check_size(found, *size)
+            return found
+        reason = 'no intrinsics in the recording; give --camera'
+    except BagError as error:
+        if args.camera:
+            raise
+        reason = f'the recorded intrinsics cannot be used: {error}'
+    note(f'{reason}. Left out: {POSES}, odometry')
+    return None
+
+
+def _poses(args: argparse.Namespace, recording: Recording, timeline: Timeline,
+           note: Callable[[str], None]) -> tuple[Float64 | None, str | None]:
+    """The truth at each frame, and in words."""
+    asked = args.truth_topic or args.truth or args.truth_child_frame
+    try:
+        mounting = load_camera_in_body(args.camera_in_body) if args.camera_in_body else None
+        truth = load_truth(recording, topic=args.truth_topic, file=args.truth, kind=args.truth_kind,
+                           child_frame=args.truth_child_frame, camera_in_body=mounting, tell=note)
+        if truth is not None:
+            poses = poses_at(truth, timeline.stamps_ns, args.max_time_difference)
+            if missing := int(np.isnan(poses).any(axis=(1, 2)).sum()):
+                note(f'{missing} of {len(poses)} frames have no true pose within {args.max_time_difference:g} s')
+            return poses, f'{truth.source}, {len(truth)} poses'
+        reason = 'no ground truth in the recording; --truth-topic or --truth names one'
+    except BagError as error:
+        if asked:
+            raise
+        reason = f'the recorded ground truth cannot be used: {error}'
+    note(f'{reason}. Left out: {POSES}')
+    return None, None
+
+
+def _config(args: argparse.Namespace, size: tuple[int, int]) -> MatcherConfig:
+    height, width = (args.height, args.width) if args.height else fitting_size(size)
+    return MatcherConfig(**{**settings_of(args), 'image_height': height, 'image_width': width})
+
+
+def _contestants(args: argparse.Namespace, config: MatcherConfig, note: Callable[[str], None]) -> list[Contestant]:
+    frontends, notes = open_frontends(variants(config, args.compare))
+    for text in notes:
+        note(text)
+    return [*frontends, *(Baseline(name, config.max_keypoints) for name in args.baselines)]
+
+
 def _report(out: Path, evaluation: Evaluation) -> list[Path]:
     """Write the report, with the time that writing it took."""
-    from ..evaluation.run import WallTime
-    from ..reports.document import write_document
-    from ..reports.page import write_report
     clock = WallTime()
     try:
         with clock.spent('report'):
@@ -118,16 +288,6 @@ def _report(out: Path, evaluation: Evaluation) -> list[Path]:
     except OSError as error:
         raise LightglueTrtError(f'cannot write {out}: {error.strerror or error}') from error
     return files
-
-
-def _check_writable(out: Path) -> None:
-    """Find out before the work, not after it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise LightglueTrtError(f'cannot write the report to {out}: {error.strerror}; name another folder with --out') from None
 
 
 @contextmanager
@@ -152,9 +312,12 @@ def _stop_on_sigint() -> Iterator[threading.Event]:
 
 def _without_ros(argv: list[str] | None) -> list[str]:
     """What is left when a launch file's --ros-args are taken away."""
-    from rclpy.utilities import remove_ros_args
-    words: list[str] = remove_ros_args(sys.argv if argv is None else ['evaluate_bag', *argv])[1:]
-    return words
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        from rclpy.utilities import remove_ros_args
+    except ImportError:  # nor is there launch
+        return words
+    return list(remove_ros_args(words))
 
 
 def _strides(text: str) -> tuple[int, ...]:
@@ -175,26 +338,11 @@ def _baselines(text: str) -> tuple[str, ...]:
     return found
 
 
-def _under(text: str) -> Requirement:
-    return _requirement(text, False)
-
-
-def _over(text: str) -> Requirement:
-    return _requirement(text, True)
-
-
 def _requirement(text: str, over: bool) -> Requirement:
     try:
         return Requirement.parse(text, over=over)
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float('inf'):
-        raise argparse.ArgumentTypeError(f'{text} must be above 0')
-    return value
 
 
 def _say(text: str) -> None:

@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..config import WEIGHTS, EngineSpec, MatcherConfig
+from ..config import EngineSpec
 from ..errors import EngineError, LightglueTrtError
 from ..files import write_whole
 from ..graphs.lightglue import lightglue
 from ..graphs.superpoint import superpoint
+from ..options import add_settings
 from ..weights.pairs import load_pair
 
 
@@ -37,13 +38,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
-    default = EngineSpec()
     parser = argparse.ArgumentParser(prog='export_onnx', description=__doc__)
-    parser.add_argument('--height', type=int, default=default.image_height, help='pixels, a multiple of 8, default: %(default)s')
-    parser.add_argument('--width', type=int, default=default.image_width, help='pixels, a multiple of 8, default: %(default)s')
-    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
-    parser.add_argument('--precision', choices=('fp32', 'fp16'), default=default.precision, help='default: %(default)s')
-    parser.add_argument('--weights', default=MatcherConfig().weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
+    add_settings(parser, 'image_height', 'image_width', 'max_keypoints', 'weights')
+    parser.add_argument('--precision', choices=('fp32', 'fp16'), default='fp32', help='default: %(default)s')
     parser.add_argument('--out', type=Path, default=Path('engines'), help='folder of bundles, default: %(default)s')
     return parser.parse_args(argv)
 

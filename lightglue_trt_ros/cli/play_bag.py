@@ -7,33 +7,42 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
+import numpy as np
 import rclpy
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message, serialize_message
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from std_msgs.msg import Header
 
 from ..errors import BagError, LightglueTrtError
+from ..features import UInt8
+from ..images import fill_image, gray_from_image
+from ..options import positive
 from ..processes import use_fastdds_profile
 from ..recordings.bag import camera_info_topic, open_recording
-from ..recordings.bag_writer import COMPRESSIONS
-from ..recordings.sequence import Recording
-from ._packets import Source
+from ..recordings.bag_writer import COMPRESSIONS, compressed_format, encode
+from ..recordings.sequence import Frame, Recording
 
+PREFETCH = 8  # frames that are read, encoded and serialised ahead
 LATE_S = 0.005  # a frame that leaves this much after its time counts as late
 FLUSH_S = 3.5  # Fast DDS asks for acknowledgements every 3 s
 SUFFIX = '/compressed'
 
 
 @dataclass
-class Tally:
+class Punctuality:
     """What was published, and how punctually."""
 
     frames: int = 0
@@ -56,10 +65,84 @@ class Tally:
                 f'(worst {self.worst_s * 1e3:.1f} ms)')
 
 
+@dataclass(frozen=True)
+class Packet:
+    """What is published for one frame, serialised."""
+
+    due_s: float  # after the start
+    image: bytes
+    info: bytes | None
+    stamp_ns: int  # the image's
+
+
+class PacketSource:
+    """Packets of a recording in order, made by a thread that runs at most PREFETCH frames ahead."""
+
+    def __init__(self, recording: Recording, rate: float = 1.0, hz: float | None = None, loop: bool = False,
+                 compression: str | None = None, frame_id: str = 'camera') -> None:
+        self._recording, self._rate, self._hz, self._loop, self._frame_id = recording, rate, hz, loop, frame_id
+        self._compression = None if recording.compressed else compression
+        self.compressed = recording.compressed or compression is not None
+        self._info = _camera_info(recording)
+
+    @property
+    def has_info(self) -> bool:
+        """Whether each packet holds a CameraInfo."""
+        return self._info is not None
+
+    def __iter__(self) -> Iterator[Packet]:
+        packets = self._packets()
+        with ThreadPoolExecutor(1) as pool:
+            ahead = deque(pool.submit(next, packets, None) for _ in range(PREFETCH))
+            try:
+                while (packet := ahead.popleft().result()) is not None:
+                    ahead.append(pool.submit(next, packets, None))
+                    yield packet
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _packets(self) -> Iterator[Packet]:
+        due, number = 0.0, 0
+        while True:
+            previous: int | None = None
+            for frame in self._recording.frames():
+                if self._hz is not None:
+                    due = number / self._hz
+                elif previous is not None:
+                    due += max(0, frame.received_ns - previous) * 1e-9 / self._rate
+                elif number:  # a repetition: one mean period after the last frame
+                    due += due / (number - 1) if number > 1 else 1.0 / self._rate
+                previous = frame.received_ns
+                number += 1
+                yield Packet(due, self._image(frame), self._info_for(frame), frame.stamp_ns)
+            if not self._loop:
+                return
+
+    def _image(self, frame: Frame) -> bytes:
+        if frame.raw is not None and self._compression is None:
+            return frame.raw
+        record = frame.load()
+        recorded = getattr(record, 'header', None)
+        header = _header(frame.stamp_ns, recorded.frame_id if recorded else self._frame_id)
+        if self._compression is None:
+            return _bytes(fill_image(Image(header=header), record.data.reshape(record.height, record.width, -1), record.encoding))
+        image = _for_encoder(record)
+        encoding = 'mono8' if image.ndim == 2 else 'bgr8'
+        msg = CompressedImage(header=header, format=compressed_format(encoding, self._compression))
+        msg.data.frombytes(encode(image, self._compression))
+        return _bytes(msg)
+
+    def _info_for(self, frame: Frame) -> bytes | None:
+        if self._info is None:
+            return None
+        self._info.header = _header(frame.stamp_ns, self._info.header.frame_id or self._frame_id)
+        return _bytes(self._info)
+
+
 class Player(Node):  # type: ignore[misc]
     """The node: one image publisher, one for CameraInfo."""
 
-    def __init__(self, args: argparse.Namespace, recording: Recording, source: Source, stop: threading.Event) -> None:
+    def __init__(self, args: argparse.Namespace, recording: Recording, source: PacketSource, stop: threading.Event) -> None:
         super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
         reliability = ReliabilityPolicy.RELIABLE if args.reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
         qos = QoSProfile(depth=args.depth, reliability=reliability)
@@ -69,7 +152,7 @@ class Player(Node):  # type: ignore[misc]
             topic = recording.image_topic
         self.images = self.create_publisher(CompressedImage if source.compressed else Image, topic, qos)
         self.infos = self.create_publisher(CameraInfo, camera_info_topic(base), qos) if source.has_info else None
-        self.tally = Tally()
+        self.punctuality = Punctuality()
         self._args, self._source, self._stop = args, source, stop
 
     def wait_for_subscribers(self) -> None:
@@ -97,7 +180,7 @@ class Player(Node):  # type: ignore[misc]
                 return
             if self.infos is not None and packet.info is not None:
                 self.infos.publish(packet.info)
-            self.tally.add(time.monotonic(), due)
+            self.punctuality.add(time.monotonic(), due)
             if log is not None:
                 log.write(f'{packet.stamp_ns} {time.monotonic_ns()}\n')
             self.images.publish(packet.image)
@@ -122,24 +205,57 @@ def main(argv: list[str] | None = None) -> int:
     rclpy.init(args=argv, signal_handler_options=SignalHandlerOptions.NO)
     try:
         recording = open_recording(args.path, args.image_topic)
-        with Source(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id) as source:
-            player = Player(args, recording, source, stop)
-            info = 'with CameraInfo' if source.has_info else 'no CameraInfo'
-            _say(f'{recording.path}: {len(recording)} frames on {player.images.topic_name}, {info}, {args.reliability}')
-            player.wait_for_subscribers()
-            try:
-                with _log(args.sent) as log:
-                    player.play(log)
-            finally:
-                _say(('stopped; ' if stop.is_set() else '') + str(player.tally))
-                player.flush()
-                player.destroy_node()
+        source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id)
+        player = Player(args, recording, source, stop)
+        info = 'with CameraInfo' if source.has_info else 'no CameraInfo'
+        _say(f'{recording.path}: {len(recording)} frames on {player.images.topic_name}, {info}, {args.reliability}')
+        player.wait_for_subscribers()
+        try:
+            with _log(args.sent) as log:
+                player.play(log)
+        finally:
+            _say(('stopped; ' if stop.is_set() else '') + str(player.punctuality))
+            player.flush()
+            player.destroy_node()
     except LightglueTrtError as error:
         print(f'play_bag: {error}', file=sys.stderr)
         return 1
     finally:
         rclpy.try_shutdown()
     return 0
+
+
+def _camera_info(recording: Recording) -> Any:
+    """A CameraInfo message, None where the recording has none. What a bag holds is played even if it is no calibration."""
+    if recording.camera_info is not None:
+        return deserialize_message(recording.camera_info, CameraInfo)
+    if recording.intrinsics is None:
+        return None
+    camera = recording.intrinsics
+    p = np.hstack([camera.k, np.zeros((3, 1))])
+    return CameraInfo(width=camera.width, height=camera.height, distortion_model=camera.distortion_model, d=camera.d.tolist(),
+                      k=camera.k.reshape(-1), r=np.eye(3).reshape(-1), p=p.reshape(-1))
+
+
+def _for_encoder(record: Any) -> UInt8:
+    """Gray (H, W) or BGR (H, W, 3) of an Image. Raises ImageEncodingError."""
+    channels = {'bgr8': 3, '8UC3': 3, 'rgb8': 3}.get(record.encoding)
+    if channels is None:
+        return gray_from_image(record)
+    gray_from_image(record)  # it checks that size, step and data fit
+    rows = np.frombuffer(record.data, np.uint8)[:record.step * record.height].reshape(record.height, record.step)
+    image = rows[:, :channels * record.width].reshape(record.height, record.width, channels)
+    return np.ascontiguousarray(image[..., ::-1] if record.encoding == 'rgb8' else image)
+
+
+def _header(stamp_ns: int, frame_id: str) -> Any:
+    header = Header(frame_id=frame_id)
+    header.stamp.sec, header.stamp.nanosec = divmod(stamp_ns, 10**9)
+    return header
+
+
+def _bytes(msg: Any) -> bytes:
+    return bytes(serialize_message(msg))
 
 
 def _log(path: Path | None) -> AbstractContextManager[TextIO | None]:
@@ -154,8 +270,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
                                      '.db3, .mcap) or an image folder. Stamps are as recorded, in repetitions too.')
     parser.add_argument('path', help='bag or image folder')
     pace = parser.add_mutually_exclusive_group()
-    pace.add_argument('--rate', type=_positive, default=1.0, metavar='R', help='times the recorded pace, default: %(default)s')
-    pace.add_argument('--hz', type=_positive, metavar='N', help='frames per second, instead of the recorded pace')
+    pace.add_argument('--rate', type=positive, default=1.0, metavar='R', help='times the recorded pace, default: %(default)s')
+    pace.add_argument('--hz', type=positive, metavar='N', help='frames per second, instead of the recorded pace')
     parser.add_argument('--image-topic', metavar='TOPIC', help='recorded topic to play, where a bag has several with images')
     parser.add_argument('--topic', help='topic to publish on (compressed images on TOPIC/compressed), default: as recorded')
     parser.add_argument('--compressed', nargs='?', const='jpeg', choices=COMPRESSIONS,
@@ -176,13 +292,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if args.depth < 1 or args.wait_for_subscribers < 0:
         parser.error('--depth must be at least 1, --wait-for-subscribers at least 0')
     return args
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float('inf'):
-        raise argparse.ArgumentTypeError(f'{text} must be above 0')
-    return value
 
 
 def _not_negative(text: str) -> float:

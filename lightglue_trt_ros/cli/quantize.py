@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from ..config import WEIGHTS, EngineSpec, MatcherConfig
+from ..config import EngineSpec, MatcherConfig
 from ..engines.bundle import default_engine_dir
-from ..errors import ConfigError, LightglueTrtError
-from ..features import UInt8
+from ..errors import LightglueTrtError
+from ..images import gray_of
+from ..options import add_settings
 from ..processes import INTERRUPTED
 from ..progress import progress
 from ..quantization.gate import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, Gate
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when there is a calibration that passed its gate, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)
     try:
-        outcome = quantize(_order(args), _decoder(), _Screen())
+        outcome = quantize(_order(args), gray_of, _Screen())
     except LightglueTrtError as error:
         print(f'quantize: {error}', file=sys.stderr)
         return 1
@@ -37,7 +37,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
-    default = MatcherConfig()
     parser = argparse.ArgumentParser(
         prog='quantize', description='Calibrate an FP8 matcher on recordings of what the robot sees, compare it with FP32 on '
         'frames held out from them, and keep it only where it keeps the matches. Runs on the CPU, without TensorRT.')
@@ -52,10 +51,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         f'frames, {HARD_ALLOWANCE:g} less on hard pairs, the number of matches within {COUNT_TOLERANCE:.0%}%; '
                         'default: %(default)s')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where a bag has several with images')
-    parser.add_argument('--height', type=int, default=default.image_height, help='of the engine, default: %(default)s')
-    parser.add_argument('--width', type=int, default=default.image_width, help='of the engine, default: %(default)s')
-    parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
-    parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
+    add_settings(parser, 'image_height', 'image_width', 'max_keypoints', 'weights')
     parser.add_argument('--attention', action='store_true', help="the attention's products in FP8 too: faster, fewer matches kept")
     parser.add_argument('--peers', action='store_true', help='show what the usual recipe gives: ModelOpt, entropy, four images; '
                         'needs ModelOpt on this machine')
@@ -78,14 +74,6 @@ def _order(args: argparse.Namespace) -> Order:
     folder = args.engine_dir.expanduser().absolute()
     return Order(tuple(args.calibration), spec, pair, folder, tuple(args.held_out), args.frames, Gate(args.gate),
                  args.attention, args.held_out_share, args.image_topic, args.peers, args.force)
-
-
-def _decoder() -> Callable[[Any], UInt8]:
-    try:
-        from ..messages import gray_of
-    except ImportError as error:
-        raise ConfigError(f'decoding images needs ROS 2 ({error}): source its setup.bash') from error
-    return gray_of
 
 
 class _Screen(Terminal):

@@ -22,15 +22,13 @@ class Odometry:
 
     Two views know no scale: each step is as long as the true one (`truth`), or all are 1 long (`unit`). A pair without a pose
     repeats the motion before it (constant velocity), as tracking does that waits for better images; where the truth of a step is
-    missing, the last known length stands in. Both are counted. Raises ConfigError for another scale.
+    missing, the last known length stands in. Raises ConfigError for another scale.
     """
 
     def __init__(self, scale: Scale) -> None:
         if scale not in ('truth', 'unit'):
             raise ConfigError(f'the scale is {scale!r}: it must be truth or unit')
         self.scale: Scale = scale
-        self.failures = 0  # pairs without a pose
-        self.guessed_steps = 0  # steps whose true length was asked for and unknown
         self._poses = [np.eye(4)]
         self._turn, self._direction, self._length = np.eye(3), np.zeros(3), 0.0
 
@@ -46,11 +44,7 @@ class Odometry:
             self._length = 1.0
         elif true_step_m is not None and math.isfinite(true_step_m):
             self._length = float(true_step_m)
-        else:
-            self.guessed_steps += 1
-        if estimate is None:
-            self.failures += 1
-        else:  # the motion of camera 1 in camera 0's axes is the inverse of what takes points from 0 to 1
+        if estimate is not None:  # the motion of camera 1 in camera 0's axes is the inverse of what takes points from 0 to 1
             self._turn, self._direction = estimate.rotation.T, -estimate.rotation.T @ estimate.translation
         step = np.eye(4)
         step[:3, :3], step[:3, 3] = self._turn, self._length * self._direction

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..features import Float32, UInt8
 from ..recordings.poses import Float64
-from ..stats import PERCENTILES
+from ..telemetry import PERCENTILES
 from .bootstrap import Interval, pose_auc_difference
 from .twoview import pose_auc
 
@@ -119,7 +119,7 @@ class MatcherResult:
     error_histogram: NDArray[np.int64] | None = None  # stride 1: counts between ERROR_EDGES_PX; None without truth
     forward_backward: float | None = None  # share
     odometry: OdometryResult | None = None
-    worst: list[DrawnPair] = field(default_factory=list)  # worst first
+    worst_pairs: list[DrawnPair] = field(default_factory=list)  # worst first
     figures: dict[str, float] = field(default_factory=dict)  # more of METRICS: dropped, latency_ms_p50 ...
 
     def summary(self, stride: int = 1) -> dict[str, float]:

@@ -79,12 +79,12 @@ class Scene:
     timeline: Timeline
     intrinsics: Intrinsics | None = None
     poses: Float64 | None = None  # (N, 4, 4) world from camera, NaN where the truth says nothing
-    odd: set[int] = field(default_factory=set)  # frames of another size than the intrinsics are for
+    resized: set[int] = field(default_factory=set)  # frames of another size than the intrinsics are for
 
     def see(self, frame: int, shape: tuple[int, ...]) -> None:
         """Note the size of a frame: intrinsics are good for one size alone."""
         if self.intrinsics is not None and shape != (self.intrinsics.height, self.intrinsics.width):
-            self.odd.add(frame)
+            self.resized.add(frame)
 
     def numbers(self, frames: tuple[int, int]) -> tuple[int, int]:
         """The frames' numbers in the recording."""
@@ -93,13 +93,13 @@ class Scene:
 
     def camera(self, frames: tuple[int, int]) -> Float64 | None:
         """The camera matrix (3, 3) of both frames, where it is known."""
-        if self.intrinsics is None or self.odd.intersection(frames):
+        if self.intrinsics is None or self.resized.intersection(frames):
             return None
         return self.intrinsics.k
 
     def straight(self, frames: tuple[int, int], points: Correspondences) -> tuple[Float64, Float64]:
         """Points without distortion, (M, 2) each, NaN where it has no inverse; as they are where the camera is unknown."""
-        if self.intrinsics is None or self.odd.intersection(frames):
+        if self.intrinsics is None or self.resized.intersection(frames):
             first, second = (np.asarray(side, np.float64) for side in points)
         else:
             first, second = (undistort(side, self.intrinsics) for side in points)

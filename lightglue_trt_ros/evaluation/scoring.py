@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..recordings.poses import Float64
 from .baselines import Correspondences
 from .results import PRECISION_PX, PairResult
-from .trajectory import known
+from .trajectory import known_poses
 from .twoview import (
     DEFAULT_ESTIMATOR,
     ESTIMATORS,
@@ -69,7 +69,7 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
         return Scored(pair, None, None)
     matrix = np.asarray(camera, np.float64)
     estimate = estimator(points0, points1, matrix, matrix) if len(points0) else None
-    if pose0 is None or pose1 is None or not known(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
+    if pose0 is None or pose1 is None or not known_poses(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
         return Scored(pair, None, estimate)
     rotation, translation = relative_pose(pose0, pose1)
     if np.linalg.norm(translation) > min_baseline_m:

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..features import UInt8
 from .baselines import Correspondences
-from .linking import TrackLengths
 from .odometry import Odometry
 from .results import ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult
 from .scene import SECOND, Scene
 from .scoring import Scored, agreement, score_pair
+from .track_lengths import TrackLengths
 from .twoview import PoseEstimator
 
 WORST = 5  # pairs that are kept with their images
@@ -70,7 +70,7 @@ class Tally:
             self.result.odometry = self._odometry.result(
                 scene.timeline.numbers[chain].tolist(), scene.timeline.stamps_ns[chain] / SECOND,
                 None if scene.poses is None else scene.poses[chain])
-        self.result.worst = [drawn for _, _, drawn in sorted(self._worst, key=lambda entry: (-entry[0], entry[1]))]
+        self.result.worst_pairs = [drawn for _, _, drawn in sorted(self._worst, key=lambda entry: (-entry[0], entry[1]))]
         return self.result
 
     def _follow(self, frames: tuple[int, int], points: Correspondences, scored: Scored) -> float | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..recordings.poses import Float64
+from ..recordings.poses import Float64, angles_deg
 
 KITTI_SEGMENTS_M = (100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 700.0, 800.0)
 SHORT_SEGMENTS_M = (5.0, 10.0, 20.0, 50.0)  # where not even 100 m were covered
@@ -48,18 +48,18 @@ class Drift(NamedTuple):
     segments: int  # how many
 
 
-def known(true: ArrayLike) -> NDArray[np.bool_]:
+def known_poses(true: ArrayLike) -> NDArray[np.bool_]:
     """Rows (N,) bool of poses that are known."""
     return np.asarray(np.isfinite(np.asarray(true, np.float64)).all(axis=(1, 2)), np.bool_)
 
 
-def align_sim3(estimated: ArrayLike, true: ArrayLike, *, with_scale: bool = True) -> Similarity | None:
+def align_sim3(estimated: ArrayLike, true: ArrayLike) -> Similarity | None:
     """The similarity that takes the estimated positions closest to the true ones, by least squares (Umeyama, PAMI 1991).
 
-    Without `with_scale` a rigid motion. Positions on one line, or in one point, leave a turn open: there the orientations
-    choose it. Where the one or the other does not move at all there is no scale to find, and it is 1. None without a known pose.
+    Positions on one line, or in one point, leave a turn open: there the orientations choose it. Where the one or the other does
+    not move at all there is no scale to find, and it is 1. None without a known pose.
     """
-    rows = known(true)
+    rows = known_poses(true)
     moving, fixed = np.asarray(estimated, np.float64)[rows], np.asarray(true, np.float64)[rows]
     if not len(fixed):
         return None
@@ -76,18 +76,8 @@ def align_sim3(estimated: ArrayLike, true: ArrayLike, *, with_scale: bool = True
     left, _, right = np.linalg.svd(correlation)
     signs = np.array([1, 1, np.sign(np.linalg.det(left) * np.linalg.det(right))])
     rotation = left * signs @ right
-    scale = float(np.sum(rotation * covariance) / size0**2) if with_scale and moved0 and moved1 else 1.0
+    scale = float(np.sum(rotation * covariance) / size0**2) if moved0 and moved1 else 1.0
     return Similarity(scale, rotation, mean1 - scale * rotation @ mean0)
-
-
-def align_first(estimated: ArrayLike, true: ArrayLike) -> Similarity | None:
-    """The rigid motion that takes the first known pose onto the true one. None without a known pose."""
-    rows = np.flatnonzero(known(true))
-    if not len(rows):
-        return None
-    pose, truth = np.asarray(estimated, np.float64)[rows[0]], np.asarray(true, np.float64)[rows[0]]
-    rotation = truth[:3, :3] @ pose[:3, :3].T
-    return Similarity(1.0, rotation, truth[:3, 3] - rotation @ pose[:3, 3])
 
 
 def ate(estimated: ArrayLike, true: ArrayLike) -> float | None:
@@ -95,7 +85,7 @@ def ate(estimated: ArrayLike, true: ArrayLike) -> float | None:
 
     Nothing is aligned here; see `align_sim3`. None without a known pose.
     """
-    rows = known(true)
+    rows = known_poses(true)
     if not rows.any():
         return None
     differences = np.asarray(estimated, np.float64)[rows, :3, 3] - np.asarray(true, np.float64)[rows, :3, 3]
@@ -107,12 +97,12 @@ def rpe(estimated: ArrayLike, true: ArrayLike) -> RelativeErrors | None:
 
     Root mean squares of its translation's length and of its angle, over consecutive rows that are both known. None without any.
     """
-    rows = known(true)
+    rows = known_poses(true)
     both = np.flatnonzero(rows[1:] & rows[:-1])
     if not len(both):
         return None
     errors = _difference(np.asarray(true, np.float64), np.asarray(estimated, np.float64), both, both + 1)
-    lengths, angles = np.linalg.norm(errors[:, :3, 3], axis=1), _angles_deg(errors[:, :3, :3])
+    lengths, angles = np.linalg.norm(errors[:, :3, 3], axis=1), angles_deg(errors[:, :3, :3])
     return RelativeErrors(float(np.sqrt(np.mean(lengths**2))), float(np.sqrt(np.mean(angles**2))))
 
 
@@ -124,7 +114,7 @@ def kitti_drift(estimated: ArrayLike, true: ArrayLike, segments_m: tuple[float, 
     Lengths are KITTI's 100, 200 ... 800 m, or 5, 10, 20 and 50 m where the path is not longer than 100 m. None where it is too
     short for any. Frames without truth are left out beforehand, and the path leads straight on.
     """
-    rows = known(true)
+    rows = known_poses(true)
     poses, truth = np.asarray(estimated, np.float64)[rows], np.asarray(true, np.float64)[rows]
     if len(truth) < 2:
         return None
@@ -137,7 +127,7 @@ def kitti_drift(estimated: ArrayLike, true: ArrayLike, segments_m: tuple[float, 
         return None
     first, last, length = first[inside], last[inside], length[inside]
     errors = _difference(poses, truth, first, last)
-    translation, rotation = np.linalg.norm(errors[:, :3, 3], axis=1) / length, _angles_deg(errors[:, :3, :3]) / length
+    translation, rotation = np.linalg.norm(errors[:, :3, 3], axis=1) / length, angles_deg(errors[:, :3, :3]) / length
     return Drift(100 * float(translation.mean()), float(rotation.mean()), tuple(np.unique(length).tolist()), len(length))
 
 
@@ -145,10 +135,3 @@ def _difference(one: Float64, other: Float64, first: NDArray[np.int64], last: ND
     """(one_first^-1 one_last)^-1 (other_first^-1 other_last), (M, 4, 4)."""
     motions = [np.linalg.solve(poses[first], poses[last]) for poses in (one, other)]
     return np.asarray(np.linalg.solve(motions[0], motions[1]), np.float64)
-
-
-def _angles_deg(rotations: Float64) -> Float64:
-    """Angles (M,) of rotations (M, 3, 3); the arc tangent keeps small ones, which an arc cosine cannot tell from zero."""
-    axis = np.stack([rotations[:, 2, 1] - rotations[:, 1, 2], rotations[:, 0, 2] - rotations[:, 2, 0],
-                     rotations[:, 1, 0] - rotations[:, 0, 1]])
-    return np.asarray(np.degrees(np.arctan2(np.linalg.norm(axis, axis=0), np.trace(rotations, axis1=1, axis2=2) - 1)), np.float64)

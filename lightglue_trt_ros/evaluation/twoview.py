@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..recordings.poses import Float64
+from ..recordings.poses import Float64, angles_deg
 
 MIN_MATCHES = 6  # five give up to ten essential matrices that all fit
 
@@ -125,9 +125,7 @@ def pose_error_deg(rotation: ArrayLike, translation: ArrayLike, rotation_gt: Arr
     no direction to be wrong about, and its error is 0 (as LoFTR's evaluation has it, Sun et al., CVPR 2021).
     """
     residual = np.asarray(rotation, np.float64).T @ np.asarray(rotation_gt, np.float64)
-    # The sine from the antisymmetric part: the arc cosine of a trace cannot tell angles under 1e-6 degrees from zero.
-    axis = np.array([residual[2, 1] - residual[1, 2], residual[0, 2] - residual[2, 0], residual[1, 0] - residual[0, 1]])
-    rotation_deg = float(np.degrees(np.arctan2(np.linalg.norm(axis), np.trace(residual) - 1)))
+    rotation_deg = float(angles_deg(residual[None])[0])
     t, truth = np.asarray(translation, np.float64).ravel(), np.asarray(translation_gt, np.float64).ravel()
     if np.linalg.norm(truth) <= min_baseline:
         return rotation_deg, 0.0

@@ -12,14 +12,11 @@ import numpy as np
 from ..errors import BagError
 from .layouts import open_folder
 from .pose_topics import Poses, read_poses
-from .poses import Trajectory
 from .sequence import (
     CAMERA_INFO,
     COMPRESSED_IMAGE,
     IMAGE,
     IMAGE_TOPIC,
-    POSE_STAMPED,
-    POSE_TOPIC,
     Frame,
     Intrinsics,
     Recording,
@@ -111,14 +108,6 @@ class BagRecording(Recording):
             return Intrinsics(info.width, info.height, k, model, d)
         except BagError as error:
             raise BagError(f'{self.path}: {error}') from None
-
-    @cached_property
-    def trajectory(self) -> Trajectory | None:
-        topic = next((t for t in self.topics if (t.name, t.type) == (POSE_TOPIC, POSE_STAMPED) and t.count), None)
-        if topic is None:
-            return None
-        tracks = self.poses(topic)
-        return max(tracks, key=len).trajectory(f'{topic.name} of {self.path}') if tracks else None
 
     def poses(self, topic: Topic, tell: Callable[[str], None] | None = None) -> list[Poses]:
         """The poses of a topic, by the frames that they join; `tell` gets a line when some cannot be read. Raises BagError."""

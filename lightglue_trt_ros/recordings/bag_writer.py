@@ -47,7 +47,7 @@ def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]],
     rosbag2, store = rosbags_modules()
     from rosbags.rosbag2 import StoragePlugin
     plugin, make = StoragePlugin[storage.upper()], _Messages(store, frame_id)
-    poses = deque([] if trajectory is None else zip(trajectory.stamps_ns.tolist(), make.poses(trajectory), strict=True))
+    poses = deque([] if not trajectory else zip(trajectory.stamps_ns.tolist(), make.poses(trajectory), strict=True))
     kind = COMPRESSED_IMAGE if compressed else IMAGE
     count, clock = 0, 0
     with _whole(path, force) as target, rosbag2.Writer(target, version=version, storage_plugin=plugin) as writer:

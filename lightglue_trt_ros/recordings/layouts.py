@@ -23,7 +23,8 @@ SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.
 class FolderRecording(Recording):
     """An image folder. Raises BagError when there is no image, or when the stamps do not fit."""
 
-    kind = ''  # of its truth: tum, kitti or euroc
+    kind = 'tum'  # of its truth: tum, kitti or euroc
+    calibration = 'calib.yaml'
 
     def __init__(self, path: Path, image_topic: str = IMAGE_TOPIC) -> None:
         self.path, self.image_topic = path, image_topic
@@ -48,12 +49,8 @@ class FolderRecording(Recording):
 
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
-        path = self.path / 'calib.yaml'
+        path = self.path / self.calibration
         return load_intrinsics(path) if path.exists() else None
-
-    @cached_property
-    def trajectory(self) -> Trajectory | None:
-        return self.truth()
 
     def truth(self, camera_in_body: Float64 | None = None) -> Trajectory | None:
         """The folder's truth as poses of this camera; `camera_in_body` (4, 4) replaces what the folder says of its mounting."""
@@ -77,15 +74,14 @@ class FolderRecording(Recording):
     def _index(self) -> tuple[list[Path], list[int]]:
         """Images and their stamps in nanoseconds."""
 
-    @abstractmethod
     def _truth(self) -> Trajectory | None:
         """What the truth file beside the images holds."""
+        path = self.path / 'groundtruth.txt'
+        return read_tum(path) if path.exists() else None
 
 
 class ImagesFolder(FolderRecording):
     """images/ beside timestamps.txt (seconds, a line per image in the order of names), groundtruth.txt (TUM), calib.yaml."""
-
-    kind = 'tum'
 
     @staticmethod
     def find(path: Path) -> Path | None:
@@ -98,14 +94,9 @@ class ImagesFolder(FolderRecording):
             raise BagError(f'{stamps} does not exist: write one stamp per image into it, in seconds, in order of names')
         return files, read_stamps(stamps)
 
-    def _truth(self) -> Trajectory | None:
-        return _tum_truth(self.path)
-
 
 class TumFolder(FolderRecording):
     """rgb.txt (stamp, file), rgb/, groundtruth.txt: the TUM RGB-D benchmark. It has no calibration: add a calib.yaml."""
-
-    kind = 'tum'
 
     @staticmethod
     def find(path: Path) -> Path | None:
@@ -114,9 +105,6 @@ class TumFolder(FolderRecording):
     def _index(self) -> tuple[list[Path], list[int]]:
         rows = read_list(self.path / 'rgb.txt')
         return [self.path / name for _, name in rows], _parsed(self.path / 'rgb.txt', rows, parse_stamp)
-
-    def _truth(self) -> Trajectory | None:
-        return _tum_truth(self.path)
 
 
 class KittiFolder(FolderRecording):
@@ -137,8 +125,7 @@ class KittiFolder(FolderRecording):
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
         if self._projection is None:
-            path = self.path / 'calib.yaml'
-            return load_intrinsics(path) if path.exists() else None
+            return super().intrinsics
         height, width = read_image(self.files[0]).shape[:2]
         return Intrinsics(width, height, self._projection[:, :3], 'plumb_bob', np.zeros(5))
 
@@ -174,6 +161,7 @@ class EurocFolder(FolderRecording):
     """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0: a sequence of EuRoC."""
 
     kind = 'euroc'
+    calibration = 'sensor.yaml'
 
     @staticmethod
     def find(path: Path) -> Path | None:
@@ -185,13 +173,8 @@ class EurocFolder(FolderRecording):
         return [self.path / 'data' / name for _, name in rows], _parsed(self.path / 'data.csv', rows, parse_nanoseconds)
 
     @cached_property
-    def intrinsics(self) -> Intrinsics | None:
-        path = self.path / 'sensor.yaml'
-        return load_intrinsics(path) if path.exists() else None
-
-    @cached_property
     def camera_in_body(self) -> Float64 | None:
-        path = self.path / 'sensor.yaml'
+        path = self.path / self.calibration
         return load_camera_in_body(path) if path.exists() else None
 
     def _truth(self) -> Trajectory | None:
@@ -226,11 +209,6 @@ def _images_in(folder: Path, stamps: str) -> list[Path]:
 
 def _kitti_camera(path: Path) -> int | None:
     return next((number for number in (0, 2) if (path / f'image_{number}').is_dir()), None)
-
-
-def _tum_truth(path: Path) -> Trajectory | None:
-    truth = path / 'groundtruth.txt'
-    return read_tum(truth) if truth.exists() else None
 
 
 def _parsed(path: Path, rows: Sequence[tuple[str, str]], parse: Callable[[str], int]) -> list[int]:

@@ -42,7 +42,7 @@ class Loop:
 
     def trajectory(self) -> Trajectory | None:
         """The truth along the way; what lies before the first or after the last image is left out when there are several passes."""
-        truth = self._folder.trajectory
+        truth = self._folder.truth()
         if truth is None or self._passes == 1:
             return truth
         truth = truth.ordered()

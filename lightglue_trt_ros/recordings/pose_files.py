@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from ..errors import BagError
-from .poses import MAX_STAMP_NS, Float64, Trajectory, parse_stamp, poses_from
+from .poses import MAX_STAMP_NS, Trajectory, parse_stamp, poses_from
 
 KINDS = ('tum', 'kitti', 'euroc')
 _KITTI_VALUES, _TUM_VALUES, _EUROC_VALUES = 12, 8, 8
+
+T = TypeVar('T')
 
 
 def kind_of(path: Path) -> str:
@@ -31,19 +34,13 @@ def read_tum(path: Path) -> Trajectory:
 
     Raises BagError that names the line.
     """
-    stamps: list[int] = []
-    rows: list[list[float]] = []
-    for number, line in _lines(path):
+    def row(line: str) -> tuple[int, list[float]]:
         words = line.split()
-        try:
-            if len(words) != _TUM_VALUES:
-                raise ValueError(f'{len(words)} values where {_TUM_VALUES} belong (t tx ty tz qx qy qz qw)')
-            stamps.append(parse_stamp(words[0]))
-            rows.append([float(word) for word in words[1:]])
-        except ValueError as error:
-            raise BagError(f'{path}, line {number}: {error}') from None
-    table = np.asarray(rows, np.float64).reshape(-1, 7)
-    return _trajectory(path, stamps, table[:, :3], table[:, 3:], 'TUM')
+        if len(words) != _TUM_VALUES:
+            raise ValueError(f'{len(words)} values where {_TUM_VALUES} belong (t tx ty tz qx qy qz qw)')
+        return parse_stamp(words[0]), [float(word) for word in words[1:]]
+
+    return _trajectory(path, _rows(path, row), [0, 1, 2, 3, 4, 5, 6], 'TUM')
 
 
 def read_euroc(path: Path) -> Trajectory:
@@ -51,19 +48,13 @@ def read_euroc(path: Path) -> Trajectory:
 
     Raises BagError that names the line.
     """
-    stamps: list[int] = []
-    rows: list[list[float]] = []
-    for number, line in _lines(path):
+    def row(line: str) -> tuple[int, list[float]]:
         words = line.split(',')
-        try:
-            if len(words) < _EUROC_VALUES:
-                raise ValueError(f'{len(words)} values where at least {_EUROC_VALUES} belong (t, px, py, pz, qw, qx, qy, qz)')
-            stamps.append(parse_nanoseconds(words[0]))
-            rows.append([float(word) for word in words[1:_EUROC_VALUES]])
-        except ValueError as error:
-            raise BagError(f'{path}, line {number}: {error}') from None
-    table = np.asarray(rows, np.float64).reshape(-1, 7)
-    return _trajectory(path, stamps, table[:, :3], table[:, [4, 5, 6, 3]], 'EuRoC')
+        if len(words) < _EUROC_VALUES:
+            raise ValueError(f'{len(words)} values where at least {_EUROC_VALUES} belong (t, px, py, pz, qw, qx, qy, qz)')
+        return parse_nanoseconds(words[0]), [float(word) for word in words[1:_EUROC_VALUES]]
+
+    return _trajectory(path, _rows(path, row), [0, 1, 2, 4, 5, 6, 3], 'EuRoC')
 
 
 def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
@@ -71,18 +62,16 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
 
     Raises BagError that names the line, or both counts.
     """
-    rows: list[list[float]] = []
-    for number, line in _lines(path):
-        try:
-            row = [float(word) for word in line.split()]
-        except ValueError as error:
-            raise BagError(f'{path}, line {number}: {error}') from None
-        if len(row) != _KITTI_VALUES:
-            raise BagError(f'{path}, line {number}: {len(row)} values where {_KITTI_VALUES} belong, a 3x4 matrix')
-        r = np.asarray(row, np.float64).reshape(3, 4)[:, :3]
+    def row(line: str) -> list[float]:
+        values = [float(word) for word in line.split()]
+        if len(values) != _KITTI_VALUES:
+            raise ValueError(f'{len(values)} values where {_KITTI_VALUES} belong, a 3x4 matrix')
+        r = np.asarray(values, np.float64).reshape(3, 4)[:, :3]
         if not np.abs(r @ r.T - np.eye(3)).max() < 1e-3 or np.linalg.det(r) < 0:
-            raise BagError(f'{path}, line {number}: its left 3x3 is no rotation')
-        rows.append(row)
+            raise ValueError('its left 3x3 is no rotation')
+        return values
+
+    rows = _rows(path, row)
     if not rows:
         raise BagError(f'{path} holds no pose')
     if len(rows) != len(stamps_ns):
@@ -98,24 +87,18 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
 
 def read_stamps(path: Path) -> list[int]:
     """Read one stamp in seconds per line, as nanoseconds. Raises BagError that names the line."""
-    stamps: list[int] = []
-    for number, line in _lines(path):
-        try:
-            stamps.append(parse_stamp(line))
-        except ValueError as error:
-            raise BagError(f'{path}, line {number}: {error}') from None
-    return stamps
+    return _rows(path, parse_stamp)
 
 
 def read_list(path: Path, separator: str | None = None) -> list[tuple[str, str]]:
     """Read lines `stamp name`, the lists of images of TUM and EuRoC. Raises BagError that names the line."""
-    rows: list[tuple[str, str]] = []
-    for number, line in _lines(path):
+    def row(line: str) -> tuple[str, str]:
         words = [word.strip() for word in line.split(separator)]
         if len(words) < 2:
-            raise BagError(f'{path}, line {number}: {line!r} is no stamp and file name')
-        rows.append((words[0], words[1]))
-    return rows
+            raise ValueError(f'{line!r} is no stamp and file name')
+        return words[0], words[1]
+
+    return _rows(path, row)
 
 
 def parse_nanoseconds(text: str) -> int:
@@ -137,10 +120,24 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
-def _trajectory(path: Path, stamps: list[int], positions: Float64, quaternions: Float64, name: str) -> Trajectory:
-    if not stamps:
+def _rows(path: Path, row: Callable[[str], T]) -> list[T]:
+    """What `row` makes of each line; its ValueError becomes a BagError that names the line."""
+    rows = []
+    for number, line in _lines(path):
+        try:
+            rows.append(row(line))
+        except ValueError as error:
+            raise BagError(f'{path}, line {number}: {error}') from None
+    return rows
+
+
+def _trajectory(path: Path, rows: list[tuple[int, list[float]]], columns: list[int], name: str) -> Trajectory:
+    """Of (stamp in ns, seven values); `columns` puts the values in the order x, y, z, qx, qy, qz, qw."""
+    if not rows:
         raise BagError(f'{path} holds no pose')
+    table = np.asarray([values for _, values in rows], np.float64)[:, columns]
     try:
-        return Trajectory(np.asarray(stamps, np.int64), poses_from(positions, quaternions), f'{path} ({name})')
+        return Trajectory(np.asarray([stamp for stamp, _ in rows], np.int64), poses_from(table[:, :3], table[:, 3:]),
+                          f'{path} ({name})')
     except BagError as error:
         raise BagError(f'{path}: {error}') from None

@@ -52,35 +52,35 @@ def rotations_from_quaternions(quaternions: ArrayLike) -> Float64:
 
     Raises BagError when one is not finite or has no length.
     """
+    from scipy.spatial.transform import Rotation
     q = np.asarray(quaternions, np.float64)
-    norm = np.linalg.norm(q, axis=1, keepdims=True)
-    if (bad := ~(np.isfinite(norm[:, 0]) & (norm[:, 0] > 1e-6))).any():
+    norm = np.linalg.norm(q, axis=1)
+    if (bad := ~(np.isfinite(norm) & (norm > 1e-6))).any():
         row = int(np.argmax(bad))
         raise BagError(f'the quaternion of pose {row} is {q[row].tolist()}: it has no direction')
-    x, y, z, w = (q / norm).T
-    rows = [[1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)]]
-    return np.moveaxis(np.asarray(rows, np.float64), 2, 0)
+    return np.asarray(Rotation.from_quat(q).as_matrix(), np.float64)
 
 
 def quaternions_from_rotations(rotations: ArrayLike) -> Float64:
-    """Unit quaternions (N, 4), x, y, z, w with w >= 0, of rotation matrices (N, 3, 3).
+    """Unit quaternions (N, 4), x, y, z, w with w >= 0, of rotation matrices (N, 3, 3)."""
+    from scipy.spatial.transform import Rotation
+    q = np.asarray(Rotation.from_matrix(rotations).as_quat(), np.float64)
+    return np.where(q[:, 3:] < 0, -q, q)
 
-    Every row of the 4x4 table below is a multiple of the quaternion; the longest one is well conditioned at every angle
-    (Markley, Unit Quaternion from Rotation Matrix, JGCD 2008).
-    """
-    r = np.asarray(rotations, np.float64)
-    (a, b, c), (d, e, f), (g, h, i) = np.moveaxis(r, 0, 2)
-    table = np.asarray([[1 + a - e - i, b + d, c + g, h - f],
-                        [b + d, 1 - a + e - i, f + h, c - g],
-                        [c + g, f + h, 1 - a - e + i, d - b],
-                        [h - f, c - g, d - b, 1 + a + e + i]], np.float64)
-    lengths = np.linalg.norm(table, axis=1)
-    best = lengths.argmax(axis=0)
-    index = np.arange(len(r))
-    q = table[best, :, index] / lengths[best, index, None]
-    return np.asarray(q * np.where(q[:, 3:] < 0, -1.0, 1.0), np.float64)
+
+def interpolated(first: Float64, second: Float64, share: Float64) -> Float64:
+    """Poses between two (N, 4, 4) each, at shares (N,) of the way: positions on the line, rotations along the shortest arc."""
+    from scipy.spatial.transform import Rotation
+    start, end = (Rotation.from_matrix(poses[:, :3, :3]) for poses in (first, second))
+    poses = first + share[:, None, None] * (second - first)
+    poses[:, :3, :3] = (start * Rotation.from_rotvec(share[:, None] * (start.inv() * end).as_rotvec())).as_matrix()
+    return poses
+
+
+def angles_deg(rotations: ArrayLike) -> Float64:
+    """Angles (N,) of rotations (N, 3, 3)."""
+    from scipy.spatial.transform import Rotation
+    return np.asarray(np.degrees(Rotation.from_matrix(rotations).magnitude()), np.float64)
 
 
 def poses_from(translations: ArrayLike, quaternions: ArrayLike) -> Float64:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import BagError
 from ..features import UInt8
-from .poses import Float64, Trajectory
+from .poses import Float64
 
 IMAGE = 'sensor_msgs/msg/Image'
 COMPRESSED_IMAGE = 'sensor_msgs/msg/CompressedImage'
@@ -118,11 +118,6 @@ class Recording(ABC):
     @abstractmethod
     def intrinsics(self) -> Intrinsics | None:
         """The camera's, None where nothing was recorded. Raises BagError when NaN, infinite or not calibrated."""
-
-    @property
-    @abstractmethod
-    def trajectory(self) -> Trajectory | None:
-        """Ground truth, None where there is none. Raises BagError when it cannot be read."""
 
     @property
     def camera_info(self) -> bytes | None:

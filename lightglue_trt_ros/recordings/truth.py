@@ -13,7 +13,7 @@ from .bag import BagRecording
 from .layouts import FolderRecording, euroc_truth
 from .pose_files import KINDS, kind_of, read_kitti, read_stamps, read_tum
 from .pose_topics import POSE_TYPES, STATIC, TF, Poses, static_transform
-from .poses import Float64, Trajectory, poses_from, quaternions_from_rotations
+from .poses import Float64, Trajectory, interpolated
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
 
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
@@ -33,12 +33,13 @@ def load_truth(recording: Recording, *, topic: str | None = None, file: Path | N
     """
     if file is not None:
         found: Trajectory | None = _from_file(recording, file, kind, camera_in_body)
-    elif isinstance(recording, BagRecording):
-        found = _from_topics(recording, topic, child_frame, camera_in_body, tell)
-    elif topic is not None:
-        raise BagError(f'{recording.path} is an image folder: it has no topic {topic}; name a file with poses (--truth)')
+    elif isinstance(recording, FolderRecording):
+        if topic is not None:
+            raise BagError(f'{recording.path} is an image folder: it has no topic {topic}; name a file with poses (--truth)')
+        found = recording.truth(camera_in_body)
     else:
-        found = recording.truth(camera_in_body) if isinstance(recording, FolderRecording) else recording.trajectory
+        assert isinstance(recording, BagRecording)
+        found = _from_topics(recording, topic, child_frame, camera_in_body, tell)
     if found is None:
         return None
     ordered = found.ordered()
@@ -69,25 +70,12 @@ def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: flo
         between = (gap > 0) & (first != second) & (gaps[0] <= limit) & (gaps[1] <= limit)
         between &= (after > 0) & (after < len(truth))
         share = gaps[0][between] / (gaps[0] + gaps[1])[between]
-        result[between] = _blend(truth.poses[first[between]], truth.poses[second[between]], share)
+        if between.any():  # older SciPy knows no empty rotations
+            result[between] = interpolated(truth.poses[first[between]], truth.poses[second[between]], share)
     if np.isnan(result[:, 0, 0]).all():
         raise BagError(f'the truth does not overlap with the images: {trajectory.source or "it"} covers {_range(truth.stamps_ns)}, '
                        f'the images {_range(stamps)}, and {max_difference_s:g} s between them are allowed (--max-time-difference)')
     return result
-
-
-def _blend(first: Float64, second: Float64, share: Float64) -> Float64:
-    """Poses between two (N, 4, 4), at shares (N,) of the way."""
-    start, end = (quaternions_from_rotations(poses[:, :3, :3]) for poses in (first, second))
-    cosine = np.sum(start * end, axis=1, keepdims=True)
-    end, cosine = np.where(cosine < 0, -end, end), np.minimum(np.abs(cosine), 1.0)
-    angle, part = np.arccos(cosine), share[:, None]
-    sine = np.sin(angle)
-    near = sine < 1e-6  # a chord is as good as the arc
-    sine = np.where(near, 1.0, sine)
-    weights = (np.where(near, 1 - part, np.sin((1 - part) * angle) / sine), np.where(near, part, np.sin(part * angle) / sine))
-    positions = first[:, :3, 3] * (1 - part) + second[:, :3, 3] * part
-    return poses_from(positions, weights[0] * start + weights[1] * end) if len(first) else first
 
 
 def _range(stamps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:

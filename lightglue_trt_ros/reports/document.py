@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LightglueTrtError
 from ..evaluation.bootstrap import LEVEL, RESAMPLES, SEED
 from ..evaluation.results import (
     ERROR_EDGES_PX,
@@ -23,7 +22,7 @@ from ..evaluation.results import (
 )
 from ..files import write_whole
 from ..recordings.poses import Float64
-from ..stats import PERCENTILES
+from ..telemetry import PERCENTILES
 
 SCHEMA = 1
 DIGITS = 7  # significant ones of what is kept per pair; summaries are kept in full, poses to 1e-9
@@ -54,20 +53,6 @@ def write_document(path: Path, evaluation: Evaluation) -> None:
     write_whole(path, (_lines(document(evaluation)) + '\n').encode())
 
 
-def read_report(path: Path) -> dict[str, Any]:
-    """Read a report.json back. Raises LightglueTrtError for another file, or for a schema that this release does not know."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise LightglueTrtError(f'{path} is not a report that can be read: {error}') from error
-    schema = found.get('schema') if isinstance(found, dict) else None
-    if not isinstance(schema, int) or 'matchers' not in found:
-        raise LightglueTrtError(f'{path} is not a report of evaluate_bag: it has no schema and matchers')
-    if schema > SCHEMA:
-        raise LightglueTrtError(f'{path} has schema {schema}, this release reads up to {SCHEMA}: use a newer lightglue_trt_ros')
-    return dict(found)
-
-
 def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]:
     summary = {str(stride): matcher.summary(stride) for stride in strides}
     return {'name': matcher.name, 'description': matcher.description, 'ours': matcher.ours, 'summary': summary,
@@ -75,7 +60,8 @@ def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]
                                  'values': [round(value, 3) for value in values]} for stage, values in matcher.stage_ms.items()},
             'track_lengths': dict(sorted(matcher.track_lengths.items())), 'error_histogram': matcher.error_histogram,
             'forward_backward': matcher.forward_backward, 'odometry': matcher.odometry and _odometry(matcher.odometry),
-            'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points[0])} for pair in matcher.worst],
+            'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points[0])}
+                      for pair in matcher.worst_pairs],
             'pairs': {str(stride): _columns(pairs) for stride, pairs in matcher.pairs.items()}}
 
 

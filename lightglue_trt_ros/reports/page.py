@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import LightglueTrtError
 from ..evaluation.results import METRICS, Evaluation
 from ..files import write_whole
-from ..stats import PERCENTILES
+from ..telemetry import PERCENTILES
 from .document import write_document
 from .plots import draw_all
 from .style import Picture

@@ -10,8 +10,8 @@ import numpy as np
 from ..evaluation.results import ERROR_EDGES_PX, Evaluation
 from ..pictures import INK
 from ..recordings.poses import Float64
+from .pair_pictures import draw_worst
 from .style import FONT, RC, WIDTH, Look, Picture, finish, looks_of, new_figure, percent_axis, plain, thinned
-from .worst import draw_worst
 
 Looks = Sequence[Look]
 POINTS = 2000  # of a trajectory

@@ -26,20 +26,20 @@ GROUPS = {
 }
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A figure as it is written."""
 
     text: str
     best: bool
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A metric of every matcher."""
 
     name: str  # in METRICS
     label: str
     unit: str
-    cells: list[Cell]
+    cells: list[TableCell]
 
 
 def written(name: str, value: float | None, unit: bool = False) -> str:
@@ -51,7 +51,7 @@ def written(name: str, value: float | None, unit: bool = False) -> str:
     return f'{text} {metric.unit}' if unit and metric.unit else text
 
 
-def table(evaluation: Evaluation, stride: int = 1) -> list[Row]:
+def table(evaluation: Evaluation, stride: int = 1) -> list[TableRow]:
     """The metrics that at least one matcher has at this stride, in the order of METRICS; the best of each row is marked."""
     summaries = [matcher.summary(stride) for matcher in evaluation.matchers]
     rows = []
@@ -62,8 +62,8 @@ def table(evaluation: Evaluation, stride: int = 1) -> list[Row]:
             continue
         best = (max if metric.higher_is_better else min)(known)
         contest = len(known) > 1 and name not in NO_CONTEST and len(set(known)) > 1
-        cells = [Cell(text := written(name, value), contest and text == written(name, best)) for value in values]
-        rows.append(Row(name, metric.label, metric.unit, cells))
+        cells = [TableCell(text := written(name, value), contest and text == written(name, best)) for value in values]
+        rows.append(TableRow(name, metric.label, metric.unit, cells))
     return rows
 
 
@@ -78,7 +78,7 @@ def contests(evaluation: Evaluation) -> list[tuple[str, ...]]:
             for found in evaluation.contests((10,))]
 
 
-def grouped(rows: list[Row]) -> dict[str, list[Row]]:
+def grouped(rows: list[TableRow]) -> dict[str, list[TableRow]]:
     """Rows under the headings of GROUPS, empty ones left out."""
     groups = {title: [row for row in rows if row.name.startswith(names)] for title, names in GROUPS.items()}
     placed = [row for found in groups.values() for row in found]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightglue_trt_ros.evaluation.baselines import KltMatcher
-from lightglue_trt_ros.evaluation.linking import TrackLengths
+from lightglue_trt_ros.evaluation.track_lengths import TrackLengths
 from lightglue_trt_ros.recordings.bag import open_recording
 
 

@@ -17,6 +17,7 @@ from ..evaluation.turns import TurnScore, evaluate_turns
 from ..features import UInt8
 from ..frontend import FrameMatcher
 from ..geometry import resize_gray
+from ..images import gray_of
 from ..recordings.bag import open_recording
 from ..recordings.layouts import SUFFIXES, natural
 from ..recordings.sequence import read_gray
@@ -28,18 +29,17 @@ PICTURES = 7  # at most, of any other folder
 
 def load_images(path: Path) -> list[UInt8]:
     """The gray images of a recording, uint8 (H, W). Raises BagError."""
-    from ..messages import gray_of
     return [gray_of(frame.load()) for frame in open_recording(path).frames()]
 
 
-def study_homographies(folder: Path, config: MatcherConfig) -> Iterator[HomographyScore]:
+def score_homographies(folder: Path, config: MatcherConfig) -> Iterator[HomographyScore]:
     """Score ours and SIFT (4,000 features, ratio 0.8) on graf, boat, leuven and bikes, pairs 1-2 and 1-3."""
     with _matching(config) as match:
         yield from evaluate_homographies(folder, match, 'ours')
     yield from evaluate_homographies(folder, SiftMatcher().match, 'SIFT 4000, ratio 0.8')
 
 
-def study_turns(folder: Path, config: MatcherConfig) -> Iterator[TurnScore]:
+def score_turns(folder: Path, config: MatcherConfig) -> Iterator[TurnScore]:
     """Score ours, without refinement, and SIFT as above on pictures of `folder` and on their middles, turned.
 
     Pictures are resized to the engine's size. Raises BagError.

@@ -148,7 +148,7 @@ class Evaluator:
     def _pass_backwards(self, step: Callable[[], None]) -> None:
         """Match some pairs the other way round: what is right comes back."""
         shares: list[list[float]] = [[] for _ in self._contestants]
-        held: dict[int, UInt8] = {}
+        before: dict[int, UInt8] = {}
         needed = {number for pair in self._forward for number in pair}
         by_end = {pair[1]: pair for pair in self._forward}
         for number, frame in enumerate(self.wall.reading(self._frames())):
@@ -156,11 +156,11 @@ class Evaluator:
                 break
             if number not in needed or (image := self._image(number, frame)) is None:
                 continue
-            if (pair := by_end.get(number)) is not None and (reference := held.get(pair[0])) is not None:
+            if (pair := by_end.get(number)) is not None and (reference := before.get(pair[0])) is not None:
                 self._turn_round(self._forward[pair], image, reference, shares)
                 step()
                 step()
-            held = {number: image}
+            before = {number: image}
         self._reset()
         for tally, found in zip(self._tallies, shares, strict=True):
             tally.result.forward_backward = sum(found) / len(found) if found else None

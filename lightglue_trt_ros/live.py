@@ -5,28 +5,20 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..config import MatcherConfig
-from ..errors import LightglueTrtError
-from ..evaluation.baselines import Correspondences
-from ..evaluation.results import MatcherResult
-from ..evaluation.scene import Scene
-from ..evaluation.tally import Tally
-from ..evaluation.twoview import PoseEstimator
-from ..features import Float32, FrameMatches
-from ..recordings.sequence import Recording
-from ..replay import Reception, replay
-from ..stats import PERCENTILES
-
-
-class Cloud(NamedTuple):
-    """What is kept of one cloud."""
-
-    stamps: tuple[float, float]  # the reference's, NaN for an empty cloud, and the current image's
-    points: Correspondences
+from .config import MatcherConfig
+from .errors import LightglueTrtError
+from .evaluation.baselines import Correspondences
+from .evaluation.results import MatcherResult
+from .evaluation.scene import Scene
+from .evaluation.tally import Tally
+from .evaluation.twoview import PoseEstimator
+from .features import Float32, FrameMatches
+from .recordings.sequence import Recording
+from .replay import Reception, replay
+from .telemetry import PERCENTILES
 
 
 class Spool:
@@ -42,12 +34,13 @@ class Spool:
         np.save(self._file, np.hstack([matches.reference_keypoints, matches.keypoints]).astype(np.float32))
         self.count += 1
 
-    def __iter__(self) -> Iterator[Cloud]:
+    def __iter__(self) -> Iterator[tuple[float, float, Correspondences]]:
+        """Stamps of the reference, NaN for an empty cloud, and of the current image; the points of both."""
         self._file.seek(0)
         for _ in range(self.count):
             reference, current = np.load(self._file)
             table: Float32 = np.load(self._file)
-            yield Cloud((float(reference), float(current)), (table[:, :2], table[:, 2:]))
+            yield float(reference), float(current), (table[:, :2], table[:, 2:])
 
     def close(self) -> None:
         """Give the space back."""
@@ -55,15 +48,15 @@ class Spool:
 
 
 def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, estimator: PoseEstimator, rate: float,
-                  offline: MatcherResult, stopped: Callable[[], bool]) -> tuple[MatcherResult, list[str]]:
-    """Play the recording at `rate` times its pace, and score every cloud as the pair of frames that it is; with what to note.
+                  offline: MatcherResult, stopped: Callable[[], bool], tell: Callable[[str], None]) -> MatcherResult:
+    """Play the recording at `rate` times its pace, and score every cloud as the pair of frames that it is; `tell` gets notes.
 
     A dropped frame is counted, and in no pair. Raises LightglueTrtError when the node does not start, or when nothing came.
     """
     spool = Spool()
     try:
-        got = replay(recording.path, parameters(config, scene), rate=rate, image_topic=recording.image_topic, keep=spool.append,
-                     stopped=stopped)
+        settings = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s)
+        got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, keep=spool.append, stopped=stopped)
         if not spool.count:
             raise LightglueTrtError('the node published nothing: its log above says why')
         backend = got.diagnostics.get('backend', 'unknown')
@@ -73,26 +66,26 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
         spool.close()
     result = tally.finish()
     result.figures = _figures(got, spool.count, offline)
-    return result, _notes(got, spool.count, result, shared)
-
-
-def parameters(config: MatcherConfig, scene: Scene) -> dict[str, Any]:
-    """The node's parameters where they are not at their defaults."""
-    config, defaults = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s), MatcherConfig()
-    return {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(defaults, name)}
+    tell(f'live: {len(got.sent)} frames sent, {spool.count} clouds received, {result.figures["dropped"]:.0f} frames dropped')
+    if shared:
+        live, before = np.mean(shared, axis=0)
+        equal = sum(a == b for a, b in shared)
+        tell(f'live: {len(shared)} pairs are the same as offline, {equal} of them with the same number of matches '
+             f'(mean {live:.1f} live, {before:.1f} offline)')
+    return result
 
 
 def _score(spool: Spool, tally: Tally, scene: Scene, offline: MatcherResult) -> list[tuple[int, int]]:
     """Score every cloud; matches live and offline of the pairs that both saw."""
     known = {pair.frames: pair.matches for pair in offline.pairs.get(1, [])}
     previous, shared = None, []
-    for cloud in spool:
-        current = scene.timeline.nearest(cloud.stamps[1])
-        reference = scene.timeline.nearest(cloud.stamps[0]) if np.isfinite(cloud.stamps[0]) else previous
+    for reference_stamp, stamp, points in spool:
+        current = scene.timeline.nearest(stamp)
+        reference = scene.timeline.nearest(reference_stamp) if np.isfinite(reference_stamp) else previous
         previous = current
         if reference is None:
             continue  # an empty cloud, the first of all: nobody knows what it was matched with
-        pair = tally.add(1, (reference, current), cloud.points)
+        pair = tally.add(1, (reference, current), points)
         if pair.frames in known:
             shared.append((pair.matches, known[pair.frames]))
     return shared
@@ -104,13 +97,3 @@ def _figures(got: Reception, clouds: int, offline: MatcherResult) -> dict[str, f
     if latencies:
         figures |= {f'latency_ms_p{p}': float(np.percentile(latencies, p)) for p in PERCENTILES}
     return figures
-
-
-def _notes(got: Reception, clouds: int, result: MatcherResult, shared: list[tuple[int, int]]) -> list[str]:
-    notes = [f'live: {len(got.sent)} frames sent, {clouds} clouds received, {result.figures["dropped"]:.0f} frames dropped']
-    if shared:
-        live, offline = np.mean(shared, axis=0)
-        equal = sum(a == b for a, b in shared)
-        notes.append(f'live: {len(shared)} pairs are the same as offline, {equal} of them with the same number of matches '
-                     f'(mean {live:.1f} live, {offline:.1f} offline)')
-    return notes

@@ -1,4 +1,4 @@
-"""sensor_msgs <-> numpy: images to gray, matches to a point cloud and back.
+"""Images: whatever has the fields of sensor_msgs/Image or CompressedImage to gray, and back. No ROS here.
 
 The encodings that cameras send are views into the message and at most one OpenCV call; cv_bridge is asked for the others alone.
 """
@@ -11,19 +11,9 @@ from typing import Any
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from sensor_msgs.msg import CompressedImage, Image, PointCloud2, PointField
 
-from .errors import ConfigError, FrameError, ImageEncodingError
-from .features import Float32, FrameMatches, UInt8
-
-MATCH_DTYPE = np.dtype([('u', '<f4'), ('v', '<f4'), ('u_ref', '<f4'), ('v_ref', '<f4'), ('score', '<f4'),
-                        ('track_id', '<u4'), ('track_length', '<u4'), ('t_ref', '<f4')])  # one point of ~/matches, 32 bytes
-_MATCH_NAMES = MATCH_DTYPE.names or ()
-_MATCH_FIELDS = [PointField(name=name, offset=4 * index, count=1,
-                            datatype=PointField.UINT32 if MATCH_DTYPE[name].kind == 'u' else PointField.FLOAT32)
-                 for index, name in enumerate(_MATCH_NAMES)]
-_POINT_FORMATS = {PointField.INT8: 'i1', PointField.UINT8: 'u1', PointField.INT16: 'i2', PointField.UINT16: 'u2',
-                  PointField.INT32: 'i4', PointField.UINT32: 'u4', PointField.FLOAT32: 'f4', PointField.FLOAT64: 'f8'}
+from .errors import ConfigError, ImageEncodingError
+from .features import UInt8
 
 
 @dataclass(frozen=True)
@@ -61,7 +51,7 @@ _LAYOUTS = _layouts()
 SUPPORTED_ENCODINGS = tuple(sorted(_LAYOUTS))  # the ones that need no cv_bridge
 
 
-def gray_from_image(msg: Image, bits: int = 16) -> UInt8:
+def gray_from_image(msg: Any, bits: int = 16) -> UInt8:
     """Luma of an Image, uint8 (height, width); a view that shares the message's memory wherever no arithmetic is needed.
 
     YUV gives its luma plane untouched. 16-bit samples give their top byte, whatever the frame holds: a gain that followed
@@ -86,7 +76,7 @@ def gray_from_image(msg: Image, bits: int = 16) -> UInt8:
     return pixels if layout.to_gray is None else _to_gray(pixels, layout.to_gray)
 
 
-def gray_from_compressed(msg: CompressedImage, bits: int = 16) -> UInt8:
+def gray_from_compressed(msg: Any, bits: int = 16) -> UInt8:
     """Luma of a CompressedImage (JPEG, PNG, whatever OpenCV reads), uint8 (H, W), EXIF orientation ignored.
 
     16-bit files follow the rule of `gray_from_image`. A mosaic that compressed_image_transport stored as it was
@@ -122,8 +112,8 @@ def gray_of(msg: Any, bits: int = 16) -> UInt8:
     return gray_from_compressed(msg, bits) if hasattr(msg, 'format') else gray_from_image(msg, bits)
 
 
-def image_to_msg(image: UInt8, header: Any, encoding: str) -> Image:
-    """An Image from uint8 (H, W) or (H, W, channels), in an encoding of that many bytes per pixel (mono8, bgr8, ...).
+def fill_image(msg: Any, image: UInt8, encoding: str) -> Any:
+    """An Image that holds a header alone, with uint8 (H, W) or (H, W, channels) in an encoding of as many bytes per pixel (bgr8).
 
     Raises ImageEncodingError when the array and the encoding do not fit.
     """
@@ -133,71 +123,12 @@ def image_to_msg(image: UInt8, header: Any, encoding: str) -> Image:
     if layout is None or layout.planar or layout.pixel_bytes != channels or not fits:
         raise ImageEncodingError(f'cannot send a {image.dtype} array of shape {image.shape} as {encoding!r:.60}: '
                                  'use uint8 (H, W) with mono8, or (H, W, 3) with bgr8 or rgb8')
-    msg = Image(header=header, height=image.shape[0], width=image.shape[1], encoding=encoding, step=image.shape[1] * channels)
+    msg.height, msg.width, msg.encoding, msg.step = *image.shape[:2], encoding, image.shape[1] * channels
     msg.data.frombytes(np.ascontiguousarray(image).reshape(-1))
     return msg
 
 
-def stamp_seconds(header_or_stamp: Any) -> float:
-    """Seconds of a std_msgs/Header or a builtin_interfaces/Time as float64 (good to about 0.2 microseconds today)."""
-    stamp = getattr(header_or_stamp, 'stamp', header_or_stamp)
-    return float(stamp.sec + stamp.nanosec * 1e-9)
-
-
-def matches_to_cloud(matches: FrameMatches, header: Any) -> PointCloud2:
-    """The cloud of ~/matches: one point of MATCH_DTYPE per correspondence, under the current image's header."""
-    points = np.empty(len(matches), MATCH_DTYPE)
-    points['u'], points['v'] = matches.keypoints.T
-    points['u_ref'], points['v_ref'] = matches.reference_keypoints.T
-    points['score'] = matches.scores
-    points['track_id'], points['track_length'] = matches.track_ids, matches.track_lengths
-    points['t_ref'] = matches.reference_stamp - matches.stamp
-    cloud = PointCloud2(header=header, height=1, width=len(points), fields=list(_MATCH_FIELDS), is_bigendian=False,
-                        point_step=MATCH_DTYPE.itemsize, row_step=points.nbytes, is_dense=True)
-    cloud.data.frombytes(points.view(np.uint8))
-    return cloud
-
-
-def matches_from_cloud(msg: PointCloud2) -> FrameMatches:
-    """The correspondences in a cloud of ~/matches, found by field name: other offsets, padding, types and byte orders read too.
-
-    `reference_stamp` is NaN when the cloud holds no point; `stage_ms` is empty. Raises FrameError when fields are
-    missing or the data does not fit the layout that the message declares.
-    """
-    fields = {field.name: field for field in msg.fields}
-    missing = [name for name in _MATCH_NAMES if name not in fields]
-    if missing:
-        raise FrameError(f'cloud lacks {", ".join(missing)} (it has {", ".join(fields) or "no fields"}): subscribe to ~/matches')
-    points = np.empty(0, MATCH_DTYPE)
-    if msg.height and msg.width:
-        row = msg.point_step * msg.width
-        needed = msg.row_step * (msg.height - 1) + row
-        if len(msg.data) < needed or (msg.height > 1 and msg.row_step < row):
-            raise FrameError(f'cloud of {msg.width}x{msg.height} points, point_step {msg.point_step}, row_step {msg.row_step} '
-                             f'needs {max(needed, row * msg.height)} bytes and holds {len(msg.data)}: check its writer')
-        order, formats = '>' if msg.is_bigendian else '<', []
-        for name in _MATCH_NAMES:
-            kind = _POINT_FORMATS.get(fields[name].datatype)
-            if kind is None or fields[name].offset + int(kind[1]) > msg.point_step:
-                raise FrameError(f'cloud field {name} has datatype {fields[name].datatype} at offset {fields[name].offset}, '
-                                 f'point_step is {msg.point_step}: check its writer')
-            formats.append(order + kind)
-        layout = np.dtype({'names': list(_MATCH_NAMES), 'formats': formats, 'itemsize': msg.point_step,
-                           'offsets': [fields[name].offset for name in _MATCH_NAMES]})
-        shape, strides = (msg.height, msg.width), (msg.row_step if msg.height > 1 else row, msg.point_step)
-        points = np.ndarray(shape, layout, msg.data, 0, strides).reshape(-1)
-    stamp = stamp_seconds(msg.header)
-
-    def column(*parts: str) -> Float32:
-        return np.stack([points[part].astype(np.float32) for part in parts], axis=1)
-
-    return FrameMatches(
-        stamp=stamp, reference_stamp=stamp + float(points['t_ref'][0]) if len(points) else float('nan'),
-        keypoints=column('u', 'v'), reference_keypoints=column('u_ref', 'v_ref'), scores=column('score')[:, 0],
-        track_ids=points['track_id'].astype(np.uint32), track_lengths=points['track_length'].astype(np.uint32))
-
-
-def _check_image(msg: Image, layout: _Layout) -> None:
+def _check_image(msg: Any, layout: _Layout) -> None:
     """Raise ImageEncodingError unless the message holds the rows that it declares."""
     what = f'image {msg.width}x{msg.height} {msg.encoding!r:.60}, step {msg.step}, {len(msg.data)} bytes'
     if msg.width < 1 or msg.height < 1:
@@ -227,7 +158,7 @@ def _to_gray(pixels: UInt8, code: int) -> UInt8:
     return np.asarray(cv2.cvtColor(pixels, code), np.uint8)
 
 
-def _through_cv_bridge(msg: Image) -> UInt8:
+def _through_cv_bridge(msg: Any) -> UInt8:
     refusal = f'image encoding {msg.encoding!r:.60} is not among those supported directly ({", ".join(SUPPORTED_ENCODINGS)})'
     try:
         from cv_bridge import CvBridge

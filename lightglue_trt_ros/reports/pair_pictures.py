@@ -1,4 +1,4 @@
-"""The worst pairs, drawn: both frames, their matches coloured by their distance to the truth."""
+"""Pairs, drawn: both frames, their matches coloured by their distance to the truth."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 
 from ..evaluation.results import DrawnPair, Evaluation
 from ..features import Float32, UInt8
-from ..pictures import BAD_PX, PAPER
-from .style import DPI, WIDTH, Picture, plain, save
+from ..pictures import PAPER
+from ..recordings.poses import Float64
+from .style import DPI, RC, WIDTH, Picture, plain, save
 
-WORST = 5
 LINES = 90  # of a pair; every match is a dot
 WIDE = 1.6  # images of a larger aspect ratio stand above each other
+BAD_PX = 5.0  # where the scale of the colours ends
 GAP = 10  # pixels between the images
 COLOURS = ('#3fc5ff', '#d8f36a', '#ffbf1f', '#ff6a1a', '#d1003f')  # good to bad: blue, yellow, red, safe for the colour-blind
 
@@ -25,16 +26,38 @@ def draw_worst(evaluation: Evaluation) -> list[Picture]:
     if not evaluation.matchers:
         return []
     first = evaluation.matchers[0]
-    return [_draw(pair, number, first.name) for number, pair in enumerate(first.worst[:WORST], 1)]
+    return [_worst(pair, number, first.name) for number, pair in enumerate(first.worst_pairs, 1)]
 
 
-def _draw(pair: DrawnPair, number: int, name: str) -> Picture:
+def _worst(pair: DrawnPair, number: int, name: str) -> Picture:
+    frames = f'frames {pair.frames[0]} and {pair.frames[1]}'
+    png = draw_pair(pair.images, pair.points, pair.errors_px, f'{number}. {frames.capitalize()}: {_verdict(pair)}',
+                    f'{plain(name, 16)}: {_counted(pair)}', 'distance to the true epipolar line, px')
+    caption = (f'{name}, worst pair {number}: {_verdict(pair)}. '
+               + ('Red matches are wrong by the truth, blue ones right.' if pair.errors_px is not None else
+                  'Without truth, wrong matches show as lines that run against their neighbours.'))
+    return Picture(f'worst_pair_{number}', f'Worst pair {number}: {frames}', caption, png, photo=True)
+
+
+def draw_pair(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32], errors_px: Float64 | None, title: str, text: str,
+              scale_title: str) -> bytes:
+    """The PNG of two gray frames (H, W) and their matches, pixels (M, 2), coloured by their errors (M,), or in one colour.
+
+    Every match is a dot, LINES of them, spread evenly over the errors, are lines too; `scale_title` says what the errors are.
+    """
+    from matplotlib import rc_context
+    with rc_context(RC):
+        return _draw_pair(images, points, errors_px, title, text, scale_title)
+
+
+def _draw_pair(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32], errors_px: Float64 | None, title: str, text: str,
+               scale_title: str) -> bytes:
     from matplotlib.collections import LineCollection
     from matplotlib.colors import LinearSegmentedColormap, Normalize
     from matplotlib.figure import Figure
-    canvas, (left, right) = _mounted(pair)
+    canvas, (left, right) = _mounted(images, points)
     tall = WIDTH * canvas.shape[0] / canvas.shape[1]
-    top, bottom = 0.62, 0.85 if pair.errors_px is not None else 0.38
+    top, bottom = 0.62, 0.85 if errors_px is not None else 0.38
     height = tall + top + bottom
     figure = Figure(figsize=(WIDTH, height), facecolor=PAPER)
     axes = figure.add_axes((0, bottom / height, 1, tall / height))
@@ -43,26 +66,21 @@ def _draw(pair: DrawnPair, number: int, name: str) -> Picture:
     axes.set_ylim(canvas.shape[0] - 0.5, -0.5)
     axes.axis('off')
     colours, scale = LinearSegmentedColormap.from_list('error', COLOURS), Normalize(0, BAD_PX)
-    errors = np.zeros(len(left)) if pair.errors_px is None else np.where(np.isfinite(pair.errors_px), pair.errors_px, np.inf)
+    errors = np.zeros(len(left)) if errors_px is None else np.where(np.isfinite(errors_px), errors_px, np.inf)
     order = np.argsort(errors, kind='stable')  # the worst on top
     lined = order[np.unique(np.linspace(0, len(order) - 1, LINES).round().astype(int))] if len(order) else order
-    paint = colours(scale(np.minimum(errors, BAD_PX))) if pair.errors_px is not None else np.tile(colours(0.0), (len(left), 1))
+    paint = colours(scale(np.minimum(errors, BAD_PX)))
     axes.add_collection(LineCollection(list(np.stack([left, right], 1)[lined]), colors=paint[lined], linewidths=0.9, alpha=0.85))
-    for points in (left, right):
-        axes.scatter(points[order, 0], points[order, 1], s=6, c=paint[order], linewidths=0)
-    figure.text(0.012, 1 - 0.16 / height, f'{number}. Frames {pair.frames[0]} and {pair.frames[1]}: {_verdict(pair)}', va='center',
-                fontweight='bold')
-    figure.text(0.012, 1 - 0.45 / height, f'{plain(name, 16)}: {_counted(pair)}', va='center')
-    if pair.errors_px is not None:
+    for side in (left, right):
+        axes.scatter(side[order, 0], side[order, 1], s=6, c=paint[order], linewidths=0)
+    figure.text(0.012, 1 - 0.16 / height, title, va='center', fontweight='bold')
+    figure.text(0.012, 1 - 0.45 / height, text, va='center')
+    if errors_px is not None:
         bar = _colour_bar(figure, height, colours, scale)
-        bar.ax.set_title('distance to the true epipolar line, px', fontweight='normal', loc='center', pad=4)
+        bar.ax.set_title(scale_title, fontweight='normal', loc='center', pad=4)
     else:
         figure.text(0.012, 0.17 / height, 'No truth to colour by: one colour for all.', va='center')
-    caption = (f'{name}, worst pair {number}: {_verdict(pair)}. '
-               + ('Red matches are wrong by the truth, blue ones right.' if pair.errors_px is not None else
-                  'Without truth, wrong matches show as lines that run against their neighbours.'))
-    title = f'Worst pair {number}: frames {pair.frames[0]} and {pair.frames[1]}'
-    return Picture(f'worst_pair_{number}', title, caption, save(figure), photo=True)
+    return save(figure)
 
 
 def _colour_bar(figure: Any, height: float, colours: Any, scale: Any) -> Any:
@@ -74,9 +92,9 @@ def _colour_bar(figure: Any, height: float, colours: Any, scale: Any) -> Any:
     return bar
 
 
-def _mounted(pair: DrawnPair) -> tuple[UInt8, tuple[Float32, Float32]]:
+def _mounted(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32]) -> tuple[UInt8, tuple[Float32, Float32]]:
     """Both images on one canvas of the picture's resolution, and the points on it."""
-    (first, second), (points0, points1) = pair.images, pair.points
+    (first, second), (points0, points1) = images, points
     above = max(first.shape[1] / first.shape[0], second.shape[1] / second.shape[0]) > WIDE
     width = int(WIDTH * DPI) if above else (int(WIDTH * DPI) - GAP) // 2
     (image0, places0), (image1, places1) = _resized(first, points0, width), _resized(second, points1, width)

@@ -7,13 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.benchmarks.study import study_homographies
+from lightglue_trt_ros.benchmarks.real_images import score_homographies
 from lightglue_trt_ros.config import MatcherConfig
 from lightglue_trt_ros.evaluation.scoring import score_pair
 from lightglue_trt_ros.frontend import FrameMatcher
 from lightglue_trt_ros.geometry import fitting_size
-from lightglue_trt_ros.messages import gray_of
+from lightglue_trt_ros.images import gray_of
 from lightglue_trt_ros.recordings.bag import open_recording
+from lightglue_trt_ros.recordings.truth import load_truth
 from lightglue_trt_ros.selection import open_backend
 
 
@@ -21,10 +22,10 @@ def scores_of(path, config, frames):
     """score_pair of FrameMatcher on consecutive frames."""
     recording = open_recording(path)
     images = [gray_of(frame.load()) for frame in itertools.islice(recording.frames(), frames)]
-    height, width = fitting_size(images[0].shape, 640 * 480, shrink=False)
+    height, width = fitting_size(images[0].shape, max(640 * 480, images[0].size))
     matcher = FrameMatcher(open_backend(MatcherConfig(image_height=height, image_width=width, **config)).backend,
                            MatcherConfig(**config))
-    camera, poses, pairs = recording.intrinsics.k, recording.trajectory.poses, []
+    camera, poses, pairs = recording.intrinsics.k, load_truth(recording).poses, []
     for row, image in enumerate(images):
         found = matcher.process(image, 0.1 * row)
         if found is not None:
@@ -45,7 +46,7 @@ def test_matches_obey_the_true_epipolar_geometry(shared_data, name):
 
 
 def test_matches_follow_the_true_homographies(shared_data):
-    scores = list(study_homographies(shared_data / 'oxford_affine', MatcherConfig()))
+    scores = list(score_homographies(shared_data / 'oxford_affine', MatcherConfig()))
     ours = {score.pair: score for score in scores if score.matcher == 'ours'}
     assert len(ours) == 8
     assert len(scores) == 16

@@ -1,4 +1,4 @@
-"""Messages: every encoding against an independent computation, the cloud's wire layout, and what malformed input does."""
+"""Images: every encoding against an independent computation, and what malformed input does."""
 
 from __future__ import annotations
 
@@ -16,21 +16,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip('sensor_msgs', reason='ROS 2 message packages are not installed')
 
-from sensor_msgs.msg import CompressedImage, Image, PointField
+from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
-from lightglue_trt_ros.errors import ConfigError, FrameError, ImageEncodingError
-from lightglue_trt_ros.features import FrameMatches
-from lightglue_trt_ros.messages import (
-    MATCH_DTYPE,
-    SUPPORTED_ENCODINGS,
-    gray_from_compressed,
-    gray_from_image,
-    image_to_msg,
-    matches_from_cloud,
-    matches_to_cloud,
-    stamp_seconds,
-)
+from lightglue_trt_ros.errors import ConfigError, ImageEncodingError
+from lightglue_trt_ros.images import SUPPORTED_ENCODINGS, fill_image, gray_from_compressed, gray_from_image
 
 SIZES = [(24, 32), (7, 9), (3, 3)]
 MOSAIC = {'r': 0, 'g': 1, 'b': 2}
@@ -357,122 +347,14 @@ def test_random_files_give_an_array_or_an_image_encoding_error(base, noise, at, 
         assert out.size
 
 
-def header() -> Header:
-    made = Header(frame_id='camera_optical')
-    made.stamp.sec, made.stamp.nanosec = 1_700_000_000, 250_000_000
-    return made
-
-
-def frame_matches(count: int, seed: int = 0) -> FrameMatches:
-    rng = np.random.default_rng(seed)
-    stamp = stamp_seconds(header())
-    return FrameMatches(
-        stamp=stamp, reference_stamp=stamp - 0.125,
-        keypoints=rng.uniform(-0.5, 640, (count, 2)).astype(np.float32),
-        reference_keypoints=rng.uniform(-0.5, 640, (count, 2)).astype(np.float32),
-        scores=rng.uniform(0.1, 1, count).astype(np.float32),
-        track_ids=rng.integers(2 ** 31, 2 ** 32, count, dtype=np.uint32),
-        track_lengths=rng.integers(2, 1000, count, dtype=np.uint32))
-
-
-def assert_same(read: FrameMatches, written: FrameMatches) -> None:
-    for name in ('keypoints', 'reference_keypoints', 'scores', 'track_ids', 'track_lengths'):
-        mine, theirs = getattr(read, name), getattr(written, name)
-        assert mine.dtype == theirs.dtype
-        np.testing.assert_array_equal(mine, theirs)
-    assert read.stamp == written.stamp
-
-
-def test_stamp_of_a_header_and_of_a_time():
-    assert stamp_seconds(header()) == stamp_seconds(header().stamp) == 1_700_000_000.25
-
-
-@pytest.mark.parametrize('count', [0, 1, 1024])
-def test_cloud_round_trip(count):
-    matches = frame_matches(count)
-    cloud = matches_to_cloud(matches, header())
-    assert (cloud.height, cloud.width, cloud.point_step, cloud.row_step) == (1, count, 32, 32 * count)
-    assert cloud.is_dense
-    assert not cloud.is_bigendian
-    assert len(cloud.data) == 32 * count
-    assert cloud.header == header()
-    read = matches_from_cloud(cloud)
-    assert_same(read, matches)
-    assert np.isnan(read.reference_stamp) if count == 0 else read.reference_stamp == matches.reference_stamp
-
-
-def test_cloud_on_the_wire_is_what_the_documentation_says():
-    """Unpacked with struct alone, as a C++ reader would."""
-    matches = frame_matches(3)
-    cloud = matches_to_cloud(matches, header())
-    kinds = {PointField.FLOAT32: 'f', PointField.UINT32: 'I'}
-    assert [(field.name, field.offset, kinds[field.datatype], field.count) for field in cloud.fields] == [
-        ('u', 0, 'f', 1), ('v', 4, 'f', 1), ('u_ref', 8, 'f', 1), ('v_ref', 12, 'f', 1), ('score', 16, 'f', 1),
-        ('track_id', 20, 'I', 1), ('track_length', 24, 'I', 1), ('t_ref', 28, 'f', 1)]
-    assert MATCH_DTYPE.itemsize == 32
-    row = struct.unpack_from('<5f2If', cloud.data, 32)
-    assert row == (*matches.keypoints[1], *matches.reference_keypoints[1], matches.scores[1],
-                   matches.track_ids[1], matches.track_lengths[1], -0.125)
-
-
-@pytest.mark.parametrize('order', ['<', '>'])
-def test_cloud_with_another_layout_reads_by_name(order):
-    """Other order, padding, an extra field, float64 coordinates, two rows with a row step, big endian."""
-    matches, source = frame_matches(6), matches_to_cloud(frame_matches(6), header())
-    points = np.frombuffer(source.data, MATCH_DTYPE)
-    formats = {'t_ref': 'f4', 'track_length': 'u2', 'u': 'f8', 'v': 'f8', 'u_ref': 'f4', 'v_ref': 'f4', 'score': 'f4',
-               'track_id': 'u4', 'rgb': 'f4'}
-    offsets = [3, 7, 9, 17, 25, 29, 33, 37, 41]
-    other = np.dtype({'names': list(formats), 'formats': [order + kind for kind in formats.values()], 'offsets': offsets,
-                      'itemsize': 51})
-    rows = np.zeros((2, 3 * 51 + 10), np.uint8)
-    for index, row in enumerate(rows):
-        view = row[:153].view(other)
-        for name in MATCH_DTYPE.names:
-            view[name] = points[name][3 * index:3 * index + 3]
-    codes = {'f4': PointField.FLOAT32, 'f8': PointField.FLOAT64, 'u4': PointField.UINT32, 'u2': PointField.UINT16}
-    source.fields = [PointField(name=name, offset=offset, datatype=codes[kind], count=1)
-                     for (name, kind), offset in zip(formats.items(), offsets, strict=True)]
-    source.height, source.width, source.point_step, source.row_step = 2, 3, 51, 163
-    source.is_bigendian, source.data = order == '>', array.array('B', rows.tobytes())
-    assert_same(matches_from_cloud(source), matches)
-
-
-@pytest.mark.parametrize(('spoil', 'told'), [
-    (lambda cloud: cloud.fields.pop(5), 'lacks track_id'),
-    (lambda cloud: cloud.fields.clear(), 'no fields'),
-    (lambda cloud: cloud.data.pop(), 'needs 128 bytes and holds 127'),
-    (lambda cloud: setattr(cloud, 'point_step', 0), 'offset 0'),
-    (lambda cloud: setattr(cloud, 'point_step', 31), 't_ref'),
-    (lambda cloud: setattr(cloud, 'width', 2 ** 32 - 1), 'holds 128'),
-    (lambda cloud: (setattr(cloud, 'height', 4), setattr(cloud, 'width', 1), setattr(cloud, 'row_step', 0)), 'row_step 0')])
-def test_a_cloud_that_is_not_ours_is_refused(spoil, told):
-    cloud = matches_to_cloud(frame_matches(4), header())
-    spoil(cloud)
-    with pytest.raises(FrameError, match=told):
-        matches_from_cloud(cloud)
-
-
-def test_a_field_of_unknown_datatype_is_refused():
-    cloud = matches_to_cloud(frame_matches(4), header())
-    cloud.fields[2] = PointField(name='u_ref', offset=8, datatype=77, count=1)
-    with pytest.raises(FrameError, match='u_ref has datatype 77'):
-        matches_from_cloud(cloud)
-
-
-def test_writing_does_not_share_fields_between_clouds():
-    first, second = matches_to_cloud(frame_matches(1), header()), matches_to_cloud(frame_matches(1), header())
-    first.fields.pop()
-    assert len(second.fields) == 8
-
-
 @pytest.mark.parametrize('encoding', ['mono8', 'bgr8', 'rgb8'])
 def test_image_round_trip(encoding):
     rgb = scene(7, 9)
     image = {'mono8': rgb[..., 0], 'rgb8': rgb, 'bgr8': rgb[..., ::-1]}[encoding]  # two of them are not contiguous
-    msg = image_to_msg(image, header(), encoding)
+    header = Header(frame_id='camera_optical')
+    msg = fill_image(Image(header=header), image, encoding)
     assert (msg.height, msg.width, msg.step, msg.encoding) == (7, 9, image[0].size, encoding)
-    assert msg.header == header()
+    assert msg.header == header
     np.testing.assert_array_equal(np.frombuffer(msg.data, np.uint8).reshape(image.shape), image)
     assert np.abs(gray_from_image(msg) - (rgb[..., 0] if encoding == 'mono8' else luma(rgb))).max() <= 1.0
 
@@ -482,4 +364,4 @@ def test_image_round_trip(encoding):
     ((4, 4), np.uint8, 'jpeg'), ((0, 4), np.uint8, 'mono8'), ((4,), np.uint8, 'mono8'), ((2, 4, 4, 1), np.uint8, 'mono8')])
 def test_an_array_that_does_not_fit_its_encoding_is_refused(shape, dtype, encoding):
     with pytest.raises(ImageEncodingError, match=encoding):
-        image_to_msg(np.zeros(shape, dtype), header(), encoding)
+        fill_image(Image(), np.zeros(shape, dtype), encoding)

@@ -1,0 +1,81 @@
+"""~/matches on the wire: matches to a point cloud, and back by the names of its fields. No ROS here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .errors import FrameError
+from .features import Float32, FrameMatches
+
+MATCH_DTYPE = np.dtype([('u', '<f4'), ('v', '<f4'), ('u_ref', '<f4'), ('v_ref', '<f4'), ('score', '<f4'),
+                        ('track_id', '<u4'), ('track_length', '<u4'), ('t_ref', '<f4')])  # one point, 32 bytes
+_NAMES = MATCH_DTYPE.names or ()
+_FORMATS = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}  # by sensor_msgs/PointField's datatypes
+_DATATYPES = {kind: number for number, kind in _FORMATS.items()}
+
+
+def stamp_seconds(header_or_stamp: Any) -> float:
+    """Seconds of a std_msgs/Header or a builtin_interfaces/Time as float64 (good to about 0.2 microseconds today)."""
+    stamp = getattr(header_or_stamp, 'stamp', header_or_stamp)
+    return float(stamp.sec + stamp.nanosec * 1e-9)
+
+
+def point_fields(kind: Any) -> list[Any]:
+    """The fields of ~/matches as messages of `kind`, which is sensor_msgs.msg.PointField."""
+    return [kind(name=name, offset=4 * index, datatype=_DATATYPES[MATCH_DTYPE[name].str[1:]], count=1)
+            for index, name in enumerate(_NAMES)]
+
+
+def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
+    """A PointCloud2 that holds a header and `point_fields`, with one point of MATCH_DTYPE per correspondence."""
+    points = np.empty(len(matches), MATCH_DTYPE)
+    points['u'], points['v'] = matches.keypoints.T
+    points['u_ref'], points['v_ref'] = matches.reference_keypoints.T
+    points['score'] = matches.scores
+    points['track_id'], points['track_length'] = matches.track_ids, matches.track_lengths
+    points['t_ref'] = matches.reference_stamp - matches.stamp
+    msg.height, msg.width, msg.point_step, msg.row_step = 1, len(points), MATCH_DTYPE.itemsize, points.nbytes
+    msg.is_bigendian, msg.is_dense = False, True
+    msg.data.frombytes(points.view(np.uint8))
+    return msg
+
+
+def matches_from_cloud(msg: Any) -> FrameMatches:
+    """The correspondences in a cloud of ~/matches, found by field name: other offsets, padding, types and byte orders read too.
+
+    `reference_stamp` is NaN when the cloud holds no point; `stage_ms` is empty. Raises FrameError when fields are
+    missing or the data does not fit the layout that the message declares.
+    """
+    fields = {field.name: field for field in msg.fields}
+    missing = [name for name in _NAMES if name not in fields]
+    if missing:
+        raise FrameError(f'cloud lacks {", ".join(missing)} (it has {", ".join(fields) or "no fields"}): subscribe to ~/matches')
+    points = np.empty(0, MATCH_DTYPE)
+    if msg.height and msg.width:
+        row = msg.point_step * msg.width
+        needed = msg.row_step * (msg.height - 1) + row
+        if len(msg.data) < needed or (msg.height > 1 and msg.row_step < row):
+            raise FrameError(f'cloud of {msg.width}x{msg.height} points, point_step {msg.point_step}, row_step {msg.row_step} '
+                             f'needs {max(needed, row * msg.height)} bytes and holds {len(msg.data)}: check its writer')
+        order, formats = '>' if msg.is_bigendian else '<', []
+        for name in _NAMES:
+            kind = _FORMATS.get(fields[name].datatype)
+            if kind is None or fields[name].offset + int(kind[1]) > msg.point_step:
+                raise FrameError(f'cloud field {name} has datatype {fields[name].datatype} at offset {fields[name].offset}, '
+                                 f'point_step is {msg.point_step}: check its writer')
+            formats.append(order + kind)
+        layout = np.dtype({'names': list(_NAMES), 'formats': formats, 'itemsize': msg.point_step,
+                           'offsets': [fields[name].offset for name in _NAMES]})
+        shape, strides = (msg.height, msg.width), (msg.row_step if msg.height > 1 else row, msg.point_step)
+        points = np.ndarray(shape, layout, msg.data, 0, strides).reshape(-1)
+    stamp = stamp_seconds(msg.header)
+
+    def column(*parts: str) -> Float32:
+        return np.stack([points[part].astype(np.float32) for part in parts], axis=1)
+
+    return FrameMatches(
+        stamp=stamp, reference_stamp=stamp + float(points['t_ref'][0]) if len(points) else float('nan'),
+        keypoints=column('u', 'v'), reference_keypoints=column('u_ref', 'v_ref'), scores=column('score')[:, 0],
+        track_ids=points['track_id'].astype(np.uint32), track_lengths=points['track_length'].astype(np.uint32))

@@ -1,0 +1,141 @@
+"""The demo's figures: how far points are from where they really went, a row per received cloud, medians, and how they are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..evaluation.twoview import epipolar_errors, fundamental_from_poses
+from ..features import FrameMatches
+from ..files import write_whole
+from ..pictures import BLUE, GRAY, ORANGE
+from ..processes import describe_machine
+from ..recordings.poses import Float64, Trajectory
+from ..replay import Reception
+from ..reports.style import RC, finish, new_figure
+from .flight import FlightFrame, transfer
+
+CORRECT_PX = 3.0
+FORMATS = {'within_3px': '{:.1%}', 'error_median_px': '{:.2f}', 'error_p95_px': '{:.2f}'}  # others: whole numbers
+SUMMARY = {'matches': 'matches per frame', 'error_median_px': 'error, median, px', 'error_p95_px': 'error, 95th percentile, px',
+           'within_3px': f'matches within {CORRECT_PX:g} px', 'track_length': 'track length, frames', 'latency_ms': 'latency, ms'}
+
+
+class NoTruth:
+    """A recording without ground truth."""
+
+    kind = 'no ground truth in the recording'
+
+    def errors(self, matches: FrameMatches) -> Float64:
+        """(M,) pixels from the truth, NaN where it does not say."""
+        return np.full(len(matches), np.nan)
+
+
+class FlightTruth(NoTruth):
+    """Depth and poses of a rendered flight: how far a point is from where it really went."""
+
+    kind = 'distance to the true position'
+
+    def __init__(self, frames: Sequence[FlightFrame], camera: Float64) -> None:
+        self._frames, self._camera = {frame.stamp_ns: frame for frame in frames}, camera
+
+    def errors(self, matches: FrameMatches) -> Float64:
+        first, second = (_at(self._frames, stamp) for stamp in (matches.reference_stamp, matches.stamp))
+        there, visible = transfer(matches.reference_keypoints, first.depth, first.pose, second.pose, self._camera)
+        return np.where(visible, np.linalg.norm(there - matches.keypoints, axis=1), np.nan)
+
+
+class PoseTruth(NoTruth):
+    """Recorded poses: how far a point is from its true epipolar line."""
+
+    kind = 'distance to the true epipolar line'
+
+    def __init__(self, trajectory: Trajectory, camera: Float64) -> None:
+        self._poses, self._camera = dict(zip(trajectory.stamps_ns.tolist(), trajectory.poses, strict=True)), camera
+
+    def errors(self, matches: FrameMatches) -> Float64:
+        first, second = (_at(self._poses, stamp) for stamp in (matches.reference_stamp, matches.stamp))
+        fundamental = fundamental_from_poses(first, second, self._camera, self._camera)
+        return np.asarray(epipolar_errors(matches.reference_keypoints, matches.keypoints, fundamental))
+
+
+def make_report(got: Reception, truth: NoTruth, published: int, hz: float) -> dict[str, Any]:
+    """Plain values for JSON, the table and the plot."""
+    rows = [_row(matches, latency, truth.errors(matches)) for matches, latency in zip(got.matches, got.latency_ms, strict=True)]
+    for row in rows:
+        row['time_s'] -= got.matches[0].reference_stamp
+    return {'schema': 1, 'machine': describe_machine(),
+            'backend': got.diagnostics.get('backend', 'none'), 'truth': truth.kind, 'correct_px': CORRECT_PX,
+            'frames_published': published, 'rate_hz': hz, 'period_ms': 1e3 / hz, 'clouds_received': len(rows),
+            'frames_dropped': published - 1 - len(rows), 'summary': {name: _median(rows, name) for name in SUMMARY},
+            'diagnostics': got.diagnostics, 'per_frame': rows}
+
+
+def draw_plot(report: dict[str, Any]) -> bytes:
+    """The PNG of matches, error and latency of every frame over time."""
+    from matplotlib import rc_context
+
+    def column(name: str) -> Float64:
+        return np.array([row.get(name) for row in report['per_frame']], float)  # None becomes NaN, which matplotlib leaves out
+
+    time, latency_ms = column('time_s'), column('latency_ms')
+    with rc_context(RC):
+        figure, (counts, errors, latency) = new_figure(3, 8.0)
+        counts.set_title('Matches')
+        counts.plot(time, column('matches'), color=BLUE, label='published')
+        counts.fill_between(time, column('correct'), color=BLUE, alpha=0.15, lw=0, label=f'within {CORRECT_PX:g} px')
+        errors.set_title(f'{report["truth"].capitalize()}, px')
+        errors.plot(time, column('error_median_px'), color=BLUE, label='median')
+        errors.plot(time, column('error_p95_px'), color=ORANGE, label='p95')
+        latency.set_title('Latency, ms')
+        latency.plot(time, latency_ms, color=BLUE, lw=1, marker='o', ms=4, label='image to matches')
+        latency.axhline(report['period_ms'], color=GRAY, lw=1.5, ls='--', label='period of the frames')
+        latency.set_xlabel('time since the first frame, s')
+        for axes in (counts, errors, latency):
+            axes.set_ylim(0, 1.25 * axes.get_ylim()[1])  # room for the legend
+            axes.margins(x=0.01)
+            axes.legend(loc='upper right', ncol=2, fontsize='small')
+        return finish(figure)
+
+
+def write_report(path: Path, report: dict[str, Any]) -> None:
+    """Write JSON, whole or not at all."""
+    write_whole(path, json.dumps(report, indent=1).encode())
+
+
+def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the table shows: names and values."""
+    rows = [('backend', report['backend']), ('frames published', f'{report["frames_published"]} at {report["rate_hz"]:.2f} Hz'),
+            ('clouds received', f'{report["clouds_received"]} (the first frame has no reference)'),
+            ('frames dropped', str(report['frames_dropped'])), ('error against', report['truth'])]
+    for name, label in SUMMARY.items():
+        value = report['summary'][name]
+        if value is not None:
+            rows.append((label, FORMATS.get(name, '{:.0f}').format(value)))
+    return rows
+
+
+def _row(matches: Any, latency_ms: float, errors: Any) -> dict[str, Any]:
+    known = errors[np.isfinite(errors)]
+    row: dict[str, Any] = {'time_s': matches.stamp, 'matches': len(matches),
+                           'latency_ms': latency_ms if np.isfinite(latency_ms) else None,
+                           'track_length': float(np.median(matches.track_lengths)) if len(matches) else None}
+    if len(known):
+        within = float(np.mean(known <= CORRECT_PX))
+        row |= {'within_3px': within, 'correct': within * len(matches), 'error_median_px': float(np.median(known)),
+                'error_p95_px': float(np.percentile(known, 95))}
+    return row
+
+
+def _median(rows: list[dict[str, Any]], name: str) -> float | None:
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return float(np.median(values)) if values else None
+
+
+def _at(by_stamp: dict[int, Any], stamp: float) -> Any:
+    """The entry nearest to `stamp` seconds."""
+    return by_stamp[min(by_stamp, key=lambda key: abs(key * 1e-9 - stamp))]

@@ -1,0 +1,38 @@
+"""Options of the commands: settings with the defaults, choices and descriptions that they have in config.py."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import Any
+
+from .config import MatcherConfig
+
+FIELDS = {field.name: field for field in dataclasses.fields(MatcherConfig)}
+
+
+def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
+    """An option for each of these fields of MatcherConfig: --max-keypoints for max_keypoints, --height for image_height."""
+    for name in names:
+        field = FIELDS[name]
+        default = '; default: %(default)s' if field.default != '' else ''
+        parser.add_argument('--' + _destination(name).replace('_', '-'), type=type(field.default), default=field.default,
+                            choices=field.metadata['choices'] or None, help=field.metadata['doc'] + default)
+
+
+def settings_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of MatcherConfig that `args` has a value for."""
+    values = {name: getattr(args, _destination(name), None) for name in FIELDS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def positive(text: str) -> float:
+    """A finite number above 0, as the type of an option."""
+    value = float(text)
+    if not 0 < value < float('inf'):
+        raise argparse.ArgumentTypeError(f'{text} must be above 0')
+    return value
+
+
+def _destination(name: str) -> str:
+    return name.removeprefix('image_')
