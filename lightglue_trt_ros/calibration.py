@@ -105,8 +105,12 @@ class Calibration:
             with safe_open(path, 'numpy') as file:
                 notes = json.loads((file.metadata() or {})['calibration'])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError, KeyError, ValueError) as error:
+            missing = [name for name in ('schema', 'peaks', 'fp8', 'provenance') if name not in notes]
+            missing += [name for name in ('residual_basis', 'value_bases') if name not in tensors]
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise EngineError(f'{path} is no calibration of this package ({error}): make it with quantize') from error
+        if missing:
+            raise EngineError(f'{path} has no {", no ".join(missing)}: make it with quantize')
         if notes.get('schema') != SCHEMA:
             raise EngineError(f'{path} is a calibration of schema {notes.get("schema")}, this version reads {SCHEMA}: '
                               'calibrate again')

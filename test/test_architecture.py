@@ -17,7 +17,6 @@ ONLY_IN = {'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'gra
            'safetensors': {'weights', 'calibration'},
            'matplotlib': {'pictures', 'reports', 'quantization'}, 'jinja2': {'reports'}, 'skimage': {'demo'},
            'torch': set(), 'tinygrad': set()}
-LINES = 300
 
 
 def house() -> list[tuple[str, bool]]:
@@ -65,8 +64,3 @@ def test_imports_go_one_way_and_stay_where_they_may(path):
             assert order[rest[0]] <= order[room(path)], f'{name} stands below {room(path)} in the house'
         assert top not in ROS or room(path) in ros, f'{name}: no ROS here'
         assert room(path) in ONLY_IN.get(top, {room(path)}), f'{name} does not belong here'
-
-
-@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_file_outgrows_a_reader(path):
-    assert len(path.read_text().splitlines()) <= LINES

@@ -24,7 +24,7 @@ from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, _session
 from lightglue_trt_ros.calibration import BLOCKS, Calibration, RoundedWeights, linear_members, member
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.depth import ALL_LAYERS, Depth
-from lightglue_trt_ros.engines.graph_types import read_types
+from lightglue_trt_ros.engines.audit import read_types
 from lightglue_trt_ros.errors import ConfigError, EngineError
 from lightglue_trt_ros.features import HostFeatures, Thresholds
 from lightglue_trt_ros.graphs.folding import Linear, fold, rebased

@@ -16,7 +16,8 @@ from onnx_graphs import fp8_graph, topk_graph
 from lightglue_trt_ros.calibration import BLOCKS, Calibration, linear_members, member
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.depth import Depth
-from lightglue_trt_ros.engines.adapter import BuildOptions, Plan, TensorRT, audit, open_tensorrt
+from lightglue_trt_ros.engines.adapter import BuildOptions, TensorRT, open_tensorrt
+from lightglue_trt_ros.engines.audit import Plan, audit
 from lightglue_trt_ros.errors import ConfigError, EngineError
 from lightglue_trt_ros.graphs.lightglue import lightglue, lightglue_stages
 from lightglue_trt_ros.graphs.precision import read_stamp

@@ -11,7 +11,7 @@ from ..benchmarks.sweep import EXACT, KEYPOINTS, SIDES, Cell, Pair, load_pairs, 
 from ..benchmarks.sweep_plots import HEADER, LEFT, TITLE, commands, draw_sweep, markdown, notes, table_rows
 from ..benchmarks.sweep_runners import Graphs, TargetPlans, open_bench
 from ..config import PRECISIONS, MatcherConfig
-from ..engines.check import rendered_frames
+from ..engines.parity import rendered_frames
 from ..errors import LightglueTrtError
 from ..files import write_whole
 from ..processes import describe_machine

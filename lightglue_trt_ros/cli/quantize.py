@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import WEIGHTS, EngineSpec, MatcherConfig
-from ..engines.bundle import default_engine_dir
+from ..engines.artifacts import PASSED, default_engine_dir
 from ..errors import ConfigError, LightglueTrtError
 from ..features import UInt8
 from ..processes import INTERRUPTED
@@ -101,16 +101,16 @@ class _Screen(Terminal):
 
 
 def _conclude(outcome: Outcome, args: argparse.Namespace) -> int:
-    manifest = outcome.manifest
+    path, manifest = outcome.calibration.path, outcome.calibration.manifest
     if not outcome.made:
-        _say(f'an equal calibration is there already, and {manifest.gate["verdict"]} its gate (--force makes it anew)')
-    if not manifest.passed:
-        print(f'quantize: no choice of parts in FP8 passes the gate, and the matcher stays in FP16: {outcome.path} has the figures '
+        _say(f'an equal calibration is there already, and {manifest.identity.gate_verdict} its gate (--force makes it anew)')
+    if manifest.identity.gate_verdict != PASSED:
+        print(f'quantize: no choice of parts in FP8 passes the gate, and the matcher stays in FP16: {path} has the figures '
               'and no calibration.\nCalibrate on more of what the robot sees, or say with --gate how much may be lost',
               file=sys.stderr)
         return 1
-    share = 100 * manifest.provenance['flops_share']
-    _say(f"{outcome.path}: {share:.0f} % of the matcher's FLOPs in FP8, on compute capability 8.9 and above. To build it there:")
+    share = 100 * manifest.record['flops_share']
+    _say(f"{path}: {share:.0f} % of the matcher's FLOPs in FP8, on compute capability 8.9 and above. To build it there:")
     default = MatcherConfig()
     words = ['ros2', 'run', 'lightglue_trt_ros', 'build_engines', '--precision', 'fp8']
     for option, value, usual in (('--height', args.height, default.image_height), ('--width', args.width, default.image_width),

@@ -15,7 +15,8 @@ from lightglue_trt_ros import __version__
 from .. import e4m3
 from ..calibration import Calibration, attention_members, linear_members
 from ..config import EngineSpec
-from ..engines.calibrations import GRAPH, PLOT, TENSORS, Identity, Manifest, read_manifest, write_calibration
+from ..engines.artifacts import FAILED, GRAPH, PASSED, PLOT, TENSORS, Artifact, Identity, drafting, read_manifest
+from ..errors import EngineError
 from ..features import Int32, UInt8
 from ..graphs.rounding import check_width
 from ..weights.pairs import WeightsPair
@@ -63,8 +64,7 @@ class Order:
 class Outcome:
     """What came of it."""
 
-    path: Path
-    manifest: Manifest
+    calibration: Artifact
     made: bool  # now; else an equal one was there
 
 
@@ -80,10 +80,10 @@ def quantize(order: Order, decode: Callable[[Any], UInt8], terminal: Terminal) -
     check_width(order.pair.matcher.tensors)  # before minutes are spent
     footage = read_footage(order.recordings, order.held_out, order.frames, order.spec, decode, terminal.say,
                            image_topic=order.image_topic, share=order.share)
-    identity, settings = Identity.of(order.spec, order.pair.identity), _settings(order, footage)
-    there = read_manifest(order.engine_dir / identity.name)
-    if there is not None and not order.force and not order.peers and (there.identity, there.settings) == (identity, settings):
-        return Outcome(order.engine_dir / identity.name, there, False)
+    identity = Identity.of_calibration(order.spec, order.pair.identity, gate_verdict='')
+    settings = _settings(order, footage)
+    if not order.force and not order.peers and (there := _find_equal(order.engine_dir, identity, settings)):
+        return Outcome(there, False)
     _extract(order, footage, terminal)
     return _Work(order, footage, identity, settings, terminal).run()
 
@@ -202,17 +202,19 @@ class _Work:
         if self.points:
             files[PLOT] = report.draw_frontier(self.points, order.gate)
         scales = {name: {'peak': round(peak, 6), 'scale': e4m3.scale_of(peak)} for name, peak in calibration.peaks.items()}
-        gate = {'f1': order.gate.f1, 'verdict': 'passed' if passed else 'failed', 'fp32': [
+        gate = {'f1': order.gate.f1, 'fp32': [
                     {'name': name, 'level': level, **figures, 'by_chance': chances[name, level]}
                     for (name, level), figures in reference.figures.items()],
                 'candidates': [report.plain(each, order.gate) for each in candidates]}
         provenance = {**calibration.provenance, 'versions': _versions(), 'scales': scales,
-                      'fp8': sorted(calibration.fp8) if passed else [],
-                      'flops_share': share(calibration.fp8, self.layers, order.spec.max_keypoints) if passed else 0.0}
-        manifest = Manifest(self.identity, passed, self.settings, provenance, gate, report.plain_points(self.points), {})
-        manifest = Manifest.from_json(manifest.to_json())  # as it will be read
-        path = write_calibration(order.engine_dir, manifest, files, self.terminal.say)
-        return Outcome(path, dataclasses.replace(manifest, files=dict.fromkeys(files, '')), True)
+                      'fp8': sorted(calibration.fp8) if passed else []}
+        record = {'settings': self.settings, 'provenance': provenance, 'frontier': report.plain_points(self.points),
+                  'flops_share': share(calibration.fp8, self.layers, order.spec.max_keypoints) if passed else 0.0}
+        identity = dataclasses.replace(self.identity, gate_verdict=PASSED if passed else FAILED)
+        with drafting(order.engine_dir, identity.name, self.terminal.say) as draft:
+            for name, data in files.items():
+                draft.write(name, data)
+            return Outcome(draft.publish(identity, gate, record), True)
 
 
 def verdicts(scores: Sequence[Score], gate: Gate) -> list[str]:
@@ -225,6 +227,17 @@ def verdicts(scores: Sequence[Score], gate: Gate) -> list[str]:
             figures = ', '.join(f'{score.name} F1 {score.f1:.3f}, count ratio {score.count_ratio:.3f}' for score in mine)
             lines.append(f'gate on {label}: {word} ({figures}; needed {gate.least(level):.3f}, 0.97 to 1.03)')
     return lines
+
+
+def _find_equal(engine_dir: Path, identity: Identity, settings: dict[str, Any]) -> Artifact | None:
+    """What the same order has made already, whether it passed or not."""
+    try:
+        there = Artifact(engine_dir / identity.name, read_manifest(engine_dir / identity.name))
+        there.verify()
+    except (OSError, ValueError, EngineError):
+        return None
+    return there if there.identity.kind == identity.kind and there.manifest.record['settings'] == settings \
+        and not there.identity.differences(identity) else None
 
 
 def _extract(order: Order, footage: Sequence[Footage], terminal: Terminal) -> None:
@@ -243,7 +256,7 @@ def _settings(order: Order, footage: Sequence[Footage]) -> dict[str, Any]:
     recordings = [{'name': each.name, 'sha256': each.sha256,
                    **{part: [[run.start, run.stop] for run in getattr(each.split, part)] for part in ('calibration', 'held_out')}}
                   for each in footage]
-    found = {'recordings': recordings, 'gate': order.gate.f1, 'attention': order.attention, 'version': __version__}
+    found = {'recordings': recordings, 'gate': order.gate.f1, 'attention': order.attention}
     return dict(json.loads(json.dumps(found)))
 
 
