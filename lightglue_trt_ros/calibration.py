@@ -20,9 +20,9 @@ from .errors import EngineError
 from .features import Float32, Int32, UInt8
 from .files import write_whole
 
-SCHEMA = 2
+SCHEMA = 3
 BLOCKS = ('self', 'cross')
-PARTS = ('project', 'hidden', 'update', 'attention')  # q, k, v; the FFN's two linears; the two products of the attention
+PARTS = ('project', 'hidden', 'update')  # q, k, v; the FFN's two linears
 
 
 def member(layer: int, block: str, part: str) -> str:
@@ -32,17 +32,7 @@ def member(layer: int, block: str, part: str) -> str:
 
 def linear_members(layers: int) -> tuple[str, ...]:
     """All linear layers, by name."""
-    return tuple(member(layer, block, part) for layer in range(layers) for block in BLOCKS for part in PARTS[:3])
-
-
-def attention_members(layers: int) -> tuple[str, ...]:
-    """All attentions, by name."""
-    return tuple(member(layer, block, 'attention') for layer in range(layers) for block in BLOCKS)
-
-
-def assignment(end: int) -> str:
-    """The name of the assignment after `end` layers."""
-    return f'assignment.{end}'
+    return tuple(member(layer, block, part) for layer in range(layers) for block in BLOCKS for part in PARTS)
 
 
 @dataclass(frozen=True)
@@ -68,8 +58,8 @@ class Calibration:
 
     residual_basis: Float32  # (256, 256): the graphs' state is this times the network's
     value_bases: Float32  # (layers, 2, heads, 64, 64): the same for the values of each self and cross attention
-    centres: Mapping[str, Float32]  # by linear, and an attention's .k and .v: (inputs,), subtracted before rounding
-    peaks: Mapping[str, float]  # by rounded tensor: what must be held, centre subtracted; attention's have .q .k .v
+    centres: Mapping[str, Float32]  # by linear: (inputs,), subtracted before rounding
+    peaks: Mapping[str, float]  # by linear: what must be held of its inputs, centre subtracted
     fp8: frozenset[str]  # the members that compute in FP8; the rest stays FP16
     provenance: Mapping[str, Any] = field(default_factory=dict)  # weights_sha256, image_height, image_width, max_keypoints, …
     compensated: Mapping[str, Int32] = field(default_factory=dict)  # by linear: the inputs whose rounding error is multiplied too

@@ -445,3 +445,10 @@ def test_the_checksums_are_those_of_the_files(tmp_path):
     made = put(tmp_path)
     for name in FILES:
         assert made.manifest.files[name] == hashlib.sha256((made.path / name).read_bytes()).hexdigest()
+
+
+def test_selection_may_import_the_store_cheaply():
+    code = ('import sys, lightglue_trt_ros.engines.artifacts\n'
+            'heavy = {"onnx", "spox", "onnxruntime", "cv2", "matplotlib", "rosbags", "modelopt", "tensorrt"} & set(sys.modules)\n'
+            'assert not heavy, heavy')
+    subprocess.run([sys.executable, '-c', code], check=True, cwd=Path(__file__).parents[1])

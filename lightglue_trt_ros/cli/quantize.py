@@ -16,9 +16,9 @@ from ..errors import ConfigError, LightglueTrtError
 from ..features import UInt8
 from ..processes import INTERRUPTED
 from ..progress import progress
-from ..quantization.gate import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, Gate
-from ..quantization.pairs import HELD_OUT, LEAST_FRAMES
-from ..quantization.run import Order, Outcome, Terminal, quantize
+from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, QualityGate
+from ..quantization.samples import HELD_OUT, LEAST_FRAMES
+from ..quantization.workflow import CalibrationOrder, CalibrationOutcome, Terminal, quantize
 from ..weights.pairs import load_pair
 
 
@@ -56,9 +56,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--width', type=int, default=default.image_width, help='of the engine, default: %(default)s')
     parser.add_argument('--max-keypoints', type=int, default=default.max_keypoints, metavar='K', help='default: %(default)s')
     parser.add_argument('--weights', default=default.weights, metavar='PAIR', help=f'{WEIGHTS}; default: %(default)s')
-    parser.add_argument('--attention', action='store_true', help="the attention's products in FP8 too: faster, fewer matches kept")
-    parser.add_argument('--peers', action='store_true', help='show what the usual recipe gives: ModelOpt, entropy, four images; '
-                        'needs ModelOpt on this machine')
+    parser.add_argument('--modelopt', action='store_true', help="show what the published deployments' recipe gives, too: NVIDIA "
+                        'ModelOpt, entropy, four images; needs ModelOpt on this machine')
     parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of bundles, default: %(default)s')
     parser.add_argument('--force', action='store_true', help='calibrate although an equal calibration is there')
     args = parser.parse_args(argv)
@@ -71,13 +70,13 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def _order(args: argparse.Namespace) -> Order:
+def _order(args: argparse.Namespace) -> CalibrationOrder:
     pair = load_pair(args.weights)
     _say(f'weights: {pair.identity}')
     spec = EngineSpec(args.height, args.width, args.max_keypoints, 'fp8')
     folder = args.engine_dir.expanduser().absolute()
-    return Order(tuple(args.calibration), spec, pair, folder, tuple(args.held_out), args.frames, Gate(args.gate),
-                 args.attention, args.held_out_share, args.image_topic, args.peers, args.force)
+    return CalibrationOrder(tuple(args.calibration), spec, pair, folder, tuple(args.held_out), args.frames, QualityGate(args.gate),
+                            args.held_out_share, args.image_topic, args.modelopt, args.force)
 
 
 def _decoder() -> Callable[[Any], UInt8]:
@@ -100,7 +99,7 @@ class _Screen(Terminal):
             yield tell
 
 
-def _conclude(outcome: Outcome, args: argparse.Namespace) -> int:
+def _conclude(outcome: CalibrationOutcome, args: argparse.Namespace) -> int:
     path, manifest = outcome.calibration.path, outcome.calibration.manifest
     if not outcome.made:
         _say(f'an equal calibration is there already, and {manifest.identity.gate_verdict} its gate (--force makes it anew)')
