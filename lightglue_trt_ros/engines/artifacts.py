@@ -125,8 +125,8 @@ class Identity:
         engines = self.kind == ENGINES
         words: list[str | int | Path] = ['ros2', 'run', 'lightglue_trt_ros', 'build_engines' if engines else 'quantize']
         words += ['--height', self.image_height, '--width', self.image_width, '--max-keypoints', self.max_keypoints]
-        words += ['--weights', self.weights_choice]
         words += ['--precision', self.matcher_precision] if engines else []
+        words += ['--weights', self.weights_choice]
         words += ['--engine-dir', engine_dir] if engine_dir != default_engine_dir() else []
         words += ['--flavour', 'rtx'] if self.tensorrt == 'tensorrt_rtx' else []
         words += ['--target-sm', self.compute_capability.replace('.', '')] if engines and not self.multiprocessors else []
