@@ -87,43 +87,40 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
     except EngineError as error:
         uncalibrated = str(error)
 
-    def find(precision: str) -> Artifact:
-        return open_artifact(folder, Identity.of_engines(config.engine_spec(precision), pair, tensorrt, machine,
-                                                         calibration_sha256=calibration_sha256))
-
-    def fits(precision: str) -> bool:
-        try:
-            find(precision).verify()
-        except EngineError:
-            return False
-        return True
+    def load(precision: str) -> tuple[Artifact, dict[str, bytes]]:
+        found = open_artifact(folder, Identity.of_engines(config.engine_spec(precision), pair, tensorrt, machine,
+                                                          calibration_sha256=calibration_sha256))
+        return found, found.plans()
 
     if uncalibrated and config.precision in ('auto', 'fp8'):
         try:
-            find('fp8')  # only a calibration that passed makes such engines: they may have come without it
+            load('fp8')  # only a calibration that passed makes such engines: they may have come without it
             uncalibrated = ''
         except EngineMismatchError as error:
             uncalibrated = str(error)
         except EngineError:
             pass
     decision = decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name, uncalibrated)
-    if config.build_on_start and not fits(decision.matcher):
-        _build(config, folder, decision.matcher, cancelled)
+    if config.build_on_start:
+        try:
+            load(decision.matcher)
+        except EngineError:
+            _build(config, folder, decision.matcher, cancelled)
     reason, warning = decision.reason, ''
     try:
-        bundle = find(decision.matcher)
+        bundle, plans = load(decision.matcher)
     except EngineError as error:
         if config.precision != 'auto' or decision.matcher != 'fp8':
             raise
         try:
-            bundle = find('fp16')
+            bundle, plans = load('fp16')
         except EngineError:
             raise error from None
         reason, warning = 'FP16 engines are there', f'running in fp16, not in fp8: {error}'
     from .backends.tensorrt import TensorRTBackend
     spec = bundle.identity.spec
-    backend = TensorRTBackend(tensorrt, spec, bundle.identity.depth, bundle.plans(),
-                              f'TensorRT {tensorrt.version}, {spec}, weights {pair}')
+    description = f'TensorRT {tensorrt.version}, {spec}, weights {pair}'
+    backend = TensorRTBackend(tensorrt, spec, bundle.identity.depth, plans, description)
     return Opened(backend, f'{backend.description} ({reason}; engines in {bundle.path})', warning)
 
 

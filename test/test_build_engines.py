@@ -460,6 +460,12 @@ def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_a
     assert '--precision fp8' in opened.warning
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
     assert on_ada('auto').backend.spec.precision == 'fp8'
+    (tmp_path / f'{NAME}-fp8' / 'matcher-5.plan').write_bytes(b'half')
+    opened = on_ada('auto')
+    assert opened.backend.spec.precision == 'fp16'
+    assert 'matcher-5.plan is damaged' in opened.warning
+    assert on_ada('auto', build_on_start=True).backend.spec.precision == 'fp8', 'built again'
+
 
 
 def test_fp8_engines_belong_to_their_calibration_and_need_it_no_more(machine, on_ada, tmp_path):
