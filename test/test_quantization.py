@@ -18,15 +18,16 @@ from hypothesis import strategies as st
 from networks import ours, photo
 
 from lightglue_trt_ros import e4m3
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.calibration import Calibration, RoundedWeights, linear_members, member
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.errors import BagError, ConfigError, EngineError
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
-from lightglue_trt_ros.features import HostFeatures
+from lightglue_trt_ros.features import HostFeatures, Thresholds
 from lightglue_trt_ros.graphs.folding import fold
 from lightglue_trt_ros.graphs.lightglue import lightglue
 from lightglue_trt_ros.quantization import matchers, measurement
-from lightglue_trt_ros.quantization.matchers import WholeMatcher, answers, open_matcher
+from lightglue_trt_ros.quantization.matchers import HostMatcher, answers, features_of, open_matcher
 from lightglue_trt_ros.quantization.measurement import HEADROOM, Moments
 from lightglue_trt_ros.quantization.noise import Reader, balanced, bounded, hartley, noise, rounded_weights, shared
 from lightglue_trt_ros.quantization.quality import (
@@ -269,13 +270,14 @@ def decoded(weights: RoundedWeights) -> np.ndarray:
 def emulated(calibration: Calibration) -> tuple[float, float]:
     """Mean error of the scores, and F1, of an emulation against FP32 on held-out pairs."""
     pairs = [FramePair(0, 6, 7), FramePair(0, 7, 8), FramePair(0, 8, 9), FramePair(0, 6, 9)]
-    exact, rounded = open_matcher(SPEC, shallow()), open_matcher(SPEC, shallow(), calibration)
-    found = [(matcher._run(*(sample().features[place] for place in (pair.first, pair.second)))) for pair in pairs
-             for matcher in (exact, rounded)]
-    both = [(a, b, (a['matches0'] >= 0) & (a['matches0'] == b['matches0'])) for a, b in zip(found[::2], found[1::2], strict=True)]
-    held_out = HeldOutSet('', 'easy', 1, pairs, [a['matches0'] for a, _, _ in both])
-    return (float(np.concatenate([np.abs(a['scores'] - b['scores'])[same] for a, b, same in both]).mean()),
-            score(held_out, [b['matches0'] for _, b, _ in both]).f1)
+    found = []
+    for chosen in (None, calibration):
+        backend = OnnxRuntimeBackend(SPEC, replace(ours(), matcher=shallow()), threads=2, calibration=chosen)
+        found.append([backend.match_exits(*features_of([sample()], pair), Thresholds()) for pair in pairs])
+    exact, rounded = ([np.stack([each.indices for each in exits]) for exits in answers] for answers in found)
+    errors = [np.abs(a[-1].scores - b[-1].scores)[(a[-1].indices >= 0) & (a[-1].indices == b[-1].indices)]
+              for a, b in zip(*found, strict=True)]
+    return float(np.concatenate(errors).mean()), score(HeldOutSet('', 'easy', 1, pairs, exact), rounded).f1
 
 
 def test_centres_are_the_means_in_the_bases_and_peaks_what_remains():
@@ -351,12 +353,26 @@ def test_saturating_tensors_are_named():
 # the gate
 
 def test_f1_is_of_pairs_of_rows_over_all_pairs():
-    reference = [np.array([0, 1, -1, 3], np.int32), np.array([2, -1, -1, -1], np.int32)]
+    reference = [np.array([[0, 1, -1, 3]], np.int32), np.array([[2, -1, -1, -1]], np.int32)]
     held_out = HeldOutSet('r', 'easy', 1, [FramePair(0, 0, 1), FramePair(0, 1, 2)], reference)
-    assert score(held_out, reference) == Score('r', 'easy', 1, 2, 4, 1.0, 1.0)
-    found = score(held_out, [np.array([0, 3, -1, -1], np.int32), np.array([2, 1, 0, -1], np.int32)])
+    assert score(held_out, reference) == Score('r', 'easy', 1, 2, 4, 1.0, 1.0, (1.0,))
+    worse = [np.array([[0, 3, -1, -1]], np.int32), np.array([[2, 1, 0, -1]], np.int32)]
+    found = score(held_out, worse)
     assert (found.f1, found.count_ratio) == (2 * 2 / (4 + 5), 5 / 4)
-    assert score(held_out, [np.full(4, -1, np.int32)] * 2).f1 == 0
+    assert score(held_out, [np.full((1, 4), -1, np.int32)] * 2).f1 == 0
+
+
+def test_the_lowest_exit_decides():
+    """Most frames take an early exit: what FP8 loses there counts, however good all layers together are."""
+    last = [np.array([0, 1, 2, 3], np.int32), np.array([2, -1, 1, 0], np.int32)]
+    held_out = HeldOutSet('r', 'easy', 1, [FramePair(0, 0, 1), FramePair(0, 1, 2)], [np.stack([each, each]) for each in last])
+    assert held_out.matches == 7
+    silent = [np.stack([np.full(4, -1, np.int32), each]) for each in last]
+    found = score(held_out, silent)
+    assert (found.f1, found.count_ratio, found.exits) == (0.0, 0.0, (0.0, 1.0))
+    assert not QualityGate().passes(found)
+    alone = score(held_out, [each[None] for each in last])
+    assert (alone.f1, alone.exits) == (1.0, (1.0,)), 'one graph alone is compared after all layers'
 
 
 @pytest.mark.parametrize(('level', 'f1', 'ratio', 'passes'), [
@@ -380,7 +396,7 @@ class Fading:
 
     def match(self, first: HostFeatures, second: HostFeatures) -> np.ndarray:
         count = self.left[int(second.scores[0] - first.scores[0])]
-        return np.where(np.arange(200) < count, np.arange(200), -1).astype(np.int32)
+        return np.where(np.arange(200) < count, np.arange(200), -1).astype(np.int32)[None]
 
 
 def numbered(count: int, held_out: int, step_px: float = 3.0) -> RecordingSample:
@@ -428,12 +444,12 @@ def test_geometry_is_of_original_pixels_against_the_truth():
     each = made(features, Split((), (range(2),)), Scene(timeline, camera, poses))
     each.sizes.update(dict.fromkeys(each.sizes, (320, 416)))
     held_out, size = HeldOutSet('r', 'easy', 1, [FramePair(0, 0, 1)]), (160, 208)
-    good = geometry(held_out, [each], [np.arange(128, dtype=np.int32)], size)
+    good = geometry(held_out, [each], [np.arange(128, dtype=np.int32)[None]], size)
     assert good['precision@1'] == 100
     assert good['pose_auc@5'] > 95
-    bad = geometry(held_out, [each], [np.roll(np.arange(128, dtype=np.int32), 5)], size)
+    bad = geometry(held_out, [each], [np.roll(np.arange(128, dtype=np.int32), 5)[None]], size)
     assert bad['precision@1'] < 20
-    held_out.reference.append(np.where(np.arange(128) % 8, np.arange(128), (np.arange(128) + 9) % 128).astype(np.int32))
+    held_out.reference.append(np.where(np.arange(128) % 8, np.arange(128), (np.arange(128) + 9) % 128).astype(np.int32)[None])
     whole = geometry(held_out, [each], held_out.reference, size)
     ranges = chance(held_out, [each], Score('r', 'easy', 1, 1, 128, 0.7, 1.0), size)
     assert set(ranges) == set(whole)
@@ -441,7 +457,7 @@ def test_geometry_is_of_original_pixels_against_the_truth():
     same = chance(held_out, [each], Score('r', 'easy', 1, 1, 128, 1.0, 1.0), size)
     assert same == {name: (value, value) for name, value in whole.items()}
     each.scene.poses = None
-    assert geometry(held_out, [each], [np.arange(128, dtype=np.int32)], size) == {}
+    assert geometry(held_out, [each], [np.arange(128, dtype=np.int32)[None]], size) == {}
     assert chance(held_out, [each], Score('r', 'easy', 1, 1, 128, 0.9, 1.0), size) == {}
 
 
@@ -471,7 +487,7 @@ class Additive(Search):
 
     def __init__(self, cost: dict[str, float], gate: QualityGate, fp8: frozenset[str] = FP8, bias: float = 0.0) -> None:
         self.cost, self.asked, self.bias = cost, [], bias
-        held_out = HeldOutSet('r', 'easy', 1, [FramePair(0, 0, 1)], [np.zeros(1, np.int32)])
+        held_out = HeldOutSet('r', 'easy', 1, [FramePair(0, 0, 1)], [np.zeros((1, 1), np.int32)])
         super().__init__(SPEC, shallow(), replace(calibrated(), fp8=fp8), [sample()],
                          [held_out, dataclasses.replace(held_out, level='hard')], gate)
 
@@ -543,5 +559,5 @@ def test_the_published_recipe_for_real():
     assert part > 0.5
     held_out = HeldOutSet('r', 'easy', 1, [FramePair(0, 6, 7), FramePair(0, 7, 8)])
     held_out.reference = answers(open_matcher(SPEC, shallow()), [sample()], held_out.pairs)
-    found = score(held_out, answers(WholeMatcher(model), [sample()], held_out.pairs))
+    found = score(held_out, answers(HostMatcher({'matcher': model}), [sample()], held_out.pairs))
     assert 0.3 < found.f1 < emulated(replace(calibrated(), fp8=FP8))[1]

@@ -1,4 +1,4 @@
-"""The whole matcher as one graph on the CPU: in FP32, emulating FP8, telling what its layers read, or as NVIDIA ModelOpt makes it.
+"""The matcher on the CPU: in FP32, emulating FP8, telling what its layers read, or as NVIDIA ModelOpt makes it.
 
 The last is the recipe of published FP8 deployments, to compare with: the FP32 graph, entropy calibration, two pairs. ModelOpt is
 needed on the machine that compares, never on the robot, and by nothing else here.
@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import importlib.util
 import io
+import itertools
 import logging
 import math
 import tempfile
@@ -22,8 +23,10 @@ import numpy as np
 from ..backends import onnxruntime as runtime
 from ..calibration import Calibration
 from ..config import EngineSpec
+from ..depth import LAYERS, Depth
 from ..errors import ConfigError, EngineError
 from ..features import Float32, HostFeatures, Int32, Thresholds
+from ..weights.architecture import layers_of
 from ..weights.networks import Weights
 from .samples import FramePair, RecordingSample, some
 
@@ -35,39 +38,52 @@ MODELOPT_PAIRS = 2
 REQUIREMENT = 'nvidia-modelopt[onnx]==0.47.0'
 
 
-class WholeMatcher:
-    """One graph for ONNX Runtime. Raises EngineError."""
+class HostMatcher:
+    """The graphs of a matcher for ONNX Runtime, run to the end with an answer at every exit. Raises EngineError."""
 
-    def __init__(self, model: Any, threads: int = 0) -> None:
-        """`model` is an onnx.ModelProto with the inputs and outputs of `graphs.lightglue`; `threads` 0 is one per core."""
-        self._network, self._options = runtime.Network(model, threads), runtime.import_runtime().RunOptions()
+    def __init__(self, models: Mapping[str, Any], depth: Depth | None = None, threads: int = 0) -> None:
+        """`models` are onnx.ModelProto by the names of `depth`, None: one of all layers; `threads` 0 is one per core."""
+        self.depth, self._options = depth or Depth((LAYERS,)), runtime.import_runtime().RunOptions()
+        self._networks = {name: runtime.Network(models[name], threads) for name in self.depth.graphs}
 
     def match(self, first: HostFeatures, second: HostFeatures) -> Int32:
-        """(K,) the second image's row that each of the first matches, -1 where none."""
-        return np.asarray(self._run(first, second)['matches0'], np.int32)
+        """(exits, K) the second image's row that each of the first matches, -1 where none."""
+        tensors, found = runtime.ort_values(feed(first, second)), []
+        for stage, head in itertools.zip_longest(self.depth.stages, self.depth.heads):
+            tensors |= self._run(stage, tensors)
+            if head is not None:
+                tensors['state'] = tensors['next_state']
+                tensors |= self._run(head, tensors)
+            found.append(tensors['matches0'].numpy())
+        return np.stack(found).astype(np.int32)
 
     def observe(self, first: HostFeatures, second: HostFeatures) -> dict[str, Float32]:
-        """What the layers read, by the names of a calibration's peaks; of a graph that was written with `observe`."""
-        return {name.removeprefix(OBSERVED): value for name, value in self._run(first, second).items() if name.startswith(OBSERVED)}
+        """What the linears read, by name; of one graph that was written with `observe`."""
+        found = self._run(self.depth.stages[0], runtime.ort_values(feed(first, second)))
+        return {name.removeprefix(OBSERVED): value.numpy() for name, value in found.items() if name.startswith(OBSERVED)}
 
-    def _run(self, first: HostFeatures, second: HostFeatures) -> Mapping[str, Any]:
+    def _run(self, name: str, tensors: dict[str, Any]) -> dict[str, Any]:
         try:
-            found = self._network.run(runtime.ort_values(feed(first, second)), self._options)
+            return self._networks[name].run(tensors, self._options)
         except Exception as error:  # ONNX Runtime has no public root exception
             raise EngineError(f'ONNX Runtime failed: {error}') from error
-        return {name: value.numpy() for name, value in found.items()}
 
 
 def open_matcher(spec: EngineSpec, weights: Weights, calibration: Calibration | None = None, *,
-                 observe: bool = False) -> WholeMatcher:
-    """The FP32 matcher; with a calibration its emulation in FP8, and with `observe` what would be rounded there."""
-    from ..graphs.lightglue import lightglue
-    return WholeMatcher(lightglue(_fp32(spec), weights, calibration=calibration, observe=observe))
+                 observe: bool = False) -> HostMatcher:
+    """The FP32 matcher with its usual exits; with a calibration its emulation in FP8. With `observe` one graph of all layers, which
+    tells what would be rounded.
+    """
+    from ..graphs.lightglue import lightglue, lightglue_stages
+    if observe:
+        return HostMatcher({'matcher': lightglue(_fp32(spec), weights, calibration=calibration, observe=True)})
+    depth = Depth.of(layers_of(weights.tensors))
+    return HostMatcher(lightglue_stages(_fp32(spec), weights, depth, calibration=calibration), depth)
 
 
-def answers(matcher: WholeMatcher, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
+def answers(matcher: HostMatcher, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
             tell: Tell = lambda done: None) -> list[Int32]:
-    """What the matcher says to each pair; `tell` hears how many are done."""
+    """What the matcher says to each pair, (exits, K) each; `tell` hears how many are done."""
     found = []
     for done, pair in enumerate(pairs, 1):
         found.append(matcher.match(*features_of(samples, pair)))

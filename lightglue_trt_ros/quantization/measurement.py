@@ -16,7 +16,7 @@ from ..features import Float32, Int32
 from ..graphs.folding import DIM, HEADS, Array, Block, Folded, diagonal, fold, rebased
 from ..weights.architecture import HEAD_DIM
 from ..weights.networks import Weights
-from .matchers import Tell, WholeMatcher, features_of, open_matcher
+from .matchers import HostMatcher, Tell, features_of, open_matcher
 from .noise import Float64, Reader, balanced, rounded_weights, shared
 from .samples import FramePair, RecordingSample
 
@@ -88,7 +88,7 @@ def calibrate(spec: EngineSpec, weights: Weights, samples: Sequence[RecordingSam
     return replace(found, peaks={name: HEADROOM * peak for name, peak in peaks.items()})
 
 
-def measure_peaks(matcher: WholeMatcher, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
+def measure_peaks(matcher: HostMatcher, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
                   tell: Tell = lambda done: None) -> dict[str, float]:
     """The greatest magnitude of each tensor that may be rounded, sorted by name; NaN where one is NaN."""
     peaks: dict[str, float] = {}

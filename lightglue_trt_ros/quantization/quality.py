@@ -1,4 +1,4 @@
-"""The quality gate: an FP8 matcher must find, on frames that it was not calibrated on, what the FP32 one finds."""
+"""The quality gate: an FP8 matcher must find, on frames that it was not calibrated on, what the FP32 one finds at the same exit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..evaluation.scoring import score_pair
 from ..features import Int32
 from ..geometry import Size, to_original
 from ..tables import print_table
-from .matchers import WholeMatcher, answers, features_of
+from .matchers import HostMatcher, answers, features_of
 from .samples import FramePair, RecordingSample, Say, mixed, some
 
 F1 = 0.96  # on consecutive frames
@@ -42,11 +42,12 @@ class HeldOutSet:
     level: str  # easy or hard
     stride: int
     pairs: list[FramePair]
-    reference: list[Int32] = field(default_factory=list)
+    reference: list[Int32] = field(default_factory=list)  # (exits, K) each
 
     @property
     def matches(self) -> int:
-        return sum(int((indices >= 0).sum()) for indices in self.reference)
+        """After all layers."""
+        return sum(int((indices[-1] >= 0).sum()) for indices in self.reference)
 
     def part(self, count: int) -> HeldOutSet:
         """About `count` of the pairs."""
@@ -64,8 +65,9 @@ class Score:
     stride: int
     pairs: int
     matches: int  # of FP32
-    f1: float  # of the sets of matches, as pairs of rows, over all pairs together
-    count_ratio: float  # number of matches over FP32's
+    f1: float  # of the sets of matches, as pairs of rows, over all pairs together; at the exit where it is lowest
+    count_ratio: float  # number of matches over FP32's, at the exit where it is furthest from 1
+    exits: tuple[float, ...] = ()  # F1 at each
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Candidate:
     figures: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
 
 
-def choose_held_out(samples: Sequence[RecordingSample], matcher: WholeMatcher, say: Say) -> list[HeldOutSet]:
+def choose_held_out(samples: Sequence[RecordingSample], matcher: HostMatcher, say: Say) -> list[HeldOutSet]:
     """The sets to judge by: consecutive frames, and frames as far apart as still leaves FP32 half of its matches, up to four.
 
     `matcher` is FP32. `say` hears what cannot be judged. Raises BagError where FP32 itself finds too little to judge by.
@@ -124,7 +126,7 @@ def choose_held_out(samples: Sequence[RecordingSample], matcher: WholeMatcher, s
     return found
 
 
-def answer_references(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: WholeMatcher,
+def answer_references(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: HostMatcher,
                       tell: Callable[[int], None] = lambda done: None) -> None:
     """Fill in what FP32 says. Raises BagError where that is too little to judge by."""
     done = 0
@@ -136,7 +138,7 @@ def answer_references(held_out: Sequence[HeldOutSet], samples: Sequence[Recordin
                            'apart: too few to judge FP8 by: hold out frames that show something')
 
 
-def judge(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: WholeMatcher,
+def judge(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: HostMatcher,
           tell: Callable[[int], None] = lambda done: None) -> tuple[list[Score], list[list[Int32]]]:
     """A candidate's score on each set, and its answers."""
     scores, all_answers, done = [], [], 0
@@ -149,22 +151,25 @@ def judge(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], ma
 
 
 def score(held_out: HeldOutSet, found: Sequence[Int32]) -> Score:
-    """Compare answers with FP32's: a match is the same where both its rows are."""
-    same = sum(int(((mine == theirs) & (mine >= 0)).sum()) for mine, theirs in zip(found, held_out.reference, strict=True))
-    count = sum(int((indices >= 0).sum()) for indices in found)
-    total = count + held_out.matches
-    return Score(held_out.name, held_out.level, held_out.stride, len(held_out.pairs), held_out.matches,
-                 2 * same / total if total else 1.0, count / max(1, held_out.matches))
+    """Compare answers with FP32's at the same exits: a match is the same where both its rows are."""
+    mine = np.stack(found)  # (pairs, exits, K)
+    theirs = np.stack(held_out.reference)[:, -mine.shape[1]:]  # one graph alone answers after all layers
+    same, count, wanted = (part.sum(axis=(0, 2)) for part in ((mine == theirs) & (mine >= 0), mine >= 0, theirs >= 0))
+    f1 = np.where(count + wanted > 0, 2 * same / np.maximum(1, count + wanted), 1.0)
+    ratios = count / np.maximum(1, wanted)
+    return Score(held_out.name, held_out.level, held_out.stride, len(held_out.pairs), held_out.matches, float(f1.min()),
+                 float(ratios[np.abs(ratios - 1).argmax()]), tuple(map(float, f1)))
 
 
 def geometry(held_out: HeldOutSet, samples: Sequence[RecordingSample], found: Sequence[Int32], engine: Size) -> dict[str, float]:
     """Epipolar precision and pose AUC, percent, of answers; empty without intrinsics or truth. Matches are not placed anew."""
     result = MatcherResult(held_out.name, '', True, {1: []})
-    for pair, indices in zip(held_out.pairs, found, strict=True):
+    for pair, exits in zip(held_out.pairs, found, strict=True):
         each, frames = samples[pair.recording], (pair.first, pair.second)
         scene = each.scene
         if scene.camera(frames) is None or any(scene.pose(frame) is None for frame in frames):
             continue
+        indices = exits[-1]  # after all layers
         rows = np.flatnonzero(indices >= 0)
         first, second = features_of(samples, pair)
         points = (to_original(first.keypoints[rows], engine, each.sizes[pair.first]),
@@ -183,12 +188,12 @@ def chance(held_out: HeldOutSet, samples: Sequence[RecordingSample], score: Scor
     """
     rng, drawn = np.random.default_rng(0), []
     for _ in range(DRAWS):
-        left = [np.where(rng.random(len(indices)) < 1 - score.f1, -1, indices) for indices in held_out.reference]
+        left = [np.where(rng.random(indices.shape[1]) < 1 - score.f1, -1, indices[-1:]) for indices in held_out.reference]
         drawn.append(geometry(held_out, samples, left, engine))
     return {name: (min(each[name] for each in drawn), max(each[name] for each in drawn)) for name in drawn[0]}
 
 
-def check_motion(samples: Sequence[RecordingSample], matcher: WholeMatcher, strides: Sequence[int], say: Say) -> float:
+def check_motion(samples: Sequence[RecordingSample], matcher: HostMatcher, strides: Sequence[int], say: Say) -> float:
     """Warn where the camera stands still: the greatest median displacement of matches, over the strides, is under half a pixel.
 
     Returns it, pixels of the engine's image. `matcher` is FP32.
@@ -197,7 +202,8 @@ def check_motion(samples: Sequence[RecordingSample], matcher: WholeMatcher, stri
     for stride in strides:
         pairs = mixed([each.pairs(number, stride, part) for number, each in enumerate(samples) for part in (False, True)], PROBES)
         moved = [np.zeros(0)]
-        for pair, indices in zip(pairs, answers(matcher, samples, pairs), strict=True):
+        for pair, exits in zip(pairs, answers(matcher, samples, pairs), strict=True):
+            indices = exits[-1]
             rows = np.flatnonzero(indices >= 0)
             first, second = features_of(samples, pair)
             moved.append(np.linalg.norm(first.keypoints[rows] - second.keypoints[indices[rows]], axis=1))
@@ -244,7 +250,7 @@ def plain(candidate: Candidate, gate: QualityGate) -> dict[str, Any]:
 
 
 def _median_count(found: Sequence[Int32]) -> float:
-    return float(np.median([int((indices >= 0).sum()) for indices in found]))
+    return float(np.median([int((indices[-1] >= 0).sum()) for indices in found]))
 
 
 def _label(name: str) -> str:
@@ -258,4 +264,6 @@ def _percent(value: float | None) -> str:
 
 def rounded_figure(value: Any) -> Any:
     """For JSON: floats to 5 digits."""
+    if isinstance(value, tuple):
+        return [rounded_figure(each) for each in value]
     return round(value, 5) if isinstance(value, float) else value

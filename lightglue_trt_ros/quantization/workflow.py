@@ -19,7 +19,7 @@ from ..errors import EngineError
 from ..features import Int32, UInt8
 from ..graphs.rounding import check_width
 from ..weights.pairs import WeightsPair
-from .matchers import MODELOPT_PAIRS, WholeMatcher, open_matcher, quantised_by_modelopt, require_modelopt
+from .matchers import MODELOPT_PAIRS, HostMatcher, open_matcher, quantised_by_modelopt, require_modelopt
 from .measurement import calibrate, measure_peaks, saturated, steps
 from .quality import (
     LEVELS,
@@ -132,7 +132,7 @@ class _Work:
         if order.modelopt:
             terminal.say(f'quantising as published deployments do: ModelOpt, entropy, {2 * MODELOPT_PAIRS} images')
             model, part = quantised_by_modelopt(self.spec, self.weights, samples, pairs)
-            candidates.append(self._judged('ModelOpt', part, WholeMatcher(model), held_out))
+            candidates.append(self._judged('ModelOpt', part, HostMatcher({'matcher': model}), held_out))
         print_gate(candidates, order.gate)
         print_figures(reference, candidates, chances)
         for line in verdicts(decided, order.gate):
@@ -155,7 +155,7 @@ class _Work:
                                                  found.answers))
         return found.fp8
 
-    def _judged(self, name: str, part: float, matcher: WholeMatcher, held_out: Sequence[HeldOutSet]) -> Candidate:
+    def _judged(self, name: str, part: float, matcher: HostMatcher, held_out: Sequence[HeldOutSet]) -> Candidate:
         with self.terminal.progress(f'judging {name}', sum(len(each.pairs) for each in held_out)) as tell:
             return self._with_figures(name, part, held_out, *judge(held_out, self.samples, matcher, tell))
 
