@@ -220,7 +220,7 @@ def test_a_bundle_that_is_not_equal_is_built_again_and_the_reason_said(machine, 
     (place / MANIFEST).write_text(json.dumps(manifest))
     capsys.readouterr()
     assert build_engines.main(command) == 0
-    said = next(line for line in capsys.readouterr().out.split('build_engines: ') if line.startswith('building again: '))
+    said, = (line for line in capsys.readouterr().out.split('build_engines: ') if line.startswith('building again: '))
     assert {'plan': 'matcher-1-4.plan is damaged', 'other TensorRT': 'tensorrt version: the bundle has 10.3.0, needed is 10.16.0',
             'other graph': 'the bundle has another extractor;', 'no gate': 'gate verdict: the bundle has not run'}[damage] in said
     assert len(machine.builds) == 2 * NETWORKS

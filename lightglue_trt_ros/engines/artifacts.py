@@ -101,17 +101,20 @@ class Identity:
 
     @property
     def spec(self) -> EngineSpec:
-        return EngineSpec(self.image_height, self.image_width, self.max_keypoints, self.matcher_precision or 'fp8')
+        """Of engines."""
+        return EngineSpec(self.image_height, self.image_width, self.max_keypoints, self.matcher_precision)
+
+    @property
+    def depth(self) -> Depth:
+        """Of engines."""
+        return Depth(self.ends)
 
     @property
     def name(self) -> str:
         """The folder's name."""
-        shape = f'{self.image_height}x{self.image_width}-k{self.max_keypoints}'
-        return self.spec.name if self.kind == ENGINES else f'{CALIBRATION}-{shape}'
-
-    @property
-    def depth(self) -> Depth:
-        return Depth(self.ends)
+        if self.kind == ENGINES:
+            return self.spec.name
+        return f'{CALIBRATION}-{self.image_height}x{self.image_width}-k{self.max_keypoints}'
 
     @property
     def files(self) -> tuple[str, ...]:

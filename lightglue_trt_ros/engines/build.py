@@ -98,13 +98,18 @@ def build_bundle(order: BuildOrder, machine: Machine, tensorrt: TensorRT, frames
         raise EngineError(f'--workspace-mib {order.workspace_mib} is more than the {machine.free_mib} MiB that are free on '
                           f'{machine.gpu}: ask for less, or end what uses its memory')
     job = _prepare(order, machine, tensorrt, decision, calibration, out)
-    if (found := _find_equal(job)) is not None:
+    found, why = _find_equal(job)
+    if found is not None:
+        out.say(why)
         return found
     if machine.present and importlib.util.find_spec('onnxruntime') is None:  # before minutes of building, not after them
         raise EngineError('the parity gate compares the engines with ONNX Runtime, which is not installed: pip install onnxruntime')
     images, source = frames() if machine.present else ([], '')
     with drafting(order.engine_dir, job.spec.name, out.say) as draft:
-        if (found := _find_equal(job)) is not None:  # another process has built it meanwhile
+        found, why = _find_equal(job)  # another process may have built it meanwhile
+        if why:
+            out.say(why)
+        if found is not None:
             return found
         plans = _build_plans(job, draft)
         gate: dict[str, Any] = {'frames': 'none: built for SM{}{} on another machine'.format(*machine.compute_capability)}
@@ -173,22 +178,19 @@ def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> b
     return data
 
 
-def _find_equal(job: _Job) -> Artifact | None:
-    """The bundle that is there already and need not be built again; what was found, if anything, is said."""
-    path, say = job.order.engine_dir / job.spec.name, job.out.say
+def _find_equal(job: _Job) -> tuple[Artifact | None, str]:
+    """The bundle that is there already and need not be built again, and a sentence that says what was found, if anything."""
+    path = job.order.engine_dir / job.spec.name
     if job.order.force or not path.exists():
-        return None
+        return None, ''
     try:
         bundle = open_artifact(job.order.engine_dir, job.identity)
         bundle.verify()
     except EngineError as error:
-        say(f'building again: {str(error).rpartition(chr(10))[0]}')  # the last line is the command that runs already
-        return None
+        return None, f'building again: {str(error).rpartition(chr(10))[0]}'  # the last line is the command that runs already
     if job.machine.present and bundle.identity.gate_verdict == NOT_RUN:
-        say(f'building again: the parity gate of {path} was not run')
-        return None
-    say(f'{path} is there already, and equal: nothing to build (--force builds it again)')
-    return bundle
+        return None, f'building again: the parity gate of {path} was not run'
+    return bundle, f'{path} is there already, and equal: nothing to build (--force builds it again)'
 
 
 def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
