@@ -32,7 +32,7 @@ setup(
     python_requires='>=3.10',
     install_requires=['setuptools'],  # everything else comes through package.xml, or through the extras below
     extras_require={
-        'run': ['onnxruntime', 'onnx', 'spox', 'safetensors', 'rosbags'],  # what rosdep cannot install
+        'run': ['onnxruntime', 'onnx', 'ml_dtypes', 'spox', 'safetensors', 'rosbags'],  # what rosdep cannot install
         'demo': ['rich', 'matplotlib', 'jinja2', 'scikit-image'],
         'test': ['pytest', 'pytest-cov', 'hypothesis', 'ruff', 'mypy', 'types-PyYAML',
                  'tensorrt-rtx-cu12-libs==1.7.1.116', 'tensorrt-rtx-cu12-bindings==1.7.1.116',  # a real builder, without a GPU

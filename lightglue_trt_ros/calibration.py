@@ -20,9 +20,9 @@ from .errors import EngineError
 from .features import Float32, Int32, UInt8
 from .files import write_whole
 
-SCHEMA = 2
+SCHEMA = 3
 BLOCKS = ('self', 'cross')
-PARTS = ('project', 'hidden', 'update', 'attention')  # q, k, v; the FFN's two linears; the two products of the attention
+PARTS = ('project', 'hidden', 'update')  # q, k, v; the FFN's two linears
 
 
 def member(layer: int, block: str, part: str) -> str:
@@ -32,17 +32,7 @@ def member(layer: int, block: str, part: str) -> str:
 
 def linear_members(layers: int) -> tuple[str, ...]:
     """All linear layers, by name."""
-    return tuple(member(layer, block, part) for layer in range(layers) for block in BLOCKS for part in PARTS[:3])
-
-
-def attention_members(layers: int) -> tuple[str, ...]:
-    """All attentions, by name."""
-    return tuple(member(layer, block, 'attention') for layer in range(layers) for block in BLOCKS)
-
-
-def assignment(end: int) -> str:
-    """The name of the assignment after `end` layers."""
-    return f'assignment.{end}'
+    return tuple(member(layer, block, part) for layer in range(layers) for block in BLOCKS for part in PARTS)
 
 
 @dataclass(frozen=True)
@@ -68,8 +58,8 @@ class Calibration:
 
     residual_basis: Float32  # (256, 256): the graphs' state is this times the network's
     value_bases: Float32  # (layers, 2, heads, 64, 64): the same for the values of each self and cross attention
-    centres: Mapping[str, Float32]  # by linear, and an attention's .k and .v: (inputs,), subtracted before rounding
-    peaks: Mapping[str, float]  # by rounded tensor: what must be held, centre subtracted; attention's have .q .k .v
+    centres: Mapping[str, Float32]  # by linear: (inputs,), subtracted before rounding
+    peaks: Mapping[str, float]  # by linear: what must be held of its inputs, centre subtracted
     fp8: frozenset[str]  # the members that compute in FP8; the rest stays FP16
     provenance: Mapping[str, Any] = field(default_factory=dict)  # weights_sha256, image_height, image_width, max_keypoints, …
     compensated: Mapping[str, Int32] = field(default_factory=dict)  # by linear: the inputs whose rounding error is multiplied too
@@ -105,8 +95,12 @@ class Calibration:
             with safe_open(path, 'numpy') as file:
                 notes = json.loads((file.metadata() or {})['calibration'])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError, KeyError, ValueError) as error:
+            missing = [name for name in ('schema', 'peaks', 'fp8', 'provenance') if name not in notes]
+            missing += [name for name in ('residual_basis', 'value_bases') if name not in tensors]
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise EngineError(f'{path} is no calibration of this package ({error}): make it with quantize') from error
+        if missing:
+            raise EngineError(f'{path} has no {", no ".join(missing)}: make it with quantize')
         if notes.get('schema') != SCHEMA:
             raise EngineError(f'{path} is a calibration of schema {notes.get("schema")}, this version reads {SCHEMA}: '
                               'calibrate again')

@@ -1,6 +1,6 @@
 """E4M3, the 8-bit floating-point format of FP8 matrix products: 4 bits of exponent, 3 of mantissa, no infinities.
 
-Micikevicius et al.: FP8 Formats for Deep Learning, 2022; ONNX and TensorRT call it FLOAT8E4M3FN and kFP8.
+Micikevicius et al.: FP8 Formats for Deep Learning, 2022; ONNX and TensorRT call it FLOAT8E4M3FN and kFP8. Rounded by ml_dtypes.
 """
 
 from __future__ import annotations
@@ -13,28 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 
 LARGEST = 448.0
 LEAST_EXPONENT = -6  # of a normal number; subnormals share its step, 2^-9
-MANTISSA_BITS = 3
 LEAST_SCALE, GREATEST_SCALE = 2.0 ** -14, 2.0 ** 15  # what FP16 holds as a normal number
 
 
-def rounded(values: ArrayLike) -> NDArray[np.float32]:
-    """The nearest E4M3 number of each value, ties to even, beyond 448 saturated; NaN stays NaN and zero keeps its sign."""
-    x = np.asarray(values, np.float32)
-    magnitude = np.minimum(np.abs(x), np.float32(LARGEST))
-    exponent = np.maximum(np.frexp(magnitude)[1] - 1, LEAST_EXPONENT)
-    step = np.ldexp(np.float32(1), exponent - MANTISSA_BITS)
-    nearest: NDArray[np.float32] = np.copysign(np.rint(magnitude / step) * step, x)
-    return nearest
-
-
 def encoded(values: ArrayLike) -> NDArray[np.uint8]:
-    """The bytes of the nearest E4M3 numbers: sign, exponent with a bias of 7, mantissa."""
-    x = rounded(values)
-    magnitude = np.abs(x)
-    normal = (magnitude.view(np.uint32) >> 20).astype(np.int32) - (127 - 7 << MANTISSA_BITS)  # FP32 in as many bits of mantissa
-    subnormal = np.nan_to_num(magnitude * np.float32(2 ** (MANTISSA_BITS - LEAST_EXPONENT))).astype(np.int32)
-    code: NDArray[Any] = np.where(magnitude < 2.0 ** LEAST_EXPONENT, subnormal, np.where(np.isnan(x), 0x7F, normal))
-    return (code | np.where(np.signbit(x), 0x80, 0)).astype(np.uint8)
+    """The bytes of the nearest E4M3 numbers: ties to even, beyond 448 saturated; NaN stays NaN and zero keeps its sign."""
+    return _nearest(values).view(np.uint8)
+
+
+def rounded(values: ArrayLike) -> NDArray[np.float32]:
+    """The nearest E4M3 numbers."""
+    return _nearest(values).astype(np.float32)
 
 
 def scale_of(peak: float) -> float:
@@ -51,3 +40,8 @@ def scale_of(peak: float) -> float:
 def scales_of(weight: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     """(outputs,) `scale_of` each row of weights (outputs, inputs)."""
     return np.array([scale_of(peak) for peak in np.abs(weight).max(axis=1)], np.float32)
+
+
+def _nearest(values: ArrayLike) -> NDArray[Any]:
+    import ml_dtypes  # onnx brings it; the node without FP8 does without both
+    return np.clip(np.asarray(values, np.float32), -LARGEST, LARGEST).astype(ml_dtypes.float8_e4m3fn)

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from .backends import Backend
 from .config import MatcherConfig
 from .depth import Depth
-from .engines.bundle import engine_dir_of
-from .engines.calibrations import find_calibration
-from .errors import EngineError, LightglueTrtError
+from .engines.artifacts import Artifact, Identity, engine_dir_of, open_artifact
+from .errors import EngineError, EngineMismatchError, LightglueTrtError
 from .processes import start, wait
 from .weights.pairs import identify_pair, load_pair
 
@@ -48,8 +47,9 @@ def _warned(opened: Opened, config: MatcherConfig) -> Opened:
     """Said once, at the start: early exits are asked for, and these engines have none."""
     if config.depth_confidence < 0 or len(opened.backend.depth.ends) > 1:
         return opened
-    return opened._replace(warning=f'depth_confidence is {config.depth_confidence:g}, but these engines run all layers: '
-                                   'build_engines makes others (without --stages 9), -1 asks for no early exit')
+    warning = (f'depth_confidence is {config.depth_confidence:g}, but these engines run all layers: build_engines makes others '
+               '(without --stages 9), -1 asks for no early exit')
+    return opened._replace(warning='; '.join(filter(None, (opened.warning, warning))))
 
 
 def _open_onnxruntime(config: MatcherConfig, threads: int, depth: Depth | None, why: str) -> Opened:
@@ -58,7 +58,8 @@ def _open_onnxruntime(config: MatcherConfig, threads: int, depth: Depth | None, 
     precision = 'fp16' if config.precision == 'fp16' else 'fp32'
     spec, calibration, warning = config.engine_spec(precision), None, ''
     if config.precision == 'fp8':
-        calibration = find_calibration(engine_dir_of(config.engine_dir), spec, pair.identity).load()
+        wanted = Identity.of_calibration(spec, pair.identity)
+        calibration = open_artifact(engine_dir_of(config.engine_dir), wanted).calibration()
         warning = 'precision is fp8, which ONNX Runtime emulates: its matches are those of FP8, its times are not'
     backend = OnnxRuntimeBackend(spec, pair, depth=depth, threads=threads, calibration=calibration)
     return Opened(backend, f'{backend.description} ({why})', warning)
@@ -76,24 +77,51 @@ def _open_tensorrt(config: MatcherConfig, cancelled: Callable[[], bool]) -> Open
 
 def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opened:
     from .engines.adapter import open_tensorrt
-    from .engines.bundle import open_bundle
-    from .engines.machine import probe
-    from .engines.manifest import Identity
-    from .engines.precision import decide
+    from .engines.machine import decide, probe
     machine, tensorrt = probe(), open_tensorrt()
-    pair = identify_pair(config.weights)
-    folder = engine_dir_of(config.engine_dir)
-    calibrated = (folder / config.engine_spec('fp8').name).is_dir()
-    decision = decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name, calibrated)
-    spec = config.engine_spec(decision.matcher)
-    wanted = Identity.of(spec, pair, tensorrt, machine)
+    pair, folder = identify_pair(config.weights), engine_dir_of(config.engine_dir)
+    calibration_sha256, uncalibrated = '', ''
+    try:
+        wanted = Identity.of_calibration(config.engine_spec('fp8'), pair)
+        calibration_sha256 = open_artifact(folder, wanted).identity.calibration_sha256
+    except EngineError as error:
+        uncalibrated = str(error)
+
+    def load(precision: str) -> tuple[Artifact, dict[str, bytes]]:
+        found = open_artifact(folder, Identity.of_engines(config.engine_spec(precision), pair, tensorrt, machine,
+                                                          calibration_sha256=calibration_sha256))
+        return found, found.plans()
+
+    if uncalibrated and config.precision in ('auto', 'fp8'):
+        try:
+            load('fp8')  # only a calibration that passed makes such engines: they may have come without it
+            uncalibrated = ''
+        except EngineMismatchError as error:
+            uncalibrated = str(error)
+        except EngineError:
+            pass
+    decision = decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name, uncalibrated)
     if config.build_on_start:
-        _build(config, folder, decision.matcher, cancelled)
-    bundle = open_bundle(folder, wanted)
+        try:
+            load(decision.matcher)
+        except EngineError:
+            _build(config, folder, decision.matcher, cancelled)
+    reason, warning = decision.reason, ''
+    try:
+        bundle, plans = load(decision.matcher)
+    except EngineError as error:
+        if config.precision != 'auto' or decision.matcher != 'fp8':
+            raise
+        try:
+            bundle, plans = load('fp16')
+        except EngineError:
+            raise error from None
+        reason, warning = 'FP16 engines are there', f'running in fp16, not in fp8: {error}'
     from .backends.tensorrt import TensorRTBackend
-    backend = TensorRTBackend(tensorrt, spec, bundle.manifest.depth, bundle.plans(),
-                              f'TensorRT {tensorrt.version}, {spec}, weights {pair}')
-    return Opened(backend, f'{backend.description} ({decision.reason}; engines in {bundle.path})')
+    spec = bundle.identity.spec
+    description = f'TensorRT {tensorrt.version}, {spec}, weights {pair}'
+    backend = TensorRTBackend(tensorrt, spec, bundle.identity.depth, plans, description)
+    return Opened(backend, f'{backend.description} ({reason}; engines in {bundle.path})', warning)
 
 
 def _build(config: MatcherConfig, folder: Path, precision: str, cancelled: Callable[[], bool]) -> None:

@@ -15,8 +15,8 @@ from onnx_graphs import fp8_graph, small_graph
 
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.engines import adapter
-from lightglue_trt_ros.engines.adapter import BuildOptions, TensorRT, audit, open_tensorrt
-from lightglue_trt_ros.engines.graph_types import read_types
+from lightglue_trt_ros.engines.adapter import BuildOptions, TensorRT, open_tensorrt
+from lightglue_trt_ros.engines.audit import audit, read_types
 from lightglue_trt_ros.errors import DeviceMemoryError, EngineError
 from lightglue_trt_ros.graphs.lightglue import lightglue
 from lightglue_trt_ros.graphs.superpoint import superpoint
@@ -240,8 +240,8 @@ def test_an_old_or_hollow_tensorrt_is_named(monkeypatch):
 
 def test_the_log_of_a_module_is_one(caplog):
     module = fake_tensorrt('10.3.0')
-    log = adapter.log_of(module)
-    assert adapter.log_of(module) is log
+    log = adapter._log_of(module)
+    assert adapter._log_of(module) is log
     severity = module.ILogger.Severity
     with caplog.at_level(logging.INFO, 'lightglue_trt_ros.tensorrt'):
         log.log(severity.WARNING, 'careful')

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,23 +23,39 @@ import pytest
 from networks import ours
 from random_pairs import random_pair, write_pair
 
+from lightglue_trt_ros import selection
 from lightglue_trt_ros.backends import onnxruntime
+from lightglue_trt_ros.backends import tensorrt as tensorrt_backend
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.calibration import Calibration, linear_members
 from lightglue_trt_ros.cli import build_engines
+from lightglue_trt_ros.config import MatcherConfig
 from lightglue_trt_ros.depth import LAYERS, Depth
-from lightglue_trt_ros.engines import build, calibrations
-from lightglue_trt_ros.engines.adapter import LayerInfo, Plan
-from lightglue_trt_ros.engines.bundle import MANIFEST, open_bundle
+from lightglue_trt_ros.engines import build
+from lightglue_trt_ros.engines.artifacts import (
+    FAILED,
+    GRAPH,
+    MANIFEST,
+    PASSED,
+    TENSORS,
+    Artifact,
+    Identity,
+    Manifest,
+    drafting,
+    files_of,
+    networks_of,
+    open_artifact,
+)
+from lightglue_trt_ros.engines.audit import LayerInfo, Plan
 from lightglue_trt_ros.engines.machine import Machine
-from lightglue_trt_ros.engines.manifest import Identity, Manifest, files_of, networks_of
-from lightglue_trt_ros.errors import EngineError
+from lightglue_trt_ros.errors import EngineError, EngineMismatchError
 from lightglue_trt_ros.graphs.precision import read_stamp
 from lightglue_trt_ros.weights.pairs import load_pair
 
 HEIGHT, WIDTH, K = 160, 208, 128
 SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
-NETWORKS = len(networks_of(Depth()))
+DEPTH = Depth()
+NETWORKS = len(networks_of(DEPTH))
 NAME = f'superpoint-{HEIGHT}x{WIDTH}-k{K}'
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 
@@ -64,8 +81,8 @@ class Network:
 
     closed = 0
 
-    def __init__(self, spec, *weights_of_both):
-        self.inner, self.shift = sessions(spec), 0.0
+    def __init__(self, spec, pair=None, depth=DEPTH):
+        self.inner, self.shift, self.silent_after, self.depth = sessions(spec, depth), 0.0, None, depth
 
     def extract(self, image):
         features = self.inner.extract(image)
@@ -74,25 +91,31 @@ class Network:
     def match(self, reference, current, thresholds):
         return self.inner.match(reference, current, thresholds)
 
+    def match_exits(self, reference, current, thresholds):
+        return [replace(each, indices=np.full_like(each.indices, -1)) if each.layers == self.silent_after else each
+                for each in self.inner.match_exits(reference, current, thresholds)]
+
     def close(self):
         Network.closed += 1
 
 
 @cache
-def sessions(spec):
-    return OnnxRuntimeBackend(spec, ours(), threads=2)
+def sessions(spec, depth):
+    return OnnxRuntimeBackend(spec, ours(), depth=depth, threads=2)
 
 
 class Engines:
-    """Stands for TensorRTBackend: ONNX Runtime in the spec's precision, with keypoints off by `shift` pixels."""
+    """Stands for TensorRTBackend: ONNX Runtime in the spec's precision, with keypoints off by `shift` pixels and no match at the
+    exit after `silent_after` layers.
+    """
 
-    shift = 0.0
+    shift, silent_after = 0.0, None
 
     def __new__(cls, tensorrt, spec, depth, plans, description):
         assert tuple(plans) == ('extractor', *depth.graphs)
         assert len(set(plans.values())) == len(plans)
-        network = Network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec)
-        network.shift = cls.shift
+        network = Network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec, depth=depth)
+        network.shift, network.silent_after, network.spec, network.description = cls.shift, cls.silent_after, spec, description
         return network
 
 
@@ -102,8 +125,9 @@ def machine(monkeypatch, tmp_path):
     tensorrt = FakeTensorRT()
     monkeypatch.setattr(build_engines, 'probe', lambda: ADA)
     monkeypatch.setattr(build_engines, 'open_tensorrt', lambda flavour: tensorrt)
-    monkeypatch.setattr(build, '_engines_backend', lambda: Engines)
+    monkeypatch.setattr(tensorrt_backend, 'TensorRTBackend', Engines)
     monkeypatch.setattr(Engines, 'shift', 0.0)
+    monkeypatch.setattr(Engines, 'silent_after', None)
     monkeypatch.setattr(Network, 'closed', 0)
     monkeypatch.setattr(onnxruntime, 'OnnxRuntimeBackend', Network)
     monkeypatch.setattr(build_engines, 'FRAMES', 4)
@@ -136,12 +160,13 @@ def test_a_bundle_is_built_checked_and_used(machine, tmp_path, capsys):
     assert visible(tmp_path) == {f'{NAME}-fp16'}
     assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*files_of(Depth()), MANIFEST}
     manifest = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())
-    assert manifest['gate']['verdict'] == 'passed'
+    assert manifest['identity']['gate_verdict'] == PASSED
     assert manifest['gate']['frames'].startswith('rendered views of a procedural texture')
-    assert manifest['gate']['match_agreement'] >= 0.97
+    assert [each['layers'] for each in manifest['gate']['exits']] == [4, 5, 6, 9]
+    assert all(each['match_agreement'] >= 0.97 for each in manifest['gate']['exits'])
     assert manifest['gate']['thresholds']['match_agreement'] == 0.97
-    assert manifest['layers']['matcher-1-4'] == {'fp16': 2}
-    assert manifest['build_seconds'] == dict.fromkeys(networks_of(Depth()), 1.25)
+    assert manifest['record']['layers']['matcher-1-4'] == {'fp16': 2}
+    assert manifest['record']['build_seconds'] == dict.fromkeys(networks_of(Depth()), 1.25)
     assert Network.closed == 2, 'engines and reference'
 
 
@@ -162,9 +187,10 @@ def test_a_matcher_of_one_stage_is_another_bundle(machine, tmp_path, capsys):
     assert build_engines.main([*command, '--stages', '9']) == 0
     place = tmp_path / f'{NAME}-fp16'
     assert {path.name for path in place.iterdir()} == {*files_of(Depth((9,))), MANIFEST}
-    assert json.loads((place / MANIFEST).read_text())['ends'] == [9]
+    assert json.loads((place / MANIFEST).read_text())['identity']['ends'] == [9]
     assert build_engines.main(command) == 0
-    assert 'building again: the graph of the matcher-1-4 and of the' in capsys.readouterr().out
+    assert 'ends: the bundle has (9,), needed is (4, 5, 6, 9); graphs: the bundle has another matcher-1-4 and' \
+        in capsys.readouterr().out
     assert {path.name for path in place.iterdir()} == {*files_of(Depth()), MANIFEST}
 
 
@@ -187,17 +213,19 @@ def test_a_bundle_that_is_not_equal_is_built_again_and_the_reason_said(machine, 
         machine.version = '10.16.0'
     elif damage == 'other graph':
         (place / 'extractor.onnx').write_bytes(b'graph of an older version')
-        manifest['files']['extractor.onnx'] = hashlib.sha256(b'graph of an older version').hexdigest()
+        older = hashlib.sha256(b'graph of an older version').hexdigest()
+        manifest['files']['extractor.onnx'] = manifest['identity']['graphs']['extractor'] = older
     else:
-        manifest['gate'] = {'verdict': 'not run: built for SM89 on another machine'}
+        manifest['identity']['gate_verdict'] = 'not run'
     (place / MANIFEST).write_text(json.dumps(manifest))
     capsys.readouterr()
     assert build_engines.main(command) == 0
-    said = next(line for line in capsys.readouterr().out.split('build_engines: ') if line.startswith('building again: '))
+    said, = (line for line in capsys.readouterr().out.split('build_engines: ') if line.startswith('building again: '))
     assert {'plan': 'matcher-1-4.plan is damaged', 'other TensorRT': 'tensorrt version: the bundle has 10.3.0, needed is 10.16.0',
-            'other graph': 'the graph of the extractor', 'no gate': 'the parity gate'}[damage] in said
+            'other graph': 'the bundle has another extractor;', 'no gate': 'gate verdict: the bundle has not run'}[damage] in said
     assert len(machine.builds) == 2 * NETWORKS
-    open_bundle(tmp_path, Identity.of(build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), ours().identity, machine, ADA)).verify()
+    wanted = Identity.of_engines(build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), ours().identity, machine, ADA)
+    open_artifact(tmp_path, wanted).verify()
 
 
 def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_again_when_it_changes(machine, tmp_path, capsys):
@@ -208,7 +236,7 @@ def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_again_when_it_c
     place = tmp_path / 'e' / f'{NAME}-fp16'
     manifest = json.loads((place / MANIFEST).read_text())
     pair = load_pair(str(folder))
-    assert manifest['ends'] == [2, 3, 5]
+    assert manifest['identity']['ends'] == [2, 3, 5]
     assert {name: manifest['identity'][name] for name in ('weights', 'extractor_sha256', 'matcher_sha256', 'weights_choice')} == {
         'weights': 'featherweight', 'extractor_sha256': pair.extractor.sha256, 'matcher_sha256': pair.matcher.sha256,
         'weights_choice': str(folder)}
@@ -216,7 +244,7 @@ def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_again_when_it_c
     assert 'nothing to build' in capsys.readouterr().out
     write_pair(folder, 'featherweight', random_pair(7, **light))
     assert build_engines.main(command) == 0
-    assert f'building again: the engines in {place} are not the ones needed:\n  extractor sha256: the bundle has ' \
+    assert f'building again: the bundle in {place} is not the one needed: extractor sha256: the bundle has ' \
         in capsys.readouterr().out
 
 
@@ -230,6 +258,19 @@ def test_a_failed_gate_leaves_no_bundle(machine, tmp_path, capsys, monkeypatch):
     assert 'Parity of fp16 engines' in captured.out, 'the figures are shown all the same'
     assert visible(tmp_path) == set()
     assert Network.closed == 2, 'engines and reference'
+
+
+@pytest.mark.parametrize('precision', ['fp16', 'fp8'])
+def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path, capsys, monkeypatch, precision):
+    """All layers together are as good as ever."""
+    monkeypatch.setattr(Engines, 'silent_after', 4)
+    put_calibration(tmp_path)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--precision', precision]) == 1
+    err = capsys.readouterr().err
+    assert f'the {precision} engines failed the parity gate, and were not kept' in err
+    assert 'match agreement after 4 layers is 0.0000' in err
+    assert 'after 9 layers' not in err
+    assert visible(tmp_path) == {CALIBRATION}
 
 
 def test_an_engine_of_another_precision_leaves_no_bundle(machine, tmp_path, capsys):
@@ -281,12 +322,12 @@ def test_the_flight_is_what_the_gate_runs_on_where_it_can_be_rendered():
 
 def test_the_defaults_are_used_through_the_launch_file(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(build_engines, 'default_engine_dir', lambda: tmp_path)
-    identity = Identity.of(build.EngineSpec(precision='fp16'), ours().identity, machine, ADA)
-    bundle = build.Bundle(tmp_path / identity.spec.name, Manifest(identity, {}, {}, {}, {}, (9,)))
+    identity = Identity.of_engines(build.EngineSpec(precision='fp16'), ours().identity, machine, ADA)
+    bundle = Artifact(tmp_path / identity.name, Manifest(identity, {}, {}, {}))
     assert build_engines._use(bundle, 'auto').startswith('ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt')
     assert build_engines._use(bundle, 'fp16').endswith('-p precision:=fp16')
     own = replace(identity, weights_choice='/robot/weights')
-    bundle = build.Bundle(tmp_path / own.spec.name, Manifest(own, {}, {}, {}, {}, (9,)))
+    bundle = Artifact(tmp_path / own.name, Manifest(own, {}, {}, {}))
     assert build_engines._use(bundle, 'auto').endswith('-p weights:=/robot/weights')
 
 
@@ -308,39 +349,48 @@ def test_a_given_fp8_graph_is_built_as_it_is(machine, tmp_path, fp8_graph):
     assert (tmp_path / 'e' / f'{NAME}-fp8' / 'matcher.onnx').read_bytes() == path.read_bytes()
 
 
-def untouched(spec):
-    """A calibration that turns no basis and moves no centre."""
+CALIBRATION = f'calibration-{HEIGHT}x{WIDTH}-k{K}'
+
+
+def put_calibration(folder: Path, verdict: str = PASSED, peak: float = 64.0) -> Artifact:
+    """What quantize leaves: a calibration that turns no basis and moves no centre."""
+    spec = build.EngineSpec(HEIGHT, WIDTH, K)
+    identity = Identity.of_calibration(spec, ours().identity, gate_verdict=verdict)
+    with drafting(folder, identity.name, print) as draft:
+        if verdict == PASSED:
+            draft.write(TENSORS, untouched(spec, peak).content())
+            draft.write(GRAPH, b'graph')
+        return draft.publish(identity, {}, {'settings': {}, 'flops_share': 0.5, 'provenance': {}, 'frontier': []})
+
+
+def untouched(spec, peak):
     lightglue, linears = ours().matcher, linear_members(LAYERS)
     provenance = {'weights_sha256': lightglue.sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
                   'max_keypoints': spec.max_keypoints}
     bases = np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1))
-    return Calibration(np.eye(256, dtype=np.float32), bases, {}, dict.fromkeys(linears, 64.0), frozenset(linears), provenance)
+    return Calibration(np.eye(256, dtype=np.float32), bases, {}, dict.fromkeys(linears, peak), frozenset(linears), provenance)
 
 
 def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tmp_path, capsys):
     folder, asked = tmp_path / 'e', [*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path / 'e')]
     assert build_engines.main(asked) == 1
     assert 'there is no calibration in' in capsys.readouterr().err
-    spec = build.EngineSpec(HEIGHT, WIDTH, K)
-    calibration = untouched(spec)
-    identity = calibrations.Identity.of(spec, ours().identity)
-    manifest = calibrations.Manifest(identity, True, {}, {}, {}, [], {})
-    calibrations.write_calibration(folder, manifest, {calibrations.TENSORS: calibration.content()}, print)
+    calibration = put_calibration(folder).calibration()
     assert build_engines.main(asked) == 0
     depth = Depth()
     assert [precision for precision, _ in machine.builds] == ['fp16', *['fp8'] * len(depth.stages), *['fp16'] * len(depth.heads)]
     place = folder / f'{NAME}-fp8'
     stamps = [read_stamp(onnx.load(place / f'{name}.onnx')) for name in depth.graphs]
     assert {stamp['calibration_sha256'] for stamp in stamps} == {calibration.sha256}
-    assert json.loads((place / MANIFEST).read_text())['ends'] == list(depth.ends)
+    identity = json.loads((place / MANIFEST).read_text())['identity']
+    assert (identity['ends'], identity['calibration_sha256']) == (list(depth.ends), calibration.sha256)
     builds = len(machine.builds)
     assert build_engines.main([*SIZE, '--engine-dir', str(folder)]) == 0  # auto finds it too, and builds nothing again
     assert len(machine.builds) == builds
 
 
 def test_a_calibration_that_failed_its_gate_is_not_taken(machine, tmp_path, capsys):
-    identity = calibrations.Identity.of(build.EngineSpec(HEIGHT, WIDTH, K), ours().identity)
-    calibrations.write_calibration(tmp_path, calibrations.Manifest(identity, False, {}, {}, {}, [], {}), {}, print)
+    put_calibration(tmp_path, FAILED)
     assert build_engines.main([*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path)]) == 1
     assert 'did not pass its gate' in capsys.readouterr().err
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
@@ -361,6 +411,71 @@ def test_a_given_graph_of_another_shape_is_refused(machine, tmp_path, fp8_graph,
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(tmp_path / 'text')]) == 1
     assert 'is not an ONNX file' in capsys.readouterr().err
     assert machine.builds == []
+
+
+@pytest.fixture
+def on_ada(machine, monkeypatch, tmp_path):
+    """The node's choice on that machine: a function of `precision` and what else is set; engines built at start are built here."""
+    monkeypatch.setattr('lightglue_trt_ros.engines.machine.probe', lambda: ADA)
+    monkeypatch.setattr('lightglue_trt_ros.engines.adapter.open_tensorrt', lambda: machine)
+    monkeypatch.setattr(selection, 'start', lambda module, *arguments: build_engines.main(list(arguments)))
+    monkeypatch.setattr(selection, 'wait', lambda status, cancelled: status)
+
+    def choose(precision, **settings):
+        return selection.open_backend(MatcherConfig(
+            image_height=HEIGHT, image_width=WIDTH, max_keypoints=K, backend='tensorrt', precision=precision,
+            engine_dir=str(tmp_path), **settings))
+    return choose
+
+
+def test_a_calibration_that_passed_is_enough_to_build_fp8_at_the_start(machine, on_ada, tmp_path):
+    put_calibration(tmp_path)
+    opened = on_ada('fp8', build_on_start=True)
+    assert opened.backend.spec.precision == 'fp8'
+    assert 'fp8' in {precision for precision, _ in machine.builds}
+    builds = len(machine.builds)
+    assert on_ada('auto', build_on_start=True).backend.spec.precision == 'fp8'
+    assert len(machine.builds) == builds, 'they fit: nothing is built again'
+
+
+def test_an_empty_folder_shadows_nothing(machine, on_ada, tmp_path):
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    (tmp_path / f'{NAME}-fp8').mkdir()
+    opened = on_ada('auto')
+    assert (opened.backend.spec.precision, opened.warning) == ('fp16', '')
+    with pytest.raises(EngineError, match='fp8 was asked for, but there is no calibration in'):
+        on_ada('fp8')
+
+
+def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_ada, tmp_path):
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    put_calibration(tmp_path, FAILED)
+    assert on_ada('auto').backend.spec.precision == 'fp16'
+    with pytest.raises(EngineError, match='did not pass its gate'):
+        on_ada('fp8', build_on_start=True)
+    put_calibration(tmp_path)
+    opened = on_ada('auto')
+    assert opened.backend.spec.precision == 'fp16'
+    assert opened.warning.startswith('running in fp16, not in fp8: there is no bundle in')
+    assert '--precision fp8' in opened.warning
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    assert on_ada('auto').backend.spec.precision == 'fp8'
+    (tmp_path / f'{NAME}-fp8' / 'matcher-5.plan').write_bytes(b'half')
+    opened = on_ada('auto')
+    assert opened.backend.spec.precision == 'fp16'
+    assert 'matcher-5.plan is damaged' in opened.warning
+    assert on_ada('auto', build_on_start=True).backend.spec.precision == 'fp8', 'built again'
+
+
+
+def test_fp8_engines_belong_to_their_calibration_and_need_it_no_more(machine, on_ada, tmp_path):
+    put_calibration(tmp_path)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    put_calibration(tmp_path, peak=32.0)
+    with pytest.raises(EngineMismatchError, match='calibration sha256: the bundle has'):
+        on_ada('fp8')
+    shutil.rmtree(tmp_path / CALIBRATION)
+    assert on_ada('fp8').backend.spec.precision == on_ada('auto').backend.spec.precision == 'fp8', 'as copied from elsewhere'
 
 
 SLOW_BUILDER = textwrap.dedent("""
@@ -424,7 +539,7 @@ def test_of_two_builders_the_second_waits_and_finds_the_bundle(tmp_path):
     with start_builder(tmp_path, 1.5) as first:
         wait_for(first, 'BUILDING')
         with start_builder(tmp_path, 60) as second:
-            wait_for(second, f'another process is building {NAME}-fp16: waiting for it')
+            wait_for(second, f'another process is making {NAME}-fp16: waiting for it')
             first.communicate(timeout=60)
             started = time.monotonic()
             out = second.communicate(timeout=60)[0]
@@ -450,7 +565,8 @@ def test_real_engines_for_another_machine(rtx, tmp_path, capsys, sm, height, wid
     assert build_engines.main(command) == 0
     place = tmp_path / f'superpoint-{height}x{width}-k{k}-fp16'
     manifest = json.loads((place / MANIFEST).read_text())
-    assert manifest['gate'] == {'verdict': f'not run: built for SM{sm} on another machine'}
+    assert manifest['gate'] == {'frames': f'none: built for SM{sm} on another machine'}
+    assert manifest['identity']['gate_verdict'] == 'not run'
     assert manifest['identity']['compute_capability'] == f'{sm // 10}.{sm % 10}'
     assert 2 ** 20 < (place / 'extractor.plan').stat().st_size < 10 * 2 ** 20
     stages = sum((place / f'{stage}.plan').stat().st_size for stage in Depth().stages)

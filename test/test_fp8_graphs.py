@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -21,22 +22,21 @@ from spox import Tensor, argument, build
 
 from lightglue_trt_ros import e4m3
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, _session
-from lightglue_trt_ros.calibration import BLOCKS, Calibration, RoundedWeights, linear_members, member
+from lightglue_trt_ros.calibration import BLOCKS, Calibration, RoundedWeights, linear_members
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.depth import ALL_LAYERS, Depth
-from lightglue_trt_ros.engines.graph_types import read_types
+from lightglue_trt_ros.engines.audit import read_types
 from lightglue_trt_ros.errors import ConfigError, EngineError
 from lightglue_trt_ros.features import HostFeatures, Thresholds
 from lightglue_trt_ros.graphs.folding import Linear, fold, rebased
 from lightglue_trt_ros.graphs.lightglue import lightglue, lightglue_stages
 from lightglue_trt_ros.graphs.precision import Typed, read_stamp, stamp
-from lightglue_trt_ros.graphs.rounding import PROBABILITY_SCALE, Rounding, members
+from lightglue_trt_ros.graphs.rounding import Rounding
 from lightglue_trt_ros.graphs.superpoint import superpoint
 from lightglue_trt_ros.weights.networks import Weights
 
 LAYERS = 2
 LINEARS = frozenset(linear_members(LAYERS))
-ATTENTIONS = frozenset(member(layer, block, 'attention') for layer in range(LAYERS) for block in BLOCKS)
 FP8 = dataclasses.replace(SMALL, precision='fp8')
 ERF = np.vectorize(math.erf, otypes=[np.float32])
 
@@ -90,7 +90,6 @@ def calibration(features, seen) -> Calibration:
     compensated = {name: np.sort(rng.choice(seen[name].shape[-1], 48, False)).astype(np.int32) for name in LINEARS
                    if name.startswith('layers.0.')}
     centres = {name: seen[name].mean(axis=(0, 1)) for name in LINEARS}
-    centres |= {f'{name}.{side}': seen[f'{name}.{side}'].mean(axis=(0, 2)).reshape(-1) for name in ATTENTIONS for side in 'kv'}
     centred = dataclasses.replace(plain_calibration(), centres=centres, fp8=LINEARS, compensated=compensated,
                                   weights={'layers.0.cross.update': RoundedWeights.nearest(0.99 * update.weight)})
     peaks = {name: float(np.abs(values).max()) for name, values in observed(centred, features).items() if '.' in name}
@@ -98,13 +97,8 @@ def calibration(features, seen) -> Calibration:
 
 
 @pytest.fixture(scope='module')
-def with_attention(calibration) -> Calibration:
-    return dataclasses.replace(calibration, fp8=LINEARS | ATTENTIONS)
-
-
-@pytest.fixture(scope='module')
-def graph(with_attention) -> onnx.ModelProto:
-    return lightglue(FP8, short(), calibration=with_attention)
+def graph(calibration) -> onnx.ModelProto:
+    return lightglue(FP8, short(), calibration=calibration)
 
 
 def f1(found: np.ndarray, exact: np.ndarray) -> float:
@@ -118,11 +112,12 @@ def test_bases_change_no_result(features, seen):
     assert np.count_nonzero(before['matches0'] >= 0) > 20
     np.testing.assert_allclose(seen['log_assignment'], before['log_assignment'], atol=2e-3)
     np.testing.assert_allclose(seen['scores'], before['scores'], atol=1e-4)
-    for name in ('layers.0.self.project', 'layers.1.cross.project', 'assignment.2'):
+    for name in ('layers.0.self.project', 'layers.1.cross.project'):
         np.testing.assert_allclose(seen[name], before[name] @ bases.residual_basis.T, atol=2e-4)
     for block, name in enumerate(BLOCKS):
-        v = np.einsum('hij,bhkj->bhki', bases.value_bases[1, block], before[f'layers.1.{name}.attention.v'])
-        np.testing.assert_allclose(seen[f'layers.1.{name}.attention.v'], v, atol=2e-3)
+        context = before[f'layers.1.{name}.hidden'][..., 256:].reshape(2, -1, 4, 64)
+        turned = np.einsum('hij,bkhj->bkhi', bases.value_bases[1, block], context).reshape(2, -1, 256)
+        np.testing.assert_allclose(seen[f'layers.1.{name}.hidden'][..., 256:], turned, atol=2e-3)
         np.testing.assert_allclose(seen[f'layers.1.{name}.update'], before[f'layers.1.{name}.update'], atol=2e-3)
 
 
@@ -135,16 +130,13 @@ def test_without_an_input_projection_the_basis_becomes_one():
 
 def test_observing_shows_all_that_could_be_rounded_and_rounds_nothing(features, seen, calibration):
     shown = {name for name in seen if '.' in name}
-    assert shown == (LINEARS | {f'{name}.{side}' for name in ATTENTIONS for side in 'qkv'} | {'assignment.2', 'assignment.2.m'})
-    assert members(LAYERS) == LINEARS | ATTENTIONS | {f'assignment.{end}' for end in range(1, LAYERS + 1)}
+    assert shown == LINEARS
     k = SMALL.max_keypoints
     assert seen['layers.1.cross.hidden'].shape == (2, k, 512)
-    assert seen['layers.1.self.attention.k'].shape == (2, 4, k, 64)
     centred = observed(calibration, features)
     np.testing.assert_array_equal(centred['matches0'], seen['matches0'])
     for name, centre in calibration.centres.items():
-        around = centre if name in LINEARS else centre.reshape(1, 4, 1, 64)
-        np.testing.assert_allclose(centred[name], seen[name] - around, atol=2e-3 * calibration.peaks[name])
+        np.testing.assert_allclose(centred[name], seen[name] - centre, atol=2e-3 * calibration.peaks[name])
     np.testing.assert_allclose(centred['scores'], seen['scores'], atol=1e-4)
     model = lightglue(SMALL, short(), calibration=calibration, observe=True)
     assert not any(node.op_type == 'QuantizeLinear' for node in model.graph.node)
@@ -155,8 +147,7 @@ def test_what_is_rounded_and_what_is_not(graph):
     onnx.checker.check_model(graph, full_check=True)
     assert graph.opset_import[0].version == 21
     kinds = Counter(node.op_type for node in graph.graph.node)
-    # the linears' inputs; q, k, v, probabilities; what is compensated once more
-    assert kinds['QuantizeLinear'] == 4 * (3 + 4) + 6
+    assert kinds['QuantizeLinear'] == 4 * 3 + 6  # the linears' inputs; what is compensated once more
     assert kinds['Gather'] == 6 + 2  # and two of the matches
     assert kinds['DequantizeLinear'] == kinds['QuantizeLinear'] + 2 * 5 + 2 * 4  # and the weights
     makers = {name: node for node in graph.graph.node for name in node.output}
@@ -164,13 +155,12 @@ def test_what_is_rounded_and_what_is_not(graph):
     dequantised = {name for node in graph.graph.node if node.op_type == 'DequantizeLinear' for name in node.output}
     assert {node.op_type for name, node in readers if name in dequantised} == {'MatMul', 'Sub'}
     quantised = Counter(makers[node.input[0]].op_type for node in graph.graph.node if node.op_type == 'QuantizeLinear')
-    # linears' inputs and values, centred; those with what they lost; probabilities; keys, cross attentions' queries; rotated ones
-    assert quantised == {'Sub': 12 + 4, 'Concat': 6, 'Softmax': 4, 'Transpose': 4 + 2, 'Add': 2}
+    assert quantised == {'Sub': 12, 'Concat': 6}  # the inputs, centred; those with what they lost
     float8 = [tensor for tensor in graph.graph.initializer if tensor.data_type == TensorProto.FLOAT8E4M3FN]
     assert len(float8) == len(graph.graph.initializer)
     assert sum(len(tensor.raw_data) for tensor in float8) > 2.2e6
     plain = [node for node in graph.graph.node if node.op_type == 'MatMul' and makers[node.input[1]].op_type != 'DequantizeLinear']
-    assert len(plain) == 5  # input projection, frequencies, final projection, matchability, similarity
+    assert len(plain) == 5 + 2 * 4  # input projection, frequencies, final projection, matchability, similarity; attentions
     types = read_types(graph.SerializeToString())
     types.require('fp8')
     assert types.heavy == {'fp16': 2 * 5 + 2 * 4 + 8 + 4, 'fp32': 1}
@@ -189,7 +179,6 @@ def test_weights_are_stored_in_a_quarter():
 
 
 def test_stored_weights_are_the_nearest_e4m3_numbers(graph):
-    ml_dtypes = pytest.importorskip('ml_dtypes', reason='ml_dtypes is not installed: stored weights cannot be read independently')
     exact = rebased(fold(short().tensors), plain_calibration()).blocks[1, 'cross'].update.weight
     stored = {tensor.name: tensor for tensor in graph.graph.initializer}
     constants = {node.output[0]: onnx.numpy_helper.to_array(node.attribute[0].t) for node in graph.graph.node
@@ -263,20 +252,20 @@ def run_linear(calibration: Calibration, name: str, x: np.ndarray, layer: Linear
     return _session(model, 1).run(['z'], {'x': x})[0]
 
 
-def test_an_emulated_layer_equals_one_written_with_numpy(features, with_attention):
+def test_an_emulated_layer_equals_one_written_with_numpy(features, calibration):
     """Through the session that the backend makes, with its optimizations; but for values that lie between two numbers.
 
     Where one of a key falls the other way, by the last bit of a product, all points hear of it, and more follow: the means differ
     from run to run. A layer without the compensation of its inputs is beyond both bounds.
     """
-    emulation = lightglue_stages(SMALL, short(), Depth((1, 2)), calibration=with_attention)['matcher-1']
+    emulation = lightglue_stages(SMALL, short(), Depth((1, 2)), calibration=calibration)['matcher-1']
     run, feed = _session(emulation, 2), matcher_feed(*features)
     found = dict(zip([tensor.name for tensor in run.get_outputs()],
                      run.run(None, {tensor.name: feed[tensor.name] for tensor in run.get_inputs()}), strict=True))
-    net = rebased(fold(short().tensors), with_attention)
+    net = rebased(fold(short().tensors), calibration)
     start = np.stack([f.descriptors for f in features]) @ net.project.weight.T + net.project.bias
     rotation = found['cosines'], found['sines']
-    expected, unrounded = (numpy_layer(net, with_attention, start, rotation, rounding) for rounding in (True, False))
+    expected, unrounded = (numpy_layer(net, calibration, start, rotation, rounding) for rounding in (True, False))
     error, noise = (np.abs(found['next_state'] - state) for state in (expected, unrounded))
     assert np.mean(error) < 0.4 * np.mean(noise)  # seen: 0.01 to 0.25
     assert np.median(error) < 0.3 * np.median(noise)  # seen: 0.000003 to 0.17
@@ -313,14 +302,10 @@ def numpy_layer(net, calibration, x, rotation, rounding):
             k, v = q[::-1], v[::-1]
         else:
             q, k = rotate(q), rotate(heads(linear(f'{part}.project', x, block.key)))
-        centres = {side: calibration.centres[f'{part}.attention.{side}'].astype(np.float16).astype(np.float32) for side in 'kv'}
-        k, v = (x - centres[side].reshape(1, 4, 1, 64) for side, x in zip('kv', (k, v), strict=True))
-        q, k, v = (pair(x, calibration.peaks[f'{part}.attention.{side}']) for side, x in zip('qkv', (q, k, v), strict=True))
         logits = q @ k.transpose(0, 1, 3, 2)
         chances = np.exp(logits - logits.max(-1, keepdims=True))
         chances /= chances.sum(-1, keepdims=True)
-        chances = e4m3.rounded(chances / PROBABILITY_SCALE) * np.float32(PROBABILITY_SCALE) if rounding else chances
-        context = (chances @ v).transpose(0, 2, 1, 3).reshape(x.shape) + centres['v']
+        context = (chances @ v).transpose(0, 2, 1, 3).reshape(x.shape)
         hidden = linear(f'{part}.hidden', np.concatenate([x, context], axis=2), block.hidden)
         hidden = (hidden - hidden.mean(-1, keepdims=True)) / np.sqrt(hidden.var(-1, keepdims=True) + 1e-5)
         hidden = hidden * block.gain + block.shift
@@ -328,13 +313,13 @@ def numpy_layer(net, calibration, x, rotation, rounding):
     return x
 
 
-def test_models_say_what_they_are(calibration, graph, with_attention, tmp_path):
-    with_attention.save(tmp_path / 'calibration')
+def test_models_say_what_they_are(calibration, graph, tmp_path):
+    calibration.save(tmp_path / 'calibration')
     digested = hashlib.sha256((tmp_path / 'calibration').read_bytes()).hexdigest()
     told = read_stamp(graph)
     assert (told['precision'], told['calibration_sha256']) == ('fp8', digested)
-    assert Calibration.load(tmp_path / 'calibration').sha256 == digested != calibration.sha256
-    emulation = lightglue(SMALL, short(), calibration=with_attention)
+    assert Calibration.load(tmp_path / 'calibration').sha256 == digested != plain_calibration().sha256
+    emulation = lightglue(SMALL, short(), calibration=calibration)
     assert (read_stamp(emulation)['precision'], read_stamp(emulation)['calibration_sha256']) == ('fp32', digested)
     for precision in ('fp32', 'fp16'):
         with pytest.raises(EngineError, match='that is not'):
@@ -350,14 +335,6 @@ def test_stages_without_anything_in_fp8_are_called_fp16(calibration):
     for model in stages.values():
         read_types(model.SerializeToString()).require(read_stamp(model)['precision'])
         assert read_stamp(model)['calibration_sha256'] == first.sha256
-
-
-def test_the_assignment_can_be_rounded_too(calibration):
-    chosen = dataclasses.replace(calibration, fp8=frozenset({'assignment.2'}))
-    model = lightglue(FP8, short(), calibration=chosen)
-    kinds = Counter(node.op_type for node in model.graph.node)
-    assert (kinds['QuantizeLinear'], kinds['DequantizeLinear']) == (3, 4)  # the state, both sides of the similarity; the weights
-    onnx.checker.check_model(model, full_check=True)
 
 
 def test_the_backend_emulates_in_stages_what_it_emulates_whole(features, calibration):

@@ -18,8 +18,8 @@ import pytest
 
 from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.depth import Depth
+from lightglue_trt_ros.engines.artifacts import networks_of
 from lightglue_trt_ros.engines.machine import probe
-from lightglue_trt_ros.engines.manifest import networks_of
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.features import Thresholds
 from lightglue_trt_ros.frontend import FrameMatcher
@@ -102,7 +102,7 @@ def test_engines_build_pass_their_gate_and_are_not_built_twice(engine_dir, shape
 @pytest.mark.parametrize('sequence', ['kitti_short_1', 'hololens'])
 def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_data, sequence):
     from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
-    from lightglue_trt_ros.engines.check import failures, parity
+    from lightglue_trt_ros.engines.parity import failures, parity
     from lightglue_trt_ros.geometry import resize_gray
     from lightglue_trt_ros.weights.pairs import load_pair
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / sequence)[:8]]
@@ -281,6 +281,19 @@ def test_the_decision_on_the_gpu_is_the_cpus(backend, shared_data):
               for each in (backend, cpu)]
     print('GPU', layers[0], 'CPU', layers[1])
     assert sum(gpu == cpu for gpu, cpu in zip(*layers, strict=True)) >= 6
+
+
+def test_every_exit_is_what_the_matcher_gives_where_it_stops_there(backend, shared_data):
+    from lightglue_trt_ros.geometry import resize_gray
+    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:5:4]]
+    features = [backend.extract(image) for image in images]
+    exits = backend.match_exits(*features, Thresholds())
+    assert [each.layers for each in exits] == list(Depth().ends)
+    assert all(np.sum(each.indices >= 0) > 100 for each in exits)
+    for depth in (0.01, 0.9, -1.0):
+        found = backend.match(*features, Thresholds(depth=depth))
+        same = next(each for each in exits if each.layers == found.layers)
+        np.testing.assert_array_equal(same.indices, found.indices)
 
 
 def matched(backend, pair, thresholds):

@@ -25,13 +25,13 @@ from test_quantization import LAYERS, shallow
 from lightglue_trt_ros.calibration import linear_members
 from lightglue_trt_ros.cli import quantize
 from lightglue_trt_ros.config import EngineSpec
-from lightglue_trt_ros.engines.calibrations import GRAPH, PLOT, TENSORS, find_calibration
+from lightglue_trt_ros.engines.artifacts import GRAPH, PLOT, TENSORS, Artifact, Identity, open_artifact
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.graphs.precision import read_stamp
-from lightglue_trt_ros.quantization import design, run
-from lightglue_trt_ros.quantization.bases import shared
-from lightglue_trt_ros.quantization.gate import Gate
-from lightglue_trt_ros.quantization.pairs import Pair
+from lightglue_trt_ros.quantization import measurement, workflow
+from lightglue_trt_ros.quantization.noise import shared
+from lightglue_trt_ros.quantization.quality import QualityGate
+from lightglue_trt_ros.quantization.samples import FramePair
 from lightglue_trt_ros.recordings.bag_writer import write_bag
 from lightglue_trt_ros.weights.pairs import load_pair
 
@@ -49,7 +49,7 @@ def shallow_network() -> Iterator[None]:
     """The real SuperPoint, two layers of the real LightGlue, and a short descent."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantize, 'load_pair', lambda choice: replace(ours(), matcher=shallow()))
-        patch.setattr(design, 'shared', partial(shared, steps=5))
+        patch.setattr(measurement, 'shared', partial(shared, steps=5))
         yield
 
 
@@ -84,6 +84,10 @@ def call(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     return command
 
 
+def find(engine_dir: Path) -> Artifact:
+    return open_artifact(engine_dir, Identity.of_calibration(SPEC, ours().identity))
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())} if folder.is_dir() else {}
 
@@ -100,23 +104,23 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     assert last.startswith('ros2 run lightglue_trt_ros build_engines --precision fp8 --height 160')
     made = files(place)
     assert set(made) == {GRAPH, TENSORS, 'manifest.json'}
-    found = find_calibration(tmp_path / 'engines', SPEC, ours().identity)
-    calibration = found.load()
+    found = find(tmp_path / 'engines')
+    calibration = found.calibration()
     assert calibration.fp8 == frozenset(linear_members(LAYERS))
     graph = onnx.load_model_from_string(made[GRAPH])
     assert read_stamp(graph)['precision'] == 'fp8'
     assert any(tensor.data_type == onnx.TensorProto.FLOAT8E4M3FN for tensor in graph.graph.initializer)
     manifest = json.loads(made['manifest.json'])
-    entry = manifest['provenance']['recordings'][0]
+    entry = manifest['record']['provenance']['recordings'][0]
     assert (entry['name'], entry['calibration'], entry['held_out']) == ('walk', [[0, 14]], [[16, 22]])
-    assert manifest['provenance']['scales']['layers.0.self.project']['scale'] > 0
+    assert manifest['record']['provenance']['scales']['layers.0.self.project']['scale'] > 0
     sets = manifest['gate']['candidates'][0]['sets']
     assert [(each['level'], each['stride'], each['pairs']) for each in sets] == [('easy', 1, 5), ('hard', 4, 2)]
     assert sets[0]['precision@3'] > 80, 'the truth is used'
     assert 'FP32 by chance' in out
     low, high = manifest['gate']['fp32'][0]['by_chance']['pose_auc@10']
     assert 0 <= low <= high <= 100
-    assert calibration.provenance['recordings'] == manifest['provenance']['recordings']
+    assert calibration.provenance['recordings'] == manifest['record']['provenance']['recordings']
 
     code, out, _ = call('--calibration', recording, '--frames', '22')
     assert code == 0
@@ -125,7 +129,7 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     assert code == 0
     assert files(place) == made, 'the same input gives the same bytes'
 
-    monkeypatch.setattr(Gate, 'passes', lambda self, score: False)
+    monkeypatch.setattr(QualityGate, 'passes', lambda self, score: False)
     code, out, err = call('--calibration', recording, '--frames', '22', gate='1.0')
     assert code == 1
     assert 'Sensitivity' in out
@@ -133,7 +137,7 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     assert 'the matcher stays in FP16' in err
     assert set(files(place)) == {PLOT, 'manifest.json'}, 'what passed a lower gate is gone'
     with pytest.raises(EngineError, match='did not pass its gate'):
-        find_calibration(tmp_path / 'engines', SPEC, ours().identity)
+        find(tmp_path / 'engines')
     code, out, err = call('--calibration', recording, '--frames', '22', gate='1.0')
     assert code == 1
     assert 'and failed its gate' in out
@@ -144,15 +148,14 @@ def test_recordings_that_are_held_out_are_not_calibrated_on(call: Run, tmp_path:
     walk, other = record(tmp_path / 'walk', 12), tmp_path / 'other'
     images = sorted(record(tmp_path / 'images', 12, step=5).glob('images/*'))
     write_bag(other, [(10**8 * (1 + number), cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)) for number, path in enumerate(images)])
-    code, out, _ = call('--calibration', walk, '--held-out', other, '--frames', '20', '--held-out-share', '0.6', '--attention')
+    code, out, _ = call('--calibration', walk, '--held-out', other, '--frames', '20', '--held-out-share', '0.6')
     assert code == 0
     assert 'walk: 12 frames, calibration on 12 frames (0 to 11)\n' in out
     assert 'other: 12 frames, held out 12 frames (0 to 11)\n' in out
     assert 'other: no intrinsics' in out
     assert '20 frames were asked for, the recordings give 12' in out
     assert 'gate on consecutive frames: passed (other F1' in out
-    calibration = find_calibration(tmp_path / 'engines', SPEC, ours().identity).load()
-    assert {'layers.0.self.attention', 'layers.1.cross.attention'} < calibration.fp8
+    assert find(tmp_path / 'engines').calibration().fp8 == frozenset(linear_members(LAYERS))
 
 
 @pytest.mark.parametrize(('arguments', 'made', 'told'), [
@@ -161,7 +164,7 @@ def test_recordings_that_are_held_out_are_not_calibrated_on(call: Run, tmp_path:
     ({}, 6, '6 frames are too few')])
 def test_what_cannot_be_calibrated_on_is_said_before_minutes_are_spent(call: Run, tmp_path: Path, arguments: dict[str, range],
                                                                        made: int, told: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(run, 'calibrate', lambda *arguments: pytest.fail('it went on'))
+    monkeypatch.setattr(workflow, 'calibrate', lambda *arguments: pytest.fail('it went on'))
     code, _, err = call('--calibration', record(tmp_path / 'walk', made, **arguments))
     assert code == 1
     assert told in err
@@ -181,11 +184,11 @@ class Reached(Exception):  # noqa: N818
 
 
 def until_calibration(call: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
-                      *arguments: str | Path) -> tuple[str, list[Pair]]:
+                      *arguments: str | Path) -> tuple[str, list[FramePair]]:
     """What is said until the calibration would begin, and the pairs that it would be on."""
     def reached(*arguments: object) -> None:
         raise Reached(*arguments)
-    monkeypatch.setattr(run, 'calibrate', reached)
+    monkeypatch.setattr(workflow, 'calibrate', reached)
     with pytest.raises(Reached) as caught:
         call(*arguments)
     return capfd.readouterr().out, caught.value.args[3]
@@ -213,7 +216,7 @@ def test_wrong_orders_are_refused_at_once(call: Run, tmp_path: Path, monkeypatch
     assert 'does not exist' in call('--calibration', tmp_path / 'nowhere')[2]
     assert 'max_keypoints is 9999' in call('--calibration', walk, '--max-keypoints', '9999')[2]
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-    assert 'pip install' in call('--calibration', walk, '--peers')[2]
+    assert 'pip install' in call('--calibration', walk, '--modelopt')[2]
     for words in (['--frames', '5'], ['--gate', '1.5'], ['--held-out-share', '0'], []):
         with pytest.raises(SystemExit):
             quantize.main([*SIZE, *(['--calibration', str(walk)] if words else []), *words])
@@ -222,7 +225,7 @@ def test_wrong_orders_are_refused_at_once(call: Run, tmp_path: Path, monkeypatch
 def test_an_interruption_keeps_nothing(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
-    monkeypatch.setattr(run, 'judge', interrupted)
+    monkeypatch.setattr(workflow, 'judge', interrupted)
     code, _, err = call('--calibration', record(tmp_path / 'walk', 14))
     assert code == quantize.INTERRUPTED
     assert 'nothing was kept' in err

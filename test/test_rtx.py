@@ -13,10 +13,11 @@ from networks import ours
 from onnx import TensorProto, helper
 from onnx_graphs import fp8_graph, topk_graph
 
-from lightglue_trt_ros.calibration import BLOCKS, Calibration, linear_members, member
+from lightglue_trt_ros.calibration import Calibration, linear_members
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.depth import Depth
-from lightglue_trt_ros.engines.adapter import BuildOptions, Plan, TensorRT, audit, open_tensorrt
+from lightglue_trt_ros.engines.adapter import BuildOptions, TensorRT, open_tensorrt
+from lightglue_trt_ros.engines.audit import Plan, audit
 from lightglue_trt_ros.errors import ConfigError, EngineError
 from lightglue_trt_ros.graphs.lightglue import lightglue, lightglue_stages
 from lightglue_trt_ros.graphs.precision import read_stamp
@@ -112,17 +113,14 @@ def test_parser_errors_name_the_node(rtx):
         rtx.build(model.SerializeToString(), 'fp32', BuildOptions(target_sm=89))
 
 
-def calibration(spec: EngineSpec, *, attention: bool) -> Calibration:
+def calibration(spec: EngineSpec) -> Calibration:
     """One that is right in form: for a builder the numbers do not matter."""
     layers = 9
     linears = linear_members(layers)
-    attentions = [member(layer, block, 'attention') for layer in range(layers) for block in BLOCKS]
     return Calibration(
         np.eye(256, dtype=np.float32), np.broadcast_to(np.eye(64, dtype=np.float32), (layers, 2, 4, 64, 64)),
-        {linear: np.full(256 if linear.endswith('project') else 512, 0.5, np.float32) for linear in linears}
-        | {f'{product}.{side}': np.full(256, 0.5, np.float32) for product in attentions for side in 'kv'},
-        dict.fromkeys([*linears, *(f'{product}.{side}' for product in attentions for side in 'qkv')], 10.0),
-        frozenset([*linears, *(attentions if attention else ())]),
+        {linear: np.full(256 if linear.endswith('project') else 512, 0.5, np.float32) for linear in linears},
+        dict.fromkeys(linears, 10.0), frozenset(linears),
         {'weights_sha256': ours().matcher.sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
          'max_keypoints': spec.max_keypoints},
         {linear: np.arange(0, 256, 8 if linear.endswith('project') else 4, dtype=np.int32) for linear in linears})
@@ -136,11 +134,10 @@ def products(plan: bytes) -> Counter[tuple[str, ...]]:
     return Counter(tuple(kinds[side] for side in pair) for pair in sides)
 
 
-@pytest.mark.parametrize('attention', [False, True], ids=['linears', 'attention'])
-def test_the_calibrated_matcher_computes_in_fp8(rtx, caplog, attention):
+def test_the_calibrated_matcher_computes_in_fp8(rtx, caplog):
     """Queries, keys and values of an attention become one product: three linears in each of the 18 blocks."""
     spec = dataclasses.replace(SPECS[0], precision='fp8')
-    data = lightglue(spec, ours().matcher, calibration=calibration(spec, attention=attention)).SerializeToString()
+    data = lightglue(spec, ours().matcher, calibration=calibration(spec)).SerializeToString()
     with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
         plan = rtx.build(data, 'fp8', BuildOptions(target_sm=89))
     assert not caplog.records
@@ -149,7 +146,7 @@ def test_the_calibrated_matcher_computes_in_fp8(rtx, caplog, attention):
     widths = Counter(re.findall(rb'dims=\{ (\d+) \d+ \} name="\w+_dconst".* type=fp8_e4m3 ', plan.data))
     assert widths == {b'288': 18, b'576': 36}, 'with an eighth more inputs, those that are compensated'
     fused = Counter(re.findall(rb'fmha::(A\w+)_traits', plan.data))  # named twice in the code of each fused attention
-    assert fused == {b'Ada_qmma_e4m3_fp32' if attention else b'Ampere_hmma_fp16': 36}
+    assert fused == {b'Ampere_hmma_fp16': 36}
     half, _ = build(rtx, 'lightglue', SPECS[0], 89)
     assert len(plan.data) < 0.85 * len(half.data)
     assert ('fp8_e4m3', 'fp8_e4m3') not in products(half.data)
@@ -157,7 +154,7 @@ def test_the_calibrated_matcher_computes_in_fp8(rtx, caplog, attention):
 
 def test_stages_of_the_calibrated_matcher_build_beside_their_fp16_heads(rtx, caplog):
     spec = dataclasses.replace(SPECS[0], precision='fp8')
-    models = lightglue_stages(spec, ours().matcher, Depth((4, 9)), calibration=calibration(spec, attention=True))
+    models = lightglue_stages(spec, ours().matcher, Depth((4, 9)), calibration=calibration(spec))
     found = {}
     with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
         for name, model in models.items():

@@ -10,7 +10,7 @@ from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.calibration import Calibration, linear_members
 from lightglue_trt_ros.config import MatcherConfig
 from lightglue_trt_ros.depth import LAYERS
-from lightglue_trt_ros.engines.calibrations import TENSORS, Identity, Manifest, write_calibration
+from lightglue_trt_ros.engines.artifacts import GRAPH, TENSORS, Identity, drafting
 from lightglue_trt_ros.engines.machine import probe
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.selection import open_backend
@@ -68,8 +68,11 @@ def test_fp8_on_the_cpu_is_an_emulation_that_needs_a_calibration(tmp_path):
         name: getattr(spec, name) for name in ('image_height', 'image_width', 'max_keypoints')}}
     residual, linears = np.eye(256, dtype=np.float32), linear_members(LAYERS)
     calibration = Calibration(residual, bases, {}, dict.fromkeys(linears, 64.0), frozenset(linears), provenance)
-    write_calibration(tmp_path, Manifest(Identity.of(spec, ours().identity), True, {}, {}, {}, [], {}),
-                      {TENSORS: calibration.content()}, print)
+    identity = Identity.of_calibration(spec, ours().identity)
+    with drafting(tmp_path, identity.name, print) as draft:
+        draft.write(TENSORS, calibration.content())
+        draft.write(GRAPH, b'graph')
+        draft.publish(identity, {}, {'settings': {}, 'flops_share': 0.5, 'provenance': {}, 'frontier': []})
     opened = open_backend(config)
     opened.backend.close()
     assert 'emulating FP8 in 54 members' in opened.reason

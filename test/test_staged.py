@@ -96,6 +96,24 @@ def test_all_layers_in_one_launch_leave_the_guess_alone():
     assert run.launches == [(0, 0)]
 
 
+def test_every_exit_is_reached_in_turn_and_the_guess_stays():
+    run = Pairs()
+    run.match((0.1, 0.99, 1), 0.95)
+    shares = 1.0, float('nan'), 1.0
+    run.launches.clear()
+
+    def launch(first: int, last: int) -> None:
+        run.launches.append((first, last))
+        for stage in range(first, min(last + 1, 3)):
+            run.matcher._seen[stage][:] = shares[stage], shares[stage]
+    found = list(run.matcher.run_exits(launch))
+    assert run.launches == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert set(run.launches) <= set(run.matcher.spans())
+    assert found == [(4, True), (5, False), (6, False), (9, False)]
+    assert run.match((0.1, 0.99, 1), 0.95) == (5, True)
+    assert run.launches == [(0, 1)]
+
+
 def test_every_launch_is_one_that_was_warmed_up():
     run = Pairs()
     spans = set(run.matcher.spans())

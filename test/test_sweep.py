@@ -22,7 +22,7 @@ from lightglue_trt_ros.calibration import Calibration, linear_members
 from lightglue_trt_ros.cli.benchmark import main
 from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.depth import LAYERS
-from lightglue_trt_ros.engines import calibrations as store
+from lightglue_trt_ros.engines.artifacts import FAILED, GRAPH, PASSED, TENSORS, Identity, drafting
 from lightglue_trt_ros.engines.machine import target
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.features import HostFeatures, Matches
@@ -237,10 +237,11 @@ def write_calibration(folder, spec, *, passed=True):
         np.eye(256, dtype=np.float32), np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1)), {}, dict.fromkeys(names, 30.0),
         frozenset(names), {'weights_sha256': ours().matcher.sha256, 'image_height': spec.image_height,
                            'image_width': spec.image_width, 'max_keypoints': spec.max_keypoints})
-    calibration.save(folder / 'plain')
-    identity = store.Identity.of(spec, ours().identity)
-    manifest = store.Manifest(identity, passed, {}, {}, {}, [], {})
-    store.write_calibration(folder, manifest, {store.TENSORS: (folder / 'plain').read_bytes()}, print)
+    identity = Identity.of_calibration(spec, ours().identity, gate_verdict=PASSED if passed else FAILED)
+    with drafting(folder, identity.name, print) as draft:
+        draft.write(TENSORS, calibration.content())
+        draft.write(GRAPH, b'graph')
+        draft.publish(identity, {}, {'settings': {}, 'flops_share': 0.5, 'provenance': {}, 'frontier': []})
 
 
 def test_real_matchers_on_a_photograph_and_fp8_emulated_as_its_calibration_says(tmp_path, monkeypatch):

@@ -33,6 +33,9 @@ class Backend(Extractor, Matcher, Protocol):
     depth: Depth  # where the matcher may stop
     description: str  # one line for people: what runs, where, in which precision, with which weights
 
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> list[Matches]:
+        """The matches at each of `depth.ends`, whatever is confident: for those who judge engines. Raises EngineError."""
+
     def cancel(self) -> None:
         """Make a run that is in flight end soon, with an EngineError; every later run too."""
 

@@ -45,13 +45,21 @@ class Cuda:
         self._driver = _pycuda()
         try:
             self._driver.init()
-            device = self._driver.Device(index)
+            device, attributes = self._driver.Device(index), self._driver.device_attribute
+            self.name: str = device.name()
+            self.compute_capability: tuple[int, int] = device.compute_capability()
+            self.multiprocessors: int = device.get_attribute(attributes.MULTIPROCESSOR_COUNT)
+            self.integrated = bool(device.get_attribute(attributes.INTEGRATED))  # shares the machine's memory, as on a Jetson
+            version = self._driver.get_driver_version()
+            self.driver = f'{version // 1000}.{version % 1000 // 10}'  # the newest CUDA that it supports, e.g. 12.6
             self._context: _Context | None = _Context.enter(device, index)
         except self._driver.Error as error:
-            raise EngineError(f'GPU {index} cannot be used ({error}): is the NVIDIA driver running?') from error
-        self.name = device.name()
-        self.compute_capability: tuple[int, int] = device.compute_capability()
-        self._stream = self._driver.Stream()
+            raise EngineError(f'GPU {index} cannot be used ({error}): check the NVIDIA driver') from error
+        try:
+            self._stream = self._driver.Stream()
+        except self._driver.Error as error:
+            self._context.leave()
+            raise EngineError(f'GPU {index} cannot be used ({error}): check the NVIDIA driver') from error
         self._buffers: list[DeviceBuffer] = []
         self._pinned: list[Array] = []
         self._graphs: list[_Graph] = []
@@ -62,8 +70,11 @@ class Cuda:
         return int(self._stream.handle)
 
     def memory_mib(self) -> tuple[float, float]:
-        """Free and total device memory, MiB."""
-        free, total = self._driver.mem_get_info()
+        """Free and total device memory, MiB. Raises EngineError."""
+        try:
+            free, total = self._driver.mem_get_info()
+        except self._driver.Error as error:
+            raise EngineError(f'the GPU failed: {error}') from error
         return free / 2**20, total / 2**20
 
     def device(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceBuffer:
@@ -201,6 +212,8 @@ class _Graph:
 def _pycuda() -> Any:
     try:
         import pycuda.driver
+    except ModuleNotFoundError as error:
+        raise EngineError(f'PyCUDA is not installed ({error}): pip install pycuda, with the CUDA toolkit on PATH') from error
     except ImportError as error:
-        raise EngineError(f'PyCUDA cannot be imported ({error}): pip install pycuda, with the CUDA toolkit on PATH') from error
+        raise EngineError(f'PyCUDA cannot be loaded ({error})') from error
     return pycuda.driver

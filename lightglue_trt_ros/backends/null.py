@@ -27,6 +27,9 @@ class NullBackend:
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         return self._matches
 
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> list[Matches]:
+        return [self._matches] * len(self.depth.ends)
+
     def cancel(self) -> None:
         """Nothing runs."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,13 @@ class OnnxRuntimeBackend:
         return HostFeatures(*(found[name].numpy() for name in ('keypoints', 'scores', 'descriptors')))
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
+        return next(self._exits(reference, current, thresholds, every=False))
+
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> list[Matches]:
+        return list(self._exits(reference, current, thresholds, every=True))
+
+    def _exits(self, reference: Features, current: Features, thresholds: Thresholds, every: bool) -> Iterator[Matches]:
+        """The matches at every exit, or from the first one at which enough points are confident."""
         if not isinstance(reference, HostFeatures) or not isinstance(current, HostFeatures):
             raise EngineError('ONNX Runtime was given features of another backend: extract and match with the same one')
         feed = {f'{name}{side}': getattr(features, name) for side, features in enumerate((reference, current))
@@ -53,16 +61,15 @@ class OnnxRuntimeBackend:
         finite, heads = True, self.depth.heads
         for number, stage in enumerate(self.depth.stages):
             tensors |= self._run(self._matcher.get(stage), tensors)
-            if number == len(heads):
-                break
-            tensors['state'] = tensors['next_state']
-            share, mean = tensors['confidence'].numpy()
-            finite &= bool(np.isfinite(mean))
-            if stops(share, thresholds.depth):
+            if number < len(heads):
+                tensors['state'] = tensors['next_state']
+                share, mean = tensors['confidence'].numpy()
+                finite &= bool(np.isfinite(mean))
+                if not every and not stops(share, thresholds.depth):
+                    continue
                 tensors |= self._run(self._matcher.get(heads[number]), tensors)
-                break
-        note = '' if finite else NOT_FINITE
-        return Matches(tensors['matches0'].numpy(), tensors['scores'].numpy(), self.depth.ends[number], note)
+            yield Matches(tensors['matches0'].numpy(), tensors['scores'].numpy(), self.depth.ends[number],
+                          '' if finite else NOT_FINITE)
 
     def cancel(self) -> None:
         self._options.terminate = True

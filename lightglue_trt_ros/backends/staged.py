@@ -7,7 +7,7 @@ the first one at which enough points are confident.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -60,6 +60,15 @@ class StagedMatcher:
         if thresholds.depth >= 0:
             self._guess = last
         return self.depth.ends[last], finite
+
+    def run_exits(self, launch: Launch) -> Iterator[tuple[int, bool]]:
+        """Go from exit to exit, whatever is confident: as `run` says it, with the results of that exit in `found` meanwhile."""
+        finite = True
+        for stage, layers in enumerate(self.depth.ends):
+            launch(stage, stage)
+            self.cuda.synchronize()
+            finite &= all(bool(np.isfinite(seen).all()) for seen in self._seen[stage:stage + 1])
+            yield layers, finite
 
     def enqueue(self, pair: tuple[Slot, Slot], first: int, last: int) -> None:
         """Enqueue stages `first` to `last`, none where first > last, the assignment after `last`, and what comes to the host."""

@@ -59,14 +59,14 @@ class TensorRTBackend:
         return features
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
-        self._check()
-        if not isinstance(reference, DeviceFeatures) or not isinstance(current, DeviceFeatures):
-            raise EngineError('TensorRT was given features of another backend: extract and match with the same one')
-        matcher, pair = self._matcher, (reference.slot, current.slot)
-        matcher.set_thresholds(thresholds)
+        pair, matcher = self._prepared(reference, current, thresholds)
         self.cuda.mark(self._marks['match'])
         layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last), thresholds)
-        return Matches(matcher.found['matches0'].copy(), matcher.found['scores'].copy(), layers, '' if finite else NOT_FINITE)
+        return self._found(layers, finite)
+
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> list[Matches]:
+        pair, matcher = self._prepared(reference, current, thresholds)
+        return [self._found(*reached) for reached in matcher.run_exits(lambda first, last: self._launch(pair, first, last))]
 
     def device_ms(self) -> dict[str, float]:
         """Milliseconds that the GPU took for the last extract and the last match, copies and waits between stages included."""
@@ -89,6 +89,17 @@ class TensorRTBackend:
         for name in [name for name in vars(self) if name not in kept]:
             delattr(self, name)  # engines, arrays and events go before the context that they live in
         self.cuda.close()
+
+    def _prepared(self, reference: Features, current: Features, thresholds: Thresholds) -> tuple[tuple[Slot, Slot], StagedMatcher]:
+        self._check()
+        if not isinstance(reference, DeviceFeatures) or not isinstance(current, DeviceFeatures):
+            raise EngineError('TensorRT was given features of another backend: extract and match with the same one')
+        self._matcher.set_thresholds(thresholds)
+        return (reference.slot, current.slot), self._matcher
+
+    def _found(self, layers: int, finite: bool) -> Matches:
+        found = self._matcher.found
+        return Matches(found['matches0'].copy(), found['scores'].copy(), layers, '' if finite else NOT_FINITE)
 
     def _load(self, tensorrt: Any, plans: Mapping[str, bytes]) -> None:
         self._engines = load_engines(tensorrt, plans, self.cuda)

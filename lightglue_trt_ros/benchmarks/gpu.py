@@ -13,7 +13,7 @@ import numpy as np
 from ..backends import Backend
 from ..backends.tensorrt import TensorRTBackend
 from ..engines.adapter import TensorRT, open_tensorrt
-from ..engines.layers import read_layers
+from ..engines.audit import read_layers
 from ..errors import EngineError, LightglueTrtError
 from ..features import Thresholds, UInt8
 from ..files import write_whole

@@ -9,13 +9,10 @@ from ..backends import Backend
 from ..calibration import Calibration
 from ..config import EngineSpec, MatcherConfig
 from ..depth import Depth
-from ..engines.adapter import BuildOptions, audit, open_tensorrt
-from ..engines.bundle import Bundle, build_command, engine_dir_of, open_bundle
-from ..engines.calibrations import Identity as CalibrationIdentity
-from ..engines.calibrations import find_calibration
-from ..engines.machine import Machine, probe, target
-from ..engines.manifest import Identity
-from ..engines.precision import FP8_CAPABILITY, decide
+from ..engines.adapter import BuildOptions, open_tensorrt
+from ..engines.artifacts import Artifact, Identity, engine_dir_of, open_artifact
+from ..engines.audit import audit
+from ..engines.machine import FP8_CAPABILITY, Machine, decide, probe, target
 from ..errors import ConfigError, DeviceMemoryError, EngineError, EngineMismatchError
 from ..features import Features, HostFeatures, UInt8
 from ..weights.pairs import load_pair
@@ -68,12 +65,13 @@ class Graphs:
 
     def calibration(self, spec: EngineSpec) -> Calibration | Missing:
         """The calibration for this shape and these weights that passed its gate."""
+        wanted = Identity.of_calibration(spec, self.pair.identity)
         try:
-            return find_calibration(self.engine_dir, spec, self.pair.identity).load()
+            return open_artifact(self.engine_dir, wanted).calibration()
         except EngineMismatchError as error:
             return Missing('no calibration', NO_CALIBRATION, _command(error))
         except EngineError as error:
-            if (self.engine_dir / CalibrationIdentity.of(spec, self.pair.identity).name).is_dir():
+            if (self.engine_dir / wanted.name).is_dir():
                 return Missing('no good calibration', _first_line(error), _command(error))
             return Missing('no calibration', NO_CALIBRATION, _command(error))
 
@@ -147,7 +145,7 @@ class GpuBench:
         bundle = self._bundle(spec)
         if isinstance(bundle, Missing):
             return bundle
-        return _opened(lambda: TensorRTBackend(self._tensorrt, spec, bundle.manifest.depth, bundle.plans(), self._tensorrt.title),
+        return _opened(lambda: TensorRTBackend(self._tensorrt, spec, bundle.identity.depth, bundle.plans(), self._tensorrt.title),
                        own_features=True)
 
     def emulate(self, spec: EngineSpec) -> Runner | Missing:
@@ -158,26 +156,26 @@ class GpuBench:
         bundle = self._bundle(spec)
         if isinstance(bundle, Missing):
             return bundle
-        depth = bundle.manifest.depth
+        depth = bundle.identity.depth
         try:
             return Plans(sum((bundle.path / f'{name}.plan').stat().st_size for name in depth.graphs), depth.ends)
         except OSError as error:
             return Missing('engines damaged', f'{error.filename} cannot be read ({error.strerror}): build them again')
 
-    def _bundle(self, spec: EngineSpec) -> Bundle | Missing:
+    def _bundle(self, spec: EngineSpec) -> Artifact | Missing:
         if spec.precision == 'fp8' and (lacking := lacks_fp8(self.machine, self._tensorrt.version, self._tensorrt.name)):
             return lacking
-        wanted = Identity.of(spec, self._graphs.pair.identity, self._tensorrt, self.machine)
+        wanted = Identity.of_engines(spec, self._graphs.pair.identity, self._tensorrt, self.machine)
         try:
-            return open_bundle(self._graphs.engine_dir, wanted)
+            return open_artifact(self._graphs.engine_dir, wanted)
         except EngineMismatchError:
             return Missing('engines of another kind', 'they were built for other weights, another GPU or another TensorRT',
-                           build_command(self._graphs.engine_dir, wanted))
+                           wanted.command(self._graphs.engine_dir))
         except EngineError:
             calibration = self._graphs.calibration(spec) if spec.precision == 'fp8' else None
             if isinstance(calibration, Missing):
                 return calibration
-            return Missing('no engines', 'build_engines makes them for each shape', build_command(self._graphs.engine_dir, wanted))
+            return Missing('no engines', 'build_engines makes them for each shape', wanted.command(self._graphs.engine_dir))
 
 
 class TargetPlans:
@@ -220,7 +218,7 @@ def open_bench(config: MatcherConfig, graphs: Graphs) -> tuple[Bench, str]:
 def lacks_fp8(machine: Machine, tensorrt_version: str, flavour: str) -> Missing | None:
     """What keeps a GPU from FP8, if anything."""
     try:
-        decide('fp8', machine.compute_capability, tensorrt_version, flavour, calibrated=True)
+        decide('fp8', machine.compute_capability, tensorrt_version, flavour)
     except EngineError as error:
         below = tuple(machine.compute_capability) < FP8_CAPABILITY
         return Missing('no FP8 tensor cores' if below else 'TensorRT too old', str(error))

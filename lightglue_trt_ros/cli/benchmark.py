@@ -19,7 +19,7 @@ from ..benchmarks.sweep_plots import HEADER, LEFT, TITLE, commands, draw_sweep, 
 from ..benchmarks.sweep_runners import Graphs, TargetPlans, open_bench
 from ..config import PRECISIONS, MatcherConfig
 from ..depth import ALL_LAYERS, Depth
-from ..engines.check import rendered_frames
+from ..engines.parity import rendered_frames
 from ..errors import EngineError, LightglueTrtError
 from ..files import make_output_folder, write_whole
 from ..options import add_settings, settings_of

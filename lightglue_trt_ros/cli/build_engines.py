@@ -13,12 +13,11 @@ from pathlib import Path
 
 from ..config import EngineSpec, MatcherConfig
 from ..depth import Depth
-from ..engines.adapter import open_tensorrt
-from ..engines.build import FrameSource, Order, Progress, build_bundle
-from ..engines.bundle import Bundle, default_engine_dir
-from ..engines.check import FRAMES, RENDERED, rendered_frames
-from ..engines.machine import Machine, probe, target
-from ..engines.precision import decide
+from ..engines.adapter import Progress, open_tensorrt
+from ..engines.artifacts import Artifact, default_engine_dir
+from ..engines.build import BuildOrder, FrameSource, build_bundle
+from ..engines.machine import Machine, decide, probe, target
+from ..engines.parity import FRAMES, RENDERED, rendered_frames
 from ..errors import BagError, ConfigError, EngineError, LightglueTrtError
 from ..features import UInt8
 from ..geometry import resize_gray
@@ -44,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         _Terminal.say(f'{order.image_width}x{order.image_height}, K = {order.max_keypoints}, into {order.engine_dir}, '
                       f'workspace {order.workspace_mib} MiB')
         if args.calibration:
-            decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name, calibrated=True)  # before minutes are spent
+            decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name)  # before minutes are spent
             if _calibrate(args):
                 return 1
         bundle = build_bundle(order, machine, tensorrt, _frames(args), _Terminal())
@@ -92,10 +91,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def _order(args: argparse.Namespace) -> Order:
+def _order(args: argparse.Namespace) -> BuildOrder:
     pair = load_pair(args.weights)
     _Terminal.say(f'weights: {pair.identity}')
-    return Order(args.height, args.width, args.max_keypoints, args.precision, pair, args.engine_dir.expanduser().absolute(),
+    return BuildOrder(args.height, args.width, args.max_keypoints, args.precision, pair, args.engine_dir.expanduser().absolute(),
                  args.workspace_mib, args.opt_level, args.force, args.matcher_onnx,
                  tuple(args.tactic_sources.split(',')) if args.tactic_sources else None, args.stages)
 
@@ -168,20 +167,19 @@ class _Terminal:
             yield lambda phase, done, total: tell(done, total, phase)
 
 
-def _summarise(bundle: Bundle) -> None:
-    manifest = bundle.manifest
-    rows = [(network, precision, str(count)) for network, layers in manifest.layers.items() for precision, count in layers.items()]
+def _summarise(bundle: Artifact) -> None:
+    identity, gate, record = bundle.identity, bundle.manifest.gate, bundle.manifest.record
+    rows = [(network, precision, str(count)) for network, layers in record['layers'].items() for precision, count in layers.items()]
     if rows:
         print_table('Layers by precision', ['network', 'precision', 'layers'], rows)
-    _Terminal.say(f'parity gate: {manifest.gate["verdict"]}'
-                  + (f', on {manifest.gate["frames"]}' if 'frames' in manifest.gate else ''))
-    _Terminal.say(f'{bundle.path}, built with {manifest.identity.tensorrt} {manifest.identity.tensorrt_version} in '
-                  f'{sum(manifest.build_seconds.values()):.0f} s')
+    _Terminal.say(f'parity gate: {identity.gate_verdict}, on {gate["frames"]}')
+    _Terminal.say(f'{bundle.path}, built with {identity.tensorrt} {identity.tensorrt_version} in '
+                  f'{sum(record["build_seconds"].values()):.0f} s')
 
 
-def _use(bundle: Bundle, precision: str) -> str:
+def _use(bundle: Artifact, precision: str) -> str:
     """The command that starts the node on these engines; a launch file's arguments where it has them."""
-    default, identity = MatcherConfig(), bundle.manifest.identity
+    default, identity = MatcherConfig(), bundle.identity
     wanted = {'image_height': identity.image_height, 'image_width': identity.image_width, 'max_keypoints': identity.max_keypoints,
               'precision': precision, 'weights': identity.weights_choice}
     settings = {name: value for name, value in wanted.items() if value != getattr(default, name)}

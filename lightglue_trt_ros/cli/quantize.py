@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import EngineSpec, MatcherConfig
-from ..engines.bundle import default_engine_dir
+from ..engines.artifacts import PASSED, default_engine_dir
 from ..errors import LightglueTrtError
 from ..images import gray_of
 from ..options import add_settings
 from ..processes import INTERRUPTED
 from ..progress import progress
-from ..quantization.gate import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, Gate
-from ..quantization.pairs import HELD_OUT, LEAST_FRAMES
-from ..quantization.run import Order, Outcome, Terminal, quantize
+from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, QualityGate
+from ..quantization.samples import HELD_OUT, LEAST_FRAMES
+from ..quantization.workflow import CalibrationOrder, CalibrationOutcome, Terminal, quantize
 from ..weights.pairs import load_pair
 
 
@@ -52,9 +52,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'default: %(default)s')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where a bag has several with images')
     add_settings(parser, 'image_height', 'image_width', 'max_keypoints', 'weights')
-    parser.add_argument('--attention', action='store_true', help="the attention's products in FP8 too: faster, fewer matches kept")
-    parser.add_argument('--peers', action='store_true', help='show what the usual recipe gives: ModelOpt, entropy, four images; '
-                        'needs ModelOpt on this machine')
+    parser.add_argument('--modelopt', action='store_true', help="show what the published deployments' recipe gives, too: NVIDIA "
+                        'ModelOpt, entropy, four images; needs ModelOpt on this machine')
     parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of bundles, default: %(default)s')
     parser.add_argument('--force', action='store_true', help='calibrate although an equal calibration is there')
     args = parser.parse_args(argv)
@@ -67,13 +66,13 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def _order(args: argparse.Namespace) -> Order:
+def _order(args: argparse.Namespace) -> CalibrationOrder:
     pair = load_pair(args.weights)
     _say(f'weights: {pair.identity}')
     spec = EngineSpec(args.height, args.width, args.max_keypoints, 'fp8')
     folder = args.engine_dir.expanduser().absolute()
-    return Order(tuple(args.calibration), spec, pair, folder, tuple(args.held_out), args.frames, Gate(args.gate),
-                 args.attention, args.held_out_share, args.image_topic, args.peers, args.force)
+    return CalibrationOrder(tuple(args.calibration), spec, pair, folder, tuple(args.held_out), args.frames, QualityGate(args.gate),
+                            args.held_out_share, args.image_topic, args.modelopt, args.force)
 
 
 class _Screen(Terminal):
@@ -88,17 +87,17 @@ class _Screen(Terminal):
             yield tell
 
 
-def _conclude(outcome: Outcome, args: argparse.Namespace) -> int:
-    manifest = outcome.manifest
+def _conclude(outcome: CalibrationOutcome, args: argparse.Namespace) -> int:
+    path, manifest = outcome.calibration.path, outcome.calibration.manifest
     if not outcome.made:
-        _say(f'an equal calibration is there already, and {manifest.gate["verdict"]} its gate (--force makes it anew)')
-    if not manifest.passed:
-        print(f'quantize: no choice of parts in FP8 passes the gate, and the matcher stays in FP16: {outcome.path} has the figures '
+        _say(f'an equal calibration is there already, and {manifest.identity.gate_verdict} its gate (--force makes it anew)')
+    if manifest.identity.gate_verdict != PASSED:
+        print(f'quantize: no choice of parts in FP8 passes the gate, and the matcher stays in FP16: {path} has the figures '
               'and no calibration.\nCalibrate on more of what the robot sees, or say with --gate how much may be lost',
               file=sys.stderr)
         return 1
-    share = 100 * manifest.provenance['flops_share']
-    _say(f"{outcome.path}: {share:.0f} % of the matcher's FLOPs in FP8, on compute capability 8.9 and above. To build it there:")
+    share = 100 * manifest.record['flops_share']
+    _say(f"{path}: {share:.0f} % of the matcher's FLOPs in FP8, on compute capability 8.9 and above. To build it there:")
     default = MatcherConfig()
     words = ['ros2', 'run', 'lightglue_trt_ros', 'build_engines', '--precision', 'fp8']
     for option, value, usual in (('--height', args.height, default.image_height), ('--width', args.width, default.image_width),

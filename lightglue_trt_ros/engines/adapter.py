@@ -1,29 +1,31 @@
 """One small adapter over TensorRT 8.6, 10, 11 and TensorRT-RTX 1: build a typed graph, load a plan, describe an engine.
 
-Strong typing wherever it exists; below it (8.6) FP16 with the graph's FP32 islands pinned. A version that has neither is refused:
+Strong typing wherever it exists; below it (8.6) FP16 with what the graph has in FP32 pinned. A version that has neither is refused:
 nothing here builds less than it was asked for.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import logging
 import re
 import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import DeviceMemoryError, EngineError
-from . import layers as inspection
-from .graph_types import GraphTypes, read_types
-from .islands import pin_types
-from .layers import LayerInfo, read_layers
-from .listeners import Progress, log_of, logger, monitor_of
+from .audit import GraphTypes, LayerInfo, Plan, pin_types, read_layers, read_types
 
-__all__ = ['BuildOptions', 'IOTensor', 'LayerInfo', 'Plan', 'TensorRT', 'audit', 'open_tensorrt']
+Progress = Callable[[str, int, int], None]  # phase, steps done, steps in all
 
 OLDEST = (8, 6)
+logger = logging.getLogger('lightglue_trt_ros.tensorrt')
+_VERBOSE = 5  # under DEBUG: TensorRT writes a hundred thousand lines at this level
 _MODULES = {'tensorrt': (('tensorrt',),), 'rtx': (('tensorrt_rtx',), ('tensorrt_rtx_libs', 'tensorrt_rtx_bindings'))}
 _INSTALL = {'tensorrt': 'on a Jetson: sudo apt install python3-libnvinfer; on a desktop: pip install tensorrt',
             'rtx': 'pip install tensorrt-rtx, or for building alone tensorrt-rtx-cu12-libs and tensorrt-rtx-cu12-bindings'}
@@ -47,19 +49,6 @@ class BuildOptions:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A built engine, serialised, with what the inspector says of it; `layers` is empty where it cannot be loaded to be asked."""
-
-    data: bytes
-    timing_cache: bytes
-    layers: tuple[LayerInfo, ...]
-    seconds: float
-    strongly_typed: bool
-    fp32_nodes: int = 0  # convolutions and matrix products that the graph itself keeps in FP32
-    onnx_bytes: int = 0
-
-
-@dataclass(frozen=True)
 class IOTensor:
     """An input or output of an engine."""
 
@@ -67,12 +56,6 @@ class IOTensor:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     is_input: bool
-
-
-def audit(plan: Plan, precision: str) -> str:
-    """One line on the precision that `plan` came out in. Raises EngineError when it is not `precision`; see `layers.audit`."""
-    return inspection.audit(plan.layers, precision, strongly_typed=plan.strongly_typed, fp32_nodes=plan.fp32_nodes,
-                            weights_ratio=len(plan.data) / plan.onnx_bytes if plan.onnx_bytes else 0.0)
 
 
 class TensorRT:
@@ -89,7 +72,7 @@ class TensorRT:
             raise EngineError(f'TensorRT {self.version} is too old: 8.6 is the oldest that these networks build with (JetPack 6)')
         self.title = f'{"TensorRT" if name == "tensorrt" else "TensorRT-RTX"} {self.version}'
         self._major = numbers[0]
-        self._log = log_of(module)
+        self._log = _log_of(module)
         self._runtime: Any = None
 
     @property
@@ -246,7 +229,7 @@ class TensorRT:
         if not hasattr(config, 'progress_monitor'):  # 8.6
             progress('build', 0, 1)
             return None
-        config.progress_monitor = monitor = monitor_of(self.module, progress)
+        config.progress_monitor = monitor = _monitor_of(self.module, progress)
         return monitor
 
     def _inspect(self, plan: bytes, options: BuildOptions) -> tuple[LayerInfo, ...]:
@@ -292,3 +275,54 @@ def _member(enumeration: Any, name: str, what: str) -> Any:
 def _at(node: int, types: GraphTypes) -> str:
     name, operator = types.nodes[node] if 0 <= node < len(types.nodes) else ('', '')
     return f'at node {node} ({operator} {name}): ' if operator else ''
+
+
+@functools.cache
+def _log_of(module: Any) -> Any:
+    """The one ILogger of a TensorRT module: it keeps the first for the whole process. `.errors` holds the latest error texts."""
+    severity = module.ILogger.Severity
+    levels = {severity.INTERNAL_ERROR: logging.ERROR, severity.ERROR: logging.ERROR, severity.WARNING: logging.WARNING,
+              severity.INFO: logging.DEBUG, severity.VERBOSE: _VERBOSE}
+
+    class Log(module.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            module.ILogger.__init__(self)
+            self.errors: deque[str] = deque(maxlen=20)
+
+        def log(self, severity: Any, message: str) -> None:
+            level = levels[severity]
+            if level == logging.ERROR:
+                self.errors.append(message)
+            logger.log(level, '%s', message)
+
+    return Log()
+
+
+def _monitor_of(module: Any, progress: Progress) -> Any:
+    """An IProgressMonitor that calls `progress`; what that raises stops the build and is kept in `.error`."""
+
+    class Monitor(module.IProgressMonitor):  # type: ignore[misc]
+        def __init__(self) -> None:
+            module.IProgressMonitor.__init__(self)
+            self.error: BaseException | None = None
+            self._sizes: dict[str, int] = {}
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+            self._sizes[phase_name] = num_steps
+            self._tell(phase_name, 0)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            self._tell(phase_name, step + 1)
+            return self.error is None
+
+        def phase_finish(self, phase_name: str) -> None:
+            self._tell(phase_name, self._sizes.get(phase_name, 0))
+
+        def _tell(self, phase: str, step: int) -> None:
+            if self.error is None:
+                try:
+                    progress(phase, step, self._sizes.get(phase, 0))
+                except BaseException as error:  # an exception, Ctrl-C too, must not cross TensorRT's frames
+                    self.error = error
+
+    return Monitor()

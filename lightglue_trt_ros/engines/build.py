@@ -7,7 +7,7 @@ import importlib.util
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,15 +18,12 @@ from ..errors import EngineError
 from ..features import UInt8
 from ..weights.networks import Weights
 from ..weights.pairs import WeightsPair
-from .adapter import BuildOptions, Plan, TensorRT, audit
-from .bundle import Bundle, Draft, drafting, find_timing_cache, open_bundle
-from .calibrations import StoredCalibration, find_calibration
-from .check import GATES, failures, parity, rows
-from .machine import Machine
-from .manifest import Identity, Manifest
-from .precision import Decision, decide
+from .adapter import BuildOptions, Progress, TensorRT
+from .artifacts import NOT_RUN, PASSED, TIMING_CACHE, Artifact, Draft, Identity, drafting, find_timing_cache, open_artifact
+from .audit import Plan, audit
+from .machine import Decision, Machine, decide
+from .parity import LIMITS, failures, parity, rows
 
-Progress = Callable[[str, int, int], None]  # (phase, steps done, steps in all)
 FrameSource = Callable[[], tuple[list[UInt8], str]]  # gray frames of the engines' size, and what they are
 
 _MIB = 1 << 20
@@ -43,7 +40,7 @@ class Reporter(Protocol):
 
 
 @dataclass(frozen=True)
-class Order:
+class BuildOrder:
     """What is to be built."""
 
     image_height: int
@@ -64,7 +61,7 @@ class Order:
 class _Job:
     """An order, once everything about it is known."""
 
-    order: Order
+    order: BuildOrder
     machine: Machine
     tensorrt: TensorRT
     decision: Decision
@@ -72,11 +69,14 @@ class _Job:
     depth: Depth
     graphs: dict[str, bytes]  # by network
     fp8: frozenset[str]  # the networks with parts in FP8
+    calibration_sha256: str  # that these were written with; empty: none
     out: Reporter
 
     @property
     def identity(self) -> Identity:
-        return Identity.of(self.spec, self.order.pair.identity, self.tensorrt, self.machine)
+        graphs = {name: hashlib.sha256(data).hexdigest() for name, data in self.graphs.items()}
+        return Identity.of_engines(self.spec, self.order.pair.identity, self.tensorrt, self.machine, ends=self.depth.ends,
+                                   graphs=graphs, calibration_sha256=self.calibration_sha256)
 
     def precision_of(self, network: str) -> str:
         """Beside a network with parts in FP8 the others are FP16, as the extractor is."""
@@ -85,25 +85,25 @@ class _Job:
         return self.decision.extractor if network == 'extractor' or self.fp8 else self.decision.matcher
 
 
-def build_bundle(order: Order, machine: Machine, tensorrt: TensorRT, frames: FrameSource, out: Reporter) -> Bundle:
+def build_bundle(order: BuildOrder, machine: Machine, tensorrt: TensorRT, frames: FrameSource, out: Reporter) -> Artifact:
     """The bundle that `order` asks for: the one that is there, else a new one.
 
     `frames` is asked only when a gate will run. Raises EngineError when the precision is refused, a graph does not build, comes
     out in another precision or fails its gate, memory does not suffice, or `engine_dir` cannot be written; ConfigError,
     WeightsError.
     """
-    decision, stored = _decide(order, machine, tensorrt)
+    decision, calibration = _decide(order, machine, tensorrt)
     out.say(f'precision: extractor {decision.extractor}, matcher {decision.matcher} ({decision.reason})')
     if machine.present and order.workspace_mib > machine.free_mib:
         raise EngineError(f'--workspace-mib {order.workspace_mib} is more than the {machine.free_mib} MiB that are free on '
                           f'{machine.gpu}: ask for less, or end what uses its memory')
-    job = _prepare(order, machine, tensorrt, decision, stored, out)
+    job = _prepare(order, machine, tensorrt, decision, calibration, out)
     found, why = _find_equal(job)
     if found is not None:
         out.say(why)
         return found
-    if machine.present:
-        _check_gate_can_run()
+    if machine.present and importlib.util.find_spec('onnxruntime') is None:  # before minutes of building, not after them
+        raise EngineError('the parity gate compares the engines with ONNX Runtime, which is not installed: pip install onnxruntime')
     images, source = frames() if machine.present else ([], '')
     with drafting(order.engine_dir, job.spec.name, out.say) as draft:
         found, why = _find_equal(job)  # another process may have built it meanwhile
@@ -112,32 +112,27 @@ def build_bundle(order: Order, machine: Machine, tensorrt: TensorRT, frames: Fra
         if found is not None:
             return found
         plans = _build_plans(job, draft)
-        gate: dict[str, Any] = {'verdict': 'not run: built for SM{}{} on another machine'.format(*machine.compute_capability)}
+        gate: dict[str, Any] = {'frames': 'none: built for SM{}{} on another machine'.format(*machine.compute_capability)}
         if machine.present:
             gate = _run_gate(job, plans, images, source)
-        return draft.publish(Manifest(
-            identity=job.identity, files=draft.files, gate=gate, ends=job.depth.ends,
-            build_seconds={network: round(plan.seconds, 2) for network, plan in plans.items()},
-            layers={network: dict(Counter(layer.precision for layer in plan.layers)) for network, plan in plans.items()}))
+        return draft.publish(
+            replace(job.identity, gate_verdict=PASSED if machine.present else NOT_RUN), gate,
+            {'build_seconds': {network: round(plan.seconds, 2) for network, plan in plans.items()},
+             'layers': {network: dict(Counter(layer.precision for layer in plan.layers)) for network, plan in plans.items()}})
 
 
-def _decide(order: Order, machine: Machine, tensorrt: TensorRT) -> tuple[Decision, StoredCalibration | None]:
-    """The precisions, and the calibration that FP8 takes; why there is none is told where FP8 was asked for and could be had."""
-    spec = EngineSpec(order.image_height, order.image_width, order.max_keypoints)
-    stored, missing = None, EngineError('')
-    try:
-        stored = find_calibration(order.engine_dir, spec, order.pair.identity) if order.matcher_onnx is None else None
-    except EngineError as error:
-        missing = error
-    calibrated = stored is not None or order.matcher_onnx is not None
-    decision = decide(order.precision, machine.compute_capability, tensorrt.version, tensorrt.name,
-                      calibrated or order.precision == 'fp8')
-    if decision.matcher == 'fp8' and not calibrated:
-        raise missing
-    return decision, stored
+def _decide(order: BuildOrder, machine: Machine, tensorrt: TensorRT) -> tuple[Decision, Artifact | None]:
+    """The precisions, and the calibration that FP8 takes."""
+    spec, calibration, uncalibrated = EngineSpec(order.image_height, order.image_width, order.max_keypoints), None, ''
+    if order.matcher_onnx is None:
+        try:
+            calibration = open_artifact(order.engine_dir, Identity.of_calibration(spec, order.pair.identity))
+        except EngineError as error:
+            uncalibrated = str(error)
+    return decide(order.precision, machine.compute_capability, tensorrt.version, tensorrt.name, uncalibrated), calibration
 
 
-def _prepare(order: Order, machine: Machine, tensorrt: TensorRT, decision: Decision, stored: StoredCalibration | None,
+def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: Decision, calibration: Artifact | None,
              out: Reporter) -> _Job:
     from ..graphs.lightglue import lightglue_stages
     from ..graphs.precision import read_stamp
@@ -146,7 +141,7 @@ def _prepare(order: Order, machine: Machine, tensorrt: TensorRT, decision: Decis
     def shapes(precision: str) -> EngineSpec:
         return EngineSpec(order.image_height, order.image_width, order.max_keypoints, precision)
 
-    pair = order.pair
+    pair, calibration_sha256 = order.pair, ''
     extractor = superpoint(shapes(decision.extractor), pair.extractor)
     if decision.matcher == 'fp8' and order.matcher_onnx is not None:
         depth = Depth((pair.layers,))
@@ -154,12 +149,14 @@ def _prepare(order: Order, machine: Machine, tensorrt: TensorRT, decision: Decis
         fp8 = frozenset(graphs)
     else:
         depth = order.depth or Depth.of(pair.layers)
-        calibration = stored.load() if decision.matcher == 'fp8' and stored is not None else None
-        models = lightglue_stages(shapes(decision.matcher), pair.matcher, depth, calibration=calibration)
+        measured = None
+        if decision.matcher == 'fp8' and calibration is not None:
+            measured, calibration_sha256 = calibration.calibration(), calibration.identity.calibration_sha256
+        models = lightglue_stages(shapes(decision.matcher), pair.matcher, depth, calibration=measured)
         graphs = {name: model.SerializeToString() for name, model in models.items()}
         fp8 = frozenset(name for name, model in models.items() if read_stamp(model)['precision'] == 'fp8')
     return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), depth,
-                {'extractor': extractor.SerializeToString(), **graphs}, fp8, out)
+                {'extractor': extractor.SerializeToString(), **graphs}, fp8, calibration_sha256, out)
 
 
 def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> bytes:
@@ -181,31 +178,19 @@ def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> b
     return data
 
 
-def _find_equal(job: _Job) -> tuple[Bundle | None, str]:
+def _find_equal(job: _Job) -> tuple[Artifact | None, str]:
     """The bundle that is there already and need not be built again, and a sentence that says what was found, if anything."""
     path = job.order.engine_dir / job.spec.name
     if job.order.force or not path.exists():
         return None, ''
     try:
-        bundle = open_bundle(job.order.engine_dir, job.identity)
+        bundle = open_artifact(job.order.engine_dir, job.identity)
         bundle.verify()
     except EngineError as error:
         return None, f'building again: {str(error).rpartition(chr(10))[0]}'  # the last line is the command that runs already
-    changed = [name for name, data in job.graphs.items()
-               if hashlib.sha256(data).hexdigest() != bundle.manifest.files.get(f'{name}.onnx')]
-    if changed:
-        return None, f'building again: the graph of the {" and of the ".join(changed)} is not the one in {path}'
-    verdict = bundle.manifest.gate.get('verdict')
-    if job.machine.present and verdict != 'passed':
-        return None, f'building again: the parity gate of {path} was {verdict}'
+    if job.machine.present and bundle.identity.gate_verdict == NOT_RUN:
+        return None, f'building again: the parity gate of {path} was not run'
     return bundle, f'{path} is there already, and equal: nothing to build (--force builds it again)'
-
-
-def _check_gate_can_run() -> None:
-    """Before minutes of building, not after them."""
-    if importlib.util.find_spec('onnxruntime') is None:
-        raise EngineError('the parity gate compares the engines with ONNX Runtime, which is not installed: pip install onnxruntime')
-    _engines_backend()
 
 
 def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
@@ -224,14 +209,14 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
         cache = plan.timing_cache or cache
         draft.write(f'{network}.plan', plan.data)
         plans[network] = plan
-    draft.write('timing.cache', cache)
+    draft.write(TIMING_CACHE, cache)
     return plans
 
 
 def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: str) -> dict[str, Any]:
     from ..backends.onnxruntime import OnnxRuntimeBackend
     job.out.say(f'comparing with ONNX Runtime in FP32 on {len(images)} frames: {source}')
-    reference = OnnxRuntimeBackend(EngineSpec(job.spec.image_height, job.spec.image_width, job.spec.max_keypoints), job.order.pair)
+    reference = OnnxRuntimeBackend(replace(job.spec, precision='fp32'), job.order.pair, depth=job.depth)
     try:
         candidate = _open_engines(job, plans)
         try:
@@ -245,19 +230,10 @@ def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: st
     if failed := failures(found, precision):
         raise EngineError('\n  '.join([f'the {precision} engines failed the parity gate, and were not kept:', *failed])
                           + ('' if precision == 'fp32' else f'\nbuild them in {"fp32" if precision == "fp16" else "fp16"} instead'))
-    return {'verdict': 'passed', 'frames': source, **found.as_dict(), 'thresholds': vars(GATES[precision])}
+    return {'frames': source, **found.as_dict(), 'thresholds': vars(LIMITS[precision])}
 
 
 def _open_engines(job: _Job, plans: dict[str, Plan]) -> Backend:
+    from ..backends.tensorrt import TensorRTBackend
     data = {network: plan.data for network, plan in plans.items()}
-    backend: Backend = _engines_backend()(job.tensorrt, job.spec, job.depth, data, f'new {job.decision.matcher} engines')
-    return backend
-
-
-def _engines_backend() -> Any:
-    try:
-        from ..backends.tensorrt import TensorRTBackend
-    except ImportError as error:
-        raise EngineError(f'engines cannot be run here, so the parity gate cannot judge them ({error}): '
-                          'pip install pycuda') from error
-    return TensorRTBackend
+    return TensorRTBackend(job.tensorrt, job.spec, job.depth, data, f'new {job.decision.matcher} engines')

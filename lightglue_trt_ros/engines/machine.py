@@ -1,27 +1,24 @@
-"""What GPU this machine has, asked of the driver itself: needs neither PyCUDA nor nvidia-smi, which a Jetson lacks.
-
-CUDA driver API (libcuda.so.1), functions by their versioned names.
-"""
+"""What GPU this machine has, asked of its driver through PyCUDA, and which precision that makes of the one asked for."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ..backends.cuda import Cuda
+from ..config import PRECISIONS
 from ..errors import EngineError
 
-LIBRARY = 'libcuda.so.1'
-_MULTIPROCESSORS, _INTEGRATED, _MAJOR, _MINOR = 16, 18, 75, 76  # CUdevice_attribute
-_ADVICE = {  # CUresult
-    34: 'the library is a stub for linking: take the stubs folder out of LD_LIBRARY_PATH',
-    100: 'no GPU is visible: check CUDA_VISIBLE_DEVICES, and start a container with its GPUs (--gpus all, --runtime nvidia)',
-    802: 'the GPU is not initialised yet: wait, or start the fabric manager',
-    803: 'driver and kernel module differ: reboot after a driver update',
-    999: 'the kernel module does not answer: reboot, or load nvidia_uvm (nvidia-modprobe -u)',
+FP8_CAPABILITY = (8, 9)  # Ada; Orin is 8.7
+FP8_TENSORRT = 10
+_ADVICE = {  # by what the driver, or the loader, says
+    'libcuda': 'install the NVIDIA driver, or start the container with its GPUs (--gpus all, on a Jetson --runtime nvidia)',
+    'stub library': 'the library is a stub for linking: take the stubs folder out of LD_LIBRARY_PATH',
+    'no CUDA-capable device': 'check CUDA_VISIBLE_DEVICES, and start a container with its GPUs (--gpus all, --runtime nvidia)',
+    'not yet initialized': 'wait, or start the fabric manager',
+    'unsupported display driver': 'driver and kernel module differ: reboot after a driver update',
+    'unknown error': 'the kernel module does not answer: reboot, or load nvidia_uvm (nvidia-modprobe -u)',
 }
 
 
@@ -51,6 +48,15 @@ class Machine:
                 f'driver for CUDA {self.driver}')
 
 
+@dataclass(frozen=True)
+class Decision:
+    """The precision of each network, and a sentence that says what decided."""
+
+    extractor: str
+    matcher: str
+    reason: str
+
+
 def target(sm: int) -> Machine:
     """Any GPU of the compute capability that `sm` writes without its point: 89 is 8.9. Raises EngineError."""
     if not 50 <= sm <= 199:
@@ -58,80 +64,60 @@ def target(sm: int) -> Machine:
     return Machine('', divmod(sm, 10), 0, 0, 0, '', False)
 
 
-def probe(cuda: Any = None) -> Machine:
-    """The GPU that CUDA counts as the first one; `cuda` replaces the driver's library.
+def probe() -> Machine:
+    """The GPU that CUDA counts as the first one. Raises EngineError where there is no PyCUDA, no driver or no GPU.
 
-    The device's primary context lives for the length of the call. Raises EngineError where there is no driver or no GPU.
+    The device's primary context lives for the length of the call.
     """
-    driver = _Driver(cuda or _library())
-    driver('cuInit', 0)
-    version, device, total = ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
-    name = ctypes.create_string_buffer(256)
-    driver('cuDriverGetVersion', ctypes.byref(version))
-    driver('cuDeviceGet', ctypes.byref(device), 0)
-    driver('cuDeviceGetName', name, len(name), device)
-    driver('cuDeviceTotalMem_v2', ctypes.byref(total), device)
-    integrated = bool(driver.attribute(_INTEGRATED, device))
-    free = driver.free_bytes(device)
-    if integrated:  # the driver counts what caches hold as taken; the kernel gives it back on demand
-        free = max(free, _available_bytes())
-    return Machine(gpu=name.value.decode(errors='replace'),
-                   compute_capability=(driver.attribute(_MAJOR, device), driver.attribute(_MINOR, device)),
-                   multiprocessors=driver.attribute(_MULTIPROCESSORS, device), free_mib=free >> 20, total_mib=total.value >> 20,
-                   driver=f'{version.value // 1000}.{version.value % 1000 // 10}', integrated=integrated)
-
-
-class _Driver:
-    """Calls that raise EngineError, with the driver's own words and what to do."""
-
-    def __init__(self, cuda: Any) -> None:
-        self.cuda = cuda
-
-    def __call__(self, function: str, *arguments: Any) -> None:
-        code = getattr(self.cuda, function)(*arguments)
-        if code:
-            text = ctypes.c_char_p()
-            self.cuda.cuGetErrorString(code, ctypes.byref(text))
-            words = (text.value or b'unknown error').decode()
-            raise EngineError(f'no usable GPU: {function} says "{words}" (CUDA error {code}); '
-                              f'{_ADVICE.get(code, "check the NVIDIA driver")}')
-
-    def attribute(self, number: int, device: ctypes.c_int) -> int:
-        value = ctypes.c_int()
-        self('cuDeviceGetAttribute', ctypes.byref(value), number, device)
-        return value.value
-
-    def free_bytes(self, device: ctypes.c_int) -> int:
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        with self._context(device):
-            self('cuMemGetInfo_v2', ctypes.byref(free), ctypes.byref(total))
-        return free.value
-
-    @contextmanager
-    def _context(self, device: ctypes.c_int) -> Iterator[None]:
-        context = ctypes.c_void_p()
-        self('cuDevicePrimaryCtxRetain', ctypes.byref(context), device)
-        try:
-            self('cuCtxPushCurrent_v2', context)
-            try:
-                yield
-            finally:
-                self('cuCtxPopCurrent_v2', ctypes.byref(ctypes.c_void_p()))
-        finally:
-            self('cuDevicePrimaryCtxRelease_v2', device)
-
-
-def _library() -> Any:
     try:
-        return ctypes.CDLL(LIBRARY)
-    except OSError as error:
-        raise EngineError(f'no usable GPU: the NVIDIA driver\'s {LIBRARY} cannot be loaded ({error}); install the driver, or start '
-                          f'the container with its GPUs (--gpus all, on a Jetson --runtime nvidia)') from error
+        cuda = Cuda()
+    except EngineError as error:
+        advice = next((advice for words, advice in _ADVICE.items() if words in str(error)), '')
+        raise EngineError(f'no usable GPU: {error}' + (f'; {advice}' if advice else '')) from error
+    try:
+        free, total = (int(mib) for mib in cuda.memory_mib())
+        if cuda.integrated:  # the driver counts what caches hold as taken; the kernel gives it back on demand
+            free = max(free, _available_mib())
+        return Machine(cuda.name, cuda.compute_capability, cuda.multiprocessors, free, total, cuda.driver, cuda.integrated)
+    finally:
+        cuda.close()
 
 
-def _available_bytes(meminfo: Path = Path('/proc/meminfo')) -> int:
+def decide(asked: str, compute_capability: tuple[int, int], tensorrt_version: str, flavour: str,
+           uncalibrated: str = '') -> Decision:
+    """The precisions for `asked`: auto, fp32, fp16 or fp8 (the matcher's; the extractor is FP16 then).
+
+    `flavour` is 'tensorrt' or 'tensorrt_rtx'; `uncalibrated` says why there is no FP8 matcher that passed its gate, empty:
+    there is. Raises EngineError when fp8 is asked for and cannot be had, before anything is built.
+    """
+    if asked not in ('auto', *PRECISIONS):
+        raise EngineError(f'precision is {asked!r}: use one of auto, {", ".join(PRECISIONS)}')
+    if asked in ('fp32', 'fp16'):
+        return Decision(asked, asked, f'{asked} was asked for')
+    capability = '.'.join(map(str, compute_capability))
+    lacking = ''
+    if tuple(compute_capability) < FP8_CAPABILITY:
+        lacking = f'compute capability {capability} is below {".".join(map(str, FP8_CAPABILITY))}, where FP8 begins'
+    elif flavour != 'tensorrt_rtx' and _major(tensorrt_version) < FP8_TENSORRT:
+        lacking = f'TensorRT {tensorrt_version} is older than {FP8_TENSORRT}, which FP8 needs'
+    if asked == 'fp8' and (lacking or uncalibrated):
+        raise EngineError(f'fp8 was asked for, but {lacking or uncalibrated}' + (': use fp16 or auto' if lacking else ''))
+    if lacking or uncalibrated:
+        return Decision('fp16', 'fp16', f'FP16 for both networks: {lacking or "no calibrated FP8 matcher passed its gate"}')
+    return Decision('fp16', 'fp8', f'extractor FP16, matcher FP8: compute capability {capability}, TensorRT {tensorrt_version} '
+                                   'and a calibration that passed its gate')
+
+
+def _major(version: str) -> int:
+    match = re.match(r'\d+', version)
+    if match is None:
+        raise EngineError(f'TensorRT calls its version {version!r}, which is no version')
+    return int(match[0])
+
+
+def _available_mib(meminfo: Path = Path('/proc/meminfo')) -> int:
     try:
         fields = dict(line.split(':', 1) for line in meminfo.read_text().splitlines())
-        return int(fields['MemAvailable'].split()[0]) << 10
+        return int(fields['MemAvailable'].split()[0]) >> 10
     except (OSError, KeyError, ValueError):
         return 0

@@ -142,15 +142,14 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
     if not _is_bundle(word):
         raise ConfigError(f'--compare {word}: give precisions ({", ".join(PRECISIONS)}), numbers of keypoints, SETTING=VALUE, or '
                           'folders of bundles (with a manifest.json)')
-    from ..engines.bundle import MANIFEST
-    from ..engines.manifest import Manifest
+    from ..engines.artifacts import ENGINES, MANIFEST, read_manifest
     folder = Path(word).expanduser()
     try:
-        identity = Manifest.from_json((folder / MANIFEST).read_text(encoding='utf-8')).identity
+        identity = read_manifest(folder).identity
     except (OSError, ValueError) as error:
         raise ConfigError(f'--compare {word}: {folder / MANIFEST} cannot be used: {error}') from error
-    if identity.spec.name != folder.name:
-        raise ConfigError(f'--compare {word}: the bundle is {identity.spec.name}, its folder must be called so')
+    if identity.kind != ENGINES or identity.name != folder.name:
+        raise ConfigError(f'--compare {word}: it holds the {identity.kind} {identity.name}; give engines, in a folder called so')
     return dataclasses.replace(
         config, backend='tensorrt', engine_dir=str(folder.parent), precision=identity.matcher_precision,
         image_height=identity.image_height, image_width=identity.image_width, max_keypoints=identity.max_keypoints,

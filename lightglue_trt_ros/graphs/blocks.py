@@ -6,7 +6,7 @@ import numpy as np
 import spox.opset.ai.onnx.v17 as op
 from spox import Var
 
-from ..calibration import Calibration, assignment, member
+from ..calibration import Calibration, member
 from ..config import EngineSpec
 from ..weights.architecture import HEAD_DIM
 from ..weights.networks import Weights
@@ -51,29 +51,22 @@ class LightGlueBlocks:
         block = self.net.blocks[layer, 'self']
         projected = self.rounding.linears(member(layer, 'self', 'project'), x, block.query, block.key or block.query, block.value)
         q, k, v = (self.heads(part) for part in projected)
-        context = self.attend(member(layer, 'self', 'attention'), _rotate(q, rotation), _rotate(k, rotation), v, bias)
+        context = self.attend(_rotate(q, rotation), _rotate(k, rotation), v, bias)
         return self.feed_forward(layer, 'self', x, context)
 
     def cross_attend(self, layer: int, x: Var, bias: Var | None) -> Var:
         block = self.net.blocks[layer, 'cross']
         projected = self.rounding.linears(member(layer, 'cross', 'project'), x, block.query, block.value)
         qk, v = (self.heads(part) for part in projected)
-        context = self.attend(member(layer, 'cross', 'attention'), qk, swap(qk), swap(v), bias)
+        context = self.attend(qk, swap(qk), swap(v), bias)
         return self.feed_forward(layer, 'cross', x, context)
 
-    def attend(self, name: str, q: Var, k: Var, v: Var, bias: Var | None) -> Var:
+    def attend(self, q: Var, k: Var, v: Var, bias: Var | None) -> Var:
         """(2, heads, K, 64) each -> (2, K, width)."""
-        rounding = self.rounding
-        k, v = rounding.centred(f'{name}.k', k), rounding.centred(f'{name}.v', v)  # what all keys share changes no probability
-        for side, operand in zip('qkv', (q, k, v), strict=True):
-            rounding.see(f'{name}.{side}', operand)
-        q = rounding.operand(f'{name}.q', q, of=name)
-        k = rounding.operand(f'{name}.k', op.transpose(k, perm=[0, 1, 3, 2]), of=name)
-        logits = op.matmul(q, k)
+        logits = op.matmul(q, op.transpose(k, perm=[0, 1, 3, 2]))
         logits = logits if bias is None else op.add(logits, bias)
-        context = op.matmul(rounding.probabilities(op.softmax(logits, axis=-1), of=name), rounding.operand(f'{name}.v', v, of=name))
-        context = op.reshape(op.transpose(context, perm=[0, 2, 1, 3]), self.shape(2, self.spec.max_keypoints, self.net.width))
-        return rounding.restored(f'{name}.v', context)
+        context = op.matmul(op.softmax(logits, axis=-1), v)
+        return op.reshape(op.transpose(context, perm=[0, 2, 1, 3]), self.shape(2, self.spec.max_keypoints, self.net.width))
 
     def feed_forward(self, layer: int, name: str, x: Var, context: Var) -> Var:
         """x + FFN([x, context])."""
@@ -86,13 +79,9 @@ class LightGlueBlocks:
 
     def assign(self, layer: int, x: Var, valid: Var) -> Var:
         """Log of the soft partial assignment, FP32 (K, K) (equation 6 of the paper)."""
-        head, name = self.net.heads[layer], assignment(layer + 1)
-        final, = self.rounding.linears(name, x, head.final)
-        self.rounding.see(f'{name}.m', final)
-        m0, m1 = unstack(final)
-        m0 = self.rounding.operand(f'{name}.m', m0, of=name)
-        m1 = self.rounding.operand(f'{name}.m', op.transpose(m1, perm=[1, 0]), of=name)
-        similarity = self.typed.exact(op.matmul(m0, m1))
+        head = self.net.heads[layer]
+        m0, m1 = unstack(self.linear(x, head.final))
+        similarity = self.typed.exact(op.matmul(m0, op.transpose(m1, perm=[1, 0])))
         valid0, valid1 = unstack(valid)
         both = op.and_(op.unsqueeze(valid0, op.const(np.array([1]))), op.unsqueeze(valid1, op.const(np.array([0]))))
         similarity = op.where(both, similarity, op.const(np.float32(MASKED)))

@@ -32,9 +32,8 @@ def lightglue(spec: EngineSpec, weights: Weights, *, calibration: Calibration | 
 
     In fp8 the calibration's members compute in FP8 and the rest in FP16; in fp32 a calibration makes an emulation of that, rounded
     in the same places, for ONNX Runtime on the CPU. Its state is in the calibration's basis. `observe` rounds nothing and adds the
-    FP32 outputs `inputs.NAME`, NAME as in a calibration's peaks: what would be rounded, centred where there is a centre; of
-    linears (2, K, inputs), of attentions (2, heads, K, 64). Raises ConfigError for fp8 without a calibration, and for a calibration
-    of other weights or shapes.
+    FP32 outputs `inputs.NAME` (2, K, inputs), NAME as in a calibration's peaks: what would be rounded, centred where there is a
+    centre. Raises ConfigError for fp8 without a calibration, and for a calibration of other weights or shapes.
     """
     net = LightGlueBlocks(spec, weights, calibration, observe)
     return _Writer(net, calibration, mask_attention, log_assignment).stage(0, net.layers)

@@ -12,7 +12,7 @@ import spox.opset.ai.onnx.v21 as op21
 from spox import Var
 
 from .. import e4m3
-from ..calibration import BLOCKS, Calibration, RoundedWeights, assignment, attention_members, linear_members
+from ..calibration import BLOCKS, Calibration, RoundedWeights, linear_members
 from ..config import EngineSpec
 from ..errors import ConfigError
 from ..features import Int32
@@ -22,13 +22,6 @@ from .folding import DIM, HEADS, Array, Linear
 from .precision import Typed
 
 LEAST_PEAK, GREATEST_PEAK = e4m3.LEAST_SCALE * 2.0 ** e4m3.LEAST_EXPONENT, 65504.0  # below, all would be subnormal or nothing
-PROBABILITY_SCALE = 2.0 ** -8  # the softmax's: 1 becomes 256
-
-
-def members(layers: int) -> frozenset[str]:
-    """All that can be in FP8: the parts of each block, and the assignment of each exit."""
-    assignments = (assignment(end) for end in range(1, layers + 1))
-    return frozenset((*linear_members(layers), *attention_members(layers), *assignments))
 
 
 def check(calibration: Calibration | None, spec: EngineSpec, weights: Weights, layers: int) -> None:
@@ -63,7 +56,7 @@ def check(calibration: Calibration | None, spec: EngineSpec, weights: Weights, l
         if rounded.codes.shape != (len(rounded.scales), _inputs_of(name)):
             raise ConfigError(f"the calibration's weights of {name} have shape {rounded.codes.shape} and {len(rounded.scales)} "
                               f'scales, not {_inputs_of(name)} inputs: calibrate again')
-    unknown = sorted(calibration.fp8 - members(layers))
+    unknown = sorted(calibration.fp8.difference(linear_members(layers)))
     if unknown:
         raise ConfigError(f'the calibration puts {", ".join(unknown)} in FP8, which a network of {layers} layers does not have')
 
@@ -90,16 +83,17 @@ class Rounding:
         # as both compute types hold them, so that an emulation subtracts what the engine does
         self._centres: Mapping[str, Array] = {} if calibration is None else {
             name: values.astype(np.float16).astype(np.float32) for name, values in calibration.centres.items()
-            if observe or not self._fp8.isdisjoint((name, name.rpartition('.')[0]))}
+            if observe or name in self._fp8}
         self._inputs: Mapping[str, Int32] = {} if calibration is None else calibration.compensated
         self._rounded: Mapping[str, RoundedWeights] = {} if calibration is None else calibration.weights
-        self.seen: dict[str, Var] = {}  # FP32, by what the rounded tensor is called in a calibration's peaks
+        self.seen: dict[str, Var] = {}  # FP32, by the linear that reads it
 
     def linears(self, name: str, x: Var, *layers: Linear) -> list[Var]:
         """The layers of the member `name`, which read the same x."""
         centre = self._centres.get(name)
         centred = x if centre is None else op.sub(x, self._typed.const(centre))
-        self.see(name, centred)
+        if self._observe:
+            self.seen[name] = self._typed.exact(centred)
         if name not in self._fp8:
             return [self.linear(x, layer) for layer in layers]
         x = self._compensated(name, centred)
@@ -111,28 +105,6 @@ class Rounding:
     def linear(self, x: Var, layer: Linear) -> Var:
         """A layer in the compute type."""
         return op.add(op.matmul(x, self._typed.const(np.ascontiguousarray(layer.weight.T))), self._typed.const(layer.bias))
-
-    def centred(self, name: str, x: Var) -> Var:
-        """Keys or values (2, heads, K, 64) without their centre, where the calibration has one."""
-        if name not in self._centres:
-            return x
-        return op.sub(x, self._typed.const(self._centres[name].reshape(1, HEADS, 1, HEAD_DIM)))
-
-    def restored(self, name: str, context: Var) -> Var:
-        """A context (2, K, 256) of values without their centre, as it is with it: the probabilities sum to one."""
-        return op.add(context, self._typed.const(self._centres[name])) if name in self._centres else context
-
-    def operand(self, name: str, x: Var, *, of: str) -> Var:
-        """One side, called `name`, of a product of the member `of`."""
-        return self._pair(x, self._scale(name)) if of in self._fp8 else x
-
-    def probabilities(self, x: Var, *, of: str) -> Var:
-        """A softmax, the left side of a product of the member `of`."""
-        return self._pair(x, PROBABILITY_SCALE) if of in self._fp8 else x
-
-    def see(self, name: str, x: Var) -> None:
-        if self._observe:
-            self.seen[name] = self._typed.exact(x)
 
     def _scale(self, name: str) -> float:
         if name not in self._peaks:

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from lightglue_trt_ros.engines.adapter import Plan, audit
-from lightglue_trt_ros.engines.layers import LayerInfo, read_layers
+from lightglue_trt_ros.engines.audit import LayerInfo, Plan, audit, read_layers
 from lightglue_trt_ros.errors import EngineError
 
 

@@ -1,4 +1,4 @@
-"""Bundles on a real file system: whole or not at all, and refused with reasons when they do not fit or are damaged."""
+"""Engines and calibrations on a real disk: whole or not at all, and refused with reasons when they do not fit or are damaged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,22 @@ import pytest
 from lightglue_trt_ros.cli import build_engines
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.depth import Depth
-from lightglue_trt_ros.engines import bundle as bundles
-from lightglue_trt_ros.engines.bundle import MANIFEST, drafting, find_timing_cache, open_bundle
+from lightglue_trt_ros.engines.artifacts import (
+    FAILED,
+    GRAPH,
+    MANIFEST,
+    NOT_RUN,
+    TENSORS,
+    Artifact,
+    Draft,
+    Identity,
+    Manifest,
+    drafting,
+    files_of,
+    find_timing_cache,
+    open_artifact,
+)
 from lightglue_trt_ros.engines.machine import Machine, target
-from lightglue_trt_ros.engines.manifest import Identity, Manifest, files_of
 from lightglue_trt_ros.errors import EngineError, EngineMismatchError
 from lightglue_trt_ros.weights.pairs import PairIdentity, identify_pair
 
@@ -31,20 +43,30 @@ SPEC = EngineSpec(480, 640, 1024, 'fp16')
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 TENSORRT = SimpleNamespace(name='tensorrt', version='10.3.0')
 OURS = PairIdentity('ours', 'e' * 64, 'a' * 64, 'ours')
-WANTED = Identity.of(SPEC, OURS, TENSORRT, ADA)
-GATE = {'verdict': 'passed', 'frames': 'a recording', 'keypoint_overlap': 0.99}
-
-
 DEPTH = Depth()
+WANTED = Identity.of_engines(SPEC, OURS, TENSORRT, ADA, ends=DEPTH.ends)
+CALIBRATION = Identity.of_calibration(SPEC, OURS)
+GATE = {'frames': 'a recording', 'keypoint_overlap': 0.99}
+RECORD = {'build_seconds': {'extractor': 1.5, 'matcher': 2.0}, 'layers': {'extractor': {'fp16': 30}}}
 FILES = files_of(DEPTH)
 
 
-def put(folder: Path, identity: Identity = WANTED, cache: bytes = b'timings') -> bundles.Bundle:
-    with drafting(folder, identity.spec.name, pytest.fail) as draft:
-        for name in FILES:
-            draft.write(name, cache if name == 'timing.cache' else f'content of {name}'.encode() * 100)
-        return draft.publish(Manifest(identity, draft.files, {'extractor': 1.5, 'matcher': 2.0},
-                                      {'extractor': {'fp16': 30}, 'matcher': {'fp16': 90, 'fp32': 4}}, GATE, DEPTH.ends))
+def fill(draft: Draft, identity: Identity = WANTED, cache: bytes = b'timings') -> Artifact:
+    for name in FILES:
+        draft.write(name, cache if name == 'timing.cache' else f'content of {name}'.encode() * 100)
+    return draft.publish(identity, GATE, RECORD)
+
+
+def put(folder: Path, identity: Identity = WANTED, cache: bytes = b'timings') -> Artifact:
+    with drafting(folder, identity.name, pytest.fail) as draft:
+        return fill(draft, identity, cache)
+
+
+def put_calibration(folder: Path, identity: Identity = CALIBRATION) -> Artifact:
+    with drafting(folder, identity.name, pytest.fail) as draft:
+        for name in identity.files:
+            draft.write(name, name.encode())
+        return draft.publish(identity, {}, {'settings': {}, 'flops_share': 0.5, 'provenance': {}, 'frontier': []})
 
 
 def left_in(folder: Path) -> set[str]:
@@ -53,7 +75,7 @@ def left_in(folder: Path) -> set[str]:
 
 def test_what_was_written_is_opened_again(tmp_path):
     written = put(tmp_path / 'engines')
-    opened = open_bundle(tmp_path / 'engines', WANTED)
+    opened = open_artifact(tmp_path / 'engines', WANTED)
     assert opened == written
     assert opened.path == tmp_path / 'engines' / 'superpoint-480x640-k1024-fp16'
     assert opened.read('matcher-1-4.plan') == b'content of matcher-1-4.plan' * 100
@@ -63,33 +85,35 @@ def test_what_was_written_is_opened_again(tmp_path):
     assert next(iter(json.loads((opened.path / MANIFEST).read_text()))) == 'schema'
 
 
-COMPARED = [field for field in dataclasses.fields(Identity) if field.compare]
+COMPARED = [field for field in dataclasses.fields(Identity)
+            if field.compare and field.name not in ('kind', 'ends', 'graphs', 'gate_verdict')]
 
 
 @pytest.mark.parametrize('field', COMPARED, ids=lambda field: field.name)
 def test_each_difference_is_named_with_both_values_and_the_command(tmp_path, field):
     other = {'image_height': 240, 'image_width': 320, 'max_keypoints': 512, 'matcher_precision': 'fp32', 'gpu': 'NVIDIA L4',
              'extractor_precision': 'fp32', 'weights': 'magicleap', 'multiprocessors': 58}.get(field.name, 'other')
+    wanted = dataclasses.replace(WANTED, calibration_sha256='c' * 64)
     mine = dataclasses.replace(WANTED, **{field.name: other})
     place = put(tmp_path, mine).path
     if place.name != SPEC.name:
         place.rename(tmp_path / SPEC.name)
     with pytest.raises(EngineMismatchError) as caught:
-        open_bundle(tmp_path, WANTED)
-    *_, difference, _, command = str(caught.value).splitlines()
-    assert difference == (f'  {field.name.replace("_", " ")}: the bundle has {other}, needed is {getattr(WANTED, field.name)}')
-    assert str(caught.value).count('the bundle has') == 1
+        open_artifact(tmp_path, wanted)
+    told, command = str(caught.value).splitlines()
+    assert told == (f'the bundle in {tmp_path / SPEC.name} is not the one needed: {field.name.replace("_", " ")}: the bundle has '
+                    f'{other}, needed is {getattr(wanted, field.name)}; make it again:')
     assert command.startswith('ros2 run lightglue_trt_ros build_engines ')
 
 
 def test_a_pair_of_ones_own_may_lie_elsewhere_and_is_named_in_the_command_where_it_lies_here(tmp_path):
     mine = dataclasses.replace(OURS, name='mine', choice='/builder/my weights')
-    put(tmp_path, Identity.of(SPEC, mine, TENSORRT, ADA))
+    put(tmp_path, Identity.of_engines(SPEC, mine, TENSORRT, ADA, ends=DEPTH.ends))
     here = dataclasses.replace(mine, choice='/robot/my weights')
-    open_bundle(tmp_path, Identity.of(SPEC, here, TENSORRT, ADA)).verify()
-    retrained = Identity.of(SPEC, dataclasses.replace(here, extractor_sha256='f' * 64), TENSORRT, ADA)
+    open_artifact(tmp_path, Identity.of_engines(SPEC, here, TENSORRT, ADA)).verify()
+    retrained = Identity.of_engines(SPEC, dataclasses.replace(here, extractor_sha256='f' * 64), TENSORRT, ADA)
     with pytest.raises(EngineMismatchError, match=f'extractor sha256: the bundle has {"e" * 64}, needed is {"f" * 64}') as caught:
-        open_bundle(tmp_path, retrained)
+        open_artifact(tmp_path, retrained)
     assert build_engines._parse(shlex.split(str(caught.value).splitlines()[-1])[4:]).weights == '/robot/my weights'
 
 
@@ -97,8 +121,8 @@ def test_a_pair_of_ones_own_may_lie_elsewhere_and_is_named_in_the_command_where_
 @pytest.mark.parametrize('flavour', ['tensorrt', 'tensorrt_rtx'])
 def test_the_command_asks_for_exactly_what_is_wanted(tmp_path, machine, flavour):
     tensorrt = SimpleNamespace(name=flavour, version='1')
-    wanted = Identity.of(EngineSpec(240, 328, 77, 'fp32'), identify_pair('magicleap'), tensorrt, machine)
-    words = shlex.split(bundles.build_command(tmp_path / 'my engines', wanted))
+    wanted = Identity.of_engines(EngineSpec(240, 328, 77, 'fp32'), identify_pair('magicleap'), tensorrt, machine)
+    words = shlex.split(wanted.command(tmp_path / 'my engines'))
     args = build_engines._parse(words[4:])
     assert words[:4] == ['ros2', 'run', 'lightglue_trt_ros', 'build_engines']
     assert (args.height, args.width, args.max_keypoints, args.precision) == (240, 328, 77, 'fp32')
@@ -108,58 +132,113 @@ def test_the_command_asks_for_exactly_what_is_wanted(tmp_path, machine, flavour)
 
 
 def test_a_bundle_for_a_compute_capability_fits_every_gpu_of_it(tmp_path):
-    put(tmp_path, Identity.of(SPEC, OURS, TENSORRT, target(89)))
-    open_bundle(tmp_path, WANTED).verify()
+    put(tmp_path, Identity.of_engines(SPEC, OURS, TENSORRT, target(89), ends=DEPTH.ends))
+    open_artifact(tmp_path, WANTED).verify()
     orin = Machine('Orin', (8, 7), 8, 4000, 7600, '12.6', True)
     with pytest.raises(EngineMismatchError, match=r'compute capability: the bundle has 8\.9, needed is 8\.7') as caught:
-        open_bundle(tmp_path, Identity.of(SPEC, OURS, TENSORRT, orin))
+        open_artifact(tmp_path, Identity.of_engines(SPEC, OURS, TENSORRT, orin))
     assert 'gpu' not in str(caught.value)
 
 
 def test_fp8_is_the_matchers_alone():
-    identity = Identity.of(EngineSpec(precision='fp8'), OURS, TENSORRT, ADA)
+    identity = Identity.of_engines(EngineSpec(precision='fp8'), OURS, TENSORRT, ADA)
     assert (identity.extractor_precision, identity.matcher_precision) == ('fp16', 'fp8')
     assert identity.spec == EngineSpec(precision='fp8')
 
 
 def test_a_missing_bundle_names_those_that_are_there(tmp_path):
-    with pytest.raises(EngineError, match=r'no engines in .*there are no others.*build them:\nros2 run'):
-        open_bundle(tmp_path / 'nowhere', WANTED)
+    with pytest.raises(EngineError, match=r'no bundle in .*nor another one.*make it:\nros2 run'):
+        open_artifact(tmp_path / 'nowhere', WANTED)
     put(tmp_path, dataclasses.replace(WANTED, max_keypoints=512))
     with pytest.raises(EngineError, match='there are superpoint-480x640-k512-fp16'):
-        open_bundle(tmp_path, WANTED)
+        open_artifact(tmp_path, WANTED)
 
 
-def altered(**changes) -> str:
-    values = json.loads(Manifest(WANTED, dict.fromkeys(FILES, 'x'), {}, {}, GATE, DEPTH.ends).to_json())
-    return json.dumps({key: value for key, value in (values | changes).items() if value is not None})
+def altered(text: str = '', **changes) -> str:
+    """A manifest in which some entries are others, or (None) not there; those of its identity and record by their names."""
+    graphs = {name.removesuffix('.onnx'): 'x' for name in FILES if name.endswith('.onnx')}
+    identity = dataclasses.replace(WANTED, graphs=graphs)
+    values = json.loads(text or Manifest(identity, dict.fromkeys(FILES, 'x'), GATE, RECORD).to_json())
+    for key, value in changes.items():
+        part = next((values[name] for name in ('identity', 'record') if key in values[name]), values)
+        part[key] = value
+        if value is None:
+            del part[key]
+    return json.dumps(values)
 
 
 @pytest.mark.parametrize(('text', 'complaint'), [
     ('', 'Expecting value'), ('{"schema": 1', 'Expecting'), ('[1]', 'no schema'), ('{}', 'no schema'),
     ('{"schema": "1"}', 'no schema'),
-    (b'\xff\xfe', 'decode'), (altered(schema=4), 'a newer version of this package'), (altered(schema=1), 'an older version'),
-    (altered(schema=2, identity={'lightglue': 'lightglue_homography'}), 'not say: .*weights, extractor_sha256, matcher_sha256'),
-    (altered(identity={key: value for key, value in dataclasses.asdict(WANTED).items() if key != 'extractor_sha256'}),
-     'extractor_sha256: missing'),
+    (b'\xff\xfe', 'decode'), (altered(schema=5), 'a newer version of this package'), (altered(schema=3), 'an older version'),
+    (altered(extractor_sha256=None), 'extractor_sha256: missing'), (altered(package_version=None), 'package_version: missing'),
+    (altered(gate_verdict=None), 'gate_verdict: missing'), (altered(gate_verdict='fine'), "verdict 'fine'"),
+    (altered(kind='song'), "of 'song'"), (altered(layers=None), 'layers: missing'),
     (altered(gate=None), 'gate: missing'), (altered(files=7), 'files: missing'), (altered(surplus=1), 'surplus'),
-    (altered(identity={'gpu': 'x'}), 'image_height'), (altered(identity=dataclasses.asdict(WANTED) | {'gpu': 5}), 'gpu'),
-    (altered(identity=dataclasses.asdict(WANTED) | {'image_height': True}), 'image_height'),
+    (altered(identity={'gpu': 'x'}), 'image_height'), (altered(gpu=5), 'gpu'), (altered(image_height=True), 'image_height'),
     (altered(ends=[3, 3, 9]), 'ends: .*ascending'), (altered(ends=['3', 9]), 'ends'), (altered(ends=9), 'ends: missing'),
     (altered(files=dict.fromkeys(FILES[1:], 'x')), f'no checksum of {FILES[0]}'),
+    (altered(graphs={'extractor': 'y'}), 'its graphs are not those of its files'),
 ])
 def test_a_manifest_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, complaint):
     path = put(tmp_path).path / MANIFEST
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(EngineError, match=complaint) as caught:
-        open_bundle(tmp_path, WANTED)
+        open_artifact(tmp_path, WANTED)
     assert 'ros2 run lightglue_trt_ros build_engines' in str(caught.value)
+
+
+@pytest.mark.parametrize('field', ['identity', 'files', 'gate', 'record', 'weights', 'gate_verdict', 'package_version',
+                                   'calibration_sha256', 'settings', 'flops_share', 'provenance', 'frontier'])
+def test_a_calibrations_manifest_without_a_field_names_it(tmp_path, field):
+    path = put_calibration(tmp_path).path / MANIFEST
+    path.write_text(altered(path.read_text(), **{field: None}))
+    with pytest.raises(EngineError, match=rf'manifest\.json cannot be used: {field}: missing.*\nros2 run .* quantize'):
+        open_artifact(tmp_path, CALIBRATION)
+
+
+@pytest.mark.parametrize('made', [put, put_calibration])
+def test_another_version_and_a_failed_gate_are_refused_in_two_lines(tmp_path, made):
+    """Both opened once: a bundle of package 0.0.1 whose gate had failed."""
+    path = made(tmp_path).path / MANIFEST
+    good, wanted = path.read_text(), WANTED if made is put else CALIBRATION
+    open_artifact(tmp_path, wanted)
+    for changes, told in (({'package_version': '0.0.1'}, r'package version: the \w+ has 0\.0\.1, needed is \d'),
+                          ({'gate_verdict': FAILED}, 'did not pass its gate: gate verdict: .*has failed, needed is passed'),
+                          ({'gate_verdict': FAILED, 'package_version': '0.0.1'}, 'package version.*gate verdict'),
+                          ({'gate_verdict': NOT_RUN}, 'gate verdict: .* has not run')):
+        path.write_text(altered(good, **changes))
+        with pytest.raises(EngineError, match=told) as caught:
+            open_artifact(tmp_path, wanted)
+        assert str(caught.value).count('\n') == 1
+        assert str(caught.value).splitlines()[-1].startswith('ros2 run lightglue_trt_ros ')
+
+
+def test_engines_built_elsewhere_open_though_no_gate_ran(tmp_path):
+    put(tmp_path, dataclasses.replace(Identity.of_engines(SPEC, OURS, TENSORRT, target(89), ends=DEPTH.ends), gate_verdict=NOT_RUN))
+    open_artifact(tmp_path, WANTED).verify()
+
+
+def test_graphs_and_calibration_are_compared_where_they_are_known(tmp_path):
+    made = put(tmp_path, dataclasses.replace(WANTED, calibration_sha256='c' * 64))
+    graphs = made.identity.graphs
+    assert graphs['extractor'] == hashlib.sha256(b'content of extractor.onnx' * 100).hexdigest()
+    open_artifact(tmp_path, dataclasses.replace(WANTED, graphs=graphs, calibration_sha256='c' * 64))
+    with pytest.raises(EngineMismatchError, match='graphs: the bundle has another extractor'):
+        open_artifact(tmp_path, dataclasses.replace(WANTED, graphs=graphs | {'extractor': 'y'}))
+    with pytest.raises(EngineMismatchError, match='calibration sha256: the bundle has ccc'):
+        open_artifact(tmp_path, dataclasses.replace(WANTED, calibration_sha256='d' * 64))
+    (made.path / 'extractor.onnx').write_bytes(b'another')
+    with pytest.raises(EngineError, match=r'extractor\.onnx is damaged'):
+        made.plans()
+    calibration = put_calibration(tmp_path / 'calibrations')
+    assert calibration.identity.calibration_sha256 == calibration.manifest.files[TENSORS] != calibration.manifest.files[GRAPH]
 
 
 def test_a_bundle_without_manifest_is_no_bundle(tmp_path):
     (put(tmp_path).path / MANIFEST).unlink()
-    with pytest.raises(EngineError, match=r'has no manifest\.json'):
-        open_bundle(tmp_path, WANTED)
+    with pytest.raises(EngineError, match=r'no bundle in .*it has no manifest\.json'):
+        open_artifact(tmp_path, WANTED)
 
 
 @pytest.mark.parametrize('name', FILES)
@@ -172,10 +251,10 @@ def test_damage_is_found_by_the_checksum(tmp_path, name, damage):
     else:
         data[len(data) // 2] ^= 1
         path.write_bytes(data if damage == 'one bit' else data[:-1])
-    opened = open_bundle(tmp_path, WANTED)
+    opened = open_artifact(tmp_path, WANTED)
     with pytest.raises(EngineError, match=f'{name} (is damaged|cannot be read)') as caught:
         opened.read(name)
-    assert 'build the bundle again:\nros2 run' in str(caught.value)
+    assert 'make it again:\nros2 run' in str(caught.value)
     with pytest.raises(EngineError, match=name):
         opened.verify()
 
@@ -183,22 +262,25 @@ def test_damage_is_found_by_the_checksum(tmp_path, name, damage):
 def test_a_new_bundle_takes_the_place_of_the_old_one(tmp_path):
     put(tmp_path, cache=b'old')
     put(tmp_path, cache=b'new')
-    assert open_bundle(tmp_path, WANTED).read('timing.cache') == b'new'
+    assert open_artifact(tmp_path, WANTED).read('timing.cache') == b'new'
     assert left_in(tmp_path) == {SPEC.name}
 
 
-def test_what_fails_halfway_leaves_the_old_bundle_and_nothing_else(tmp_path):
-    put(tmp_path, cache=b'old')
-
+def fail_halfway(folder: Path) -> None:
     def fail() -> None:
-        with drafting(tmp_path, SPEC.name, pytest.fail) as draft:
+        with drafting(folder, SPEC.name, pytest.fail) as draft:
             draft.write('extractor.onnx', b'half')
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fail()
+
+
+def test_what_fails_halfway_leaves_the_old_bundle_and_nothing_else(tmp_path):
+    put(tmp_path, cache=b'old')
+    fail_halfway(tmp_path)
     assert left_in(tmp_path) == {SPEC.name}
-    assert open_bundle(tmp_path, WANTED).read('timing.cache') == b'old'
+    assert open_artifact(tmp_path, WANTED).read('timing.cache') == b'old'
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -246,17 +328,69 @@ def test_a_read_only_folder_is_refused_before_anything_is_built(tmp_path, monkey
 
 def test_folders_of_dead_builders_are_removed_but_not_those_of_other_bundles(tmp_path):
     dead, other = tmp_path / f'.{SPEC.name}.123.tmp', tmp_path / '.superpoint-480x640-k512-fp16.123.tmp'
-    for folder in (dead, Path(f'{dead}.old'), other):
+    put(tmp_path)
+    for folder in (dead, tmp_path / f'.{SPEC.name}.old', other):
         folder.mkdir(parents=True)
         (folder / 'extractor.onnx').write_bytes(b'half')
     put(tmp_path)
     assert left_in(tmp_path) == {SPEC.name, other.name}
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import test_artifacts
+from lightglue_trt_ros.engines import artifacts
+
+done, real = 0, os.rename
+
+def rename(source, target):
+    global done
+    if done == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(source, target)
+    done += 1
+
+os.rename = rename
+artifacts.shutil.rmtree = lambda *arguments, **settings: os.kill(os.getpid(), signal.SIGKILL)
+test_artifacts.put(Path(sys.argv[1]), cache=b'new')
+"""
+
+
+@pytest.mark.parametrize('renames', [0, 1, 2])
+@pytest.mark.parametrize('there', [True, False], ids=['old', 'first'])
+def test_a_kill_between_the_renames_loses_nothing(tmp_path, there, renames):
+    """SIGKILL before each rename, and before what was retired is removed; then a builder that fails, and one more."""
+    if there:
+        put(tmp_path, cache=b'old')
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ.get('PYTHONPATH', '')])
+    done = subprocess.run([sys.executable, '-c', KILLED, str(tmp_path), str(renames)], env=os.environ | {'PYTHONPATH': path},
+                          stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    renamed = renames >= (2 if there else 1)
+    expected = b'new' if renamed else b'old' if there else None
+
+    def found() -> bytes | None:
+        try:
+            artifact = open_artifact(tmp_path, WANTED)
+        except EngineError:
+            return None
+        artifact.verify()
+        return artifact.read('timing.cache')
+
+    assert found() == expected, 'as the kill left it'
+    fail_halfway(tmp_path)
+    assert found() == expected, 'the next builder has failed'
+    assert left_in(tmp_path) == ({SPEC.name} if expected else set())
+    put(tmp_path, cache=b'newest')
+    assert found() == b'newest'
+    assert left_in(tmp_path) == {SPEC.name}
+
+
 HOLDER = """
 import sys, time
 from pathlib import Path
-from lightglue_trt_ros.engines.bundle import drafting
+from lightglue_trt_ros.engines.artifacts import drafting
 with drafting(Path(sys.argv[1]), sys.argv[2], print) as draft:
     draft.write('extractor.onnx', b'half')
     print('holding', flush=True)
@@ -278,7 +412,7 @@ def test_a_second_builder_says_that_it_waits(tmp_path):
     with process, drafting(tmp_path, SPEC.name, said.append) as draft:
         assert time.monotonic() - started > 0.2
         assert left_in(tmp_path) == {draft.scratch.name}, 'the first one has tidied up'
-    assert said == [f'another process is building {SPEC.name}: waiting for it']
+    assert said == [f'another process is making {SPEC.name}: waiting for it']
 
 
 def test_a_killed_builder_blocks_nobody(tmp_path):
@@ -311,3 +445,10 @@ def test_the_checksums_are_those_of_the_files(tmp_path):
     made = put(tmp_path)
     for name in FILES:
         assert made.manifest.files[name] == hashlib.sha256((made.path / name).read_bytes()).hexdigest()
+
+
+def test_selection_may_import_the_store_cheaply():
+    code = ('import sys, lightglue_trt_ros.engines.artifacts\n'
+            'heavy = {"onnx", "spox", "onnxruntime", "cv2", "matplotlib", "rosbags", "modelopt", "tensorrt"} & set(sys.modules)\n'
+            'assert not heavy, heavy')
+    subprocess.run([sys.executable, '-c', code], check=True, cwd=Path(__file__).parents[1])

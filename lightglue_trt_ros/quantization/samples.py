@@ -1,4 +1,4 @@
-"""What a calibration sees of a recording: chosen frames at the engine's size, their features, the camera, the truth."""
+"""What a calibration sees of its recordings: which frames it is made on, which are held out for the gate, and what they show."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..backends import Extractor
 from ..config import EngineSpec, MatcherConfig
@@ -22,8 +23,13 @@ from ..recordings.poses import Float64
 from ..recordings.salvage import readable_frames
 from ..recordings.sequence import Frame, Intrinsics, Recording
 from ..recordings.truth import load_truth, poses_at
-from .pairs import HELD_OUT, LEAST_FRAMES, LEAST_HELD_OUT, Pair, Split, pairs_of, quotas, split
 
+STRIDES = (1, 2, 4)  # frames between the two of a pair
+RUN = 24  # frames in a row, where a recording has more than are taken
+HELD_OUT = 0.25  # share of the frames
+GAP = 0.02  # share of the recording that lies between the two and is not used
+LEAST_FRAMES = 10
+LEAST_HELD_OUT = 4
 ASPECT = 0.1  # by which the aspect ratios of image and engine may differ before that is worth a word
 MAX_TIME_DIFFERENCE_S = 0.02  # between an image and its pose
 EMPTY_STD = 1.0  # gray levels; an image of less contrast shows nothing
@@ -32,8 +38,114 @@ Say = Callable[[str], None]
 Decode = Callable[[Any], UInt8]
 
 
+class FramePair(NamedTuple):
+    """Two frames of one recording, by their places in its timeline."""
+
+    recording: int
+    first: int
+    second: int
+
+    @property
+    def stride(self) -> int:
+        return self.second - self.first
+
+
+@dataclass(frozen=True)
+class Split:
+    """Places in a recording's timeline: runs of consecutive frames."""
+
+    calibration: tuple[range, ...]
+    held_out: tuple[range, ...]
+
+    @property
+    def frames(self) -> list[int]:
+        """All of them, ascending."""
+        return sorted({place for runs in (self.calibration, self.held_out) for run in runs for place in run})
+
+    def __str__(self) -> str:
+        parts = ((self.calibration, 'calibration on'), (self.held_out, 'held out'))
+        return ', '.join(f'{what} {_text(runs)}' for runs, what in parts if runs)
+
+
+def split(length: int, frames: int, share: float = HELD_OUT) -> Split:
+    """Up to `frames` of a recording of `length`: the last `share` of it is held out, with a gap before it.
+
+    A share of 0 holds nothing out, 1 everything. Both parts are spread over theirs, in runs. Raises BagError where a part would
+    be too short to be of use.
+    """
+    if share in (0, 1):
+        runs = spread(range(length), frames)
+        return Split(runs, ()) if share == 0 else Split((), runs)
+    held_out = max(LEAST_HELD_OUT, round(share * length))
+    gap = min(max(STRIDES[-1], round(GAP * length)), max(1, (length - held_out) // 8))
+    end = length - held_out - gap
+    if end < LEAST_HELD_OUT:
+        raise BagError(f'{length} frames are too few to calibrate on some and hold others out: record more')
+    part = max(LEAST_HELD_OUT, round(share * frames))
+    return Split(spread(range(end), max(LEAST_HELD_OUT, frames - part)), spread(range(length - held_out, length), part))
+
+
+def spread(places: range, count: int) -> tuple[range, ...]:
+    """About `count` of the places, evenly spread in runs of RUN in a row; all of them where they are no more."""
+    if len(places) <= count:
+        return (places,) if places else ()
+    number = max(1, round(count / RUN))
+    lengths = [len(part) for part in np.array_split(np.arange(count), number)]
+    starts = np.linspace(places.start, places.stop - lengths[-1], number).round().astype(int).tolist()
+    merged: list[range] = []
+    for start, length in zip(starts, lengths, strict=True):
+        if merged and start <= merged[-1].stop:
+            start = merged[-1].stop
+            merged[-1] = range(merged[-1].start, min(start + length, places.stop))
+        else:
+            merged.append(range(start, start + length))
+    return tuple(merged)
+
+
+def quotas(lengths: Sequence[int], frames: int) -> list[int]:
+    """How many frames each recording of `lengths` gives to `frames` together: equal parts, and short ones all they have."""
+    found = [0] * len(lengths)
+    order = sorted(range(len(lengths)), key=lambda number: lengths[number])
+    for done, number in enumerate(order):
+        found[number] = min(lengths[number], round((frames - sum(found)) / (len(lengths) - done)))
+    return found
+
+
+def pairs_of(recording: int, runs: Sequence[range], segments: NDArray[np.int64], stride: int,
+             usable: Sequence[int] | set[int] | None = None) -> list[FramePair]:
+    """All pairs `stride` apart inside one run and one segment of the timeline, whose frames are `usable` (None: all are)."""
+    among = None if usable is None else set(usable)
+    return [FramePair(recording, first, first + stride) for run in runs for first in run
+            if first + stride in run and segments[first] == segments[first + stride]
+            and (among is None or (first in among and first + stride in among))]
+
+
+def some(pairs: Sequence[FramePair], count: int) -> list[FramePair]:
+    """About `count` of the pairs, evenly spread."""
+    if len(pairs) <= count:
+        return list(pairs)
+    return [pairs[number] for number in np.unique(np.linspace(0, len(pairs) - 1, count).round().astype(int)).tolist()]
+
+
+def mixed(by_stride: Sequence[Sequence[FramePair]], count: int) -> list[FramePair]:
+    """About `count` pairs, of each stride as many as of the others where there are so many."""
+    shares = quotas([len(pairs) for pairs in by_stride], min(count, sum(map(len, by_stride))))
+    return [pair for pairs, share in zip(by_stride, shares, strict=True) if share for pair in some(pairs, share)]
+
+
+def _text(runs: Sequence[range]) -> str:
+    count = sum(map(len, runs))
+    shown = ', '.join(_spans(runs[:3])) + (f', … {runs[-1].start} to {runs[-1].stop - 1}' if len(runs) > 3 else '')
+    return f'{count} frames ({shown})'
+
+
+def _spans(runs: Sequence[range]) -> Iterator[str]:
+    for run in runs:
+        yield f'{run.start} to {run.stop - 1}'
+
+
 @dataclass(eq=False)
-class Footage:
+class RecordingSample:
     """One recording, as much of it as is used."""
 
     path: Path
@@ -48,14 +160,14 @@ class Footage:
     def name(self) -> str:
         return self.path.name
 
-    def pairs(self, number: int, stride: int, held_out: bool) -> list[Pair]:
+    def pairs(self, number: int, stride: int, held_out: bool) -> list[FramePair]:
         """All pairs of one part, `stride` apart; this is the recording `number`. Call after `extract`."""
         runs = self.split.held_out if held_out else self.split.calibration
         return pairs_of(number, runs, self.scene.timeline.segments, stride, set(self.features))
 
 
-def read_footage(paths: Sequence[Path], held_out: Sequence[Path], frames: int, spec: EngineSpec, decode: Decode, say: Say, *,
-                 image_topic: str | None = None, share: float = HELD_OUT) -> list[Footage]:
+def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, spec: EngineSpec, decode: Decode, say: Say, *,
+                 image_topic: str | None = None, share: float = HELD_OUT) -> list[RecordingSample]:
     """Read up to `frames` frames of the recordings, of equal parts from each, and as many of those held out as `share` says.
 
     Without `held_out` recordings a `share` of each recording is held out. `decode` makes gray uint8 (H, W) of a message; `say` gets
@@ -65,7 +177,7 @@ def read_footage(paths: Sequence[Path], held_out: Sequence[Path], frames: int, s
         raise BagError('a recording is named twice: each may be calibrated on or held out, once')
     opened = [(open_recording(path, image_topic), 0.0 if held_out else share) for path in paths]
     opened_held_out = [(open_recording(path, image_topic), 1.0) for path in held_out]
-    found: list[Footage] = []
+    found: list[RecordingSample] = []
     for group, wanted in ((opened, frames), (opened_held_out, round(share * frames))):
         timelines = [Timeline.of(readable_frames(recording, say), MatcherConfig().max_gap_s) for recording, _ in group]
         for recording_and_share, timeline, quota in zip(group, timelines, quotas(list(map(len, timelines)), wanted), strict=True):
@@ -77,17 +189,18 @@ def read_footage(paths: Sequence[Path], held_out: Sequence[Path], frames: int, s
     return found
 
 
-def extract(footage: Sequence[Footage], extractor: Extractor, say: Say, tell: Callable[[int], None] = lambda done: None) -> None:
+def extract(samples: Sequence[RecordingSample], extractor: Extractor, say: Say,
+            tell: Callable[[int], None] = lambda done: None) -> None:
     """Fill in the features, once per frame; `tell` hears how many frames are done. Images are dropped as they are used.
 
     Frames without contrast or without a keypoint are left out, which `say` hears. Raises BagError, with counts, where that is most
     of them: at once where it can be seen by the images.
     """
-    total = sum(len(each.images) for each in footage)
-    empty = sum(_shows_nothing(image) for each in footage for image in each.images.values())
+    total = sum(len(each.images) for each in samples)
+    empty = sum(_shows_nothing(image) for each in samples for image in each.images.values())
     _refuse_empty(empty, total)
     threshold, done, empty = Thresholds().detection, 0, 0
-    for each in footage:
+    for each in samples:
         for place in sorted(each.images):
             image = each.images.pop(place)
             features = extractor.extract(image)
@@ -108,11 +221,11 @@ def _shows_nothing(image: UInt8) -> bool:
     return float(image.std()) < EMPTY_STD
 
 
-def frame_count(footage: Iterable[Footage]) -> int:
-    return sum(len(each.images) + len(each.features) for each in footage)
+def frame_count(samples: Iterable[RecordingSample]) -> int:
+    return sum(len(each.images) + len(each.features) for each in samples)
 
 
-def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSpec, decode: Decode, say: Say) -> Footage:
+def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSpec, decode: Decode, say: Say) -> RecordingSample:
     scene = Scene(timeline, *_geometry(recording, timeline, say))
     images, sizes, digest = {}, {}, hashlib.sha256()
     size, wanted = (spec.image_height, spec.image_width), set(parts.frames)
@@ -135,7 +248,7 @@ def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSp
         raise BagError(f'{recording.path}: none of {len(wanted)} frames can be decoded')
     _check_aspect(recording.path, next(iter(sizes.values())), size, say)
     say(f'{recording.path}: {len(timeline)} frames, {parts}')
-    return Footage(recording.path, scene, parts, digest.hexdigest(), images, sizes)
+    return RecordingSample(recording.path, scene, parts, digest.hexdigest(), images, sizes)
 
 
 def _chosen(recording: Recording, timeline: Timeline, wanted: set[int]) -> Iterator[tuple[int, Frame]]:
@@ -176,9 +289,9 @@ def _check_aspect(path: Path, image: tuple[int, int], engine: tuple[int, int], s
             'another aspect ratio: that is right where the node does the same, otherwise give its --height and --width')
 
 
-def _check_numbers(footage: Sequence[Footage], asked: int, separate: bool, say: Say) -> None:
+def _check_numbers(samples: Sequence[RecordingSample], asked: int, separate: bool, say: Say) -> None:
     def count(runs_of: Callable[[Split], tuple[range, ...]]) -> int:
-        return sum(place in each.images for each in footage for run in runs_of(each.split) for place in run)
+        return sum(place in each.images for each in samples for run in runs_of(each.split) for place in run)
 
     calibration, held_out = count(lambda parts: parts.calibration), count(lambda parts: parts.held_out)
     for number, least, what in ((calibration + (0 if separate else held_out), LEAST_FRAMES, 'calibrate on'),

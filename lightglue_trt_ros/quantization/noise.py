@@ -1,8 +1,9 @@
-"""Bases in which rounding to E4M3 costs least.
+"""What rounding to E4M3 adds to a product, and the bases and weights in which it adds least.
 
 E4M3 errs by a share of each value, so rounding x puts noise of variance ~ sum_i E[x_i^2] |W_:i|^2 onto W x. An invertible T changes
 that sum (x' = T x, W' = W T^-1) and nothing else: to sum_i (T C T')_ii (T^-T G T^-1)_ii with C = cov(x), G = W' W. With one reader
 of x it is least where both Gramians are equal and their diagonals level; with many, gradient descent goes on from there.
+Weights are rounded with what is known of their inputs: each makes up for the errors of those before it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import e4m3
+from ..calibration import RoundedWeights
+from ..features import Float32
+
 Float64 = NDArray[np.float64]
 
 STEPS = 250
 RATE = 2e-3  # of Adam (Kingma & Ba, ICLR 2015), whose other settings are the paper's
 MAX_CONDITION = 32.0  # FP16 rounds what is computed in a basis 2^-11 times this coarsely at worst
+DAMPING = 1e-2  # of the mean variance, added to each: directions that were never seen still count
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,27 @@ def hartley(size: int) -> Float64:
     """An orthogonal matrix (size, size) without large entries: the discrete Hartley transform."""
     angles = 2 * np.pi / size * np.outer(np.arange(size), np.arange(size))
     return np.asarray((np.cos(angles) + np.sin(angles)) / np.sqrt(size), np.float64)
+
+
+def rounded_weights(weight: Float32, covariance: Float64) -> RoundedWeights:
+    """Of weights (outputs, inputs): those on E4M3's grid that change products least.
+
+    Frantar et al.: GPTQ, ICLR 2023, after Hassibi and Stork's Optimal Brain Surgeon, on a floating-point grid in place of integers.
+
+    `covariance` (inputs, inputs) is that of the inputs around their centre, whose product is exact.
+    """
+    size, scales = len(covariance), e4m3.scales_of(weight)
+    damped = covariance + DAMPING * max(float(np.trace(covariance)), 1e-30) / size * np.eye(size)
+    order = np.argsort(-np.diag(damped), kind='stable')  # the greatest first, while there are others to make up for them
+    factor = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T  # upper: its rows say how errors spread
+    left = np.ascontiguousarray((weight / scales[:, None]).T[order], np.float64)  # (inputs, outputs)
+    for row in range(size):
+        exact = left[row].copy()
+        left[row] = e4m3.rounded(exact)
+        left[row + 1:] -= np.outer(factor[row, row + 1:], (exact - left[row]) / factor[row, row])
+    found = np.empty_like(left)
+    found[order] = left
+    return RoundedWeights(e4m3.encoded(found.T), scales)
 
 
 def _slope(basis: Float64, covariances: Float64, gramians: Float64, leading: int) -> tuple[Float64, float]:

@@ -1,16 +1,17 @@
-"""The parity gate: engines that were built must see and match what ONNX Runtime in FP32 does, on consecutive frames."""
+"""The parity gate: engines that were built must see what ONNX Runtime in FP32 does, and match as it does at every exit."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
 
 from ..backends import Backend
+from ..depth import Depth
 from ..errors import EngineError
 from ..features import Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
 
@@ -22,8 +23,8 @@ _BLOCK = 512  # keypoints compared at a time: bounds the memory
 
 
 @dataclass(frozen=True)
-class Gate:
-    """What a precision must reach."""
+class ParityLimits:
+    """What a precision must reach, at every exit."""
 
     keypoint_overlap: float
     match_agreement: float
@@ -33,11 +34,21 @@ class Gate:
 
 MARGIN = 0.1  # of the detection threshold
 
-GATES = {
-    'fp32': Gate(keypoint_overlap=0.995, match_agreement=0.99, score_error=0.01, descriptor_cosine=0.9999),
-    'fp16': Gate(keypoint_overlap=0.98, match_agreement=0.97, score_error=0.03, descriptor_cosine=0.999),
-    'fp8': Gate(keypoint_overlap=0.98, match_agreement=0.90, score_error=0.08, descriptor_cosine=0.999),
+LIMITS = {
+    'fp32': ParityLimits(keypoint_overlap=0.995, match_agreement=0.99, score_error=0.01, descriptor_cosine=0.9999),
+    'fp16': ParityLimits(keypoint_overlap=0.98, match_agreement=0.97, score_error=0.03, descriptor_cosine=0.999),
+    'fp8': ParityLimits(keypoint_overlap=0.98, match_agreement=0.90, score_error=0.08, descriptor_cosine=0.999),
 }
+
+
+@dataclass(frozen=True)
+class ExitParity:
+    """A candidate against a reference at one exit of the matcher, over all pairs together."""
+
+    layers: int
+    match_agreement: float  # share of matches that both have, of the larger number, among keypoints that both have
+    score_error: float  # mean absolute difference of the scores of these matches; NaN where there is none
+    matches: int  # of the reference, at keypoints that both have or not
 
 
 @dataclass(frozen=True)
@@ -45,62 +56,68 @@ class Parity:
     """A candidate against a reference, over all pairs of consecutive frames together."""
 
     keypoint_overlap: float  # share of one's keypoints clear of the threshold that the other has too, the lesser of both ways
-    match_agreement: float  # share of matches that both have, of the larger number, among keypoints that both have
-    score_error: float  # mean absolute difference of the scores of these matches; NaN where there is none
     descriptor_cosine: float  # mean over keypoints that both have; NaN where a backend keeps its descriptors to itself
     finite: bool  # no NaN and no infinity in anything the candidate gave
     keypoints: int  # of the reference, all frames
-    matches: int  # of the reference, all pairs, at keypoints that both have or not
     pairs: int
+    exits: tuple[ExitParity, ...]  # first to last
 
-    def as_dict(self) -> dict[str, float | int | bool | None]:
+    def as_dict(self) -> dict[str, Any]:
         """For JSON: NaN is None."""
-        return {name: None if isinstance(value, float) and math.isnan(value) else value
-                for name, value in dataclasses.asdict(self).items()}
+        def plain(values: Any) -> dict[str, Any]:
+            return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in vars(values).items()}
+        return plain(self) | {'exits': [plain(each) for each in self.exits]}
 
 
 def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8], thresholds: Thresholds | None = None) -> Parity:
-    """Compare two backends on consecutive gray frames, uint8 (H, W) of the engines' size. Raises EngineError."""
+    """Compare two backends of the same exits on consecutive gray frames, uint8 (H, W) of the engines' size. Raises EngineError."""
     if len(frames) < 2:
         raise EngineError(f'the parity gate was given {len(frames)} frames: it needs at least 2 consecutive ones')
-    thresholds, tally = thresholds or Thresholds(), _Tally()
+    if candidate.depth != reference.depth:
+        raise EngineError(f'the parity gate compares {candidate.depth} with {reference.depth}: open both with the same')
+    thresholds, counts = thresholds or Thresholds(), _Counts(candidate.depth)
     before: tuple[_Seen, _Seen, Int32] | None = None
     for image in frames:
         mine, theirs = _Seen(candidate.extract(image), thresholds), _Seen(reference.extract(image), thresholds)
         kept = _nearest(theirs.keypoints, mine.keypoints)
-        tally.add_frame(mine, theirs, kept)
+        counts.add_frame(mine, theirs, kept)
         if before is not None:
-            tally.add_pair(candidate.match(before[0].features, mine.features, thresholds),
-                           reference.match(before[1].features, theirs.features, thresholds), before[2], kept)
+            counts.add_pair(candidate.match_exits(before[0].features, mine.features, thresholds),
+                            reference.match_exits(before[1].features, theirs.features, thresholds), before[2], kept)
         before = mine, theirs, kept
-    return tally.result()
+    return counts.result()
 
 
 def failures(found: Parity, precision: str) -> list[str]:
     """What keeps `found` from passing the gate of `precision`, a line each; empty when it passes."""
-    gate, lines = GATES[precision], []
-    if not found.finite:
-        lines.append('the engines gave NaN or infinity')
-    if found.matches < _LEAST_MATCHES:
-        lines.append(f'the reference found {found.matches} matches and {found.keypoints} keypoints in {found.pairs} pairs, '
-                     'too few to judge by: give other frames with --frames')
-    for name in ('keypoint_overlap', 'match_agreement', 'descriptor_cosine'):
-        value, least = getattr(found, name), getattr(gate, name)
-        if value < least:
-            lines.append(f'{name.replace("_", " ")} is {value:.4f}, at least {least} is needed')
-    if not found.score_error <= gate.score_error:
-        lines.append(f'score error is {found.score_error:.4f}, at most {gate.score_error} is allowed')
-    return lines
+    limits = LIMITS[precision]
+    failed = [] if found.finite else ['the engines gave NaN or infinity']
+    failed += [f'{name.replace("_", " ")} is {getattr(found, name):.4f}, at least {getattr(limits, name)} is needed'
+               for name in ('keypoint_overlap', 'descriptor_cosine') if getattr(found, name) < getattr(limits, name)]
+    for each in found.exits:
+        after = f' after {each.layers} layers'
+        if each.matches < _LEAST_MATCHES:
+            failed.append(f'the reference found {each.matches} matches{after} and {found.keypoints} keypoints in {found.pairs} '
+                          'pairs, too few to judge by: give other frames with --frames')
+        if each.match_agreement < limits.match_agreement:
+            failed.append(f'match agreement{after} is {each.match_agreement:.4f}, at least {limits.match_agreement} is needed')
+        if not each.score_error <= limits.score_error:
+            failed.append(f'score error{after} is {each.score_error:.4f}, at most {limits.score_error} is allowed')
+    return failed
 
 
 def rows(found: Parity, precision: str) -> list[tuple[str, str, str]]:
     """The figures as rows of a table: name, value, what is needed."""
-    gate = GATES[precision]
+    limits = LIMITS[precision]
     table = [(name.replace('_', ' '), 'not on the host' if math.isnan(getattr(found, name)) else f'{getattr(found, name):.4f}',
-              f'>= {getattr(gate, name)}') for name in ('keypoint_overlap', 'match_agreement', 'descriptor_cosine')]
-    return [*table, ('score error', f'{found.score_error:.4f}', f'<= {gate.score_error}'),
-            ('finite', 'yes' if found.finite else 'no', 'yes'), ('pairs', str(found.pairs), ''),
-            ('keypoints of the reference', str(found.keypoints), ''), ('matches of the reference', str(found.matches), '')]
+              f'>= {getattr(limits, name)}') for name in ('keypoint_overlap', 'descriptor_cosine')]
+    for each in found.exits:
+        after = f' after {each.layers} layers'
+        table += [(f'match agreement{after}', f'{each.match_agreement:.4f}', f'>= {limits.match_agreement}'),
+                  (f'score error{after}', f'{each.score_error:.4f}', f'<= {limits.score_error}'),
+                  (f'matches of the reference{after}', str(each.matches), f'>= {_LEAST_MATCHES}')]
+    return [*table, ('finite', 'yes' if found.finite else 'no', 'yes'), ('pairs', str(found.pairs), ''),
+            ('keypoints of the reference', str(found.keypoints), '')]
 
 
 class _Seen:
@@ -117,13 +134,14 @@ class _Seen:
                            and (self.descriptors is None or np.isfinite(self.descriptors).all()))
 
 
-class _Tally:
-    def __init__(self) -> None:
+class _Counts:
+    """What `parity` adds up."""
+
+    def __init__(self, depth: Depth) -> None:
         self.finite, self.pairs = True, 0
         self.clear, self.kept = [0, 0], [0, 0]  # keypoints of the reference and of the candidate
-        self.matches, self.comparable, self.agreed = 0, 0, 0
-        self.score_errors: list[Float32] = []
         self.cosines: list[Float32] = []
+        self.exits = [_ExitCounts(layers) for layers in depth.ends]
 
     def add_frame(self, candidate: _Seen, reference: _Seen, kept: Int32) -> None:
         self.finite &= candidate.finite
@@ -134,9 +152,23 @@ class _Tally:
         if candidate.descriptors is not None and reference.descriptors is not None:
             self.cosines.append(np.einsum('ij,ij->i', reference.descriptors[mine], candidate.descriptors[kept[mine]]))
 
-    def add_pair(self, candidate: Matches, reference: Matches, kept0: Int32, kept1: Int32) -> None:
+    def add_pair(self, candidate: Sequence[Matches], reference: Sequence[Matches], kept0: Int32, kept1: Int32) -> None:
         self.pairs += 1
-        self.finite &= bool(np.isfinite(candidate.scores).all())
+        for each, mine, theirs in zip(self.exits, candidate, reference, strict=True):
+            self.finite &= bool(np.isfinite(mine.scores).all()) and not mine.note
+            each.add(mine, theirs, kept0, kept1)
+
+    def result(self) -> Parity:
+        return Parity(min(map(_share, self.kept, self.clear)), _mean(self.cosines), self.finite, self.clear[0], self.pairs,
+                      tuple(each.result() for each in self.exits))
+
+
+class _ExitCounts:
+    def __init__(self, layers: int) -> None:
+        self.layers, self.matches, self.comparable, self.agreed = layers, 0, 0, 0
+        self.score_errors: list[Float32] = []
+
+    def add(self, candidate: Matches, reference: Matches, kept0: Int32, kept1: Int32) -> None:
         self.matches += int((reference.indices >= 0).sum())
         mine = np.flatnonzero(kept0 >= 0)
         expected = _through(reference.indices[mine], kept1)  # as the candidate's rows, from here on
@@ -147,17 +179,17 @@ class _Tally:
         self.comparable += max(int((expected >= 0).sum()), int((given >= 0).sum()))
         self.score_errors.append(np.abs(reference.scores[mine] - candidate.scores[kept0[mine]])[agreed])
 
-    def result(self) -> Parity:
-        def share(part: int, whole: int) -> float:
-            return part / whole if whole else 0.0
+    def result(self) -> ExitParity:
+        return ExitParity(self.layers, _share(self.agreed, self.comparable), _mean(self.score_errors), self.matches)
 
-        def mean(parts: list[Float32]) -> float:
-            values = np.concatenate(parts) if parts else np.empty(0, np.float32)
-            return float(values.mean()) if len(values) else math.nan
 
-        overlap = min(map(share, self.kept, self.clear))
-        return Parity(overlap, share(self.agreed, self.comparable), mean(self.score_errors),
-                      mean(self.cosines), self.finite, self.clear[0], self.matches, self.pairs)
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _mean(parts: list[Float32]) -> float:
+    values = np.concatenate(parts) if parts else np.empty(0, np.float32)
+    return float(values.mean()) if len(values) else math.nan
 
 
 def _nearest(reference: Float32, candidate: Float32) -> Int32:

@@ -1,0 +1,269 @@
+"""The quality gate: an FP8 matcher must find, on frames that it was not calibrated on, what the FP32 one finds at the same exit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import BagError
+from ..evaluation.results import MatcherResult
+from ..evaluation.scoring import score_pair
+from ..features import Int32
+from ..geometry import Size, to_original
+from ..tables import print_table
+from .matchers import HostMatcher, answers, features_of
+from .samples import FramePair, RecordingSample, Say, mixed, some
+
+F1 = 0.96  # on consecutive frames
+HARD_ALLOWANCE = 0.04  # by which it may be lower on hard pairs
+COUNT_TOLERANCE = 0.03
+HARD_STRIDES = (4, 3, 2)
+HARD_SHARE = 0.5  # of the matches of consecutive frames that must remain for a stride to say something
+LEAST_MATCHES = 10  # of FP32, in a set; fewer judge nothing
+STILL_PX = 0.5  # of the engine's image
+PROBES = 6  # pairs by which strides are judged
+DRAWS = 10
+FIGURES = ('precision@1', 'precision@2', 'precision@3', 'pose_auc@5', 'pose_auc@10', 'pose_auc@20')
+LEVELS = {'easy': 'consecutive frames', 'hard': 'hard pairs'}
+CHANCE = 'FP32 by chance'
+
+Chances = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]  # by (recording, level)
+
+
+@dataclass(eq=False)
+class HeldOutSet:
+    """The held-out pairs of one recording and one stride, with what FP32 says to them."""
+
+    name: str  # of the recording
+    level: str  # easy or hard
+    stride: int
+    pairs: list[FramePair]
+    reference: list[Int32] = field(default_factory=list)  # (exits, K) each
+
+    @property
+    def matches(self) -> int:
+        """After all layers."""
+        return sum(int((indices[-1] >= 0).sum()) for indices in self.reference)
+
+    def part(self, count: int) -> HeldOutSet:
+        """About `count` of the pairs."""
+        chosen = set(some(self.pairs, count))
+        kept = [(pair, indices) for pair, indices in zip(self.pairs, self.reference, strict=True) if pair in chosen]
+        return HeldOutSet(self.name, self.level, self.stride, [pair for pair, _ in kept], [indices for _, indices in kept])
+
+
+@dataclass(frozen=True)
+class Score:
+    """A candidate on one set, against FP32 on the same features."""
+
+    name: str
+    level: str
+    stride: int
+    pairs: int
+    matches: int  # of FP32
+    f1: float  # of the sets of matches, as pairs of rows, over all pairs together; at the exit where it is lowest
+    count_ratio: float  # number of matches over FP32's, at the exit where it is furthest from 1
+    exits: tuple[float, ...] = ()  # F1 at each
+
+
+@dataclass(frozen=True)
+class QualityGate:
+    """What must be reached, on every recording."""
+
+    f1: float = F1
+
+    def least(self, level: str) -> float:
+        return self.f1 if level == 'easy' else self.f1 - HARD_ALLOWANCE
+
+    def passes(self, score: Score) -> bool:
+        return score.f1 >= self.least(score.level) and abs(score.count_ratio - 1) <= COUNT_TOLERANCE + 1e-9
+
+    def verdict(self, scores: Sequence[Score], level: str) -> bool:
+        return all(self.passes(score) for score in scores if score.level == level)
+
+    def passed(self, scores: Sequence[Score]) -> bool:
+        return bool(scores) and all(map(self.passes, scores))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to FP8 and how it did; `figures` by (recording, level), and FP32's beside them."""
+
+    name: str
+    share: float  # of the matcher's FLOPs in FP8
+    scores: Sequence[Score]
+    figures: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+
+
+def choose_held_out(samples: Sequence[RecordingSample], matcher: HostMatcher, say: Say) -> list[HeldOutSet]:
+    """The sets to judge by: consecutive frames, and frames as far apart as still leaves FP32 half of its matches, up to four.
+
+    `matcher` is FP32. `say` hears what cannot be judged. Raises BagError where FP32 itself finds too little to judge by.
+    """
+    found = []
+    for number, each in enumerate(samples):
+        easy = each.pairs(number, 1, True)
+        if not easy:
+            if each.split.held_out:
+                say(f'{each.path}: no two consecutive frames are held out, so it is not judged')
+            continue
+        found.append(HeldOutSet(each.name, 'easy', 1, easy))
+        base = _median_count(answers(matcher, samples, some(easy, PROBES)))
+        for stride in HARD_STRIDES:
+            hard = each.pairs(number, stride, True)
+            if hard and _median_count(answers(matcher, samples, some(hard, PROBES))) >= HARD_SHARE * base:
+                found.append(HeldOutSet(each.name, 'hard', stride, hard))
+                break
+        else:
+            say(f'warning: {each.path} has no hard pairs: frames {HARD_STRIDES[-1]} and more apart are too few, or leave FP32 '
+                f'less than {HARD_SHARE:.0%} of its matches')
+    if not found:
+        raise BagError('no pair of frames is held out: nothing to judge FP8 by; record more, or name --held-out recordings')
+    return found
+
+
+def answer_references(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: HostMatcher,
+                      tell: Callable[[int], None] = lambda done: None) -> None:
+    """Fill in what FP32 says. Raises BagError where that is too little to judge by."""
+    done = 0
+    for each in held_out:
+        each.reference = answers(matcher, samples, each.pairs, lambda count: tell(done + count))  # noqa: B023
+        done += len(each.pairs)
+        if each.matches < LEAST_MATCHES:
+            raise BagError(f'{each.name}: FP32 finds {each.matches} matches in {len(each.pairs)} held-out pairs, {each.stride} '
+                           'apart: too few to judge FP8 by: hold out frames that show something')
+
+
+def judge(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: HostMatcher,
+          tell: Callable[[int], None] = lambda done: None) -> tuple[list[Score], list[list[Int32]]]:
+    """A candidate's score on each set, and its answers."""
+    scores, all_answers, done = [], [], 0
+    for each in held_out:
+        found = answers(matcher, samples, each.pairs, lambda count: tell(done + count))  # noqa: B023
+        done += len(each.pairs)
+        scores.append(score(each, found))
+        all_answers.append(found)
+    return scores, all_answers
+
+
+def score(held_out: HeldOutSet, found: Sequence[Int32]) -> Score:
+    """Compare answers with FP32's at the same exits: a match is the same where both its rows are."""
+    mine = np.stack(found)  # (pairs, exits, K)
+    theirs = np.stack(held_out.reference)[:, -mine.shape[1]:]  # one graph alone answers after all layers
+    same, count, wanted = (part.sum(axis=(0, 2)) for part in ((mine == theirs) & (mine >= 0), mine >= 0, theirs >= 0))
+    f1 = np.where(count + wanted > 0, 2 * same / np.maximum(1, count + wanted), 1.0)
+    ratios = count / np.maximum(1, wanted)
+    return Score(held_out.name, held_out.level, held_out.stride, len(held_out.pairs), held_out.matches, float(f1.min()),
+                 float(ratios[np.abs(ratios - 1).argmax()]), tuple(map(float, f1)))
+
+
+def geometry(held_out: HeldOutSet, samples: Sequence[RecordingSample], found: Sequence[Int32], engine: Size) -> dict[str, float]:
+    """Epipolar precision and pose AUC, percent, of answers; empty without intrinsics or truth. Matches are not placed anew."""
+    result = MatcherResult(held_out.name, '', True, {1: []})
+    for pair, exits in zip(held_out.pairs, found, strict=True):
+        each, frames = samples[pair.recording], (pair.first, pair.second)
+        scene = each.scene
+        if scene.camera(frames) is None or any(scene.pose(frame) is None for frame in frames):
+            continue
+        indices = exits[-1]  # after all layers
+        rows = np.flatnonzero(indices >= 0)
+        first, second = features_of(samples, pair)
+        points = (to_original(first.keypoints[rows], engine, each.sizes[pair.first]),
+                  to_original(second.keypoints[indices[rows]], engine, each.sizes[pair.second]))
+        straight = scene.straight(frames, points)
+        usable = np.isfinite(np.hstack(straight)).all(axis=1)
+        scored = score_pair(scene.numbers(frames), scene.timeline.seconds(pair.second), (straight[0][usable], straight[1][usable]),
+                            scene.camera(frames), scene.pose(pair.first), scene.pose(pair.second))
+        result.pairs[1].append(scored.pair)
+    return {name: value for name, value in result.summary().items() if name in FIGURES}
+
+
+def chance(held_out: HeldOutSet, samples: Sequence[RecordingSample], score: Score, engine: Size) -> dict[str, tuple[float, float]]:
+    """Lowest and greatest `geometry` of FP32's answers, over several draws, when as many matches as a candidate of this score
+    gets wrong are left out at random: differences within that are not the candidate's doing.
+    """
+    rng, drawn = np.random.default_rng(0), []
+    for _ in range(DRAWS):
+        left = [np.where(rng.random(indices.shape[1]) < 1 - score.f1, -1, indices[-1:]) for indices in held_out.reference]
+        drawn.append(geometry(held_out, samples, left, engine))
+    return {name: (min(each[name] for each in drawn), max(each[name] for each in drawn)) for name in drawn[0]}
+
+
+def check_motion(samples: Sequence[RecordingSample], matcher: HostMatcher, strides: Sequence[int], say: Say) -> float:
+    """Warn where the camera stands still: the greatest median displacement of matches, over the strides, is under half a pixel.
+
+    Returns it, pixels of the engine's image. `matcher` is FP32.
+    """
+    greatest = 0.0
+    for stride in strides:
+        pairs = mixed([each.pairs(number, stride, part) for number, each in enumerate(samples) for part in (False, True)], PROBES)
+        moved = [np.zeros(0)]
+        for pair, exits in zip(pairs, answers(matcher, samples, pairs), strict=True):
+            indices = exits[-1]
+            rows = np.flatnonzero(indices >= 0)
+            first, second = features_of(samples, pair)
+            moved.append(np.linalg.norm(first.keypoints[rows] - second.keypoints[indices[rows]], axis=1))
+        if len(together := np.concatenate(moved)):
+            greatest = max(greatest, float(np.median(together)))
+    if greatest < STILL_PX:
+        say(f'warning: nothing moves in these recordings (median displacement of matches {greatest:.2f} px at every stride): wider '
+            'strides are no harder than consecutive frames, and the gate says nothing about a camera in motion')
+    return greatest
+
+
+def print_gate(candidates: Sequence[Candidate], gate: QualityGate) -> None:
+    """F1 and counts of each candidate on each set."""
+    rows = [(each.name, f'{100 * each.share:.0f} %', score.name, f'{LEVELS[score.level]}, {score.stride} apart', str(score.pairs),
+             f'{score.matches / score.pairs:.0f}', f'{score.f1:.3f}', f'{gate.least(score.level):.3f}', f'{score.count_ratio:.3f}',
+             'passed' if gate.passes(score) else 'failed')
+            for each in candidates for score in each.scores]
+    header = ['matcher', 'of FLOPs', 'recording', 'pairs', 'number', 'FP32 matches', 'F1', 'needed', 'count ratio', 'gate']
+    print_table(f'Quality gate: FP8 against FP32 on frames held out from calibration (count ratio within {COUNT_TOLERANCE:.0%} '
+                'of 1)', header, rows, 4)
+
+
+def print_figures(reference: Candidate, candidates: Sequence[Candidate], chances: Chances) -> None:
+    """Epipolar precision and pose AUC, where there is a truth; and what chance does to them."""
+    rows = []
+    for (recording, level), figures in reference.figures.items():
+        for each in (reference, *candidates):
+            if mine := each.figures.get((recording, level)):
+                rows.append((recording, LEVELS[level], each.name, *(_percent(mine.get(name)) for name in FIGURES)))
+        if figures:
+            ranges = chances[recording, level]
+            rows.append((recording, LEVELS[level], CHANCE, *(' to '.join(map(_percent, ranges[name])) for name in FIGURES)))
+    if rows:
+        title = f'Against the truth, percent ({CHANCE}: without as many of its matches as FP8 gets wrong, {DRAWS} times)'
+        print_table(title, ['recording', 'pairs', 'matcher', *(_label(name) for name in FIGURES)], rows, 3)
+
+
+def plain(candidate: Candidate, gate: QualityGate) -> dict[str, Any]:
+    """For JSON."""
+    sets = [{**dataclasses.asdict(score), 'needed_f1': gate.least(score.level), 'passed': gate.passes(score),
+             **candidate.figures.get((score.name, score.level), {})} for score in candidate.scores]
+    return {'name': candidate.name, 'flops_share': rounded_figure(candidate.share),
+            'sets': [{name: rounded_figure(value) for name, value in each.items()} for each in sets]}
+
+
+def _median_count(found: Sequence[Int32]) -> float:
+    return float(np.median([int((indices[-1] >= 0).sum()) for indices in found]))
+
+
+def _label(name: str) -> str:
+    what, limit = name.split('@')
+    return f'{"within" if what == "precision" else "AUC"} {limit} {"px" if what == "precision" else "deg"}'
+
+
+def _percent(value: float | None) -> str:
+    return '' if value is None else f'{value:.1f}'
+
+
+def rounded_figure(value: Any) -> Any:
+    """For JSON: floats to 5 digits."""
+    if isinstance(value, tuple):
+        return [rounded_figure(each) for each in value]
+    return round(value, 5) if isinstance(value, float) else value
