@@ -13,10 +13,15 @@ from pathlib import Path
 import pytest
 
 from lightglue_trt_ros.processes import FASTDDS_VARIABLES, fastdds_variable
+from lightglue_trt_ros.weights.store import CACHE_VARIABLE, cache_dir
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LOG_DIR = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-'))
 
+CACHE = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-cache-'))  # the user's own is left alone, but for weights fetched into it
+if (cache_dir() / 'weights').is_dir():
+    (CACHE / 'weights').symlink_to(cache_dir() / 'weights')
+os.environ[CACHE_VARIABLE] = str(CACHE)
 for name in FASTDDS_VARIABLES:
     os.environ.pop(name, None)
 os.environ.update({
@@ -45,6 +50,7 @@ def pytest_report_header() -> str:
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(LOG_DIR, ignore_errors=True)
+    shutil.rmtree(CACHE, ignore_errors=True)
 
 
 @pytest.fixture(scope='session')
