@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from ..config import SHIPPED_PAIRS
 from ..errors import LightglueTrtError
+from ..progress import progress
 from ..weights.architecture import NETWORKS
-from ..weights.download import Progress
 from ..weights.networks import read_network
 from ..weights.pairs import NAMES, file_name, load_pair, shipped_folder
 from ..weights.store import CACHE_VARIABLE, Source, cache_dir, fetch, is_available, places, sources_of
@@ -59,14 +57,15 @@ def _get(pair: str, force: bool, cache: Path | None) -> bool:
 
 
 def _get_network(source: Source, force: bool, cache: Path | None) -> bool:
+    say = partial(print, flush=True)
     try:
         if force or not is_available(source.name, cache):
             print(f'{source.name}: fetching {source.url} ({source.size / 1e6:.1f} MB, {source.licence})')
             if source.caveat:
                 print('\n'.join(['', '*' * 120, *source.caveat.splitlines(), '*' * 120, '']))
         sys.stdout.flush()
-        with _progress(source.name) as progress:
-            path = fetch(source.name, force, progress, lambda line: print(line, flush=True), cache)
+        with progress(f'{source.name}, kB', source.size // 1000, say) as tell:
+            path = fetch(source.name, force, lambda done, total: tell(done // 1000), say, cache)
     except LightglueTrtError as error:
         _fail(f'{source.name}: {error}')
         return False
@@ -90,28 +89,6 @@ def _describe(pair: str, cache: Path | None) -> None:
     for network, source, found in zip(NETWORKS, sources, there, strict=True):
         print(f'  {network}: {source.file}, {source.size / 1e6:.1f} MB, sha256 {source.sha256}\n    licence  {source.licence}\n'
               f'    from     {source.url}\n    at       {places(source, cache)[0]}{"" if found else ", not there yet"}')
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Progress]:
-    """A bar on a terminal that has rich, else a line for each tenth."""
-    if sys.stdout.isatty() and importlib.util.find_spec('rich'):
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-        from rich.progress import Progress as Bar
-        columns = TextColumn('{task.description}'), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-        with Bar(*columns) as bar:
-            task = bar.add_task(name, total=None, visible=False)
-            yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
-        return
-    tenth = -1
-
-    def line(done: int, total: int) -> None:
-        nonlocal tenth
-        if done * 10 // total > tenth:
-            tenth = done * 10 // total
-            print(f'{name}: {done * 100 // total:3d} % of {total / 1e6:.1f} MB', flush=True)
-
-    yield line
 
 
 def _fail(message: str) -> int:
