@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lightglue_trt_ros.backends.onnxruntime import FLOAT8
 from lightglue_trt_ros.processes import FASTDDS_VARIABLES, fastdds_variable
 from lightglue_trt_ros.weights.store import CACHE_VARIABLE, cache_dir
 
@@ -46,6 +47,17 @@ def pytest_report_header() -> str:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions.append(f'{name} {metadata.version(name)}')
     return ', '.join(versions)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What emulates FP8 is left out where ONNX Runtime cannot: the last one for Humble's NumPy is 1.12."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        version = metadata.version('onnxruntime')
+        if tuple(map(int, version.split('.')[:2])) < FLOAT8:
+            skip = pytest.mark.skip(reason=f'ONNX Runtime {version} cannot emulate FP8: 1.18 or later can')
+            for item in items:
+                if item.get_closest_marker('float8'):
+                    item.add_marker(skip)
 
 
 def pytest_unconfigure() -> None:

@@ -34,6 +34,8 @@ from lightglue_trt_ros.graphs.rounding import PROBABILITY_SCALE, Rounding, membe
 from lightglue_trt_ros.graphs.superpoint import superpoint
 from lightglue_trt_ros.weights.networks import Weights
 
+pytestmark = pytest.mark.float8
+
 LAYERS = 2
 LINEARS = frozenset(linear_members(LAYERS))
 ATTENTIONS = frozenset(member(layer, block, 'attention') for layer in range(LAYERS) for block in BLOCKS)

@@ -42,6 +42,8 @@ from lightglue_trt_ros.recordings.sequence import Intrinsics
 from lightglue_trt_ros.weights.networks import Weights
 from lightglue_trt_ros.weights.pairs import PairIdentity
 
+pytestmark = pytest.mark.float8
+
 SPEC = EngineSpec(160, 208, 128)
 OURS = PairIdentity('ours', 'e' * 64, 'a' * 64, 'ours')
 LAYERS = 2

@@ -243,6 +243,7 @@ def write_calibration(folder, spec, *, passed=True):
     store.write_calibration(folder, manifest, {store.TENSORS: (folder / 'plain').read_bytes()}, print)
 
 
+@pytest.mark.float8
 def test_real_matchers_on_a_photograph_and_fp8_emulated_as_its_calibration_says(tmp_path, monkeypatch):
     write_calibration(tmp_path, EngineSpec(128, 128, 96))
     graphs = Graphs(dataclasses.replace(HOST, engine_dir=str(tmp_path)))
