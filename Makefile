@@ -25,7 +25,7 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint pytest parity colcon-test gpu-test clean
+.PHONY: help demo test lint pytest parity colcon-test gpu-test robot clean
 
 help:
 	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
@@ -35,6 +35,7 @@ help:
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
 	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'
 	@echo 'make gpu-test     on a machine with a GPU, TensorRT and PyCUDA, with its own Python: engines, parity, node, memory'
+	@echo 'make robot        with the Python, NumPy and OpenCV of RELEASE=humble (or jazzy, kilted): all starts, and matches the same'
 	@echo 'make clean        remove everything made here, virtual environments too'
 	@echo 'ROS_DISTRO=kilted make ... takes ROS 2 Kilted instead of Jazzy; PYTHON=python3.12 make ... another Python'
 
@@ -65,6 +66,10 @@ colcon-test: $(TEST)
 # Not in a virtual environment: TensorRT and PyCUDA are the machine's.
 gpu-test:
 	$(PYTHON) -m pytest -rs test/test_gpu.py test/test_machine.py $(PYTEST_ARGS)
+
+RELEASE ?= humble
+robot: $(RUN)
+	@.ci/robot $(RELEASE) $(PY)
 
 clean:
 	rm -rf build install log *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

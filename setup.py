@@ -11,7 +11,7 @@ def ros_wheels(distro):
     """ROS itself from wheels (x86-64 Linux), and what apt would bring along with it."""
     messages = ('sensor-msgs', 'geometry-msgs', 'diagnostic-msgs', 'std-msgs', 'std-srvs', 'lifecycle-msgs', 'rcl-interfaces')
     return [f'ros-{distro}-rclpy[fastrtps]', *(f'ros-{distro}-{name}' for name in messages),
-            'numpy', 'scipy', 'opencv-python-headless', 'PyYAML']
+            'numpy', 'scipy', 'opencv-python-headless', 'pillow', 'PyYAML']
 
 
 setup(

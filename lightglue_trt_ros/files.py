@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import tempfile
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from .errors import LightglueTrtError
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write under a temporary name beside `path`, and rename. Raises OSError, and leaves nothing behind then."""
-    temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
+    temporary = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.tmp')  # containers that share a folder share process ids
     try:
         temporary.write_bytes(data)
         temporary.replace(path)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from .errors import ConfigError, ImageEncodingError
 from .features import UInt8
+from .limits import decode_image
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,13 @@ def gray_from_image(msg: Any, bits: int = 16) -> UInt8:
     return pixels if layout.to_gray is None else _to_gray(pixels, layout.to_gray)
 
 
-def gray_from_compressed(msg: Any, bits: int = 16) -> UInt8:
+def gray_from_compressed(msg: Any, bits: int = 16, megapixels: float | None = None) -> UInt8:
     """Luma of a CompressedImage (JPEG, PNG, whatever OpenCV reads), uint8 (H, W), EXIF orientation ignored.
 
     16-bit files follow the rule of `gray_from_image`. A mosaic that compressed_image_transport stored as it was
     ('bayer_rggb8; png compressed ') is demosaiced. A JPEG without its end marker was cut off: refused, although some OpenCV
-    versions return its upper part. Damage inside the data is not detectable once the decoder accepts it.
+    versions return its upper part. Damage inside the data is not detectable once the decoder accepts it. An image of more than
+    `megapixels` (None: as `limits` has it) is not decoded.
 
     Raises ImageEncodingError.
     """
@@ -95,7 +97,9 @@ def gray_from_compressed(msg: Any, bits: int = 16) -> UInt8:
         raise ImageEncodingError(f'{what}: the JPEG is cut off, its end marker is missing; check the link or the camera driver')
     flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION | (cv2.IMREAD_ANYDEPTH if bits != 16 else 0)
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        image = decode_image(data, flags, megapixels)
+    except ValueError as error:
+        raise ImageEncodingError(f'{what}: {error}') from None
     except cv2.error as error:
         raise ImageEncodingError(f'{what}: OpenCV refuses it ({error.err}); check the publisher') from error
     if image is None or image.size == 0 or image.dtype not in (np.uint8, np.uint16):
@@ -107,9 +111,9 @@ def gray_from_compressed(msg: Any, bits: int = 16) -> UInt8:
     return gray if mosaic is None or mosaic.to_gray is None else _to_gray(gray, mosaic.to_gray)
 
 
-def gray_of(msg: Any, bits: int = 16) -> UInt8:
+def gray_of(msg: Any, bits: int = 16, megapixels: float | None = None) -> UInt8:
     """`gray_from_compressed` for a CompressedImage, `gray_from_image` for an Image, told apart by their fields."""
-    return gray_from_compressed(msg, bits) if hasattr(msg, 'format') else gray_from_image(msg, bits)
+    return gray_from_compressed(msg, bits, megapixels) if hasattr(msg, 'format') else gray_from_image(msg, bits)
 
 
 def fill_image(msg: Any, image: UInt8, encoding: str) -> Any:

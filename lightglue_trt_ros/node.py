@@ -141,7 +141,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         except Exception as error:
             raise FrameError(f'a message of {len(item)} bytes is no {self._images.msg_type.__name__} ({error}): check its sender') \
                 from error
-        return Input(gray_of(message, self.settings.image_bits), stamp_seconds(message.header), message)
+        gray = gray_of(message, self.settings.image_bits, self.settings.max_megapixels)
+        return Input(gray, stamp_seconds(message.header), message)
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
         """As Outlet."""

@@ -16,6 +16,7 @@ from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescri
 from rclpy.node import Node
 
 from .config import MatcherConfig, check_names, check_setting, setting
+from .limits import MEGAPIXELS
 
 SIMILAR = 0.8  # a name so close to a setting is a mistake, also where another node could have it
 _OF_RCLPY = ('use_sim_time', 'start_type_description_service', 'qos_overrides')  # prefixes of what rclpy declares itself
@@ -34,6 +35,8 @@ class NodeConfig:
     image_bits: int = setting(
         16, 'Bits that a camera with 16-bit encodings fills, counted from the lowest: 10 or 12 where the image looks black',
         low=8, high=16)
+    max_megapixels: float = setting(
+        MEGAPIXELS, 'Compressed images of more megapixels are refused before they are decoded', low=0.01, high=170.0)
     autostart: bool = setting(True, 'Configure and activate by itself; false leaves that to a lifecycle manager')
 
     def __post_init__(self) -> None:

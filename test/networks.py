@@ -14,6 +14,7 @@ import pytest
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.errors import WeightsError
 from lightglue_trt_ros.features import HostFeatures
+from lightglue_trt_ros.graphs.precision import IR, OPSET
 from lightglue_trt_ros.weights.pairs import WeightsPair, load_pair
 
 
@@ -49,6 +50,8 @@ def moved(image: np.ndarray, angle: float = 8.0, scale: float = 0.93, shift: tup
 
 
 def session(model: Any) -> onnxruntime.InferenceSession:
+    """On the CPU; what spox builds by itself claims a newer format than it has, which old versions refuse."""
+    model.ir_version = min(model.ir_version, IR) if model.opset_import[0].version <= OPSET else model.ir_version
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 2
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=['CPUExecutionProvider'])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import socket
@@ -129,12 +128,3 @@ def test_nobody_listening_fails_at_once(tmp_path):
         download(url, tmp_path / 'f', 1, SHA256, lambda done, total: None)
     assert time.monotonic() - before < 2
     assert os.listdir(tmp_path) == []
-
-
-def test_two_downloads_of_one_file_do_not_mix(http_server, tmp_path):
-    with (tmp_path / 'f.part').open('ab') as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(WeightsError, match='another process'):
-            get(http_server, tmp_path / 'f')
-    get(http_server, tmp_path / 'f')
-    assert (tmp_path / 'f').read_bytes() == BODY

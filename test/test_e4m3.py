@@ -83,6 +83,7 @@ def quantized(values: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]
     return tuple(session.run(None, {'x': values}))
 
 
+@pytest.mark.float8
 @pytest.mark.parametrize('exponent', [-14, -6, 0, 5])
 def test_onnx_runtime_rounds_alike(exponent):
     scale = np.float32(2.0 ** exponent)

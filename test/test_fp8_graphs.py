@@ -35,6 +35,8 @@ from lightglue_trt_ros.graphs.rounding import Rounding
 from lightglue_trt_ros.graphs.superpoint import superpoint
 from lightglue_trt_ros.weights.networks import Weights
 
+pytestmark = pytest.mark.float8
+
 LAYERS = 2
 LINEARS = frozenset(linear_members(LAYERS))
 FP8 = dataclasses.replace(SMALL, precision='fp8')

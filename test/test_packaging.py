@@ -21,8 +21,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / 'lightglue_trt_ros'
 COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag', 'quantize',
             'benchmark', 'demo'}
-ROSDEP_KEYS = {'cv2': 'python3-opencv', 'numpy': 'python3-numpy', 'scipy': 'python3-scipy', 'yaml': 'python3-yaml'}
+ROSDEP_KEYS = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
+               **{name: f'python3-{name}' for name in ('hypothesis', 'jinja2', 'matplotlib', 'numpy', 'pytest', 'rich', 'scipy', 'yaml')}}
 PIP_NAMES = {'skimage': 'scikit-image'}
+OF_CI = {'torch', 'transformers', 'ml_dtypes', 'tensorrt_rtx_libs'}  # tests skip without them, and say why
 OF_THE_MACHINE = {'tensorrt', 'pycuda', 'cuda'}  # they come with JetPack or CUDA
 
 
@@ -68,12 +70,35 @@ def test_every_import_is_a_declared_dependency(manifest: ElementTree.Element, se
     declared = {element.text for element in manifest if element.tag in ('depend', 'exec_depend')}
     extras = setup_arguments['extras_require']
     from_pip = {re.split(r'[<>=]', line)[0] for line in extras['run'] + extras['demo']}
-    missing = {}
-    for path in PACKAGE.rglob('*.py'):
-        for module in imported_modules(path) - OF_THE_MACHINE:
-            if ROSDEP_KEYS.get(module, module) not in declared and PIP_NAMES.get(module, module) not in from_pip:
-                missing[module] = str(path.relative_to(REPOSITORY))
-    assert not missing, f'neither in package.xml nor in the extras run and demo of setup.py: {missing}'
+    assert not undeclared(PACKAGE, declared, from_pip), 'neither in package.xml nor in the extras run and demo of setup.py'
+
+
+def test_every_import_of_the_tests_is_declared_too(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
+    declared = {element.text for element in manifest if element.tag in ('depend', 'exec_depend', 'test_depend')}
+    own = {path.stem for path in (REPOSITORY / 'test').glob('*.py')} | {'training'} | OF_CI
+    extras = setup_arguments['extras_require']
+    assert undeclared(REPOSITORY / 'test', declared, {*extras['run'], *extras['demo']}).keys() <= own
+
+
+def undeclared(folder: Path, declared: set[str | None], from_pip: set[str]) -> dict[str, str]:
+    """What the files of a folder import, and one of those files; what has a rosdep key has to be declared by that."""
+    return {module: path.name for path in folder.rglob('*.py') for module in imported_modules(path) - OF_THE_MACHINE
+            if ROSDEP_KEYS.get(module, module) not in declared
+            and (module in ROSDEP_KEYS or PIP_NAMES.get(module, module) not in from_pip)}
+
+
+@pytest.mark.parametrize('release', ['humble', 'jazzy', 'kilted'])
+def test_the_pip_line_installs_under_the_constraints_of_each_release(release: str, setup_arguments: dict[str, Any]) -> None:
+    text = (REPOSITORY / 'constraints' / f'{release}.txt').read_text()
+    if release == 'kilted':
+        assert '-c jazzy.txt' in text
+        text = (REPOSITORY / 'constraints' / 'jazzy.txt').read_text()
+    pinned = dict(line.split('==') for line in text.splitlines() if '==' in line)
+    assert pinned['numpy'] < '2'
+    assert set(setup_arguments['extras_require']['run']) <= pinned.keys()
+    line = next(line for line in (REPOSITORY / 'README.md').read_text().splitlines() if line.startswith('pip install -c'))
+    assert 'constraints/$ROS_DISTRO.txt' in line
+    assert set(setup_arguments['extras_require']['run']) == set(line.partition('#')[0].split()[4:])
 
 
 def test_every_command_has_its_file_and_every_file_its_command(setup_arguments: dict[str, Any]) -> None:

@@ -57,6 +57,8 @@ from lightglue_trt_ros.quantization.search import Search, TriedParts, draw_front
 from lightglue_trt_ros.recordings.sequence import Intrinsics
 from lightglue_trt_ros.weights.networks import Weights
 
+pytestmark = pytest.mark.float8
+
 SPEC = EngineSpec(160, 208, 128)
 LAYERS = 2
 FP8 = frozenset(linear_members(LAYERS))

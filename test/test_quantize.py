@@ -35,6 +35,8 @@ from lightglue_trt_ros.quantization.samples import FramePair
 from lightglue_trt_ros.recordings.bag_writer import write_bag
 from lightglue_trt_ros.weights.pairs import load_pair
 
+pytestmark = pytest.mark.float8
+
 HEIGHT, WIDTH, K = 160, 208, 128
 SPEC = EngineSpec(HEIGHT, WIDTH, K)
 NAME = f'calibration-{HEIGHT}x{WIDTH}-k{K}'

@@ -66,7 +66,6 @@ def test_a_file_that_breaks_off(tmp_path: Path, storage: str, metadata: bool, sh
         assert 'frames are lost: ' in told[0] or f'after {len(numbers)} frames, how many followed is not known' in told[0]
     recording = open_recording(tmp_path / 'bag')
     assert isinstance(recording, BagRecording)
-    assert recording.damage
     assert recording.intrinsics is not None  # from the messages at the beginning
     with pytest.raises(BagError, match=str(tmp_path)):  # without somebody who is told, it raises
         list(recording.frames())
@@ -185,9 +184,6 @@ def test_a_chunk_that_is_broken(tmp_path: Path) -> None:
     second = data.index(magic, data.index(magic) + 4)
     data[second:second + 20] = bytes(20)
     file.write_bytes(data)
-    recording = open_recording(tmp_path / 'zstd')
-    assert isinstance(recording, BagRecording)
-    assert not recording.damage
     numbers, told = read(tmp_path / 'zstd')
     assert numbers == sorted(set(numbers))
     assert (numbers[0], numbers[-1]) == (0, 179)

@@ -58,6 +58,7 @@ def test_onnxruntime_asked_for_warns_of_nothing():
     assert 'asked for' in opened.reason
 
 
+@pytest.mark.float8
 def test_fp8_on_the_cpu_is_an_emulation_that_needs_a_calibration(tmp_path):
     config = MatcherConfig(backend='onnxruntime', precision='fp8', engine_dir=str(tmp_path),
                            **SMALL)

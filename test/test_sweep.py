@@ -244,6 +244,7 @@ def write_calibration(folder, spec, *, passed=True):
         draft.publish(identity, {}, {'settings': {}, 'flops_share': 0.5, 'provenance': {}, 'frontier': []})
 
 
+@pytest.mark.float8
 def test_real_matchers_on_a_photograph_and_fp8_emulated_as_its_calibration_says(tmp_path, monkeypatch):
     write_calibration(tmp_path, EngineSpec(128, 128, 96))
     graphs = Graphs(dataclasses.replace(HOST, engine_dir=str(tmp_path)))

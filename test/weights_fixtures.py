@@ -20,7 +20,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(('127.0.0.1', 0), _Handler)
         self.body, self.ranges, self.cuts, self.status, self.requests, self.announced = BODY, True, [], 200, [], True
-        self.stall_at = None
+        self.stall_at, self.delay = None, 0.0  # seconds before the first byte
 
     @property
     def url(self):
@@ -34,6 +34,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         server, wanted = self.server, self.headers.get('Range')
         server.requests.append(wanted)
+        time.sleep(server.delay)
         if server.status != 200:
             return self.send_error(server.status)
         start = int(wanted[len('bytes='):-1]) if wanted and server.ranges else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from .cuda import Cuda, DeviceBuffer
 
 FEATURES = ('keypoints', 'scores', 'descriptors')
 
-TensorType = tuple[tuple[int, ...], np.dtype[Any]]  # shape, dtype
+TensorType: TypeAlias = 'tuple[tuple[int, ...], np.dtype[Any]]'  # shape, dtype
 
 
 class Engine:

@@ -12,15 +12,17 @@ from ..config import EngineSpec
 from ..depth import Depth, stops
 from ..errors import EngineError
 from ..features import NOT_FINITE, Features, HostFeatures, Matches, Thresholds, UInt8
+from ..graphs.cache import EXTRACTOR, written_graphs
 from ..weights.pairs import WeightsPair
 
+FLOAT8 = (1, 18)  # the first ONNX Runtime with E4M3 at opset 21
 KEPT = ('next_state', 'cosines', 'sines')  # what only the next stage reads: it stays on the session's device
 
 Tensors = dict[str, Any]  # OrtValues by name
 
 
 class OnnxRuntimeBackend:
-    """SuperPoint and LightGlue written as ONNX graphs in memory and run by ONNX Runtime. Raises EngineError."""
+    """SuperPoint and LightGlue as ONNX graphs, run by ONNX Runtime. Raises EngineError."""
 
     def __init__(self, spec: EngineSpec, pair: WeightsPair, *, depth: Depth | None = None, threads: int = 0,
                  calibration: Calibration | None = None) -> None:
@@ -29,12 +31,10 @@ class OnnxRuntimeBackend:
         With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
         when it was made for something else.
         """
-        from ..graphs.lightglue import lightglue_stages
-        from ..graphs.superpoint import superpoint
         self.spec, self.depth = spec, depth or Depth.of(pair.layers)
         self._options = import_runtime().RunOptions()
-        graphs = lightglue_stages(spec, pair.matcher, self.depth, calibration=calibration)
-        self._extractor: Network | None = Network(superpoint(spec, pair.extractor), threads)
+        graphs = written_graphs(spec, pair, self.depth, calibration)
+        self._extractor: Network | None = Network(graphs.pop(EXTRACTOR), threads)
         self._matcher = {name: Network(graph, threads) for name, graph in graphs.items()}
         self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._extractor.provider}, {spec}, '
                             f'weights {pair.identity}, {self.depth}'
@@ -90,6 +90,7 @@ class Network:
     """A session that takes the tensors its graph names, and leaves those that the next stage reads where they are."""
 
     def __init__(self, model: Any, threads: int) -> None:
+        """`model` is an onnx.ModelProto, or the bytes of one."""
         self._session = _session(model, threads)
         self.provider = self._session.get_providers()[0].removesuffix('ExecutionProvider')
         device = 'cuda' if self.provider == 'CUDA' else 'cpu'
@@ -120,18 +121,21 @@ def import_runtime() -> Any:
 
 
 def _session(model: Any, threads: int) -> Any:
-    runtime = import_runtime()
+    runtime, data = import_runtime(), model if isinstance(model, bytes) else model.SerializeToString()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.add_session_config_entry('session.intra_op.allow_spinning', '0')  # one network's idle threads would slow the next one
     # not ONNX Runtime's own TensorRT provider: it would build engines for minutes, unasked
     known, disabled = ['CUDAExecutionProvider', 'CPUExecutionProvider'], list[str]()
-    if any(node.op_type == 'QuantizeLinear' for node in model.graph.node):
+    if b'QuantizeLinear' in data:  # an operator's name stands in the file as it is
+        if tuple(map(int, runtime.__version__.split('.')[:2])) < FLOAT8:
+            raise EngineError(f'FP8 is emulated by ONNX Runtime {FLOAT8[0]}.{FLOAT8[1]} or later, this is {runtime.__version__}: '
+                              'do it on another machine, or in a virtual environment with a newer NumPy')
         # an emulation: on the CPU, rounded as written; the transpose optimizer moves float8 into transposes, which have none
         known, disabled = ['CPUExecutionProvider'], ['TransposeOptimizer']
         options.add_session_config_entry('session.disable_quant_qdq', '1')
     providers = [name for name in runtime.get_available_providers() if name in known]
     try:
-        return runtime.InferenceSession(model.SerializeToString(), options, providers=providers, disabled_optimizers=disabled)
+        return runtime.InferenceSession(data, options, providers=providers, disabled_optimizers=disabled)
     except Exception as error:  # as above
-        raise EngineError(f'ONNX Runtime cannot load the {model.metadata_props[0].value} graph: {error}') from error
+        raise EngineError(f'ONNX Runtime cannot load a graph of {len(data)} bytes: {error}') from error

@@ -150,9 +150,8 @@ def stack(x0: Var, x1: Var) -> Var:
 
 
 def unstack(x: Var) -> tuple[Var, Var]:
-    x0, x1 = op.split(x, outputs_count=2, axis=0)
-    axis = op.const(np.array([0]))
-    return op.squeeze(x0, axis), op.squeeze(x1, axis)
+    zero, one, two = (op.const(np.array([number])) for number in range(3))  # Split takes no booleans in ONNX Runtime 1.12
+    return op.squeeze(op.slice(x, zero, one, zero), zero), op.squeeze(op.slice(x, one, two, zero), zero)
 
 
 def swap(x: Var) -> Var:

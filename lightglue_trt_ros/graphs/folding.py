@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ HEADS = 4
 DIM = HEADS * HEAD_DIM  # of the published network, which is what FP8 is worked out for; the other graphs take any width
 
 Array = NDArray[np.float32]
-Wide = NDArray[np.floating[Any]]  # a basis or its inverse, in double precision
+Wide: TypeAlias = 'NDArray[np.floating[Any]]'  # a basis or its inverse, in double precision
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ..config import EngineSpec
 from ..errors import ConfigError
 
 OPSET = 17  # the newest that TensorRT 8.6 parses, the oldest with LayerNormalization
+IR = 8  # the one that came with it: ONNX Runtime 1.12, the last for Humble's NumPy, takes no newer
 _DTYPES = {'fp32': np.float32, 'fp16': np.float16}
 
 
@@ -64,6 +65,7 @@ def stamp(model: onnx.ModelProto, network: str, spec: EngineSpec, weights_sha256
     _drop_unused_outputs(model)
     model.producer_name = 'lightglue_trt_ros'
     model.opset_import[0].version = max(OPSET, model.opset_import[0].version)  # spox writes the least that the nodes need
+    model.ir_version = min(model.ir_version, IR if model.opset_import[0].version == OPSET else model.ir_version)
     return model
 
 

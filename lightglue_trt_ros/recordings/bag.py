@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import BagError
 from .layouts import open_folder
 from .pose_topics import Poses, read_poses
+from .salvage import unpacked
 from .sequence import (
     CAMERA_INFO,
     COMPRESSED_IMAGE,
@@ -61,11 +62,6 @@ class BagRecording(Recording):
         self._topic = self._choose(image_topic)
         self.image_topic = self._topic.name
 
-    @property
-    def damage(self) -> str:
-        """Why the bag's index cannot be used; empty for a whole bag."""
-        return self._storage.damage
-
     def __len__(self) -> int:
         return self._topic.count
 
@@ -75,6 +71,7 @@ class BagRecording(Recording):
         for received, raw in self._storage.messages(self._topic):
             where, number, count = f'{self.path}, message {count + 1} of {self._topic.name}', count, count + 1
             try:
+                raw = unpacked(raw, where)
                 stamp = stamp_of(raw, where)
             except BagError as error:
                 if on_bad is None:
@@ -92,7 +89,8 @@ class BagRecording(Recording):
         beside = [topic for topic in infos if topic.name == camera_info_topic(self.image_topic)]
         if not beside and len(infos) != 1:
             return None
-        return next((raw for _, raw in self._storage.messages((beside or infos)[0])), None)
+        topic = (beside or infos)[0]
+        return next((unpacked(raw, f'{self.path}, {topic.name}') for _, raw in self._storage.messages(topic)), None)
 
     @cached_property
     def intrinsics(self) -> Intrinsics | None:

@@ -70,6 +70,15 @@ class FolderRecording(Recording):
         """(4, 4) body from camera, the body being what this layout's truth is of; None where that is the camera."""
         return None
 
+    def _inside(self, listing: str, folder: Path, rows: Sequence[tuple[str, str]]) -> list[Path]:
+        """The files in `folder` that a listing names. Raises BagError where one lies outside the recording, through a link too."""
+        home, files = self.path.resolve(), [folder / name for _, name in rows]
+        for file, (_, name) in zip(files, rows, strict=True):
+            if not file.resolve().is_relative_to(home):
+                raise BagError(f'{self.path / listing} names {name!r}, which is {file.resolve()}, outside of {home}: '
+                               'copy what belongs to the recording into its folder')
+        return files
+
     @abstractmethod
     def _index(self) -> tuple[list[Path], list[int]]:
         """Images and their stamps in nanoseconds."""
@@ -104,7 +113,7 @@ class TumFolder(FolderRecording):
 
     def _index(self) -> tuple[list[Path], list[int]]:
         rows = read_list(self.path / 'rgb.txt')
-        return [self.path / name for _, name in rows], _parsed(self.path / 'rgb.txt', rows, parse_stamp)
+        return self._inside('rgb.txt', self.path, rows), _parsed(self.path / 'rgb.txt', rows, parse_stamp)
 
 
 class KittiFolder(FolderRecording):
@@ -170,7 +179,7 @@ class EurocFolder(FolderRecording):
 
     def _index(self) -> tuple[list[Path], list[int]]:
         rows = read_list(self.path / 'data.csv', ',')
-        return [self.path / 'data' / name for _, name in rows], _parsed(self.path / 'data.csv', rows, parse_nanoseconds)
+        return self._inside('data.csv', self.path / 'data', rows), _parsed(self.path / 'data.csv', rows, parse_nanoseconds)
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import BagError
 from ..features import UInt8
+from ..limits import decode_image
 from .poses import Float64
 
 IMAGE = 'sensor_msgs/msg/Image'
@@ -131,15 +132,14 @@ def read_image(path: Path) -> UInt8:
     Raises BagError.
     """
     try:
-        data = np.fromfile(path, np.uint8)
-        text = data.tobytes()
+        data = path.read_bytes()
         # some OpenCV versions return the upper part of a JPEG that has no end marker
-        cut_off = not text or (text.startswith(b'\xff\xd8\xff') and text.rfind(b'\xff\xd9') < text.rfind(b'\xff\xda'))
-        image = None if cut_off else cv2.imdecode(data, cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    except (OSError, cv2.error) as error:
+        cut_off = data.startswith(b'\xff\xd8\xff') and data.rfind(b'\xff\xd9') < data.rfind(b'\xff\xda')
+        image = None if cut_off else decode_image(data, cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except (OSError, ValueError, cv2.error) as error:
         raise BagError(f'cannot read {path}: {error}') from None
     if image is None:
-        raise BagError(f'{path} ({data.size} bytes) is not an image, or is cut off: '
+        raise BagError(f'{path} ({len(data)} bytes) is not an image, or is cut off: '
                        'replace it, or delete it and its stamp')
     return np.asarray(image, np.uint8)
 

@@ -1,21 +1,21 @@
-"""rosbag2 as messages: through its index where that is whole, else as far as its files go."""
+"""rosbag2 as messages, as far as its files go."""
 
 from __future__ import annotations
 
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..errors import BagError
 from .layouts import natural
-from .salvage import count, decompressed, salvage
+from .salvage import count, salvage, unpack_file, unpacked
 from .sequence import Topic
 
-SUFFIXES = ('.db3', '.mcap')
+SUFFIXES, ZSTD = ('.db3', '.mcap'), '.zstd'
 
 
 class Storage:
@@ -24,44 +24,28 @@ class Storage:
     def __init__(self, path: Path) -> None:
         rosbags_modules()
         self.path = path
-        self.damage = ''  # why the index cannot be used
-        counts: Counter[tuple[str, str]] = Counter()
-        try:
-            with _reader(path) as reader:
-                for connection in reader.connections:
-                    counts[connection.topic, connection.msgtype] += connection.msgcount
-        except BagError as error:
-            self.damage = str(error)
-            counts = self._promised()
-            for file in self._files() if not counts else ():
-                counts.update(count(file))
-            if not counts and path.is_dir() and not (path / 'metadata.yaml').exists():
-                names = ', '.join(file.name for file in self._files())
-                raise BagError(f'{path} has no metadata.yaml, and nothing can be read in {names}') from None
-            if not counts:
-                raise
+        self._scratch: TemporaryDirectory[str] | None = None  # of what was compressed as a file
+        self._files = list(map(self._unpacked, self._named()))
+        counts, reasons = self._promised(), list[str]()
+        for file in self._files if not counts else ():
+            found, reason = count(file)
+            counts.update(found)
+            reasons.append(reason)
+        if not counts and path.is_dir() and not (path / 'metadata.yaml').exists():
+            names = ', '.join(file.name for file in self._files)
+            raise BagError(f'{path} has no metadata.yaml, and nothing can be read in {names}')
+        if not counts:
+            reason = '; '.join(filter(None, reasons)) or 'there is nothing in it'
+            raise BagError(f'cannot read {path}: {reason}; it may be cut off, still being written, or no bag')
         self.topics = tuple(Topic(name, kind, number) for (name, kind), number in sorted(counts.items()))
 
     def messages(self, topic: Topic) -> Iterator[tuple[int, bytes]]:
-        """(received in ns, CDR) in recorded order. Raises BagError where the recording breaks off."""
-        last = -1
-        if not self.damage:
-            try:
-                with _reader(self.path) as reader:
-                    wanted = [each for each in reader.connections if (each.topic, each.msgtype) == (topic.name, topic.type)]
-                    for _, received, raw in reader.messages(connections=wanted):
-                        last = received
-                        yield received, _as_it_was(bytes(raw))
-                return
-            except BagError:
-                if not self._files():
-                    raise
+        """(received in ns, CDR, perhaps compressed: see `unpacked`) in recorded order. Raises BagError where it breaks off."""
         broken: BagError | None = None
-        for file in self._files():
+        for file in self._files:
             try:
-                for message in salvage(file):
-                    if (message.topic, message.type) == (topic.name, topic.type) and message.received_ns > last:
-                        yield message.received_ns, _as_it_was(message.data)
+                for message in salvage(file, topic):
+                    yield message.received_ns, message.data
             except BagError as error:
                 broken = broken or error
         if broken is not None:
@@ -75,14 +59,20 @@ class Storage:
         except (KeyError, TypeError, ValueError):
             return Counter()
 
-    def _files(self) -> list[Path]:
+    def _named(self) -> list[Path]:
         if self.path.is_file():
             return [self.path]
         try:
             named = [self.path / Path(name).name for name in self._metadata()['relative_file_paths']]
         except (KeyError, TypeError):
             named = bag_files(self.path)
-        return [file for file in named if file.is_file() and file.suffix in SUFFIXES]
+        return [file for file in named if file.is_file() and file.name.removesuffix(ZSTD).endswith(SUFFIXES)]
+
+    def _unpacked(self, file: Path) -> Path:
+        if file.suffix != ZSTD:
+            return file
+        self._scratch = self._scratch or TemporaryDirectory()
+        return unpack_file(file, Path(self._scratch.name))
 
     def _metadata(self) -> Any:
         import yaml
@@ -96,14 +86,6 @@ class Storage:
 def bag_files(path: Path) -> list[Path]:
     """The .db3 and .mcap files of a directory, part 10 after part 9."""
     return sorted((entry for entry in path.iterdir() if entry.suffix in SUFFIXES), key=natural)
-
-
-def _as_it_was(data: bytes) -> bytes:
-    """A message without its compression; one that cannot be decompressed comes as it is, and is none to whoever reads it."""
-    try:
-        return decompressed(data)
-    except BagError:
-        return data
 
 
 @lru_cache(maxsize=1)  # the store compiles a decoder per type and keeps it
@@ -134,21 +116,8 @@ def stamp_of(raw: bytes, where: str) -> int:
 def deserialize(raw: bytes, kind: str, where: str) -> Any:
     """The message in `raw` (CDR), of type `kind`. Raises BagError."""
     _, store = rosbags_modules()
+    raw = unpacked(raw, where)
     try:
         return store.deserialize_cdr(raw, kind)
     except Exception as error:
         raise BagError(f'{where} ({len(raw)} bytes) is no {kind}: {error}; the bag is damaged') from None
-
-
-@contextmanager
-def _reader(path: Path) -> Iterator[Any]:
-    """An open reader. Whatever a damaged file makes the parsers raise becomes a BagError."""
-    rosbag2, _ = rosbags_modules()
-    try:
-        with rosbag2.Reader(path) as reader:
-            yield reader
-    except BagError:
-        raise
-    except Exception as error:
-        reason = str(error) or type(error).__name__
-        raise BagError(f'cannot read {path}: {reason}; it may be cut off, still being written, or no bag') from error

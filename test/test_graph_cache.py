@@ -1,0 +1,134 @@
+"""Graphs in the cache: the second start imports neither spox nor onnx, and damage, other inputs and other code are seen."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_pairs import TINY, random_pair
+
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.depth import Depth
+from lightglue_trt_ros.graphs import cache
+
+PACKAGE = Path(cache.__file__).parents[1]
+SPEC = EngineSpec(96, 128, 64)
+START = '''
+import sys
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in sys.argv[1:]:
+            raise ImportError(f'{name} is not here')
+sys.meta_path.insert(0, Refused())
+import numpy as np
+from lightglue_trt_ros.config import MatcherConfig
+from lightglue_trt_ros.frontend import FrameMatcher
+from lightglue_trt_ros.selection import open_backend
+config = MatcherConfig(image_height=96, image_width=128, max_keypoints=64, backend='onnxruntime')
+frames = FrameMatcher(open_backend(config).backend, config)
+for number in range(2):
+    found = frames.process(np.random.default_rng(number).integers(0, 256, (96, 128), np.uint8), float(number))
+print('started', 'spox' in sys.modules, 'onnx' in sys.modules, len(found))
+'''
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path))
+    return tmp_path / 'graphs'
+
+
+def start(*refused: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, 'PYTHONPATH': str(PACKAGE.parent)}
+    return subprocess.run([sys.executable, '-c', START, *refused], env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_the_second_start_needs_neither_spox_nor_onnx(folder: Path) -> None:
+    assert 'is not here' in start('spox', 'onnx').stderr, 'the first one does'
+    first = start()
+    assert first.stdout.startswith('started True True'), first.stderr
+    second = start('spox', 'onnx')
+    assert second.stdout.startswith('started False False'), second.stderr
+    assert second.stdout.split()[-1] == first.stdout.split()[-1]
+    assert [path.suffix for path in folder.iterdir()] == ['.zip'], 'one file, and nothing temporary'
+
+
+def test_what_is_read_is_what_was_written(folder: Path) -> None:
+    pair = random_pair(**TINY)
+    depth = Depth.of(pair.layers)
+    first = cache.written_graphs(SPEC, pair, depth)
+    assert set(first) == {'extractor', *depth.graphs}
+    assert cache.written_graphs(SPEC, pair, depth) == first
+    assert len(list(folder.iterdir())) == 1
+    image = np.random.default_rng(1).integers(0, 256, (96, 128), np.uint8)
+    features = [OnnxRuntimeBackend(SPEC, pair).extract(image) for _ in range(2)]
+    assert np.array_equal(features[0].descriptors, features[1].descriptors)
+
+
+def test_everything_that_graphs_are_made_from_is_in_the_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, other = random_pair(**TINY), random_pair(seed=1, **TINY)
+    depth = Depth.of(pair.layers)
+    monkeypatch.setattr(cache, 'KEEP', 99)
+    cache.written_graphs(SPEC, pair, depth)
+    cache.written_graphs(EngineSpec(96, 128, 32), pair, depth)
+    cache.written_graphs(EngineSpec(96, 128, 64, 'fp16'), pair, depth)
+    cache.written_graphs(SPEC, pair, Depth((pair.layers,)))
+    cache.written_graphs(SPEC, other, depth)
+    assert len(list(folder.iterdir())) == 5
+    monkeypatch.setattr(cache, '_code_sha256', lambda: 'other code')
+    cache.written_graphs(SPEC, pair, depth)
+    assert len(list(folder.iterdir())) == 6
+
+
+def test_the_code_that_writes_graphs_is_all_in_the_hash() -> None:
+    """Modules of the package that those hashed import, but for those that hold no figure of a graph."""
+    hashed = {str(path.relative_to(PACKAGE)) for path in cache.CODE}
+    used = set()
+    for path in cache.CODE:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                home = path.parents[node.level - 1]
+                names = [node.module] if node.module else [alias.name for alias in node.names]
+                used |= {str(home.joinpath(*name.split('.')).relative_to(PACKAGE)) + '.py' for name in names}
+    assert used - hashed <= {'config.py', 'errors.py', 'features.py', 'files.py', 'weights/networks.py', 'weights/pairs.py',
+                             'weights/store.py'}
+
+
+@pytest.mark.parametrize('damage', [
+    lambda data: data[:len(data) // 2], lambda data: b'', lambda data: data.replace(b'Conv', b'Covn')])
+def test_a_damaged_file_is_written_anew(folder: Path, damage: object) -> None:
+    pair = random_pair(**TINY)
+    whole = cache.written_graphs(SPEC, pair, Depth.of(pair.layers))
+    file = next(folder.iterdir())
+    before = file.read_bytes()
+    file.write_bytes(damage(before))  # type: ignore[operator]
+    assert cache.written_graphs(SPEC, pair, Depth.of(pair.layers)) == whole
+    assert len(file.read_bytes()) == len(before)
+
+
+def test_only_the_last_used_stay(folder: Path) -> None:
+    pair = random_pair(**TINY)
+    depth = Depth.of(pair.layers)
+    for number in range(cache.KEEP):
+        cache.written_graphs(EngineSpec(96, 128, 16 + number), pair, depth)
+    oldest, *_ = files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    for age, path in enumerate(files):
+        os.utime(path, (1000 + age, 1000 + age))
+    cache.written_graphs(EngineSpec(96, 128, 16), pair, depth)  # used, so it is not the oldest any more
+    cache.written_graphs(EngineSpec(96, 128, 99), pair, depth)
+    assert len(list(folder.iterdir())) == cache.KEEP
+    assert oldest.exists()
+    assert not files[1].exists()
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / 'file').touch()
+    monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path / 'file' / 'cache'))
+    pair = random_pair(**TINY)
+    assert cache.written_graphs(SPEC, pair, Depth.of(pair.layers))
