@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Callable, Collection
 from typing import Any
 
 from .config import MatcherConfig
@@ -32,6 +33,27 @@ def positive(text: str) -> float:
     if not 0 < value < float('inf'):
         raise argparse.ArgumentTypeError(f'{text} must be above 0')
     return value
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers above 0 with commas between them, ascending and each once, as the type of an option."""
+    try:
+        found = tuple(sorted({int(word) for word in text.split(',')}))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'{text!r}: write whole numbers with commas between them') from None
+    if found[0] < 1:
+        raise argparse.ArgumentTypeError(f'{text}: the numbers must be above 0')
+    return found
+
+
+def some_of(names: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    """Names with commas between them, each once, as the type of an option."""
+    def parse(text: str) -> tuple[str, ...]:
+        found = tuple(dict.fromkeys(word for word in text.lower().split(',') if word))
+        if unknown := [word for word in found if word not in names]:
+            raise argparse.ArgumentTypeError(f'{unknown[0]!r} is none of {", ".join(names)}')
+        return found
+    return parse
 
 
 def _destination(name: str) -> str:

@@ -22,7 +22,7 @@ from ..depth import ALL_LAYERS, Depth
 from ..engines.parity import rendered_frames
 from ..errors import EngineError, LightglueTrtError
 from ..files import make_output_folder, write_whole
-from ..options import add_settings, settings_of
+from ..options import add_settings, numbers, settings_of, some_of
 from ..processes import describe_machine
 from ..progress import progress
 from ..selection import open_backend
@@ -62,7 +62,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--data', type=Path, default=Path('../shared/data'), help='folder of kitti_short_1, kitti_short_2, '
                         'hololens and oxford_affine, for homographies, turns, depth and sweep; any folder of images for turns; '
                         'default: %(default)s')
-    parser.add_argument('--strides', default='1', help='frames from one to the next, comma separated, for depth, default: 1')
+    parser.add_argument('--strides', type=numbers, default=(1,), metavar='N,…',
+                        help='frames from one to the next, for depth, default: 1')
     parser.add_argument('--whole-engine-dir', default='', metavar='DIR', help='engines of build_engines --stages 9, for depth')
     parser.add_argument('--profile', action='store_true', help='the same as the part profile: time per layer of the engines')
     parser.add_argument('--plot', type=Path, help='write a picture of the slowest layers there, for profile')
@@ -70,10 +71,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     group = parser.add_argument_group('sweep', 'the matcher in each precision over sizes of image and numbers of keypoints; images '
                                       'of --data, or rendered ones')
     group.add_argument('--sweep', action='store_true', help='the same as the part sweep')
-    group.add_argument('--sizes', type=_numbers, default=SIDES, metavar='N,…',
+    group.add_argument('--sizes', type=numbers, default=SIDES, metavar='N,…',
                        help=f'sides of square images, default: {_text(SIDES)}')
-    group.add_argument('--keypoints', type=_numbers, default=KEYPOINTS, metavar='K,…', help=f'default: {_text(KEYPOINTS)}')
-    group.add_argument('--precisions', type=_precisions, default=PRECISIONS, metavar='NAME,…',
+    group.add_argument('--keypoints', type=numbers, default=KEYPOINTS, metavar='K,…', help=f'default: {_text(KEYPOINTS)}')
+    group.add_argument('--precisions', type=some_of(PRECISIONS), default=PRECISIONS, metavar='NAME,…',
                        help=f'{EXACT} is always among them; default: {_text(PRECISIONS)}')
     group.add_argument('--target-sm', type=int, metavar='SM', help='engine sizes of what TensorRT-RTX builds for this compute '
                        'capability (89 is 8.9), also without a GPU; default: of the engines that run here')
@@ -157,7 +158,7 @@ def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
             raise EngineError('depth compares with engines of one stage: build them with --stages 9, and name --whole-engine-dir')
         for name in SEQUENCES:
             images = load_images(args.data / name)
-            for stride in map(int, args.strides.split(',')):
+            for stride in args.strides:
                 found = measure_depth(staged, whole, config.depth_confidence, images, name, stride)
                 report.append(dataclasses.asdict(found))
                 rows = [(what, *(f'{value:.2f}' for value in (*np.percentile(times, PERCENTILES), max(times))),
@@ -237,20 +238,6 @@ def _rendered(side: int) -> dict[str, ImagePair]:
         images = list(rendered_frames(13, side, side))
         first, second, far, what = images[0], images[1], images[12], 'procedural texture, views'
     return {'easy': ImagePair(f'{what} 1 apart', first, second), 'hard': ImagePair(f'{what} 12 apart', first, far)}
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(sorted({int(word) for word in text.split(',')}))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f'{text!r}: write whole numbers with commas between them') from None
-
-
-def _precisions(text: str) -> tuple[str, ...]:
-    names = tuple(text.lower().split(','))
-    if unknown := [name for name in names if name not in PRECISIONS]:
-        raise argparse.ArgumentTypeError(f'{unknown[0]!r} is no precision: there are {", ".join(PRECISIONS)}')
-    return names
 
 
 def _text(values: tuple[Any, ...]) -> str:

@@ -28,7 +28,7 @@ from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
 from ..files import make_output_folder
 from ..geometry import fitting_size
 from ..images import gray_of
-from ..options import add_settings, positive, settings_of
+from ..options import add_settings, numbers, positive, settings_of, some_of
 from ..processes import INTERRUPTED, describe_machine
 from ..progress import progress
 from ..recordings.bag import open_recording
@@ -96,9 +96,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         help="a sensor.yaml as EuRoC's, whose T_BS says where the camera is in the body that the poses are of")
     parser.add_argument('--max-time-difference', type=positive, default=0.02, metavar='S',
                         help='between an image and its pose, seconds, default: %(default)s')
-    parser.add_argument('--strides', type=_strides, default=(1, 2, 4), metavar='N,N',
+    parser.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N',
                         help='match every Nth frame with the one N before it, default: 1,2,4')
-    parser.add_argument('--baselines', type=_baselines, default=(), metavar='NAME,NAME', help=f'of {",".join(BASELINES)}')
+    parser.add_argument('--baselines', type=some_of(BASELINES), default=(), metavar='NAME,NAME', help=f'of {",".join(BASELINES)}')
     parser.add_argument('--compare', nargs='+', default=[], metavar='WHAT', help=f'precisions ({",".join(PRECISIONS)}), numbers of '
                         "keypoints, SETTING=VALUE (depth_confidence=-1), or bundles' folders, each against the first")
     parser.add_argument('--estimator', choices=tuple(ESTIMATOR_LABELS), default=DEFAULT_ESTIMATOR,
@@ -124,6 +124,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error('--max-frames must be at least 2')
     if args.live and find_spec('rclpy') is None:
         parser.error('--live plays the bag into the running node, which needs ROS 2: source its setup.bash')
+    args.strides = tuple(sorted({1, *args.strides}))  # the others are read beside it
     args.compare = [word for words in args.compare for word in words.split(',') if word]
     return args
 
@@ -318,24 +319,6 @@ def _without_ros(argv: list[str] | None) -> list[str]:
     except ImportError:  # nor is there launch
         return words
     return list(remove_ros_args(words))
-
-
-def _strides(text: str) -> tuple[int, ...]:
-    try:
-        found = sorted({int(word) for word in text.split(',')})
-    except ValueError:
-        raise argparse.ArgumentTypeError(f'{text!r}: write strides as 1,2,4') from None
-    if found[0] < 1:
-        raise argparse.ArgumentTypeError(f'{text}: a stride is at least 1')
-    return tuple(sorted({1, *found}))  # the others are read beside it
-
-
-def _baselines(text: str) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(word for word in text.split(',') if word))
-    for name in found:
-        if name not in BASELINES:
-            raise argparse.ArgumentTypeError(f'there is no baseline {name!r}: use {", ".join(BASELINES)}')
-    return found
 
 
 def _requirement(text: str, over: bool) -> Requirement:
