@@ -22,7 +22,8 @@ PACKAGE = REPOSITORY / 'lightglue_trt_ros'
 COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag', 'quantize',
             'benchmark', 'demo'}
 ROSDEP_KEYS = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
-               **{name: f'python3-{name}' for name in ['hypothesis', 'jinja2', 'matplotlib', 'numpy', 'pytest', 'rich', 'scipy', 'yaml']}}
+               **{name: f'python3-{name}'
+                  for name in ('hypothesis', 'jinja2', 'matplotlib', 'numpy', 'pytest', 'rich', 'scipy', 'yaml')}}
 PIP_NAMES = {'skimage': 'scikit-image'}
 OF_CI = {'torch', 'transformers', 'ml_dtypes', 'tensorrt_rtx_libs'}  # tests skip without them, and say why
 OF_THE_MACHINE = {'tensorrt', 'pycuda', 'cuda'}  # they come with JetPack or CUDA
