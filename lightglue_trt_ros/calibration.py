@@ -18,7 +18,6 @@ import numpy as np
 from . import e4m3
 from .errors import EngineError
 from .features import Float32, Int32, UInt8
-from .files import write_whole
 
 SCHEMA = 3
 BLOCKS = ('self', 'cross')
@@ -65,17 +64,13 @@ class Calibration:
     compensated: Mapping[str, Int32] = field(default_factory=dict)  # by linear: the inputs whose rounding error is multiplied too
     weights: Mapping[str, RoundedWeights] = field(default_factory=dict)  # by linear; others are rounded to the nearest
 
-    def save(self, path: Path) -> None:
-        """Write as safetensors, whole or not at all. Raises OSError."""
-        write_whole(path, self.content())
-
     @property
     def sha256(self) -> str:
-        """Of the file that `save` writes, hexadecimal."""
+        """Of `content`, hexadecimal."""
         return hashlib.sha256(self.content()).hexdigest()
 
     def content(self) -> bytes:
-        """The file that `save` writes."""
+        """As a safetensors file holds it."""
         from safetensors.numpy import save
         tensors = {'residual_basis': self.residual_basis, 'value_bases': self.value_bases,
                    **{f'centre.{name}': values for name, values in self.centres.items()},
@@ -89,7 +84,7 @@ class Calibration:
 
     @classmethod
     def load(cls, path: Path) -> Calibration:
-        """Read what `save` wrote. Raises EngineError when it cannot be read or is something else."""
+        """Read a file of `content`. Raises EngineError when it cannot be read or is something else."""
         from safetensors import SafetensorError, safe_open
         try:
             with safe_open(path, 'numpy') as file:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import math
 import re
 from collections import Counter
@@ -316,7 +317,7 @@ def numpy_layer(net, calibration, x, rotation, rounding):
 
 
 def test_models_say_what_they_are(calibration, graph, tmp_path):
-    calibration.save(tmp_path / 'calibration')
+    (tmp_path / 'calibration').write_bytes(calibration.content())
     digested = hashlib.sha256((tmp_path / 'calibration').read_bytes()).hexdigest()
     told = read_stamp(graph)
     assert (told['precision'], told['calibration_sha256']) == ('fp8', digested)
@@ -386,3 +387,14 @@ def test_what_does_not_fit_is_refused(calibration, spec, change, message):
 def test_the_extractor_has_no_fp8():
     with pytest.raises(ConfigError, match='for the matcher alone'):
         superpoint(EngineSpec(240, 328, 256, 'fp8'), ours().extractor)
+
+
+@pytest.mark.parametrize('field', ['peaks', 'fp8', 'provenance', 'schema', 'residual_basis', 'value_bases'])
+def test_a_calibrations_file_without_a_field_names_it(calibration, tmp_path, field):
+    from safetensors.numpy import save_file
+    tensors = {'residual_basis': calibration.residual_basis, 'value_bases': calibration.value_bases}
+    notes = {'schema': 3, 'peaks': {}, 'fp8': [], 'provenance': {}}
+    (tensors if field in tensors else notes).pop(field)
+    save_file(tensors, tmp_path / 'file', metadata={'calibration': json.dumps(notes)})
+    with pytest.raises(EngineError, match=f'file has no {field}: make it with quantize'):
+        Calibration.load(tmp_path / 'file')

@@ -55,7 +55,6 @@ class IOTensor:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    is_input: bool
 
 
 class TensorRT:
@@ -131,8 +130,7 @@ class TensorRT:
             kind = engine.get_tensor_dtype(name).name
             if kind not in _NUMPY:
                 raise EngineError(f'the engine has {name} in {kind}, which numpy lacks: export fp32 or fp16 inputs and outputs')
-            is_input = engine.get_tensor_mode(name) == self.module.TensorIOMode.INPUT
-            tensors.append(IOTensor(name, tuple(engine.get_tensor_shape(name)), np.dtype(_NUMPY[kind]), is_input))
+            tensors.append(IOTensor(name, tuple(engine.get_tensor_shape(name)), np.dtype(_NUMPY[kind])))
         return tensors
 
     def activation_bytes(self, engine: Any) -> int:
