@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,13 +23,13 @@ from lightglue_trt_ros import e4m3
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.calibration import Calibration, RoundedWeights, linear_members, member
 from lightglue_trt_ros.config import EngineSpec
-from lightglue_trt_ros.errors import BagError, ConfigError, EngineError
+from lightglue_trt_ros.errors import BagError, EngineError
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.features import HostFeatures, Thresholds
 from lightglue_trt_ros.graphs.folding import fold
 from lightglue_trt_ros.graphs.lightglue import lightglue
-from lightglue_trt_ros.quantization import matchers, measurement
-from lightglue_trt_ros.quantization.matchers import HostMatcher, answers, features_of, open_matcher
+from lightglue_trt_ros.quantization import measurement
+from lightglue_trt_ros.quantization.matchers import answers, features_of, open_matcher
 from lightglue_trt_ros.quantization.measurement import HEADROOM, Moments
 from lightglue_trt_ros.quantization.noise import Reader, balanced, bounded, hartley, noise, rounded_weights, shared
 from lightglue_trt_ros.quantization.quality import (
@@ -469,7 +471,7 @@ def test_flops_are_those_of_the_graph():
     """Counted in the ONNX graph itself, which also tells which of its products are in FP8; without the compensated inputs."""
     calibration = replace(calibrated(), fp8=FP8, compensated={})
     graph = lightglue(SPEC, shallow(), calibration=calibration)
-    assert matchers.share_of_flops(graph) == pytest.approx(share(FP8, LAYERS, SPEC.max_keypoints), rel=0.01)
+    assert _share_of_flops(graph) == pytest.approx(share(FP8, LAYERS, SPEC.max_keypoints), rel=0.01)
     assert share(linear_members(9), 9, 1024) == pytest.approx(0.51, abs=0.01)
     assert sum(flops(9, 2048).values()) > 2 * sum(flops(9, 1024).values())
 
@@ -546,20 +548,17 @@ def test_the_frontier_is_drawn_and_written():
     assert [point['name'] for point in json.loads(json.dumps(plain_tried(points)))] == ['all', 'less', 'one']
 
 
-# ModelOpt's recipe
-
-def test_modelopt_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'nvidia-modelopt\[onnx\]==0.47.0'"):
-        matchers.quantised_by_modelopt(SPEC, shallow(), [sample()], [FramePair(0, 0, 1)])
-
-
-@pytest.mark.skipif(importlib.util.find_spec('modelopt') is None, reason='NVIDIA ModelOpt is not installed')
-def test_the_published_recipe_for_real():
-    pairs = [FramePair(0, 0, 1), FramePair(0, 1, 3), FramePair(0, 2, 3)]
-    model, part = matchers.quantised_by_modelopt(SPEC, shallow(), [sample()], pairs)
-    assert part > 0.5
-    held_out = HeldOutSet('r', 'easy', 1, [FramePair(0, 6, 7), FramePair(0, 7, 8)])
-    held_out.reference = answers(open_matcher(SPEC, shallow()), [sample()], held_out.pairs)
-    found = score(held_out, answers(HostMatcher({'matcher': model}), [sample()], held_out.pairs))
-    assert 0.3 < found.f1 < emulated(replace(calibrated(), fp8=FP8))[1]
+def _share_of_flops(model: Any) -> float:
+    """Of the FLOPs of a graph's matrix products, those whose two sides come out of a DequantizeLinear."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    makers = {output: node.op_type for node in graph.node for output in node.output}
+    shapes = {value.name: [size.dim_value for size in value.type.tensor_type.shape.dim]
+              for value in (*graph.value_info, *graph.input, *graph.output)}
+    shapes |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    total = done = 0.0
+    for node in graph.node:
+        if node.op_type == 'MatMul':
+            work = math.prod(shapes[node.output[0]]) * (shapes.get(node.input[0]) or shapes[node.input[1]][-2:-1])[-1]
+            total += work
+            done += work * all(makers.get(name) == 'DequantizeLinear' for name in node.input)
+    return done / total if total else 0.0

@@ -52,8 +52,6 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'default: %(default)s')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where a bag has several with images')
     add_settings(parser, 'image_height', 'image_width', 'max_keypoints', 'weights')
-    parser.add_argument('--modelopt', action='store_true', help="show what the published deployments' recipe gives, too: NVIDIA "
-                        'ModelOpt, entropy, four images; needs ModelOpt on this machine')
     parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of bundles, default: %(default)s')
     parser.add_argument('--force', action='store_true', help='calibrate although an equal calibration is there')
     args = parser.parse_args(argv)
@@ -72,7 +70,7 @@ def _order(args: argparse.Namespace) -> CalibrationOrder:
     spec = EngineSpec(args.height, args.width, args.max_keypoints, 'fp8')
     folder = args.engine_dir.expanduser().absolute()
     return CalibrationOrder(tuple(args.calibration), spec, pair, folder, tuple(args.held_out), args.frames, QualityGate(args.gate),
-                            args.held_out_share, args.image_topic, args.modelopt, args.force)
+                            args.held_out_share, args.image_topic, args.force)
 
 
 class _Screen(Terminal):

@@ -19,7 +19,7 @@ from ..errors import EngineError
 from ..features import Int32, UInt8
 from ..graphs.rounding import check_width
 from ..weights.pairs import WeightsPair
-from .matchers import MODELOPT_PAIRS, HostMatcher, open_matcher, quantised_by_modelopt, require_modelopt
+from .matchers import HostMatcher, open_matcher
 from .measurement import calibrate, measure_peaks, saturated, steps
 from .quality import (
     LEVELS,
@@ -67,7 +67,6 @@ class CalibrationOrder:
     gate: QualityGate = field(default_factory=QualityGate)
     share: float = HELD_OUT  # of each recording that is held out, without held_out recordings
     image_topic: str | None = None
-    modelopt: bool = False  # show what the published recipe gives, too
     force: bool = False
 
 
@@ -85,14 +84,12 @@ def quantize(order: CalibrationOrder, decode: Callable[[Any], UInt8], terminal: 
     `decode` makes gray uint8 (H, W) of a message. What does not pass leaves its figures without a calibration. Raises
     LightglueTrtError where nothing can be calibrated or judged; nothing is written then, nor when it is interrupted.
     """
-    if order.modelopt:
-        require_modelopt()
     check_width(order.pair.matcher.tensors)  # before minutes are spent
     samples = read_samples(order.recordings, order.held_out, order.frames, order.spec, decode, terminal.say,
                            image_topic=order.image_topic, share=order.share)
     identity = Identity.of_calibration(order.spec, order.pair.identity, gate_verdict='')
     settings = _settings(order, samples)
-    if not order.force and not order.modelopt and (there := _find_equal(order.engine_dir, identity, settings)):
+    if not order.force and (there := _find_equal(order.engine_dir, identity, settings)):
         return CalibrationOutcome(there, False)
     _extract(order, samples, terminal)
     return _Work(order, samples, terminal).run(identity, settings)
@@ -129,10 +126,6 @@ class _Work:
                                               for each in held_out})
         chances = {(each.name, each.level): chance(each, samples, score, self.size)
                    for each, score in zip(held_out, decided, strict=True)}
-        if order.modelopt:
-            terminal.say(f'quantising as published deployments do: ModelOpt, entropy, {2 * MODELOPT_PAIRS} images')
-            model, part = quantised_by_modelopt(self.spec, self.weights, samples, pairs)
-            candidates.append(self._judged('ModelOpt', part, HostMatcher({'matcher': model}), held_out))
         print_gate(candidates, order.gate)
         print_figures(reference, candidates, chances)
         for line in verdicts(decided, order.gate):
