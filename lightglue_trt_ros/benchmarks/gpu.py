@@ -14,9 +14,9 @@ from ..backends import Backend
 from ..backends.tensorrt import TensorRTBackend
 from ..engines.adapter import TensorRT, open_tensorrt
 from ..engines.audit import read_layers
-from ..errors import EngineError, LightglueTrtError
+from ..errors import EngineError
 from ..features import Thresholds, UInt8
-from ..files import write_whole
+from ..files import write_output
 from ..pictures import BLUE, GRAY, INK, ORANGE
 from ..reports.style import RC, save
 
@@ -98,12 +98,7 @@ def save_plot(path: Path, layers: list[LayerTime], most: int = 12) -> None:
             axes.set_title(network)
             axes.set_xlabel('time per run, ms')
             axes.legend(handles=[Patch(color=colour, label=name) for name, colour in colours.items()], loc='lower right')
-        png = save(figure)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, png)
-    except OSError as error:
-        raise LightglueTrtError(f'{path} cannot be written: {error}; choose another output directory') from error
+        write_output(path, save(figure))
 
 
 def _engines_of(backend: Backend) -> TensorRTBackend:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -16,12 +15,11 @@ from ..backends import Backend
 from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
 from ..benchmarks.sweep import EXACT, KEYPOINTS, SIDES, Cell, ImagePair, load_pairs, sweep
 from ..benchmarks.sweep_plots import HEADER, LEFT, TITLE, commands, draw_sweep, markdown, notes, table_rows
-from ..benchmarks.sweep_runners import Graphs, TargetPlans, open_bench
+from ..benchmarks.sweep_runners import Graphs, TargetEngines, open_bench
 from ..config import PRECISIONS, MatcherConfig
 from ..depth import ALL_LAYERS, Depth
-from ..engines.parity import rendered_frames
 from ..errors import EngineError, LightglueTrtError
-from ..files import make_output_folder, write_whole
+from ..files import make_output_folder, write_output
 from ..options import add_settings, numbers, settings_of, some_of
 from ..processes import describe_machine
 from ..progress import progress
@@ -42,11 +40,11 @@ def main(argv: list[str] | None = None) -> int:
         flags = [part for part in ('profile', 'sweep') if getattr(args, part)]
         for part in [*args.parts, *flags] or PARTS[:3]:
             report[part] = _MEASURES[part](args, config)
+        if args.json:
+            write_output(args.json, json.dumps(report, indent=1).encode())
     except LightglueTrtError as error:
         print(f'benchmark: {error}', file=sys.stderr)
         return 1
-    if args.json:
-        write_whole(args.json, json.dumps(report, indent=1).encode())
     return 0
 
 
@@ -201,54 +199,42 @@ def _sweep(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     """Measure, print and write. Raises LightglueTrtError."""
     graphs = Graphs(config)
     bench, instead = open_bench(config, graphs)
-    sizes = None if args.target_sm is None else TargetPlans(graphs, args.target_sm)
+    sizes = None if args.target_sm is None else TargetEngines(graphs, args.target_sm)
     pairs = load_pairs(args.data) or _rendered(max(args.sizes))
     make_output_folder(args.out)
     about = [f'matcher of all layers, weights {graphs.pair.identity}, {bench.name}',
              *(f'{kind} pair: {pair.name}' for kind, pair in pairs.items()),
              *([f'engine sizes: {sizes.name}'] if sizes else [])]
-    for line in [*([instead] if instead else []), *about]:
-        print(f'benchmark: {line}', flush=True)
+    for line in filter(None, [instead, *about]):
+        _say(line)
     cells: list[Cell] = []
-    shapes = len(args.sizes) * len(args.keypoints)
-    with progress('shapes', shapes, lambda line: print(f'benchmark: {line}', flush=True)) as tell:
-        for found in sweep(bench, graphs, sizes, pairs, args.sizes, args.keypoints, args.precisions, args.frames):
+    with progress('shapes', len(args.sizes) * len(args.keypoints), _say) as tell:
+        shapes = sweep(bench, graphs, sizes, pairs, args.sizes, args.keypoints, args.precisions, args.frames)
+        for number, found in enumerate(shapes, 1):
             cells += found
-            tell(len({(cell.side, cell.max_keypoints) for cell in cells}))
+            tell(number)
     print_table(TITLE, HEADER, table_rows(cells), left=LEFT)
-    for line in notes(cells):
-        print(line)
+    print('\n'.join(notes(cells)))
     if wanted := commands(cells):
         print('\n  '.join(['what is missing:', *wanted]))
-    _write(args.out / 'sweep.md', markdown([describe_machine(), *about], cells).encode())
+    write_output(args.out / 'sweep.md', markdown([describe_machine(), *about], cells).encode())
     for picture in draw_sweep(cells):
-        _write(args.out / f'{picture.name}.png', picture.png)
-    print(f'benchmark: table and pictures are in {args.out}')
+        write_output(args.out / f'{picture.name}.png', picture.png)
+    _say(f'table and pictures are in {args.out}')
     return {'about': about, 'notes': notes(cells), 'cells': [cell.as_dict() for cell in cells]}
 
 
 def _rendered(side: int) -> dict[str, ImagePair]:
-    """Two frames of the demo's flight one after the other, and two far apart; of a procedural texture without scikit-image."""
-    if importlib.util.find_spec('skimage') is not None:
-        from ..demo.flight import Flight
-        flight = Flight(height=side, width=side)
-        first, second, far = (flight.frame(index).image for index in (10, 11, 22))
-        what = "the demo's flight, frames"
-    else:
-        images = list(rendered_frames(13, side, side))
-        first, second, far, what = images[0], images[1], images[12], 'procedural texture, views'
-    return {'easy': ImagePair(f'{what} 1 apart', first, second), 'hard': ImagePair(f'{what} 12 apart', first, far)}
+    """Two frames of the demo's flight one after the other, and two far apart. Raises LightglueTrtError without scikit-image."""
+    from ..demo.flight import Flight
+    flight = Flight(height=side, width=side)
+    first, second, far = (flight.frame(index).image for index in (10, 11, 22))
+    return {'easy': ImagePair("the demo's flight, frames 1 apart", first, second),
+            'hard': ImagePair("the demo's flight, frames 12 apart", first, far)}
 
 
 def _text(values: tuple[Any, ...]) -> str:
     return ','.join(map(str, values))
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        write_whole(path, data)
-    except OSError as error:
-        raise LightglueTrtError(f'cannot write {path} ({error.strerror}): choose another folder with --out') from error
 
 
 def _with_backend(args: argparse.Namespace, config: MatcherConfig, measure: Any) -> Any:
@@ -261,10 +247,14 @@ def _with_backend(args: argparse.Namespace, config: MatcherConfig, measure: Any)
 
 def _open(config: MatcherConfig, depth: Depth | None = None) -> Backend:
     backend, reason, warning = open_backend(config, depth=depth)
-    print(f'benchmark: {reason}', flush=True)
+    _say(reason)
     if warning:
         print(f'benchmark: {warning}', file=sys.stderr, flush=True)
     return backend
+
+
+def _say(text: str) -> None:
+    print(f'benchmark: {text}', flush=True)
 
 
 _MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'homographies': _homographies, 'turns': _turns, 'depth': _depth,
