@@ -27,7 +27,6 @@ from ..geometry import resize_gray
 from ..recordings.sequence import read_gray
 from .sweep_runners import MIB, GpuBench, Graphs, HostBench, TargetEngines, UnavailableError
 
-SIDES, KEYPOINTS = (512, 1024), (512, 1024, 2048, 3840)
 EXACT = 'fp32'  # what the others are compared with
 LEAST_ROUNDS, SECONDS = 5, 20.0  # of each shape: more rounds as long as they take no longer
 SPREAD = (5, 95)  # percentiles
@@ -42,17 +41,11 @@ class ImagePair(NamedTuple):
     second: UInt8
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(NamedTuple):
     """Why there is no figure."""
 
     reason: str  # a few words, for a table
     text: str  # what lies behind it, and perhaps, on a last line, the command that changes it
-
-    @property
-    def command(self) -> str:
-        last = self.text.rpartition('\n')[2]
-        return last if last.startswith('ros2 ') else ''
 
 
 NO_EXACT = Missing('no FP32 here', 'FP32 is what the others are compared with, and is missing at this shape')
@@ -89,7 +82,8 @@ class Cell:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, None for NaN."""
         values = {**dataclasses.asdict(dataclasses.replace(self, points={})), 'matches': self.matches,
-                  'agreement': {kind: found._asdict() for kind, found in self.agreement.items()}}
+                  'agreement': {kind: found._asdict() for kind, found in self.agreement.items()},
+                  'missing': {figure: why.reason for figure, why in self.missing.items()}}
         del values['points']
         return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}
 
@@ -153,13 +147,14 @@ def _match(runs: Sequence[tuple[Cell, Backend]], kind: str, images: Sequence[UIn
     """One pair in each precision, and its times; `exact` gets FP32's features, by pair, where they lie in host memory."""
     seen: list[list[Features]] = []  # of this pair alone: a GPU has slots for that and a frame
     for cell, backend in runs:
-        seen.append([_see(backend, image, one) for image, one in zip(images, exact.get(kind, [None, None]), strict=True)])
-        if cell.precision == EXACT and all(isinstance(one, HostFeatures) for one in seen[-1]):
-            exact[kind] = seen[-1]
-        cell.keypoints[kind] = min(int((one.scores > Thresholds().detection).sum()) for one in seen[-1])
-        indices = backend.match(seen[-1][0], seen[-1][1], Thresholds()).indices
+        features = [_see(backend, image, one) for image, one in zip(images, exact.get(kind, [None, None]), strict=True)]
+        seen.append(features)
+        if cell.precision == EXACT and all(isinstance(one, HostFeatures) for one in features):
+            exact[kind] = features
+        cell.keypoints[kind] = min(int((one.scores > Thresholds().detection).sum()) for one in features)
+        indices = backend.match(features[0], features[1], Thresholds()).indices
         rows = np.flatnonzero(indices >= 0)
-        cell.points[kind] = seen[-1][0].keypoints[rows], seen[-1][1].keypoints[indices[rows]]
+        cell.points[kind] = features[0].keypoints[rows], features[1].keypoints[indices[rows]]
     begin, order = time.monotonic(), list(zip(runs, seen, strict=True))
     for number in range(rounds):
         if number >= LEAST_ROUNDS and time.monotonic() - begin > SECONDS:

@@ -46,7 +46,8 @@ def notes(cells: Sequence[Cell]) -> list[str]:
 
 def commands(cells: Sequence[Cell]) -> list[str]:
     """What makes the missing ones, each once."""
-    return list(dict.fromkeys(missing.command for cell in cells for missing in cell.missing.values() if missing.command))
+    last_lines = (missing.text.splitlines()[-1] for cell in cells for missing in cell.missing.values())
+    return [line for line in dict.fromkeys(last_lines) if line.startswith('ros2 ')]
 
 
 def markdown(about: Sequence[str], cells: Sequence[Cell]) -> str:
