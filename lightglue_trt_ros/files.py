@@ -20,6 +20,15 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
+def write_output(path: Path, data: bytes) -> None:
+    """Write a result where its user wants it, and the folder where that is missing. Raises LightglueTrtError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    except OSError as error:
+        raise LightglueTrtError(f'{path} cannot be written ({error.strerror}): choose another place') from error
+
+
 def make_output_folder(path: Path) -> None:
     """Make a folder for results, before the work and not after it. Raises LightglueTrtError where nothing can be written there."""
     try:

@@ -30,14 +30,8 @@ class Verdict(NamedTuple):
     message: str
 
 
-def idle(failure: str) -> Verdict:
-    """The node does not work: on purpose, or because of `failure`."""
-    return Verdict(DiagnosticStatus.ERROR, failure) if failure else Verdict(DiagnosticStatus.STALE, 'not active')
-
-
-def opening() -> Verdict:
-    """The backend is being opened, which takes seconds, and minutes where engines are built."""
-    return Verdict(WARN, 'opening the networks')
+OPENING = Verdict(WARN, 'opening the networks')  # which takes seconds, and minutes where engines are built
+IDLE = Verdict(DiagnosticStatus.STALE, 'not active')  # on purpose
 
 
 def working(statistics: FrameStatistics) -> Verdict:

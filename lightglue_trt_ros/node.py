@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import wraps
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
@@ -107,24 +107,15 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
     @told
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        return self._withdraw()
-
-    @told
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        return self._withdraw()
-
-    @told
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        return self._withdraw()
-
-    def _new_pipeline(self) -> Pipeline[bytes]:
-        return Pipeline(self._config, self._open_backend, self, self._counter)
-
-    def _withdraw(self) -> TransitionCallbackReturn:
         """As it was before it was configured."""
         self.stop()
         self._interfaces.close()
         return TransitionCallbackReturn.SUCCESS
+
+    on_shutdown = on_error = on_cleanup
+
+    def _new_pipeline(self) -> Pipeline[bytes]:
+        return Pipeline(self._config, self._open_backend, self, self._counter)
 
     def stop(self) -> None:
         """End the pipeline, cutting short what it runs. Safe to call twice."""
@@ -232,9 +223,9 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
     def _verdict(self) -> health.Verdict:
         pipeline = self._pipeline
         if not self._active or pipeline.state is State.ENDED:
-            return health.idle(pipeline.failure)
+            return health.Verdict(DiagnosticStatus.ERROR, pipeline.failure) if pipeline.failure else health.IDLE
         if pipeline.state is State.OPENING:
-            return health.opening()
+            return health.OPENING
         if pipeline.statistics.silence_s > SILENCE_S:
             return health.silent(self, self._images, pipeline.statistics)
         return health.working(pipeline.statistics)

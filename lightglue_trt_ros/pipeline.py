@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
@@ -96,9 +97,8 @@ class Pipeline(Generic[T]):
         self._open_backend, self._outlet, self._counter = open_backend, outlet, counter
         self._slot: NewestSlot[T] = NewestSlot()
         self._cancelled = threading.Event()
-        self._reset_reason, self._reset_lock = '', threading.Lock()
+        self._resets: deque[str] = deque(maxlen=1)  # why, where one was asked for
         self._backend: Backend | None = None
-        self._frames: FrameMatcher | None = None
         self._failures = 0  # in a row
         self._thread = threading.Thread(target=self._live, name='inference', daemon=True)
 
@@ -112,8 +112,7 @@ class Pipeline(Generic[T]):
 
     def reset(self, reason: str) -> None:
         """Forget reference and tracks before the next item."""
-        with self._reset_lock:
-            self._reset_reason = reason
+        self._resets.append(reason)
 
     def stop(self, timeout: float | None = None) -> bool:
         """Cut short what runs, release everything. False when the thread is still busy after `timeout` seconds: it ends alone."""
@@ -143,34 +142,34 @@ class Pipeline(Generic[T]):
     def _work(self) -> str:
         """Open and handle items; what ended it, in words. The exception does not leave here, nor does what its frames hold."""
         try:
-            self._open()
+            frames = self._open()
             while (item := self._slot.take()) is not None:
-                self._handle(item)
+                self._handle(item, frames)
         except BaseException as error:
             clear_frames(error)
             return in_words(error)
         return ''
 
-    def _open(self) -> None:
+    def _open(self) -> FrameMatcher:
         opened = self._open_backend(self.config, cancelled=self._cancelled.is_set)
         self._backend = opened.backend
-        if self._cancelled.is_set():
-            return
-        self._frames = FrameMatcher(opened.backend, self.config, self._counter)
-        self.backend, self.state, self.was_open = opened.backend.description, State.RUNNING, True
-        self.statistics.opened()
-        self._outlet.opened(opened.reason, opened.warning)
+        frames = FrameMatcher(opened.backend, self.config, self._counter)
+        if not self._cancelled.is_set():
+            self.backend, self.state, self.was_open = opened.backend.description, State.RUNNING, True
+            self.statistics.opened()
+            self._outlet.opened(opened.reason, opened.warning)
+        return frames
 
     def _release(self) -> None:
-        """Features go before the backend that made them."""
-        backend, self._backend, self._frames, self.backend = self._backend, None, None, 'none'
+        """After the features, which went with `_work`, the backend that made them."""
+        backend, self._backend, self.backend = self._backend, None, 'none'
         if backend is not None:
             with suppress(Exception):  # of a GPU that failed already
                 backend.close()
 
-    def _handle(self, item: T) -> None:
+    def _handle(self, item: T, frames: FrameMatcher) -> None:
         try:
-            self._match(item)
+            self._match(item, frames)
             self._failures = 0
         except FrameError as error:
             self.statistics.failed(str(error))
@@ -186,15 +185,10 @@ class Pipeline(Generic[T]):
             self.statistics.failed(f'{type(error).__name__}: {error}')
             self._outlet.rejected(f'{type(error).__name__}: {error}', traceback.format_exc())
 
-    def _match(self, item: T) -> None:
-        frames = self._frames
-        if frames is None:
-            raise EngineError('no backend is open')
+    def _match(self, item: T, frames: FrameMatcher) -> None:
         frames.config = self.config
-        with self._reset_lock:
-            asked, self._reset_reason = self._reset_reason, ''
-        if asked:
-            frames.reset(asked)
+        if self._resets:
+            frames.reset(self._resets.popleft())
         clock = Stopwatch()
         frame = self._outlet.decode(item)
         clock.lap('decode')

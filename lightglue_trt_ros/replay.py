@@ -66,6 +66,7 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
     pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
     with _listening(keep) as got, tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / 'sent'
+        log.touch()
         matcher = start('cli.matcher', '--ros-args', '-r', f'image:={topic}', *parameters)
         player = None
         try:
@@ -74,7 +75,7 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
             while player.poll() is None and not stopped():
                 time.sleep(0.02)
             stop(player)
-            got.sent = _read_sent(log)
+            got.sent = {int(stamp): int(when) for stamp, when in map(str.split, log.read_text().splitlines())}
             if not stopped():
                 _drain(got)
         finally:
@@ -113,15 +114,6 @@ def _wait_until_active(got: Reception, matcher: subprocess.Popen[bytes], stopped
         if matcher.poll() is not None or time.monotonic() > deadline:
             raise LightglueTrtError(f'the node is not active after {START_S:.0f} s: its log above says why')
         time.sleep(0.05)
-
-
-def _read_sent(log: Path) -> dict[int, int]:
-    """Stamps and times of what play_bag --sent wrote down."""
-    try:
-        lines = log.read_text().splitlines()
-    except FileNotFoundError:
-        return {}
-    return {int(stamp): int(when) for stamp, when in (line.split() for line in lines)}
 
 
 def _drain(got: Reception) -> None:

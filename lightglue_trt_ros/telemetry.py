@@ -55,9 +55,8 @@ class FrameStatistics:
         self.received = self.processed = self.replaced = self.rejected = self.resets = self.lost = 0
         self.last_error = self.last_reset = ''
         self._last_rejection = -np.inf
-        self._last_arrival = self._started = clock()
-        self._last_report = (self._started, 0, 0)
-        self._counts = deque([(self._started, Counts())])  # of the last reports
+        self._last_arrival = clock()
+        self._counts = deque([(self._last_arrival, Counts())])  # of the last reports
 
     def arrived(self, *, replacing: bool = False) -> None:
         """A frame came, perhaps in place of one that waited and is dropped."""
@@ -123,14 +122,13 @@ class FrameStatistics:
     def report(self) -> dict[str, str]:
         """Everything as text, in reading order; rates are over the time since the last report."""
         with self._lock:
-            now, (then, received, processed) = self._clock(), self._last_report
-            self._last_report = (now, self.received, self.processed)
+            now, (then, before) = self._clock(), self._counts[-1]
             while self._counts and now - self._counts[0][0] > LOOK_BACK_S:
                 self._counts.popleft()
             self._counts.append((now, self._count()))
             span = max(now - then, 1e-9)
-            table = {'fps in': f'{(self.received - received) / span:.2f}',
-                     'fps out': f'{(self.processed - processed) / span:.2f}',
+            table = {'fps in': f'{(self.received - before.received) / span:.2f}',
+                     'fps out': f'{(self.processed - before.processed) / span:.2f}',
                      'frames received': str(self.received), 'frames processed': str(self.processed),
                      'frames lost before': str(self.lost), 'frames dropped': str(self.replaced),
                      'frames rejected': str(self.rejected), 'resets': f'{self.resets} {self.last_reset}'.strip()}

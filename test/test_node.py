@@ -269,8 +269,11 @@ def test_no_malformed_image_ends_the_node(storm, encoding, height, width, step, 
     message = Image(header=header(100 * SECOND + seconds), encoding=encoding, height=height, width=width, step=step,
                     is_bigendian=big)
     message.data.frombytes(bytes(size))
-    storm.node._pipeline._handle(serialize_message(message))
-    assert 'Error: ' not in storm.node._pipeline.statistics.last_error, 'only errors made on purpose are shown without their type'
+    statistics = storm.node._pipeline.statistics
+    before = statistics.processed + statistics.rejected
+    storm.node._pipeline.offer(serialize_message(message))
+    wait_for(lambda: statistics.processed + statistics.rejected > before)
+    assert 'Error: ' not in statistics.last_error, 'only errors made on purpose are shown without their type'
     storm.frames += 1
 
 

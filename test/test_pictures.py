@@ -5,10 +5,10 @@ import cv2
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.benchmarks.gpu import LayerTime, save_plot
 from lightglue_trt_ros.demo.figures import draw_plot
 from lightglue_trt_ros.errors import LightglueTrtError
 from lightglue_trt_ros.features import FrameMatches
+from lightglue_trt_ros.files import write_output
 from lightglue_trt_ros.pictures import draw_matches
 from lightglue_trt_ros.reports.pair_pictures import draw_pair
 
@@ -119,10 +119,9 @@ def test_demo_plot(missing):
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / 'file').write_text('in the way')
     (tmp_path / 'taken.png').mkdir()
-    layers = [LayerTime(network, 'conv', 'kind', 'fp16', 0.1) for network in ('extractor', 'matcher')]
     for path in (tmp_path / 'file' / 'layers.png', tmp_path / 'taken.png'):
         with pytest.raises(LightglueTrtError, match=rf'{path.name} cannot be written'):
-            save_plot(path, layers)
-    save_plot(tmp_path / 'layers.png', layers)
-    assert decoded((tmp_path / 'layers.png').read_bytes()).shape[0] > 300
-    assert sorted(file.name for file in tmp_path.iterdir()) == ['file', 'layers.png', 'taken.png']
+            write_output(path, b'png')
+    write_output(tmp_path / 'new' / 'layers.png', b'png')
+    assert (tmp_path / 'new' / 'layers.png').read_bytes() == b'png'
+    assert sorted(file.name for file in tmp_path.iterdir()) == ['file', 'new', 'taken.png']

@@ -236,8 +236,8 @@ def test_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out, err = capfd.readouterr()
     assert 'published 2 frames' in out  # what is there is played
     assert 'ends after 2 of the 3 messages' in err
-    for arguments in (['--rate', '0'], ['--rate', 'nan'], ['--hz', '-1'], ['--hz', '1', '--rate', '1'], ['--depth', '0'],
-                      ['--start-delay', '-1'], ['--compressed', 'gif']):
+    for arguments in (['--rate', '0'], ['--rate', 'nan'], ['--hz', '-1'], ['--hz', '1', '--rate', '1'], ['--start-delay', '-1'],
+                      ['--wait-for-subscribers', '-1'], ['--compressed', 'gif']):
         with pytest.raises(SystemExit):
             main([str(tmp_path / 'bag'), *arguments])
 

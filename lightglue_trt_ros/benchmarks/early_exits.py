@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from ..backends import Backend
 from ..depth import ALL_LAYERS
 from ..features import Thresholds, UInt8
 from ..geometry import resize_gray
+from ..telemetry import Stopwatch
 
 MATCHER = ('one stage', 'stages, all run', 'stages, adaptive')
 FRAME = ('pair pipeline', 'ours')
@@ -49,15 +47,20 @@ def measure_depth(staged: Backend, whole: Backend, depth_confidence: float, imag
     before, before_whole = _seen(staged, frames[0]), _seen(whole, frames[0])
     for previous, current in itertools.pairwise(frames):
         now, now_whole = _seen(staged, current), _seen(whole, current)
-        spent = {MATCHER[0]: _timed(partial(whole.match, before_whole, now_whole, all_layers))[0],
-                 MATCHER[1]: _timed(partial(staged.match, before, now, all_layers))[0]}
-        spent[MATCHER[2]], matches = _timed(partial(staged.match, before, now, adaptive))
+        clock = Stopwatch()
+        whole.match(before_whole, now_whole, all_layers)
+        clock.lap(MATCHER[0])
+        staged.match(before, now, all_layers)
+        clock.lap(MATCHER[1])
+        found.layers.append(staged.match(before, now, adaptive).layers)
+        clock.lap(MATCHER[2])
         before_whole = None  # its slot serves the pair pipeline
-        for name, value in spent.items():
-            found.match_ms[name].append(value)
-        found.layers.append(matches.layers)
-        found.frame_ms[FRAME[0]].append(_timed(partial(_pair, whole, previous, current, all_layers))[0])
-        found.frame_ms[FRAME[1]].append(_timed(partial(_frame, staged, before, current, adaptive))[0])
+        whole.match(whole.extract(previous), whole.extract(current), all_layers)
+        clock.lap(FRAME[0])
+        staged.match(before, staged.extract(current), adaptive)
+        clock.lap(FRAME[1])
+        for name, value in clock.laps.items():
+            (found.match_ms if name in MATCHER else found.frame_ms)[name].append(value)
         before, before_whole = now, now_whole
     return found
 
@@ -67,17 +70,3 @@ def _seen(backend: Backend, image: UInt8) -> Any:
     features = backend.extract(image)
     features.scores  # noqa: B018 waits for them
     return features
-
-
-def _pair(backend: Backend, previous: UInt8, current: UInt8, thresholds: Thresholds) -> Any:
-    return backend.match(backend.extract(previous), backend.extract(current), thresholds)
-
-
-def _frame(backend: Backend, before: Any, current: UInt8, thresholds: Thresholds) -> Any:
-    return backend.match(before, backend.extract(current), thresholds)
-
-
-def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    started = time.perf_counter()
-    result = work()
-    return (time.perf_counter() - started) * 1e3, result

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..backends import Backend
 from ..backends.tensorrt import TensorRTBackend
-from ..engines.adapter import TensorRT, open_tensorrt
+from ..engines.adapter import open_tensorrt
 from ..engines.audit import read_layers
-from ..errors import EngineError, LightglueTrtError
+from ..errors import EngineError
 from ..features import Thresholds, UInt8
-from ..files import write_whole
-from ..pictures import BLUE, GRAY, INK, ORANGE
-from ..reports.style import RC, save
 
 RUNS = 50
 
@@ -56,7 +52,8 @@ def profile(backend: Backend) -> list[LayerTime]:
     """
     engines, tensorrt, layers = _engines_of(backend), open_tensorrt(), []
     for network, (context, enqueue) in engines.enqueue_plainly().items():
-        known = {layer.name: layer for layer in _inspect(tensorrt, context)}
+        inspected = context.engine.create_engine_inspector().get_engine_information(tensorrt.module.LayerInformationFormat.JSON)
+        known = {layer.name: layer for layer in read_layers(inspected)}
         recorder = _recorder(tensorrt.module)
         context.profiler = recorder
         for _ in range(RUNS):
@@ -80,41 +77,10 @@ def shares(layers: Iterable[LayerTime], field: str) -> list[tuple[str, str, floa
                   key=lambda row: (row[0], -row[2]))
 
 
-def save_plot(path: Path, layers: list[LayerTime], most: int = 12) -> None:
-    """A PNG: the slowest layers of each network, coloured by precision. Raises LightglueTrtError when it cannot be written."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-    slowest = {network: sorted((layer for layer in layers if layer.network == network), key=lambda layer: -layer.ms)[:most]
-               for network in dict.fromkeys(layer.network for layer in layers)}
-    precisions = dict.fromkeys(layer.precision for rows in slowest.values() for layer in rows)
-    colours = dict(zip(precisions, (BLUE, ORANGE, GRAY, INK) * 4, strict=False))
-    with rc_context({**RC, 'font.size': 10}):
-        figure = Figure(figsize=(12, 1.5 + 0.32 * sum(map(len, slowest.values()))), layout='constrained')
-        for axes, (network, rows) in zip(np.atleast_1d(figure.subplots(len(slowest), 1)), slowest.items(), strict=True):
-            axes.barh([f'{layer.name[:60]} ' for layer in rows], [layer.ms for layer in rows],
-                      color=[colours[layer.precision] for layer in rows])
-            axes.invert_yaxis()
-            axes.set_title(network)
-            axes.set_xlabel('time per run, ms')
-            axes.legend(handles=[Patch(color=colour, label=name) for name, colour in colours.items()], loc='lower right')
-        png = save(figure)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, png)
-    except OSError as error:
-        raise LightglueTrtError(f'{path} cannot be written: {error}; choose another output directory') from error
-
-
 def _engines_of(backend: Backend) -> TensorRTBackend:
     if not isinstance(backend, TensorRTBackend):
         raise EngineError('there is no GPU to measure: the backend is not TensorRT; see --backend tensorrt')
     return backend
-
-
-def _inspect(tensorrt: TensorRT, context: Any) -> Any:
-    inspector = context.engine.create_engine_inspector()
-    return read_layers(inspector.get_engine_information(tensorrt.module.LayerInformationFormat.JSON))
 
 
 def _recorder(module: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +34,8 @@ def load_images(path: Path) -> list[UInt8]:
 
 def score_homographies(folder: Path, config: MatcherConfig) -> Iterator[HomographyScore]:
     """Score ours and SIFT (4,000 features, ratio 0.8) on graf, boat, leuven and bikes, pairs 1-2 and 1-3."""
-    with _matching(config) as match:
-        yield from evaluate_homographies(folder, match, 'ours')
-    yield from evaluate_homographies(folder, SiftMatcher().match, 'SIFT 4000, ratio 0.8')
+    for name, match in _matchers(config):
+        yield from evaluate_homographies(folder, match, name)
 
 
 def score_turns(folder: Path, config: MatcherConfig) -> Iterator[TurnScore]:
@@ -46,9 +45,8 @@ def score_turns(folder: Path, config: MatcherConfig) -> Iterator[TurnScore]:
     """
     size = config.image_height, config.image_width
     pictures = [(name, resize_gray(read_gray(path), size)) for name, path in find_pictures(folder).items()]
-    with _matching(dataclasses.replace(config, refinement='none')) as match:
-        yield from evaluate_turns(pictures, match, 'ours')
-    yield from evaluate_turns(pictures, SiftMatcher().match, 'SIFT 4000, ratio 0.8')
+    for name, match in _matchers(dataclasses.replace(config, refinement='none')):
+        yield from evaluate_turns(pictures, match, name)
 
 
 def find_pictures(folder: Path) -> dict[str, Path]:
@@ -75,20 +73,17 @@ def _images(folder: Path) -> list[Path]:
     return files
 
 
-@contextmanager
-def _matching(config: MatcherConfig) -> Iterator[Callable[[UInt8, UInt8], Correspondences]]:
-    """The frontend as a function of two gray images, each pair for itself."""
-    backend = open_backend(config).backend
-    frames = FrameMatcher(backend, config)
+def _matchers(config: MatcherConfig) -> Iterator[tuple[str, Callable[[UInt8, UInt8], Correspondences]]]:
+    """By name, as functions of two gray images: the frontend, each pair for itself, and SIFT."""
+    with closing(open_backend(config).backend) as backend:
+        frames = FrameMatcher(backend, config)
 
-    def match(first: UInt8, second: UInt8) -> Correspondences:
-        frames.reset()
-        frames.process(first, 0.0)
-        found = frames.process(second, 0.1)
-        assert found is not None
-        return found.reference_keypoints, found.keypoints
+        def match(first: UInt8, second: UInt8) -> Correspondences:
+            frames.reset()
+            frames.process(first, 0.0)
+            found = frames.process(second, 0.1)
+            assert found is not None
+            return found.reference_keypoints, found.keypoints
 
-    try:
-        yield match
-    finally:
-        backend.close()
+        yield 'ours', match
+    yield 'SIFT 4000, ratio 0.8', SiftMatcher().match

@@ -1,36 +1,36 @@
 """The published sweep: what a precision of the matcher brings and costs, over sizes of image and numbers of keypoints.
 
-What cannot be had on a machine is Missing, with the reason: nothing is estimated, and no figure comes from another machine.
+What cannot be had on a machine is missing, with the reason: nothing is estimated, and no figure comes from another machine.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..backends import Backend
 from ..config import PRECISIONS, EngineSpec
-from ..errors import ConfigError, EngineError
+from ..errors import LightglueTrtError
 from ..evaluation.baselines import Correspondences
 from ..evaluation.scoring import Agreement, agreement
 from ..features import Features, HostFeatures, Thresholds, UInt8
 from ..geometry import resize_gray
 from ..recordings.sequence import read_gray
-from .sweep_runners import Bench, Graphs, Missing, Plans, Runner, TargetPlans
+from .sweep_runners import MIB, GpuBench, Graphs, HostBench, TargetEngines, UnavailableError
 
-SIDES, KEYPOINTS = (512, 1024), (512, 1024, 2048, 3840)
-EXACT, EMULATED = 'fp32', 'fp8'  # what the others are compared with; what can be emulated
+EXACT = 'fp32'  # what the others are compared with
 LEAST_ROUNDS, SECONDS = 5, 20.0  # of each shape: more rounds as long as they take no longer
 SPREAD = (5, 95)  # percentiles
-
-NO_EXACT = Missing('no FP32 here', 'FP32 is what the others are compared with, and is missing at this shape')
-_NOT_YET = Missing('not measured')
+COMPARED = {'match_ms': 'speedup', 'engine_mib': 'engine_ratio', 'onnx_mib': 'onnx_ratio', 'matches': 'agreement'}
 
 
 class ImagePair(NamedTuple):
@@ -41,27 +41,51 @@ class ImagePair(NamedTuple):
     second: UInt8
 
 
+class Missing(NamedTuple):
+    """Why there is no figure."""
+
+    reason: str  # a few words, for a table
+    text: str  # what lies behind it, and perhaps, on a last line, the command that changes it
+
+
+NO_EXACT = Missing('no FP32 here', 'FP32 is what the others are compared with, and is missing at this shape')
+OTHER_STAGES = Missing('other stages', 'build the engines of all precisions with the same --stages')
+NO_TIMES = Missing('TensorRT only', 'FP8 runs in TensorRT alone, on FP8 tensor cores (compute capability 8.9 or newer); '
+                   'ONNX Runtime emulates it, which gives matches and no times')
+
+
 @dataclass
 class Cell:
-    """One precision at one shape. A figure that is not there is Missing."""
+    """One precision at one shape. A figure that cannot be had is NaN or empty, and `missing` says why."""
 
     side: int  # of the square image, pixels
     max_keypoints: int
     precision: str
-    match_ms: list[float] | Missing = _NOT_YET  # by round: all precisions of a shape run in each
-    speedup: list[float] | Missing = _NOT_YET  # by round: FP32's time over this one's
-    plans: Plans | Missing = _NOT_YET
-    plan_ratio: float | Missing = _NOT_YET  # to FP32's
-    onnx_bytes: int | Missing = _NOT_YET
-    onnx_ratio: float | Missing = _NOT_YET
-    matches: dict[str, int] | Missing = _NOT_YET  # by pair
-    agreement: dict[str, Agreement] | Missing = _NOT_YET  # with FP32's matches, by pair
+    match_ms: list[float] = field(default_factory=list)  # by round: all precisions of a shape run in each
+    speedup: list[float] = field(default_factory=list)  # by round: FP32's time over this one's
+    engine_mib: float = math.nan
+    engine_ratio: float = math.nan  # to FP32's
+    ends: tuple[int, ...] = ()  # of the engines' stages
+    onnx_mib: float = math.nan
+    onnx_ratio: float = math.nan
+    points: dict[str, Correspondences] = field(default_factory=dict)  # that are matched, by pair
+    agreement: dict[str, Agreement] = field(default_factory=dict)  # with FP32's matches, by pair
     emulated: bool = False  # the matches are those of an emulation
     keypoints: dict[str, int] = field(default_factory=dict)  # by pair, the fewer of both images; the other rows are padding
+    missing: dict[str, Missing] = field(default_factory=dict)  # by figure
+
+    @property
+    def matches(self) -> dict[str, int]:
+        """How many, by pair."""
+        return {kind: len(first) for kind, (first, _) in self.points.items()}
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what is missing is {'missing': the reason}."""
-        return {entry.name: _plain(getattr(self, entry.name)) for entry in dataclasses.fields(self)}
+        """Plain values for JSON, None for NaN."""
+        values = {**dataclasses.asdict(dataclasses.replace(self, points={})), 'matches': self.matches,
+                  'agreement': {kind: found._asdict() for kind, found in self.agreement.items()},
+                  'missing': {figure: why.reason for figure, why in self.missing.items()}}
+        del values['points']
+        return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}
 
 
 def load_pairs(data: Path) -> dict[str, ImagePair] | None:
@@ -77,164 +101,108 @@ def load_pairs(data: Path) -> dict[str, ImagePair] | None:
             'hard': ImagePair('graf 1-3', read_gray(wall / 'img1.png'), read_gray(wall / 'img3.png'))}
 
 
-def sweep(bench: Bench, graphs: Graphs, sizes: TargetPlans | None, pairs: Mapping[str, ImagePair], sides: Sequence[int],
-          keypoints: Sequence[int], precisions: Sequence[str], rounds: int) -> Iterator[list[Cell]]:
+def sweep(bench: HostBench | GpuBench, graphs: Graphs, sizes: TargetEngines | None, pairs: Mapping[str, ImagePair],
+          sides: Sequence[int], keypoints: Sequence[int], precisions: Collection[str], rounds: int) -> Iterator[list[Cell]]:
     """The cells of one shape after another, FP32 first; engine sizes are the bench's own unless `sizes` brings others.
 
-    The matcher runs all its layers. Times are those of the first pair, in up to `rounds` rounds in which the precisions take
-    turns. Raises EngineError when a calibration is damaged.
+    The matcher runs all its layers. Times are those of the first pair, in up to `rounds` rounds in which the precisions take turns.
     """
-    wanted = [name for name in PRECISIONS if name in precisions or name == EXACT]
     for side, count in itertools.product(sides, keypoints):
-        cells = {name: Cell(side, count, name) for name in wanted}
-        try:
-            shape = EngineSpec(side, side, count)
-        except ConfigError as error:
-            _fill(cells.values(), Missing('K too large' if 'max_keypoints' in str(error) else 'no such size', str(error)))
-        else:
-            specs = {name: dataclasses.replace(shape, precision=name) for name in wanted}
-            for name, cell in cells.items():
-                graph = graphs.matcher(specs[name])
-                cell.onnx_bytes = graph if isinstance(graph, Missing) else len(graph)
-                cell.plans = (sizes or bench).plans(specs[name])
-            _Shape(bench, specs, cells, pairs).run(rounds)
-            _compare(cells)
+        cells = {name: Cell(side, count, name) for name in PRECISIONS if name in precisions or name == EXACT}
+        specs: dict[str, EngineSpec] = {}
+        for name, cell in cells.items():
+            with _measuring([cell], *COMPARED, failed='no such shape'):
+                spec = specs[name] = EngineSpec(side, side, count, name)
+                with _measuring([cell], 'onnx_mib'):
+                    cell.onnx_mib = len(graphs.matcher(spec)) / MIB
+                with _measuring([cell], 'engine_mib'):
+                    cell.engine_mib, cell.ends = (sizes or bench).engines(spec)
+        resized = {kind: [resize_gray(image, (side, side)) for image in pair[1:]] for kind, pair in pairs.items()}
+        _match_and_time(bench, specs, cells, resized, rounds)
+        _compare(cells)
         yield list(cells.values())
 
 
-class _Shape:
-    """All precisions of one shape, side by side."""
-
-    def __init__(self, bench: Bench, specs: Mapping[str, EngineSpec], cells: Mapping[str, Cell],
-                 pairs: Mapping[str, ImagePair]) -> None:
-        self.bench, self.specs, self.cells = bench, specs, cells
-        size = next((spec.image_height, spec.image_width) for spec in specs.values())
-        self.pairs = {kind: (resize_gray(pair.first, size), resize_gray(pair.second, size)) for kind, pair in pairs.items()}
-        self.runners: dict[str, Runner] = {}
-        self.exact: dict[str, list[Features]] = {}  # by pair, where they lie in host memory
-        self.found: dict[str, dict[str, Correspondences]] = {name: {} for name in specs}  # by precision and pair
-
-    def run(self, rounds: int) -> None:
-        try:
-            self._open()
-            self._time(self._match(), rounds)
-        except EngineError as error:
-            _fill(self.cells.values(), Missing('failed', str(error).partition('\n')[0]))
-        finally:
-            for runner in self.runners.values():
-                runner.backend.close()
-        if EMULATED in self.specs.keys() - self.runners.keys():
-            self._emulate()  # now that the others' memory is free
-        for name, matched in self.found.items():
-            if len(matched) < len(self.pairs):
-                continue
-            self.cells[name].matches = {kind: len(points[0]) for kind, points in matched.items()}
-            exact = self.found[EXACT]
-            self.cells[name].agreement = {kind: agreement(exact[kind], points) for kind, points in matched.items()} \
-                if len(exact) == len(self.pairs) else NO_EXACT
-
-    def _open(self) -> None:
-        for name, spec in self.specs.items():
-            opened, cell = self.bench.open(spec), self.cells[name]
-            if isinstance(opened, Missing):
-                cell.match_ms = cell.matches = cell.agreement = opened
-            else:
-                self.runners[name] = opened
-
-    def _match(self) -> dict[str, list[Features]]:
-        """Match all pairs; the features of the first one, by precision."""
-        seen: dict[str, list[Features]] = {}
-        for kind in reversed(list(self.pairs)):
-            seen.clear()  # a GPU has slots for one pair and a frame
-            for name, runner in self.runners.items():
-                given: Sequence[Features | None] = seen.get(EXACT, [None, None])
-                seen[name] = [runner.see(image, one) for image, one in zip(self.pairs[kind], given, strict=True)]
-                self.found[name][kind] = _correspondences(runner, seen[name])
-                self.cells[name].keypoints[kind] = min(int((one.scores > Thresholds().detection).sum()) for one in seen[name])
-            if all(isinstance(one, HostFeatures) for one in seen.get(EXACT, [None])):
-                self.exact[kind] = seen[EXACT]
-        return seen
-
-    def _time(self, seen: Mapping[str, list[Features]], rounds: int) -> None:
-        times: dict[str, list[float]] = {name: [] for name in self.runners}
-        started, order = time.monotonic(), list(self.runners.items())
-        for number in range(rounds):
-            if number >= LEAST_ROUNDS and time.monotonic() - started > SECONDS:
-                break
-            for name, runner in order[::-1] if number % 2 else order:
-                times[name].append(_timed(runner, seen[name]))
-        for name, taken in times.items():
-            self.cells[name].match_ms = taken
-
-    def _emulate(self) -> None:
-        cell = self.cells[EMULATED]
-        runner = self.bench.emulate(self.specs[EMULATED])
-        if isinstance(runner, Missing):
-            cell.matches = cell.agreement = runner
-            return
-        try:
-            for kind, exact in self.exact.items():
-                features = [runner.see(image, one) for image, one in zip(self.pairs[kind], exact, strict=True)]
-                self.found[EMULATED][kind] = _correspondences(runner, features)
-                cell.emulated = True
-        except EngineError as error:
-            cell.matches = cell.agreement = Missing('failed', str(error).partition('\n')[0])
-        finally:
-            runner.backend.close()
+def _match_and_time(bench: HostBench | GpuBench, specs: Mapping[str, EngineSpec], cells: Mapping[str, Cell],
+                    pairs: Mapping[str, Sequence[UInt8]], rounds: int) -> None:
+    """All precisions of one shape, side by side; afterwards, when their memory is free, what is emulated."""
+    exact: dict[str, list[Features]] = {}
+    for emulated in (False, True):
+        runs: list[tuple[Cell, Backend]] = []
+        with ExitStack() as opened:
+            for name in specs:
+                if (name in bench.emulated) == emulated:
+                    with _measuring([cells[name]], 'match_ms', 'matches'):
+                        runs.append((cells[name], opened.enter_context(closing(bench.open(specs[name])))))
+            with _measuring([cell for cell, _ in runs], 'match_ms', 'matches'):
+                for number, (kind, images) in enumerate(pairs.items()):
+                    _match(runs, kind, images, exact, 0 if number or emulated else rounds)
+    for name in set(specs).intersection(bench.emulated):
+        cells[name].emulated = 'matches' not in cells[name].missing
+        cells[name].missing['match_ms'] = NO_TIMES
 
 
-def _correspondences(runner: Runner, seen: Sequence[Features]) -> Correspondences:
-    indices = runner.backend.match(seen[0], seen[1], Thresholds()).indices
-    rows = np.flatnonzero(indices >= 0)
-    return seen[0].keypoints[rows], seen[1].keypoints[indices[rows]]
+def _match(runs: Sequence[tuple[Cell, Backend]], kind: str, images: Sequence[UInt8], exact: dict[str, list[Features]],
+           rounds: int) -> None:
+    """One pair in each precision, and its times; `exact` gets FP32's features, by pair, where they lie in host memory."""
+    seen: list[list[Features]] = []  # of this pair alone: a GPU has slots for that and a frame
+    for cell, backend in runs:
+        features = [_see(backend, image, one) for image, one in zip(images, exact.get(kind, [None, None]), strict=True)]
+        seen.append(features)
+        if cell.precision == EXACT and all(isinstance(one, HostFeatures) for one in features):
+            exact[kind] = features
+        cell.keypoints[kind] = min(int((one.scores > Thresholds().detection).sum()) for one in features)
+        indices = backend.match(features[0], features[1], Thresholds()).indices
+        rows = np.flatnonzero(indices >= 0)
+        cell.points[kind] = features[0].keypoints[rows], features[1].keypoints[indices[rows]]
+    begin, order = time.monotonic(), list(zip(runs, seen, strict=True))
+    for number in range(rounds):
+        if number >= LEAST_ROUNDS and time.monotonic() - begin > SECONDS:
+            break
+        for (cell, backend), features in order[::-1] if number % 2 else order:
+            cell.match_ms.append(_timed(backend, features))
 
 
-def _timed(runner: Runner, seen: Sequence[Features]) -> float:
-    """Milliseconds of one match."""
+def _see(backend: Backend, image: UInt8, exact: Features | None) -> Features:
+    """Features to match: what FP32 saw, in this precision's type, where that can be given to it."""
+    if not isinstance(exact, HostFeatures):
+        return backend.extract(image)
+    dtype = 'float16' if backend.spec.precision == 'fp16' else 'float32'
+    return HostFeatures(exact.keypoints, exact.scores, exact.descriptors.astype(dtype))
+
+
+def _timed(backend: Backend, seen: Sequence[Features]) -> float:
+    """Milliseconds of one match: the GPU's own, where it is one."""
     started = time.perf_counter()
-    runner.backend.match(seen[0], seen[1], Thresholds())
-    wall = (time.perf_counter() - started) * 1e3
-    device = runner.device_ms()
-    return wall if device is None else device
+    backend.match(seen[0], seen[1], Thresholds())
+    wall_ms = (time.perf_counter() - started) * 1e3
+    device_ms = getattr(backend, 'device_ms', None)
+    return float(device_ms()['match']) if device_ms else wall_ms
 
 
 def _compare(cells: Mapping[str, Cell]) -> None:
     """Everything that is a ratio to FP32."""
     exact = cells[EXACT]
     for cell in cells.values():
-        cell.onnx_ratio = _ratio(cell.onnx_bytes, exact.onnx_bytes)
-        cell.plan_ratio = _ratio(_bytes(cell.plans), _bytes(exact.plans))
-        if isinstance(cell.match_ms, Missing):
-            cell.speedup = cell.match_ms
-        elif isinstance(exact.match_ms, Missing):
-            cell.speedup = NO_EXACT
-        else:
-            cell.speedup = [slow / fast for slow, fast in zip(exact.match_ms, cell.match_ms, strict=True)]
-        if not isinstance(cell.plans, Missing) and not isinstance(exact.plans, Missing) and cell.plans.ends != exact.plans.ends:
-            cell.plan_ratio = cell.speedup = Missing('other stages', 'build the engines of all precisions with the same --stages')
+        if 'matches' in cell.missing:  # what failed half-way has none of both
+            cell.match_ms, cell.points = [], {}
+        cell.engine_ratio, cell.onnx_ratio = cell.engine_mib / exact.engine_mib, cell.onnx_mib / exact.onnx_mib
+        cell.speedup = [slow / fast for slow, fast in zip(exact.match_ms, cell.match_ms, strict=False)]
+        cell.agreement = {kind: agreement(points, cell.points[kind]) for kind, points in exact.points.items() if cell.points}
+        for figure, ratio in COMPARED.items():
+            if missing := cell.missing.get(figure) or (NO_EXACT if figure in exact.missing else None):
+                cell.missing[ratio] = missing
+        if cell.ends and exact.ends and cell.ends != exact.ends:
+            cell.speedup, cell.engine_ratio = [], math.nan
+            cell.missing['speedup'] = cell.missing['engine_ratio'] = OTHER_STAGES
 
 
-def _ratio(value: int | Missing, exact: int | Missing) -> float | Missing:
-    if isinstance(value, Missing):
-        return value
-    return NO_EXACT if isinstance(exact, Missing) else value / exact
-
-
-def _bytes(plans: Plans | Missing) -> int | Missing:
-    return plans if isinstance(plans, Missing) else plans.bytes
-
-
-def _fill(cells: Iterable[Cell], reason: Missing) -> None:
-    """Say why for every figure that has not been measured."""
-    for cell in cells:
-        for entry in dataclasses.fields(cell):
-            if getattr(cell, entry.name) is _NOT_YET:
-                setattr(cell, entry.name, reason)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Missing):
-        return {'missing': value.reason}
-    if isinstance(value, (Agreement, Plans)):
-        return value._asdict()
-    return {name: _plain(one) for name, one in value.items()} if isinstance(value, dict) else value
+@contextmanager
+def _measuring(cells: Collection[Cell], *figures: str, failed: str = 'failed') -> Iterator[None]:
+    """An error in there is why these figures are missing."""
+    try:
+        yield
+    except LightglueTrtError as error:
+        missing = Missing(error.reason if isinstance(error, UnavailableError) else failed, str(error))
+        for cell in cells:
+            cell.missing.update(dict.fromkeys(figures, missing))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
+import itertools
 import json
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,15 @@ import numpy as np
 
 from ..backends import Backend
 from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
-from ..benchmarks.sweep import EXACT, KEYPOINTS, SIDES, Cell, ImagePair, load_pairs, sweep
+from ..benchmarks.sweep import EXACT, Cell, ImagePair, load_pairs, sweep
 from ..benchmarks.sweep_plots import HEADER, LEFT, TITLE, commands, draw_sweep, markdown, notes, table_rows
-from ..benchmarks.sweep_runners import Graphs, TargetPlans, open_bench
+from ..benchmarks.sweep_runners import Graphs, TargetEngines, open_bench
 from ..config import PRECISIONS, MatcherConfig
 from ..depth import ALL_LAYERS, Depth
-from ..engines.parity import rendered_frames
 from ..errors import EngineError, LightglueTrtError
-from ..files import make_output_folder, write_whole
-from ..options import add_settings, numbers, settings_of, some_of
+from ..features import UInt8
+from ..files import make_output_folder, write_output
+from ..options import add_settings, numbers, positive, settings_of, some_of
 from ..processes import describe_machine
 from ..progress import progress
 from ..selection import open_backend
@@ -39,14 +41,13 @@ def main(argv: list[str] | None = None) -> int:
     print(f'benchmark: {report["machine"]}')
     try:
         config = MatcherConfig(**settings_of(args))
-        flags = [part for part in ('profile', 'sweep') if getattr(args, part)]
-        for part in [*args.parts, *flags] or PARTS[:3]:
+        for part in [*args.parts, *['sweep'] * args.sweep] or PARTS[:3]:
             report[part] = _MEASURES[part](args, config)
+        if args.json:
+            write_output(args.json, json.dumps(report, indent=1).encode())
     except LightglueTrtError as error:
         print(f'benchmark: {error}', file=sys.stderr)
         return 1
-    if args.json:
-        write_whole(args.json, json.dumps(report, indent=1).encode())
     return 0
 
 
@@ -58,47 +59,45 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--frames', type=int, default=30, help='for stages and caching, rounds at most for sweep, '
                         'default: %(default)s')
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
-    parser.add_argument('--node-hz', type=float, default=100.0, help='for node, default: %(default)s')
+    parser.add_argument('--node-hz', type=positive, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--data', type=Path, default=Path('../shared/data'), help='folder of kitti_short_1, kitti_short_2, '
                         'hololens and oxford_affine, for homographies, turns, depth and sweep; any folder of images for turns; '
                         'default: %(default)s')
-    parser.add_argument('--strides', type=numbers, default=(1,), metavar='N,…',
-                        help='frames from one to the next, for depth, default: 1')
+    parser.add_argument('--strides', type=numbers, default='1', metavar='N,…',
+                        help='frames from one to the next, for depth, default: %(default)s')
     parser.add_argument('--whole-engine-dir', default='', metavar='DIR', help='engines of build_engines --stages 9, for depth')
-    parser.add_argument('--profile', action='store_true', help='the same as the part profile: time per layer of the engines')
-    parser.add_argument('--plot', type=Path, help='write a picture of the slowest layers there, for profile')
     parser.add_argument('--json', type=Path, help='write the figures there as well')
     group = parser.add_argument_group('sweep', 'the matcher in each precision over sizes of image and numbers of keypoints; images '
                                       'of --data, or rendered ones')
     group.add_argument('--sweep', action='store_true', help='the same as the part sweep')
-    group.add_argument('--sizes', type=numbers, default=SIDES, metavar='N,…',
-                       help=f'sides of square images, default: {_text(SIDES)}')
-    group.add_argument('--keypoints', type=numbers, default=KEYPOINTS, metavar='K,…', help=f'default: {_text(KEYPOINTS)}')
-    group.add_argument('--precisions', type=some_of(PRECISIONS), default=PRECISIONS, metavar='NAME,…',
-                       help=f'{EXACT} is always among them; default: {_text(PRECISIONS)}')
+    group.add_argument('--sizes', type=numbers, default='512,1024', metavar='N,…',
+                       help='sides of square images, default: %(default)s')
+    group.add_argument('--keypoints', type=numbers, default='512,1024,2048,3840', metavar='K,…', help='default: %(default)s')
+    group.add_argument('--precisions', type=some_of(PRECISIONS), default=','.join(PRECISIONS), metavar='NAME,…',
+                       help=f'{EXACT} is always among them; default: %(default)s')
     group.add_argument('--target-sm', type=int, metavar='SM', help='engine sizes of what TensorRT-RTX builds for this compute '
                        'capability (89 is 8.9), also without a GPU; default: of the engines that run here')
     group.add_argument('--out', type=Path, default=Path('build/sweep'), help='folder of table and pictures, default: %(default)s')
     args = parser.parse_args(argv)
-    unknown = [part for part in args.parts if part not in PARTS]
-    if unknown:
-        parser.error(f'no part is called {unknown[0]}: there are {", ".join(PARTS)}')
-    if args.frames < 3 or args.node_frames < 20 or args.node_hz <= 0:
-        parser.error('--frames must be at least 3, --node-frames at least 20, --node-hz above 0')
+    if unknown := set(args.parts).difference(PARTS):
+        parser.error(f'no part is called {unknown.pop()}: there are {", ".join(PARTS)}')
+    if args.frames < 3 or args.node_frames < 20:
+        parser.error('--frames must be at least 3, --node-frames at least 20')
     return args
 
 
 def _stages(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    times = _with_backend(args, config, measure_stages)
-    rows = [(name, *(f'{value:.2f}' for value in np.percentile(values, PERCENTILES))) for name, values in times.stages.items()]
+    with _opened(config) as backend:
+        times = measure_stages(backend, config, _frames(args, config))
     print_table(f'Stages of a frame, wall ms over {args.frames - 1} frames: {times.fps:.2f} frames per second, '
                 f'mean {np.mean(times.layers):.2f} layers, peak memory {times.peak_memory_mib:.0f} MiB',
-                ['stage', 'median', 'p95', 'p99'], rows, left=1)
+                ['stage', 'median', 'p95', 'p99'], [(name, *_percentiles(values)) for name, values in times.stages.items()], left=1)
     return {**dataclasses.asdict(times), 'fps': times.fps}
 
 
 def _caching(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    gain = _with_backend(args, config, measure_caching)
+    with _opened(config) as backend:
+        gain = measure_caching(backend, config, _frames(args, config))
     note = '' if config.backend == 'onnxruntime' else ' (a GPU works while the stages go on: use device for its own times)'
     print_table('Cached reference against extracting both frames, medians of one run, ms' + note,
                 ['cached', 'both extracted', 'ratio', 'predicted by the stages'],
@@ -109,8 +108,7 @@ def _caching(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.node_cost import measure_node
     cost = measure_node(args.node_frames, args.node_hz, config.image_height, config.image_width)
-    row = [str(cost.published), str(cost.lost), *(f'{value:.2f}' for value in np.percentile(cost.latency_ms, PERCENTILES)),
-           f'{cost.growth_mib:.2f}']
+    row = [str(cost.published), str(cost.lost), *_percentiles(cost.latency_ms), f'{cost.growth_mib:.2f}']
     print_table(f"The node's own cost, {config.image_width}x{config.image_height} mono8 at {args.node_hz:g} Hz, two processes, "
                 'no networks: image published to cloud received',
                 ['frames', 'lost', 'median ms', 'p95', 'p99', 'memory growth MiB'], [row], left=0)
@@ -150,50 +148,41 @@ def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.early_exits import FRAME, MATCHER, measure_depth
     from ..benchmarks.real_images import SEQUENCES, load_images
     whole_config = dataclasses.replace(config, engine_dir=args.whole_engine_dir or config.engine_dir, depth_confidence=ALL_LAYERS)
-    staged = _open(config)
-    whole = _open(whole_config, Depth((staged.depth.ends[-1],)))
     report = []
-    try:
+    with _opened(config) as staged, _opened(whole_config, Depth((staged.depth.ends[-1],))) as whole:
         if len(whole.depth.ends) > 1:
             raise EngineError('depth compares with engines of one stage: build them with --stages 9, and name --whole-engine-dir')
-        for name in SEQUENCES:
-            images = load_images(args.data / name)
-            for stride in args.strides:
-                found = measure_depth(staged, whole, config.depth_confidence, images, name, stride)
-                report.append(dataclasses.asdict(found))
-                rows = [(what, *(f'{value:.2f}' for value in (*np.percentile(times, PERCENTILES), max(times))),
-                         f'{np.median(reference[first]) / np.median(times):.2f}')
-                        for reference, first in ((found.match_ms, MATCHER[0]), (found.frame_ms, FRAME[0]))
-                        for what, times in reference.items()]
-                print_table(f'{name}, every {stride}. frame, depth_confidence {config.depth_confidence:g}: mean '
-                            f'{np.mean(found.layers):.2f} layers ({found.histogram}); wall ms over {len(found.layers)} pairs',
-                            ['matcher alone; whole frame', 'median', 'p95', 'p99', 'worst', 'times faster'], rows, left=1)
-    finally:
-        staged.close()
-        whole.close()
+        for name, stride in itertools.product(SEQUENCES, args.strides):
+            found = measure_depth(staged, whole, config.depth_confidence, load_images(args.data / name), name, stride)
+            report.append(dataclasses.asdict(found))
+            rows = [(what, *_percentiles(times), f'{max(times):.2f}', f'{np.median(reference[first]) / np.median(times):.2f}')
+                    for reference, first in ((found.match_ms, MATCHER[0]), (found.frame_ms, FRAME[0]))
+                    for what, times in reference.items()]
+            print_table(f'{name}, every {stride}. frame, depth_confidence {config.depth_confidence:g}: mean '
+                        f'{np.mean(found.layers):.2f} layers ({found.histogram}); wall ms over {len(found.layers)} pairs',
+                        ['matcher alone; whole frame', 'median', 'p95', 'p99', 'worst', 'times faster'], rows, left=1)
     return {'pairs': report}
 
 
 def _device(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.gpu import device_times
-    times = _with_backend(args, config, lambda backend, config, frames: device_times(backend, frames))
-    rows = [(name, *(f'{value:.3f}' for value in np.percentile(values, PERCENTILES))) for name, values in times.items()]
-    print_table("The GPU's own time, copies included, ms", ['network', 'median', 'p95', 'p99'], rows, left=1)
+    with _opened(config) as backend:
+        times = device_times(backend, _frames(args, config))
+    print_table("The GPU's own time, copies included, ms", ['network', 'median', 'p95', 'p99'],
+                [(name, *_percentiles(values, digits=3)) for name, values in times.items()], left=1)
     return dict(times)
 
 
 def _profile(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..benchmarks.gpu import profile, save_plot, shares
-    layers = _with_backend(args, config, lambda backend, config, frames: profile(backend))
+    from ..benchmarks.gpu import profile, shares
+    with _opened(config) as backend:
+        layers = profile(backend)
     slowest = sorted(layers, key=lambda layer: -layer.ms)[:20]
     print_table('The slowest layers', ['network', 'layer', 'kind', 'precision', 'ms'],
                 [(layer.network, layer.name[:70], layer.kind, layer.precision, f'{layer.ms:.4f}') for layer in slowest], left=4)
     for field in ('kind', 'precision'):
         print_table(f'Share of time by {field}', ['network', field, 'share'],
                     [(network, value, f'{share:.1%}') for network, value, share in shares(layers, field)])
-    if args.plot:
-        save_plot(args.plot, layers)
-        print(f'benchmark: {args.plot}')
     return {'layers': [dataclasses.asdict(layer) for layer in layers]}
 
 
@@ -201,70 +190,60 @@ def _sweep(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     """Measure, print and write. Raises LightglueTrtError."""
     graphs = Graphs(config)
     bench, instead = open_bench(config, graphs)
-    sizes = None if args.target_sm is None else TargetPlans(graphs, args.target_sm)
+    sizes = None if args.target_sm is None else TargetEngines(graphs, args.target_sm)
     pairs = load_pairs(args.data) or _rendered(max(args.sizes))
     make_output_folder(args.out)
     about = [f'matcher of all layers, weights {graphs.pair.identity}, {bench.name}',
              *(f'{kind} pair: {pair.name}' for kind, pair in pairs.items()),
              *([f'engine sizes: {sizes.name}'] if sizes else [])]
-    for line in [*([instead] if instead else []), *about]:
-        print(f'benchmark: {line}', flush=True)
+    for line in filter(None, [instead, *about]):
+        _say(line)
     cells: list[Cell] = []
-    shapes = len(args.sizes) * len(args.keypoints)
-    with progress('shapes', shapes, lambda line: print(f'benchmark: {line}', flush=True)) as tell:
-        for found in sweep(bench, graphs, sizes, pairs, args.sizes, args.keypoints, args.precisions, args.frames):
+    with progress('shapes', len(args.sizes) * len(args.keypoints), _say) as tell:
+        shapes = sweep(bench, graphs, sizes, pairs, args.sizes, args.keypoints, args.precisions, args.frames)
+        for number, found in enumerate(shapes, 1):
             cells += found
-            tell(len({(cell.side, cell.max_keypoints) for cell in cells}))
+            tell(number)
     print_table(TITLE, HEADER, table_rows(cells), left=LEFT)
-    for line in notes(cells):
-        print(line)
+    print('\n'.join(notes(cells)))
     if wanted := commands(cells):
         print('\n  '.join(['what is missing:', *wanted]))
-    _write(args.out / 'sweep.md', markdown([describe_machine(), *about], cells).encode())
+    write_output(args.out / 'sweep.md', markdown([describe_machine(), *about], cells).encode())
     for picture in draw_sweep(cells):
-        _write(args.out / f'{picture.name}.png', picture.png)
-    print(f'benchmark: table and pictures are in {args.out}')
+        write_output(args.out / f'{picture.name}.png', picture.png)
+    _say(f'table and pictures are in {args.out}')
     return {'about': about, 'notes': notes(cells), 'cells': [cell.as_dict() for cell in cells]}
 
 
 def _rendered(side: int) -> dict[str, ImagePair]:
-    """Two frames of the demo's flight one after the other, and two far apart; of a procedural texture without scikit-image."""
-    if importlib.util.find_spec('skimage') is not None:
-        from ..demo.flight import Flight
-        flight = Flight(height=side, width=side)
-        first, second, far = (flight.frame(index).image for index in (10, 11, 22))
-        what = "the demo's flight, frames"
-    else:
-        images = list(rendered_frames(13, side, side))
-        first, second, far, what = images[0], images[1], images[12], 'procedural texture, views'
-    return {'easy': ImagePair(f'{what} 1 apart', first, second), 'hard': ImagePair(f'{what} 12 apart', first, far)}
+    """Two frames of the demo's flight one after the other, and two far apart. Raises LightglueTrtError without scikit-image."""
+    from ..demo.flight import Flight
+    flight = Flight(height=side, width=side)
+    first, second, far = (flight.frame(index).image for index in (10, 11, 22))
+    return {'easy': ImagePair("the demo's flight, frames 1 apart", first, second),
+            'hard': ImagePair("the demo's flight, frames 12 apart", first, far)}
 
 
-def _text(values: tuple[Any, ...]) -> str:
-    return ','.join(map(str, values))
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        write_whole(path, data)
-    except OSError as error:
-        raise LightglueTrtError(f'cannot write {path} ({error.strerror}): choose another folder with --out') from error
-
-
-def _with_backend(args: argparse.Namespace, config: MatcherConfig, measure: Any) -> Any:
-    backend = _open(config)
-    try:
-        return measure(backend, config, textured_frames(args.frames, config.image_height, config.image_width))
-    finally:
-        backend.close()
-
-
-def _open(config: MatcherConfig, depth: Depth | None = None) -> Backend:
+@contextmanager
+def _opened(config: MatcherConfig, depth: Depth | None = None) -> Iterator[Backend]:
     backend, reason, warning = open_backend(config, depth=depth)
-    print(f'benchmark: {reason}', flush=True)
+    _say(reason)
     if warning:
         print(f'benchmark: {warning}', file=sys.stderr, flush=True)
-    return backend
+    with closing(backend):
+        yield backend
+
+
+def _frames(args: argparse.Namespace, config: MatcherConfig) -> Iterator[UInt8]:
+    return textured_frames(args.frames, config.image_height, config.image_width)
+
+
+def _percentiles(values: Sequence[float], digits: int = 2) -> list[str]:
+    return [f'{value:.{digits}f}' for value in np.percentile(values, PERCENTILES)]
+
+
+def _say(text: str) -> None:
+    print(f'benchmark: {text}', flush=True)
 
 
 _MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'homographies': _homographies, 'turns': _turns, 'depth': _depth,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -11,11 +12,11 @@ import numpy as np
 
 from ..benchmarks.stages import measure_stages
 from ..config import MatcherConfig
-from ..demo.figures import CORRECT_PX, FlightTruth, NoTruth, PoseTruth, draw_plot, make_report, table_rows, write_report
+from ..demo.figures import CORRECT_PX, NO_TRUTH, Truth, draw_plot, flight_truth, make_report, pose_truth, table_rows
 from ..demo.flight import Flight
 from ..errors import BagError, LightglueTrtError
-from ..features import FrameMatches, UInt8
-from ..files import make_output_folder, write_whole
+from ..features import UInt8
+from ..files import make_output_folder, write_output
 from ..geometry import Size, fitting_size
 from ..images import gray_of
 from ..options import add_settings
@@ -39,17 +40,19 @@ def main(argv: list[str] | None = None) -> int:
         make_output_folder(args.out)
         path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
         recording = open_recording(path)
-        truth = truth or _truth_of(recording)
+        if truth is None and (poses := load_truth(recording)) is not None and recording.intrinsics is not None:
+            truth = pose_truth(poses, recording.intrinsics.k)
+        truth = truth or NO_TRUTH
         config, hz = _settle(recording, args.hz, args.weights)
         print(f'demo: {len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
         got = replay(path, config, hz)
         if not got.matches:
             raise LightglueTrtError('the node published nothing: its log above says why')
         report = make_report(got, truth, len(recording), hz)
-        write_report(args.out / 'report.json', report)
-        write_whole(args.out / 'plot.png', draw_plot(report))
-        write_whole(args.out / 'matches.png', _picture(recording, got, truth))
-    except (LightglueTrtError, OSError) as error:
+        write_output(args.out / 'report.json', json.dumps(report, indent=1).encode())
+        write_output(args.out / 'plot.png', draw_plot(report))
+        write_output(args.out / 'matches.png', _picture(recording, got, truth))
+    except LightglueTrtError as error:
         print(f'demo: {error}', file=sys.stderr)
         return 1
     print_table('Demo', ['figure', 'value (medians over frames)'], table_rows(report))
@@ -67,7 +70,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _render(out: Path, frames: int) -> tuple[Path, NoTruth]:
+def _render(out: Path, frames: int) -> tuple[Path, Truth]:
     """Render the flight into a rosbag2 below `out`."""
     flight, started = Flight(frames=frames), time.perf_counter()
     rendered = list(flight.render())
@@ -76,12 +79,7 @@ def _render(out: Path, frames: int) -> tuple[Path, NoTruth]:
     write_bag(out / 'flight', ((frame.stamp_ns, frame.image) for frame in rendered), camera,
               Trajectory(stamps, np.stack([frame.pose for frame in rendered])), force=True)
     print(f'demo: rendered a flight of {frames} frames into {out}/flight, {time.perf_counter() - started:.1f} s')
-    return out / 'flight', FlightTruth(rendered, flight.intrinsics)
-
-
-def _truth_of(recording: Recording) -> NoTruth:
-    truth = load_truth(recording)
-    return NoTruth() if truth is None or recording.intrinsics is None else PoseTruth(truth, recording.intrinsics.k)
+    return out / 'flight', flight_truth(rendered, flight.intrinsics)
 
 
 def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[MatcherConfig, float]:
@@ -103,27 +101,23 @@ def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[Match
     return config, HEADROOM * fps
 
 
-def _picture(recording: Recording, got: Reception, truth: NoTruth) -> bytes:
+def _picture(recording: Recording, got: Reception, truth: Truth) -> bytes:
     """The median frame: neither the best nor the worst."""
     chosen = sorted(got.matches, key=len)[len(got.matches) // 2]
     errors = truth.errors(chosen)
     known = np.isfinite(errors)
     shown = known if known.any() else ~known
+    images = _image_at(recording, chosen.reference_stamp), _image_at(recording, chosen.stamp)
     title = f'{len(chosen)} matches'
     if known.any():
         title += f', {np.mean(errors[known] <= CORRECT_PX):.1%} within {CORRECT_PX:g} px of the truth'
-    return draw_pair(_images(recording, chosen), (chosen.reference_keypoints[shown], chosen.keypoints[shown]),
+    return draw_pair(images, (chosen.reference_keypoints[shown], chosen.keypoints[shown]),
                      errors[known] if known.any() else None, title,
                      f'reference at {chosen.reference_stamp:.2f} s, current at {chosen.stamp:.2f} s', f'{truth.kind}, px')
 
 
-def _images(recording: Recording, matches: FrameMatches) -> tuple[UInt8, UInt8]:
-    found = {}
-    for frame in recording.frames():
-        for name, stamp in (('reference', matches.reference_stamp), ('current', matches.stamp)):
-            if abs(frame.stamp_ns * 1e-9 - stamp) < 1e-4:
-                found[name] = gray_of(frame.load())
-    return found['reference'], found['current']
+def _image_at(recording: Recording, stamp: float) -> UInt8:
+    return next(gray_of(frame.load()) for frame in recording.frames() if abs(frame.stamp_ns * 1e-9 - stamp) < 1e-4)
 
 
 if __name__ == '__main__':

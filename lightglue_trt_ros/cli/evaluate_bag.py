@@ -9,11 +9,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ..errors import BagError, ConfigError, FrameError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
 from ..evaluation.contestants import Baseline, Contestant, open_frontends, variants
 from ..evaluation.evaluator import Evaluator, WallTime
-from ..evaluation.results import Evaluation, MatcherResult
+from ..evaluation.results import Evaluation
 from ..evaluation.scene import Scene, Timeline
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
 from ..files import make_output_folder
@@ -44,14 +44,6 @@ from ..reports.requirements import Requirement, check
 from ..reports.summary import print_summary
 
 POSES = 'epipolar precision, pose errors, drift'  # what a truth is needed for
-
-
-class Survey(NamedTuple):
-    """What is known about the recording, and notes on what is not."""
-
-    scene: Scene
-    size: tuple[int, int]  # of the first image: height, width
-    facts: dict[str, Any]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -144,13 +136,18 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
     wall = WallTime()
     recording = open_recording(args.bag, args.image_topic)
     with wall.spent('reading'):
-        survey = _survey(args, recording, note)
-    config, estimator = _config(args, survey.size), ESTIMATORS[args.estimator]
+        scene, facts = _survey(args, recording, note)
+    size = (args.height, args.width) if args.height else fitting_size((facts['height'], facts['width']))
+    config = MatcherConfig(**{**settings_of(args), 'image_height': size[0], 'image_width': size[1]})
+    estimator = ESTIMATORS[args.estimator]
     with wall.spent('opening'):
-        contestants = _contestants(args, config, note)
+        frontends, opening_notes = open_frontends(variants(config, args.compare))
+        contestants: list[Contestant] = [*frontends, *(Baseline(name, config.max_keypoints) for name in args.baselines)]
+    for text in opening_notes:
+        note(text)
     for contestant in contestants:
         say(f'{contestant.name}: {contestant.description}')
-    evaluator = Evaluator(partial(_usable, recording, survey.scene.timeline), gray_of, survey.scene, contestants, estimator,
+    evaluator = Evaluator(partial(_usable, recording, scene.timeline), gray_of, scene, contestants, estimator,
                           wall=wall, stopped=stopped, tell=note)
     try:
         with progress('evaluating frames', evaluator.work(args.strides), say) as tell:
@@ -165,26 +162,22 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
         say(f'playing {recording.path} at {args.rate:g} times its pace into the node')
         try:
             with wall.spent('live'):
-                results.append(_live(args, recording, config, survey.scene, results[0], stopped, note))
+                from ..live import evaluate_live
+                first = next(iter(variants(config, args.compare).values()))
+                results.append(evaluate_live(recording, first, scene, estimator, args.rate, results[0], stopped, note))
         except LightglueTrtError as error:
             failures.append(f'live: {error}')
         interrupted = stopped()
     for failure in failures:
         note(failure)
     memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    found = Evaluation(survey.facts, describe_machine(), results, tuple(args.strides), notes, interrupted, wall.seconds,
+    found = Evaluation(facts, describe_machine(), results, tuple(args.strides), notes, interrupted, wall.seconds,
                        memory_mib, ESTIMATOR_LABELS[args.estimator])
     return found, failures
 
 
-def _live(args: argparse.Namespace, recording: Recording, config: MatcherConfig, scene: Scene, offline: MatcherResult,
-          stopped: Callable[[], bool], note: Callable[[str], None]) -> MatcherResult:
-    from ..live import evaluate_live
-    first = next(iter(variants(config, args.compare).values()))
-    return evaluate_live(recording, first, scene, ESTIMATORS[args.estimator], args.rate, offline, stopped, note)
-
-
-def _survey(args: argparse.Namespace, recording: Recording, note: Callable[[str], None]) -> Survey:
+def _survey(args: argparse.Namespace, recording: Recording, note: Callable[[str], None]) -> tuple[Scene, dict[str, Any]]:
+    """What is known about the recording; notes on what is not."""
     timeline = Timeline.of(itertools.islice(readable_frames(recording, note), args.max_frames), MatcherConfig().max_gap_s)
     for text in timeline.notes:
         note(text)
@@ -194,25 +187,21 @@ def _survey(args: argparse.Namespace, recording: Recording, note: Callable[[str]
     camera = None if intrinsics is None else \
         f'{intrinsics.distortion_model or "no distortion"}, fx {intrinsics.k[0, 0]:.1f}, fy {intrinsics.k[1, 1]:.1f}'
     stamps = timeline.stamps_ns
-    return Survey(Scene(timeline, intrinsics, poses), size, {
+    return Scene(timeline, intrinsics, poses), {
         'path': str(recording.path), 'topic': recording.image_topic, 'frames': len(timeline),
-        'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, 'width': size[1], 'height': size[0], 'camera': camera, 'truth': truth})
+        'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, 'width': size[1], 'height': size[0], 'camera': camera, 'truth': truth}
 
 
 def _usable(recording: Recording, timeline: Timeline) -> Iterator[Frame]:
     """The timeline's frames once more; what is damaged was told when they were counted."""
     wanted = set(timeline.numbers.tolist())
-    frames = recording.frames(lambda number, error: None)
-    while wanted:
-        try:
-            frame = next(frames, None)
-        except BagError:
-            return
-        if frame is None:
-            return
-        if frame.number in wanted:
-            wanted.remove(frame.number)
-            yield frame
+    with suppress(BagError):
+        for frame in recording.frames(lambda number, error: None):
+            if frame.number in wanted:
+                wanted.remove(frame.number)
+                yield frame
+            if not wanted:
+                return
 
 
 def _first_size(recording: Recording, timeline: Timeline) -> tuple[int, int]:
@@ -266,18 +255,6 @@ def _poses(args: argparse.Namespace, recording: Recording, timeline: Timeline,
     return None, None
 
 
-def _config(args: argparse.Namespace, size: tuple[int, int]) -> MatcherConfig:
-    height, width = (args.height, args.width) if args.height else fitting_size(size)
-    return MatcherConfig(**{**settings_of(args), 'image_height': height, 'image_width': width})
-
-
-def _contestants(args: argparse.Namespace, config: MatcherConfig, note: Callable[[str], None]) -> list[Contestant]:
-    frontends, notes = open_frontends(variants(config, args.compare))
-    for text in notes:
-        note(text)
-    return [*frontends, *(Baseline(name, config.max_keypoints) for name in args.baselines)]
-
-
 def _report(out: Path, evaluation: Evaluation) -> list[Path]:
     """Write the report, with the time that writing it took."""
     clock = WallTime()
@@ -295,9 +272,6 @@ def _report(out: Path, evaluation: Evaluation) -> list[Path]:
 def _stop_on_sigint() -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets; the second one is a KeyboardInterrupt."""
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
 
     def on_signal(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,11 +6,10 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from ..config import EngineSpec
-from ..errors import EngineError, LightglueTrtError
-from ..files import write_whole
+from ..errors import LightglueTrtError
+from ..files import write_output
 from ..graphs.lightglue import lightglue
 from ..graphs.superpoint import superpoint
 from ..options import add_settings
@@ -28,8 +27,9 @@ def main(argv: list[str] | None = None) -> int:
         for file, write, weights in (('extractor.onnx', superpoint, pair.extractor), ('matcher.onnx', lightglue, pair.matcher)):
             started = time.perf_counter()
             model = write(spec, weights)
-            size = _write(folder / file, model)
-            print(f'export_onnx: {folder / file}, {size / 2**20:.1f} MiB, {len(model.graph.node)} nodes, '
+            data = model.SerializeToString()
+            write_output(folder / file, data)
+            print(f'export_onnx: {folder / file}, {len(data) / 2**20:.1f} MiB, {len(model.graph.node)} nodes, '
                   f'{time.perf_counter() - started:.1f} s')
     except LightglueTrtError as error:
         print(f'export_onnx: {error}', file=sys.stderr)
@@ -43,16 +43,6 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--precision', choices=('fp32', 'fp16'), default='fp32', help='default: %(default)s')
     parser.add_argument('--out', type=Path, default=Path('engines'), help='folder of bundles, default: %(default)s')
     return parser.parse_args(argv)
-
-
-def _write(path: Path, model: Any) -> int:
-    data = model.SerializeToString()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data)
-    except OSError as error:
-        raise EngineError(f'{path} cannot be written ({error.strerror}): choose another folder with --out') from error
-    return len(data)
 
 
 if __name__ == '__main__':

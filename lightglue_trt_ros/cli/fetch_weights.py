@@ -21,7 +21,6 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog='fetch_weights', description=__doc__)
     parser.add_argument('pairs', nargs='*', metavar='pair', help=f'to get: {", ".join(NAMES)}; without one, show what there is')
     parser.add_argument('--force', action='store_true', help='fetch again what is in the cache')
-    parser.add_argument('--list', action='store_true', help='show what there is, and what is on this machine, and fetch nothing')
     parser.add_argument('--cache-dir', type=Path, help=f'cache directory (default: ${CACHE_VARIABLE}, else {cache_dir()})')
     args = parser.parse_args(argv)
     cache = args.cache_dir.expanduser().absolute() if args.cache_dir else None
@@ -29,8 +28,8 @@ def main(argv: list[str] | None = None) -> int:
     if unknown:
         return _fail(f'there is no pair {unknown[0]!r}: use {", ".join(NAMES)}')
     try:
-        if args.list or not args.pairs:
-            for name in args.pairs or NAMES:
+        if not args.pairs:
+            for name in NAMES:
                 _describe(name, cache)
             return 0
         failed = [name for name in args.pairs if not _get(name, args.force, cache)]

@@ -22,9 +22,11 @@ def main(argv: list[str] | None = None) -> int:
     from ..node import MatcherNode, run
     from ..spinning import ended_by_signals
     argv = sys.argv if argv is None else ['matcher', *argv]
+    parser = argparse.ArgumentParser(prog='matcher', description='The ROS 2 node: camera frames in, correspondences out. Ends with '
+                                     'SIGINT or SIGTERM.', epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     usage='matcher [-h] [--ros-args ...]')
     try:
-        others = remove_ros_args(argv)[1:]
-        _parser().parse_args(others)
+        parser.parse_args(remove_ros_args(argv)[1:])
         rclpy.init(args=argv)
     except RuntimeError as error:  # rcl's, of one line that ends in places in its sources
         print(f'matcher: {re.split(r", at /", str(error))[0]}', file=sys.stderr)
@@ -38,12 +40,6 @@ def main(argv: list[str] | None = None) -> int:
             return 1
         run(node)
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(prog='matcher', description='The ROS 2 node: camera frames in, correspondences out. Ends with '
-                                   'SIGINT or SIGTERM.', epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
-                                   usage='matcher [-h] [--ros-args ...]')
 
 
 if __name__ == '__main__':

@@ -8,9 +8,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,7 +26,7 @@ from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header
 
-from ..errors import BagError, LightglueTrtError
+from ..errors import LightglueTrtError
 from ..features import UInt8
 from ..images import fill_image, gray_from_image
 from ..options import positive
@@ -84,11 +84,7 @@ class PacketSource:
         self._compression = None if recording.compressed else compression
         self.compressed = recording.compressed or compression is not None
         self._info = _camera_info(recording)
-
-    @property
-    def has_info(self) -> bool:
-        """Whether each packet holds a CameraInfo."""
-        return self._info is not None
+        self.has_info = self._info is not None  # each packet has
 
     def __iter__(self) -> Iterator[Packet]:
         packets = self._packets()
@@ -99,9 +95,11 @@ class PacketSource:
                     ahead.append(pool.submit(next, packets, None))
                     yield packet
             finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+                for waiting in ahead:
+                    waiting.cancel()
+                pool.submit(packets.close)  # by the thread that opened the bag
 
-    def _packets(self) -> Iterator[Packet]:
+    def _packets(self) -> Generator[Packet, None, None]:
         due, number = 0.0, 0
         while True:
             previous: int | None = None
@@ -145,7 +143,7 @@ class Player(Node):  # type: ignore[misc]
     def __init__(self, args: argparse.Namespace, recording: Recording, source: PacketSource, stop: threading.Event) -> None:
         super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
         reliability = ReliabilityPolicy.RELIABLE if args.reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
-        qos = QoSProfile(depth=args.depth, reliability=reliability)
+        qos = QoSProfile(depth=10, reliability=reliability)
         base = (args.topic or recording.image_topic).removesuffix(SUFFIX)
         topic = base + SUFFIX * source.compressed
         if not args.topic and recording.compressed:
@@ -211,13 +209,13 @@ def main(argv: list[str] | None = None) -> int:
         _say(f'{recording.path}: {len(recording)} frames on {player.images.topic_name}, {info}, {args.reliability}')
         player.wait_for_subscribers()
         try:
-            with _log(args.sent) as log:
+            with args.sent.open('w') if args.sent else nullcontext() as log:
                 player.play(log)
         finally:
             _say(('stopped; ' if stop.is_set() else '') + str(player.punctuality))
             player.flush()
             player.destroy_node()
-    except LightglueTrtError as error:
+    except (LightglueTrtError, OSError) as error:
         print(f'play_bag: {error}', file=sys.stderr)
         return 1
     finally:
@@ -258,13 +256,6 @@ def _bytes(msg: Any) -> bytes:
     return bytes(serialize_message(msg))
 
 
-def _log(path: Path | None) -> AbstractContextManager[TextIO | None]:
-    try:
-        return path.open('w') if path else nullcontext()
-    except OSError as error:
-        raise BagError(f'cannot write {path}: {error.strerror}') from None
-
-
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='play_bag', description='Publish the images and CameraInfo of a rosbag2 (directory, '
                                      '.db3, .mcap) or an image folder. Stamps are as recorded, in repetitions too.')
@@ -284,13 +275,12 @@ def _parse(argv: list[str]) -> argparse.Namespace:
                         help='seconds after which it plays all the same, default: %(default)s')
     parser.add_argument('--reliability', choices=('reliable', 'best_effort'), default='reliable',
                         help='QoS, default: %(default)s, which every subscriber matches')
-    parser.add_argument('--depth', type=int, default=10, help='QoS history, default: %(default)s')
     parser.add_argument('--sent', type=Path, metavar='FILE',
                         help="write each image's stamp and the monotonic time of its sending there, nanoseconds")
     parser.add_argument('--frame-id', default='camera', help='header.frame_id where none was recorded, default: %(default)s')
     args = parser.parse_args(argv)
-    if args.depth < 1 or args.wait_for_subscribers < 0:
-        parser.error('--depth must be at least 1, --wait-for-subscribers at least 0')
+    if args.wait_for_subscribers < 0:
+        parser.error('--wait-for-subscribers must be at least 0')
     return args
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..evaluation.twoview import epipolar_errors, fundamental_from_poses
 from ..features import FrameMatches
-from ..files import write_whole
 from ..pictures import BLUE, GRAY, ORANGE
 from ..processes import describe_machine
 from ..recordings.poses import Float64, Trajectory
@@ -25,49 +22,45 @@ SUMMARY = {'matches': 'matches per frame', 'error_median_px': 'error, median, px
            'within_3px': f'matches within {CORRECT_PX:g} px', 'track_length': 'track length, frames', 'latency_ms': 'latency, ms'}
 
 
-class NoTruth:
-    """A recording without ground truth."""
+class Truth(NamedTuple):
+    """What the demo's points are held against."""
 
-    kind = 'no ground truth in the recording'
-
-    def errors(self, matches: FrameMatches) -> Float64:
-        """(M,) pixels from the truth, NaN where it does not say."""
-        return np.full(len(matches), np.nan)
+    kind: str  # in words
+    errors: Callable[[FrameMatches], Float64]  # (M,) pixels from the truth, NaN where it does not say
 
 
-class FlightTruth(NoTruth):
+NO_TRUTH = Truth('no ground truth in the recording', lambda matches: np.full(len(matches), np.nan))
+
+
+def flight_truth(frames: Sequence[FlightFrame], camera: Float64) -> Truth:
     """Depth and poses of a rendered flight: how far a point is from where it really went."""
+    by_stamp = {frame.stamp_ns: frame for frame in frames}
 
-    kind = 'distance to the true position'
-
-    def __init__(self, frames: Sequence[FlightFrame], camera: Float64) -> None:
-        self._frames, self._camera = {frame.stamp_ns: frame for frame in frames}, camera
-
-    def errors(self, matches: FrameMatches) -> Float64:
-        first, second = (_at(self._frames, stamp) for stamp in (matches.reference_stamp, matches.stamp))
-        there, visible = transfer(matches.reference_keypoints, first.depth, first.pose, second.pose, self._camera)
+    def errors(matches: FrameMatches) -> Float64:
+        first, second = (_at(by_stamp, stamp) for stamp in (matches.reference_stamp, matches.stamp))
+        there, visible = transfer(matches.reference_keypoints, first.depth, first.pose, second.pose, camera)
         return np.where(visible, np.linalg.norm(there - matches.keypoints, axis=1), np.nan)
 
+    return Truth('distance to the true position', errors)
 
-class PoseTruth(NoTruth):
+
+def pose_truth(trajectory: Trajectory, camera: Float64) -> Truth:
     """Recorded poses: how far a point is from its true epipolar line."""
+    by_stamp = dict(zip(trajectory.stamps_ns.tolist(), trajectory.poses, strict=True))
 
-    kind = 'distance to the true epipolar line'
-
-    def __init__(self, trajectory: Trajectory, camera: Float64) -> None:
-        self._poses, self._camera = dict(zip(trajectory.stamps_ns.tolist(), trajectory.poses, strict=True)), camera
-
-    def errors(self, matches: FrameMatches) -> Float64:
-        first, second = (_at(self._poses, stamp) for stamp in (matches.reference_stamp, matches.stamp))
-        fundamental = fundamental_from_poses(first, second, self._camera, self._camera)
+    def errors(matches: FrameMatches) -> Float64:
+        first, second = (_at(by_stamp, stamp) for stamp in (matches.reference_stamp, matches.stamp))
+        fundamental = fundamental_from_poses(first, second, camera, camera)
         return np.asarray(epipolar_errors(matches.reference_keypoints, matches.keypoints, fundamental))
 
+    return Truth('distance to the true epipolar line', errors)
 
-def make_report(got: Reception, truth: NoTruth, published: int, hz: float) -> dict[str, Any]:
+
+def make_report(got: Reception, truth: Truth, published: int, hz: float) -> dict[str, Any]:
     """Plain values for JSON, the table and the plot."""
-    rows = [_row(matches, latency, truth.errors(matches)) for matches, latency in zip(got.matches, got.latency_ms, strict=True)]
-    for row in rows:
-        row['time_s'] -= got.matches[0].reference_stamp
+    start = got.matches[0].reference_stamp
+    rows = [{'time_s': matches.stamp - start, **_row(matches, latency_ms, truth.errors(matches))}
+            for matches, latency_ms in zip(got.matches, got.latency_ms, strict=True)]
     return {'schema': 1, 'machine': describe_machine(),
             'backend': got.diagnostics.get('backend', 'none'), 'truth': truth.kind, 'correct_px': CORRECT_PX,
             'frames_published': published, 'rate_hz': hz, 'period_ms': 1e3 / hz, 'clouds_received': len(rows),
@@ -102,11 +95,6 @@ def draw_plot(report: dict[str, Any]) -> bytes:
         return finish(figure)
 
 
-def write_report(path: Path, report: dict[str, Any]) -> None:
-    """Write JSON, whole or not at all."""
-    write_whole(path, json.dumps(report, indent=1).encode())
-
-
 def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     """What the table shows: names and values."""
     rows = [('backend', report['backend']), ('frames published', f'{report["frames_published"]} at {report["rate_hz"]:.2f} Hz'),
@@ -121,8 +109,7 @@ def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _row(matches: Any, latency_ms: float, errors: Any) -> dict[str, Any]:
     known = errors[np.isfinite(errors)]
-    row: dict[str, Any] = {'time_s': matches.stamp, 'matches': len(matches),
-                           'latency_ms': latency_ms if np.isfinite(latency_ms) else None,
+    row: dict[str, Any] = {'matches': len(matches), 'latency_ms': latency_ms if np.isfinite(latency_ms) else None,
                            'track_length': float(np.median(matches.track_lengths)) if len(matches) else None}
     if len(known):
         within = float(np.mean(known <= CORRECT_PX))
