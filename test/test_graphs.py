@@ -205,12 +205,12 @@ def test_fp16_keeps_keypoints_and_matches_on_real_images(networks, shared_data, 
 
 @pytest.mark.parametrize('precision', ['fp32', 'fp16'])
 def test_images_without_content_give_no_matches_and_no_nan(networks, precision):
-    """Black and white ones give K keypoints, of scores that poor texture has too: these match neither each other nor a scene."""
+    """They give keypoints, gray ones hardly any, of scores below those of poor texture: these match neither each other nor a scene."""
     extractor, matcher = networks[precision]
     images = {level: np.full((240, 328), level, np.uint8) for level in (0, 128, 255)}
     features = [extract(extractor, image) for image in (*images.values(), photo('coffee', 240, 328))]
-    assert np.sum(features[1].scores > Thresholds().detection) == 0  # gray: not a keypoint
-    assert max(each.scores.max() for each in features[:3]) < 0.01
+    assert np.sum(features[1].scores > Thresholds().detection) < 5  # gray
+    assert max(each.scores.max() for each in features[:3]) < 0.005
     for each in features:
         assert np.all(np.isfinite(each.keypoints))
         assert np.all(np.isfinite(each.descriptors.astype(np.float32)))
