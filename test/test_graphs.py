@@ -205,7 +205,7 @@ def test_fp16_keeps_keypoints_and_matches_on_real_images(networks, shared_data, 
 
 @pytest.mark.parametrize('precision', ['fp32', 'fp16'])
 def test_images_without_content_give_no_matches_and_no_nan(networks, precision):
-    """They give keypoints, gray ones hardly any, of scores below those of poor texture: these match neither each other nor a scene."""
+    """Their keypoints score below those of poor texture, and match neither each other nor a scene; gray ones have hardly any."""
     extractor, matcher = networks[precision]
     images = {level: np.full((240, 328), level, np.uint8) for level in (0, 128, 255)}
     features = [extract(extractor, image) for image in (*images.values(), photo('coffee', 240, 328))]
@@ -218,5 +218,6 @@ def test_images_without_content_give_no_matches_and_no_nan(networks, precision):
         for pair in ((empty, other), (other, empty)):
             matches, scores = matcher.run(None, matcher_feed(*pair))
             assert np.all(np.isfinite(scores))
-            assert np.all(matches == -1)
-            assert np.all(scores == 0)
+            if pair[0] is not features[1] or pair[1] is not features[1]:  # gray finds its one keypoint in itself
+                assert np.all(matches == -1)
+                assert np.all(scores == 0)
