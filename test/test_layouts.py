@@ -176,7 +176,7 @@ def test_layouts_that_lack_something(tmp_path: Path) -> None:
         open_recording(tum)
     euroc = make_euroc(tmp_path / 'euroc')
     (euroc / 'mav0' / 'cam0' / 'data.csv').write_text('soon,a.png\n')
-    with pytest.raises(BagError, match=r'data\.csv: .*soon'):
+    with pytest.raises(BagError, match=r'data\.csv, line 1: .*soon'):
         open_recording(euroc)
 
 
