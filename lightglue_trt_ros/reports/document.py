@@ -100,18 +100,9 @@ def _short(value: float | None) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """Values that JSON knows."""
-    if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+    """Values that JSON knows: arrays as lists, None for what is not finite, text for what is left."""
+    text = json.dumps(value, default=lambda each: each.tolist() if isinstance(each, (np.ndarray, np.generic)) else str(each))
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def _lines(value: Any, depth: int = 0) -> str:

@@ -52,18 +52,12 @@ def write_report(folder: Path, evaluation: Evaluation) -> list[Path]:
         for picture in pictures:
             files.append(folder / f'{picture.name}.png')
             write_whole(files[-1], picture.png)
-        _remove_stale(folder, files)
+        for name in ('report.html', *(f'{picture}.png' for picture in PICTURES)):  # of an earlier report
+            for stale in set(folder.glob(name)).difference(files):
+                stale.unlink()
     except OSError as error:
         raise LightglueTrtError(f'the report cannot be written to {folder}: {error}; choose another output folder') from error
     return files
-
-
-def _remove_stale(folder: Path, files: list[Path]) -> None:
-    """What an earlier report left would be taken for this one's."""
-    for name in ('report.html', *(f'{picture}.png' for picture in PICTURES)):
-        for path in folder.glob(name):
-            if path not in files:
-                path.unlink()
 
 
 def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
@@ -77,10 +71,9 @@ def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
         name=name, evaluation=evaluation, verdict=verdict(evaluation), groups=grouped(rows),
         unknown=UNKNOWN if any(cell.text == UNKNOWN for row in rows for cell in row.cells) else '',
         pictures=[(picture, _embedded(picture)) for picture in pictures],
-        recording=[(WORDS.get(key, key.replace('_', ' ')), _said(value)) for key, value in evaluation.recording.items()],
         strides=[(stride, table(evaluation, stride)) for stride in evaluation.strides if stride != 1],
         contests=contests(evaluation), contest_heads=CONTEST_HEADS, comparison=_comparison(evaluation),
-        stages=_stages(evaluation), wall=_wall(evaluation), percentiles=PERCENTILES)
+        stages=_stages(evaluation), percentiles=PERCENTILES, words=WORDS, em_dash=UNKNOWN)
 
 
 def _embedded(picture: Picture) -> str:
@@ -89,12 +82,6 @@ def _embedded(picture: Picture) -> str:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
         kind, data = 'jpeg', cv2.imencode('.jpg', np.asarray(image), [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
     return f'data:image/{kind};base64,{base64.b64encode(data).decode()}'
-
-
-def _said(value: Any) -> str:
-    if value is None or value == '':
-        return UNKNOWN
-    return f'{value:.6g}' if isinstance(value, float) else str(value)
 
 
 def _comparison(evaluation: Evaluation) -> dict[str, Any] | None:
@@ -120,14 +107,7 @@ def _comparison(evaluation: Evaluation) -> dict[str, Any] | None:
     return {'first': first.name, 'others': [matcher.name for matcher in others], 'rows': rows}
 
 
-def _stages(evaluation: Evaluation) -> list[tuple[str, str, list[str]]]:
+def _stages(evaluation: Evaluation) -> list[tuple[str, str, list[float]]]:
     return [(matcher.name, 'the whole frame' if stage == 'frame' else stage,
-             [f'{value:.2f}' for value in np.percentile(times, PERCENTILES)])
+             np.percentile(times, PERCENTILES).tolist())
             for matcher in evaluation.matchers for stage, times in matcher.stage_ms.items() if times]
-
-
-def _wall(evaluation: Evaluation) -> list[tuple[str, str, str]]:
-    total = sum(evaluation.wall_s.values())
-    rows = [(name, f'{seconds:.1f}', f'{100 * seconds / total:.1f}' if total else UNKNOWN)
-            for name, seconds in evaluation.wall_s.items()]
-    return [*rows, ('together', f'{total:.1f}', '100.0')] if total else rows
