@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ..telemetry import PERCENTILES
 from .document import write_document
 from .plots import draw_all
 from .style import Picture
-from .summary import AGAINST_FIRST, CONTEST_HEADS, UNKNOWN, contests, grouped, table, verdict, written
+from .summary import CONTEST_HEADS, UNKNOWN, contests, grouped, table, verdict
 
 TEMPLATE = Path(__file__).with_name('report.html.jinja')
 JPEG_QUALITY = 88
@@ -86,25 +87,18 @@ def _embedded(picture: Picture) -> str:
 
 def _comparison(evaluation: Evaluation) -> dict[str, Any] | None:
     """Matchers that are compared with the first: each metric, and how far it is from the first's."""
-    others = [matcher for matcher in evaluation.matchers[1:] if matcher.ours]
-    if not others:
+    compared = [*evaluation.matchers[:1], *(matcher for matcher in evaluation.matchers[1:] if matcher.ours)]
+    if len(compared) < 2:
         return None
-    first = evaluation.matchers[0]
-    own = first.summary()
-    found = [matcher.summary() for matcher in others]
+    summaries = [matcher.summary() for matcher in compared]
     rows = []
-    for name, metric in METRICS.items():
-        if not any(name in summary for summary in found):
-            continue
-        cells = []
-        for summary in found:
-            text = written(name, summary.get(name))
-            if name in own and name in summary and name not in AGAINST_FIRST:
-                gap = round(summary[name], metric.digits) - round(own[name], metric.digits)
-                text += f' ({gap:+.{metric.digits}f})'
-            cells.append(text)
-        rows.append((metric.label, metric.unit, UNKNOWN if name in AGAINST_FIRST else written(name, own.get(name)), cells))
-    return {'first': first.name, 'others': [matcher.name for matcher in others], 'rows': rows}
+    for row in table(replace(evaluation, matchers=compared)):
+        digits, own = METRICS[row.name].digits, summaries[0].get(row.name)
+        gaps = ['' if own is None or row.name not in summary else
+                f' ({round(summary[row.name], digits) - round(own, digits):+.{digits}f})' for summary in summaries[1:]]
+        first, *texts = (cell.text for cell in row.cells)
+        rows.append((row.label, row.unit, first, [text + gap for text, gap in zip(texts, gaps, strict=True)]))
+    return {'first': compared[0].name, 'others': [matcher.name for matcher in compared[1:]], 'rows': rows}
 
 
 def _stages(evaluation: Evaluation) -> list[tuple[str, str, list[float]]]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,19 +108,24 @@ def fetch(name: str, force: bool = False, progress: Progress = lambda done, tota
     converted, original = places(source, cache)
     if os.path.isfile(converted) and not force:
         return load_weights(name, cache).path
-    with _writable(converted.parent), alone(converted.parent, say):
-        if os.path.isfile(converted) and not force:  # another process was at it
-            return load_weights(name, cache).path
-        by_hand = os.path.isfile(original)
-        if not by_hand or (force and hashlib.sha256(original.read_bytes()).hexdigest() != source.sha256):
-            by_hand = False
-            try:
-                download(source.url, original, source.size, source.sha256, progress)
-            except WeightsError as error:
-                raise WeightsError(f'{error}\nWithout this download, {_by_hand(source, original)}') from error
-        write_whole(converted, _serialize(source, _read_original(source, original)))
-        if not by_hand:
-            original.unlink()
+    try:
+        converted.parent.mkdir(parents=True, exist_ok=True)
+        with alone(converted.parent, say):
+            if os.path.isfile(converted) and not force:  # another process was at it
+                return load_weights(name, cache).path
+            by_hand = os.path.isfile(original) and not (
+                force and hashlib.sha256(original.read_bytes()).hexdigest() != source.sha256)
+            if not by_hand:
+                try:
+                    download(source.url, original, source.size, source.sha256, progress)
+                except WeightsError as error:
+                    raise WeightsError(f'{error}\nWithout this download, {_by_hand(source, original)}') from error
+            write_whole(converted, _serialize(source, _read_original(source, original)))
+            if not by_hand:
+                original.unlink()
+    except OSError as error:
+        raise WeightsError(f'the cache {converted.parent} cannot be written ({error.strerror or error}): '
+                           f'set {CACHE_VARIABLE} to a directory that can') from error
     return converted
 
 
@@ -165,13 +169,3 @@ def _read_converted(source: Source, path: Path) -> Tensors:
 
 def _serialize(source: Source, tensors: Tensors) -> bytes:
     return serialize(tensors, {'licence': source.licence, 'name': source.name, 'source_sha256': source.sha256})
-
-
-@contextmanager
-def _writable(folder: Path) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise WeightsError(f'the cache {folder} cannot be written ({error.strerror or error}): '
-                           f'set {CACHE_VARIABLE} to a directory that can') from error
