@@ -83,15 +83,11 @@ def _mounted(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32]) -> tu
     above = max(first.shape[1] / first.shape[0], second.shape[1] / second.shape[0]) > WIDE
     width = int(WIDTH * DPI) if above else (int(WIDTH * DPI) - GAP) // 2
     (image0, places0), (image1, places1) = _resized(first, points0, width), _resized(second, points1, width)
-    shift = np.array([0, image0.shape[0] + GAP] if above else [width + GAP, 0], np.float32)
-    rows = image0.shape[0] + GAP + image1.shape[0] if above else max(image0.shape[0], image1.shape[0])
-    canvas = np.full((rows, width if above else 2 * width + GAP), 255, np.uint8)
+    left, top = (0, image0.shape[0] + GAP) if above else (width + GAP, 0)
+    canvas = np.full((max(image0.shape[0], top + image1.shape[0]), left + width), 255, np.uint8)
     canvas[:image0.shape[0], :width] = image0
-    if above:
-        canvas[-image1.shape[0]:] = image1
-    else:
-        canvas[:image1.shape[0], -width:] = image1
-    return canvas, (places0, places1 + shift)
+    canvas[top:top + image1.shape[0], left:] = image1
+    return canvas, (places0, places1 + np.array([left, top], np.float32))
 
 
 def _resized(image: UInt8, points: Float32, width: int) -> tuple[UInt8, Float32]:

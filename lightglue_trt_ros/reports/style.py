@@ -71,7 +71,7 @@ def plain(name: str, longest: int = LONGEST) -> str:
     name = ' '.join(name.split()) or 'unnamed'
     if len(name) > longest:
         name = f'{name[:longest - 8]}\N{HORIZONTAL ELLIPSIS}{name[-7:]}'
-    return name.replace('$', r'\$') if not name.startswith('_') else f' {name}'.replace('$', r'\$')
+    return (' ' * name.startswith('_') + name).replace('$', r'\$')
 
 
 @contextmanager
