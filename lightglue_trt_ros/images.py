@@ -93,8 +93,6 @@ def gray_from_compressed(msg: Any, bits: int = 16, megapixels: float | None = No
         raise ImageEncodingError(f'{what} is a depth image: subscribe to the compressed intensity or colour image')
     if not data:
         raise ImageEncodingError(f'{what}: there is nothing to decode, check the publisher')
-    if data.startswith(b'\xff\xd8\xff') and data.rfind(b'\xff\xd9') < data.rfind(b'\xff\xda'):
-        raise ImageEncodingError(f'{what}: the JPEG is cut off, its end marker is missing; check the link or the camera driver')
     flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION | (cv2.IMREAD_ANYDEPTH if bits != 16 else 0)
     try:
         image = decode_image(data, flags, megapixels)

@@ -29,8 +29,11 @@ warnings.filterwarnings('ignore', category=Image.DecompressionBombWarning)  # wh
 def decode_image(data: bytes, flags: int, megapixels: float | None = None) -> NDArray[Any] | None:
     """`cv2.imdecode` of an image whose header names at most `megapixels`, those of the environment where None.
 
-    None where it is no image. Raises ValueError with the figures where it is larger, cv2.error, ConfigError.
+    None where it is no image. Raises ValueError with the figures where it is larger, or where a JPEG lacks its end marker, of which
+    some OpenCV versions return the upper part; cv2.error, ConfigError.
     """
+    if data.startswith(b'\xff\xd8\xff') and data.rfind(b'\xff\xd9') < data.rfind(b'\xff\xda'):
+        raise ValueError(f'the JPEG is cut off after {len(data)} bytes, its end marker is missing: check where it comes from')
     allowed = _number(MEGAPIXELS_VARIABLE, MEGAPIXELS) if megapixels is None else megapixels
     try:
         with Image.open(BytesIO(data), formats=_FORMATS) as header:

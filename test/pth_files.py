@@ -59,9 +59,8 @@ def pth(tensors: dict[str, np.ndarray], legacy: bool = False) -> bytes:
     return zip_file(opcodes + b'u.', {key: blob for key, (_, blob) in blobs.items()})
 
 
-def pin(monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, url: str = NOWHERE, wheel: bool = False) -> Source:
+def pin(monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, url: str = NOWHERE) -> Source:
     """Registers other bytes under a name, so that tests need neither the network nor licensed weights."""
-    source = dataclasses.replace(REGISTRY[name], sha256=hashlib.sha256(data).hexdigest(), size=len(data), url=url,
-                                 wheel=REGISTRY[name].wheel if wheel else ('', ''))
+    source = dataclasses.replace(REGISTRY[name], sha256=hashlib.sha256(data).hexdigest(), size=len(data), url=url)
     monkeypatch.setitem(REGISTRY, name, source)
     return source

@@ -315,7 +315,7 @@ def test_undecodable_image(tmp_path: Path, suffix: str, share: float) -> None:
     data = path.read_bytes()
     assert read_image(path).shape == (30, 40)
     path.write_bytes(data[:int(len(data) * share)])
-    with pytest.raises(BagError, match=rf'a\{suffix} \({int(len(data) * share)} bytes\) is not an image, or is cut off'):
+    with pytest.raises(BagError, match=rf'a\{suffix}.*\b{int(len(data) * share)} bytes'):
         read_image(path)
     with pytest.raises(BagError, match='cannot read'):
         read_image(tmp_path / 'gone.png')

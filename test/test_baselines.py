@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.errors import ConfigError, FrameError
+from lightglue_trt_ros.errors import FrameError
 from lightglue_trt_ros.evaluation.baselines import BASELINES, KltMatcher, OrbMatcher, SiftMatcher
 from lightglue_trt_ros.evaluation.twoview import homography_errors
 
@@ -106,10 +106,6 @@ class TestEveryBaseline:
                          for matcher in (BASELINES[name](300), BASELINES[name](300)))
         np.testing.assert_array_equal(first, second)
 
-    def test_needs_a_budget(self, name):
-        with pytest.raises(ConfigError, match='0 features'):
-            BASELINES[name](0)
-
 
 def shifted(image, shift):
     matrix = np.array([[1, 0, shift], [0, 1, 0.5 * shift], [0, 0, 1.0]])
@@ -177,7 +173,3 @@ def test_klt_does_not_hold_on_to_the_callers_buffer(photographs):
 def test_what_sift_cannot_take_is_refused():
     with pytest.raises(FrameError, match='gray uint8'):
         SiftMatcher().process(np.zeros((4, 4, 3), np.uint8))
-    with pytest.raises(ConfigError, match='ratio'):
-        SiftMatcher(ratio=0)
-    with pytest.raises(ConfigError, match='0 features'):
-        SiftMatcher(0)

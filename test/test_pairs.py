@@ -173,7 +173,7 @@ CHANGES = {
 }
 WORDS = {
     'missing': 'has no tensor convDa.weight', 'shape': r'conv2a.weight has shape \(8, 4, 3, 3\) where \(\*, 8, 3, 3\) is expected',
-    'rank': r'conv2a.bias has shape \(8, 1\) where \(8\) is expected',
+    'rank': r'conv2a.bias has shape \(8, 1\) where \(8,\) is expected',
     'classes': r'convPb.weight has shape \(64, 32, 1, 1\) where \(65, 32, 1, 1\) is expected',
     'NaN': 'convPb.bias has 2 values that are NaN or infinite, of 65', 'infinity': 'conv3b.weight has 1 values that are NaN',
     'type': 'conv1a.bias is int32: float32 and float16 can be used',

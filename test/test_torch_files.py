@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import zipfile
 
 import numpy as np
 import pytest
@@ -93,11 +92,8 @@ def test_every_other_global_is_refused_by_name(name):
     tensor_opcodes('0', 4, (2, 2), (4, 1)),
     tensor_opcodes('0', 4, (1,), (1,), offset=4),
     tensor_opcodes('0', 4, (1,), (1,), offset=-1),
-    tensor_opcodes('0', 4, (1 << 40,), (0,)),
-    tensor_opcodes('0', 4, (5,), (0,)),
     tensor_opcodes('0', 4, (2,), (-1,)),
     tensor_opcodes('0', 4, (2, 2), (1,)),
-    tensor_opcodes('0', 5, (4,), (1,)),
     tensor_opcodes('../0', 4, (4,), (1,)),
     b'K\x01',
 ])
@@ -115,11 +111,6 @@ def test_the_same_tensor_is_read_when_it_fits():
 def test_what_is_no_state_dict_is_refused(state):
     with pytest.raises(WeightsError):
         read_torch(zip_file(state, {}), 'x.pth')
-
-
-def test_a_compressed_archive_is_refused():
-    with pytest.raises(WeightsError, match='compressed'):
-        read_torch(zip_file(b'\x80\x02}.', {}, zipfile.ZIP_DEFLATED), 'x.pth')
 
 
 @pytest.mark.parametrize('legacy', [False, True])

@@ -235,7 +235,7 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(('text', 'kind', 'message'), [
     ('1 2 3\n', None, 'line 1: 3 values: poses are 8 a line'), ('', None, '0 values'), ('# x\n', 'tum', 'no pose'),
     ('1 2 3\n', 'kitti', '3 values where 12'), ('2 0 0 0 0 1 0 0 0 0 1 0\n', None, 'no rotation'), ('# x\n', 'kitti', 'no pose'),
-    ('1 0 0 0 0 1 0 0 0 0 1 0\n', None, '1 poses for 8 stamps'), ('1,2,3\n', None, 'line 1: 3 values where at least 8'),
+    ('1 0 0 0 0 1 0 0 0 0 1 0\n', None, '1 poses for 8 stamps'), ('1,2,3\n', None, 'line 1: 3 values where 8'),
     ('now,0,0,0,1,0,0,0\n', None, 'line 1: .*now'), ('1 0 0 0 0 0 0 1\n', 'gps', "kind 'gps'"), ('-1,0,0,0,1,0,0,0\n', None, '-1')])
 def test_files_that_hold_no_poses(tmp_path: Path, text: str, kind: str | None, message: str) -> None:
     path = tmp_path / 'poses.txt'

@@ -11,7 +11,7 @@ from lightglue_trt_ros.benchmarks.real_images import find_pictures
 from lightglue_trt_ros.cli import benchmark
 from lightglue_trt_ros.errors import BagError
 from lightglue_trt_ros.evaluation.baselines import SiftMatcher
-from lightglue_trt_ros.evaluation.turns import TURNS_DEG, TurnScore, evaluate_turns, mean_shares, turned
+from lightglue_trt_ros.evaluation.homographies import TURNS_DEG, TurnScore, evaluate_turns, mean_shares, turned
 
 
 @pytest.mark.parametrize('shape', [(480, 640), (50, 30), (33, 33)])

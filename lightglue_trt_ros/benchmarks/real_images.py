@@ -12,8 +12,7 @@ import numpy as np
 from ..config import MatcherConfig
 from ..errors import BagError
 from ..evaluation.baselines import Correspondences, SiftMatcher
-from ..evaluation.homographies import SCENES, HomographyScore, evaluate_homographies
-from ..evaluation.turns import TurnScore, evaluate_turns
+from ..evaluation.homographies import SCENES, HomographyScore, TurnScore, evaluate_homographies, evaluate_turns
 from ..features import UInt8
 from ..frontend import FrameMatcher
 from ..geometry import resize_gray

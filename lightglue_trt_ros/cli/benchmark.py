@@ -126,8 +126,7 @@ def _homographies(args: argparse.Namespace, config: MatcherConfig) -> dict[str, 
 
 def _turns(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.real_images import score_turns
-    from ..evaluation.homographies import WITHIN_PX
-    from ..evaluation.turns import mean_shares
+    from ..evaluation.homographies import WITHIN_PX, mean_shares
     scores = list(score_turns(args.data, config))
     rows, means = [], {}
     for matcher in dict.fromkeys(score.matcher for score in scores):

@@ -11,7 +11,6 @@ from ..progress import progress
 from ..recordings.bag import open_recording
 from ..recordings.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, write_bag
 from ..recordings.layouts import FolderRecording
-from ..recordings.looping import Loop
 from ..recordings.sequence import IMAGE_TOPIC
 
 
@@ -27,8 +26,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--compressed', choices=COMPRESSIONS, help='record CompressedImage on TOPIC/compressed instead of Image')
     parser.add_argument('--image-topic', default=IMAGE_TOPIC, metavar='TOPIC', help='default: %(default)s')
     parser.add_argument('--frame-id', default='camera', help='header.frame_id of the images, default: %(default)s')
-    parser.add_argument('--loop', type=int, default=1, metavar='N',
-                        help='write the sequence N times, there and back, as one recording')
     parser.add_argument('--version', type=int, choices=VERSIONS, default=9, help='of metadata.yaml: 8 for Humble (default: 9)')
     parser.add_argument('--force', action='store_true', help='replace OUT where it is a bag')
     args = parser.parse_args(argv)
@@ -36,10 +33,9 @@ def main(argv: list[str] | None = None) -> int:
         recording = open_recording(args.folder)
         if not isinstance(recording, FolderRecording):
             raise BagError(f'{args.folder} is a bag already: make_bag reads image folders')
-        loop = Loop(recording, args.loop)
-        truth = loop.trajectory()
-        with progress('writing frames', len(loop)) as tell:
-            count = write_bag(args.out, loop.images(), recording.intrinsics, truth,
+        truth = recording.truth()
+        with progress('writing frames', len(recording)) as tell:
+            count = write_bag(args.out, recording.images(), recording.intrinsics, truth,
                               image_topic=args.image_topic, frame_id=args.frame_id, storage=args.storage, version=args.version,
                               compressed=args.compressed, force=args.force, progress=tell)
     except LightglueTrtError as error:
@@ -50,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     size = sum(file.stat().st_size for file in args.out.iterdir())
     poses = 'no poses' if truth is None else f'{len(truth)} poses'
-    seconds = args.loop * (recording.stamps_ns[-1] - recording.stamps_ns[0]) / 1e9
+    seconds = (recording.stamps_ns[-1] - recording.stamps_ns[0]) / 1e9
     info = 'with CameraInfo' if recording.intrinsics else 'no CameraInfo'
     print(f'{args.out}: {count} frames over {seconds:.1f} s, {info}, {poses}, {size / 1e6:.1f} MB, {args.storage}')
     return 0

@@ -8,38 +8,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, FrameError
+from ..errors import FrameError
 from ..features import Float32, UInt8
 
 Correspondences = tuple[Float32, Float32]  # points (M, 2) in the earlier and in the later image, pixels
-
-
-class SequenceMatcher(Protocol):
-    """Frames in, correspondences with the frame before out."""
-
-    def process(self, image: UInt8) -> Correspondences | None:
-        """Match a gray image, uint8 (H, W), with the one before: points (M, 2) there and here, pixels; None without one."""
-
-    def reset(self) -> None:
-        """Forget the last image."""
 
 
 class DescriptorMatcher:
     """Detect, describe, and match to the nearest descriptor by Lowe's ratio test (IJCV 2004, 7.1).
 
     A detector of OpenCV and the norm of its descriptors make a baseline; each frame is described once. A ratio of None takes
-    every nearest descriptor; `mutual` asks for nearest both ways. Raises ConfigError for a ratio outside (0, 1].
+    every nearest descriptor; `mutual` asks for nearest both ways.
     """
 
     def __init__(self, detector: Any, norm: int, ratio: float | None, mutual: bool = False) -> None:
-        if ratio is not None and not 0 < ratio <= 1:
-            raise ConfigError(f'the ratio is {ratio}: it must lie in (0, 1]')
         self.detector, self.norm, self.ratio, self.mutual = detector, norm, ratio, mutual
         self._previous: tuple[Float32, NDArray[Any]] | None = None
 
@@ -89,7 +77,6 @@ class SiftMatcher(DescriptorMatcher):
     """
 
     def __init__(self, features: int = 4000, ratio: float = 0.8, mutual: bool = False) -> None:
-        _check_features(features, 'SIFT')
         opencv: Any = cv2  # some releases' type stubs lack SIFT
         super().__init__(opencv.SIFT_create(nfeatures=features), cv2.NORM_L2, ratio, mutual)
         self.name = f'SIFT {features}, ratio {ratio:g}' + (', mutual' if mutual else '')
@@ -103,7 +90,6 @@ class OrbMatcher(DescriptorMatcher):
     """
 
     def __init__(self, features: int = 4000) -> None:
-        _check_features(features, 'ORB')
         opencv: Any = cv2  # as for SIFT
         super().__init__(opencv.ORB_create(nfeatures=features, fastThreshold=7), cv2.NORM_HAMMING, None, mutual=True)
         self.name = f'ORB {features}, cross-check'
@@ -115,7 +101,7 @@ class KltMatcher:
     A point goes on from where it was followed to, and ends where it leaves the image or does not come back within
     `BACKWARD_PX` when followed backwards. New corners fill the budget of `features` up after every frame, away from those that
     live on: by half the spacing of as many points on a grid, so that the budget fits. Windows of 21 x 21, OpenCV's default; four
-    levels above the image, the upper end of what Bouguet calls typical: fast motion needs them. Raises ConfigError.
+    levels above the image, the upper end of what Bouguet calls typical: fast motion needs them.
     """
 
     BACKWARD_PX = 1.0
@@ -124,7 +110,6 @@ class KltMatcher:
     STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 0.01)
 
     def __init__(self, features: int = 4000) -> None:
-        _check_features(features, 'KLT')
         self.features = features
         self.name = f'KLT {features}'
         self._previous: UInt8 | None = None
@@ -174,7 +159,7 @@ class KltMatcher:
         return np.concatenate([points, np.asarray(corners, np.float32).reshape(-1, 2)])
 
 
-BASELINES: dict[str, Callable[[int], SequenceMatcher]] = {  # of a keypoint budget
+BASELINES: dict[str, Callable[[int], DescriptorMatcher | KltMatcher]] = {  # of a keypoint budget
     'sift': partial(SiftMatcher, mutual=True),  # one to one, as the others are: the stronger setting
     'orb': OrbMatcher,
     'klt': KltMatcher,
@@ -188,8 +173,3 @@ def _nothing() -> Correspondences:
 def _check_gray(image: UInt8) -> None:
     if image.ndim != 2 or image.dtype != np.uint8 or not image.size:
         raise FrameError(f'the image is {image.dtype} {image.shape}: the baselines take gray uint8 (H, W)')
-
-
-def _check_features(features: int, name: str) -> None:
-    if features < 1:
-        raise ConfigError(f'{features} features: {name} needs at least 1')

@@ -5,6 +5,7 @@ Nothing but the records of the pairs grows with the recording.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -80,12 +81,10 @@ class Evaluator:
 
         `progress` hears how many of `work(strides)` frames are done.
         """
-        done = 0
+        done = itertools.count(1)
 
         def step() -> None:
-            nonlocal done
-            done += 1
-            progress(done)
+            progress(next(done))
 
         try:
             for stride in strides:

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ConfigError
 from .results import OdometryResult
 from .trajectory import align_sim3, ate, kitti_drift, rpe
 from .twoview import RelativePose
@@ -22,12 +21,10 @@ class Odometry:
 
     Two views know no scale: each step is as long as the true one (`truth`), or all are 1 long (`unit`). A pair without a pose
     repeats the motion before it (constant velocity), as tracking does that waits for better images; where the truth of a step is
-    missing, the last known length stands in. Raises ConfigError for another scale.
+    missing, the last known length stands in.
     """
 
     def __init__(self, scale: Scale) -> None:
-        if scale not in ('truth', 'unit'):
-            raise ConfigError(f'the scale is {scale!r}: it must be truth or unit')
         self.scale: Scale = scale
         self._poses = [np.eye(4)]
         self._turn, self._direction, self._length = np.eye(3), np.zeros(3), 0.0
@@ -56,13 +53,9 @@ class Odometry:
         N is one more than the pairs that were added. With truth: ATE after Sim(3) alignment, RPE per frame (of the trajectory as
         chained, which a frame's choice of axes leaves alone), and KITTI's drift where the path is long enough for it. In unit
         scale, translations in metres make no sense: the ATE, whose alignment finds the scale, and the rotations' errors remain.
-        Raises ConfigError when the lengths do not fit.
         """
         poses, numbers, times = np.stack(self._poses), np.asarray(frames, np.int64), np.asarray(stamps, np.float64)
         truth = None if true_poses is None else np.asarray(true_poses, np.float64)
-        if not len(poses) == len(numbers) == len(times) == len(poses if truth is None else truth):
-            raise ConfigError(f'{len(numbers)} frames, {len(times)} stamps, {len(poses if truth is None else truth)} true poses: '
-                              f'{len(poses) - 1} pairs join {len(poses)} frames')
         alignment = None if truth is None else align_sim3(poses, truth)
         if truth is None or alignment is None:
             return OdometryResult(numbers, times, poses, None, self.scale)

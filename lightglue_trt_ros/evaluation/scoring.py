@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..recordings.poses import Float64
 from .baselines import Correspondences
@@ -130,28 +130,19 @@ def _within(distance: Any, x0: Float64, x1: Float64, model: Any) -> int:
 
 def _common(first: Correspondences, other: Correspondences) -> int:
     """Number of correspondences that both have."""
+    from scipy.spatial import cKDTree
     one, two = (np.hstack([np.asarray(side, np.float64) for side in pair]) for pair in (first, other))  # (M, 4)
+    if not len(one) or not len(two):
+        return 0
     two = two[np.argsort(two[:, 0], kind='stable')]
-    # Candidates: rows of `two` within 1 px along the first coordinate; then a look at the rest.
-    begin, end = np.searchsorted(two[:, 0], one[:, 0] - SAME_PX), np.searchsorted(two[:, 0], one[:, 0] + SAME_PX, side='right')
-    rows = np.repeat(np.arange(len(one)), end - begin)
-    columns = _ranges(begin, end)
+    near = cKDTree(one).sparse_distance_matrix(cKDTree(two), 2 * SAME_PX, output_type='ndarray')  # and some more
+    rows, columns = near['i'], near['j']
     squared = (one[rows] - two[columns])**2
     there, here = squared[:, :2].sum(axis=1), squared[:, 2:].sum(axis=1)
-    near = np.flatnonzero((there <= SAME_PX**2) & (here <= SAME_PX**2))
-    near = near[np.argsort((there + here)[near], kind='stable')]
     taken_rows: set[int] = set()
     taken_columns: set[int] = set()
-    common = 0
-    for row, column in zip(rows[near].tolist(), columns[near].tolist(), strict=True):
-        if row not in taken_rows and column not in taken_columns:
-            taken_rows.add(row)
-            taken_columns.add(column)
-            common += 1
-    return common
-
-
-def _ranges(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """begin[0] ... end[0] - 1, begin[1] ... end[1] - 1, one after the other."""
-    counts = end - begin
-    return np.asarray(np.arange(counts.sum()) + np.repeat(begin + counts - np.cumsum(counts), counts), np.int64)
+    for k in np.lexsort((columns, rows, there + here)).tolist():
+        if max(there[k], here[k]) <= SAME_PX**2 and rows[k] not in taken_rows and columns[k] not in taken_columns:
+            taken_rows.add(rows[k])
+            taken_columns.add(columns[k])
+    return len(taken_rows)

@@ -103,8 +103,7 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     if pose is None:
         return None
     rotation, direction = pose
-    distances, _ = _sampson(_cross(direction) @ rotation, x0, x1)
-    return RelativePose(rotation, direction, np.abs(distances) < limit)
+    return RelativePose(rotation, direction, np.abs(_sampson(_cross(direction) @ rotation, x0, x1)) < limit)
 
 
 PoseEstimator = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike], RelativePose | None]  # points, points, matrix, matrix
@@ -168,7 +167,7 @@ def _cross(v: ArrayLike) -> Float64:
 def _in_front(essential: Float64, x0: Float64, x1: Float64, limit: float) -> tuple[Float64, Float64] | None:
     """Rotation and direction of an essential matrix that put most points within `limit` of it in front of both cameras."""
     essential = essential / np.linalg.norm(essential) * np.sqrt(2)
-    mask: Any = (np.abs(_sampson(essential, x0, x1)[0]) < limit).astype(np.uint8)[:, None]
+    mask: Any = (np.abs(_sampson(essential, x0, x1)) < limit).astype(np.uint8)[:, None]
     camera: Any = np.eye(3)
     # The default distance of 50 baselines would drop far points, which is most of them where the baseline is short.
     agreed, *pose = cv2.recoverPose(essential, np.ascontiguousarray(x0[:, :2]), np.ascontiguousarray(x1[:, :2]), camera,
@@ -176,11 +175,11 @@ def _in_front(essential: Float64, x0: Float64, x1: Float64, limit: float) -> tup
     return (np.asarray(pose[0], np.float64), np.asarray(pose[1], np.float64).ravel()) if agreed else None
 
 
-def _sampson(essential: Float64, x0: Float64, x1: Float64) -> tuple[Float64, Float64]:
-    """Signed Sampson distances (M,) of homogeneous points (M, 3), and the gradients' lengths (M,) that divide them (HZ 11.9)."""
+def _sampson(essential: Float64, x0: Float64, x1: Float64) -> Float64:
+    """Signed Sampson distances (M,) of homogeneous points (M, 3): over the lengths of their gradients (HZ 11.9)."""
     lines1, lines0 = x0 @ essential.T, x1 @ essential
     length = np.sqrt(np.sum(lines1[:, :2]**2, axis=1) + np.sum(lines0[:, :2]**2, axis=1)) + 1e-12
-    return np.sum(x1 * lines1, axis=1) / length, length
+    return np.asarray(np.sum(x1 * lines1, axis=1) / length, np.float64)
 
 
 def _refine(rotation: Float64, direction: Float64, x0: Float64, x1: Float64, scale: float,
@@ -190,7 +189,7 @@ def _refine(rotation: Float64, direction: Float64, x0: Float64, x1: Float64, sca
     products = (x1[:, :, None] * x0[:, None, :]).reshape(-1, 9)  # times the matrix, row by row: x1' E x0
 
     def cost(r: Float64, t: Float64) -> float:
-        return float(np.sum(np.log1p((_sampson(_cross(t) @ r, x0, x1)[0] / scale)**2)))
+        return float(np.sum(np.log1p((_sampson(_cross(t) @ r, x0, x1) / scale)**2)))
 
     current, damping = cost(rotation, direction), 1e-3
     for _ in range(iterations):

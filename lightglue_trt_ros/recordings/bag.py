@@ -13,16 +13,7 @@ from ..errors import BagError
 from .layouts import open_folder
 from .pose_topics import Poses, read_poses
 from .salvage import unpacked
-from .sequence import (
-    CAMERA_INFO,
-    COMPRESSED_IMAGE,
-    IMAGE,
-    IMAGE_TOPIC,
-    Frame,
-    Intrinsics,
-    Recording,
-    Topic,
-)
+from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, Intrinsics, Recording, Topic
 from .storage import SUFFIXES, Storage, bag_files, deserialize, stamp_of
 
 

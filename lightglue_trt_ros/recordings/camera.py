@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +32,27 @@ def load_intrinsics(path: Path) -> Intrinsics:
     Raises BagError that names the file and what it lacks.
     """
     calib = _mapping(path)
-    read: Callable[[dict[str, Any]], Intrinsics] = _read_plain
-    if 'camera_matrix' in calib:
-        read = _read_ros
-    elif 'intrinsics' in calib:
-        read = _read_euroc
     try:
-        return read(calib)
+        for name in ('model', 'camera_model'):
+            if str(calib.get(name, 'pinhole')) != 'pinhole':
+                raise ValueError(f'{name}: {calib[name]}, and only {name}: pinhole can be used')
+        if 'camera_matrix' in calib:
+            size, k = (calib['image_width'], calib['image_height']), calib['camera_matrix']['data']
+            model, d = calib.get('distortion_model'), (calib.get('distortion_coefficients') or {}).get('data')
+        elif 'intrinsics' in calib:
+            size, (fx, fy, cx, cy) = calib['resolution'], calib['intrinsics']
+            model, d = calib.get('distortion_model'), calib.get('distortion_coefficients')
+            k = [fx, 0, cx, 0, fy, cy, 0, 0, 1]
+        else:
+            size, (fx, fy, cx, cy) = (calib['width'], calib['height']), (calib[name] for name in ('fx', 'fy', 'cx', 'cy'))
+            k, d = [fx, 0, cx, 0, fy, cy, 0, 0, 1], calib.get('dist')
+            fisheye = str(calib.get('distortion', '')).lower().startswith(_FISHEYE)
+            model = 'equidistant' if fisheye else 'rational_polynomial' if len(d or ()) == 8 else 'plumb_bob'
+        (width, height), model = map(int, size), str(model or 'plumb_bob').lower()
+        camera = Intrinsics(width, height, np.asarray(k, np.float64).reshape(3, 3), _POLYNOMIAL.get(model, model),
+                            np.asarray(d or [], np.float64))
+        distortion_model(camera)
+        return camera
     except KeyError as error:
         raise BagError(f'{path} has no {error.args[0]}: it needs width, height, fx, fy, cx, cy, or the keys of '
                        "ROS's camera_calibration or of EuRoC's sensor.yaml") from None
@@ -104,40 +117,28 @@ def undistort(points: ArrayLike, intrinsics: Intrinsics) -> Float64:
     if model is None or not len(given):
         return given
     k, d = intrinsics.k, intrinsics.d.reshape(-1)
-    result = np.full_like(given, np.nan)
-    usable = np.flatnonzero(np.isfinite(given).all(axis=1))
-    if not len(usable):
-        return result
-    pixels = np.ascontiguousarray(given[usable, None])
-    rays = _undistort_fisheye(pixels, k, d) if model == 'equidistant' else _undistort_polynomial(pixels, k, d)
-    sane = np.isfinite(rays).all(axis=1) & (np.abs(rays) < 1e3).all(axis=1)
-    usable, rays = usable[sane], np.ascontiguousarray(rays[sane])
-    if not len(usable):
-        return result
-    back = _distort(rays, k, d, model)
-    good = np.linalg.norm(back - given[usable], axis=1) < _RESIDUAL_PX
-    result[usable[good]] = rays[good] @ k[:2, :2].T + k[:2, 2]
-    return result
+    finite = np.isfinite(given).all(axis=1, keepdims=True)
+    rays = _rays(np.where(finite, given, k[:2, 2]), k, d, model)
+    sane = finite & (np.abs(rays) < 1e3).all(axis=1, keepdims=True)
+    back = _distorted(np.where(sane, rays, 0.0), k, d, model)
+    good = sane & (np.linalg.norm(back - given, axis=1, keepdims=True) < _RESIDUAL_PX)
+    return np.where(good, rays @ k[:2, :2].T + k[:2, 2], np.nan)
 
 
-def _undistort_polynomial(pixels: Float64, k: Float64, d: Float64) -> Float64:
-    with_criteria = getattr(cv2, 'undistortPointsIter', None)  # until OpenCV 4; 5 has them in undistortPoints
-    if with_criteria is not None:
-        rays = with_criteria(pixels, k, d, None, None, _CRITERIA)
+def _rays(pixels: Float64, k: Float64, d: Float64, model: str) -> Float64:
+    if model == 'equidistant':
+        rays: Any = cv2.fisheye.undistortPoints(pixels[:, None], k, d)
+    elif hasattr(cv2, 'undistortPointsIter'):  # until OpenCV 4; 5 has its criteria in undistortPoints
+        rays = cv2.undistortPointsIter(pixels[:, None], k, d, None, None, _CRITERIA)
     else:
-        rays = cv2.undistortPoints(pixels, k, d, criteria=_CRITERIA)
+        rays = cv2.undistortPoints(pixels[:, None], k, d, criteria=_CRITERIA)
     return np.asarray(rays, np.float64).reshape(-1, 2)
 
 
-def _undistort_fisheye(pixels: Float64, k: Float64, d: Float64) -> Float64:
-    return np.asarray(cv2.fisheye.undistortPoints(pixels, k, d), np.float64).reshape(-1, 2)
-
-
-def _distort(rays: Float64, k: Float64, d: Float64, model: str) -> Float64:
+def _distorted(rays: Float64, k: Float64, d: Float64, model: str) -> Float64:
     points, zero = np.column_stack([rays, np.ones(len(rays))])[:, None], np.zeros(3)
     project = cv2.fisheye.projectPoints if model == 'equidistant' else cv2.projectPoints
-    pixels = project(points, zero, zero, k, d)[0]
-    return np.asarray(pixels, np.float64).reshape(-1, 2)
+    return np.asarray(project(points, zero, zero, k, d)[0], np.float64).reshape(-1, 2)
 
 
 def _mapping(path: Path) -> dict[str, Any]:
@@ -149,39 +150,3 @@ def _mapping(path: Path) -> dict[str, Any]:
     if not isinstance(calib, dict):
         raise BagError(f"{path} is no calibration: this package's calib.yaml, ROS's camera_calibration or EuRoC's sensor.yaml")
     return calib
-
-
-def _read_plain(calib: dict[str, Any]) -> Intrinsics:
-    if str(calib.get('model', 'pinhole')) != 'pinhole':
-        raise ValueError(f'model: {calib["model"]}, and only model: pinhole can be used')
-    fx, fy, cx, cy = (float(calib[name]) for name in ('fx', 'fy', 'cx', 'cy'))
-    d = np.asarray(calib.get('dist') or [], np.float64)
-    fisheye = str(calib.get('distortion', '')).lower().startswith(_FISHEYE)
-    model = 'equidistant' if fisheye else 'rational_polynomial' if d.size == 8 else 'plumb_bob'
-    return _intrinsics(int(calib['width']), int(calib['height']), (fx, fy, cx, cy), model, d)
-
-
-def _read_ros(calib: dict[str, Any]) -> Intrinsics:
-    k = np.asarray(calib['camera_matrix']['data'], np.float64).reshape(3, 3)
-    d = np.asarray((calib.get('distortion_coefficients') or {}).get('data') or [], np.float64)
-    model = str(calib.get('distortion_model') or 'plumb_bob')
-    camera = Intrinsics(int(calib['image_width']), int(calib['image_height']), k, model, d)
-    distortion_model(camera)
-    return camera
-
-
-def _read_euroc(calib: dict[str, Any]) -> Intrinsics:
-    if str(calib.get('camera_model', 'pinhole')) != 'pinhole':
-        raise ValueError(f'camera_model: {calib["camera_model"]}, and only camera_model: pinhole can be used')
-    width, height = calib['resolution']
-    fx, fy, cx, cy = (float(value) for value in calib['intrinsics'])
-    d = np.asarray(calib.get('distortion_coefficients') or [], np.float64)
-    return _intrinsics(int(width), int(height), (fx, fy, cx, cy), str(calib.get('distortion_model') or 'plumb_bob'), d)
-
-
-def _intrinsics(width: int, height: int, focal: tuple[float, float, float, float], model: str, d: Float64) -> Intrinsics:
-    fx, fy, cx, cy = focal
-    name = _POLYNOMIAL.get(model.lower(), model.lower())
-    camera = Intrinsics(width, height, np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]], np.float64), name, d)
-    distortion_model(camera)
-    return camera

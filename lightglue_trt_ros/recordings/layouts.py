@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -70,14 +70,18 @@ class FolderRecording(Recording):
         """(4, 4) body from camera, the body being what this layout's truth is of; None where that is the camera."""
         return None
 
-    def _inside(self, listing: str, folder: Path, rows: Sequence[tuple[str, str]]) -> list[Path]:
-        """The files in `folder` that a listing names. Raises BagError where one lies outside the recording, through a link too."""
-        home, files = self.path.resolve(), [folder / name for _, name in rows]
-        for file, (_, name) in zip(files, rows, strict=True):
-            if not file.resolve().is_relative_to(home):
-                raise BagError(f'{self.path / listing} names {name!r}, which is {file.resolve()}, outside of {home}: '
+    def _listed(self, listing: str, folder: Path, parse: Callable[[str], int],
+                separator: str | None = None) -> tuple[list[Path], list[int]]:
+        """The files in `folder` that a listing names, and their stamps.
+
+        Raises BagError where one lies outside the recording, through a link too.
+        """
+        home, rows = self.path.resolve(), read_list(self.path / listing, parse, separator)
+        for _, name in rows:
+            if not (file := (folder / name).resolve()).is_relative_to(home):
+                raise BagError(f'{self.path / listing} names {name!r}, which is {file}, outside of {home}: '
                                'copy what belongs to the recording into its folder')
-        return files
+        return [folder / name for _, name in rows], [stamp for stamp, _ in rows]
 
     @abstractmethod
     def _index(self) -> tuple[list[Path], list[int]]:
@@ -112,8 +116,7 @@ class TumFolder(FolderRecording):
         return path if (path / 'rgb.txt').is_file() else None
 
     def _index(self) -> tuple[list[Path], list[int]]:
-        rows = read_list(self.path / 'rgb.txt')
-        return self._inside('rgb.txt', self.path, rows), _parsed(self.path / 'rgb.txt', rows, parse_stamp)
+        return self._listed('rgb.txt', self.path, parse_stamp)
 
 
 class KittiFolder(FolderRecording):
@@ -178,8 +181,7 @@ class EurocFolder(FolderRecording):
         return next((place for place in places if (place / 'data.csv').is_file() and (place / 'data').is_dir()), None)
 
     def _index(self) -> tuple[list[Path], list[int]]:
-        rows = read_list(self.path / 'data.csv', ',')
-        return self._inside('data.csv', self.path / 'data', rows), _parsed(self.path / 'data.csv', rows, parse_nanoseconds)
+        return self._listed('data.csv', self.path / 'data', parse_nanoseconds, ',')
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:
@@ -218,13 +220,6 @@ def _images_in(folder: Path, stamps: str) -> list[Path]:
 
 def _kitti_camera(path: Path) -> int | None:
     return next((number for number in (0, 2) if (path / f'image_{number}').is_dir()), None)
-
-
-def _parsed(path: Path, rows: Sequence[tuple[str, str]], parse: Callable[[str], int]) -> list[int]:
-    try:
-        return [parse(stamp) for stamp, _ in rows]
-    except ValueError as error:
-        raise BagError(f'{path}: {error}') from None
 
 
 def natural(path: Path) -> list[tuple[int, str]]:

@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 
 from ..errors import BagError
-from .poses import MAX_STAMP_NS, Trajectory, parse_stamp, poses_from
+from .poses import MAX_STAMP_NS, Float64, Trajectory, parse_stamp, poses_from
 
 KINDS = ('tum', 'kitti', 'euroc')
-_KITTI_VALUES, _TUM_VALUES, _EUROC_VALUES = 12, 8, 8
+_KITTI_VALUES, _TUM_VALUES = 12, 8
 
 T = TypeVar('T')
 
@@ -34,13 +34,7 @@ def read_tum(path: Path) -> Trajectory:
 
     Raises BagError that names the line.
     """
-    def row(line: str) -> tuple[int, list[float]]:
-        words = line.split()
-        if len(words) != _TUM_VALUES:
-            raise ValueError(f'{len(words)} values where {_TUM_VALUES} belong (t tx ty tz qx qy qz qw)')
-        return parse_stamp(words[0]), [float(word) for word in words[1:]]
-
-    return _trajectory(path, _rows(path, row), [0, 1, 2, 3, 4, 5, 6], 'TUM')
+    return _quaternion_poses(path, 'TUM', 't x y z qx qy qz qw', None, parse_stamp)
 
 
 def read_euroc(path: Path) -> Trajectory:
@@ -48,13 +42,7 @@ def read_euroc(path: Path) -> Trajectory:
 
     Raises BagError that names the line.
     """
-    def row(line: str) -> tuple[int, list[float]]:
-        words = line.split(',')
-        if len(words) < _EUROC_VALUES:
-            raise ValueError(f'{len(words)} values where at least {_EUROC_VALUES} belong (t, px, py, pz, qw, qx, qy, qz)')
-        return parse_nanoseconds(words[0]), [float(word) for word in words[1:_EUROC_VALUES]]
-
-    return _trajectory(path, _rows(path, row), [0, 1, 2, 4, 5, 6, 3], 'EuRoC')
+    return _quaternion_poses(path, 'EuRoC', 't x y z qw qx qy qz', ',', parse_nanoseconds)
 
 
 def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
@@ -72,17 +60,12 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
         return values
 
     rows = _rows(path, row)
-    if not rows:
-        raise BagError(f'{path} holds no pose')
-    if len(rows) != len(stamps_ns):
+    if rows and len(rows) != len(stamps_ns):
         raise BagError(f'{path} has {len(rows)} poses for {len(stamps_ns)} stamps: KITTI poses are one per frame '
                        '(their stamps stand in a times.txt beside them, or are those of the recording)')
     poses = np.tile(np.eye(4), (len(rows), 1, 1))
     poses[:, :3] = np.asarray(rows, np.float64).reshape(-1, 3, 4)
-    try:
-        return Trajectory(np.asarray(stamps_ns, np.int64), poses, f'{path} (KITTI)')
-    except BagError as error:
-        raise BagError(f'{path}: {error}') from None
+    return _trajectory(path, 'KITTI', stamps_ns, poses)
 
 
 def read_stamps(path: Path) -> list[int]:
@@ -90,13 +73,16 @@ def read_stamps(path: Path) -> list[int]:
     return _rows(path, parse_stamp)
 
 
-def read_list(path: Path, separator: str | None = None) -> list[tuple[str, str]]:
-    """Read lines `stamp name`, the lists of images of TUM and EuRoC. Raises BagError that names the line."""
-    def row(line: str) -> tuple[str, str]:
+def read_list(path: Path, parse: Callable[[str], int], separator: str | None = None) -> list[tuple[int, str]]:
+    """Read lines `stamp name`, the lists of images of TUM and EuRoC, as (nanoseconds, name); `parse` reads a stamp.
+
+    Raises BagError that names the line.
+    """
+    def row(line: str) -> tuple[int, str]:
         words = [word.strip() for word in line.split(separator)]
         if len(words) < 2:
             raise ValueError(f'{line!r} is no stamp and file name')
-        return words[0], words[1]
+        return parse(words[0]), words[1]
 
     return _rows(path, row)
 
@@ -131,13 +117,29 @@ def _rows(path: Path, row: Callable[[str], T]) -> list[T]:
     return rows
 
 
-def _trajectory(path: Path, rows: list[tuple[int, list[float]]], columns: list[int], name: str) -> Trajectory:
-    """Of (stamp in ns, seven values); `columns` puts the values in the order x, y, z, qx, qy, qz, qw."""
-    if not rows:
-        raise BagError(f'{path} holds no pose')
-    table = np.asarray([values for _, values in rows], np.float64)[:, columns]
+def _quaternion_poses(path: Path, name: str, fields: str, separator: str | None, parse: Callable[[str], int]) -> Trajectory:
+    """Lines of `fields`; where commas separate them, more may follow."""
+    order = fields.split()
+
+    def row(line: str) -> tuple[int, list[float]]:
+        words = line.split(separator)
+        if len(words) != len(order) if separator is None else len(words) < len(order):
+            raise ValueError(f'{len(words)} values where {len(order)} belong ({fields})')
+        return parse(words[0]), [float(words[order.index(field)]) for field in ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')]
+
+    rows = _rows(path, row)
+    table = np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
     try:
-        return Trajectory(np.asarray([stamp for stamp, _ in rows], np.int64), poses_from(table[:, :3], table[:, 3:]),
-                          f'{path} ({name})')
+        poses = poses_from(table[:, :3], table[:, 3:])
+    except BagError as error:
+        raise BagError(f'{path}: {error}') from None
+    return _trajectory(path, name, [stamp for stamp, _ in rows], poses)
+
+
+def _trajectory(path: Path, name: str, stamps_ns: Sequence[int], poses: Float64) -> Trajectory:
+    if not len(poses):
+        raise BagError(f'{path} holds no pose')
+    try:
+        return Trajectory(np.asarray(stamps_ns, np.int64), poses, f'{path} ({name})')
     except BagError as error:
         raise BagError(f'{path}: {error}') from None

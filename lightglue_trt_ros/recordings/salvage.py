@@ -112,7 +112,7 @@ def unpack_file(path: Path, folder: Path) -> Path:
     """The file inside `path`, NAME.zstd, as a file in `folder`. Raises BagError."""
     target, left = folder / path.stem, max(max_unpacked(), PACKING * path.stat().st_size)
     try:
-        with _zstd().open(path, 'rb') as source, target.open('wb') as file:
+        with _opened('zstd', path) as source, target.open('wb') as file:
             while piece := source.read(_PIECE):
                 if (left := left - len(piece)) < 0:
                     raise OversizeError(f'{path}, {path.stat().st_size} bytes, becomes more than {file.tell() / 2**20:.0f} MiB: '
@@ -255,28 +255,27 @@ def _check_size(path: Path, size: int) -> None:
 
 def _unpack(compression: str, data: bytes) -> bytes:
     """All frames of zstd or lz4 in `data`. Raises BagError."""
-    limit, rest, pieces = max_unpacked(), data, list[bytes]()
+    limit = max_unpacked()
     try:
-        while rest:
-            decompressor = import_module('lz4.frame').LZ4FrameDecompressor() if compression == 'lz4' else _zstd().ZstdDecompressor(
-                options={_zstd().DecompressionParameter.window_log_max: min(max(27, limit.bit_length()), 30)})
-            pieces.append(decompressor.decompress(rest, limit + 1 - sum(map(len, pieces))))
-            if sum(map(len, pieces)) > limit:
-                raise OversizeError(f'{len(data)} bytes of {compression} become more than {limit / 2**20:.0f} MiB: '
-                                    f'raise {UNPACKED_VARIABLE} if that is right')
-            if not decompressor.eof:
-                raise ValueError('it is cut off')
-            rest = decompressor.unused_data or b''
+        with _opened(compression, BytesIO(data)) as file:
+            content = bytes(file.read(limit + 1))
     except BagError:
         raise
     except Exception as error:  # of the decompressors' own kinds
         raise BagError(f'{len(data)} bytes are no {compression}: {error}') from None
-    return b''.join(pieces)
+    if len(content) > limit:
+        raise OversizeError(f'{len(data)} bytes of {compression} become more than {limit / 2**20:.0f} MiB: '
+                            f'raise {UNPACKED_VARIABLE} if that is right')
+    return content
 
 
-def _zstd() -> Any:
-    """Python's own from 3.14 on, before what rosbags brings along. Raises BagError."""
+def _opened(compression: str, source: Path | BytesIO) -> Any:
+    """What is inside zstd, by Python's own from 3.14 on, before by what rosbags brings along, or lz4. Raises BagError."""
+    if compression == 'lz4':
+        return import_module('lz4.frame').open(source)
     for name in ('compression.zstd', 'backports.zstd'):
         with suppress(ImportError):
-            return import_module(name)
+            zstd = import_module(name)
+            window = min(max(27, max_unpacked().bit_length()), 30)
+            return zstd.open(source, options={zstd.DecompressionParameter.window_log_max: window})
     raise BagError('zstd needs the Python package backports.zstd, which rosbags brings: pip install -U rosbags')

@@ -133,14 +133,11 @@ def read_image(path: Path) -> UInt8:
     """
     try:
         data = path.read_bytes()
-        # some OpenCV versions return the upper part of a JPEG that has no end marker
-        cut_off = data.startswith(b'\xff\xd8\xff') and data.rfind(b'\xff\xd9') < data.rfind(b'\xff\xda')
-        image = None if cut_off else decode_image(data, cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        image = decode_image(data, cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except (OSError, ValueError, cv2.error) as error:
         raise BagError(f'cannot read {path}: {error}') from None
     if image is None:
-        raise BagError(f'{path} ({len(data)} bytes) is not an image, or is cut off: '
-                       'replace it, or delete it and its stamp')
+        raise BagError(f'{path} ({len(data)} bytes) is not an image, or is cut off: replace it, or delete it and its stamp')
     return np.asarray(image, np.uint8)
 
 

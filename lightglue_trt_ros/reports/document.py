@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..evaluation.bootstrap import LEVEL, RESAMPLES, SEED
-from ..evaluation.results import (
-    ERROR_EDGES_PX,
-    METRICS,
-    PRECISION_PX,
-    Contest,
-    Evaluation,
-    MatcherResult,
-    OdometryResult,
-    PairResult,
-)
+from ..evaluation.results import ERROR_EDGES_PX, METRICS, PRECISION_PX, Evaluation, MatcherResult, OdometryResult, PairResult
 from ..files import write_whole
 from ..recordings.poses import Float64
 from ..telemetry import PERCENTILES
@@ -44,7 +36,8 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
                     for name, metric in METRICS.items()},
         'error_edges_px': ERROR_EDGES_PX,
         'bootstrap': {'resamples': RESAMPLES, 'level': LEVEL, 'seed': SEED},
-        'contests': [_contest(contest) for contest in evaluation.contests()],
+        'contests': [{'stride': found.stride, 'other': found.other, 'metric': found.metric, **asdict(found.interval),
+                      'verdict': found.interval.verdict} for found in evaluation.contests()],
         'matchers': [_matcher(matcher, evaluation.strides) for matcher in evaluation.matchers]}))
 
 
@@ -65,12 +58,6 @@ def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]
             'pairs': {str(stride): _columns(pairs) for stride, pairs in matcher.pairs.items()}}
 
 
-def _contest(found: Contest) -> dict[str, Any]:
-    interval = found.interval
-    return {'stride': found.stride, 'other': found.other, 'metric': found.metric, 'pairs': interval.pairs,
-            'difference': interval.difference, 'low': interval.low, 'high': interval.high, 'verdict': interval.verdict}
-
-
 def _columns(pairs: list[PairResult]) -> dict[str, list[Any]]:
     rows = [_row(pair) for pair in pairs]
     return {name: [row[name] for row in rows] for name in _row(PairResult((0, 0), 0.0, 0))}
@@ -87,8 +74,7 @@ def _row(pair: PairResult) -> dict[str, Any]:
 
 def _odometry(found: OdometryResult) -> dict[str, Any]:
     true_poses = None if found.true_poses is None else _rows(found.true_poses)
-    return {'frames': found.frames, 'stamps': found.stamps, 'poses': _rows(found.poses), 'true_poses': true_poses,
-            'scale': found.scale, 'figures': found.figures, 'segments_m': found.segments_m}
+    return {**vars(found), 'poses': _rows(found.poses), 'true_poses': true_poses}
 
 
 def _rows(poses: Float64) -> Float64:
@@ -100,18 +86,9 @@ def _short(value: float | None) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """Values that JSON knows."""
-    if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+    """Values that JSON knows: arrays as lists, None for what is not finite, text for what is left."""
+    text = json.dumps(value, default=lambda each: each.tolist() if isinstance(each, (np.ndarray, np.generic)) else str(each))
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def _lines(value: Any, depth: int = 0) -> str:

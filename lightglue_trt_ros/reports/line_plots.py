@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..pictures import GRAY, INK, PAPER
-from .style import RC, finish, new_figure
+from .style import finish, new_figure, styled
 
 HEIGHTS = (3.4, 2.75, 2.2, 1.9)  # inches of each panel: of one, two, three, more
 REST = 1.0  # for what they share
@@ -40,17 +40,16 @@ class Panel:
     remark: str = ''  # written into the panel: what is missing, and why
 
 
+@styled()
 def draw_lines(panels: Sequence[Panel], places: Sequence[str], label: str) -> bytes:
     """The PNG. All panels have the same series; the legend has those that have a value somewhere."""
-    from matplotlib import rc_context
     named = {series.label for panel in panels for series in panel.series if np.isfinite(series.values).any()}
-    with rc_context(RC):
-        figure, axes = new_figure(len(panels), REST + len(panels) * HEIGHTS[min(len(panels), len(HEIGHTS)) - 1])
-        for part, panel in zip(axes, panels, strict=True):
-            _draw(part, panel, named, len(places))
-        axes[-1].set_xticks(range(len(places)), list(places))
-        axes[-1].set_xlabel(label if len(named) != 1 else f'{label} ({next(iter(named))})')  # one has no legend
-        return finish(figure, axes[0])
+    figure, axes = new_figure(len(panels), REST + len(panels) * HEIGHTS[min(len(panels), len(HEIGHTS)) - 1])
+    for part, panel in zip(axes, panels, strict=True):
+        _draw(part, panel, named, len(places))
+    axes[-1].set_xticks(range(len(places)), list(places))
+    axes[-1].set_xlabel(label if len(named) != 1 else f'{label} ({next(iter(named))})')  # one has no legend
+    return finish(figure, axes[0])
 
 
 def _draw(axes: Any, panel: Panel, named: Collection[str], places: int) -> None:

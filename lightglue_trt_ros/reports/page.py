@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ..telemetry import PERCENTILES
 from .document import write_document
 from .plots import draw_all
 from .style import Picture
-from .summary import AGAINST_FIRST, CONTEST_HEADS, UNKNOWN, contests, grouped, table, verdict, written
+from .summary import CONTEST_HEADS, UNKNOWN, contests, grouped, table, verdict
 
 TEMPLATE = Path(__file__).with_name('report.html.jinja')
 JPEG_QUALITY = 88
@@ -52,18 +53,12 @@ def write_report(folder: Path, evaluation: Evaluation) -> list[Path]:
         for picture in pictures:
             files.append(folder / f'{picture.name}.png')
             write_whole(files[-1], picture.png)
-        _remove_stale(folder, files)
+        for name in ('report.html', *(f'{picture}.png' for picture in PICTURES)):  # of an earlier report
+            for stale in set(folder.glob(name)).difference(files):
+                stale.unlink()
     except OSError as error:
         raise LightglueTrtError(f'the report cannot be written to {folder}: {error}; choose another output folder') from error
     return files
-
-
-def _remove_stale(folder: Path, files: list[Path]) -> None:
-    """What an earlier report left would be taken for this one's."""
-    for name in ('report.html', *(f'{picture}.png' for picture in PICTURES)):
-        for path in folder.glob(name):
-            if path not in files:
-                path.unlink()
 
 
 def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
@@ -77,10 +72,9 @@ def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
         name=name, evaluation=evaluation, verdict=verdict(evaluation), groups=grouped(rows),
         unknown=UNKNOWN if any(cell.text == UNKNOWN for row in rows for cell in row.cells) else '',
         pictures=[(picture, _embedded(picture)) for picture in pictures],
-        recording=[(WORDS.get(key, key.replace('_', ' ')), _said(value)) for key, value in evaluation.recording.items()],
         strides=[(stride, table(evaluation, stride)) for stride in evaluation.strides if stride != 1],
         contests=contests(evaluation), contest_heads=CONTEST_HEADS, comparison=_comparison(evaluation),
-        stages=_stages(evaluation), wall=_wall(evaluation), percentiles=PERCENTILES)
+        stages=_stages(evaluation), percentiles=PERCENTILES, words=WORDS, em_dash=UNKNOWN)
 
 
 def _embedded(picture: Picture) -> str:
@@ -91,43 +85,23 @@ def _embedded(picture: Picture) -> str:
     return f'data:image/{kind};base64,{base64.b64encode(data).decode()}'
 
 
-def _said(value: Any) -> str:
-    if value is None or value == '':
-        return UNKNOWN
-    return f'{value:.6g}' if isinstance(value, float) else str(value)
-
-
 def _comparison(evaluation: Evaluation) -> dict[str, Any] | None:
     """Matchers that are compared with the first: each metric, and how far it is from the first's."""
-    others = [matcher for matcher in evaluation.matchers[1:] if matcher.ours]
-    if not others:
+    compared = [*evaluation.matchers[:1], *(matcher for matcher in evaluation.matchers[1:] if matcher.ours)]
+    if len(compared) < 2:
         return None
-    first = evaluation.matchers[0]
-    own = first.summary()
-    found = [matcher.summary() for matcher in others]
+    summaries = [matcher.summary() for matcher in compared]
     rows = []
-    for name, metric in METRICS.items():
-        if not any(name in summary for summary in found):
-            continue
-        cells = []
-        for summary in found:
-            text = written(name, summary.get(name))
-            if name in own and name in summary and name not in AGAINST_FIRST:
-                gap = round(summary[name], metric.digits) - round(own[name], metric.digits)
-                text += f' ({gap:+.{metric.digits}f})'
-            cells.append(text)
-        rows.append((metric.label, metric.unit, UNKNOWN if name in AGAINST_FIRST else written(name, own.get(name)), cells))
-    return {'first': first.name, 'others': [matcher.name for matcher in others], 'rows': rows}
+    for row in table(replace(evaluation, matchers=compared)):
+        digits, own = METRICS[row.name].digits, summaries[0].get(row.name)
+        gaps = ['' if own is None or row.name not in summary else
+                f' ({round(summary[row.name], digits) - round(own, digits):+.{digits}f})' for summary in summaries[1:]]
+        first, *texts = (cell.text for cell in row.cells)
+        rows.append((row.label, row.unit, first, [text + gap for text, gap in zip(texts, gaps, strict=True)]))
+    return {'first': compared[0].name, 'others': [matcher.name for matcher in compared[1:]], 'rows': rows}
 
 
-def _stages(evaluation: Evaluation) -> list[tuple[str, str, list[str]]]:
+def _stages(evaluation: Evaluation) -> list[tuple[str, str, list[float]]]:
     return [(matcher.name, 'the whole frame' if stage == 'frame' else stage,
-             [f'{value:.2f}' for value in np.percentile(times, PERCENTILES)])
+             np.percentile(times, PERCENTILES).tolist())
             for matcher in evaluation.matchers for stage, times in matcher.stage_ms.items() if times]
-
-
-def _wall(evaluation: Evaluation) -> list[tuple[str, str, str]]:
-    total = sum(evaluation.wall_s.values())
-    rows = [(name, f'{seconds:.1f}', f'{100 * seconds / total:.1f}' if total else UNKNOWN)
-            for name, seconds in evaluation.wall_s.items()]
-    return [*rows, ('together', f'{total:.1f}', '100.0')] if total else rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import cv2
 import numpy as np
@@ -12,7 +11,7 @@ from ..evaluation.results import DrawnPair, Evaluation
 from ..features import Float32, UInt8
 from ..pictures import PAPER
 from ..recordings.poses import Float64
-from .style import DPI, RC, WIDTH, Picture, plain, save
+from .style import DPI, WIDTH, Picture, plain, save, styled
 
 LINES = 90  # of a pair; every match is a dot
 WIDE = 1.6  # images of a larger aspect ratio stand above each other
@@ -23,10 +22,8 @@ COLOURS = ('#3fc5ff', '#d8f36a', '#ffbf1f', '#ff6a1a', '#d1003f')  # good to bad
 
 def draw_worst(evaluation: Evaluation) -> list[Picture]:
     """The first matcher's worst pairs, the worst first."""
-    if not evaluation.matchers:
-        return []
-    first = evaluation.matchers[0]
-    return [_worst(pair, number, first.name) for number, pair in enumerate(first.worst_pairs, 1)]
+    return [_worst(pair, number, first.name)
+            for first in evaluation.matchers[:1] for number, pair in enumerate(first.worst_pairs, 1)]
 
 
 def _worst(pair: DrawnPair, number: int, name: str) -> Picture:
@@ -39,19 +36,14 @@ def _worst(pair: DrawnPair, number: int, name: str) -> Picture:
     return Picture(f'worst_pair_{number}', f'Worst pair {number}: {frames}', caption, png, photo=True)
 
 
+@styled()
 def draw_pair(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32], errors_px: Float64 | None, title: str, text: str,
               scale_title: str) -> bytes:
     """The PNG of two gray frames (H, W) and their matches, pixels (M, 2), coloured by their errors (M,), or in one colour.
 
     Every match is a dot, LINES of them, spread evenly over the errors, are lines too; `scale_title` says what the errors are.
     """
-    from matplotlib import rc_context
-    with rc_context(RC):
-        return _draw_pair(images, points, errors_px, title, text, scale_title)
-
-
-def _draw_pair(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32], errors_px: Float64 | None, title: str, text: str,
-               scale_title: str) -> bytes:
+    from matplotlib.cm import ScalarMappable
     from matplotlib.collections import LineCollection
     from matplotlib.colors import LinearSegmentedColormap, Normalize
     from matplotlib.figure import Figure
@@ -76,20 +68,13 @@ def _draw_pair(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32], err
     figure.text(0.012, 1 - 0.16 / height, title, va='center', fontweight='bold')
     figure.text(0.012, 1 - 0.45 / height, text, va='center')
     if errors_px is not None:
-        bar = _colour_bar(figure, height, colours, scale)
+        bar = figure.colorbar(ScalarMappable(scale, colours), cax=figure.add_axes((0.2, 0.36 / height, 0.6, 0.14 / height)),
+                              orientation='horizontal', extend='max', ticks=[0, 1, 2, 3, 4, BAD_PX])
+        bar.outline.set_visible(False)
         bar.ax.set_title(scale_title, fontweight='normal', loc='center', pad=4)
     else:
         figure.text(0.012, 0.17 / height, 'No truth to colour by: one colour for all.', va='center')
     return save(figure)
-
-
-def _colour_bar(figure: Any, height: float, colours: Any, scale: Any) -> Any:
-    from matplotlib.cm import ScalarMappable
-    axes = figure.add_axes((0.2, 0.36 / height, 0.6, 0.14 / height))
-    bar = figure.colorbar(ScalarMappable(scale, colours), cax=axes, orientation='horizontal', extend='max')
-    bar.set_ticks([0, 1, 2, 3, 4, BAD_PX])
-    bar.outline.set_visible(False)
-    return bar
 
 
 def _mounted(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32]) -> tuple[UInt8, tuple[Float32, Float32]]:
@@ -98,15 +83,11 @@ def _mounted(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32]) -> tu
     above = max(first.shape[1] / first.shape[0], second.shape[1] / second.shape[0]) > WIDE
     width = int(WIDTH * DPI) if above else (int(WIDTH * DPI) - GAP) // 2
     (image0, places0), (image1, places1) = _resized(first, points0, width), _resized(second, points1, width)
-    shift = np.array([0, image0.shape[0] + GAP] if above else [width + GAP, 0], np.float32)
-    rows = image0.shape[0] + GAP + image1.shape[0] if above else max(image0.shape[0], image1.shape[0])
-    canvas = np.full((rows, width if above else 2 * width + GAP), 255, np.uint8)
+    left, top = (0, image0.shape[0] + GAP) if above else (width + GAP, 0)
+    canvas = np.full((max(image0.shape[0], top + image1.shape[0]), left + width), 255, np.uint8)
     canvas[:image0.shape[0], :width] = image0
-    if above:
-        canvas[-image1.shape[0]:] = image1
-    else:
-        canvas[:image1.shape[0], -width:] = image1
-    return canvas, (places0, places1 + shift)
+    canvas[top:top + image1.shape[0], left:] = image1
+    return canvas, (places0, places1 + np.array([left, top], np.float32))
 
 
 def _resized(image: UInt8, points: Float32, width: int) -> tuple[UInt8, Float32]:

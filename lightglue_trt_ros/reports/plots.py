@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..evaluation.results import ERROR_EDGES_PX, Evaluation
+from ..evaluation.results import ERROR_EDGES_PX, Evaluation, MatcherResult
 from ..pictures import INK
 from ..recordings.poses import Float64
 from .pair_pictures import draw_worst
-from .style import FONT, RC, WIDTH, Look, Picture, finish, looks_of, new_figure, percent_axis, plain, thinned
+from .style import Look, Picture, finish, looks_of, new_figure, percent_axis, plain, styled, thinned
 
-Looks = Sequence[Look]
-POINTS = 2000  # of a trajectory
+Drawn = Sequence[tuple[MatcherResult, Look]]
 SMALL, LARGE = 0.06, 0.15  # shares of a frame: what no stage explains is drawn from the one on, stages are named from the other on
 
 
+@styled()
 def draw_all(evaluation: Evaluation) -> list[Picture]:
     """Every figure that the evaluation has something for, in reading order."""
-    from matplotlib import rc_context
-    looks = looks_of(evaluation.matchers)
-    figures: tuple[Callable[[Evaluation, Looks], Picture | None], ...] = (
-        _trajectory, _over_time, _pose_errors, _epipolar_errors, _strides, _track_lengths, _stage_times)
-    with rc_context(RC):
-        found = [picture for draw in figures if (picture := draw(evaluation, looks)) is not None]
-        return found + draw_worst(evaluation)
+    drawn = list(zip(evaluation.matchers, looks_of(evaluation.matchers), strict=True))
+    figures = (_trajectory(drawn), _over_time(drawn), _pose_errors(drawn), _epipolar_errors(drawn),
+               _strides(drawn, evaluation.strides), _track_lengths(drawn), _stage_times(drawn))
+    return [picture for picture in figures if picture is not None] + draw_worst(evaluation)
 
 
-def _trajectory(evaluation: Evaluation, looks: Looks) -> Picture | None:
-    known = [(matcher.odometry, look) for matcher, look in zip(evaluation.matchers, looks, strict=True)
-             if matcher.odometry is not None and np.isfinite(matcher.odometry.poses[:, :3, 3]).all(1).sum() > 1]
+def _trajectory(drawn: Drawn) -> Picture | None:
+    known = [(matcher.odometry, look) for matcher, look in drawn if matcher.odometry is not None
+             and np.isfinite(matcher.odometry.poses[:, :3, 3]).all(1).sum() > 1]
     if not known:
         return None
     truth = next((found.true_poses[:, :3, 3] for found, _ in known if found.true_poses is not None), None)
@@ -40,11 +37,9 @@ def _trajectory(evaluation: Evaluation, looks: Looks) -> Picture | None:
     across, up = np.argsort(np.nan_to_num(_span(main)))[::-1][:2]
     figure, (axes,) = new_figure(height=4.8)
     for line, (_, look) in zip(lines, known, strict=True):
-        part = _decimated(line)
-        axes.plot(part[:, across], part[:, up], **{**look.line, 'zorder': 4 if look is known[0][1] else 3})
+        axes.plot(line[:, across], line[:, up], **{**look.line, 'zorder': 4 if look is known[0][1] else 3})
     if truth is not None:
-        part = _decimated(truth)
-        axes.plot(part[:, across], part[:, up], color=INK, lw=6, alpha=0.3, label='truth', zorder=2)
+        axes.plot(truth[:, across], truth[:, up], color=INK, lw=6, alpha=0.3, label='truth', zorder=2)
     start = main[np.isfinite(main).all(1)][0]
     axes.plot(start[across], start[up], 'o', color=INK, ms=9, label='start', zorder=5, ls='none')
     inside = main if truth is None else np.concatenate([truth, lines[0]])
@@ -54,9 +49,10 @@ def _trajectory(evaluation: Evaluation, looks: Looks) -> Picture | None:
     clipped = any(((line < low) | (line > high)).any() for line in lines)
     box = np.concatenate(shown)[:, [across, up]]
     (left, bottom), (right, top) = np.nanmin(box, 0) - 0.06 * size, np.nanmax(box, 0) + 0.06 * size
-    axes.set_xlim(left, right)
-    axes.set_ylim(bottom, top)
     axes.locator_params(nbins=6)
+    axes.set_xlim(left, right, auto=True)  # as wide as this or, for an equal scale, wider
+    axes.set_ylim(bottom, top, auto=True)
+    axes.set_aspect('equal', adjustable='datalim')
     if across > up:  # turned by a quarter, not mirrored
         axes.invert_yaxis()
     unit = 'm' if known[0][0].scale == 'truth' or truth is not None else 'steps'
@@ -66,20 +62,15 @@ def _trajectory(evaluation: Evaluation, looks: Looks) -> Picture | None:
                + ('aligned with the truth (Sim(3)): the closer to the wide gray line, the better.' if truth is not None else
                   'without truth every step has the length 1, so only the shape means something.')
                + (' Lines that leave the picture go on outside it.' if clipped else ''))
-    return Picture('trajectory', 'Trajectory', caption, finish(figure, axes, equal=True))
+    return Picture('trajectory', 'Trajectory', caption, finish(figure, axes))
 
 
 def _span(points: Float64) -> Float64:
     return np.asarray(np.nanmax(points, 0) - np.nanmin(points, 0), float)
 
 
-def _decimated(points: Float64) -> Float64:
-    rows = np.unique(np.linspace(0, len(points) - 1, min(len(points), POINTS)).round().astype(int))
-    return np.asarray(points[rows], float)
-
-
-def _over_time(evaluation: Evaluation, looks: Looks) -> Picture | None:
-    shown = [(matcher.pairs[1], look) for matcher, look in zip(evaluation.matchers, looks, strict=True) if matcher.pairs.get(1)]
+def _over_time(drawn: Drawn) -> Picture | None:
+    shown = [(matcher.pairs[1], look) for matcher, look in drawn if matcher.pairs.get(1)]
     if not shown:
         return None
     columns = ['matches'] + ['inliers'] * any(pair.model for pairs, _ in shown for pair in pairs)
@@ -101,13 +92,13 @@ def _over_time(evaluation: Evaluation, looks: Looks) -> Picture | None:
     panels[-1].set_xlabel('time, s')
     caption = 'Dips are the frames to look at: few matches, or many of them that fit no motion of the camera.'
     if thin:
-        caption += f' Lines are medians of neighbouring frames; the band holds every frame of {evaluation.matchers[0].name}.'
+        caption += f' Lines are medians of neighbouring frames; the band holds every frame of {drawn[0][0].name}.'
     return Picture('matches_over_time', 'Matches and inliers over time' if len(columns) > 1 else 'Matches over time', caption,
                    finish(figure, panels[0]))
 
 
-def _pose_errors(evaluation: Evaluation, looks: Looks) -> Picture | None:
-    known = [(np.array(found, float), look) for matcher, look in zip(evaluation.matchers, looks, strict=True)
+def _pose_errors(drawn: Drawn) -> Picture | None:
+    known = [(np.array(found, float), look) for matcher, look in drawn
              if (found := [pair.pose_error_deg for pair in matcher.pairs.get(1, []) if pair.pose_error_deg is not None])]
     if not known:
         return None
@@ -127,8 +118,8 @@ def _pose_errors(evaluation: Evaluation, looks: Looks) -> Picture | None:
     return Picture('pose_errors', 'Pose error', caption, finish(figure, axes))
 
 
-def _epipolar_errors(evaluation: Evaluation, looks: Looks) -> Picture | None:
-    known = [(matcher.error_histogram, look) for matcher, look in zip(evaluation.matchers, looks, strict=True)
+def _epipolar_errors(drawn: Drawn) -> Picture | None:
+    known = [(matcher.error_histogram, look) for matcher, look in drawn
              if matcher.error_histogram is not None and matcher.error_histogram.sum()]
     if not known:
         return None
@@ -150,28 +141,25 @@ def _plain_ticks(axes: Any, ticks: Sequence[float]) -> None:
     axes.set_xticks([], minor=True)
 
 
-def _strides(evaluation: Evaluation, looks: Looks) -> Picture | None:
-    name = 'pose_auc@10'
-    known = [([matcher.summary(stride).get(name, np.nan) for stride in evaluation.strides], look)
-             for matcher, look in zip(evaluation.matchers, looks, strict=True)]
+def _strides(drawn: Drawn, strides: Sequence[int]) -> Picture | None:
+    known = [([matcher.summary(stride).get('pose_auc@10', np.nan) for stride in strides], look) for matcher, look in drawn]
     known = [(values, look) for values, look in known if np.isfinite(values).any()]
-    if len(evaluation.strides) < 2 or not known:
+    if len(strides) < 2 or not known:
         return None
     figure, (axes,) = new_figure()
-    places = np.arange(len(evaluation.strides))
+    places = np.arange(len(strides))
     for values, look in known:
         axes.plot(places, values, **look.line, marker='o', ms=8)
     percent_axis(axes, 'Pose AUC up to 10 degrees')
-    axes.set_xticks(places, [str(stride) for stride in evaluation.strides])
+    axes.set_xticks(places, [str(stride) for stride in strides])
     axes.set_xlim(-0.2, len(places) - 0.8)
     axes.set_xlabel('frames between the two of a pair')
     return Picture('strides', 'Pose AUC over strides', 'What remains when frames are further apart, as at a lower frame rate or a '
                    'faster motion: the flatter, the more robust.', finish(figure, axes))
 
 
-def _track_lengths(evaluation: Evaluation, looks: Looks) -> Picture | None:
-    known = [(matcher.track_lengths, look) for matcher, look in zip(evaluation.matchers, looks, strict=True)
-             if sum(matcher.track_lengths.values())]
+def _track_lengths(drawn: Drawn) -> Picture | None:
+    known = [(matcher.track_lengths, look) for matcher, look in drawn if sum(matcher.track_lengths.values())]
     if not known:
         return None
     levels = np.arange(2, max(max(lengths) for lengths, _ in known) + 1)
@@ -192,34 +180,23 @@ def _track_lengths(evaluation: Evaluation, looks: Looks) -> Picture | None:
     return Picture('track_lengths', 'Track lengths', caption, finish(figure, axes))
 
 
-def _stage_times(evaluation: Evaluation, looks: Looks) -> Picture | None:
-    known = [(matcher.stage_ms, look) for matcher, look in zip(evaluation.matchers, looks, strict=True)
-             if any(matcher.stage_ms.values())]
+def _stage_times(drawn: Drawn) -> Picture | None:
+    known = [(matcher.stage_ms, look) for matcher, look in drawn if any(matcher.stage_ms.values())]
     if not known:
         return None
-    from matplotlib.colors import to_rgb
-    figure, (axes,) = new_figure(height=1.3 + 0.95 * len(known))
+    figure, (axes,) = new_figure(height=1.4 + 1.1 * len(known))
     bars = [(*_parts(stages), look) for stages, look in known]
     end = max(max(late, sum(parts.values())) for parts, _, late, _ in bars) or 1.0
-    letter = 0.62 * FONT / (72 * (WIDTH - 0.3)) * end  # width of one, in milliseconds of the axis
     for row, (parts, median, late, look) in enumerate(bars):
-        large = [name for name, width in parts.items() if name and width > LARGE * median]
-        inside = all(parts[name] > (len(name) + 1) * letter for name in large)
         left = 0.0
-        for number, (name, width) in enumerate(parts.items()):
-            colour = tuple(1 - (0.5 if number % 2 else 1) * (1 - part) for part in to_rgb(look.colour))
-            axes.barh(row, width, 0.42, left, color=colour, edgecolor='white', lw=1)
-            if inside and name in large:
-                dark = np.dot(colour, (0.3, 0.59, 0.11)) < 0.5
-                axes.text(left + width / 2, row, plain(name), ha='center', va='center', color='white' if dark else INK)
+        for number, width in enumerate(parts.values()):
+            axes.barh(row, width, 0.42, left, color=look.colour, alpha=0.5 if number % 2 else 1, edgecolor='white', lw=1)
             left += width
-        axes.plot([late, late], [row - 0.3, row + 0.3], color=INK, lw=3, solid_capstyle='butt')
-        beside = ', '.join(f'{plain(name)} {_ms(parts[name])}' for name in large)
-        place = max(late, left) + 1.5 * letter
-        if not inside and place + len(beside) * letter < end:
-            axes.text(place, row, beside, va='center')
-        axes.text(0, row - 0.32, look.label, va='bottom', fontweight='bold')
-        axes.text(end * 1.02, row - 0.32, f'p50 {_ms(median)}  p95 {_ms(late)}', va='bottom', ha='right')
+        axes.plot([late, late], [row - 0.22, row + 0.22], color=INK, lw=3, solid_capstyle='butt')
+        axes.text(0, row - 0.27, look.label, va='bottom', fontweight='bold')
+        axes.text(end * 1.02, row - 0.27, f'p50 {_ms(median)}  p95 {_ms(late)}', va='bottom', ha='right')
+        named = [f'{plain(name)} {_ms(width)}' for name, width in parts.items() if name and width > LARGE * median]
+        axes.text(0, row + 0.24, ', '.join(named), va='top')
     axes.set_ylim(len(bars) - 0.6, -0.85)
     axes.set_xlim(0, end * 1.03)
     axes.set_yticks([])

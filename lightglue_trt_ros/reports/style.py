@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -70,7 +71,15 @@ def plain(name: str, longest: int = LONGEST) -> str:
     name = ' '.join(name.split()) or 'unnamed'
     if len(name) > longest:
         name = f'{name[:longest - 8]}\N{HORIZONTAL ELLIPSIS}{name[-7:]}'
-    return name.replace('$', r'\$') if not name.startswith('_') else f' {name}'.replace('$', r'\$')
+    return (' ' * name.startswith('_') + name).replace('$', r'\$')
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """RC, for a block or a function that draws."""
+    from matplotlib import rc_context
+    with rc_context(RC):
+        yield
 
 
 def new_figure(panels: int = 1, height: float = HEIGHT) -> tuple[Any, list[Any]]:
@@ -80,8 +89,8 @@ def new_figure(panels: int = 1, height: float = HEIGHT) -> tuple[Any, list[Any]]
     return figure, list(np.atleast_1d(figure.subplots(panels, 1, sharex=True)))
 
 
-def finish(figure: Any, axes: Any = None, *, equal: bool = False) -> bytes:
-    """Lay out, with the legend of `axes` under them where it has more than one entry; the PNG. equal: one scale for both axes."""
+def finish(figure: Any, axes: Any = None) -> bytes:
+    """Lay out, with the legend of `axes` under them where it has more than one entry; the PNG."""
     handles, labels = axes.get_legend_handles_labels() if axes is not None else ([], [])
     bottom = 0.0
     if len(handles) > 1:
@@ -90,26 +99,14 @@ def finish(figure: Any, axes: Any = None, *, equal: bool = False) -> bytes:
         bottom = (rows * 1.35 + 0.5) * FONT / 72 / figure.get_figheight()
         figure.legend(handles, labels, loc='lower center', ncol=columns, borderaxespad=0.2, handlelength=1.7, columnspacing=1.2,
                       labelspacing=0.25, handletextpad=0.5, borderpad=0.1)
-    for _ in range(2 if equal else 1):  # other limits have other labels, and other room for the axes
+    for _ in range(2):  # axes of an equal scale have other limits, and other labels, once they have their room
         figure.tight_layout(rect=(0, bottom, 1, 1), pad=0.5)
-        if equal:
-            _widen(axes, figure)
     return save(figure)
 
 
 def _legend_width(labels: Sequence[str], rows: int) -> float:
     """Points that a legend of so many rows takes, filled column by column; a generous estimate."""
     return sum((3.5 + 0.6 * max(map(len, labels[start:start + rows]))) * FONT for start in range(0, len(labels), rows))
-
-
-def _widen(axes: Any, figure: Any) -> None:
-    """Widen one axis's limits until a metre is as long on both."""
-    box, (left, right), (bottom, top) = axes.get_position(), axes.get_xlim(), axes.get_ylim()
-    ratio = box.width * figure.get_figwidth() / (box.height * figure.get_figheight())
-    wide, tall = abs(right - left), abs(top - bottom)
-    more_x, more_y = max(0.0, tall * ratio - wide) / 2, max(0.0, wide / ratio - tall) / 2 * (1 if top > bottom else -1)
-    axes.set_xlim(left - more_x, right + more_x)
-    axes.set_ylim(bottom - more_y, top + more_y)
 
 
 def save(figure: Any) -> bytes:

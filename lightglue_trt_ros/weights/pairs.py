@@ -10,7 +10,7 @@ from pathlib import Path
 from ..config import FETCHED_PAIRS, SHIPPED_PAIRS
 from ..errors import ConfigError, WeightsError
 from .architecture import EXTRACTOR, MATCHER, NETWORKS, check_network, descriptors_for, descriptors_of, layers_of
-from .networks import NetworkFile, Weights, read_network
+from .networks import Weights, read_network
 from .store import load_weights, sources_of
 
 NAMES = (*SHIPPED_PAIRS, *FETCHED_PAIRS)
@@ -108,17 +108,13 @@ def _of_folder(folder: Path, shipped: str) -> WeightsPair:
         raise WeightsError(f'{folder} has no {" and no ".join(missing)}: '
                            + (advice if shipped else 'the folder of a pair holds both networks'))
     extractor, matcher = (read_network(folder / file_name(network), network, advice) for network in NETWORKS)
-    _check_together(extractor, matcher)
+    if extractor.pair != matcher.pair:
+        names = [file.pair or 'no pair that it names' for file in (extractor, matcher)]
+        raise WeightsError(f'{extractor.weights.path} is the {EXTRACTOR} of {names[0]}, {matcher.weights.path} the {MATCHER} of '
+                           f'{names[1]}: they were not trained together; take both from one pair')
     if shipped:
         for file in (extractor, matcher):
             if file.pair != shipped or not file.content_sha256:
                 raise WeightsError(f'{file.weights.path} is of the pair {file.pair or "without a name"}, '
                                    f'with {"a" if file.content_sha256 else "no"} checksum of its content: {advice}')
     return WeightsPair(extractor.pair or folder.name, extractor.weights, matcher.weights, shipped or str(folder))
-
-
-def _check_together(extractor: NetworkFile, matcher: NetworkFile) -> None:
-    if extractor.pair != matcher.pair:
-        names = [file.pair or 'no pair that it names' for file in (extractor, matcher)]
-        raise WeightsError(f'{extractor.weights.path} is the {EXTRACTOR} of {names[0]}, {matcher.weights.path} the {MATCHER} of '
-                           f'{names[1]}: they were not trained together; take both from one pair')

