@@ -33,7 +33,7 @@ def test_a_misspelt_setting_names_the_nearest():
 
 
 def test_the_setting_that_weights_replaced_names_it():
-    with pytest.raises(ConfigError, match=r"^the setting 'lightglue_weights' is now weights, .*: ours, ours_light \(shipped\), magic"):
+    with pytest.raises(ConfigError, match=r"^the setting 'lightglue_weights' is now weights, .*: ours, ours_light \(shipped\)"):
         check_names(['lightglue_weights'], MatcherConfig.__dataclass_fields__)
 
 
