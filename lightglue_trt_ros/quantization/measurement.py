@@ -178,4 +178,4 @@ def _check_finite(peaks: Mapping[str, float], zero: bool = False) -> None:
     if wrong:
         shown = ', '.join(wrong[:8]) + (', …' if len(wrong) > 8 else '')
         raise EngineError(f'no scale can be found for {len(wrong)} tensors, whose peaks vanish or are not finite: {shown}; check '
-                          'the weights (fetch_weights --list) and the frames')
+                          'the weights (fetch_weights) and the frames')
