@@ -6,6 +6,7 @@ PYTHON ?= python3
 PARITY ?= 1
 SEQUENCE ?=
 PYTEST_ARGS ?=
+WORKERS ?= 2
 
 export ROS_DISTRO
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -30,7 +31,8 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 help:
 	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
 	@echo '                  SEQUENCE=path takes a folder of images or a rosbag2 instead'
-	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/test_geometry.py -x" narrows it'
+	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/test_geometry.py -x" narrows it,'
+	@echo '                  WORKERS=1 takes one process instead of two'
 	@echo 'make lint         ruff and mypy alone'
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
 	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'
@@ -50,7 +52,7 @@ test: lint pytest
 
 pytest: $(TEST) $(if $(filter 1,$(PARITY)),$(PARITY_DONE))
 	@grep -sh . $(PARITY_DONE) || true
-	$(PY) -m pytest --cov=lightglue_trt_ros --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --cov=lightglue_trt_ros --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
 parity:
 	@rm -f $(PARITY_DONE)
