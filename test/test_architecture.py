@@ -17,7 +17,7 @@ ONLY_IN = {'cv_bridge': {'images'}, 'rosbags': {'recordings'}, 'onnxruntime': {'
            'onnx': {'graphs', 'engines', 'quantization'}, 'pycuda': {'backends'}, 'cuda': {'backends'}, 'tensorrt': {'engines'},
            'safetensors': {'weights', 'calibration'},
            'matplotlib': {'reports', 'quantization', 'demo', 'benchmarks'}, 'jinja2': {'reports'}, 'skimage': {'demo'},
-           'scipy': {'recordings'}, 'torch': set(), 'tinygrad': set()}
+           'scipy': {'recordings', 'evaluation'}, 'torch': set(), 'tinygrad': set()}
 
 
 def house() -> list[tuple[str, bool]]:
