@@ -1,9 +1,12 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and that one process writes at a time."""
 
 from __future__ import annotations
 
+import fcntl
 import secrets
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import LightglueTrtError
@@ -37,3 +40,18 @@ def make_output_folder(path: Path) -> None:
             pass
     except OSError as error:
         raise LightglueTrtError(f'cannot write to {path}: {error.strerror}; name another folder with --out') from None
+
+
+@contextmanager
+def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock file `path`, which the kernel releases when its holder dies; `waiting` is called where another process has it.
+
+    The file stays: where it were removed, two could hold one of that name. Raises OSError.
+    """
+    with path.open('ab') as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -16,7 +15,7 @@ import shlex
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from ..calibration import Calibration
 from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import ConfigError, EngineError, EngineMismatchError
+from ..files import locked
 from ..weights.pairs import PairIdentity
 from ..weights.store import cache_dir
 
@@ -331,12 +331,11 @@ def drafting(engine_dir: Path, name: str, say: Callable[[str], None]) -> Iterato
     cannot be written.
     """
     place = engine_dir / name
-    with _disk(engine_dir):
-        engine_dir.mkdir(parents=True, exist_ok=True)
-        lock = (engine_dir / f'.lock-{name}').open('ab')
-    with lock:
+    with ExitStack() as held:
         with _disk(engine_dir):
-            _acquire(lock.fileno(), lambda: say(f'another process is making {name}: waiting for it'))
+            engine_dir.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(engine_dir / f'.lock-{name}',
+                                      lambda: say(f'another process is making {name}: waiting for it')))
             if not place.exists() and _retired(place).exists():
                 os.rename(_retired(place), place)  # somebody was killed between the renames
             for left in engine_dir.glob(f'.{name}.*'):
@@ -377,14 +376,6 @@ def _check_fields(values: dict[str, Any], types: dict[str, type], more: bool = F
     names = {*types} if more else {*types, *values}
     if wrong := [name for name in names if type(values.get(name)) is not types.get(name)]:
         raise ValueError(f'{", ".join(sorted(wrong))}: missing, unknown or of the wrong type')
-
-
-def _acquire(descriptor: int, waiting: Callable[[], None]) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        waiting()
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def _sync(folder: Path) -> None:

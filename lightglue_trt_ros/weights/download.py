@@ -5,14 +5,12 @@ With the standard library: pooch does not resume, and requests or urllib3 would 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,21 +55,6 @@ def download(url: str, target: Path, size: int, sha256: str, progress: Progress)
     finally:
         if part.exists() and not part.stat().st_size:
             part.unlink()
-
-
-@contextmanager
-def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Wait until no other process is in such a block for `folder`, which `say` hears. Raises OSError.
-
-    The lock is a file beside the folder that stays: where it were removed, two could hold one of that name.
-    """
-    with folder.with_name(f'.{folder.name}.lock').open('ab') as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f'waiting for another process that fetches into {folder}')
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _receive(url: str, file: IO[bytes], size: int, progress: Progress) -> None:

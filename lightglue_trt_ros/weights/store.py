@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import WeightsError
-from ..files import write_whole
-from .download import Progress, alone, check_sha256, download
+from ..files import locked, write_whole
+from .download import Progress, check_sha256, download
 from .networks import Tensors, Weights, content_sha256, parse, read_file, serialize
 from .torch_files import read_torch
 
@@ -108,9 +108,11 @@ def fetch(name: str, force: bool = False, progress: Progress = lambda done, tota
     converted, original = places(source, cache)
     if os.path.isfile(converted) and not force:
         return load_weights(name, cache).path
+    folder = converted.parent
     try:
-        converted.parent.mkdir(parents=True, exist_ok=True)
-        with alone(converted.parent, say):
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder.with_name(f'.{folder.name}.lock'),
+                    lambda: say(f'waiting for another process that fetches into {folder}')):
             if os.path.isfile(converted) and not force:  # another process was at it
                 return load_weights(name, cache).path
             by_hand = os.path.isfile(original) and not (
@@ -124,7 +126,7 @@ def fetch(name: str, force: bool = False, progress: Progress = lambda done, tota
             if not by_hand:
                 original.unlink()
     except OSError as error:
-        raise WeightsError(f'the cache {converted.parent} cannot be written ({error.strerror or error}): '
+        raise WeightsError(f'the cache {folder} cannot be written ({error.strerror or error}): '
                            f'set {CACHE_VARIABLE} to a directory that can') from error
     return converted
 
