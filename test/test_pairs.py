@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -11,13 +12,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from networks import magicleap
 from random_pairs import TINY, random_extractor, random_matcher, random_pair, write_pair
 from safetensors.numpy import load_file, save_file
 
-from lightglue_trt_ros.config import FETCHED_PAIRS, SHIPPED_PAIRS
+from lightglue_trt_ros.config import FETCHED_PAIRS, SHIPPED_PAIRS, EngineSpec
 from lightglue_trt_ros.errors import ConfigError, WeightsError
+from lightglue_trt_ros.graphs.lightglue import lightglue
+from lightglue_trt_ros.graphs.superpoint import superpoint
 from lightglue_trt_ros.weights import pairs
 from lightglue_trt_ros.weights.networks import content_sha256, write_network
 from lightglue_trt_ros.weights.pairs import PairIdentity, identify_pair, load_pair, shipped_folder
@@ -266,3 +270,22 @@ def test_what_fp16_cannot_hold_is_named_and_nothing_is_written(tmp_path):
 def test_there_are_two_kinds_of_networks(tmp_path):
     with pytest.raises(WeightsError, match="a network 'detector': there are extractor and matcher"):
         write_network(tmp_path / 'a', {}, pair='mine', network='detector', licence='')
+
+
+def test_the_light_pair_takes_a_third_of_the_arithmetic():
+    """Multiplications of convolutions and matrix products, counted in the graphs of 640x480 and 1,024 keypoints, all layers."""
+    spec = EngineSpec(480, 640, 1024, 'fp32')
+    large, light = (sum(map(products, (superpoint(spec, pair.extractor), lightglue(spec, pair.matcher))))
+                    for pair in map(load_pair, SHIPPED_PAIRS))
+    assert large == pytest.approx(66.5e9, rel=0.01)
+    assert light < large / 3
+
+
+def products(model):
+    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    shapes = {value.name: [size.dim_value for size in value.type.tensor_type.shape.dim]
+              for value in (*graph.value_info, *graph.input, *graph.output)}
+    shapes |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    shapes |= {node.output[0]: list(node.attribute[0].t.dims) for node in graph.node if node.op_type == 'Constant'}
+    inner = {'MatMul': lambda node: shapes[node.input[0]][-1], 'Conv': lambda node: math.prod(shapes[node.input[1]][1:])}
+    return sum(math.prod(shapes[node.output[0]]) * inner[node.op_type](node) for node in graph.node if node.op_type in inner)
