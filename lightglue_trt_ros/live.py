@@ -33,7 +33,8 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
     settings = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s)
     with tempfile.TemporaryFile() as file:  # a long recording must not fill the memory
         def keep(matches: FrameMatches) -> None:
-            pickle.dump((matches.reference_stamp, matches.stamp, (matches.reference_keypoints, matches.keypoints)), file)
+            points = Correspondences(matches.reference_keypoints, matches.keypoints)
+            pickle.dump((matches.reference_stamp, matches.stamp, points), file)
 
         got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, keep=keep, stopped=stopped)
         if not got.arrivals:

@@ -14,6 +14,7 @@ from lightglue_trt_ros.backends.null import NullBackend
 from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.errors import BagError, ConfigError, EngineError, FrameError
 from lightglue_trt_ros.evaluation import contestants
+from lightglue_trt_ros.evaluation.baselines import Correspondences
 from lightglue_trt_ros.evaluation.contestants import Baseline, Frontend, Sighting, open_frontends, variants
 from lightglue_trt_ros.evaluation.evaluator import BACKWARD_PAIRS, Evaluator
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
@@ -68,7 +69,7 @@ class Knowing:
         (first, there), (second, here) = (self._pixels(k) for k in (previous, number))
         rows = np.flatnonzero(there & here)
         rows = rows[:round(self._share * len(rows))]
-        return Sighting((first[rows].astype(np.float32), second[rows].astype(np.float32)), {'match': 1.0}, 9)
+        return Sighting(Correspondences(first[rows].astype(np.float32), second[rows].astype(np.float32)), {'match': 1.0}, 9)
 
     def reset(self) -> None:
         self.events.append('reset')
@@ -232,9 +233,9 @@ def test_matches_that_do_not_come_back_are_told_apart() -> None:
             sighting = super().process(image, stamp)
             if sighting is None or self.events[-2] < self.events[-1]:
                 return sighting
-            (first, second), count = sighting.points, len(sighting.points[0])
+            (first, second, _), count = sighting.points, len(sighting.points.reference)
             wrong = np.where(np.arange(count)[:, None] < count // 4, np.float32(5), np.float32(0))
-            return sighting._replace(points=(first, second + wrong))  # a quarter goes elsewhere on the way back
+            return sighting._replace(points=Correspondences(first, second + wrong))  # a quarter goes elsewhere on the way back
 
     (result,) = World(6).evaluator(Drifting()).run([1])
     assert result.forward_backward == pytest.approx(0.75, abs=0.02)
@@ -292,7 +293,7 @@ def test_only_the_worst_pairs_keep_their_images() -> None:
     for drawn in result.worst_pairs:
         assert [int(image[0, 0]) for image in drawn.images] == list(drawn.frames)
         assert drawn.errors_px is not None
-        assert len(drawn.errors_px) == len(drawn.points[0])
+        assert len(drawn.errors_px) == len(drawn.points.reference)
 
 
 def test_an_end_asked_for_leaves_what_was_done() -> None:
@@ -361,7 +362,7 @@ def test_baselines_are_streams_with_a_budget() -> None:
     assert baseline.process(image, 0.0) is None
     sighting = baseline.process(image, 1.0)
     assert sighting is not None
-    np.testing.assert_array_equal(*sighting.points)
+    np.testing.assert_array_equal(*sighting.points[:2])
     with pytest.raises(ConfigError, match="no baseline 'surf': use sift, orb, klt"):
         Baseline('surf', 100)
 

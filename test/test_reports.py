@@ -17,6 +17,7 @@ import pytest
 from evaluations import FOUR, KINDS, evaluation
 
 from lightglue_trt_ros.errors import ConfigError, LightglueTrtError
+from lightglue_trt_ros.evaluation.baselines import Correspondences
 from lightglue_trt_ros.evaluation.results import METRICS, DrawnPair, MatcherResult, OdometryResult, PairResult
 from lightglue_trt_ros.reports import page
 from lightglue_trt_ros.reports.page import render, write_report
@@ -237,11 +238,11 @@ def test_errors_have_colours_and_without_truth_there_is_one(tmp_path, pictures):
     grid = np.stack(np.meshgrid(np.linspace(20, 380, 8), np.linspace(20, 280, 6)), -1).reshape(-1, 2).astype(np.float32)
     good = evaluation(('ours fp16',), frames=3, strides=(1,), worst=0)
     good.matchers[0].worst_pairs = [
-        DrawnPair((0, 1), (image, image), (grid, grid), np.zeros(len(grid)), 1.0),
-        DrawnPair((0, 1), (image, image), (grid, grid), np.full(len(grid), 40.0), 1.0),
-        DrawnPair((0, 1), (image, image), (grid, grid), None, 0.4),
-        DrawnPair((0, 1), (image, image[:200, :300]), (grid[:0], grid[:0]), np.zeros(0), math.inf),
-        DrawnPair((0, 1), (image, image), (grid[:1], grid[:1]), np.array([np.nan]), 3.0)]
+        DrawnPair((0, 1), (image, image), Correspondences(grid, grid), np.zeros(len(grid)), 1.0),
+        DrawnPair((0, 1), (image, image), Correspondences(grid, grid), np.full(len(grid), 40.0), 1.0),
+        DrawnPair((0, 1), (image, image), Correspondences(grid, grid), None, 0.4),
+        DrawnPair((0, 1), (image, image[:200, :300]), Correspondences(grid[:0], grid[:0]), np.zeros(0), math.inf),
+        DrawnPair((0, 1), (image, image), Correspondences(grid[:1], grid[:1]), np.array([np.nan]), 3.0)]
     _, images, _ = made(tmp_path, good)
     drawn = [images[f'worst_pair_{k}'][130:560] for k in range(1, 5)]
     counts = [(near(image, '#3fc5ff', 30).sum(), near(image, '#d1003f', 30).sum()) for image in drawn]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trajectories import pose, real_truth
 
-from lightglue_trt_ros.evaluation.baselines import SiftMatcher
+from lightglue_trt_ros.evaluation.baselines import Correspondences, SiftMatcher
 from lightglue_trt_ros.evaluation.scoring import agreement, count_inliers, score_pair
 from lightglue_trt_ros.evaluation.twoview import ESTIMATORS, pose_error_deg, relative_pose
 from lightglue_trt_ros.recordings.bag import open_recording
@@ -140,13 +140,17 @@ def by_brute_force(first, other):
     return len(rows)
 
 
+def compared(first, other):
+    return agreement(Correspondences(*first[:2]), Correspondences(*other[:2]))
+
+
 matches = st.lists(st.tuples(*[st.integers(0, 12).map(lambda k: k / 2 + 0.01 * (k % 3))] * 4), max_size=12)
 
 
 @given(matches, matches)
 def test_agreement_as_a_search_over_all_pairs(one, two):
     first, other = (tuple(np.asarray(rows, np.float32).reshape(-1, 4)[:, k:k + 2] for k in (0, 2)) for rows in (one, two))
-    found = agreement(first, other)
+    found = compared(first, other)
     total = len(one) + len(two)
     # Ties may fall differently: then one greedy pairing can be a little larger than another.
     common = by_brute_force(first, other)
@@ -154,33 +158,33 @@ def test_agreement_as_a_search_over_all_pairs(one, two):
     assert found.count_ratio == len(two) / max(1, len(one))
     assert found.f1 <= 1
     assert 0 <= found.retention <= 1
-    back = agreement(other, first)
+    back = compared(other, first)
     assert back.f1 == pytest.approx(found.f1)
 
 
 def test_agreement_by_hand():
     rng = np.random.default_rng(0)
     first = tuple(rng.uniform(0, 600, (200, 2)).astype(np.float32) for _ in range(2))
-    assert agreement(first, first) == (1, 1, 1)
+    assert compared(first, first) == (1, 1, 1)
     order = rng.permutation(200)[:150]
     moved = first[0][order] + np.float32([0.6, 0.7]), first[1][order]  # 0.92 pixels
-    assert agreement(first, moved) == pytest.approx((0.75, 2 * 150 / 350, 0.75))
-    assert agreement(moved, first) == pytest.approx((1, 2 * 150 / 350, 200 / 150))
+    assert compared(first, moved) == pytest.approx((0.75, 2 * 150 / 350, 0.75))
+    assert compared(moved, first) == pytest.approx((1, 2 * 150 / 350, 200 / 150))
     far = first[0] + np.float32([0.8, 0.8]), first[1]
-    assert agreement(first, far).retention < 0.05
+    assert compared(first, far).retention < 0.05
     elsewhere = first[0], first[1] + np.float32([0, 5])
-    assert agreement(first, elsewhere).f1 < 0.05
+    assert compared(first, elsewhere).f1 < 0.05
     twice = tuple(np.repeat(side[:1], 3, axis=0) for side in first)
-    assert agreement(twice, tuple(side[:1] for side in twice)) == pytest.approx((1 / 3, 0.5, 1 / 3))
-    assert agreement(tuple(side[:1] for side in twice), twice) == pytest.approx((1, 0.5, 3))
+    assert compared(twice, tuple(side[:1] for side in twice)) == pytest.approx((1 / 3, 0.5, 1 / 3))
+    assert compared(tuple(side[:1] for side in twice), twice) == pytest.approx((1, 0.5, 3))
     for shift in (1, -1):  # a whole pixel is within a pixel
         whole = np.float32([[10, 20], [30, 40]])
-        assert agreement((whole, whole), (whole + np.float32([shift, 0]), whole)).f1 == 1
-        assert agreement((whole, whole), (whole + np.float32([1.01 * shift, 0]), whole)).f1 == 0
+        assert compared((whole, whole), (whole + np.float32([shift, 0]), whole)).f1 == 1
+        assert compared((whole, whole), (whole + np.float32([1.01 * shift, 0]), whole)).f1 == 0
     nothing = (np.zeros((0, 2), np.float32),) * 2
-    assert agreement(nothing, nothing) == (1, 1, 0)
-    assert agreement(nothing, first) == (1, 0, 200)
-    assert agreement(first, nothing) == (0, 0, 0)
+    assert compared(nothing, nothing) == (1, 1, 0)
+    assert compared(nothing, first) == (1, 0, 200)
+    assert compared(first, nothing) == (0, 0, 0)
 
 
 def test_a_real_pair(shared_data):
@@ -188,8 +192,8 @@ def test_a_real_pair(shared_data):
     camera, _, poses = real_truth(folder)
     images = [image for (_, image), _ in zip(open_recording(folder).images(), range(2), strict=False)]
     found = SiftMatcher(1024).match(*images)
-    pair = score_pair((0, 1), 0.1, found, camera, poses[0], poses[1]).pair
+    pair = score_pair((0, 1), 0.1, found[:2], camera, poses[0], poses[1]).pair
     assert pair.inliers > 0.7 * pair.matches > 100
     assert pair.precision[1] > 0.8
     assert pair.pose_error_deg < 2
-    assert agreement(found, found) == (1, 1, 1)
+    assert compared(found, found) == (1, 1, 1)

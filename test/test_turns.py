@@ -10,7 +10,7 @@ from networks import photo
 from lightglue_trt_ros.benchmarks.real_images import find_pictures
 from lightglue_trt_ros.cli import benchmark
 from lightglue_trt_ros.errors import BagError
-from lightglue_trt_ros.evaluation.baselines import SiftMatcher
+from lightglue_trt_ros.evaluation.baselines import Correspondences, SiftMatcher
 from lightglue_trt_ros.evaluation.homographies import TURNS_DEG, TurnScore, evaluate_turns, mean_shares, turned
 
 
@@ -49,7 +49,8 @@ def test_sift_does_not_mind():
 
 def test_matches_that_do_not_follow_the_turn_do_not_count():
     points = np.stack(np.meshgrid(np.arange(80.0, 560), np.arange(480.0)), axis=-1).reshape(-1, 2)[::97].astype(np.float32)
-    score, = evaluate_turns([('any', np.zeros((480, 640), np.uint8))], lambda first, second: (points, points), 'still')
+    still = Correspondences(points, points)
+    score, = evaluate_turns([('any', np.zeros((480, 640), np.uint8))], lambda first, second: still, 'still')
     assert score.right[0] == len(points)
     assert score.right[180] <= 2  # within 1.5 px of the centre
 

@@ -82,7 +82,7 @@ def _matchers(config: MatcherConfig) -> Iterator[tuple[str, Callable[[UInt8, UIn
             frames.process(first, 0.0)
             found = frames.process(second, 0.1)
             assert found is not None
-            return found.reference_keypoints, found.keypoints
+            return Correspondences(found.reference_keypoints, found.keypoints)
 
         yield 'ours', match
     yield 'SIFT 4000, ratio 0.8', SiftMatcher().match

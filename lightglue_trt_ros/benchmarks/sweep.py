@@ -77,7 +77,7 @@ class Cell:
     @property
     def matches(self) -> dict[str, int]:
         """How many, by pair."""
-        return {kind: len(first) for kind, (first, _) in self.points.items()}
+        return {kind: len(points.reference) for kind, points in self.points.items()}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, None for NaN."""
@@ -154,7 +154,7 @@ def _match(runs: Sequence[tuple[Cell, Backend]], kind: str, images: Sequence[UIn
         cell.keypoints[kind] = min(int((one.scores > Thresholds().detection).sum()) for one in features)
         indices = backend.match(features[0], features[1], Thresholds()).indices
         rows = np.flatnonzero(indices >= 0)
-        cell.points[kind] = features[0].keypoints[rows], features[1].keypoints[indices[rows]]
+        cell.points[kind] = Correspondences(features[0].keypoints[rows], features[1].keypoints[indices[rows]])
     begin, order = time.monotonic(), list(zip(runs, seen, strict=True))
     for number in range(rounds):
         if number >= LEAST_ROUNDS and time.monotonic() - begin > SECONDS:

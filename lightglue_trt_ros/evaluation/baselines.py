@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 from ..errors import FrameError
 from ..features import Float32, UInt8
 
-Correspondences = tuple[Float32, Float32]  # points (M, 2) in the earlier and in the later image, pixels
+
+class Correspondences(NamedTuple):
+    """M points of two images that are the same, row by row, pixels."""
+
+    reference: Float32  # (M, 2) in the earlier image
+    current: Float32  # (M, 2) in the later one
+    covariances: Float32 | None = None  # (M, 2, 2) square pixels: of each current point given its reference point; None: unknown
+
+    @classmethod
+    def none(cls) -> Correspondences:
+        """No point at all."""
+        return cls(np.zeros((0, 2), np.float32), np.zeros((0, 2), np.float32))
 
 
 class DescriptorMatcher:
@@ -32,13 +43,13 @@ class DescriptorMatcher:
         self._previous: tuple[Float32, NDArray[Any]] | None = None
 
     def process(self, image: UInt8) -> Correspondences | None:
-        """Match a gray image, uint8 (H, W), with the one before: two (M, 2) float32; None for the first. Raises FrameError."""
+        """Match a gray image, uint8 (H, W), with the one before; None for the first. Raises FrameError."""
         previous, self._previous = self._previous, None
         current = self._previous = self._describe(image)
         return None if previous is None else self._match(previous, current)
 
     def match(self, image0: UInt8, image1: UInt8) -> Correspondences:
-        """Match two gray images, uint8 (H, W): two (M, 2) float32. The stream of `process` is left alone. Raises FrameError."""
+        """Match two gray images, uint8 (H, W). The stream of `process` is left alone. Raises FrameError."""
         return self._match(self._describe(image0), self._describe(image1))
 
     def reset(self) -> None:
@@ -55,13 +66,13 @@ class DescriptorMatcher:
         (points0, descriptors0), (points1, descriptors1) = first, second
         neighbours_needed = 1 if self.ratio is None else 2
         if not len(points0) or len(points1) < neighbours_needed:
-            return _nothing()
+            return Correspondences.none()
         distances, neighbours = self._nearest(descriptors0, descriptors1, neighbours_needed)
         good = np.ones(len(points0), np.bool_) if self.ratio is None else distances[:, 0] < self.ratio * distances[:, 1]
         if self.mutual:
             back = self._nearest(descriptors1, descriptors0, 1)[1][:, 0]
             good &= back[neighbours[:, 0]] == np.arange(len(good))
-        return points0[good], points1[neighbours[good, 0]]
+        return Correspondences(points0[good], points1[neighbours[good, 0]])
 
     def _nearest(self, queries: NDArray[Any], candidates: NDArray[Any], count: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Distances and rows, (N, count) each, of every query's nearest candidates."""
@@ -113,26 +124,26 @@ class KltMatcher:
         self.features = features
         self.name = f'KLT {features}'
         self._previous: UInt8 | None = None
-        self._points: Float32 = _nothing()[0]
+        self._points: Float32 = Correspondences.none().reference
 
     def process(self, image: UInt8) -> Correspondences | None:
-        """Follow the points into a gray image, uint8 (H, W): two (M, 2) float32; None for the first. Raises FrameError.
+        """Follow the points into a gray image, uint8 (H, W); None for the first. Raises FrameError.
 
         An image of another size cannot be followed into: no correspondences, and new points.
         """
         previous, points = self._previous, self._points
         self.reset()
         _check_gray(image)
-        found = None if previous is None else _nothing()
+        found = None if previous is None else Correspondences.none()
         if previous is not None and previous.shape == image.shape and len(points):
             found = self._follow(previous, image, points)
-        followed = _nothing()[1] if found is None else found[1]
+        followed = Correspondences.none().current if found is None else found.current
         self._previous, self._points = image.copy(), self._top_up(image, followed)  # the caller may reuse its buffer
         return found
 
     def reset(self) -> None:
         """Forget the last image and every point."""
-        self._previous, self._points = None, _nothing()[0]
+        self._previous, self._points = None, Correspondences.none().reference
 
     def _follow(self, previous: UInt8, image: UInt8, points: Float32) -> Correspondences:
         opencv: Any = cv2  # its type stubs forbid the missing first guess
@@ -142,7 +153,7 @@ class KltMatcher:
         good = (there.ravel() == 1) & (back.ravel() == 1)
         good &= np.linalg.norm(backward - points, axis=1) < self.BACKWARD_PX
         good &= ((forward >= 0) & (forward <= np.array(image.shape[::-1]) - 1)).all(axis=1)
-        return points[good], np.asarray(forward[good], np.float32)
+        return Correspondences(points[good], np.asarray(forward[good], np.float32))
 
     def _top_up(self, image: UInt8, points: Float32) -> Float32:
         missing = self.features - len(points)
@@ -164,10 +175,6 @@ BASELINES: dict[str, Callable[[int], DescriptorMatcher | KltMatcher]] = {  # of 
     'orb': OrbMatcher,
     'klt': KltMatcher,
 }
-
-
-def _nothing() -> Correspondences:
-    return np.zeros((0, 2), np.float32), np.zeros((0, 2), np.float32)
 
 
 def _check_gray(image: UInt8) -> None:

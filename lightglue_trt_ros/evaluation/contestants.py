@@ -56,7 +56,7 @@ class Frontend:
         found = self._frames.process(image, stamp)
         if found is None:
             return None
-        return Sighting((found.reference_keypoints, found.keypoints), found.stage_ms, found.layers)
+        return Sighting(Correspondences(found.reference_keypoints, found.keypoints), found.stage_ms, found.layers)
 
     def reset(self) -> None:
         self._frames.reset()

@@ -199,9 +199,9 @@ class Evaluator:
 
 def _coming_back(forward: Correspondences, backward: Correspondences) -> float | None:
     """Share of the matches that end near where they began, of those whose end is matched backwards at all: 1 px each time."""
-    if not len(forward[0]) or not len(backward[0]):
+    if not len(forward.current) or not len(backward.reference):
         return None
-    distances = np.linalg.norm(forward[1][:, None] - backward[0][None], axis=2)
+    distances = np.linalg.norm(forward.current[:, None] - backward.reference[None], axis=2)
     again = np.flatnonzero(distances.min(axis=1) < SAME_PX)
-    ends = backward[1][distances[again].argmin(axis=1)]
-    return float(np.mean(np.linalg.norm(ends - forward[0][again], axis=1) < SAME_PX)) if len(again) else None
+    ends = backward.current[distances[again].argmin(axis=1)]
+    return float(np.mean(np.linalg.norm(ends - forward.reference[again], axis=1) < SAME_PX)) if len(again) else None

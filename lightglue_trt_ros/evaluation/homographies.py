@@ -48,7 +48,7 @@ def evaluate_homographies(folder: Path, match: Callable[[UInt8, UInt8], Correspo
         for other in (2, 3):
             homography = _read_homography(folder / scene / f'H1to{other}p')
             found = match(first, read_gray(folder / scene / f'img{other}.png'))
-            errors = homography_errors(*found, homography)
+            errors = homography_errors(found.reference, found.current, homography)
             within = float(np.mean(errors < WITHIN_PX)) if len(errors) else 0.0
             scores.append(HomographyScore(f'{scene} 1-{other}', name, len(errors), within))
     return scores
@@ -93,7 +93,8 @@ def evaluate_turns(pictures: Iterable[tuple[str, UInt8]], match: Callable[[UInt8
         right = {}
         for turn in dict.fromkeys((0, *turns)):
             view, truth = turned(image, turn)
-            right[turn] = int(np.sum(homography_errors(*match(image, view), truth) < WITHIN_PX))
+            found = match(image, view)
+            right[turn] = int(np.sum(homography_errors(found.reference, found.current, truth) < WITHIN_PX))
         scores.append(TurnScore(picture, name, right))
     return scores
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..features import Float32, UInt8
+from ..features import UInt8
 from ..recordings.poses import Float64
 from ..telemetry import PERCENTILES
+from .baselines import Correspondences
 from .bootstrap import Interval, pose_auc_difference
 from .twoview import pose_auc
 
@@ -88,7 +89,7 @@ class DrawnPair:
 
     frames: tuple[int, int]
     images: tuple[UInt8, UInt8]  # gray (H, W): reference, current
-    points: tuple[Float32, Float32]  # (M, 2) pixels of those images
+    points: Correspondences  # pixels of those images
     errors_px: Float64 | None  # (M,) distance to the true epipolar line; None without truth
     badness: float  # larger is worse: pose error in degrees, else the share that are no inliers
 

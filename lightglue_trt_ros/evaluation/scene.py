@@ -100,9 +100,9 @@ class Scene:
     def straight(self, frames: tuple[int, int], points: Correspondences) -> tuple[Float64, Float64]:
         """Points without distortion, (M, 2) each, NaN where it has no inverse; as they are where the camera is unknown."""
         if self.intrinsics is None or self.resized.intersection(frames):
-            first, second = (np.asarray(side, np.float64) for side in points)
+            first, second = (np.asarray(side, np.float64) for side in points[:2])
         else:
-            first, second = (undistort(side, self.intrinsics) for side in points)
+            first, second = (undistort(side, self.intrinsics) for side in points[:2])
         return first, second
 
     def pose(self, frame: int) -> Float64 | None:

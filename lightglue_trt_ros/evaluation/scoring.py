@@ -119,9 +119,8 @@ def agreement(first: Correspondences, other: Correspondences) -> Agreement:
     Two correspondences are the same when their points lie within 1 px of each other in both images; one to one, the closest first.
     """
     common = _common(first, other)
-    total = len(first[0]) + len(other[0])
-    return Agreement(common / len(first[0]) if len(first[0]) else 1.0, 2 * common / total if total else 1.0,
-                     len(other[0]) / max(1, len(first[0])))
+    mine, others = len(first.reference), len(other.reference)
+    return Agreement(common / mine if mine else 1.0, 2 * common / (mine + others) if mine + others else 1.0, others / max(1, mine))
 
 
 def _within(distance: Any, x0: Float64, x1: Float64, model: Any) -> int:
@@ -131,7 +130,7 @@ def _within(distance: Any, x0: Float64, x1: Float64, model: Any) -> int:
 def _common(first: Correspondences, other: Correspondences) -> int:
     """Number of correspondences that both have."""
     from scipy.spatial import cKDTree
-    one, two = (np.hstack([np.asarray(side, np.float64) for side in pair]) for pair in (first, other))  # (M, 4)
+    one, two = (np.hstack([np.asarray(side, np.float64) for side in pair[:2]]) for pair in (first, other))  # (M, 4)
     if not len(one) or not len(two):
         return 0
     two = two[np.argsort(two[:, 0], kind='stable')]

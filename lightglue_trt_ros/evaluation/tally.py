@@ -35,7 +35,7 @@ class Tally:
             first: Correspondences | None = None) -> PairResult:
         """Score the correspondences of one pair; `first` are the first matcher's on the same pair, to be compared with."""
         scored = self._score(frames, points)
-        known: dict[str, object] = {'matches': len(points[0]), 'layers': layers}
+        known: dict[str, object] = {'matches': len(points.reference), 'layers': layers}
         if first is not None:
             known |= zip(('retention', 'agreement_f1', 'count_ratio'), agreement(first, points), strict=True)
         if stride == 1:

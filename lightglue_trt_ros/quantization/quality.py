@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BagError
+from ..evaluation.baselines import Correspondences
 from ..evaluation.results import MatcherResult
 from ..evaluation.scoring import score_pair
 from ..features import Int32
@@ -172,8 +173,8 @@ def geometry(held_out: HeldOutSet, samples: Sequence[RecordingSample], found: Se
         indices = exits[-1]  # after all layers
         rows = np.flatnonzero(indices >= 0)
         first, second = features_of(samples, pair)
-        points = (to_original(first.keypoints[rows], engine, each.sizes[pair.first]),
-                  to_original(second.keypoints[indices[rows]], engine, each.sizes[pair.second]))
+        points = Correspondences(to_original(first.keypoints[rows], engine, each.sizes[pair.first]),
+                                 to_original(second.keypoints[indices[rows]], engine, each.sizes[pair.second]))
         straight = scene.straight(frames, points)
         usable = np.isfinite(np.hstack(straight)).all(axis=1)
         scored = score_pair(scene.numbers(frames), scene.timeline.seconds(pair.second), (straight[0][usable], straight[1][usable]),

@@ -53,7 +53,7 @@ def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]
                                  'values': [round(value, 3) for value in values]} for stage, values in matcher.stage_ms.items()},
             'track_lengths': dict(sorted(matcher.track_lengths.items())), 'error_histogram': matcher.error_histogram,
             'forward_backward': matcher.forward_backward, 'odometry': matcher.odometry and _odometry(matcher.odometry),
-            'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points[0])}
+            'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points.reference)}
                       for pair in matcher.worst_pairs],
             'pairs': {str(stride): _columns(pairs) for stride, pairs in matcher.pairs.items()}}
 

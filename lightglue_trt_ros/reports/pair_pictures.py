@@ -28,7 +28,7 @@ def draw_worst(evaluation: Evaluation) -> list[Picture]:
 
 def _worst(pair: DrawnPair, number: int, name: str) -> Picture:
     frames = f'frames {pair.frames[0]} and {pair.frames[1]}'
-    png = draw_pair(pair.images, pair.points, pair.errors_px, f'{number}. {frames.capitalize()}: {_verdict(pair)}',
+    png = draw_pair(pair.images, pair.points[:2], pair.errors_px, f'{number}. {frames.capitalize()}: {_verdict(pair)}',
                     f'{plain(name, 16)}: {_counted(pair)}', 'distance to the true epipolar line, px')
     caption = (f'{name}, worst pair {number}: {_verdict(pair)}. '
                + ('Red matches are wrong by the truth, blue ones right.' if pair.errors_px is not None else
@@ -104,7 +104,7 @@ def _verdict(pair: DrawnPair) -> str:
 
 
 def _counted(pair: DrawnPair) -> str:
-    count = len(pair.points[0])
+    count = len(pair.points.reference)
     text = f'{count} match' if count == 1 else f'{count} matches'
     known = pair.errors_px[np.isfinite(pair.errors_px)] if pair.errors_px is not None else np.zeros(0)
     return f'{text}, median error {np.median(known):.1f} px' if len(known) else text
