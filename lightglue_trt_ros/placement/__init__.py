@@ -1,0 +1,107 @@
+"""Matched points, placed by the images themselves, and how well each is known then, in which direction.
+
+SuperPoint knows a point to about half a pixel; the patch around it tells where the same point is in the other image to a tenth,
+but only across edges, and only where there is texture. So every place comes with a covariance.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from ..features import Float32, UInt8
+from .patches import Found, find_patches, inverse_2x2
+from .views import local_affine
+
+
+class Level(NamedTuple):
+    """How patches are compared at one level of the pyramid, and what their variance is made of, in its pixels."""
+
+    radius: int  # of the patch
+    steps: int
+    noise: float  # times the residual over the patch's structure
+    backward: float  # times the square of what the way back misses
+
+
+COARSE, FINE = Level(7, 5, 4.1, 0.56), Level(4, 3, 2.1, 0.5)  # wide where noise is less; then narrow, which planes allow everywhere
+FLOOR_PX = 0.03  # standard deviation that the best texture leaves, in a level's pixels
+DISAGREEMENT = 0.25  # times the square of what levels differ by
+LIMIT_PX = 4.0  # a patch found further away is another one
+UNPLACED_PX = 1.5  # standard deviation of a point that no patch has placed
+
+
+class Placed(NamedTuple):
+    """M points of the current image and their covariances, given the points of the reference."""
+
+    points: Float32  # (M, 2) pixels
+    covariances: Float32  # (M, 2, 2) pixels squared
+
+
+class Pyramid:
+    """A frame as gray levels in float32, at its own size, at half of it, and so on; made once and kept with the frame.
+
+    `unit` is how many of its pixels a pixel of the extractor's image is: where that is large, points are less well known, and
+    looked for in smaller images.
+    """
+
+    def __init__(self, image: UInt8, unit: float = 1.0) -> None:
+        self.unit = max(1.0, unit)
+        self.levels: list[Float32] = [image.astype(np.float32)]
+        for _ in range(1 + round(float(np.log2(self.unit)))):
+            self.levels.append(np.asarray(cv2.pyrDown(self.levels[-1]), np.float32))
+
+
+def place_matches(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Placed:
+    """Matched points (M, 2) of the current frame, moved to where the reference's patches are found.
+
+    The mean of where SuperPoint saw the point and of where its patch is found at each level, weighted by their covariances. What is
+    found beyond LIMIT_PX or outside the image does not count.
+    """
+    return _place(reference, current, reference_points, current_points, (COARSE, FINE), UNPLACED_PX)
+
+
+def known_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
+    """Covariances (M, 2, 2) in pixels squared of points that another method has placed: by the same patches, where they are."""
+    still = COARSE._replace(steps=0), FINE._replace(steps=0)
+    return _place(reference, current, reference_points, current_points, still, UNPLACED_PX).covariances
+
+
+def unplaced(count: int, unit: float = 1.0) -> Float32:
+    """Covariances (count, 2, 2) in pixels squared of points as SuperPoint sees them."""
+    return np.tile(np.eye(2, dtype=np.float32) * np.float32((UNPLACED_PX * max(1.0, unit))**2), (count, 1, 1))
+
+
+def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32, how: tuple[Level, Level],
+           unplaced_px: float) -> Placed:
+    start = np.asarray(current_points, np.float32)
+    if not len(start):
+        return Placed(start, np.zeros((0, 2, 2), np.float32))
+    view = local_affine(reference_points, start)[0]
+    last = np.array(current.levels[0].shape[::-1], np.float32) - 1
+    information = np.tile(np.eye(2, dtype=np.float32) / np.float32((unplaced_px * current.unit)**2), (len(start), 1, 1))
+    total, here, before = information @ start[:, :, None], start, np.full_like(start, np.nan)
+    spread = np.zeros_like(information)
+    for depth in reversed(range(len(current.levels))):
+        scale, level = np.float32(2**depth), how[0] if depth == len(current.levels) - 1 else how[1]
+        found = find_patches(reference.levels[depth], current.levels[depth], reference_points / scale, here / scale, view,
+                             level.radius, level.steps)
+        points = found.points * scale
+        good = np.linalg.norm(points - start, axis=1) < LIMIT_PX * current.unit
+        good &= np.all((points >= 0) & (points <= last), axis=1)
+        here = np.where(good[:, None], points, start)
+        apart = np.nan_to_num(here - before) * good[:, None]
+        spread += np.float32(DISAGREEMENT) * apart[:, :, None] * apart[:, None]
+        before = np.where(good[:, None], points, np.nan)
+        more = inverse_2x2(_covariances(found, level) * scale**2) * good[:, None, None]
+        information, total = information + more, total + more @ here[:, :, None]
+    covariances = inverse_2x2(information)
+    return Placed((covariances @ total)[:, :, 0], covariances + spread)
+
+
+def _covariances(found: Found, level: Level) -> Float32:
+    """(M, 2, 2) in the level's pixels squared: noise over texture, what the way back misses, and a floor."""
+    by_noise = np.float32(level.noise / (2 * level.radius + 1)**2) * found.residual[:, None, None] * found.inverse
+    by_return = np.float32(level.backward) * found.backward[:, :, None] * found.backward[:, None]
+    return np.asarray(by_noise + by_return + np.eye(2, dtype=np.float32) * np.float32(FLOOR_PX**2), np.float32)
