@@ -337,7 +337,7 @@ def test_tracks_are_those_of_the_frontend() -> None:
     (result,) = World(7).evaluator(frontend).run([1])
     assert result.track_lengths == {7: 64}, 'the null backend matches every keypoint with itself'
     assert [pair.track_survival for pair in result.pairs[1]] == [None, *[1.0] * 5]
-    assert set(result.stage_ms) == {'resize', 'extract', 'match', 'track', 'refine', 'frame'}
+    assert set(result.stage_ms) == {'resize', 'extract', 'match', 'track', 'place', 'frame'}
     assert all(len(values) == 6 for values in result.stage_ms.values())
 
 
@@ -375,7 +375,7 @@ def test_variants() -> None:
     assert found['ours fp32'] == dataclasses.replace(config, precision='fp32')
     assert found['ours 512'] == dataclasses.replace(config, max_keypoints=512)
     assert variants(config, ['depth_confidence=-1'])['ours depth_confidence=-1'].depth_confidence == -1
-    assert variants(config, ['refinement=affine'])['ours affine'].refinement == 'affine'
+    assert variants(config, ['refinement=none'])['ours none'].refinement == 'none'
     for words, message in ((['fp12'], '--compare fp12: give precisions'), (['fp32', 'fp32'], 'each may stand there once'),
                            (['999999'], 'max_keypoints is 999999'), (['match_treshold=1'], 'did you mean match_threshold'),
                            (['match_threshold=high'], 'must be a float'), (['depth_confidence=2'], 'must lie in'),

@@ -242,7 +242,7 @@ def test_benchmark_prints_and_keeps_its_figures(tmp_path):
     log = finish(process)
     assert process.returncode == 0, log
     figures = json.loads(out.read_text())
-    assert set(figures['stages']['stages']) == {'resize', 'extract', 'match', 'track', 'refine', 'frame'}
+    assert set(figures['stages']['stages']) == {'resize', 'extract', 'match', 'track', 'place', 'frame'}
     assert set(figures['caching']) == {'cached_ms', 'uncached_ms', 'extract_ms', 'match_ms', 'ratio', 'predicted'}
     assert figures['node']['clouds'] > 0
     assert 'predicted' in log
