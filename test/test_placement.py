@@ -1,4 +1,4 @@
-"""Where matched points are placed, and how well that is known: known warps of a photograph, and images that have nothing to go by."""
+"""Where matched points are placed, and how well that is known: warps of a photograph, and images that have nothing to go by."""
 
 from __future__ import annotations
 
