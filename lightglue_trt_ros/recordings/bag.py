@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 
-
 from ..errors import BagError
 from .camera import intrinsics_of
 from .layouts import open_folder
