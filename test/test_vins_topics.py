@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from contextlib import ExitStack
 
 import cv2
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
 from rclpy.parameter import Parameter  # noqa: E402
-from ros_helpers import SECOND, Peer, header, image_message, wait_for  # noqa: E402
+from ros_helpers import SECOND, Peer, header, image_message, spun, wait_for  # noqa: E402
 from sensor_msgs.msg import CameraInfo, PointCloud  # noqa: E402
 from std_msgs.msg import Bool  # noqa: E402
 from std_srvs.srv import Trigger  # noqa: E402
@@ -23,7 +24,6 @@ from lightglue_trt_ros.node import MatcherNode  # noqa: E402
 from lightglue_trt_ros.recordings.camera import normalised, undistort  # noqa: E402
 from lightglue_trt_ros.recordings.sequence import Intrinsics  # noqa: E402
 from lightglue_trt_ros.selection import Opened, open_backend  # noqa: E402
-from lightglue_trt_ros.spinning import spun_by_a_thread  # noqa: E402
 
 BARREL = [-0.28, 0.07, 0.0002, 0.00002, 0.0]
 
@@ -80,24 +80,23 @@ def camera_info(camera: Intrinsics, stamp_ns: int = SECOND, **changes) -> Camera
 def run():
     """A function that runs a matcher for VINS with a peer and an estimator in this process; all end with the test."""
     rclpy.init()
-    opened = []
+    ends = ExitStack()
 
     def start(opener, **parameters):
         given = {'tracks_format': 'vins', **parameters}
         node = MatcherNode(opener, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
         node.start()
-        opened.append((node, context := spun_by_a_thread(node), peer := Peer()))
-        context.__enter__()
+        ends.enter_context(spun(node))
+        ends.callback(node.stop)
+        peer = Peer()
+        ends.callback(peer.close)
         infos = peer.node.create_publisher(CameraInfo, '/camera_info', 10)
         estimator = Estimator(peer)
         wait_for(lambda: peer.node.count_publishers('/matcher/feature') and peer.node.count_publishers('/matcher/restart'))
         return node, peer, infos, estimator
 
-    yield start
-    for node, context, peer in opened:
-        peer.close()
-        node.stop()
-        context.__exit__(None, None, None)
+    with ends:
+        yield start
     rclpy.try_shutdown()
 
 

@@ -113,7 +113,7 @@ class SlidingWindow:
         self._views.append(view)
         quality, count = self._follow() if self._begun else self._begin()
         if quality is Quality.TRACKING:
-            self._step = np.linalg.solve(before.pose, view.pose)
+            self._step = np.asarray(np.linalg.solve(before.pose, view.pose), np.float64)
             self._speed = float(np.linalg.norm(self._step[:3, 3])) / (stamp - before.stamp)
         self._views, self._pose = self._views[-VIEWS:], view.pose
         return Fix(stamp, view.pose, quality, count)
