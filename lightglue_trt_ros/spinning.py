@@ -22,8 +22,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def start_ros(parser: argparse.ArgumentParser, argv: list[str] | None) -> bool:
     """Read the command line, ROS's part of it too; False with a line on stderr where ROS refuses its own."""
     arguments = sys.argv if argv is None else [parser.prog, *argv]
-    parser.parse_args(remove_ros_args(arguments)[1:])
     try:
+        parser.parse_args(remove_ros_args(arguments)[1:])
         rclpy.init(args=arguments)
     except RuntimeError as error:  # rcl's, of one line that ends in places in its sources
         print(f'{parser.prog}: {re.split(r", at /", str(error))[0]}', file=sys.stderr)

@@ -15,6 +15,7 @@ from ..recordings.poses import Float64
 
 NEAR = 1e-3  # a point this close to the camera's plane, or behind it, is taken for this deep
 PATIENCE = 5  # steps in a row that may make it worse
+RIDGE = 1e-6  # keeps apart what the views do not see apart
 ENOUGH = 1e-4  # a share by which a step has to make it better
 
 
@@ -23,6 +24,14 @@ class Bundle(NamedTuple):
 
     inverse_poses: Float64  # (P, 4, 4) camera from world
     points: Float64  # (L, 3) world
+    offset: float = 0.0  # by which all x of the right camera are too large, on its plane z = 1: what its calibration is off
+
+
+class Belief(NamedTuple):
+    """A normal distribution of the offset. Its variance would be 1 / information if errors as large as `scale` were usual."""
+
+    offset: float = 0.0
+    information: float = 0.0
 
 
 class _Linear(NamedTuple):
@@ -31,28 +40,34 @@ class _Linear(NamedTuple):
     errors: Float64  # (P, L, 3)
     of_pose: Float64  # (P, L, 3, 6): a turn and a shift in the camera's axes, after the pose
     of_point: Float64  # (P, L, 3, 3)
+    of_offset: Float64  # (P, L): of the right column alone
 
 
-def adjust(bundle: Bundle, seen: Float64, first_free: int, baseline: float, scale: float, steps: int) -> Bundle:
-    """The bundle of least cost near the given one: Cauchy's loss of `scale` (on the plane z = 1), poses from `first_free` on free.
+def adjust(bundle: Bundle, seen: Float64, first_free: int, baseline: float, scale: float, steps: int,
+           prior: Belief) -> tuple[Bundle, Belief]:
+    """The bundle of least cost near the given one, and what is then believed of the offset.
 
-    `baseline` is the right camera's place on the left one's x axis.
+    The cost is Cauchy's loss of `scale` (on the plane z = 1) and the prior's. Poses from `first_free` on are free. `baseline` is
+    the right camera's place on the left one's x axis.
     """
-    cost, damping, worse = float(_loss(_errors(bundle, seen, baseline, scale)).sum()), 1e-4, 0
+    def cost_of(trial: Bundle) -> float:
+        return float(_loss(_errors(trial, seen, baseline, scale)).sum() + prior.information * (trial.offset - prior.offset)**2)
+
+    cost, damping, worse = cost_of(bundle), 1e-4, 0
     linear = _linearised(bundle, seen, baseline, scale)
     while steps > 0 and worse < PATIENCE:
         steps -= 1
-        trial = _stepped(bundle, linear, first_free, damping)
-        trial_cost = float(_loss(_errors(trial, seen, baseline, scale)).sum())
+        trial = _Normal(linear, first_free, damping, bundle.offset, prior).step(bundle)
+        trial_cost = cost_of(trial)
         if not trial_cost < cost:
             damping, worse = 10 * damping, worse + 1
             continue
         done = cost - trial_cost < ENOUGH * cost
         bundle, cost, damping, worse = trial, trial_cost, damping / 5, 0
+        linear = _linearised(bundle, seen, baseline, scale)
         if done:
             break
-        linear = _linearised(bundle, seen, baseline, scale)
-    return bundle
+    return bundle, Belief(bundle.offset, _Normal(linear, first_free, RIDGE, bundle.offset, prior).information())
 
 
 def reprojection_errors(bundle: Bundle, seen: Float64, baseline: float) -> Float64:
@@ -73,6 +88,7 @@ def _errors(bundle: Bundle, seen: Float64, baseline: float, scale: float) -> Flo
     """Predicted minus seen, (P, L, 3) in units of `scale`; 0 where not seen."""
     x, y, z = np.moveaxis(_in_cameras(bundle), 2, 0)
     predicted = np.stack([x, y, x - baseline], axis=2) / np.maximum(z, NEAR)[..., None]
+    predicted[..., 2] += bundle.offset
     return np.where(np.isnan(seen), 0.0, (predicted - seen) / scale)
 
 
@@ -93,33 +109,49 @@ def _linearised(bundle: Bundle, seen: Float64, baseline: float, scale: float) ->
     of_camera *= roots[..., None] / scale
     turns = np.cross(there[:, :, None], of_camera)
     return _Linear(errors * roots, np.concatenate([turns, of_camera], axis=3),
-                   of_camera @ bundle.inverse_poses[:, None, :3, :3])
+                   of_camera @ bundle.inverse_poses[:, None, :3, :3], roots[..., 2] / scale)
 
 
-def _stepped(bundle: Bundle, linear: _Linear, first_free: int, damping: float) -> Bundle:
-    """One damped Gauss-Newton step."""
-    errors, of_pose = linear.errors[first_free:], linear.of_pose[first_free:]
-    views, count = errors.shape[:2]
-    per_point = linear.of_point.transpose(1, 0, 2, 3).reshape(count, -1, 3)
-    points_square = per_point.transpose(0, 2, 1) @ per_point
-    points_right = -(linear.errors.transpose(1, 0, 2).reshape(count, 1, -1) @ per_point)[:, 0]
-    poses_square = np.zeros((6 * views, 6 * views))
-    poses_right = np.zeros(6 * views)
-    for view in range(views):
-        rows, part = of_pose[view].reshape(-1, 6), slice(6 * view, 6 * view + 6)
-        poses_square[part, part], poses_right[part] = rows.T @ rows, -rows.T @ errors[view].ravel()
-    mixed = (of_pose.transpose(0, 1, 3, 2) @ linear.of_point[first_free:]).transpose(1, 0, 2, 3).reshape(count, 6 * views, 3)
-    for square in (points_square, poses_square):
-        axes = np.arange(square.shape[-1])
-        square[..., axes, axes] = square[..., axes, axes] * (1 + damping) + 1e-12
-    eliminated = mixed @ np.linalg.inv(points_square)
-    flat = (matrix.transpose(1, 0, 2).reshape(6 * views, 3 * count) for matrix in (eliminated, mixed))
-    poses_step = np.linalg.solve(poses_square - next(flat) @ next(flat).T,
-                                 poses_right - np.einsum('lai,li->a', eliminated, points_right))
-    points_step = np.linalg.solve(points_square, (points_right - poses_step @ mixed)[..., None])[..., 0]
-    poses = bundle.inverse_poses.copy()
-    for view, (*turn, x, y, z) in enumerate(poses_step.reshape(views, 6)):
-        change = np.eye(4)
-        change[:3, :3], change[:3, 3] = cv2.Rodrigues(np.array(turn))[0], (x, y, z)
-        poses[first_free + view] = change @ poses[first_free + view]
-    return Bundle(poses, bundle.points + points_step)
+class _Normal:
+    """The normal equations: `shared` unknowns are six of each free pose and the offset, the points' own are eliminated."""
+
+    def __init__(self, linear: _Linear, first_free: int, damping: float, offset: float, prior: Belief) -> None:
+        self.first_free, of_pose, count = first_free, linear.of_pose[first_free:], linear.errors.shape[1]
+        views = len(of_pose)
+        per_point = linear.of_point.transpose(1, 0, 2, 3).reshape(count, -1, 3)
+        self.points_square = per_point.transpose(0, 2, 1) @ per_point
+        self.points_right = -(linear.errors.transpose(1, 0, 2).reshape(count, 1, -1) @ per_point)[:, 0]
+        square, right = np.zeros((6 * views + 1, 6 * views + 1)), np.zeros(6 * views + 1)
+        for view in range(views):
+            rows, part = of_pose[view].reshape(-1, 6), slice(6 * view, 6 * view + 6)
+            square[part, part], right[part] = rows.T @ rows, -rows.T @ linear.errors[first_free + view].ravel()
+            square[part, -1] = square[-1, part] = of_pose[view, :, 2].T @ linear.of_offset[first_free + view]
+        square[-1, -1] = np.sum(linear.of_offset**2) + prior.information
+        right[-1] = -np.sum(linear.of_offset * linear.errors[..., 2]) - prior.information * (offset - prior.offset)
+        self.mixed = np.empty((count, 6 * views + 1, 3))
+        mixed = of_pose.transpose(0, 1, 3, 2) @ linear.of_point[first_free:]
+        self.mixed[:, :-1] = mixed.transpose(1, 0, 2, 3).reshape(count, 6 * views, 3)
+        self.mixed[:, -1] = np.einsum('pl,pli->li', linear.of_offset, linear.of_point[:, :, 2])
+        for each in (self.points_square, square):
+            axes = np.arange(each.shape[-1])
+            each[..., axes, axes] = each[..., axes, axes] * (1 + damping) + RIDGE
+        eliminated = self.mixed @ np.linalg.inv(self.points_square)
+        flat = (matrix.transpose(1, 0, 2).reshape(6 * views + 1, 3 * count) for matrix in (eliminated, self.mixed))
+        self.square = square - next(flat) @ next(flat).T
+        self.right = right - np.einsum('lai,li->a', eliminated, self.points_right)
+
+    def step(self, bundle: Bundle) -> Bundle:
+        """The bundle one Gauss-Newton step on."""
+        step = np.linalg.solve(self.square, self.right)
+        points_step = np.linalg.solve(self.points_square, (self.points_right - step @ self.mixed)[..., None])[..., 0]
+        poses = bundle.inverse_poses.copy()
+        for view, (*turn, x, y, z) in enumerate(step[:-1].reshape(-1, 6), self.first_free):
+            change = np.eye(4)
+            change[:3, :3], change[:3, 3] = cv2.Rodrigues(np.array(turn))[0], (x, y, z)
+            poses[view] = change @ poses[view]
+        return Bundle(poses, bundle.points + points_step, bundle.offset + float(step[-1]))
+
+    def information(self) -> float:
+        """Of the offset, whatever poses and points are."""
+        rest = np.linalg.solve(self.square[:-1, :-1], self.square[:-1, -1])
+        return float(max(0.0, self.square[-1, -1] - self.square[-1, :-1] @ rest))

@@ -1,7 +1,8 @@
 """Visual odometry over a sliding window of views: PnP to begin with, then bundle adjustment. No map, no loop closure.
 
 Pixels do not come here: points are undistorted, on the plane z = 1. Poses are world from camera, the camera in its optical frame.
-With a right image's columns the world is metric; without them its unit is the distance between the first two views.
+With a right image's columns the world is metric; without them its unit is the distance between the first two views. Where the right
+camera is turned by a tenth of a degree, all columns are off by a pixel, which costs a tenth of the scale: so that is estimated.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..evaluation.twoview import estimate_relative_pose
 from ..recordings.poses import Float64
-from .bundle import Bundle, adjust, reprojection_errors
+from .bundle import Belief, Bundle, adjust, reprojection_errors
 
 VIEWS = 8  # in the window; poses of the oldest are kept as they are
 POINTS = 500  # in the adjustment at most, those that most views see
@@ -24,6 +25,7 @@ STEPS = 6  # of the adjustment per frame
 SCALE_PX = 0.5  # of Cauchy's loss
 WRONG_PX = 3.0  # further from where it should be, a point is dropped
 PNP_PX = 4.0
+OFFSET_PX = 1.0  # how far off the right image's columns may well be, all by the same
 ENOUGH = 12  # points that agree, for a pose
 MOVED_PX = 10.0  # by the median point, since the last view that stays: the next one stays too
 SHARED = 0.6  # of that view's points; with fewer the next one stays too
@@ -91,6 +93,12 @@ class SlidingWindow:
         self._pose, self._step = np.eye(4), np.eye(4)  # the last frame's, and the motion to it from the one before
         self._speed = 0.0  # of that, units a second
         self._begun = False
+        self._belief = Belief(0.0, (OFFSET_PX * self._pixel)**-2)
+
+    @property
+    def right_offset_px(self) -> float:
+        """By how much the right image's columns are too large, by the tracks themselves; it is taken into account."""
+        return self._belief.offset / self._pixel
 
     def add(self, stamp: float, ids: ArrayLike, points: ArrayLike, reference_stamp: float, reference_points: ArrayLike,
             right_x: ArrayLike | None = None) -> Fix:
@@ -191,11 +199,11 @@ class SlidingWindow:
         seen = np.stack([each.of(fresh) for each in self._views])  # (P, L, 3)
         places = _nearest_to_rays(np.stack([each.pose for each in self._views]), seen)
         if self._baseline is not None:
-            disparity = seen[-1, :, 0] - seen[-1, :, 2]
+            disparity = seen[-1, :, 0] - seen[-1, :, 2] + self._belief.offset
             deep = np.flatnonzero(disparity > LEAST_DISPARITY_PX * self._pixel)
             there = np.column_stack([seen[-1, deep, :2], np.ones(len(deep))]) * (self._baseline / disparity[deep])[:, None]
             places[deep] = there @ view.pose[:3, :3].T + view.pose[:3, 3]
-        errors = reprojection_errors(Bundle(self._inverse_poses(), places), seen, self._baseline or 0.0)
+        errors = reprojection_errors(Bundle(self._inverse_poses(), places, self._belief.offset), seen, self._baseline or 0.0)
         good = np.isfinite(places).all(axis=1) & (np.fmax.reduce(errors) < WRONG_PX * self._pixel)
         self._points.update(zip(fresh[good].tolist(), places[good], strict=True))
 
@@ -207,9 +215,12 @@ class SlidingWindow:
         ids = np.array(often, np.int64)
         seen = np.stack([view.of(ids) for view in self._views])
         fixed = 1 if self._baseline is not None else 2
-        bundle = Bundle(self._inverse_poses(), np.array(list(self._points.values())).reshape(-1, 3))
+        bundle = Bundle(self._inverse_poses(), np.array(list(self._points.values())).reshape(-1, 3), self._belief.offset)
         if len(self._views) > fixed:
-            bundle = adjust(bundle, seen, fixed, self._baseline or 0.0, SCALE_PX * self._pixel, STEPS)
+            before = self._belief
+            bundle, after = adjust(bundle, seen, fixed, self._baseline or 0.0, SCALE_PX * self._pixel, STEPS, before)
+            gained = (after.information - before.information) / VIEWS  # each view is in as many adjustments
+            self._belief = Belief(after.offset, before.information + max(0.0, gained))
         for view, inverse in zip(self._views, bundle.inverse_poses, strict=True):
             view.pose = np.linalg.inv(inverse)
         errors = reprojection_errors(bundle, seen, self._baseline or 0.0)
