@@ -37,29 +37,30 @@ class VinsTracks:
     def __init__(self, max_tracks: int) -> None:
         self.max_tracks = max_tracks
         self._next = 0
-        self._ids: dict[int, int] = {}  # of the last message, by the matcher's track ids
-        self._seen: dict[int, Float64] = {}  # where the last frame's tracks were, on the plane z = 1
-        self._stamp = math.nan  # the last frame's
+        self._last: dict[int, tuple[int, Float64]] = {}  # id and point of the last message's tracks, by the matcher's track ids
+        self._stamp = math.nan  # its own
 
     def update(self, matches: FrameMatches, intrinsics: Intrinsics) -> VinsPoints:
-        """At most `max_tracks` of a frame's matches. Rows that the camera's model cannot undistort are left out."""
-        now, before = normalised(matches.keypoints, intrinsics), normalised(matches.reference_keypoints, intrinsics)
-        known = np.flatnonzero(np.isfinite(now).all(axis=1) & np.isfinite(before).all(axis=1))
-        kept = np.array([int(track) in self._ids for track in matches.track_ids[known]], np.bool_)
-        chosen = known[spread(matches.keypoints[known], kept, matches.track_lengths[known], matches.scores[known],
-                              (intrinsics.height, intrinsics.width), self.max_tracks)]
-        tracks = matches.track_ids[chosen].tolist()
-        velocities = np.array([self._velocity(row, track, now, before, matches) for row, track in zip(chosen, tracks, strict=True)])
-        self._ids = {track: self._ids[track] if track in self._ids else self._new_id() for track in tracks}
-        self._seen = dict(zip(matches.track_ids[known].tolist(), now[known], strict=True))
-        self._stamp = matches.stamp
-        ids = np.fromiter(self._ids.values(), np.int64, len(tracks))
-        return VinsPoints(ids, now[chosen], matches.keypoints[chosen], velocities.reshape(-1, 2))
+        """At most `max_tracks` of a frame's matches. Those that the camera's model cannot undistort are left out.
 
-    def _velocity(self, row: int, track: int, now: Float64, before: Float64, matches: FrameMatches) -> Float64:
-        """Since the last frame where the track was in it, as the estimators' own tracker has it; else since the reference."""
-        there, stamp = (self._seen[track], self._stamp) if track in self._seen else (before[row], matches.reference_stamp)
-        return np.asarray((now[row] - there) / (matches.stamp - stamp), np.float64)
+        Velocities are since the last message where the track was in it, as the estimators' own tracker has it, else since the
+        reference.
+        """
+        kept = np.array([track in self._last for track in matches.track_ids.tolist()], np.bool_)
+        rows = spread(matches.keypoints, kept, matches.track_lengths, matches.scores, (intrinsics.height, intrinsics.width),
+                      self.max_tracks)
+        tracks = matches.track_ids[rows].tolist()
+        now, before = normalised(matches.keypoints[rows], intrinsics), normalised(matches.reference_keypoints[rows], intrinsics)
+        elapsed = np.full((len(rows), 1), matches.stamp - matches.reference_stamp)
+        for index in np.flatnonzero(kept[rows]).tolist():
+            before[index], elapsed[index] = self._last[tracks[index]][1], matches.stamp - self._stamp
+        velocities = (now - before) / elapsed
+        good = np.flatnonzero(np.isfinite(velocities).all(axis=1))
+        self._last = {tracks[index]: (self._last[tracks[index]][0] if tracks[index] in self._last else self._new_id(), now[index])
+                      for index in good.tolist()}
+        self._stamp = matches.stamp
+        ids = np.array([number for number, _ in self._last.values()], np.int64)
+        return VinsPoints(ids, now[good], matches.keypoints[rows[good]], velocities[good])
 
     def _new_id(self) -> int:
         self._next = (self._next + 1) % LARGEST_ID

@@ -84,6 +84,8 @@ def sift_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMa
 def klt_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMatches]:
     """By corners that Lucas-Kanade follows, over time and, from where they are, into the right image and back."""
     def follow(pair: StereoPair, points: Float32) -> Correspondences:
+        if not len(points):
+            return points, points
         flow: Any = cv2.calcOpticalFlowPyrLK
         settings = {'winSize': KltMatcher.WINDOW, 'maxLevel': KltMatcher.LEVELS, 'criteria': KltMatcher.STOP}
         there, found, _ = flow(pair.left, pair.right, points, None, **settings)
