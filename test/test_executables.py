@@ -266,5 +266,6 @@ def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
     assert report['clouds_received'] + report['frames_dropped'] == 5
     assert report['summary']['matches'] > 200
     assert report['summary']['error_median_px'] < 2
-    for picture in ('matches.png', 'plot.png'):
+    assert report['path']['ate_m'] < 0.05 * report['path']['length_m']
+    for picture in ('matches.png', 'plot.png', 'path.png'):
         assert (tmp_path / 'out' / picture).stat().st_size > 20_000
