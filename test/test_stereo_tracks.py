@@ -46,7 +46,8 @@ def test_corners_on_a_real_stereo_recording_give_metres(shared_data):
     folder = shared_data / 'kitti_short_1'
     camera, truth = open_recording(folder).intrinsics, load_truth(open_recording(folder)).poses
     pairs = itertools.islice(stereo_pairs(folder), 26)
-    row = _drift('kitti_short_1', 'KLT', list(klt_tracks(pairs, 1024)), camera, 0.537151, truth[:26])
+    row, poses = _drift('kitti_short_1', 'KLT', list(klt_tracks(pairs, 1024)), camera, 0.537151, truth[:26])
+    assert poses.shape == (26, 4, 4)
     assert row.percent < 1.5
     assert row.end_percent < 1.5
     assert row.right > 300

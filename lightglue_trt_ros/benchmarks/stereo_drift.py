@@ -43,6 +43,7 @@ class TrackDrift:
     offset_px: float  # of the right image's columns, estimated
     mono_percent: float  # without depth, after the alignment of scale
     ms: float  # per frame, of the odometry with depth
+    beside_ours_deg_per_m: float | None = None  # drift from the poses of our tracks, in place of the truth
 
 
 def stereo_folders(data: Path) -> list[Path]:
@@ -71,12 +72,17 @@ def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
     kinds: dict[str, Callable[[Iterator[StereoPair]], Iterator[StereoMatches]]] = {
         'ours': partial(our_tracks, config=sized), 'SIFT': partial(sift_tracks, features=config.max_keypoints),
         'KLT': partial(klt_tracks, features=config.max_keypoints)}
+    ours: Float64 | None = None
     for name, tracks in kinds.items():
-        yield _drift(folder.name, name, list(tracks(stereo_pairs(folder))), camera, baseline, truth.poses)
+        drift, poses = _drift(folder.name, name, list(tracks(stereo_pairs(folder))), camera, baseline, truth.poses)
+        beside = None if ours is None else kitti_drift(poses, ours)
+        ours = poses if ours is None else ours
+        yield dataclasses.replace(drift, beside_ours_deg_per_m=None if beside is None else beside.rotation_deg_per_m)
 
 
 def _drift(recording: str, name: str, found: list[StereoMatches], camera: Intrinsics, baseline: float,
-           truth: Float64) -> TrackDrift:
+           truth: Float64) -> tuple[TrackDrift, Float64]:
+    """And the poses with depth, (N + 1, 4, 4)."""
     window, began = SlidingWindow(float(camera.k[0, 0]), baseline), time.perf_counter()
     poses = _poses(window, found, camera)
     ms = (time.perf_counter() - began) / len(found) * 1e3
@@ -86,12 +92,13 @@ def _drift(recording: str, name: str, found: list[StereoMatches], camera: Intrin
     scaled = None if alignment is None else kitti_drift(alignment.apply(mono), truth)
     length = float(np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum())
     left_over = np.linalg.solve(np.linalg.solve(truth[0], truth[-1]), np.linalg.solve(poses[0], poses[-1]))
-    return TrackDrift(recording, name, float(np.mean([len(each.matches) for each in found])),
-                      float(np.mean([np.isfinite(each.right_u).sum() for each in found])),
-                      metric.translation_percent if metric else math.nan, metric.rotation_deg_per_m if metric else math.nan,
-                      100 * float(np.linalg.norm(left_over[:3, 3])) / length,
-                      float(angles_deg(left_over[None, :3, :3])[0]) / length,
-                      window.right_offset_px, scaled.translation_percent if scaled else math.nan, ms)
+    return TrackDrift(
+        recording, name, matches=float(np.mean([len(each.matches) for each in found])),
+        right=float(np.mean([np.isfinite(each.right_u).sum() for each in found])),
+        percent=metric.translation_percent if metric else math.nan, deg_per_m=metric.rotation_deg_per_m if metric else math.nan,
+        end_percent=100 * float(np.linalg.norm(left_over[:3, 3])) / length,
+        end_deg_per_m=float(angles_deg(left_over[None, :3, :3])[0]) / length, offset_px=window.right_offset_px,
+        mono_percent=scaled.translation_percent if scaled else math.nan, ms=ms), poses
 
 
 def _poses(window: SlidingWindow, found: list[StereoMatches], camera: Intrinsics) -> Float64:

@@ -169,10 +169,12 @@ def _odometry(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]
     print_table('Odometry of stereo tracks, whose right columns are off by as many pixels as it finds; of the left images alone, '
                 'after the alignment of scale',
                 ['recording', 'tracks', 'matches', 'right', 'drift %', 'deg/m', 'at the end %', 'deg/m', 'off px', 'left alone %',
-                 'ms'],
+                 'deg/m from ours', 'ms'],
                 [(each.recording, each.tracks, f'{each.matches:.0f}', f'{each.right:.0f}', f'{each.percent:.2f}',
                   f'{each.deg_per_m:.4f}', f'{each.end_percent:.2f}', f'{each.end_deg_per_m:.4f}', f'{each.offset_px:.2f}',
-                  f'{each.mono_percent:.2f}', f'{each.ms:.0f}') for each in found])
+                  f'{each.mono_percent:.2f}',
+                  '-' if each.beside_ours_deg_per_m is None else f'{each.beside_ours_deg_per_m:.4f}', f'{each.ms:.0f}')
+                 for each in found])
     return {'recordings': [dataclasses.asdict(each) for each in found]}
 
 
