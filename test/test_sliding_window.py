@@ -118,6 +118,27 @@ def test_too_few_tracks_twice_ids_and_time_that_goes_back_raise_nothing():
     assert all(np.isfinite(fix.pose).all() for fix in fixes)
 
 
+@pytest.mark.parametrize('right', [True, False])
+def test_tracks_without_any_sense_and_geometry_that_fails_end_nothing(right, monkeypatch):
+    rng = np.random.default_rng(5)
+    window = SlidingWindow(FOCAL, BASELINE if right else None)
+    frames = list(steps(poses_of(14)))
+    for number in range(25):
+        count = int(rng.integers(0, 60))
+        points = rng.choice([0.0, 0.1, rng.normal()], (count, 2)) if number % 3 else rng.normal(0, 0.3, (count, 2))
+        fix = window.add(0.01 * number + 0.1, rng.integers(0, 80, count), points, 0.01 * number + 0.09, points[::-1],
+                         points[:, 0] - 0.05)
+        assert np.isfinite(fix.pose).all()
+    track(window, frames[:6], right)
+
+    def fail(*_: object) -> None:
+        raise np.linalg.LinAlgError('Singular matrix')
+    with monkeypatch.context() as patch:
+        patch.setattr('lightglue_trt_ros.odometry.window.adjust', fail)
+        assert track(window, frames[6:7], right)[0].quality is Quality.LOST
+    assert track(window, frames[7:], right)[-1].quality is Quality.TRACKING
+
+
 def test_bundle_adjustment_finds_the_least_cost():
     poses = np.linalg.inv(poses_of(5))
     rng = np.random.default_rng(3)

@@ -19,7 +19,7 @@ from ..evaluation.twoview import estimate_relative_pose
 from ..recordings.poses import Float64
 from .bundle import Belief, Bundle, adjust, reprojection_errors
 
-VIEWS = 8  # in the window; poses of the oldest are kept as they are
+VIEWS = 8  # in the window beside the newest; poses of the oldest are kept as they are
 POINTS = 500  # in the adjustment at most, those that most views see
 STEPS = 6  # of the adjustment per frame
 SCALE_PX = 0.5  # of Cauchy's loss
@@ -119,7 +119,10 @@ class SlidingWindow:
             self._views.pop()
         view = _View(stamp, before.pose @ self._step, tracks, here)
         self._views.append(view)
-        quality, count = self._follow() if self._begun else self._begin()
+        try:
+            quality, count = self._follow() if self._begun else self._begin()
+        except (np.linalg.LinAlgError, cv2.error):  # tracks that no geometry fits, where nothing before has noticed
+            quality, count = self._lose(before.pose @ self._step)
         if quality is Quality.TRACKING:
             self._step = np.asarray(np.linalg.solve(before.pose, view.pose), np.float64)
             self._speed = float(np.linalg.norm(self._step[:3, 3])) / (stamp - before.stamp)
@@ -177,12 +180,18 @@ class SlidingWindow:
     def _follow(self) -> tuple[Quality, int]:
         view = self._views[-1]
         pose = self._located(view)
-        if pose is None:  # on from here, with the motion before
-            self._points, self._views, self._begun = {}, [view], False
-            return Quality.LOST, 0
+        if pose is None:
+            return self._lose(view.pose)
         view.pose = pose
         self._triangulate()
         return Quality.TRACKING, self._adjusted()
+
+    def _lose(self, pose: Float64) -> tuple[Quality, int]:
+        """On from here, with the motion before."""
+        view = self._views[-1]
+        view.pose = pose
+        self._points, self._views, self._begun = {}, [view], False
+        return Quality.LOST, 0
 
     def _located(self, view: _View) -> Float64 | None:
         """The pose in which it sees the points that have places; None where too few agree."""
