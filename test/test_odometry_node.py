@@ -34,8 +34,10 @@ def info(k: np.ndarray = K, size: tuple[int, int] = SIZE) -> CameraInfo:
 def cloud_of(step) -> PointCloud2:
     pixels, before = (points @ K[:2, :2].T + K[:2, 2] for points in (step.points, step.reference_points))
     count = len(step.ids)
-    matches = FrameMatches(step.stamp, step.stamp - 0.1, pixels.astype(np.float32), before.astype(np.float32),
-                           np.ones(count, np.float32), step.ids.astype(np.uint32), np.full(count, 2, np.uint32))
+    matches = FrameMatches(
+        stamp=step.stamp, reference_stamp=step.stamp - 0.1, keypoints=pixels.astype(np.float32),
+        reference_keypoints=before.astype(np.float32), scores=np.ones(count, np.float32), track_ids=step.ids.astype(np.uint32),
+        track_lengths=np.full(count, 2, np.uint32))
     return fill_cloud(PointCloud2(header=header(round(step.stamp * SECOND)), fields=point_fields(PointField)), matches)
 
 

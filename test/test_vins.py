@@ -19,13 +19,13 @@ SIZE = (480, 752)
 PINHOLE = Intrinsics(SIZE[1], SIZE[0], K, 'plumb_bob', np.zeros(5))
 
 
-def frame(stamp, tracks, now, before=None, *, reference=None, lengths=None, scores=None) -> FrameMatches:
+def frame(stamp, tracks, now, before=None, *, reference=None) -> FrameMatches:
     now = np.asarray(now, np.float32).reshape(-1, 2)
     before = now if before is None else np.asarray(before, np.float32).reshape(-1, 2)
     count = len(now)
-    return FrameMatches(stamp, stamp - 0.1 if reference is None else reference, now, before,
-                        np.full(count, 0.5, np.float32) if scores is None else np.asarray(scores, np.float32),
-                        np.asarray(tracks, np.uint32), np.asarray(np.full(count, 2) if lengths is None else lengths, np.uint32))
+    return FrameMatches(stamp=stamp, reference_stamp=stamp - 0.1 if reference is None else reference, keypoints=now,
+                        reference_keypoints=before, scores=np.full(count, 0.5, np.float32), track_ids=np.asarray(tracks, np.uint32),
+                        track_lengths=np.full(count, 2, np.uint32))
 
 
 @pytest.mark.parametrize(('model', 'd'), [

@@ -110,8 +110,10 @@ def _chained(pairs: Iterator[StereoPair], matcher: SiftMatcher | KltMatcher,
                 count += start not in ids
             lengths = {track: lengths.get(track, 1) + 1 for track in tracks}
             ids = dict(zip(map(tuple, found[1].tolist()), tracks, strict=True))
-            matches = FrameMatches(pair.stamp, before, found[1], found[0], np.ones(len(tracks), np.float32),
-                                   np.array(tracks, np.uint32), np.array([lengths[track] for track in tracks], np.uint32))
+            matches = FrameMatches(
+                stamp=pair.stamp, reference_stamp=before, keypoints=found[1], reference_keypoints=found[0],
+                scores=np.ones(len(tracks), np.float32), track_ids=np.array(tracks, np.uint32),
+                track_lengths=np.array([lengths[track] for track in tracks], np.uint32))
             left, right = across(pair, found[1])
             place = {point: row for row, point in enumerate(map(tuple, left.tolist()))}
             both = [(row, place[point]) for row, point in enumerate(map(tuple, found[1].tolist())) if point in place]
