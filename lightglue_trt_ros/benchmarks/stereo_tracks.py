@@ -13,17 +13,18 @@ from scipy.spatial import cKDTree
 
 from ..config import MatcherConfig
 from ..errors import BagError
-from ..evaluation.baselines import Correspondences, KltMatcher, SiftMatcher
+from ..evaluation.baselines import KltMatcher, SiftMatcher
 from ..features import Float32, FrameMatches, UInt8
 from ..frontend import FrameMatcher
 from ..images import gray_of
 from ..recordings.bag import open_recording
 from ..recordings.layouts import SUFFIXES, natural
 from ..recordings.sequence import read_gray
-from ..refinement import refine_matches
 from ..selection import open_backend
 
+Points = tuple[Float32, Float32]  # (M, 2) of the left image and of the right one
 ROWS_PX = 1.5  # a match further from its row is none: the images are rectified
+PATCH_PX, MOVED_PX = (13, 13), 4.0  # of a match from left to right, and how far that may move it
 SAME_PX = 3.0  # a keypoint moved by less, by the refinement over time, is the same
 
 
@@ -67,23 +68,35 @@ def our_tracks(pairs: Iterator[StereoPair], config: MatcherConfig) -> Iterator[S
             across.process(pair.left, 0.0)
             sides = across.process(pair.right, 0.1)
             assert sides is not None
+            if not len(found) or not len(sides):
+                yield StereoMatches(found, np.full(len(found), np.nan, np.float32))
+                continue
             distance, row = cKDTree(sides.reference_keypoints).query(found.keypoints, distance_upper_bound=SAME_PX)
             same = np.flatnonzero(np.isfinite(distance))
             left = found.keypoints[same]
             first = left + (sides.keypoints - sides.reference_keypoints)[row[same]]
-            there = refine_matches('lucas_kanade', pair.left, pair.right, left, first)
+            there = _placed(pair, left, first)
             yield StereoMatches(found, _columns(len(found), same, left, there))
+
+
+def _placed(pair: StereoPair, points: Float32, first: Float32) -> Float32:
+    """Points (M, 2) of the right image, moved from `first` to where the left one's patches are found; where none is, they stay."""
+    flow: Any = cv2.calcOpticalFlowPyrLK
+    there, found, _ = flow(pair.left, pair.right, points, first.copy(), winSize=PATCH_PX, maxLevel=0, criteria=KltMatcher.STOP,
+                           flags=cv2.OPTFLOW_USE_INITIAL_FLOW)
+    near = (found.ravel() == 1) & (np.linalg.norm(there - first, axis=1) < MOVED_PX)
+    return np.where(near[:, None], there, first).astype(np.float32)
 
 
 def sift_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMatches]:
     """By SIFT with the ratio test, both ways and nearest to nearest."""
     across = SiftMatcher(features, mutual=True)
-    return _chained(pairs, SiftMatcher(features, mutual=True), lambda pair, points: across.match(pair.left, pair.right))
+    return _chained(pairs, SiftMatcher(features, mutual=True), lambda pair, points: across.match(pair.left, pair.right)[:2])
 
 
 def klt_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMatches]:
     """By corners that Lucas-Kanade follows, over time and, from where they are, into the right image and back."""
-    def follow(pair: StereoPair, points: Float32) -> Correspondences:
+    def follow(pair: StereoPair, points: Float32) -> Points:
         if not len(points):
             return points, points
         flow: Any = cv2.calcOpticalFlowPyrLK
@@ -96,7 +109,7 @@ def klt_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMat
 
 
 def _chained(pairs: Iterator[StereoPair], matcher: SiftMatcher | KltMatcher,
-             across: Callable[[StereoPair, Float32], Correspondences]) -> Iterator[StereoMatches]:
+             across: Callable[[StereoPair, Float32], Points]) -> Iterator[StereoMatches]:
     """Correspondences of consecutive frames as tracks: a keypoint is the same where its coordinates are."""
     ids: dict[tuple[float, float], int] = {}
     lengths: dict[int, int] = {}
