@@ -93,7 +93,7 @@ def _drift(recording: str, name: str, found: list[StereoMatches], camera: Intrin
     length = float(np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum())
     left_over = np.linalg.solve(np.linalg.solve(truth[0], truth[-1]), np.linalg.solve(poses[0], poses[-1]))
     return TrackDrift(
-        recording, name, matches=float(np.mean([len(each.matches) for each in found])),
+        recording, name, matches=float(np.mean([len(each.track_ids) for each in found])),
         right=float(np.mean([np.isfinite(each.right_u).sum() for each in found])),
         percent=metric.translation_percent if metric else math.nan, deg_per_m=metric.rotation_deg_per_m if metric else math.nan,
         end_percent=100 * float(np.linalg.norm(left_over[:3, 3])) / length,
@@ -104,9 +104,9 @@ def _drift(recording: str, name: str, found: list[StereoMatches], camera: Intrin
 def _poses(window: SlidingWindow, found: list[StereoMatches], camera: Intrinsics) -> Float64:
     """(N + 1, 4, 4) of the first frame and of those after it."""
     poses = [np.eye(4)]
-    for matches, right_u in found:
-        right = normalised(np.column_stack([right_u, matches.keypoints[:, 1]]), camera)[:, 0]
-        fix = window.add(matches.stamp, matches.track_ids, normalised(matches.keypoints, camera), matches.reference_stamp,
-                         normalised(matches.reference_keypoints, camera), right)
+    for each in found:
+        right = normalised(np.column_stack([each.right_u, each.keypoints[:, 1]]), camera)[:, 0]
+        fix = window.add(each.stamp, each.track_ids, normalised(each.keypoints, camera), each.reference_stamp,
+                         normalised(each.reference_keypoints, camera), right)
         poses.append(fix.pose)
     return np.stack(poses)

@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 from ..config import MatcherConfig
 from ..errors import BagError
 from ..evaluation.baselines import KltMatcher, SiftMatcher
-from ..features import Float32, FrameMatches, UInt8
+from ..features import Float32, UInt8, UInt32
 from ..frontend import FrameMatcher
 from ..images import gray_of
 from ..recordings.bag import open_recording
@@ -29,9 +29,13 @@ SAME_PX = 3.0  # a keypoint moved by less, by the refinement over time, is the s
 
 
 class StereoMatches(NamedTuple):
-    """The matches of one left image with the one before, and where they are in the right image."""
+    """The tracks of one left image and of the one before, and where they are in the right image."""
 
-    matches: FrameMatches
+    stamp: float  # seconds
+    reference_stamp: float
+    track_ids: UInt32  # (M,)
+    keypoints: Float32  # (M, 2) in the left image
+    reference_keypoints: Float32  # (M, 2) in the left image before
     right_u: Float32  # (M,) columns in the right image, NaN where none
 
 
@@ -68,15 +72,15 @@ def our_tracks(pairs: Iterator[StereoPair], config: MatcherConfig) -> Iterator[S
             across.process(pair.left, 0.0)
             sides = across.process(pair.right, 0.1)
             assert sides is not None
-            if not len(found) or not len(sides):
-                yield StereoMatches(found, np.full(len(found), np.nan, np.float32))
-                continue
-            distance, row = cKDTree(sides.reference_keypoints).query(found.keypoints, distance_upper_bound=SAME_PX)
-            same = np.flatnonzero(np.isfinite(distance))
-            left = found.keypoints[same]
-            first = left + (sides.keypoints - sides.reference_keypoints)[row[same]]
-            there = _placed(pair, left, first)
-            yield StereoMatches(found, _columns(len(found), same, left, there))
+            right_u = np.full(len(found), np.nan, np.float32)
+            if len(found) and len(sides):
+                distance, row = cKDTree(sides.reference_keypoints).query(found.keypoints, distance_upper_bound=SAME_PX)
+                same = np.flatnonzero(np.isfinite(distance))
+                left = found.keypoints[same]
+                first = left + (sides.keypoints - sides.reference_keypoints)[row[same]]
+                right_u = _columns(len(found), same, left, _placed(pair, left, first))
+            yield StereoMatches(found.stamp, found.reference_stamp, found.track_ids, found.keypoints, found.reference_keypoints,
+                                right_u)
 
 
 def _placed(pair: StereoPair, points: Float32, first: Float32) -> Float32:
@@ -112,7 +116,6 @@ def _chained(pairs: Iterator[StereoPair], matcher: SiftMatcher | KltMatcher,
              across: Callable[[StereoPair, Float32], Points]) -> Iterator[StereoMatches]:
     """Correspondences of consecutive frames as tracks: a keypoint is the same where its coordinates are."""
     ids: dict[tuple[float, float], int] = {}
-    lengths: dict[int, int] = {}
     before, count = 0.0, 0
     for pair in pairs:
         found = matcher.process(pair.left)
@@ -121,17 +124,13 @@ def _chained(pairs: Iterator[StereoPair], matcher: SiftMatcher | KltMatcher,
             for start in map(tuple, found[0].tolist()):
                 tracks.append(ids.get(start, count))
                 count += start not in ids
-            lengths = {track: lengths.get(track, 1) + 1 for track in tracks}
             ids = dict(zip(map(tuple, found[1].tolist()), tracks, strict=True))
-            matches = FrameMatches(
-                stamp=pair.stamp, reference_stamp=before, keypoints=found[1], reference_keypoints=found[0],
-                scores=np.ones(len(tracks), np.float32), track_ids=np.array(tracks, np.uint32),
-                track_lengths=np.array([lengths[track] for track in tracks], np.uint32))
             left, right = across(pair, found[1])
             place = {point: row for row, point in enumerate(map(tuple, left.tolist()))}
             both = [(row, place[point]) for row, point in enumerate(map(tuple, found[1].tolist())) if point in place]
             rows, others = np.array(both, np.int64).reshape(-1, 2).T
-            yield StereoMatches(matches, _columns(len(tracks), rows, left[others], right[others]))
+            yield StereoMatches(pair.stamp, before, np.array(tracks, np.uint32), found[1], found[0],
+                                _columns(len(tracks), rows, left[others], right[others]))
         before = pair.stamp
 
 
