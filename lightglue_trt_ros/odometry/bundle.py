@@ -14,7 +14,6 @@ import numpy as np
 from ..recordings.poses import Float64
 
 NEAR = 1e-3  # a point this close to the camera's plane, or behind it, is taken for this deep
-PATIENCE = 5  # steps in a row that may make it worse
 RIDGE = 1e-6  # keeps apart what the views do not see apart
 ENOUGH = 1e-4  # a share by which a step has to make it better
 
@@ -53,17 +52,16 @@ def adjust(bundle: Bundle, seen: Float64, first_free: int, baseline: float, scal
     def cost_of(trial: Bundle) -> float:
         return float(_loss(_errors(trial, seen, baseline, scale)).sum() + prior.information * (trial.offset - prior.offset)**2)
 
-    cost, damping, worse = cost_of(bundle), 1e-4, 0
+    cost, damping = cost_of(bundle), 1e-4
     linear = _linearised(bundle, seen, baseline, scale)
-    while steps > 0 and worse < PATIENCE:
-        steps -= 1
+    for _ in range(steps):
         trial = _Normal(linear, first_free, damping, bundle.offset, prior).step(bundle)
         trial_cost = cost_of(trial)
         if not trial_cost < cost:
-            damping, worse = 10 * damping, worse + 1
+            damping *= 10
             continue
         done = cost - trial_cost < ENOUGH * cost
-        bundle, cost, damping, worse = trial, trial_cost, damping / 5, 0
+        bundle, cost, damping = trial, trial_cost, damping / 5
         linear = _linearised(bundle, seen, baseline, scale)
         if done:
             break

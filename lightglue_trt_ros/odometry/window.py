@@ -92,7 +92,7 @@ class SlidingWindow:
         self._points: dict[int, Float64] = {}  # (3,) world, by id
         self._pose, self._step = np.eye(4), np.eye(4)  # the last frame's, and the motion to it from the one before
         self._speed = 0.0  # of that, units a second
-        self._begun = False
+        self._begun, self._begin = False, self._begin_in_own_unit if baseline_m is None else self._begin_metric
         self._belief = Belief(0.0, (OFFSET_PX * self._pixel)**-2)
 
     @property
@@ -133,9 +133,6 @@ class SlidingWindow:
         moved = np.linalg.norm(view.of(before.ids)[:, :2] - before.seen[:, :2], axis=1) / self._pixel
         moved = moved[np.isfinite(moved)]
         return len(moved) < SHARED * len(before.ids) or bool(np.median(moved) > MOVED_PX)
-
-    def _begin(self) -> tuple[Quality, int]:
-        return self._begin_metric() if self._baseline is not None else self._begin_in_own_unit()
 
     def _begin_metric(self) -> tuple[Quality, int]:
         """The newest view's points have depth: where did the one before see them from?"""
