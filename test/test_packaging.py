@@ -20,7 +20,7 @@ import lightglue_trt_ros
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / 'lightglue_trt_ros'
 COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag', 'quantize',
-            'benchmark', 'demo'}
+            'benchmark', 'demo', 'odometry'}
 ROSDEP_KEYS = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                **{name: f'python3-{name}'
                   for name in ('hypothesis', 'jinja2', 'matplotlib', 'numpy', 'pytest', 'rich', 'scipy', 'yaml')}}
@@ -149,7 +149,7 @@ def test_colcon_installs_commands_launch_and_config(installed: Path) -> None:
     assert {path.name for path in (prefix / 'lib' / 'lightglue_trt_ros').iterdir() if os.access(path, os.X_OK)} == COMMANDS
     assert {path.name for path in (share / 'launch').iterdir()} >= {'matcher.launch.py', 'evaluate.launch.py'}
     assert {path.name for path in (share / 'config').iterdir()} == {'matcher.yaml', 'fastdds_large_images.xml',
-                                                                     'matcher.rviz', 'foxglove.json'}
+                                                                     'matcher.rviz', 'odometry.rviz', 'foxglove.json'}
     assert (prefix / 'share/ament_index/resource_index/packages/lightglue_trt_ros').is_file()
 
 

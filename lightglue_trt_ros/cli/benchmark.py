@@ -31,7 +31,7 @@ from ..selection import open_backend
 from ..tables import print_table
 from ..telemetry import PERCENTILES
 
-PARTS = ('stages', 'caching', 'node', 'homographies', 'turns', 'depth', 'device', 'profile', 'sweep')
+PARTS = ('stages', 'caching', 'node', 'homographies', 'turns', 'depth', 'odometry', 'device', 'profile', 'sweep')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,7 +61,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=positive, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--data', type=Path, default=Path('../shared/data'), help='folder of kitti_short_1, kitti_short_2, '
-                        'hololens and oxford_affine, for homographies, turns, depth and sweep; any folder of images for turns; '
+                        'hololens and oxford_affine, for homographies, turns, depth, odometry and sweep; any images for turns; '
                         'default: %(default)s')
     parser.add_argument('--strides', type=numbers, default='1', metavar='N,…',
                         help='frames from one to the next, for depth, default: %(default)s')
@@ -163,6 +163,21 @@ def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     return {'pairs': report}
 
 
+def _odometry(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..benchmarks.stereo_drift import measure_drift, stereo_folders
+    found = [each for folder in stereo_folders(args.data) for each in measure_drift(folder, config)]
+    print_table('Odometry of stereo tracks, whose right columns are off by as many pixels as it finds; of the left images alone, '
+                'after the alignment of scale',
+                ['recording', 'tracks', 'matches', 'right', 'drift %', 'deg/m', 'at the end %', 'deg/m', 'off px', 'left alone %',
+                 'deg/m from ours', 'ms'],
+                [(each.recording, each.tracks, f'{each.matches:.0f}', f'{each.right:.0f}', f'{each.percent:.2f}',
+                  f'{each.deg_per_m:.4f}', f'{each.end_percent:.2f}', f'{each.end_deg_per_m:.4f}', f'{each.offset_px:.2f}',
+                  f'{each.mono_percent:.2f}',
+                  '-' if each.beside_ours_deg_per_m is None else f'{each.beside_ours_deg_per_m:.4f}', f'{each.ms:.0f}')
+                 for each in found])
+    return {'recordings': [dataclasses.asdict(each) for each in found]}
+
+
 def _device(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.gpu import device_times
     with _opened(config) as backend:
@@ -246,7 +261,7 @@ def _say(text: str) -> None:
 
 
 _MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'homographies': _homographies, 'turns': _turns, 'depth': _depth,
-             'device': _device, 'profile': _profile, 'sweep': _sweep}
+             'odometry': _odometry, 'device': _device, 'profile': _profile, 'sweep': _sweep}
 
 if __name__ == '__main__':
     sys.exit(main())
