@@ -23,6 +23,7 @@ from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate  # noqa: E40
 from lightglue_trt_ros.features import FrameMatches  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
 from lightglue_trt_ros.odometry_node import UPRIGHT, OdometryNode  # noqa: E402
+from lightglue_trt_ros.placement import unplaced
 
 K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
 
@@ -37,7 +38,7 @@ def cloud_of(step) -> PointCloud2:
     matches = FrameMatches(
         stamp=step.stamp, reference_stamp=step.stamp - 0.1, keypoints=pixels.astype(np.float32),
         reference_keypoints=before.astype(np.float32), scores=np.ones(count, np.float32), track_ids=step.ids.astype(np.uint32),
-        track_lengths=np.full(count, 2, np.uint32))
+        track_lengths=np.full(count, 2, np.uint32), covariances=unplaced(count), carried=np.zeros(count, np.uint8))
     return fill_cloud(PointCloud2(header=header(round(step.stamp * SECOND)), fields=point_fields(PointField)), matches)
 
 

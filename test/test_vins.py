@@ -11,6 +11,7 @@ from test_camera import BARREL, FISHEYE, RATIONAL, K
 
 from lightglue_trt_ros.errors import BagError
 from lightglue_trt_ros.features import FrameMatches
+from lightglue_trt_ros.placement import unplaced
 from lightglue_trt_ros.recordings.camera import normalised
 from lightglue_trt_ros.recordings.sequence import Intrinsics
 from lightglue_trt_ros.vins import LARGEST_ID, VinsTracks, channels, spread
@@ -25,7 +26,7 @@ def frame(stamp, tracks, now, before=None, *, reference=None) -> FrameMatches:
     count = len(now)
     return FrameMatches(stamp=stamp, reference_stamp=stamp - 0.1 if reference is None else reference, keypoints=now,
                         reference_keypoints=before, scores=np.full(count, 0.5, np.float32), track_ids=np.asarray(tracks, np.uint32),
-                        track_lengths=np.full(count, 2, np.uint32))
+                        track_lengths=np.full(count, 2, np.uint32), covariances=unplaced(count), carried=np.zeros(count, np.uint8))
 
 
 @pytest.mark.parametrize(('model', 'd'), [
