@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from lightglue_trt_ros.evaluation import bootstrap
 from lightglue_trt_ros.evaluation.bootstrap import AHEAD, BEHIND, MIN_PAIRS, OPEN, pose_auc_difference
+from lightglue_trt_ros.evaluation.pair_metrics import CONTESTED
 from lightglue_trt_ros.evaluation.twoview import pose_auc
 
 ERRORS = st.one_of(st.floats(0, 40), st.sampled_from([0.0, 5.0, 10.0, np.inf, np.nan]))
@@ -86,14 +87,17 @@ def test_a_few_pairs_tell_nothing():
 def test_the_first_is_compared_with_each_other_on_common_pairs():
     found = evaluation(frames=60, strides=(1, 4))
     contests = found.contests()
-    assert [(each.stride, each.other) for each in contests[::3]] == [(s, n) for s in (1, 4) for n in ('SIFT', 'ORB', 'KLT')]
+    assert [(each.stride, each.other) for each in contests[::len(CONTESTED)]] == [
+        (s, n) for s in (1, 4) for n in ('SIFT', 'ORB', 'KLT')]
     for each in contests:
         first, other = (m.summary(each.stride)[each.metric] for m in found.matchers if m.name in ('ours fp16', each.other))
         assert each.interval.difference == pytest.approx(first - other)
         assert each.interval.pairs == len(found.matchers[0].pairs[each.stride])
     sift = found.matchers[1]
     sift.pairs[1] = [dataclasses.replace(pair, rotation_deg=None) for pair in sift.pairs[1][:9]] + sift.pairs[1][20:]
-    assert found.contests((10,))[0].interval.pairs == len(found.matchers[0].pairs[1]) - 20
-    assert evaluation(truth=False).contests() == []
+    assert found.contests(['pose_auc@10'])[0].interval.pairs == len(found.matchers[0].pairs[1]) - 20
+    assert {each.metric for each in evaluation(truth=False).contests()} == {'inlier_ratio'}
+    assert evaluation(truth=False).headline == 'inlier_ratio'
+    assert found.headline == 'pose_auc@10'
     assert evaluation(names=()).contests() == []
     assert evaluation(names=('ours fp16',)).contests() == []
