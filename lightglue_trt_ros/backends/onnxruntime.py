@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,9 @@ class OnnxRuntimeBackend:
         graphs = written_graphs(spec, pair, self.depth, calibration)
         self._extractor: Network | None = Network(graphs.pop(EXTRACTOR), threads)
         self._matcher = {name: Network(graphs.pop(name), threads) for name in list(graphs)}  # each file goes when it is loaded
-        self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._extractor.provider}, {spec}, '
-                            f'weights {pair.identity}, {self.depth}'
-                            + (f', emulating FP8 in {len(calibration.fp8)} members' if calibration else ''))
+        what = spec if calibration is None else f'{replace(spec, precision="fp8")}, emulated in {len(calibration.fp8)} members'
+        self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._extractor.provider}, {what}, '
+                            f'weights {pair.identity}, {self.depth}, {f"{threads} threads" if threads else "a thread per core"}')
 
     def extract(self, image: UInt8) -> HostFeatures:
         found = self._run(self._extractor, ort_values({'image': np.ascontiguousarray(image)}))

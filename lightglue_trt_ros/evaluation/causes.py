@@ -14,7 +14,7 @@ from .twoview import RelativePose, homography_errors, pose_error_deg, relative_p
 
 FEW = 50  # matches
 SHORT_STEP = 2 * MIN_STEP_PER_DEPTH  # of the depth: where the direction is barely resolved
-PLANE_PX, PLANE_SHARE = 3.0, 0.8  # so many of the matches near one homography: the scene is close to a plane
+PLANE_PX, PLANE_SHARE = 1.0, 0.8  # so many of the matches near one homography: the scene is close to a plane
 NEAR_DEG = 5.0  # of two poses that are the same
 
 
