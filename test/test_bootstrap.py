@@ -110,6 +110,7 @@ def test_the_first_is_compared_with_each_other_on_common_pairs():
         assert each.interval.difference == pytest.approx(first - other)
         assert each.interval.pairs == len(found.matchers[0].pairs[each.stride])
     sift = found.matchers[1]
+    found = dataclasses.replace(found, _differences={})
     sift.pairs[1] = [dataclasses.replace(pair, rotation_deg=None) for pair in sift.pairs[1][:9]] + sift.pairs[1][20:]
     assert found.contests(['pose_auc@10'])[0].interval.pairs == len(found.matchers[0].pairs[1]) - 20
     assert {each.metric for each in evaluation(truth=False).contests()} == {'inlier_ratio'}

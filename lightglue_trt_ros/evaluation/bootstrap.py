@@ -111,11 +111,21 @@ def spreads(samples: Mapping[str, Sample], count: int, *, resamples: int = RESAM
 def difference(first: Sample, other: Sample, count: int, *, resamples: int = RESAMPLES, level: float = LEVEL,
                seed: int = SEED) -> Interval:
     """The first less the other, over the same `count` pairs: each is drawn with both of its values. Without pairs all is 0."""
+    return differences({'': (first, other)}, count, resamples=resamples, level=level, seed=seed)['']
+
+
+def differences(samples: Mapping[str, tuple[Sample, Sample]], count: int, *, resamples: int = RESAMPLES, level: float = LEVEL,
+                seed: int = SEED) -> dict[str, Interval]:
+    """The same for several figures of the same pairs, by name."""
     if not count:
-        return Interval(0.0, 0.0, 0.0, 0)
-    gap = float((first(np.ones((1, count))) - other(np.ones((1, count))))[0])
-    drawn = np.concatenate([first(weights) - other(weights) for weights in _weights(count, resamples, seed)])
-    return Interval(gap, *_ends(drawn, level), count)
+        return {name: Interval(0.0, 0.0, 0.0, 0) for name in samples}
+    drawn: dict[str, list[Float64]] = {name: [] for name in samples}
+    for weights in _weights(count, resamples, seed):
+        for name, (first, other) in samples.items():
+            drawn[name].append(first(weights) - other(weights))
+    every = np.ones((1, count))
+    return {name: Interval(float((first(every) - other(every))[0]), *_ends(np.concatenate(drawn[name]), level), count)
+            for name, (first, other) in samples.items()}
 
 
 def pose_auc_difference(first: ArrayLike, other: ArrayLike, threshold: float, *, resamples: int = RESAMPLES, level: float = LEVEL,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..telemetry import PERCENTILES
-from .bootstrap import AreaSample, Interval, MeanSample, Sample, Spread, difference, spreads
+from .bootstrap import AreaSample, Interval, MeanSample, Sample, Spread, differences, spreads
 from .twoview import pose_auc
 
 AUC_DEG = (5, 10, 20)
@@ -132,13 +132,20 @@ def spreads_of(pairs: Sequence[PairResult]) -> dict[str, Spread]:
     return found
 
 
-def paired_difference(metric: str, first: Sequence[PairResult], other: Sequence[PairResult]) -> Interval:
-    """One of CONTESTED of the first less the other's, as shares, over the pairs of which both know it."""
-    mine, theirs = ({pair.frames: value for pair in side if not math.isnan(value := _value(metric, pair))}
-                    for side in (first, other))
-    common = [frames for frames in mine if frames in theirs]
-    samples = [_sample(metric, [side[frames] for frames in common]) for side in (mine, theirs)]
-    return difference(samples[0], samples[1], len(common))
+def paired_differences(first: Sequence[PairResult], other: Sequence[PairResult]) -> dict[str, Interval]:
+    """CONTESTED of the first less the other's, as shares, each over the pairs of which both know it, where there are any."""
+    theirs = {pair.frames: pair for pair in other}
+    both = [(pair, theirs[pair.frames]) for pair in first if pair.frames in theirs]
+    samples: dict[int, dict[str, tuple[Sample, Sample]]] = {}  # those over as many pairs are drawn together
+    for metric in CONTESTED:
+        values = np.array([[_value(metric, pair) for pair in pairs] for pairs in both], np.float64).reshape(-1, 2)
+        values = values[~np.isnan(values).any(axis=1)]
+        if len(values):
+            samples.setdefault(len(values), {})[metric] = _sample(metric, values[:, 0]), _sample(metric, values[:, 1])
+    found: dict[str, Interval] = {}
+    for count, parts in samples.items():
+        found |= differences(parts, count)
+    return {metric: found[metric] for metric in CONTESTED if metric in found}
 
 
 def _sample(name: str, values: ArrayLike) -> Sample:

@@ -15,7 +15,7 @@ from ..recordings.poses import Float64
 from ..telemetry import PERCENTILES
 from .baselines import Correspondences
 from .bootstrap import Interval, Spread, histogram_mean_spread, mean_spread, percentile_spreads
-from .pair_metrics import CONTESTED, HEADLINES, PairResult, mean, paired_difference, spreads_of, summary_of
+from .pair_metrics import CONTESTED, HEADLINES, PairResult, mean, paired_differences, spreads_of, summary_of
 from .pair_metrics import METRICS as METRICS  # with what they are of
 
 ERROR_EDGES_PX = np.concatenate([[0], np.geomspace(0.05, 50, 121), [np.inf]])  # bins of the epipolar errors' histogram
@@ -136,6 +136,7 @@ class Evaluation:
     wall_s: dict[str, float] = field(default_factory=dict)  # where the time went: inference, baselines, reading, estimating, report
     peak_memory_mib: float = 0.0
     estimator: str = ''  # how poses were estimated
+    _differences: dict[tuple[str | int, ...], dict[str, Interval]] = field(default_factory=dict, repr=False)
 
     @property
     def headline(self) -> str:
@@ -148,8 +149,10 @@ class Evaluation:
         found = []
         for stride in self.strides:
             for matcher in self.matchers[1:]:
-                sides = [each.pairs.get(stride, []) for each in (self.matchers[0], matcher)]
-                for metric in metrics:
-                    interval = paired_difference(metric, *sides)
-                    found += [Contest(stride, matcher.name, metric, interval.scaled(100))] if interval.pairs else []
+                mine, theirs = (each.pairs.get(stride, []) for each in (self.matchers[0], matcher))
+                key = stride, matcher.name, len(mine), len(theirs)
+                if key not in self._differences:
+                    self._differences[key] = paired_differences(mine, theirs)
+                found += [Contest(stride, matcher.name, metric, interval.scaled(100))
+                          for metric, interval in self._differences[key].items() if metric in metrics]
         return found
