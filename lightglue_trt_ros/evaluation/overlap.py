@@ -36,8 +36,11 @@ class Floor:
         """Work while all others rest."""
         with self._changed:
             self._waiting += 1
-            self._changed.wait_for(lambda: not self._alone and not self._working)
-            self._waiting -= 1
+            try:
+                self._changed.wait_for(lambda: not self._alone and not self._working)
+            finally:  # also when Ctrl-C ends the waiting
+                self._waiting -= 1
+                self._changed.notify_all()
             self._alone = True
         try:
             yield

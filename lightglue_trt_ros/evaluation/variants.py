@@ -19,7 +19,7 @@ def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, Matcher
 
     `config` alone without any. Raises ConfigError for a word that is none of these.
     """
-    found = {f'ours {_short(word)}': _variant(config, word) for word in compare}
+    found = {_name(word): _variant(config, word) for word in compare}
     if len(found) < len(compare):
         raise ConfigError(f'--compare {",".join(compare)}: each may stand there once')
     return found or {'ours': config}
@@ -36,14 +36,14 @@ def settings_in_words(config: MatcherConfig, other: MatcherConfig | None = None)
                      for name, words in SHOWN.items() if other is None or getattr(other, name) != getattr(config, name))
 
 
-def _short(word: str) -> str:
-    """For legends: a bundle's or a folder's own name, refinement=affine as affine, depth_confidence=0.98 as it is."""
-    if _is_bundle(word):
-        return Path(word).name
-    name, _, value = word.partition('=')
-    if name == 'weights':
+def _name(word: str) -> str:
+    """For legends: weights and bundles by their own names, refinement=affine as affine, depth_confidence=0.98 as it is."""
+    setting, _, value = word.partition('=')
+    if setting == 'weights':
         return Path(value).name or word
-    return value if value.isidentifier() else word
+    if _is_bundle(word):
+        return f'ours {Path(word).name}'
+    return f'ours {value if value.isidentifier() else word}'
 
 
 def _is_bundle(word: str) -> bool:

@@ -57,7 +57,7 @@ def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]
                                  'values': [round(value, 3) for value in values]} for stage, values in matcher.stage_ms.items()},
             'cost_ms': {name: [round(value, 3) for value in values] for name, values in matcher.cost_ms.items()},
             'track_lengths': dict(sorted(matcher.track_lengths.items())), 'error_histogram': matcher.error_histogram,
-            'forward_backward': summary['1']['forward_backward'] / 100 if 'forward_backward' in summary.get('1', {}) else None,
+            'forward_backward': sum(shares) / len(shares) if (shares := matcher.forward_backward) else None,
             'odometry': matcher.odometry and _odometry(matcher.odometry),
             'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points.reference), 'why': pair.why}
                       for pair in matcher.worst_pairs],
