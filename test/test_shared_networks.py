@@ -156,6 +156,18 @@ def test_times_are_of_what_ran(frames: list[np.ndarray]) -> None:
             assert cpu > 0
 
 
+def test_the_gpus_time_is_that_of_extracting_and_matching(frames: list[np.ndarray]) -> None:
+    class Device(Counting):
+        def device_ms(self) -> dict[str, float]:
+            return {'extract': 2.0, 'match': 3.0}
+
+    backend, configs = Device(open_backend(CONFIG).backend), variants(CONFIG, WORDS[:4])
+    networks = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
+    with closing(networks):
+        for result in evaluated(frames, [Frontend(name, networks, config) for name, config in configs.items()]):
+            assert result.cost_ms['gpu_ms'] == [5.0] * (COUNT - 1)
+
+
 def test_features_of_others_are_refused(frames: list[np.ndarray]) -> None:
     with closing(SharedNetworks(open_backend(CONFIG).backend, [])) as networks:
         networks.show(frames[0])

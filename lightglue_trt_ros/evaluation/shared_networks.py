@@ -88,7 +88,7 @@ class SharedNetworks:
         if seen not in self._recent:
             self._recent.append(seen)
         self._use(seen)
-        self._account('extract', seen.cost, meter.cost)
+        self._account('extract', seen.cost._replace(gpu_ms=0.0), meter.cost)  # the GPU's time is known once it is done: see match
         return seen
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
@@ -100,7 +100,7 @@ class SharedNetworks:
         found, cost = second.answers[key]
         rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
         self.rows = np.column_stack([rows, found.indices[rows]]).astype(np.int32)
-        self._account('match', cost, meter.cost)
+        self._account('match', cost._replace(gpu_ms=cost.gpu_ms + second.cost.gpu_ms), meter.cost)
         return found
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
@@ -125,9 +125,10 @@ class SharedNetworks:
         meter = Meter()
         if self._alone or len(alike) < 2 or asked not in alike:
             found = self._backend.match(*pair, asked)
-            gpu_ms = self._gpu_ms()
-            second.cost = second.cost._replace(gpu_ms=gpu_ms.get('extract', 0.0))
-            yield asked, (found, meter.cost._replace(gpu_ms=gpu_ms.get('match', 0.0)))
+            cost = meter.cost
+            if gpu_ms := self._gpu_ms():
+                second.cost, cost = second.cost._replace(gpu_ms=gpu_ms['extract']), cost._replace(gpu_ms=gpu_ms['match'])
+            yield asked, (found, cost)
             return
         lowest = replace(asked, match=min(each.match for each in alike))
         exits = iter(self._backend.match_exits(*pair, lowest))
