@@ -198,3 +198,16 @@ def test_a_real_pair(shared_data):
     assert pair.precision[1] > 0.8
     assert pair.pose_error_deg < 2
     assert compared(found, found) == (1, 1, 1)
+
+
+def test_covariances_reach_the_estimator():
+    given = []
+
+    def estimator(points0, points1, camera0, camera1, covariances=None):
+        given.append(covariances)
+
+    covariances = np.tile(np.eye(2), (300, 1, 1))
+    for known in (None, covariances):
+        score_pair(FRAMES, STAMP, scene(), CAMERA, POSE0, POSE1, estimator=estimator, covariances=known)
+    assert given[0] is None
+    assert given[1] is covariances

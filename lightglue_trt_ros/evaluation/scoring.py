@@ -53,15 +53,15 @@ class Agreement(NamedTuple):
 
 def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, camera: ArrayLike | None, pose0: ArrayLike | None,
                pose1: ArrayLike | None, *, estimator: PoseEstimator = ESTIMATORS[DEFAULT_ESTIMATOR], motion: Motion | None = None,
-               min_baseline_m: float = MIN_BASELINE_M) -> Scored:
+               covariances: ArrayLike | None = None, min_baseline_m: float = MIN_BASELINE_M) -> Scored:
     """Score the correspondences of a reference and a current frame.
 
     `found` are points (M, 2) of both without the lens's distortion, `camera` is the (3, 3) matrix of both, the poses are (4, 4),
     world from camera; None, or a NaN in a pose, means unknown. Without a camera there are matches and the inliers of a fundamental
     matrix or a homography, no more. Where the true cameras are `min_baseline_m` apart or closer, there is no epipolar geometry:
     the rotation's homography stands in. The translation's direction is scored where `motion` is resolved; without a `motion`, where
-    the true cameras are further apart than that. `estimator` is one of `twoview.ESTIMATORS`. Inliers: see `count_inliers`.
-    Distances: see `twoview.epipolar_errors`.
+    the true cameras are further apart than that. `estimator` is one of `twoview.ESTIMATORS`, and gets the `covariances` (M, 2, 2)
+    where there are any. Inliers: see `count_inliers`. Distances: see `twoview.epipolar_errors`.
     """
     points0, points1 = (np.zeros((0, 2)), np.zeros((0, 2))) if found is None else (np.asarray(p, np.float64) for p in found)
     inliers, model = count_inliers(points0, points1, camera)
@@ -69,7 +69,8 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
     if camera is None:
         return Scored(pair, None, None)
     matrix = np.asarray(camera, np.float64)
-    estimate = estimator(points0, points1, matrix, matrix) if len(points0) else None
+    weights: tuple[ArrayLike, ...] = () if covariances is None else (covariances,)
+    estimate = estimator(points0, points1, matrix, matrix, *weights) if len(points0) else None
     if pose0 is None or pose1 is None or not known_poses(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
         return Scored(pair, None, estimate)
     rotation, translation = relative_pose(pose0, pose1)

@@ -7,7 +7,8 @@ import heapq
 
 import numpy as np
 
-from ..features import UInt8
+from ..features import Float32, UInt8
+from ..recordings.poses import Float64
 from .baselines import Correspondences
 from .causes import causes
 from .contestants import Sighting
@@ -40,7 +41,7 @@ class Tally:
         """Score what was seen in one pair; `first` is what the first matcher saw in it, to be compared with."""
         points = sighting.points
         straight = self._scene.straight(frames, points)
-        scored = self._score(frames, straight, motion or self._scene.motion(frames))
+        scored = self._score(frames, straight, points.covariances, motion or self._scene.motion(frames))
         known: dict[str, object] = {'matches': len(points.reference), 'layers': sighting.layers}
         if first is not None:
             known |= zip(('retention', 'agreement_f1', 'count_ratio'), _compared(first, sighting), strict=True)
@@ -59,13 +60,14 @@ class Tally:
         for name, value in (('cpu_ms', cost.cpu_ms), ('gpu_ms', cost.gpu_ms)):
             self.result.cost_ms.setdefault(name, []).append(value)
 
-    def _score(self, frames: tuple[int, int], straight: tuple[np.ndarray, np.ndarray], motion: Motion | None) -> Scored:
+    def _score(self, frames: tuple[int, int], straight: tuple[Float64, Float64], covariances: Float32 | None,
+               motion: Motion | None) -> Scored:
         """Score what can be undistorted; `errors_px` has a row for every match, infinite for the others."""
         scene = self._scene
         usable = np.asarray(np.isfinite(np.hstack(straight)).all(axis=1), np.bool_)
         scored = score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), (straight[0][usable], straight[1][usable]),
                             scene.camera(frames), scene.pose(frames[0]), scene.pose(frames[1]), estimator=self._estimator,
-                            motion=motion)
+                            motion=motion, covariances=None if covariances is None else covariances[usable])
         if scored.errors_px is None or usable.all():
             return scored
         errors = np.full(len(usable), np.inf)
@@ -100,7 +102,7 @@ class Tally:
         return self._tracks.add(points)
 
     def _keep_worst(self, frames: tuple[int, int], pair: PairResult, images: tuple[UInt8, UInt8], points: Correspondences,
-                    straight: tuple[np.ndarray, np.ndarray], scored: Scored) -> None:
+                    straight: tuple[Float64, Float64], scored: Scored) -> None:
         badness = pair.rotation_deg if pair.pose_error_deg is None else pair.pose_error_deg
         if badness is None:
             if not pair.model and pair.matches:
