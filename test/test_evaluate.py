@@ -409,7 +409,7 @@ def test_variants() -> None:
     assert found['ours fp32'] == dataclasses.replace(config, precision='fp32')
     assert found['ours 512'] == dataclasses.replace(config, max_keypoints=512)
     assert variants(config, ['depth_confidence=-1'])['ours depth_confidence=-1'].depth_confidence == -1
-    assert variants(config, ['refinement=affine'])['ours affine'].refinement == 'affine'
+    assert variants(config, ['refinement=none'])['ours none'].refinement == 'none'
     assert variants(config, ['weights=ours_light'])['ours_light'].weights == 'ours_light'
     for words, message in ((['fp12'], '--compare fp12: give precisions'), (['fp32', 'fp32'], 'each may stand there once'),
                            (['999999'], 'max_keypoints is 999999'), (['match_treshold=1'], 'did you mean match_threshold'),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,9 @@ pytest.importorskip('onnxruntime', reason='the networks run in ONNX Runtime')
 HEIGHT, WIDTH, COUNT = 96, 128, 9
 CONFIG = MatcherConfig(backend='onnxruntime', weights='ours_light', image_height=HEIGHT, image_width=WIDTH, max_keypoints=128)
 CAMERA = Intrinsics(WIDTH, HEIGHT, np.array([[110.0, 0, 64], [0, 110.0, 48], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
-WORDS = ('refinement=lucas_kanade', 'refinement=affine', 'refinement=none', 'match_threshold=0.4', 'depth_confidence=0.5',
-         'depth_confidence=-1', 'detection_threshold=0.01')
+PLACED = tuple(f'refinement={way}' for way in next(
+    field for field in fields(MatcherConfig) if field.name == 'refinement').metadata['choices'])
+THRESHOLDS = ('match_threshold=0.4', 'depth_confidence=0.5', 'depth_confidence=-1', 'detection_threshold=0.01')
 STRIDES = (1, 2, 4)
 
 
@@ -90,13 +91,15 @@ def figures(result: MatcherResult, strides: tuple[int, ...] = STRIDES) -> list[A
 
 
 def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> None:
-    wanted = variants(CONFIG, WORDS)
+    wanted = variants(CONFIG, (*PLACED, *THRESHOLDS))
     frontends, notes = open_frontends(wanted)
     assert notes == []
     together = evaluated(frames, [*frontends, Baseline('sift', 128), Baseline('klt', 128)])
     assert [result.name for result in together] == [*wanted, 'SIFT', 'KLT']
-    assert together[1].description == 'as ours lucas_kanade, but refinement affine'
-    assert together[3].description == 'as ours lucas_kanade, but match threshold 0.4'
+    first = next(iter(wanted))
+    described = {result.name: result.description for result in together}
+    assert described['ours none'] == f'as {first}, but refinement none'
+    assert described['ours match_threshold=0.4'] == f'as {first}, but match threshold 0.4'
     layers = {result.name: result.summary()['layers'] for result in together[:len(wanted)]}
     assert layers['ours depth_confidence=0.5'] < layers['ours depth_confidence=-1'], 'they do stop at different exits'
     with closing(open_backend(CONFIG).backend) as backend:
@@ -114,7 +117,7 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
 
 
 def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]) -> None:
-    frontends, _ = open_frontends(variants(CONFIG, WORDS[:4]))
+    frontends, _ = open_frontends(variants(CONFIG, (*PLACED, THRESHOLDS[0])))
     _, *others, stricter = evaluated(frames, frontends)
     for other in others:
         compared = [other.summary(stride)[name] for stride in STRIDES for name in ('retention', 'agreement_f1', 'count_ratio')]
@@ -127,7 +130,7 @@ def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]
 @pytest.mark.parametrize('feature_sets', [0, 3])
 def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np.ndarray], feature_sets: int) -> None:
     backend = Counting(open_backend(CONFIG).backend, feature_sets)
-    configs = variants(CONFIG, WORDS[:3])
+    configs = variants(CONFIG, PLACED)
     networks = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
     counted = evaluated(frames, [Frontend(name, networks, config) for name, config in configs.items()])
     pairs = 8 + 4 + 2
@@ -145,7 +148,7 @@ def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np
 
 def test_times_are_of_what_ran(frames: list[np.ndarray]) -> None:
     """A variant that was handed another's matches costs what getting them takes."""
-    frontends, _ = open_frontends(variants(CONFIG, WORDS[:3]))
+    frontends, _ = open_frontends(variants(CONFIG, PLACED))
     first, *others = evaluated(frames, frontends)
     for other in others:
         assert other.stage_ms['extract'] == first.stage_ms['extract']
@@ -161,7 +164,7 @@ def test_the_gpus_time_is_that_of_extracting_and_matching(frames: list[np.ndarra
         def device_ms(self) -> dict[str, float]:
             return {'extract': 2.0, 'match': 3.0}
 
-    backend, configs = Device(open_backend(CONFIG).backend), variants(CONFIG, WORDS[:4])
+    backend, configs = Device(open_backend(CONFIG).backend), variants(CONFIG, (*PLACED, THRESHOLDS[0]))
     networks = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
     with closing(networks):
         for result in evaluated(frames, [Frontend(name, networks, config) for name, config in configs.items()]):

@@ -9,9 +9,9 @@ from pathlib import Path
 from ..config import PRECISIONS, MatcherConfig, check_names
 from ..errors import ConfigError
 
-COMPARABLE = ('weights', *(field.name for field in dataclasses.fields(MatcherConfig) if field.metadata['dynamic']))
-SHOWN = {'match_threshold': 'match threshold', 'detection_threshold': 'detection threshold', 'depth_confidence': 'depth confidence',
-         'refinement': 'refinement'}  # of a frontend's settings, those that its backend's description does not tell
+DYNAMIC = tuple(field.name for field in dataclasses.fields(MatcherConfig) if field.metadata['dynamic'])
+COMPARABLE = ('weights', *DYNAMIC)
+GIVEN = ('reference', 'keyframe_min_ratio', 'max_gap_s')  # each frame is matched with the one before, and the evaluation knows gaps
 
 
 def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, MatcherConfig]:
@@ -32,8 +32,9 @@ def is_variant(word: str) -> bool:
 
 def settings_in_words(config: MatcherConfig, other: MatcherConfig | None = None) -> str:
     """The settings that two variants of one backend may differ in; with `other`, those in which they do."""
-    return ', '.join(f'{words} {value:g}' if isinstance(value := getattr(config, name), float) else f'{words} {value}'
-                     for name, words in SHOWN.items() if other is None or getattr(other, name) != getattr(config, name))
+    values = {name.replace('_', ' '): getattr(config, name) for name in DYNAMIC
+              if name not in GIVEN and (other is None or getattr(other, name) != getattr(config, name))}
+    return ', '.join(f'{name} {value:g}' if isinstance(value, float) else f'{name} {value}' for name, value in values.items())
 
 
 def _name(word: str) -> str:
