@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -57,6 +58,7 @@ class Matches:
     scores: Float32  # (K,) in (0, 1], 0 where none
     layers: int  # of LightGlue that ran
     note: str = ''  # what was wrong on the way, for people; empty: nothing
+    confident: float = math.nan  # share of points that were, at this exit; NaN after the last layer and where nobody asked
 
 
 @dataclass(frozen=True)

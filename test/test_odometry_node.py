@@ -23,7 +23,7 @@ from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate  # noqa: E40
 from lightglue_trt_ros.features import FrameMatches  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
 from lightglue_trt_ros.odometry_node import UPRIGHT, OdometryNode  # noqa: E402
-from lightglue_trt_ros.placement import unplaced
+from lightglue_trt_ros.placement import unplaced  # noqa: E402
 
 K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
 

@@ -5,8 +5,9 @@ Everything of a frame is enqueued on one stream, as CUDA graphs where they can b
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ SLOTS = 3  # feature sets on the device: a keyframe, the frame before, the curre
 
 class TensorRTBackend:
     """All engines, their buffers and one stream, made, used and closed by one thread. Raises EngineError, DeviceMemoryError."""
+
+    feature_sets = SLOTS  # that may be held at a time
 
     def __init__(self, tensorrt: Any, spec: EngineSpec, depth: Depth, plans: Mapping[str, bytes], description: str, *,
                  cuda_graphs: bool = True) -> None:
@@ -64,9 +67,10 @@ class TensorRTBackend:
         layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last), thresholds)
         return self._found(layers, finite)
 
-    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> list[Matches]:
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         pair, matcher = self._prepared(reference, current, thresholds)
-        return [self._found(*reached) for reached in matcher.run_exits(lambda first, last: self._launch(pair, first, last))]
+        self.cuda.mark(self._marks['match'])
+        return (self._found(*reached) for reached in matcher.run_exits(lambda first, last: self._launch(pair, first, last)))
 
     def device_ms(self) -> dict[str, float]:
         """Milliseconds that the GPU took for the last extract and the last match, copies and waits between stages included."""
@@ -97,9 +101,10 @@ class TensorRTBackend:
         self._matcher.set_thresholds(thresholds)
         return (reference.slot, current.slot), self._matcher
 
-    def _found(self, layers: int, finite: bool) -> Matches:
+    def _found(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
         found = self._matcher.found
-        return Matches(found['matches0'].copy(), found['scores'].copy(), layers, '' if finite else NOT_FINITE)
+        return Matches(found['matches0'].copy(), found['scores'].copy(), layers, '' if finite else NOT_FINITE,
+                       confident)
 
     def _load(self, tensorrt: Any, plans: Mapping[str, bytes]) -> None:
         self._engines = load_engines(tensorrt, plans, self.cuda)
