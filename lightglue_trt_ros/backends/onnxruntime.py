@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..graphs.cache import EXTRACTOR, written_graphs
 from ..weights.pairs import WeightsPair
 
 FLOAT8 = (1, 18)  # the first ONNX Runtime with E4M3 at opset 21
+THREADS_VARIABLE = 'LIGHTGLUE_TRT_THREADS'  # of a session whose owner leaves their number open
 KEPT = ('next_state', 'cosines', 'sines')  # what only the next stage reads: it stays on the session's device
 
 Tensors = dict[str, Any]  # OrtValues by name
@@ -26,7 +28,7 @@ class OnnxRuntimeBackend:
 
     def __init__(self, spec: EngineSpec, pair: WeightsPair, *, depth: Depth | None = None, threads: int = 0,
                  calibration: Calibration | None = None) -> None:
-        """`depth` None takes the default exits; `threads` 0 leaves the number to ONNX Runtime: one per physical core.
+        """`depth` None takes the default exits; `threads` 0 takes THREADS_VARIABLE, or leaves it to ONNX Runtime: one per physical core.
 
         With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
         when it was made for something else.
@@ -123,7 +125,7 @@ def import_runtime() -> Any:
 def _session(model: Any, threads: int) -> Any:
     runtime, data = import_runtime(), model if isinstance(model, bytes) else model.SerializeToString()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads or int(os.environ.get(THREADS_VARIABLE) or 0)
     options.add_session_config_entry('session.intra_op.allow_spinning', '0')  # one network's idle threads would slow the next one
     # not ONNX Runtime's own TensorRT provider: it would build engines for minutes, unasked
     known, disabled = ['CUDAExecutionProvider', 'CPUExecutionProvider'], list[str]()

@@ -1,0 +1,77 @@
+"""The pictures of a fleet's page: how figures are distributed over the recordings, and what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..evaluation.results import METRICS, MatcherResult
+from ..pictures import GRAY, INK
+from ..reports.style import Picture, finish, looks_of, new_figure, percent_axis, styled
+from .comparison import AUC_DEG, Comparison, Difference
+from .rows import Row
+
+DISTRIBUTIONS = (f'pose_auc@{AUC_DEG}', 'precision@1', 'inlier_ratio', 'matches', 'frame_ms_p50')
+BETTER, WORSE = '#0072b2', '#d55e00'
+MOST = 300  # recordings that are drawn one by one
+
+
+@styled()
+def draw_fleet(rows: Sequence[Row], comparison: Comparison | None) -> list[Picture]:
+    """Every picture that there is something for. `rows` are evaluated ones."""
+    changed = [] if comparison is None else [_changes(comparison, stride) for stride in _strides(comparison)]
+    return [picture for picture in (*changed, *(_distribution(rows, metric) for metric in DISTRIBUTIONS)) if picture is not None]
+
+
+def _distribution(rows: Sequence[Row], metric: str) -> Picture | None:
+    """Share of the recordings up to a value, a curve for each matcher."""
+    named = {each['name']: each['ours'] for row in rows for each in row.facts['matchers']}
+    matchers = [MatcherResult(name, '', ours) for name, ours in named.items()]
+    known = []
+    for matcher, look in zip(matchers, looks_of(matchers), strict=True):
+        values = [value for row in rows if (value := row.figure(metric, matcher=matcher.name)) is not None]
+        if values:
+            known.append((np.sort(values), look))
+    if not known:
+        return None
+    figure, (axes,) = new_figure()
+    for values, look in known:
+        axes.step([values[0], *values], 100 * np.arange(len(values) + 1) / len(values), where='post', **look.line)
+    percent_axis(axes, f'Recordings with {_label(metric)} up to …')
+    axes.set_xlabel(METRICS[metric].unit or 'mean of a recording')
+    better = 'right' if METRICS[metric].higher_is_better else 'left'
+    return Picture(metric, f'Recordings by {_label(metric)}', f'{_label(metric).capitalize()}, consecutive frames: a curve '
+                   f'further to the {better} is better, and where it begins are the recordings to look at.', finish(figure, axes))
+
+
+def _label(metric: str) -> str:
+    short = {'precision@1': 'matches within 1 px', 'inlier_ratio': 'share of inliers', 'frame_ms_p50': 'median time of a frame'}
+    return short.get(metric, METRICS[metric].label)
+
+
+def _strides(comparison: Comparison) -> list[int]:
+    return sorted({each.stride for found in comparison.recordings.values() for each in found})
+
+
+def _changes(comparison: Comparison, stride: int) -> Picture | None:
+    """Every recording's difference with its interval, the worst first."""
+    found: list[Difference] = sorted((each for differences in comparison.recordings.values() for each in differences
+                                      if each.stride == stride), key=lambda each: each.interval.difference)
+    if not found or all(each.interval.difference == 0 for each in found):
+        return None
+    if len(found) > MOST:
+        found = found[:MOST // 2] + found[-(MOST // 2):]
+    figure, (axes,) = new_figure()
+    for place, each in enumerate(found):
+        interval = each.interval
+        colour = {'ahead': BETTER, 'behind': WORSE}.get(interval.verdict, GRAY)
+        axes.plot([place, place], [interval.low, interval.high], color=colour, lw=2, solid_capstyle='butt')
+        axes.plot(place, interval.difference, 'o', color=colour, ms=6)
+    axes.axhline(0, color=INK, lw=1)
+    axes.set_title(f'Change at stride {stride}, points')
+    axes.set_xticks([])
+    axes.set_xlabel('recordings, the worst first' + f' (the {MOST // 2} at either end)' * (len(found) == MOST))
+    caption = (f'Each recording now less before, with its 95 % interval, pairs {stride} frames apart: orange is worse, blue better, '
+               'gray cannot be told from its pairs.')
+    return Picture(f'changes_{stride}', f'Change at stride {stride}', caption, finish(figure))
