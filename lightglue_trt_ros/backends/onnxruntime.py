@@ -28,7 +28,7 @@ class OnnxRuntimeBackend:
 
     def __init__(self, spec: EngineSpec, pair: WeightsPair, *, depth: Depth | None = None, threads: int = 0,
                  calibration: Calibration | None = None) -> None:
-        """`depth` None takes the default exits; `threads` 0 takes THREADS_VARIABLE, or leaves it to ONNX Runtime: one per physical core.
+        """`depth` None takes the default exits; `threads` 0 takes THREADS_VARIABLE, or else one per physical core.
 
         With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
         when it was made for something else.

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import LightglueTrtError
@@ -19,8 +20,8 @@ from ..fleet.fleet_page import verdict, worst_first, write_fleet_page
 from ..fleet.kept import Kept
 from ..fleet.pairs_table import read_pairs, write_pairs
 from ..fleet.plan import make_plan
-from ..fleet.runner import INTERRUPTED as NOT_YET
-from ..fleet.runner import FleetRun
+from ..fleet.rows import WAITING
+from ..fleet.runner import NOT_YET, FleetRun
 from ..fleet.versions import installation
 from ..options import add_settings, numbers, positive, settings_of, some_of
 from ..processes import INTERRUPTED, stop_on_sigint
@@ -30,8 +31,8 @@ from ..tables import print_table
 PAGE = 'fleet.html'
 SHOWN = 20  # rows on the terminal
 FIGURES = ('pose_auc@10', 'inlier_ratio', 'matches')
-OF_EACH = ('strides', 'baselines', 'compare', 'estimator', 'max_frames', 'image_topic', 'truth_topic', 'truth_child_frame', 'camera',
-           'camera_in_body', 'max_time_difference', 'height', 'width')
+OF_EACH = ('strides', 'baselines', 'compare', 'estimator', 'max_frames', 'image_topic', 'truth_topic', 'truth_child_frame',
+           'camera', 'camera_in_body', 'max_time_difference', 'height', 'width')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,16 +63,16 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog='evaluate_fleet', description='Evaluate many recordings, each as evaluate_bag does, side by side on a Dask cluster; '
         'one page for all, and the difference to an earlier run. A second run with the same --out does only what is new.')
-    parser.add_argument('recordings', nargs='+', metavar='RECORDINGS', help='recordings, folders of them, globs, or lists (.txt, one a '
-                        'line); local paths, or what fsspec opens (s3://bucket/runs)')
+    parser.add_argument('recordings', nargs='+', metavar='RECORDINGS', help='recordings, folders of them, globs, or lists '
+                        '(.txt, one a line); local paths, or what fsspec opens (s3://bucket/runs)')
     parser.add_argument('--out', type=Path, default=Path('build/fleet'), help='folder of the results, default: %(default)s')
-    parser.add_argument('--scheduler', metavar='ADDRESS', help="a Dask scheduler's (tcp://host:8786); default: a cluster on this machine")
+    parser.add_argument('--scheduler', metavar='ADDRESS', help="a Dask scheduler's (tcp://host:8786), instead of a cluster here")
     parser.add_argument('--workers', type=_count, help='of the cluster on this machine, default: its cores by --threads')
     parser.add_argument('--threads', type=_count, default=1, help='that one evaluation uses, default: %(default)s')
-    parser.add_argument('--against', type=Path, metavar='OLD/fleet.json', help='an earlier fleet (or the report.json of one recording): '
-                        'what got better or worse since')
-    parser.add_argument('--fail-under-worse', type=positive, metavar='POINTS', help='with --against, exit with 1 where pose AUC@10 (share '
-                        'of inliers without truth) is lower by more than this, and the interval excludes 0')
+    parser.add_argument('--against', type=Path, metavar='OLD/fleet.json', help='an earlier fleet, or the report.json of one '
+                        'recording: what got better or worse since')
+    parser.add_argument('--fail-under-worse', type=positive, metavar='POINTS', help='with --against, exit with 1 where pose AUC@10 '
+                        '(without truth the share of inliers) is lower by more than this, and the interval excludes 0')
     each = parser.add_argument_group('of each evaluation, as evaluate_bag has them')
     each.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N', help='default: 1,2,4')
     each.add_argument('--baselines', type=some_of(BASELINES), default=(), metavar='NAME,NAME', help=f'of {",".join(BASELINES)}')
@@ -98,9 +99,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def _run(args: argparse.Namespace, stopped: object) -> FleetReport:
+def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
     """Evaluate, compare, and write all of it. Raises LightglueTrtError."""
-    assert callable(stopped)
     started = time.monotonic()
     before = read_before(args.against) if args.against else None
     config = settings_of(args)
@@ -113,7 +113,8 @@ def _run(args: argparse.Namespace, stopped: object) -> FleetReport:
     with connected(args.scheduler, workers, plan.installed, _say) as client:
         run = FleetRun(client, plan, kept, args.threads, stopped=stopped, say=_say)
         rows = run.rows(listed)
-    report = FleetReport(rows, plan, run.lost or (NOT_YET if stopped() else ''), limit=args.fail_under_worse)
+    incomplete = run.lost or (NOT_YET if any(row.status == WAITING for row in rows) else '')
+    report = FleetReport(rows, plan, incomplete, limit=args.fail_under_worse)
     try:
         write_pairs(args.out / PAIRS, [(row.name, row.sha256, kept.place(row.key) / PAIRS) for row in report.evaluated])
         if before is not None:
@@ -125,20 +126,21 @@ def _run(args: argparse.Namespace, stopped: object) -> FleetReport:
         for line in write_fleet_page(args.out / PAGE, report):
             _say(line)
     except OSError as error:
-        raise LightglueTrtError(f'cannot write {args.out}: {error.strerror or error}; the evaluations themselves are kept, and a run '
-                                'with the same --out goes on from there') from error
+        raise LightglueTrtError(f'cannot write {args.out}: {error.strerror or error}; the evaluations themselves are kept, and a '
+                                'run with the same --out goes on from there') from error
     return report
 
 
 def _print(out: Path, report: FleetReport) -> None:
     rows = worst_first(report.rows, report.comparison)
-    lines = [[row.name, *(written(name, row.figure(name)) for name in FIGURES), row.reason or f'{len(row.facts["notes"])} notes']
+    lines = [[row.name, *(written(name, row.figure(name)) for name in FIGURES), row.reason]
              for row in rows[:SHOWN]]
     more = f' of {len(rows)}' if len(rows) > SHOWN else ''
-    print_table(f'{len(lines)}{more} recordings, the worst first', ['recording', 'AUC@10, %', 'inliers, %', 'matches', ''], lines, left=1)
+    heads = ['recording', 'AUC@10, %', 'inliers, %', 'matches', '']
+    print_table(f'{len(lines)}{more} recordings, the worst first', heads, lines, left=1)
     for line in verdict(report):
         print(line)
-    for line in report.comparison.changes if report.comparison else ():
+    for line in report.comparison.causes if report.comparison else ():
         print(f'changed: {line}')
     _say(f'see {out / PAGE}; {report.seconds:.1f} s')
 

@@ -16,7 +16,7 @@ from .extra import fleet_module
 BAGS = ('.db3', '.mcap', '.db3.zstd', '.mcap.zstd')
 BESIDE_IMAGES = {'timestamps.txt', 'groundtruth.txt', 'calib.yaml'}
 DEPTH = 8  # folders below the one that was named
-CHANGED = ('mtime', 'ETag', 'etag', 'md5Hash', 'LastModified', 'last_modified', 'updated', 'created', 'CRC')  # of a file, by storage
+CHANGED = ('mtime', 'ETag', 'etag', 'md5Hash', 'LastModified', 'last_modified', 'updated', 'created', 'CRC')  # by storage
 
 
 @dataclass(frozen=True)

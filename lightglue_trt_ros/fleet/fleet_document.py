@@ -15,7 +15,7 @@ from ..files import write_whole
 from .comparison import Comparison, PairColumns, compare, over_recordings
 from .pairs_table import pairs_of, read_pairs
 from .plan import EvaluationPlan
-from .rows import EVALUATED, FAILED, Row, facts_of
+from .rows import EVALUATED, FAILED, FleetRow, facts_of
 
 SCHEMA, KIND = 1, 'fleet'
 FILE, PAIRS = 'fleet.json', 'pairs.parquet'
@@ -25,7 +25,7 @@ FILE, PAIRS = 'fleet.json', 'pairs.parquet'
 class FleetReport:
     """Everything that a fleet's page and its fleet.json show."""
 
-    rows: list[Row]  # as they were asked for
+    rows: list[FleetRow]  # as they were asked for
     plan: EvaluationPlan
     interrupted: str = ''  # why rows are missing
     seconds: float = 0.0
@@ -34,7 +34,7 @@ class FleetReport:
     failures: list[str] = field(default_factory=list)  # of that gate
 
     @property
-    def evaluated(self) -> list[Row]:
+    def evaluated(self) -> list[FleetRow]:
         return [row for row in self.rows if row.status == EVALUATED]
 
 
@@ -42,7 +42,7 @@ def write_fleet_document(path: Path, report: FleetReport) -> None:
     """Write fleet.json, whole or not at all. Raises OSError."""
     plan, found = report.plan, report.comparison
     against = None if found is None else {
-        'path': found.path, 'changes': found.changes, 'missing': found.missing, 'unread': found.unread, 'added': found.added,
+        'path': found.path, 'causes': found.causes, 'missing': found.missing, 'unread': found.unread, 'added': found.added,
         'limit': report.limit, 'failures': report.failures, 'together': [each.as_dict() for each in found.together],
         'recordings': {name: [each.as_dict() for each in differences] for name, differences in found.recordings.items()}}
     document = {
@@ -65,13 +65,13 @@ class Before:
     names: dict[str, str]  # of its evaluated recordings by fingerprint, or by their own name where there is none
     pairs: dict[str, PairColumns]  # likewise
 
-    def compared(self, rows: Sequence[Row], plan: EvaluationPlan, pairs: dict[str, PairColumns]) -> Comparison:
+    def compared(self, rows: Sequence[FleetRow], plan: EvaluationPlan, pairs: dict[str, PairColumns]) -> Comparison:
         """Today's rows and pairs, by fingerprint, beside these."""
-        found = Comparison(self.path, self._changes(plan))
+        found = Comparison(self.path, self._causes(plan))
         for row in rows:
             then = next((key for key in (row.sha256, Path(row.url).name) if key in self.names), None)
             if row.status == EVALUATED and then is not None:
-                found.recordings[row.name] = compare(pairs[row.sha256], self.pairs[then])
+                found.recordings[row.name] = compare(pairs.get(row.sha256, PairColumns.none()), self.pairs.get(then, PairColumns.none()))
             elif row.status == FAILED and (then is not None or row.name in self.names.values()):
                 found.unread.append(row.name)
             elif row.status == EVALUATED:
@@ -81,21 +81,21 @@ class Before:
         found.together = over_recordings(found.recordings.values())
         return found
 
-    def _changes(self, plan: EvaluationPlan) -> list[str]:
+    def _causes(self, plan: EvaluationPlan) -> list[str]:
         if not self.document:
             return []
         then = [{'package': self.document['installed']['build']}, self.document['settings'], self.document['contents']]
         now = [{'package': plan.installed.build}, plan.settings, plan.contents]
-        changes = [f'{name}: {_short(before.get(name))} before, {_short(after.get(name))} now'
-                   for before, after in zip(then, now, strict=True) for name in sorted({*before, *after})
-                   if before.get(name) != after.get(name) and name != 'weights']
+        causes = [f'{name}: {_short(before.get(name))} before, {_short(after.get(name))} now'
+                  for before, after in zip(then, now, strict=True) for name in sorted({*before, *after})
+                  if before.get(name) != after.get(name) and name != 'weights']
         then_installed, now_installed = self.document['installed'], plan.installed._asdict()
         for network in ('extractor', 'matcher'):
             before, after = (each[f'{network}_sha256'] for each in (then_installed, now_installed))
             if before != after:
-                changes.append(f'the {network} of the weights: {then_installed["weights"]} ({before[:12]}) before, '
-                               f'{now_installed["weights"]} ({after[:12]}) now')
-        return changes
+                causes.append(f'the {network} of the weights: {then_installed["weights"]} ({before[:12]}) before, '
+                              f'{now_installed["weights"]} ({after[:12]}) now')
+        return causes
 
 
 def _short(value: Any) -> str:
@@ -131,11 +131,12 @@ def read_before(path: Path) -> Before:
 
 
 def _of_fleet(path: Path, document: dict[str, Any]) -> Before:
-    rows = [Row(**row) for row in document['recordings']]
+    rows = [FleetRow(**row) for row in document['recordings']]
     done = [row for row in rows if row.status == EVALUATED]
     try:
         pairs = read_pairs(path.parent / document['pairs'], {row.sha256: row.first['name'] for row in done})
-    except OSError as error:
-        raise ValueError(f'{path.parent / document["pairs"]}, its pairs, cannot be read ({error.strerror or error}): keep both') from None
-    document['installed']['build'], document['settings'], document['contents']  # as `compared` wants them
-    return Before(str(path), document, {row.sha256: row.name for row in done if row.sha256 in pairs}, pairs)
+    except (OSError, ValueError) as error:
+        raise ValueError(f'its pairs, {document["pairs"]} beside it, cannot be read ({error})') from None
+    if missing := {'installed', 'settings', 'contents'} - document.keys():
+        raise KeyError(min(missing))
+    return Before(str(path), document, {row.sha256: row.name for row in done}, pairs)

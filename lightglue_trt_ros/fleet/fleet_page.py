@@ -12,24 +12,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..evaluation.bootstrap import AHEAD, BEHIND
 from ..evaluation.results import METRICS
 from ..files import write_whole
 from ..reports.page import TEMPLATE as REPORT_TEMPLATE
 from ..reports.summary import UNKNOWN, written
-from .comparison import AUC_DEG, Comparison, Difference, told, worst
+from .comparison import AUC, EQUAL, INLIERS, PRECISION, Change, Comparison, change_at, told, worst
 from .fleet_document import FleetReport
 from .fleet_plots import draw_fleet
-from .rows import EVALUATED, FAILED, REPEATED, WAITING, Row
+from .rows import EVALUATED, FAILED, REPEATED, WAITING, FleetRow
 
 TEMPLATE = Path(__file__).with_name('fleet.html.jinja')
 SCRIPT = Path(__file__).with_name('sorting.js')
-AUC = f'pose_auc@{AUC_DEG}'
-COLUMNS = {'precision@1': '≤ 1 px, %', 'inlier_ratio': 'inliers, %', 'matches': 'matches', 'pose_failures': 'no pose',
+COLUMNS = {PRECISION: '≤ 1 px, %', INLIERS: 'inliers, %', 'matches': 'matches', 'pose_failures': 'no pose',
            'frame_ms_p50': 'ms a frame'}
 STATES = {FAILED: 'cannot be evaluated', WAITING: 'not evaluated', REPEATED: 'repeated'}
 
 
-class Cell(NamedTuple):
+class FleetCell(NamedTuple):
     """What stands in the table, and the number that it is sorted by; None goes to the end either way."""
 
     text: str
@@ -69,37 +69,39 @@ def verdict(report: FleetReport) -> list[str]:
              + ''.join(f', {counts[status]} {STATES[status]}' for status in (FAILED, REPEATED, WAITING) if counts[status]) + '.']
     if (found := report.comparison) is not None:
         for each in found.together:
-            lines.append(f'Against before, {told(each)}, mean of {each.interval.pairs} recordings: {each.verdict}.')
+            lines.append(f'Against before, {told(each)}, mean of {each.interval.pairs} recordings: '
+                         f'{each.verdict.replace("pairs", "recordings")}.')
         sides = [{each.verdict for each in differences} for differences in found.recordings.values()]
-        lines.append(f'{len(sides)} recordings are compared: {sum("behind" in each for each in sides)} behind and '
-                     f'{sum("ahead" in each for each in sides)} ahead of before at a stride or more, '
-                     f'{sum(each == {"the same"} for each in sides)} the same.')
+        lines.append(f'{len(sides)} recordings are compared: {sum(BEHIND in each for each in sides)} behind and '
+                     f'{sum(AHEAD in each for each in sides)} ahead of before in a figure or more, '
+                     f'{sum(each == {EQUAL} for each in sides)} the same.')
     return lines
 
 
-def worst_first(rows: Sequence[Row], comparison: Comparison | None) -> list[Row]:
+def worst_first(rows: Sequence[FleetRow], comparison: Comparison | None) -> list[FleetRow]:
     """What cannot be evaluated, then what lost most, then what is lowest; at the end what is no result."""
-    def rank(row: Row) -> tuple[float, ...]:
+    def rank(row: FleetRow) -> tuple[float, ...]:
         change = worst(comparison.recordings.get(row.name, [])) if comparison else 0.0
         figure = row.figure(AUC)
         return ((FAILED, EVALUATED, WAITING, REPEATED).index(row.status), min(change, 0.0), figure is None,
-                figure if figure is not None else row.figure('inlier_ratio') or 0.0)
+                figure if figure is not None else row.figure(INLIERS) or 0.0)
     return sorted(rows, key=rank)
 
 
-def _table(report: FleetReport) -> tuple[list[str], list[tuple[Row, list[Cell]]]]:
+def _table(report: FleetReport) -> tuple[list[str], list[tuple[FleetRow, list[FleetCell]]]]:
     strides = sorted({stride for row in report.evaluated for stride in row.facts['strides']})
     others = list(dict.fromkeys(each['name'] for row in report.evaluated for each in row.facts['matchers'][1:]))
     shown = {metric: head for metric, head in COLUMNS.items() if any(row.figure(metric) is not None for row in report.evaluated)}
-    changes = [] if report.comparison is None else strides
-    heads = [*(f'AUC@{AUC_DEG}, stride {stride}' for stride in strides), *(f'change, stride {stride}' for stride in changes),
-             *(f'{name}: AUC@{AUC_DEG}' for name in others), *shown.values(), 'pairs', 'frames']
+    changes = [] if report.comparison is None else [*((stride, '') for stride in strides), (1, PRECISION)]
+    heads = [*(f'AUC@10, stride {stride}' for stride in strides),
+             *(f'change of {COLUMNS[metric]}' if metric else f'change, stride {stride}' for stride, metric in changes),
+             *(f'{name}: AUC@10' for name in others), *shown.values(), 'pairs', 'frames']
     rows = []
     for row in worst_first(report.rows, report.comparison):
         known = report.comparison.recordings.get(row.name, []) if report.comparison else []
         cells = [] if row.status != EVALUATED else [
             *(_figure(AUC, row.figure(AUC, stride)) for stride in strides),
-            *(_change(next((each for each in known if each.stride == stride), None)) for stride in changes),
+            *(_change(change_at(known, stride, metric)) for stride, metric in changes),
             *(_figure(AUC, row.figure(AUC, matcher=name)) for name in others),
             *(_figure(metric, row.figure(metric)) for metric in shown),
             _count(row.first['pairs'].get('1')), _count(row.facts['recording'].get('frames'))]
@@ -107,24 +109,24 @@ def _table(report: FleetReport) -> tuple[list[str], list[tuple[Row, list[Cell]]]
     return heads, rows
 
 
-def _figure(metric: str, value: float | None) -> Cell:
-    return Cell(written(metric, value), value)
+def _figure(metric: str, value: float | None) -> FleetCell:
+    return FleetCell(written(metric, value), value)
 
 
-def _count(value: Any) -> Cell:
-    return Cell(UNKNOWN if value is None else str(value), value)
+def _count(value: Any) -> FleetCell:
+    return FleetCell(UNKNOWN if value is None else str(value), value)
 
 
-def _change(found: Difference | None) -> Cell:
+def _change(found: Change | None) -> FleetCell:
     if found is None:
-        return Cell(UNKNOWN)
+        return FleetCell(UNKNOWN)
     interval = found.interval
-    kind = {'ahead': 'better', 'behind': 'worse'}.get(found.verdict, '')
-    text = '0' if found.verdict == 'the same' else f'{interval.difference:+.1f} ({interval.low:+.1f} to {interval.high:+.1f})'
-    return Cell(text, interval.difference, kind)
+    kind = {AHEAD: 'better', BEHIND: 'worse'}.get(found.verdict, '')
+    text = '0' if found.verdict == EQUAL else f'{interval.difference:+.1f} ({interval.low:+.1f} to {interval.high:+.1f})'
+    return FleetCell(text, interval.difference, kind)
 
 
-def _means(rows: Sequence[Row]) -> dict[str, Any]:
+def _means(rows: Sequence[FleetRow]) -> dict[str, Any]:
     """Means over recordings, every one counting once: matchers by metric and stride."""
     names = list(dict.fromkeys(each['name'] for row in rows for each in row.facts['matchers']))
     strides = sorted({stride for row in rows for stride in row.facts['strides']})

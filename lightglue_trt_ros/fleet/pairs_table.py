@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .comparison import PairColumns
+from .comparison import COLUMNS, PairColumns
 from .extra import fleet_module
 
 
@@ -57,15 +57,17 @@ def write_pairs(path: Path, results: Iterable[tuple[str, str, Path]]) -> None:
 
 
 def read_pairs(source: Path, matchers: dict[str, str]) -> dict[str, PairColumns]:
-    """By fingerprint the pairs of the matcher that `matchers` names for it, of a file that `write_pairs` wrote.
+    """By fingerprint the pairs of the matcher that `matchers` names for it, of a file that `write_pairs` wrote; not of those without.
 
     Raises OSError and ValueError (pyarrow's are among them) where it cannot be read.
     """
     parquet = fleet_module('pyarrow.parquet')
+    if not parquet.read_metadata(source).num_rows:
+        return {}
     names = parquet.read_schema(source).names
-    if missing := {'sha256', 'matcher', *PairColumns._fields}.difference(names):
+    if missing := {'sha256', 'matcher', *COLUMNS}.difference(names):
         raise ValueError(f'it has no column {min(missing)}')
-    table = parquet.read_table(source, columns=['sha256', 'matcher', *PairColumns._fields])
+    table = parquet.read_table(source, columns=['sha256', 'matcher', *COLUMNS])
     recordings, kinds = (table[name].combine_chunks().dictionary_encode() for name in ('sha256', 'matcher'))
     codes, matcher = (np.asarray(column.indices) for column in (recordings, kinds))
     columns, wanted = _columns(table), kinds.dictionary.to_pylist()
@@ -75,7 +77,7 @@ def read_pairs(source: Path, matchers: dict[str, str]) -> dict[str, PairColumns]
     for number, sha256 in enumerate(recordings.dictionary.to_pylist()):
         rows = order[starts[number]:starts[number + 1]]
         rows = rows[matcher[rows] == wanted.index(matchers[sha256])] if matchers.get(sha256) in wanted else rows[:0]
-        found[sha256] = PairColumns(*(column[rows] for column in columns))
+        found[sha256] = columns.rows(rows)
     return found
 
 
@@ -86,5 +88,8 @@ def pairs_of(report: dict[str, Any]) -> PairColumns:
 
 
 def _columns(table: Any) -> PairColumns:
-    whole = ('stride', 'reference_frame', 'frame')
-    return PairColumns(*(table[name].to_numpy().astype(np.int64 if name in whole else np.float64) for name in PairColumns._fields))
+    if not len(table):
+        return PairColumns.none()
+    stride, reference, frame = (table[name].to_numpy().astype(np.int64) for name in COLUMNS[:3])
+    errors, precision, inliers, matches = (table[name].to_numpy().astype(np.float64) for name in COLUMNS[3:])
+    return PairColumns(stride, reference, frame, errors, precision, inliers, matches)

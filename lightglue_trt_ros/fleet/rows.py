@@ -11,7 +11,7 @@ EVALUATED, FAILED, REPEATED, WAITING = 'evaluated', 'failed', 'repeated', 'waiti
 
 
 @dataclass
-class Row:
+class FleetRow:
     """A recording; of what was not evaluated there is the reason alone."""
 
     name: str
@@ -24,7 +24,7 @@ class Row:
     facts: dict[str, Any] = field(default_factory=dict)  # as `facts_of` gives them
 
     @classmethod
-    def of(cls, listed: Listed, status: str, reason: str = '', **known: Any) -> Row:
+    def of(cls, listed: Listed, status: str, reason: str = '', **known: Any) -> FleetRow:
         return cls(listed.name, listed.url, status, reason, **known)
 
     @property

@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ..errors import in_words
-from ..progress import Tell, progress
+from ..progress import progress
 from .finding import Listed
 from .fingerprints import fingerprint
 from .job import Job, Outcome, end_all, evaluate
 from .kept import Kept
 from .plan import EvaluationPlan
-from .rows import EVALUATED, FAILED, REPEATED, WAITING, Row, facts_of
+from .rows import EVALUATED, FAILED, REPEATED, WAITING, FleetRow, facts_of
 
 LISTEN_S = 0.2  # between two looks whether an end was asked for
 GONE_S = 30.0  # without its scheduler a run ends
-INTERRUPTED = 'not evaluated: interrupted'
+NOT_YET = 'interrupted'
 
 Item = TypeVar('Item')
 
@@ -37,9 +37,9 @@ class FleetRun:
         self._stopped, self._say, self._name = stopped, say, secrets.token_hex(8)
         self.lost = ''
 
-    def rows(self, listed: Sequence[Listed]) -> list[Row]:
+    def rows(self, listed: Sequence[Listed]) -> list[FleetRow]:
         """A row for each recording, in this order. Raises LightglueTrtError where results cannot be kept."""
-        done = {each.url: Row.of(each, FAILED, each.reason) for each in listed if each.reason}
+        done = {each.url: FleetRow.of(each, FAILED, each.reason) for each in listed if each.reason}
         by_print = self._fingerprints([each for each in listed if each.url not in done], done)
         new: dict[str, Listed] = {}  # by fingerprint
         for sha256, same in by_print.items():
@@ -49,20 +49,21 @@ class FleetRun:
                 done[first.url] = self._row(first, sha256, key, facts)
             else:
                 new[sha256] = first
-            done |= {other.url: Row.of(other, REPEATED, f'the same recording as {first.name}', sha256=sha256) for other in others}
+            reason = f'the same recording as {first.name}'
+            done |= {other.url: FleetRow.of(other, REPEATED, reason, sha256=sha256) for other in others}
         kept = sum(row.status == EVALUATED for row in done.values())
         self._say(f'{len(listed)} recordings: {len(new)} to evaluate, {kept} evaluated before'
                   + f', {len(listed) - len(new) - kept} repeated or not to be read' * (len(listed) > len(new) + kept))
         self._evaluate(new, done)
-        return [done.get(each.url) or Row.of(each, WAITING, self.lost or INTERRUPTED) for each in listed]
+        return [done.get(each.url) or FleetRow.of(each, WAITING, self.lost or NOT_YET) for each in listed]
 
-    def _fingerprints(self, listed: Sequence[Listed], done: dict[str, Row]) -> dict[str, list[Listed]]:
+    def _fingerprints(self, listed: Sequence[Listed], done: dict[str, FleetRow]) -> dict[str, list[Listed]]:
         """Recordings by what is in them; what cannot be read is put to the others that are done."""
         known = {each.url: found for each in listed if (found := self._kept.fingerprint(each)) is not None}
 
         def learned(each: Listed, future: Any) -> None:
             if (error := future.exception()) is not None:
-                done[each.url] = Row.of(each, FAILED, in_words(error))
+                done[each.url] = FleetRow.of(each, FAILED, in_words(error))
                 return
             known[each.url] = str(future.result())
             self._kept.learn(each, known[each.url])
@@ -77,12 +78,12 @@ class FleetRun:
                 by_print.setdefault(known[each.url], []).append(each)
         return by_print
 
-    def _evaluate(self, new: dict[str, Listed], done: dict[str, Row]) -> None:
+    def _evaluate(self, new: dict[str, Listed], done: dict[str, FleetRow]) -> None:
         def finished(sha256: str, future: Any) -> None:
             each, key, error = new[sha256], self._plan.key(sha256), future.exception()
             outcome = future.result() if error is None else Outcome(self._why(error))
             if outcome.reason:
-                done[each.url] = Row.of(each, FAILED, outcome.reason, sha256=sha256)
+                done[each.url] = FleetRow.of(each, FAILED, outcome.reason, sha256=sha256)
                 return
             facts = facts_of(json.loads(outcome.files['report.json']), outcome.seconds)
             self._kept.put(key, facts, outcome.files)
@@ -98,7 +99,8 @@ class FleetRun:
     def _submit(self, function: Callable[..., Any], argument: Any, listed: Listed) -> Any:
         return self._client.submit(function, argument, key=f'{function.__name__}-{self._name}-{listed.url}')
 
-    def _run(self, title: str, futures: dict[Any, Item], size: Callable[[Item], int], finished: Callable[[Item, Any], None]) -> None:
+    def _run(self, title: str, futures: dict[Any, Item], size: Callable[[Item], int],
+             finished: Callable[[Item, Any], None]) -> None:
         """Hand each future over once it is done, until all are, an end is asked for, or the scheduler is gone."""
         if not futures:
             return
@@ -125,7 +127,7 @@ class FleetRun:
                     finished(item, future)
                     future.release()
                     left.add(size(item))
-                    _show(tell, total - len(futures), left)
+                    tell(total - len(futures), phase=str(left))
         finally:
             if futures:
                 self._end(list(futures))
@@ -138,10 +140,10 @@ class FleetRun:
         except (OSError, TimeoutError, RuntimeError):
             pass  # there is nobody to tell
 
-    def _row(self, listed: Listed, sha256: str, key: str, facts: dict[str, Any]) -> Row:
+    def _row(self, listed: Listed, sha256: str, key: str, facts: dict[str, Any]) -> FleetRow:
         page = (self._kept.place(key) / 'report.html')
         report = page.relative_to(self._kept.folder).as_posix() if page.is_file() else ''
-        return Row.of(listed, EVALUATED, sha256=sha256, key=key, report=report, facts=facts)
+        return FleetRow.of(listed, EVALUATED, sha256=sha256, key=key, report=report, facts=facts)
 
     @staticmethod
     def _why(error: BaseException) -> str:
@@ -168,7 +170,3 @@ class TimeLeft:
         if seconds < 95:
             return f'about {10 * round(seconds / 10)} s left'
         return f'about {seconds / 60:.0f} min left' if seconds < 5700 else f'about {seconds / 3600:.1f} h left'
-
-
-def _show(tell: Tell, done: int, left: TimeLeft) -> None:
-    tell(done, phase=str(left))

@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from .. import __version__
+from lightglue_trt_ros import __version__
+
 from ..weights.pairs import identify_pair
 
 PACKAGE = Path(__file__).resolve().parents[1]
