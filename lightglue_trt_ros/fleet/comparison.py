@@ -32,7 +32,8 @@ class PairColumns(NamedTuple):
     @classmethod
     def none(cls) -> PairColumns:
         """No pair at all."""
-        return cls(*([np.zeros(0, np.int64)] * 3), *([np.zeros(0)] * 4))
+        numbers, figures = np.zeros(0, np.int64), np.zeros(0)
+        return cls(numbers, numbers, numbers, figures, figures, figures, figures)
 
     def rows(self, chosen: NDArray[Any]) -> PairColumns:
         """Some of them, by numbers or by a mask."""

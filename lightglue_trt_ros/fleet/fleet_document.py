@@ -71,7 +71,8 @@ class Before:
         for row in rows:
             then = next((key for key in (row.sha256, Path(row.url).name) if key in self.names), None)
             if row.status == EVALUATED and then is not None:
-                found.recordings[row.name] = compare(pairs.get(row.sha256, PairColumns.none()), self.pairs.get(then, PairColumns.none()))
+                mine, theirs = pairs.get(row.sha256), self.pairs.get(then)
+                found.recordings[row.name] = compare(mine, theirs) if mine and theirs else []
             elif row.status == FAILED and (then is not None or row.name in self.names.values()):
                 found.unread.append(row.name)
             elif row.status == EVALUATED:
