@@ -281,13 +281,16 @@ def test_what_is_kept_is_whole_and_found_again(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     assert kept.get('k' * 64) is None
     kept.put('k' * 64, {'seconds': 1.0}, {'report.json': b'{}'})
-    assert Kept(tmp_path).get('k' * 64) == {'seconds': 1.0, 'key': 'k' * 64}
+    assert Kept(tmp_path).get('k' * 64) == {'seconds': 1.0, 'key': 'k' * 64, 'files': ['report.json']}
     listed = Listed('/runs/a', 'a', 3, 'stamp')
     kept.learn(listed, 'f' * 64)
     kept.save()
     again = Kept(tmp_path)
     assert again.fingerprint(listed) == 'f' * 64
     assert again.fingerprint(Listed('/runs/a', 'a', 3, 'changed')) is None
+    (kept.place('k' * 64) / 'report.json').unlink()
+    assert Kept(tmp_path).get('k' * 64) is None, 'somebody has tidied up'
+    kept.put('k' * 64, {}, {})
     (kept.place('k' * 64) / 'facts.json').write_text('{"key"')
     (tmp_path / 'fingerprints.json').write_text('[')
     assert Kept(tmp_path).get('k' * 64) is None

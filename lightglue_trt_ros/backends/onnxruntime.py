@@ -122,10 +122,17 @@ def import_runtime() -> Any:
     return onnxruntime
 
 
+def _threads_asked_for() -> int:
+    text = os.environ.get(THREADS_VARIABLE, '')
+    if text and not text.isdecimal():
+        raise EngineError(f'{THREADS_VARIABLE} is {text!r}: it must be a whole number, or 0 for one per physical core')
+    return int(text or 0)
+
+
 def _session(model: Any, threads: int) -> Any:
     runtime, data = import_runtime(), model if isinstance(model, bytes) else model.SerializeToString()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads or int(os.environ.get(THREADS_VARIABLE) or 0)
+    options.intra_op_num_threads = threads or _threads_asked_for()
     options.add_session_config_entry('session.intra_op.allow_spinning', '0')  # one network's idle threads would slow the next one
     # not ONNX Runtime's own TensorRT provider: it would build engines for minutes, unasked
     known, disabled = ['CUDAExecutionProvider', 'CPUExecutionProvider'], list[str]()

@@ -16,7 +16,7 @@ from ..files import make_output_folder
 from ..fleet.cluster import connected
 from ..fleet.finding import find_recordings
 from ..fleet.fleet_document import FILE, PAIRS, FleetReport, read_before, write_fleet_document
-from ..fleet.fleet_page import verdict, worst_first, write_fleet_page
+from ..fleet.fleet_page import FAILURES, TOGETHER, together, verdict, worst_first, write_fleet_page
 from ..fleet.kept import Kept
 from ..fleet.pairs_table import read_pairs, write_pairs
 from ..fleet.plan import make_plan
@@ -54,8 +54,9 @@ def main(argv: list[str] | None = None) -> int:
     failures = [*report.failures, *([report.interrupted] if report.interrupted else [])]
     if not report.evaluated:
         failures.append(f'no recording could be evaluated; the first: {report.rows[0].reason}')
-    for failure in failures:
-        print(f'evaluate_fleet: {failure}', file=sys.stderr)
+    told = [*failures[:FAILURES], *([f'and {len(failures) - FAILURES} more: see {FILE}'] if len(failures) > FAILURES else [])]
+    for line in told:
+        print(f'evaluate_fleet: {line}', file=sys.stderr)
     return 1 if failures else 0
 
 
@@ -138,6 +139,8 @@ def _print(out: Path, report: FleetReport) -> None:
     more = f' of {len(rows)}' if len(rows) > SHOWN else ''
     heads = ['recording', 'AUC@10, %', 'inliers, %', 'matches', '']
     print_table(f'{len(lines)}{more} recordings, the worst first', heads, lines, left=1)
+    if found := together(report.comparison):
+        print_table('All recordings', TOGETHER, found, left=1)
     for line in verdict(report):
         print(line)
     for line in report.comparison.causes if report.comparison else ():

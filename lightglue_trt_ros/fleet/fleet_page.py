@@ -16,8 +16,8 @@ from ..evaluation.bootstrap import AHEAD, BEHIND
 from ..evaluation.results import METRICS
 from ..files import write_whole
 from ..reports.page import TEMPLATE as REPORT_TEMPLATE
-from ..reports.summary import UNKNOWN, written
-from .comparison import AUC, EQUAL, INLIERS, PRECISION, Change, Comparison, change_at, told, worst
+from ..reports.summary import INTERVAL, UNKNOWN, span, written
+from .comparison import AUC, EQUAL, INLIERS, PRECISION, Change, Comparison, change_at, worst
 from .fleet_document import FleetReport
 from .fleet_plots import draw_fleet
 from .rows import EVALUATED, FAILED, REPEATED, WAITING, FleetRow
@@ -26,7 +26,11 @@ TEMPLATE = Path(__file__).with_name('fleet.html.jinja')
 SCRIPT = Path(__file__).with_name('sorting.js')
 COLUMNS = {PRECISION: '≤ 1 px, %', INLIERS: 'inliers, %', 'matches': 'matches', 'pose_failures': 'no pose',
            'frame_ms_p50': 'ms a frame'}
+FAILURES = 20  # that are told one by one
 STATES = {FAILED: 'cannot be evaluated', WAITING: 'not evaluated', REPEATED: 'repeated'}
+
+
+TOGETHER = ('now less before, points', 'stride', 'mean', INTERVAL, 'recordings', 'verdict')
 
 
 class FleetCell(NamedTuple):
@@ -56,10 +60,14 @@ def render_fleet(report: FleetReport, pictured: bool = True) -> str:
     heads, rows = _table(report)
     drawn = draw_fleet(report.evaluated, report.comparison) if pictured else []
     return template.render(
-        report=report, style=''.join(style), script=script, heads=heads, rows=rows, states=STATES,
-        script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(), verdict=verdict(report),
-        means=_means(report.evaluated), pictures=[(picture, f'data:image/png;base64,{base64.b64encode(picture.png).decode()}')
-                                                  for picture in drawn])
+        report=report, verdict=verdict(report), together_heads=TOGETHER, together=together(report.comparison),
+        heads=heads, rows=rows, states=STATES, most=FAILURES, means=_means(report.evaluated),
+        pictures=[(picture, f'data:image/png;base64,{_base64(picture.png)}') for picture in drawn],
+        style=''.join(style), script=script, script_sha256=_base64(hashlib.sha256(script.encode()).digest()))
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def verdict(report: FleetReport) -> list[str]:
@@ -68,14 +76,18 @@ def verdict(report: FleetReport) -> list[str]:
     lines = [f'{counts[EVALUATED]} of {len(report.rows)} recordings evaluated'
              + ''.join(f', {counts[status]} {STATES[status]}' for status in (FAILED, REPEATED, WAITING) if counts[status]) + '.']
     if (found := report.comparison) is not None:
-        for each in found.together:
-            lines.append(f'Against before, {told(each)}, mean of {each.interval.pairs} recordings: '
-                         f'{each.verdict.replace("pairs", "recordings")}.')
         sides = [{each.verdict for each in differences} for differences in found.recordings.values()]
         lines.append(f'{len(sides)} recordings are compared: {sum(BEHIND in each for each in sides)} behind and '
                      f'{sum(AHEAD in each for each in sides)} ahead of before in a figure or more, '
                      f'{sum(each == {EQUAL} for each in sides)} the same.')
     return lines
+
+
+def together(comparison: Comparison | None) -> list[tuple[str, ...]]:
+    """TOGETHER for each mean over recordings."""
+    return [] if comparison is None else [
+        (METRICS[each.metric].label, str(each.stride), f'{each.interval.difference:+.1f}', span(each.interval),
+         str(each.interval.pairs), each.verdict.replace('pairs', 'recordings')) for each in comparison.together]
 
 
 def worst_first(rows: Sequence[FleetRow], comparison: Comparison | None) -> list[FleetRow]:
@@ -122,7 +134,7 @@ def _change(found: Change | None) -> FleetCell:
         return FleetCell(UNKNOWN)
     interval = found.interval
     kind = {AHEAD: 'better', BEHIND: 'worse'}.get(found.verdict, '')
-    text = '0' if found.verdict == EQUAL else f'{interval.difference:+.1f} ({interval.low:+.1f} to {interval.high:+.1f})'
+    text = '0' if found.verdict == EQUAL else f'{interval.difference:+.1f} ({span(interval)})'
     return FleetCell(text, interval.difference, kind)
 
 

@@ -39,15 +39,16 @@ def _distribution(rows: Sequence[FleetRow], metric: str) -> Picture | None:
     figure, (axes,) = new_figure()
     for values, look in known:
         axes.step([values[0], *values], 100 * np.arange(len(values) + 1) / len(values), where='post', **look.line)
-    percent_axis(axes, f'Recordings with {_label(metric)} up to …')
-    axes.set_xlabel(METRICS[metric].unit or 'mean of a recording')
-    better = 'right' if METRICS[metric].higher_is_better else 'left'
-    return Picture(metric, f'Recordings by {_label(metric)}', f'{_label(metric).capitalize()}, consecutive frames: a curve '
-                   f'further to the {better} is better, and where it begins are the recordings to look at.', finish(figure, axes))
+    percent_axis(axes, 'Recordings up to …')
+    axes.set_xlabel(_label(metric) + (f', {METRICS[metric].unit}' if METRICS[metric].unit else ''))
+    better, end = ('right', 'begins') if METRICS[metric].higher_is_better else ('left', 'ends')
+    return Picture(metric, f'Recordings by {_label(metric)}', 'Of consecutive frames: a curve '
+                   f'further to the {better} is better, and where it {end} are the recordings to look at.', finish(figure, axes))
 
 
 def _label(metric: str) -> str:
-    short = {PRECISION: 'matches within 1 px', INLIERS: 'share of inliers', 'frame_ms_p50': 'median time of a frame'}
+    short = {AUC: 'pose AUC@10', PRECISION: 'matches within 1 px', INLIERS: 'share of inliers',
+             'frame_ms_p50': 'median time of a frame'}
     return short.get(metric, METRICS[metric].label)
 
 

@@ -27,8 +27,11 @@ class Kept:
 
     def get(self, key: str) -> dict[str, Any] | None:
         """What was kept with a result; None where there is none, or not a whole one."""
-        facts = _read(self.place(key) / FACTS)
-        return facts if facts is not None and facts.get('key') == key else None
+        place = self.place(key)
+        facts = _read(place / FACTS)
+        if facts is None or facts.get('key') != key or not all((place / name).is_file() for name in facts.get('files', [])):
+            return None
+        return facts
 
     def put(self, key: str, facts: dict[str, Any], files: dict[str, bytes]) -> None:
         """Keep a result."""
@@ -36,7 +39,7 @@ class Kept:
         try:
             place.mkdir(parents=True, exist_ok=True)
             (place / FACTS).unlink(missing_ok=True)
-            for name, data in {**files, FACTS: json.dumps({**facts, 'key': key}).encode()}.items():
+            for name, data in {**files, FACTS: json.dumps({**facts, 'key': key, 'files': list(files)}).encode()}.items():
                 write_whole(place / name, data)
         except OSError as error:
             raise LightglueTrtError(f'cannot write {place}: {error.strerror}; what was written before is kept, and a run with '

@@ -57,7 +57,7 @@ def write_pairs(path: Path, results: Iterable[tuple[str, str, Path]]) -> None:
 
 
 def read_pairs(source: Path, matchers: dict[str, str]) -> dict[str, PairColumns]:
-    """By fingerprint the pairs of the matcher that `matchers` names for it, of what `write_pairs` wrote; those without are left out.
+    """By fingerprint the pairs of the matcher that `matchers` names for it, of what `write_pairs` wrote.
 
     Raises OSError and ValueError (pyarrow's are among them) where it cannot be read.
     """

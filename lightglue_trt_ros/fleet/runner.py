@@ -127,7 +127,7 @@ class FleetRun:
                     finished(item, future)
                     future.release()
                     left.add(size(item))
-                    tell(total - len(futures), phase=str(left))
+                    tell(total - len(futures), phase=f'({left})')
         finally:
             if futures:
                 self._end(list(futures))
@@ -163,9 +163,9 @@ class TimeLeft:
         self._done += size
 
     def __str__(self) -> str:
-        """Coarsely: about 40 s left, about 3 min left; empty where nothing can be said."""
+        """Coarsely: about 40 s left, about 3 min left."""
         if not self._done:
-            return ''
+            return 'no telling how long'
         seconds = (time.monotonic() - self._since) * (self._total - self._done) / self._done
         if seconds < 95:
             return f'about {10 * round(seconds / 10)} s left'
