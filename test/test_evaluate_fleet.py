@@ -149,7 +149,7 @@ def test_a_worker_that_is_killed_loses_nothing(run: Run, runs: Path, cluster: st
 
     def kill() -> None:
         with distributed.Client(cluster, set_as_default=False) as client:
-            wait_for(lambda: evaluations(runs), 30)  # one is at it
+            wait_for(lambda: evaluations(runs), 60)  # one is at it
             parent = int(Path(f'/proc/{evaluations(runs)[0]}/stat').read_text().rpartition(')')[2].split()[1])
             assert parent in client.run(os.getpid).values()
             os.kill(parent, signal.SIGKILL)
@@ -187,7 +187,7 @@ def test_ctrl_c_leaves_a_report_and_a_second_run_goes_on(runs: Path, tmp_path: P
                           start_new_session=True) as process:
         wait_for(lambda: list(tmp_path.glob('recordings/*/facts.json')), 60)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
-        log = process.communicate(timeout=30)[0]
+        log = process.communicate(timeout=60)[0]
     assert process.returncode == 130, log
     assert 'Traceback' not in log
     statuses = [row['status'] for row in json.loads((tmp_path / 'fleet.json').read_text())['recordings']]
