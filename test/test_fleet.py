@@ -250,7 +250,7 @@ def test_a_fleet_beside_the_one_before(tmp_path: Path) -> None:
 def test_a_fleet_that_shares_no_recording_with_the_one_before_fails_the_gate(tmp_path: Path) -> None:
     fleet(tmp_path, {'a': [1.0] * 8})
     found = compared(tmp_path, {'b': [1.0] * 8})
-    assert found.failures == [f'no recording of {tmp_path / "fleet.json"} was evaluated now: nothing can be compared']
+    assert found.failures == [f'nothing can be compared with {tmp_path / "fleet.json"}: no recording, or no stride, is the same']
 
 
 def test_the_report_of_one_recording_can_be_compared_with(tmp_path: Path) -> None:

@@ -79,7 +79,9 @@ class Comparison:
         found += [f'{name}: {told(each)}' for name, differences in sorted(self.recordings.items(), key=lambda each: worst(each[1]))
                   for each in differences if each.worse_by(limit)]
         found += [f'{name}: it was evaluated before and cannot be now' for name in self.unread]
-        return found if self.recordings else [*found, f'no recording of {self.path} was evaluated now: nothing can be compared']
+        if not any(self.recordings.values()):
+            found.append(f'nothing can be compared with {self.path}: no recording, or no stride, is the same')
+        return found
 
 
 def change_at(changes: Sequence[Change], stride: int, metric: str = '') -> Change | None:
@@ -135,9 +137,9 @@ def mean_interval(differences: ArrayLike) -> Interval:
     return Interval(float(gains.mean()), float(low), float(high), len(gains))
 
 
-def worst(differences: Sequence[Change]) -> float:
-    """The lowest of them, points; 0 without any."""
-    return min((each.interval.difference for each in differences), default=0.0)
+def worst(changes: Sequence[Change]) -> float:
+    """The lowest of those that are surely lower, points; 0 without any."""
+    return min((each.interval.difference for each in changes if each.interval.verdict == BEHIND), default=0.0)
 
 
 def told(difference: Change) -> str:

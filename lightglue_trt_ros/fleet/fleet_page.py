@@ -76,7 +76,7 @@ def verdict(report: FleetReport) -> list[str]:
     lines = [f'{counts[EVALUATED]} of {len(report.rows)} recordings evaluated'
              + ''.join(f', {counts[status]} {STATES[status]}' for status in (FAILED, REPEATED, WAITING) if counts[status]) + '.']
     if (found := report.comparison) is not None:
-        sides = [{each.verdict for each in differences} for differences in found.recordings.values()]
+        sides = [{each.verdict for each in changes} for changes in found.recordings.values() if changes]
         lines.append(f'{len(sides)} recordings are compared: {sum(BEHIND in each for each in sides)} behind and '
                      f'{sum(AHEAD in each for each in sides)} ahead of before in a figure or more, '
                      f'{sum(each == {EQUAL} for each in sides)} the same.')
@@ -91,11 +91,11 @@ def together(comparison: Comparison | None) -> list[tuple[str, ...]]:
 
 
 def worst_first(rows: Sequence[FleetRow], comparison: Comparison | None) -> list[FleetRow]:
-    """What cannot be evaluated, then what lost most, then what is lowest; at the end what is no result."""
+    """What cannot be evaluated, then what surely lost most, then what is lowest; at the end what is no result."""
     def rank(row: FleetRow) -> tuple[float, ...]:
         change = worst(comparison.recordings.get(row.name, [])) if comparison else 0.0
         figure = row.figure(AUC)
-        return ((FAILED, EVALUATED, WAITING, REPEATED).index(row.status), min(change, 0.0), figure is None,
+        return ((FAILED, EVALUATED, WAITING, REPEATED).index(row.status), change, figure is None,
                 figure if figure is not None else row.figure(INLIERS) or 0.0)
     return sorted(rows, key=rank)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import queue
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from ..errors import in_words
@@ -23,6 +25,7 @@ GONE_S = 30.0  # without its scheduler a run ends
 NOT_YET = 'interrupted'
 
 Item = TypeVar('Item')
+Finished = Callable[[Item, Any, BaseException | None], None]  # what was done, what it gave, or the error instead
 
 
 class FleetRun:
@@ -61,12 +64,12 @@ class FleetRun:
         """Recordings by what is in them; what cannot be read is put to the others that are done."""
         known = {each.url: found for each in listed if (found := self._kept.fingerprint(each)) is not None}
 
-        def learned(each: Listed, future: Any) -> None:
-            if (error := future.exception()) is not None:
+        def learned(each: Listed, sha256: str, error: BaseException | None) -> None:
+            if error is not None:
                 done[each.url] = FleetRow.of(each, FAILED, in_words(error))
                 return
-            known[each.url] = str(future.result())
-            self._kept.learn(each, known[each.url])
+            known[each.url] = sha256
+            self._kept.learn(each, sha256)
 
         unknown = [each for each in listed if each.url not in known]
         self._run('reading recordings', {self._submit(fingerprint, each, each): each for each in unknown},
@@ -79,9 +82,10 @@ class FleetRun:
         return by_print
 
     def _evaluate(self, new: dict[str, Listed], done: dict[str, FleetRow]) -> None:
-        def finished(sha256: str, future: Any) -> None:
-            each, key, error = new[sha256], self._plan.key(sha256), future.exception()
-            outcome = future.result() if error is None else Outcome(self._why(error))
+        def finished(sha256: str, outcome: Outcome, error: BaseException | None) -> None:
+            each, key = new[sha256], self._plan.key(sha256)
+            if error is not None:
+                outcome = Outcome(self._why(error))
             if outcome.reason:
                 done[each.url] = FleetRow.of(each, FAILED, outcome.reason, sha256=sha256)
                 return
@@ -99,35 +103,36 @@ class FleetRun:
     def _submit(self, function: Callable[..., Any], argument: Any, listed: Listed) -> Any:
         return self._client.submit(function, argument, key=f'{function.__name__}-{self._name}-{listed.url}')
 
-    def _run(self, title: str, futures: dict[Any, Item], size: Callable[[Item], int],
-             finished: Callable[[Item, Any], None]) -> None:
-        """Hand each future over once it is done, until all are, an end is asked for, or the scheduler is gone."""
+    def _run(self, title: str, futures: dict[Any, Item], size: Callable[[Item], int], finished: Finished[Item]) -> None:
+        """Hand over what each future gives, until all are done, an end is asked for, or the scheduler is gone."""
         if not futures:
             return
         ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for future in futures:
             future.add_done_callback(ready.put)
-        left = TimeLeft(sum(map(size, futures.values())))
-        total, seen = len(futures), time.monotonic()
+        left, total, seen = TimeLeft(sum(map(size, futures.values()))), len(futures), time.monotonic()
         try:
             with progress(title, total, self._say) as tell:
                 while futures and not self._stopped():
                     try:
                         future = ready.get(timeout=LISTEN_S)
                     except queue.Empty:
-                        seen = time.monotonic() if self._client.scheduler is not None and self._client.status == 'running' else seen
-                        if time.monotonic() - seen > GONE_S or self._client.status == 'closed':
-                            self.lost = f'the scheduler was lost after {total - len(futures)} of {total}'
-                            return
+                        if self._client.status == 'running':
+                            seen = time.monotonic()
+                        elif self._client.status == 'closed' or time.monotonic() - seen > GONE_S:
+                            raise ConnectionError from None
                         continue
-                    if future.status in ('cancelled', 'lost'):  # its scheduler is new or gone
-                        self.lost = f'the scheduler was lost after {total - len(futures)} of {total}'
-                        return
+                    if future.status in ('cancelled', 'lost'):  # the scheduler is another one, or gone
+                        raise ConnectionError
+                    error = future.exception()
+                    result = None if error is not None else future.result()
                     item = futures.pop(future)
-                    finished(item, future)
                     future.release()
+                    finished(item, result, error)
                     left.add(size(item))
                     tell(total - len(futures), phase=f'({left})')
+        except (OSError, CancelledError, asyncio.CancelledError):
+            self.lost = f'the scheduler was lost after {total - len(futures)} of {total}'
         finally:
             if futures:
                 self._end(list(futures))
@@ -141,7 +146,7 @@ class FleetRun:
             pass  # there is nobody to tell
 
     def _row(self, listed: Listed, sha256: str, key: str, facts: dict[str, Any]) -> FleetRow:
-        page = (self._kept.place(key) / 'report.html')
+        page = self._kept.place(key) / 'report.html'
         report = page.relative_to(self._kept.folder).as_posix() if page.is_file() else ''
         return FleetRow.of(listed, EVALUATED, sha256=sha256, key=key, report=report, facts=facts)
 
