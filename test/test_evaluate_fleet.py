@@ -228,7 +228,7 @@ def test_another_version_of_the_package_is_refused_with_both(runs: Path, tmp_pat
 
 
 def test_usage(runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for words in (['--fail-under-worse', '1.0'], ['--height', '96'], ['--workers', '0'],
+    for words in (['--fail-under-worse', '1.0'], ['--height', '96'], ['--workers', '0'], ['--max-frames', '1'],
                   ['--scheduler', 'tcp://x:1', '--workers', '2']):
         with pytest.raises(SystemExit) as usage:
             main([str(runs), *words])
@@ -238,6 +238,8 @@ def test_usage(runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
     assert main([str(runs), '--out', str(tmp_path / 'out'), '--against', str(tmp_path / 'old.json')]) == 1
     assert main([str(tmp_path / 'old'), '--out', str(tmp_path / 'out'), '--weights', 'nobodys']) == 1
     assert time.monotonic() - started < 2, 'before anything is started'
+    assert main([str(runs), '--out', str(tmp_path / 'out'), '--compare', 'fp12']) == 1
     error = capfd.readouterr().err
+    assert '--compare fp12: give precisions' in error
     assert 'old.json cannot be used' in error
     assert "weights is 'nobodys'" in error

@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..config import MatcherConfig
 from ..errors import LightglueTrtError
 from ..evaluation.baselines import BASELINES
+from ..evaluation.contestants import variants
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
 from ..files import make_output_folder
 from ..fleet.cluster import connected
@@ -73,7 +75,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--against', type=Path, metavar='OLD/fleet.json', help='an earlier fleet, or the report.json of one '
                         'recording: what got better or worse since')
     parser.add_argument('--fail-under-worse', type=positive, metavar='POINTS', help='with --against, exit with 1 where pose AUC@10 '
-                        'or precision at 1 px (without truth the share of inliers) is lower by more than this, to the end of its interval')
+                        'or precision at 1 px (without truth the share of inliers) is lower by more than this, whole interval and all')
     each = parser.add_argument_group('of each evaluation, as evaluate_bag has them')
     each.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N', help='default: 1,2,4')
     each.add_argument('--baselines', type=some_of(BASELINES), default=(), metavar='NAME,NAME', help=f'of {",".join(BASELINES)}')
@@ -95,6 +97,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error('--fail-under-worse holds against an earlier run: name it with --against')
     if (args.height is None) != (args.width is None):
         parser.error('give both of --height and --width, or neither')
+    if args.max_frames == 1:
+        parser.error('--max-frames must be at least 2')
     if args.scheduler and args.workers:
         parser.error('--workers is for the cluster on this machine: that of --scheduler has its own')
     return args
@@ -105,9 +109,9 @@ def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
     started = time.monotonic()
     before = read_before(args.against) if args.against else None
     config = settings_of(args)
-    settings = {**{name: getattr(args, name) for name in OF_EACH}, **{name: config[name] for name in sorted(config)}}
-    settings = {name: value for name, value in settings.items() if name not in ('image_height', 'image_width')}
-    plan = make_plan(settings, installation(args.weights))
+    variants(MatcherConfig(**config), [word for word in (args.compare or '').split(',') if word])  # refuses what no worker could do
+    config = {name: config[name] for name in sorted(config) if name not in ('image_height', 'image_width')}
+    plan = make_plan({**{name: getattr(args, name) for name in OF_EACH}, **config}, installation(args.weights))
     listed = find_recordings(args.recordings, _say)
     kept = Kept(args.out.absolute())
     workers = args.workers or max(1, min(len(listed), len(os.sched_getaffinity(0)) // args.threads))
