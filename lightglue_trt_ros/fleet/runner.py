@@ -98,7 +98,7 @@ class FleetRun:
         jobs = {sha256: Job(new[sha256], tuple(plan.words), str(plan.settings.get('weights', '')), plan.installed, self._threads,
                             self._name) for sha256 in order}
         self._run('evaluating recordings', {self._submit(evaluate, job, job.listed): sha256 for sha256, job in jobs.items()},
-                  lambda sha256: new[sha256].size, finished)
+                  lambda sha256: 1 if 'max_frames' in plan.settings else new[sha256].size, finished)
 
     def _submit(self, function: Callable[..., Any], argument: Any, listed: Listed) -> Any:
         return self._client.submit(function, argument, key=f'{function.__name__}-{self._name}-{listed.url}')
@@ -158,13 +158,13 @@ class FleetRun:
 
 
 class TimeLeft:
-    """How long the rest takes, if bytes go on as they went."""
+    """How long the rest takes, if bytes (of bounded recordings: their number) go on as they went."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done, self._since = total, 0, time.monotonic()
 
     def add(self, size: int) -> None:
-        """So many bytes more are done."""
+        """So much more is done."""
         self._done += size
 
     def __str__(self) -> str:
