@@ -121,7 +121,7 @@ def test_a_second_run_does_only_what_is_new(run: Run, runs: Path, out: Path, tmp
     assert (west['status'], west['url'], west['facts']['recording']['frames']) == ('evaluated', f'zip://west::file://{archive}', 9)
     against = found['against']
     assert {each['verdict'] for changes in against['recordings'].values() for each in changes} == {'the same'}
-    assert against['added'] == [west['name']]
+    assert against['added'] == ['west']
     assert against['causes'] == []
 
 

@@ -50,7 +50,7 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_folders_globs_lists_and_single_ones(flights: Path, tmp_path: Path) -> None:
     everything = find_recordings([str(flights)])
-    assert [listed.name for listed in everything] == ['monday/flight', 'tuesday/bag.mcap', 'tuesday/flight']
+    assert [listed.name for listed in everything] == ['monday/flight', 'bag.mcap', 'tuesday/flight']
     assert all(listed.size and listed.stamp and listed.local for listed in everything)
     assert [listed.url for listed in find_recordings([f'{flights}/*/flight'])] == [str(flights / day / 'flight')
                                                                                for day in ('monday', 'tuesday')]
@@ -78,7 +78,7 @@ def test_parts_of_one_bag_are_one_recording_and_several_bags_are_several(tmp_pat
     for name in ('split/run_0.db3', 'split/run_1.db3', 'singles/a.mcap', 'singles/b.mcap', 'whole/metadata.yaml', 'whole/x.db3'):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(name.encode())
-    assert [each.name for each in find_recordings([str(tmp_path)])] == ['singles/a.mcap', 'singles/b.mcap', 'split', 'whole']
+    assert [each.name for each in find_recordings([str(tmp_path)])] == ['a.mcap', 'b.mcap', 'split', 'whole']
     assert is_recording({'mav0'})
     assert is_recording({'image_0', 'times.txt'})
     assert not is_recording({'images', 'README.md'})
@@ -91,6 +91,7 @@ def test_what_fsspec_opens_is_found(flights: Path, tmp_path: Path) -> None:
     (listed,) = find_recordings([f'zip://week::file://{tmp_path}/all.zip'])
     assert listed.url == f'zip://week/flight::file://{tmp_path}/all.zip'
     assert not listed.local
+    assert listed.name == 'flight'
     assert fingerprint(listed) == listed.stamp, 'it is not read for that'
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -132,9 +133,8 @@ def _url(word: str, path: str) -> str:
 
 
 def _names(urls: Sequence[str]) -> list[str]:
-    """Places without the folders that all of them share."""
-    parts = [url.rstrip('/').split('/') for url in urls]
-    shared = 0
-    while all(len(each) > shared + 1 and each[shared] == parts[0][shared] for each in parts):
-        shared += 1
-    return ['/'.join(each[shared:]) for each in parts]
+    """The end of each place, as short as no other has it."""
+    parts = [url.partition('::')[0].rstrip('/').split('/') for url in urls]
+    ends = [['/'.join(each[-count:]) for count in range(1, len(each) + 1)] for each in parts]
+    counts = Counter(end for each in ends for end in each)
+    return [next((end for end in each if counts[end] == 1), url) for each, url in zip(ends, urls, strict=True)]

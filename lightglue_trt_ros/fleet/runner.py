@@ -173,5 +173,5 @@ class TimeLeft:
             return 'no telling how long'
         seconds = (time.monotonic() - self._since) * (self._total - self._done) / self._done
         if seconds < 95:
-            return f'about {10 * round(seconds / 10)} s left'
+            return 'seconds left' if seconds < 15 else f'about {10 * round(seconds / 10)} s left'
         return f'about {seconds / 60:.0f} min left' if seconds < 5700 else f'about {seconds / 3600:.1f} h left'
