@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,13 @@ parquet = pytest.importorskip('pyarrow.parquet', reason='pyarrow is not installe
 
 from fleets import SMALL, copy_of, make_flight  # noqa: E402
 from networks import ours  # noqa: E402
-from random_pairs import write_pair  # noqa: E402
 from waiting import wait_for  # noqa: E402
 
 from lightglue_trt_ros import __version__  # noqa: E402
 from lightglue_trt_ros.cli.evaluate_fleet import main  # noqa: E402
 from lightglue_trt_ros.fleet import cluster as cluster_module  # noqa: E402
+from lightglue_trt_ros.weights.networks import write_network  # noqa: E402
+from lightglue_trt_ros.weights.pairs import shipped_folder  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 Run = Callable[..., tuple[int, str, dict[str, Any]]]
@@ -127,19 +127,23 @@ def test_a_second_run_does_only_what_is_new(run: Run, runs: Path, out: Path, tmp
 
 def noisy(folder: Path) -> Path:
     """Our weights with noise on one layer of the matcher."""
-    pair, name = ours(), 'transformers.2.self_attn.Wqkv.weight'
-    tensors = dict(pair.matcher.tensors)
+    folder.mkdir()
+    shutil.copy(shipped_folder('ours') / 'extractor.safetensors', folder)
+    tensors, name = dict(ours().matcher.tensors), 'transformers.2.self_attn.Wqkv.weight'
     noise = np.random.default_rng(0).normal(0, 12 * tensors[name].std(), tensors[name].shape)
     tensors[name] = tensors[name] + noise.astype(np.float32)
-    return write_pair(folder, 'noisy', replace(pair, matcher=replace(pair.matcher, tensors=tensors)))
+    write_network(folder / 'matcher.safetensors', tensors, pair='ours', network='matcher', licence='Apache-2.0')
+    return folder
 
 
 def test_noise_on_one_layer_is_found_and_named(run: Run, runs: Path, out: Path, tmp_path: Path) -> None:
     code, text, found = run(tmp_path / 'noisy', runs / 'east', '--weights', noisy(tmp_path / 'weights'),
                             '--against', out, '--fail-under-worse', '1.0')
     assert code == 1, text
-    assert 'evaluate_fleet: east: precision@1 at stride 1 -' in text
-    assert any('the matcher of the weights: ours' in line and 'noisy' in line for line in found['against']['causes'])
+    (line,) = (line for line in text.splitlines() if line.startswith('evaluate_fleet: east: '))
+    assert 'precision@1 at stride 1 -' in line
+    (cause,) = found['against']['causes']
+    assert cause.startswith('the matcher of the weights: ours (')
     assert found['against']['failures']
     assert '<strong>Worse</strong>: east' in (tmp_path / 'noisy' / 'fleet.html').read_text()
 

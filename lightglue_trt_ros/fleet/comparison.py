@@ -75,9 +75,9 @@ class Comparison:
 
     def failures(self, limit: float) -> list[str]:
         """A line for all that got worse by more than `limit` points, the fleet as a whole first."""
-        found = [f'all recordings: {told(each)}' for each in self.together if each.worse_by(limit)]
-        found += [f'{name}: {told(each)}' for name, differences in sorted(self.recordings.items(), key=lambda each: worst(each[1]))
-                  for each in differences if each.worse_by(limit)]
+        named = [('all recordings', self.together), *sorted(self.recordings.items(), key=lambda each: worst(each[1]))]
+        worse = {name: [told(each) for each in changes if each.worse_by(limit)] for name, changes in named}
+        found = [f'{name}: {"; ".join(lines)}' for name, lines in worse.items() if lines]
         found += [f'{name}: it was evaluated before and cannot be now' for name in self.unread]
         if not any(self.recordings.values()):
             found.append(f'nothing can be compared with {self.path}: no recording, or no stride, is the same')
