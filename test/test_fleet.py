@@ -124,6 +124,8 @@ def test_a_key_knows_weights_settings_and_files_by_what_is_in_them(tmp_path: Pat
     assert len(keys | {make_plan(settings, HERE).key('one')}) == 7
     with pytest.raises(LightglueTrtError, match=r'--camera .* cannot be read'):
         make_plan({'camera': '/nowhere.yaml'}, HERE)
+    light = make_plan({'compare': 'weights=ours_light', 'backend': 'onnxruntime'}, HERE).contents
+    assert light == {'weights=ours_light': ' '.join(installation('ours_light')[2:])}
     assert installation('ours').build.startswith('0.1.0-')
 
 

@@ -82,18 +82,16 @@ def test_fp8_on_the_cpu_is_an_emulation_that_needs_a_calibration(tmp_path):
 
 def test_threads_that_nobody_chose_come_from_the_environment(monkeypatch):
     onnxruntime = pytest.importorskip('onnxruntime')
-    from onnx_graphs import small_graph
-
-    from lightglue_trt_ros.backends import onnxruntime as module
     seen = []
     real = onnxruntime.InferenceSession
     monkeypatch.setattr(onnxruntime, 'InferenceSession', lambda data, options, **more: (
         seen.append(options.intra_op_num_threads), real(data, options, **more))[1])
-    graph = small_graph('fp32')
-    for text, threads in (('', 0), ('3', 0), ('3', 2)):
-        monkeypatch.setenv(module.THREADS_VARIABLE, text)
-        module.Network(graph, threads)
-    assert seen == [0, 3, 2]
-    monkeypatch.setenv(module.THREADS_VARIABLE, 'many')
+    config = MatcherConfig(**SMALL, backend='onnxruntime')
+    for text, threads, expected in (('', 0, 0), ('3', 0, 3), ('3', 2, 2)):
+        monkeypatch.setenv('LIGHTGLUE_TRT_THREADS', text)
+        open_backend(config, threads=threads)
+        assert set(seen) == {expected}
+        seen.clear()
+    monkeypatch.setenv('LIGHTGLUE_TRT_THREADS', 'many')
     with pytest.raises(EngineError, match="LIGHTGLUE_TRT_THREADS is 'many'"):
-        module.Network(graph, 0)
+        open_backend(config)

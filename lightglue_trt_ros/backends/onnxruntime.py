@@ -33,7 +33,7 @@ class OnnxRuntimeBackend:
         With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
         when it was made for something else.
         """
-        self.spec, self.depth = spec, depth or Depth.of(pair.layers)
+        self.spec, self.depth, threads = spec, depth or Depth.of(pair.layers), threads or _threads_asked_for()
         self._options = import_runtime().RunOptions()
         graphs = written_graphs(spec, pair, self.depth, calibration)
         self._extractor: Network | None = Network(graphs.pop(EXTRACTOR), threads)
@@ -122,17 +122,10 @@ def import_runtime() -> Any:
     return onnxruntime
 
 
-def _threads_asked_for() -> int:
-    text = os.environ.get(THREADS_VARIABLE, '')
-    if text and not text.isdecimal():
-        raise EngineError(f'{THREADS_VARIABLE} is {text!r}: it must be a whole number, or 0 for one per physical core')
-    return int(text or 0)
-
-
 def _session(model: Any, threads: int) -> Any:
     runtime, data = import_runtime(), model if isinstance(model, bytes) else model.SerializeToString()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads or _threads_asked_for()
+    options.intra_op_num_threads = threads
     options.add_session_config_entry('session.intra_op.allow_spinning', '0')  # one network's idle threads would slow the next one
     # not ONNX Runtime's own TensorRT provider: it would build engines for minutes, unasked
     known, disabled = ['CUDAExecutionProvider', 'CPUExecutionProvider'], list[str]()
@@ -148,3 +141,10 @@ def _session(model: Any, threads: int) -> Any:
         return runtime.InferenceSession(data, options, providers=providers, disabled_optimizers=disabled)
     except Exception as error:  # as above
         raise EngineError(f'ONNX Runtime cannot load a graph of {len(data)} bytes: {error}') from error
+
+
+def _threads_asked_for() -> int:
+    text = os.environ.get(THREADS_VARIABLE, '')
+    if text and not text.isdecimal():
+        raise EngineError(f'{THREADS_VARIABLE} is {text!r}: it must be a whole number, or 0 for one per physical core')
+    return int(text or 0)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..engines.artifacts import MANIFEST, engine_dir_of
 from ..errors import ConfigError
+from ..weights.pairs import identify_pair
 from .versions import Installation
 
 FILES = ('camera', 'camera_in_body')  # options that name files, which every worker must see
@@ -54,6 +55,9 @@ def make_plan(settings: dict[str, Any], installed: Installation) -> EvaluationPl
         contents |= _manifests(engine_dir_of(kept.get('engine_dir', '')))
     for word in kept.get('compare', '').split(','):
         contents |= _manifests(Path(word).expanduser().parent) if (Path(word).expanduser() / MANIFEST).is_file() else {}
+        if word.startswith('weights='):
+            pair = identify_pair(word.removeprefix('weights='))
+            contents[word] = f'{pair.extractor_sha256} {pair.matcher_sha256}'
     return EvaluationPlan(kept, installed, contents)
 
 
