@@ -8,8 +8,9 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -68,6 +69,23 @@ def stop(process: subprocess.Popen[bytes], timeout: float = 5.0) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
     return process.wait()
+
+
+@contextmanager
+def stop_on_sigint(say: Callable[[str], None]) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one is a KeyboardInterrupt."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop.set()
+        say('interrupted: the report of what was done follows; once more to leave at once')
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def memory_mib(pid: int) -> float:

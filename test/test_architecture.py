@@ -16,8 +16,9 @@ ROS = {'rclpy', 'sensor_msgs', 'std_msgs', 'std_srvs', 'diagnostic_msgs', 'geome
 ONLY_IN = {'cv_bridge': {'images'}, 'rosbags': {'recordings'}, 'onnxruntime': {'backends'}, 'spox': {'graphs'},
            'onnx': {'graphs', 'engines', 'quantization'}, 'pycuda': {'backends'}, 'cuda': {'backends'}, 'tensorrt': {'engines'},
            'safetensors': {'weights', 'calibration'},
-           'matplotlib': {'reports', 'quantization', 'demo', 'benchmarks'}, 'jinja2': {'reports'}, 'skimage': {'demo'},
-           'scipy': {'recordings', 'evaluation', 'benchmarks'}, 'torch': set(), 'tinygrad': set()}
+           'matplotlib': {'reports', 'quantization', 'demo', 'benchmarks'}, 'jinja2': {'reports', 'fleet'}, 'skimage': {'demo'},
+           'scipy': {'recordings', 'evaluation', 'benchmarks'}, 'dask': {'fleet'}, 'distributed': {'fleet'}, 'pyarrow': {'fleet'},
+           'fsspec': {'fleet'}, 'torch': set(), 'tinygrad': set()}
 
 
 def house() -> list[tuple[str, bool]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from ..graphs.cache import EXTRACTOR, written_graphs
 from ..weights.pairs import WeightsPair
 
 FLOAT8 = (1, 18)  # the first ONNX Runtime with E4M3 at opset 21
+THREADS_VARIABLE = 'LIGHTGLUE_TRT_THREADS'  # of a session whose owner leaves their number open
 KEPT = ('next_state', 'cosines', 'sines')  # what only the next stage reads: it stays on the session's device
 
 Tensors = dict[str, Any]  # OrtValues by name
@@ -29,12 +31,12 @@ class OnnxRuntimeBackend:
 
     def __init__(self, spec: EngineSpec, pair: WeightsPair, *, depth: Depth | None = None, threads: int = 0,
                  calibration: Calibration | None = None) -> None:
-        """`depth` None takes the default exits; `threads` 0 leaves the number to ONNX Runtime: one per physical core.
+        """`depth` None takes the default exits; `threads` 0 takes THREADS_VARIABLE, or else one per physical core.
 
         With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
         when it was made for something else.
         """
-        self.spec, self.depth = spec, depth or Depth.of(pair.layers)
+        self.spec, self.depth, threads = spec, depth or Depth.of(pair.layers), threads or _threads_asked_for()
         self._options = import_runtime().RunOptions()
         graphs = written_graphs(spec, pair, self.depth, calibration)
         self._extractor: Network | None = Network(graphs.pop(EXTRACTOR), threads)
@@ -162,3 +164,10 @@ def _session(model: Any, threads: int) -> Any:
         return runtime.InferenceSession(data, options, providers=providers, disabled_optimizers=disabled)
     except Exception as error:  # as above
         raise EngineError(f'ONNX Runtime cannot load a graph of {len(data)} bytes: {error}') from error
+
+
+def _threads_asked_for() -> int:
+    text = os.environ.get(THREADS_VARIABLE, '')
+    if text and not text.isdecimal():
+        raise EngineError(f'{THREADS_VARIABLE} is {text!r}: it must be a whole number, or 0 for one per physical core')
+    return int(text or 0)

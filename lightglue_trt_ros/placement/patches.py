@@ -47,7 +47,8 @@ def find_patches(reference: Float32, current: Float32, points: Float32, start: F
     residual = np.asarray(np.maximum(spread / gain**2 - contrast**2, 0) + QUANTISATION, np.float32)
     rows, contrast = _template(patch)  # of the way back, as the reference sees it; its first step says what more would
     back = _steps(reference, rows, contrast, points, inner.reshape(1, 2, side, side), inverse_2x2(_products(rows)), 1) - points
-    return Found(here, np.asarray(view @ inverse @ view.transpose(0, 2, 1), np.float32), residual, (view @ back[:, :, None])[:, :, 0])
+    inverse = np.asarray(view @ inverse @ view.transpose(0, 2, 1), np.float32)
+    return Found(here, inverse, residual, (view @ back[:, :, None])[:, :, 0])
 
 
 def _steps(image: Float32, rows: Float32, contrast: Float32, start: Float32, offsets: Float32, step_of: Float32,
