@@ -112,10 +112,11 @@ class FrameMatcher:
 
     def _place(self, reference: _Frame, current: _Frame, reference_keypoints: Float32, keypoints: Float32) -> Placed:
         """Where the current frame's matched points are; a reference from before points were placed has nothing to compare with."""
+        unit = max(1.0, self._unit(current.size))
         if reference.pyramid is None or current.pyramid is None:
-            return Placed(keypoints, unplaced(len(keypoints), self._unit(current.size)))
-        placed = place_matches(reference.pyramid, current.pyramid, reference_keypoints, keypoints)
-        unit = current.pyramid.unit
+            placed = Placed(keypoints, unplaced(len(keypoints), unit))
+        else:
+            placed = place_matches(reference.pyramid, current.pyramid, reference_keypoints, keypoints)
         factor = self._variance_factor.update(reference_keypoints, placed.points, placed.covariances, unit)
         return placed._replace(covariances=placed.covariances * np.float32(factor))
 

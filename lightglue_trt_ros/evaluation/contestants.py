@@ -14,6 +14,8 @@ from ..config import MatcherConfig
 from ..errors import ConfigError, EngineError, LightglueTrtError
 from ..features import Thresholds, UInt8
 from ..frontend import FrameMatcher
+from ..placement import Pyramid, known_at
+from ..placement.consistency import VarianceFactor
 from ..selection import open_backend
 from .baselines import BASELINES, Correspondences
 from .costs import Cost
@@ -91,8 +93,8 @@ class _FrontendStream:
         found = self._frames.process(image, stamp)
         if found is None:
             return None
-        return Sighting(Correspondences(found.reference_keypoints, found.keypoints), found.stage_ms | networks.stage_ms,
-                        found.layers, MatchedRows(networks, networks.rows), networks.saved)
+        points = Correspondences(found.reference_keypoints, found.keypoints, found.covariances)
+        return Sighting(points, found.stage_ms | networks.stage_ms, found.layers, MatchedRows(networks, networks.rows), networks.saved)
 
     def reset(self) -> None:
         self._frames.reset()
@@ -123,15 +125,26 @@ class Baseline:
 
 
 class _BaselineStream:
+    """A baseline's points get their covariances as ours do, by the patches where they are: the comparison stays fair."""
+
     def __init__(self, matcher: Any) -> None:
-        self._matcher = matcher
+        self._matcher, self._variance_factor = matcher, VarianceFactor()
+        self._previous: Pyramid | None = None
 
     def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
         points = self._matcher.process(image)
-        return None if points is None else Sighting(points, {})
+        if alone:  # what is timed is the matcher
+            return None if points is None else Sighting(points, {})
+        previous, self._previous = self._previous, Pyramid(image)
+        if points is None or previous is None or previous.levels[0].shape != image.shape:
+            return None if points is None else Sighting(points, {})
+        covariances = known_at(previous, self._previous, points.reference, points.current)
+        factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances))
+        return Sighting(points._replace(covariances=covariances * factor), {})
 
     def reset(self) -> None:
         self._matcher.reset()
+        self._previous = None
 
 
 class _DetectorOnce:

@@ -71,8 +71,9 @@ def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayL
 
 
 def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike,
-                           covariances: ArrayLike | None = None, *, threshold_px: float = 0.5, refine_px: float = 0.3, confidence: float = 0.9999,
-                           max_iterations: int = 10000, method: int = cv2.USAC_ACCURATE) -> RelativePose | None:
+                           covariances: ArrayLike | None = None, *, threshold_px: float = 0.5, refine_px: float = 0.3,
+                           confidence: float = 0.9999, max_iterations: int = 10000,
+                           method: int = cv2.USAC_ACCURATE) -> RelativePose | None:
     """Pose of camera 1 relative to camera 0 from correspondences (M, 2) and camera matrices (3, 3), undistorted pinholes.
 
     The five-point algorithm (Nister, PAMI 2004) in graph-cut RANSAC (Barath & Matas, CVPR 2018) with `threshold_px`, which is

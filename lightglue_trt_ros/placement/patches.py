@@ -17,7 +17,7 @@ FAINT = 0.1  # gray levels, root of the mean square: contrast below it is none
 QUANTISATION = 0.02  # gray levels squared: a residual is never less
 
 
-class Found(NamedTuple):
+class PatchFit(NamedTuple):
     """Where M patches are in the current image, in its pixels, and what says how well that is known."""
 
     points: Float32  # (M, 2)
@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 
 def find_patches(reference: Float32, current: Float32, points: Float32, start: Float32, view: Float32, radius: int,
-                 steps: int) -> Found:
+                 steps: int) -> PatchFit:
     """Find the patches around `points` (M, 2) of one image near `start` (M, 2) in another, each under its `view` (M, 2, 2).
 
     Both images are gray levels, float32 (H, W); patches have sides of 2 radius + 1 pixels. `steps` of Gauss and Newton are taken,
@@ -48,7 +48,7 @@ def find_patches(reference: Float32, current: Float32, points: Float32, start: F
     rows, contrast = _template(patch)  # of the way back, as the reference sees it; its first step says what more would
     back = _steps(reference, rows, contrast, points, inner.reshape(1, 2, side, side), inverse_2x2(_products(rows)), 1) - points
     inverse = np.asarray(view @ inverse @ view.transpose(0, 2, 1), np.float32)
-    return Found(here, inverse, residual, (view @ back[:, :, None])[:, :, 0])
+    return PatchFit(here, inverse, residual, (view @ back[:, :, None])[:, :, 0])
 
 
 def _steps(image: Float32, rows: Float32, contrast: Float32, start: Float32, offsets: Float32, step_of: Float32,
