@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from .backends import Backend
+from .carrying import carry
 from .config import MatcherConfig
 from .errors import FrameError
-from .features import Features, Float32, FrameMatches, Thresholds, UInt8
+from .features import Features, Float32, FrameMatches, Int32, Thresholds, UInt8
 from .geometry import Size, resize_gray, to_original
 from .placement import Placed, Pyramid, place_matches, unplaced
 from .placement.consistency import VarianceFactor
@@ -26,7 +27,7 @@ class _Frame:
     features: Features
     tracks: Tracks
     pyramid: Pyramid | None  # of its image; None where points are not placed
-    points: Float32 | None = None  # (K, 2) pixels of the image, finer than the features' where they were matched
+    points: Float32 | None = None  # (K + C, 2) pixels of the image: the features', finer where they were matched, and what is carried
 
 
 class FrameMatcher:
@@ -97,34 +98,48 @@ class FrameMatcher:
         rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
         current_rows = found.indices[rows]
         current.tracks = reference.tracks.follow(rows, current_rows, len(found.indices), self._counter)
-        track_ids, track_lengths = current.tracks.published(current_rows)
-        reference_keypoints = self._points(reference)[rows]
-        keypoints = self._points(current)[current_rows]
         clock.lap('track')
-        placed = self._place(reference, current, reference_keypoints, keypoints)
+        lost = self._lost(reference, current, rows)
+        placed, candidates = self._place(reference, current, self._points(reference)[rows], self._points(current)[current_rows],
+                                         self._points(reference)[lost])
         self._points(current)[current_rows] = placed.points  # the next frame goes on from there
+        carried = carry(lost, candidates, self._points(current), current_rows, self._unit(current.size))
+        reference.tracks.carry(current.tracks, carried.rows, carried.next_rows)
         if current.pyramid is not None:
             clock.lap('place')
-        matches = FrameMatches(current.stamp, reference.stamp, placed.points, reference_keypoints, found.scores[rows], track_ids,
-                               track_lengths, placed.covariances, np.zeros(len(rows), np.uint8), clock.laps, found.layers,
-                               found.note)
+        all_rows, all_current = np.append(rows, carried.rows), np.append(current_rows, carried.next_rows)
+        matches = FrameMatches(
+            current.stamp, reference.stamp, np.concatenate([placed.points, carried.points]), self._points(reference)[all_rows],
+            np.append(found.scores[rows], np.zeros(len(carried.rows), np.float32)), *current.tracks.published(all_current),
+            covariances=np.concatenate([placed.covariances, carried.covariances]), carried=current.tracks.missed[all_current].astype(np.uint8),
+            stage_ms=clock.laps, layers=found.layers, note=found.note)
+        current.points = carried.among(self._points(current))
         return matches if not self.config.max_sigma_px else matches.well_known(self.config.max_sigma_px)
 
-    def _place(self, reference: _Frame, current: _Frame, reference_keypoints: Float32, keypoints: Float32) -> Placed:
-        """Where the current frame's matched points are; a reference from before points were placed has nothing to compare with."""
+    def _lost(self, reference: _Frame, current: _Frame, matched: Int32) -> Int32:
+        """The reference's rows that may go on without a match: tracks, where there are images and matches that say whereto."""
+        if reference.pyramid is None or current.pyramid is None or not len(matched):
+            return matched[:0]
+        return reference.tracks.missed_at_most(self.config.carry_frames)
+
+    def _place(self, reference: _Frame, current: _Frame, reference_keypoints: Float32, keypoints: Float32,
+               lost: Float32) -> tuple[Placed, Placed]:
+        """Where the current frame's matched points are, and where those of the reference that were `lost` may be.
+
+        A reference from before points were placed has nothing to compare with.
+        """
         if reference.pyramid is None or current.pyramid is None:
-            return Placed(keypoints, unplaced(len(keypoints), self._unit(current.size)))
-        placed = place_matches(reference.pyramid, current.pyramid, reference_keypoints, keypoints)
-        unit = current.pyramid.unit
-        factor = self._variance_factor.update(reference_keypoints, placed.points, placed.covariances, unit)
-        return placed._replace(covariances=placed.covariances * np.float32(factor))
+            return Placed(keypoints, unplaced(len(keypoints), self._unit(current.size))), Placed(lost, unplaced(len(lost)))
+        placed, others = place_matches(reference.pyramid, current.pyramid, reference_keypoints, keypoints, lost)
+        factor = self._variance_factor.update(reference_keypoints, placed.points, placed.covariances, current.pyramid.unit)
+        return placed.times(factor), others.times(factor)
 
     def _unit(self, size: Size) -> float:
         """Pixels of the camera's image that one of the engine's is."""
         return max(size[0] / self.backend.spec.image_height, size[1] / self.backend.spec.image_width)
 
     def _points(self, frame: _Frame) -> Float32:
-        """(K, 2) pixels of the frame's own image."""
+        """(K + C, 2) pixels of the frame's own image."""
         if frame.points is None:
             engine = (self.backend.spec.image_height, self.backend.spec.image_width)
             frame.points = to_original(frame.features.keypoints, engine, frame.size)
@@ -134,7 +149,7 @@ class FrameMatcher:
         if self.config.reference == 'previous':
             return True
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
-        return not detected or len(matches) < self.config.keyframe_min_ratio * detected  # without any it would stay forever
+        return not detected or len(matches.matched()) < self.config.keyframe_min_ratio * detected  # without any it would stay forever
 
 
 def _check(image: UInt8, stamp: float, last: float | None) -> None:

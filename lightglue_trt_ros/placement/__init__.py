@@ -30,6 +30,7 @@ FLOOR_PX = 0.03  # standard deviation that the best texture leaves, in a level's
 DISAGREEMENT = 0.25  # times the square of what levels differ by
 LIMIT_PX = 4.0  # a patch found further away is another one
 UNPLACED_PX = 1.5  # standard deviation of a point that no patch has placed
+PREDICTED_PX = 3.0  # of one that goes where its neighbours went
 
 
 class Placed(NamedTuple):
@@ -37,6 +38,10 @@ class Placed(NamedTuple):
 
     points: Float32  # (M, 2) pixels
     covariances: Float32  # (M, 2, 2) pixels squared
+
+    def times(self, factor: float) -> Placed:
+        """The same points with covariances that are larger by a factor."""
+        return self._replace(covariances=self.covariances * np.float32(factor))
 
 
 class Pyramid:
@@ -53,19 +58,23 @@ class Pyramid:
             self.levels.append(np.asarray(cv2.pyrDown(self.levels[-1]), np.float32))
 
 
-def place_matches(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Placed:
+def place_matches(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
+                  unmatched: Float32) -> tuple[Placed, Placed]:
     """Matched points (M, 2) of the current frame, moved to where the reference's patches are found.
 
     The mean of where SuperPoint saw the point and of where its patch is found at each level, weighted by their covariances. What is
-    found beyond LIMIT_PX or outside the image does not count.
+    found beyond LIMIT_PX or outside the image does not count. Points (N, 2) of the reference that are `unmatched` are looked for where
+    the matches around them went, of which there must be one at least.
     """
-    return _place(reference, current, reference_points, current_points, (COARSE, FINE), UNPLACED_PX)
+    placed = _place(reference, current, reference_points, current_points, (COARSE, FINE), unmatched)
+    count = len(current_points)
+    return Placed(placed.points[:count], placed.covariances[:count]), Placed(placed.points[count:], placed.covariances[count:])
 
 
 def known_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
     """Covariances (M, 2, 2) in pixels squared of points that another method has placed: by the same patches, where they are."""
     still = COARSE._replace(steps=0), FINE._replace(steps=0)
-    return _place(reference, current, reference_points, current_points, still, UNPLACED_PX).covariances
+    return _place(reference, current, reference_points, current_points, still).covariances
 
 
 def unplaced(count: int, unit: float = 1.0) -> Float32:
@@ -74,13 +83,20 @@ def unplaced(count: int, unit: float = 1.0) -> Float32:
 
 
 def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32, how: tuple[Level, Level],
-           unplaced_px: float) -> Placed:
+           unmatched: Float32 | None = None) -> Placed:
     start = np.asarray(current_points, np.float32)
     if not len(start):
         return Placed(start, np.zeros((0, 2, 2), np.float32))
-    view = local_affine(reference_points, start)[0]
+    before_px = np.full(len(start), UNPLACED_PX, np.float32)
+    if unmatched is None or not len(unmatched):
+        view = local_affine(reference_points, start)[0]
+    else:
+        asked = np.concatenate([reference_points, unmatched])
+        view, there = local_affine(reference_points, start, at=asked)
+        reference_points, start = asked, np.concatenate([start, there[len(start):]])
+        before_px = np.append(before_px, np.full(len(unmatched), PREDICTED_PX, np.float32))
     last = np.array(current.levels[0].shape[::-1], np.float32) - 1
-    information = np.tile(np.eye(2, dtype=np.float32) / np.float32((unplaced_px * current.unit)**2), (len(start), 1, 1))
+    information = np.eye(2, dtype=np.float32) / ((before_px * np.float32(current.unit))**2)[:, None, None]
     moved, here, before = np.zeros_like(start)[:, :, None], start, np.full_like(start, np.nan)
     spread = np.zeros_like(information)
     for depth in reversed(range(len(current.levels))):
