@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .backends import Backend
-from .carrying import carry
+from .carrying import Candidates, carry
 from .config import MatcherConfig
 from .errors import FrameError
 from .features import Features, Float32, FrameMatches, Int32, Thresholds, UInt8
 from .geometry import Size, resize_gray, to_original
-from .placement import Placed, Pyramid, place_matches, unplaced
+from .placement import Placed, Pyramid, place_all, unplaced
 from .placement.consistency import VarianceFactor
 from .telemetry import Stopwatch
 from .tracks import TrackCounter, Tracks
@@ -27,7 +27,7 @@ class _Frame:
     features: Features
     tracks: Tracks
     pyramid: Pyramid | None  # of its image; None where points are not placed
-    points: Float32 | None = None  # (K + C, 2) pixels of the image: the features', finer where they were matched, and what is carried
+    points: Float32 | None = None  # (K + C, 2) pixels of the image: the features', finer where matched, then what is carried
 
 
 class FrameMatcher:
@@ -99,40 +99,34 @@ class FrameMatcher:
         current_rows = found.indices[rows]
         current.tracks = reference.tracks.follow(rows, current_rows, len(found.indices), self._counter)
         clock.lap('track')
-        lost = self._lost(reference, current, rows)
-        placed, candidates = self._place(reference, current, self._points(reference)[rows], self._points(current)[current_rows],
-                                         self._points(reference)[lost])
+        placed, candidates = self._place(reference, current, rows, current_rows)
         self._points(current)[current_rows] = placed.points  # the next frame goes on from there
-        carried = carry(lost, candidates, self._points(current), current_rows, self._unit(current.size))
+        carried = carry(candidates, self._points(current), current_rows, self._variance_factor.fundamental,
+                        self._unit(current.size))
         reference.tracks.carry(current.tracks, carried.rows, carried.next_rows)
+        current.points = carried.among(self._points(current))
         if current.pyramid is not None:
             clock.lap('place')
-        all_rows, all_current = np.append(rows, carried.rows), np.append(current_rows, carried.next_rows)
+        scores = np.append(found.scores[rows], np.zeros(len(carried.rows), np.float32))
+        rows, current_rows = np.append(rows, carried.rows), np.append(current_rows, carried.next_rows)
         matches = FrameMatches(
-            current.stamp, reference.stamp, np.concatenate([placed.points, carried.points]), self._points(reference)[all_rows],
-            np.append(found.scores[rows], np.zeros(len(carried.rows), np.float32)), *current.tracks.published(all_current),
-            covariances=np.concatenate([placed.covariances, carried.covariances]), carried=current.tracks.missed[all_current].astype(np.uint8),
-            stage_ms=clock.laps, layers=found.layers, note=found.note)
-        current.points = carried.among(self._points(current))
+            current.stamp, reference.stamp, current.points[current_rows], self._points(reference)[rows], scores,
+            *current.tracks.published(current_rows), np.concatenate([placed.covariances, carried.placed.covariances]),
+            current.tracks.missed[current_rows].astype(np.uint8), clock.laps, found.layers, found.note)
         return matches if not self.config.max_sigma_px else matches.well_known(self.config.max_sigma_px)
 
-    def _lost(self, reference: _Frame, current: _Frame, matched: Int32) -> Int32:
-        """The reference's rows that may go on without a match: tracks, where there are images and matches that say whereto."""
-        if reference.pyramid is None or current.pyramid is None or not len(matched):
-            return matched[:0]
-        return reference.tracks.missed_at_most(self.config.carry_frames)
+    def _place(self, reference: _Frame, current: _Frame, rows: Int32, current_rows: Int32) -> tuple[Placed, Candidates]:
+        """Where the current frame's matched points are, and where those may be that are on a track and were not matched.
 
-    def _place(self, reference: _Frame, current: _Frame, reference_keypoints: Float32, keypoints: Float32,
-               lost: Float32) -> tuple[Placed, Placed]:
-        """Where the current frame's matched points are, and where those of the reference that were `lost` may be.
-
-        A reference from before points were placed has nothing to compare with.
+        A reference from before points were placed has nothing to compare with; without matches nothing says where to look.
         """
+        points, reference_points = self._points(current)[current_rows], self._points(reference)
         if reference.pyramid is None or current.pyramid is None:
-            return Placed(keypoints, unplaced(len(keypoints), self._unit(current.size))), Placed(lost, unplaced(len(lost)))
-        placed, others = place_matches(reference.pyramid, current.pyramid, reference_keypoints, keypoints, lost)
-        factor = self._variance_factor.update(reference_keypoints, placed.points, placed.covariances, current.pyramid.unit)
-        return placed.times(factor), others.times(factor)
+            return Placed(points, unplaced(len(points), self._unit(current.size))), Candidates.none()
+        lost = reference.tracks.missed_at_most(self.config.carry_frames if len(rows) else 0)
+        placed, others = place_all(reference.pyramid, current.pyramid, reference_points[rows], points, reference_points[lost])
+        factor = self._variance_factor.update(reference_points[rows], placed.points, placed.covariances, current.pyramid.unit)
+        return placed.times(factor), Candidates(lost, reference_points[lost], others.times(factor))
 
     def _unit(self, size: Size) -> float:
         """Pixels of the camera's image that one of the engine's is."""
@@ -149,7 +143,8 @@ class FrameMatcher:
         if self.config.reference == 'previous':
             return True
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
-        return not detected or len(matches.matched()) < self.config.keyframe_min_ratio * detected  # without any it would stay forever
+        matched = int(np.count_nonzero(matches.carried == 0))
+        return not detected or matched < self.config.keyframe_min_ratio * detected  # without any it would stay forever
 
 
 def _check(image: UInt8, stamp: float, last: float | None) -> None:
