@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .features import Float32, Int32, largest_sigmas
+from .geometry import Size
 from .placement import PREDICTED_PX, Placed
 from .placement.consistency import epipolar_errors
 
@@ -49,24 +50,26 @@ class Carried(NamedTuple):
         return everything
 
 
-def carry(candidates: Candidates, keypoints: Float32, matched: Int32, fundamental: NDArray[np.float64] | None = None,
+def carry(candidates: Candidates, keypoints: Float32, matched: Int32, size: Size, fundamental: NDArray[np.float64] | None = None,
           unit: float = 1.0) -> Carried:
     """Those of the candidates that are known well, best known first; none is near another one or near a match.
 
-    `keypoints` (K, 2) are the current frame's, `matched` its rows with a match; at most K of both go on. `fundamental` (3, 3) maps
-    points of the reference to their lines, where it is known; `unit` is how many pixels one of the extractor's image is.
+    `keypoints` (K, 2) are the current frame's, of `size`, and `matched` its rows with a match; at most K of both go on.
+    `fundamental` (3, 3) maps points of the reference to their lines, where it is known; `unit` is how many pixels one of the
+    extractor's image is.
     """
     points, covariances = candidates.placed
     sigmas = largest_sigmas(covariances)
-    good = sigmas <= KNOWN_PX * unit
+    good = (sigmas <= KNOWN_PX * unit) & np.all((points >= 0) & (points <= np.array(size[::-1]) - 1), axis=1)
     if fundamental is not None:
         good &= epipolar_errors(candidates.reference_points, points, covariances, fundamental)[0] < LINE_PX * unit
     order = np.argsort(sigmas, kind='stable')
     order = order[good[order]]
-    order = order[~np.tril(_near(points[order], points[order], unit), -1).any(axis=1)]
+    meeting = np.asarray(np.tril(_near(points[order], points[order], unit), -1), np.bool_)
+    order = order[~meeting.any(axis=1)]
 
     near = _near(points[order], keypoints, unit)
-    new = ~near.any(axis=1)
+    new = np.asarray(~near.any(axis=1), np.bool_)
     there = np.where(new, -1, near.argmax(axis=1))
     first = np.zeros(len(order), np.bool_)
     first[np.unique(there, return_index=True)[1]] = True
@@ -78,7 +81,7 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Int32, fundamenta
 
 def _near(points0: Float32, points1: Float32, unit: float) -> NDArray[np.bool_]:
     """(M, N): which of points (M, 2) and (N, 2) are nearer than NEAR_PX."""
-    middle = points1.mean(axis=0) if len(points1) else np.zeros(2, np.float32)
+    middle = points1.mean(axis=0) if len(points1) else np.float32(0)
     a, b = points0 - middle, points1 - middle
-    length0, length1 = np.einsum('ni,ni->n', a, a), np.einsum('ni,ni->n', b, b)
-    return np.asarray(length0[:, None] + length1 - 2 * (a @ b.T) < (NEAR_PX * unit)**2, np.bool_)
+    squared = np.asarray(np.einsum('ni,ni->n', a, a)[:, None] + np.einsum('ni,ni->n', b, b) - 2 * (a @ b.T), np.float32)
+    return np.asarray(squared < (NEAR_PX * unit)**2, np.bool_)

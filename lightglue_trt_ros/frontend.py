@@ -101,7 +101,7 @@ class FrameMatcher:
         clock.lap('track')
         placed, candidates = self._place(reference, current, rows, current_rows)
         self._points(current)[current_rows] = placed.points  # the next frame goes on from there
-        carried = carry(candidates, self._points(current), current_rows, self._variance_factor.fundamental,
+        carried = carry(candidates, self._points(current), current_rows, current.size, self._variance_factor.fundamental,
                         self._unit(current.size))
         reference.tracks.carry(current.tracks, carried.rows, carried.next_rows)
         current.points = carried.among(self._points(current))
@@ -109,9 +109,10 @@ class FrameMatcher:
             clock.lap('place')
         scores = np.append(found.scores[rows], np.zeros(len(carried.rows), np.float32))
         rows, current_rows = np.append(rows, carried.rows), np.append(current_rows, carried.next_rows)
+        known = carried.placed.times(self._variance_factor.value)
         matches = FrameMatches(
             current.stamp, reference.stamp, current.points[current_rows], self._points(reference)[rows], scores,
-            *current.tracks.published(current_rows), np.concatenate([placed.covariances, carried.placed.covariances]),
+            *current.tracks.published(current_rows), np.concatenate([placed.covariances, known.covariances]),
             current.tracks.missed[current_rows].astype(np.uint8), clock.laps, found.layers, found.note)
         return matches if not self.config.max_sigma_px else matches.well_known(self.config.max_sigma_px)
 
@@ -126,7 +127,7 @@ class FrameMatcher:
         lost = reference.tracks.missed_at_most(self.config.carry_frames if len(rows) else 0)
         placed, others = place_all(reference.pyramid, current.pyramid, reference_points[rows], points, reference_points[lost])
         factor = self._variance_factor.update(reference_points[rows], placed.points, placed.covariances, current.pyramid.unit)
-        return placed.times(factor), Candidates(lost, reference_points[lost], others.times(factor))
+        return placed.times(factor), Candidates(lost, reference_points[lost], others)
 
     def _unit(self, size: Size) -> float:
         """Pixels of the camera's image that one of the engine's is."""

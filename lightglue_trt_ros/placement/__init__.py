@@ -62,7 +62,7 @@ def place_matches(reference: Pyramid, current: Pyramid, reference_points: Float3
     """Matched points (M, 2) of the current frame, moved to where the reference's patches are found.
 
     The mean of where SuperPoint saw the point and of where its patch is found at each level, weighted by their covariances. What is
-    found beyond LIMIT_PX or outside the image does not count.
+    found beyond LIMIT_PX or outside the image does not count, nor does what has nothing of the patch.
     """
     return _place(reference, current, reference_points, current_points, (COARSE, FINE))
 
@@ -113,7 +113,7 @@ def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, curr
                              level.radius, level.steps)
         points = found.points * scale
         good = np.linalg.norm(points - start, axis=1) < limit_px * np.float32(current.unit)
-        good &= np.all((points >= 0) & (points <= last), axis=1)
+        good &= found.alike & np.all((points >= 0) & (points <= last), axis=1)
         here = np.where(good[:, None], points, start)
         apart = np.nan_to_num(here - before) * good[:, None]
         spread += np.float32(DISAGREEMENT) * apart[:, :, None] * apart[:, None]
