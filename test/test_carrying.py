@@ -82,9 +82,11 @@ def test_points_that_are_not_seen_again_are_carried_where_they_are_and_keep_thei
     before, carried, after = found[0], found[1], found[2]
     lost = dict(zip(before.track_ids[LOST], CORNERS[LOST], strict=True))
     rows = np.flatnonzero(carried.carried)
-    assert len(carried) == K and len(rows) >= 18
+    assert len(carried) == K
+    assert len(rows) >= 18
     assert set(carried.track_ids[rows]) <= set(lost)
-    assert (carried.carried[rows] == 1).all() and not carried.scores[rows].any()
+    assert (carried.carried[rows] == 1).all()
+    assert not carried.scores[rows].any()
     assert (rows >= K - len(LOST)).all(), 'they come after the matches'
     truth = np.array([lost[track] for track in carried.track_ids[rows]]) - [6, 0]
     assert np.median(np.linalg.norm(carried.keypoints[rows] - truth, axis=1)) < 0.1
@@ -107,9 +109,10 @@ def test_a_keypoint_that_fires_there_again_takes_the_track_over_and_a_match_ends
 
 
 def test_only_for_so_many_frames_and_the_setting_may_change():
-    always = {frame: LOST for frame in range(2, 12)}
+    always = dict.fromkeys(range(2, 12), LOST)
     count = [int(np.count_nonzero(each.carried)) for each in results(matcher(always, carry_frames=3), 8)]
-    assert min(count[1:4]) >= 15 and not any(count[4:])
+    assert min(count[1:4]) >= 15
+    assert not any(count[4:])
     assert not any(each.carried.any() for each in results(matcher(always, carry_frames=0), 6))
     frames = matcher(always)
     assert results(frames, 4)[-1].carried.any()
@@ -147,7 +150,7 @@ def test_carried_points_do_not_keep_a_keyframe():
 
 
 def test_points_that_leave_the_image_end():
-    found = results(matcher({frame: LOST for frame in range(2, 9)}, step=25, carry_frames=100), 9, step=25)
+    found = results(matcher(dict.fromkeys(range(2, 9), LOST), step=25, carry_frames=100), 9, step=25)
     for each in found:
         assert (each.keypoints[each.carried > 0] >= 0).all()
     assert np.count_nonzero(found[-1].carried) < np.count_nonzero(found[1].carried) / 2
@@ -156,7 +159,8 @@ def test_points_that_leave_the_image_end():
 def test_matched_leaves_the_carried_ones_out():
     first, second = results(matcher({2: LOST}), 3)
     assert first.matched() is first
-    assert len(second.matched()) == K - len(LOST) and not second.matched().carried.any()
+    assert len(second.matched()) == K - len(LOST)
+    assert not second.matched().carried.any()
 
 
 @settings(deadline=None, max_examples=15)
