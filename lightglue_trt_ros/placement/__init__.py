@@ -81,8 +81,8 @@ def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, curr
     view = local_affine(reference_points, start)[0]
     last = np.array(current.levels[0].shape[::-1], np.float32) - 1
     information = np.tile(np.eye(2, dtype=np.float32) / np.float32((unplaced_px * current.unit)**2), (len(start), 1, 1))
-    total, here, before = information @ start[:, :, None], start, np.full_like(start, np.nan)
-    spread = np.zeros_like(information)
+    here, before = start, np.full_like(start, np.nan)
+    total, spread = np.zeros((len(start), 2, 1), np.float32), np.zeros_like(information)
     for depth in reversed(range(len(current.levels))):
         scale, level = np.float32(2**depth), how[0] if depth == len(current.levels) - 1 else how[1]
         found = find_patches(reference.levels[depth], current.levels[depth], reference_points / scale, here / scale, view,
@@ -95,9 +95,9 @@ def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, curr
         spread += np.float32(DISAGREEMENT) * apart[:, :, None] * apart[:, None]
         before = np.where(good[:, None], points, np.nan)
         more = inverse_2x2(_covariances(found, level) * scale**2) * good[:, None, None]
-        information, total = information + more, total + more @ here[:, :, None]
+        information, total = information + more, total + more @ (here - start)[:, :, None]
     covariances = inverse_2x2(information)
-    return Placed((covariances @ total)[:, :, 0], covariances + spread)
+    return Placed(start + (covariances @ total)[:, :, 0], covariances + spread)
 
 
 def _covariances(found: Found, level: Level) -> Float32:
