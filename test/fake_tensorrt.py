@@ -54,7 +54,9 @@ def fake_tensorrt(version: str, **differences: Any) -> Any:
     module.ProfilingVerbosity = _enum('ProfilingVerbosity', ('LAYER_NAMES_ONLY', 'DETAILED', 'NONE'))
     module.LayerInformationFormat = _enum('LayerInformationFormat', ('ONELINE', 'JSON'))
     module.TensorIOMode = _enum('TensorIOMode', ('NONE', 'INPUT', 'OUTPUT'))
-    if not version.startswith('8.'):
+    if version.startswith('8.'):
+        module.PreviewFeature = _enum('PreviewFeature', ('FASTER_DYNAMIC_SHAPES_0805', 'PROFILE_SHARING_0806'))
+    else:
         module.ExecutionContextAllocationStrategy = _enum('ExecutionContextAllocationStrategy',
                                                           ('STATIC', 'ON_PROFILE_CHANGE', 'USER_MANAGED'))
     if has.get('rtx'):
@@ -192,6 +194,8 @@ class Config(Strict):
                          profiling_verbosity=None, builder_optimization_level=3)
         if module.has['monitor']:
             self.__dict__['progress_monitor'] = None
+        if not module.has['monitor']:
+            self.__dict__.update(preview=set(), set_preview_feature=lambda feature, on: self.preview.add(feature.name))
         if module.has.get('rtx'):
             self.__dict__.update(num_compute_capabilities=0, set_compute_capability=self._aim)
 

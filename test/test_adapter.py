@@ -276,6 +276,8 @@ def test_sides_of_a_camera_s_image_get_a_profile(version):
     height, width = CAMERA_SIDES['height'], CAMERA_SIDES['width']
     assert profile.shapes == {'image': tuple(zip(height, width, strict=True)), 'rows': tuple((64, side) for side in height),
                               'columns': tuple((side, 80) for side in width)}
+    if version.startswith('8.'):
+        assert module.config.preview == {'PROFILE_SHARING_0806'}, 'one size per context, and more than one context'
     trt.build(small_graph('fp32'), 'fp32', BuildOptions())
     assert not module.config.profiles
 

@@ -10,12 +10,13 @@ import onnx
 import pytest
 from networks import moved, photo, session
 
+from lightglue_trt_ros.backends.placing import sizes_of
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.demo.flight import Flight
 from lightglue_trt_ros.engines.audit import read_types
 from lightglue_trt_ros.geometry import resize_gray, resize_matrices, to_original
 from lightglue_trt_ros.graphs.frames import frame, halve
-from lightglue_trt_ros.graphs.placement import coarse, fine, sizes_of
+from lightglue_trt_ros.graphs.placement import coarse, fine
 from lightglue_trt_ros.graphs.precision import OPSET
 from lightglue_trt_ros.placement import Placed, Pyramid, place_matches
 

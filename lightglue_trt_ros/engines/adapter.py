@@ -204,6 +204,9 @@ class TensorRT:
         for name, shape in types.inputs.items():
             ranges = [CAMERA_SIDES[side] if isinstance(side, str) else (side, side, side) for side in shape]
             profile.set_shape(name, *zip(*ranges, strict=True))
+        sharing = getattr(getattr(self.module, 'PreviewFeature', None), 'PROFILE_SHARING_0806', None)
+        if sharing is not None and self._major < 10:  # contexts may share it; later ones may anyway
+            config.set_preview_feature(sharing, True)
         if config.add_optimization_profile(profile) < 0:
             raise EngineError(f'{self.title} refuses sides of {CAMERA_SIDES}: {self._complaints()}')
 

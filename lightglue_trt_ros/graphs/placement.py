@@ -7,6 +7,7 @@ written out: symmetric ones as (a, b, d), others as (a, b, c, d), each entry a c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -19,9 +20,11 @@ from ..config import EngineSpec
 from ..placement import COARSE, DISAGREEMENT, FINE, FLOOR_PX, LIMIT_PX, UNPLACED_PX, Level
 from ..placement.patches import FAINT, QUANTISATION
 from ..placement.views import REACH_PX, RIDGE_PX, SOURCES
+from .cache import PLACEMENT
+from .frames import frame, halve
 from .precision import stamp
 
-SIZES = 8  # of the input `sizes`: see `sizes_of`
+SIZES = 8  # of the input `sizes`: see backends.placing.sizes_of
 
 Columns = list[Var]
 
@@ -46,17 +49,10 @@ STATE = 17  # columns of all that
 BLOCK = 64  # rows are counted by
 
 
-def sizes_of(size: tuple[int, int], engine: tuple[int, int], depth: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    """The input `sizes` for level `depth` of a camera's frame, (height, width): float32 (8,).
-
-    The last column and row of the level, those of the frame, the level's scale, pixels of the frame to one of the engine's (at
-    least 1), and the same along u and v.
-    """
-    height, width = size
-    for _ in range(depth):
-        height, width = (height + 1) // 2, (width + 1) // 2
-    along = size[1] / engine[1], size[0] / engine[0]
-    return np.array([width - 1, height - 1, size[1] - 1, size[0] - 1, 2**depth, max(1.0, *along), *along], np.float32)
+def placement_graphs(spec: EngineSpec) -> dict[str, onnx.ModelProto]:
+    """All that takes a camera's frame and places points in it, by the names of `cache.PLACEMENT`; FP32 whatever the spec says."""
+    exact = replace(spec, precision='fp32')
+    return {name: write(exact) for name, write in zip(PLACEMENT, (frame, halve, coarse, fine), strict=True)}
 
 
 def coarse(spec: EngineSpec) -> onnx.ModelProto:
