@@ -23,7 +23,8 @@ from lightglue_trt_ros.placement import Placed, Pyramid, place_matches
 SPEC = EngineSpec(240, 320, 512)
 ENGINE = SPEC.image_height, SPEC.image_width
 WRITERS = frame, halve, coarse, fine
-EXACT_REMAP = int(cv2.__version__.partition('.')[0]) >= 5  # before, cv2.remap rounds to 1/32 of a pixel
+# pixels, and shares of the variance: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
+CLOSE, ALIKE = (0.02, 0.03) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.25)
 
 
 @cache
@@ -80,10 +81,10 @@ def assert_agreement(pair, points, keypoints, matches) -> None:
     levels = [levels_of(image, len(pyramids[0].levels))[1] for image in pair]
     found = place(*levels, points, keypoints, matches)
     expected = place_matches(*pyramids, points[rows], to_original(keypoints, ENGINE, size)[matches[rows]])
-    assert np.mean(np.linalg.norm(found.points[rows] - expected.points, axis=1) < (0.02 if EXACT_REMAP else 0.05)) >= 0.99
+    assert np.mean(np.linalg.norm(found.points[rows] - expected.points, axis=1) < CLOSE) >= 0.99
     largest = np.trace(expected.covariances, axis1=1, axis2=2)[:, None, None]
     apart = np.abs(found.covariances[rows] - expected.covariances) / largest
-    assert np.mean(apart.max(axis=(1, 2)) < 0.03) >= (0.99 if EXACT_REMAP else 0.9)
+    assert np.mean(apart.max(axis=(1, 2)) < ALIKE) >= 0.99
 
 
 @pytest.mark.parametrize(('name', 'size', 'angle', 'scale', 'matched'), [

@@ -22,7 +22,8 @@ from lightglue_trt_ros.placement import Pyramid, place_matches
 
 SPEC, DEPTH = EngineSpec(160, 216, 192), Depth((9,))
 ENGINE = SPEC.image_height, SPEC.image_width
-CLOSE = 0.02 if int(cv2.__version__.partition('.')[0]) >= 5 else 0.05  # before, cv2.remap rounds to 1/32 of a pixel
+# pixels, and shares: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
+CLOSE, ALIKE = (0.02, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.15)
 
 
 @pytest.fixture(scope='module')
@@ -65,7 +66,7 @@ def test_matches_come_back_placed_as_the_host_places_them(backend, size):
                                  points_of(current, size)[found.indices[rows]])
         assert len(rows) > 60
         assert np.mean(np.linalg.norm(placed.points - expected.points, axis=1) < CLOSE) >= 0.98
-        assert np.median(np.abs(placed.covariances / expected.covariances - 1)) < 0.02
+        assert np.median(np.abs(placed.covariances / expected.covariances - 1)) < ALIKE
         again = backend.place(reference, current, points[rows], points_of(current, size)[found.indices[rows]])
         np.testing.assert_allclose(again.points, placed.points, atol=2e-3)
         np.testing.assert_allclose(again.covariances, placed.covariances, rtol=0.02, atol=1e-4)

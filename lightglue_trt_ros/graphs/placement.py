@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +49,7 @@ STATE = 17  # columns of all that
 BLOCK = 64  # rows are counted by
 
 
+@lru_cache(maxsize=1)
 def placement_graphs(spec: EngineSpec) -> dict[str, onnx.ModelProto]:
     """All that takes a camera's frame and places points in it, by the names of `cache.PLACEMENT`; FP32 whatever the spec says."""
     exact = replace(spec, precision='fp32')
