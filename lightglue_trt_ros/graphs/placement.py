@@ -67,11 +67,11 @@ def coarse(spec: EngineSpec) -> onnx.ModelProto:
     valid = op.unsqueeze(op.cast(op.greater_or_equal(matches, op.const(np.int32(0))), to=np.float32), _shape(1))
     rows = op.gather(keypoints, op.max([matches, op.const(np.int32(0))]))
     # pixels of the engine's image -> of the camera's, as geometry.to_original
-    scaled = [op.mul(op.add(value, _value(0.5)), graph.size(6 + axis)) for axis, value in enumerate(_columns(rows))]
+    scaled = [op.mul(op.add(value, _value(0.5)), graph.sizes[6 + axis]) for axis, value in enumerate(_columns(rows))]
     start = [op.sub(value, _value(0.5)) for value in scaled]
     view = _local_affine(graph.points, start, valid)
     zero = op.mul(valid, _value(0))
-    known = op.add(zero, op.div(_value(UNPLACED_PX**-2), op.mul(graph.size(5), graph.size(5))))
+    known = op.add(zero, op.div(_value(UNPLACED_PX**-2), op.mul(graph.sizes[5], graph.sizes[5])))
     state = graph.place(_State(view, start, [zero] * 2, [zero], [known, zero, known], [zero] * 2, [zero] * 3))
     model = build({**graph.inputs, 'keypoints1': keypoints, 'matches0': matches}, {'next_state': state.packed()})
     return stamp(model, 'placement-coarse', spec, '')
@@ -100,25 +100,22 @@ class _Graph:
     def __init__(self, spec: EngineSpec, level: Level) -> None:
         self.count, self.level, self.side = spec.max_keypoints, level, 2 * level.radius + 1
         images = [argument(Tensor(np.float32, ('height', 'width'))) for _ in range(2)]
-        points, self._sizes = argument(Tensor(np.float32, (self.count, 2))), argument(Tensor(np.float32, (SIZES,)))
-        self.inputs = {'reference': images[0], 'current': images[1], 'reference_points': points, 'sizes': self._sizes}
+        points, sizes = argument(Tensor(np.float32, (self.count, 2))), argument(Tensor(np.float32, (SIZES,)))
+        self.inputs = {'reference': images[0], 'current': images[1], 'reference_points': points, 'sizes': sizes}
+        self.sizes = [op.slice(sizes, _shape(number), _shape(number + 1), _shape(0)) for number in range(SIZES)]  # (1,) each
         self.reference, self.current = (op.unsqueeze(image, _shape(0, 1)) for image in images)
         self.points = _columns(points)
 
-    def size(self, number: int) -> Var:
-        """One of `sizes`, (1,)."""
-        return op.slice(self._sizes, _shape(number), _shape(number + 1), _shape(0))
-
     def place(self, before: _State) -> _State:
         """As the loop in `placement.place_matches`."""
-        scale, limit = self.size(4), op.mul(self.size(5), _value(LIMIT_PX))
+        scale, limit = self.sizes[4], op.mul(self.sizes[5], _value(LIMIT_PX))
         here = [op.div(value, scale) for value in _added(before.start, before.shift)]
         here, covariance = self._find([op.div(value, scale) for value in self.points], here, before.view)
         points = [op.mul(value, scale) for value in here]
         shift = [op.sub(to, start) for to, start in zip(points, before.start, strict=True)]
         near = [op.less(_dot(shift, shift), op.mul(limit, limit))]
         near += [op.greater_or_equal(value, _value(0)) for value in points]
-        near += [op.less_or_equal(value, self.size(2 + axis)) for axis, value in enumerate(points)]
+        near += [op.less_or_equal(value, self.sizes[2 + axis]) for axis, value in enumerate(points)]
         good = op.cast(reduce(op.and_, near), to=np.float32)
         shift = [op.mul(value, good) for value in shift]
         both = op.mul(op.mul(good, before.found[0]), _value(DISAGREEMENT))
@@ -162,7 +159,7 @@ class _Graph:
         grid = []
         for axis, value in enumerate(points):
             offset = (du, dv)[axis] if view is None else op.add(op.mul(view[2 * axis], du), op.mul(view[2 * axis + 1], dv))
-            place = op.sub(op.div(op.mul(op.add(value, offset), _value(2)), self.size(axis)), _value(1))
+            place = op.sub(op.div(op.mul(op.add(value, offset), _value(2)), self.sizes[axis]), _value(1))
             grid.append(op.unsqueeze(place, _shape(0, 3)))
         found = op.grid_sample(image, op.concat(grid, axis=3), align_corners=1, mode='bilinear', padding_mode='border')
         return op.reshape(found, _shape(self.count, -1))
