@@ -3,13 +3,15 @@ from glob import glob
 from setuptools import find_packages, setup
 
 PACKAGE = 'lightglue_trt_ros'
-COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag', 'quantize',
-            'benchmark', 'demo')
+COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag',
+            'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'odometry')
+FLEET = ['dask>=2024.8', 'distributed>=2024.8', 'fsspec>=2024.2', 'pyarrow>=16']  # for evaluate_fleet alone
 
 
 def ros_wheels(distro):
     """ROS itself from wheels (x86-64 Linux), and what apt would bring along with it."""
-    messages = ('sensor-msgs', 'geometry-msgs', 'diagnostic-msgs', 'std-msgs', 'std-srvs', 'lifecycle-msgs', 'rcl-interfaces')
+    messages = ('sensor-msgs', 'geometry-msgs', 'nav-msgs', 'diagnostic-msgs', 'std-msgs', 'std-srvs', 'lifecycle-msgs',
+                'rcl-interfaces')
     return [f'ros-{distro}-rclpy[fastrtps]', *(f'ros-{distro}-{name}' for name in messages),
             'numpy', 'scipy', 'opencv-python-headless', 'pillow', 'PyYAML']
 
@@ -22,7 +24,7 @@ setup(
     maintainer_email='maintainers@lightglue-trt-ros.dev',
     license='Apache-2.0',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
-    package_data={PACKAGE: ['data/*/*.safetensors', 'reports/*.jinja']},
+    package_data={PACKAGE: ['data/*/*.safetensors', 'reports/*.jinja', 'fleet/*.jinja', 'fleet/*.js']},
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
         (f'share/{PACKAGE}', ['package.xml']),
@@ -34,7 +36,8 @@ setup(
     extras_require={
         'run': ['onnxruntime', 'onnx', 'ml_dtypes', 'spox', 'safetensors', 'rosbags'],  # what rosdep cannot install
         'demo': ['rich', 'matplotlib', 'jinja2', 'scikit-image'],
-        'test': ['pytest', 'pytest-cov', 'pytest-xdist', 'hypothesis', 'ruff', 'mypy', 'types-PyYAML',
+        'fleet': FLEET,
+        'test': [*FLEET, 'pytest', 'pytest-cov', 'pytest-xdist', 'hypothesis', 'ruff', 'mypy', 'types-PyYAML',
                  'tensorrt-rtx-cu12-libs==1.7.1.116', 'tensorrt-rtx-cu12-bindings==1.7.1.116',  # a real builder, without a GPU
                  'colcon-ros', 'colcon-package-information', 'colcon-test-result'],
         # The local version keeps this to CPU builds: where none is offered, the install fails at once and the parity tests skip.

@@ -9,9 +9,12 @@ import numpy as np
 from .errors import FrameError
 from .features import Float32, FrameMatches
 
-MATCH_DTYPE = np.dtype([('u', '<f4'), ('v', '<f4'), ('u_ref', '<f4'), ('v_ref', '<f4'), ('score', '<f4'),
-                        ('track_id', '<u4'), ('track_length', '<u4'), ('t_ref', '<f4')])  # one point, 32 bytes
-_NAMES = MATCH_DTYPE.names or ()
+_COLUMNS = {'u': '<f4', 'v': '<f4', 'u_ref': '<f4', 'v_ref': '<f4', 'score': '<f4', 'track_id': '<u4', 'track_length': '<u4',
+            't_ref': '<f4', 'cov_uu': '<f4', 'cov_uv': '<f4', 'cov_vv': '<f4', 'carried': '|u1'}
+_NAMES = tuple(_COLUMNS)
+MATCH_DTYPE = np.dtype({'names': list(_NAMES), 'formats': list(_COLUMNS.values()), 'itemsize': 48,
+                        'offsets': [4 * index for index in range(len(_NAMES))]})  # one point; new fields come last
+_OPTIONAL = dict.fromkeys(('cov_uu', 'cov_uv', 'cov_vv'), np.nan) | {'carried': 0}  # what clouds of before do not have
 _FORMATS = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}  # by sensor_msgs/PointField's datatypes
 _DATATYPES = {kind: number for number, kind in _FORMATS.items()}
 
@@ -30,12 +33,14 @@ def point_fields(kind: Any) -> list[Any]:
 
 def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
     """A PointCloud2 that holds a header and `point_fields`, with one point of MATCH_DTYPE per correspondence."""
-    points = np.empty(len(matches), MATCH_DTYPE)
+    points = np.zeros(len(matches), MATCH_DTYPE)
     points['u'], points['v'] = matches.keypoints.T
     points['u_ref'], points['v_ref'] = matches.reference_keypoints.T
     points['score'] = matches.scores
     points['track_id'], points['track_length'] = matches.track_ids, matches.track_lengths
     points['t_ref'] = matches.reference_stamp - matches.stamp
+    points['cov_uu'], points['cov_uv'], points['cov_vv'] = matches.covariances.reshape(-1, 4).T[[0, 1, 3]]
+    points['carried'] = matches.carried
     msg.height, msg.width, msg.point_step, msg.row_step = 1, len(points), MATCH_DTYPE.itemsize, points.nbytes
     msg.is_bigendian, msg.is_dense = False, True
     msg.data.frombytes(points.view(np.uint8))
@@ -45,13 +50,14 @@ def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
 def matches_from_cloud(msg: Any) -> FrameMatches:
     """The correspondences in a cloud of ~/matches, found by field name: other offsets, padding, types and byte orders read too.
 
-    `reference_stamp` is NaN when the cloud holds no point; `stage_ms` is empty. Raises FrameError when fields are
-    missing or the data does not fit the layout that the message declares.
+    `reference_stamp` is NaN when the cloud holds no point; `stage_ms` is empty. Covariances are NaN in a cloud of a version that
+    knew none. Raises FrameError when fields are missing or the data does not fit the layout that the message declares.
     """
     fields = {field.name: field for field in msg.fields}
-    missing = [name for name in _NAMES if name not in fields]
+    missing = [name for name in _NAMES if name not in fields and name not in _OPTIONAL]
     if missing:
         raise FrameError(f'cloud lacks {", ".join(missing)} (it has {", ".join(fields) or "no fields"}): subscribe to ~/matches')
+    names = [name for name in _NAMES if name in fields]
     points = np.empty(0, MATCH_DTYPE)
     if msg.height and msg.width:
         row = msg.point_step * msg.width
@@ -60,22 +66,26 @@ def matches_from_cloud(msg: Any) -> FrameMatches:
             raise FrameError(f'cloud of {msg.width}x{msg.height} points, point_step {msg.point_step}, row_step {msg.row_step} '
                              f'needs {max(needed, row * msg.height)} bytes and holds {len(msg.data)}: check its writer')
         order, formats = '>' if msg.is_bigendian else '<', []
-        for name in _NAMES:
+        for name in names:
             kind = _FORMATS.get(fields[name].datatype)
             if kind is None or fields[name].offset + int(kind[1]) > msg.point_step:
                 raise FrameError(f'cloud field {name} has datatype {fields[name].datatype} at offset {fields[name].offset}, '
                                  f'point_step is {msg.point_step}: check its writer')
             formats.append(order + kind)
-        layout = np.dtype({'names': list(_NAMES), 'formats': formats, 'itemsize': msg.point_step,
-                           'offsets': [fields[name].offset for name in _NAMES]})
+        layout = np.dtype({'names': names, 'formats': formats, 'itemsize': msg.point_step,
+                           'offsets': [fields[name].offset for name in names]})
         shape, strides = (msg.height, msg.width), (msg.row_step if msg.height > 1 else row, msg.point_step)
         points = np.ndarray(shape, layout, msg.data, 0, strides).reshape(-1)
     stamp = stamp_seconds(msg.header)
 
     def column(*parts: str) -> Float32:
-        return np.stack([points[part].astype(np.float32) for part in parts], axis=1)
+        known = points.dtype.names or ()
+        return np.stack([points[part].astype(np.float32) if part in known else np.full(len(points), _OPTIONAL[part], np.float32)
+                         for part in parts], axis=1)
 
     return FrameMatches(
         stamp=stamp, reference_stamp=stamp + float(points['t_ref'][0]) if len(points) else float('nan'),
         keypoints=column('u', 'v'), reference_keypoints=column('u_ref', 'v_ref'), scores=column('score')[:, 0],
-        track_ids=points['track_id'].astype(np.uint32), track_lengths=points['track_length'].astype(np.uint32))
+        track_ids=points['track_id'].astype(np.uint32), track_lengths=points['track_length'].astype(np.uint32),
+        covariances=column('cov_uu', 'cov_uv', 'cov_uv', 'cov_vv').reshape(-1, 2, 2),
+        carried=column('carried')[:, 0].astype(np.uint8))

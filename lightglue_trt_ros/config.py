@@ -21,11 +21,12 @@ SHIPPED_PAIRS = ('ours', 'ours_light')  # of extractor and matcher; the package 
 FETCHED_PAIRS = ('magicleap',)
 WEIGHTS = (f'{", ".join(SHIPPED_PAIRS)} (shipped), {", ".join(FETCHED_PAIRS)} (once fetched), or a folder that holds '
            'extractor.safetensors and matcher.safetensors')
+ONE_PLACEMENT = {'refinement': ('lucas_kanade', 'affine')}  # values of before: both are patches now
 RENAMED = {'lightglue_weights': f'weights, which chooses extractor and matcher together: {WEIGHTS}'}
 
 
 def setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None,
-            choices: tuple[str, ...] = (), dynamic: bool = False) -> Any:
+            choices: tuple[Any, ...] = (), dynamic: bool = False) -> Any:
     """A dataclass field that carries its own documentation and bounds."""
     meta = {'doc': doc, 'low': low, 'high': high, 'choices': choices, 'dynamic': dynamic}
     return dataclasses.field(default=default, metadata=meta)
@@ -90,9 +91,11 @@ class MatcherConfig:
         DEPTH_CONFIDENCE, 'Share of confident points at which LightGlue stops before its last layer, in (0, 1); -1: never',
         low=ALL_LAYERS, high=1.0, dynamic=True)
     refinement: str = setting(
-        'lucas_kanade', 'How matched points are placed, on the CPU: lucas_kanade to a quarter of a pixel, affine more finely in '
-        'a few times the time, none leaves them where SuperPoint saw them',
-        choices=('lucas_kanade', 'affine', 'none'), dynamic=True)
+        'patches', 'How matched points are placed: patches, where the images themselves have them, to a tenth of a pixel where '
+        'there is texture; none leaves them where SuperPoint saw them', choices=('patches', 'none'), dynamic=True)
+    max_sigma_px: float = setting(
+        0.0, 'Points less well known are not published: largest standard deviation in any direction, pixels; 0: all are',
+        low=0.0, high=1000.0, dynamic=True)
     reference: str = setting(
         'previous', 'What a frame is matched against', choices=('previous', 'keyframe'), dynamic=True)
     keyframe_min_ratio: float = setting(
@@ -118,8 +121,10 @@ def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) if expected is float else type(value) is expected
     if not fits:
         raise ConfigError(f'{field.name} is {value!r} ({type(value).__name__}): it must be {expected.__name__}')
+    if value in ONE_PLACEMENT.get(field.name, ()):
+        raise ConfigError(f'{field.name} is {value!r}, which patches has replaced: use {" or ".join(meta["choices"])}')
     if meta['choices'] and value not in meta['choices']:
-        raise ConfigError(f'{field.name} is {value!r}: use one of {", ".join(meta["choices"])}')
+        raise ConfigError(f'{field.name} is {value!r}: use one of {", ".join(map(str, meta["choices"]))}')
     if meta['low'] is not None and not meta['low'] <= value <= meta['high']:
         raise ConfigError(f'{field.name} is {value}: it must lie in [{meta["low"]}, {meta["high"]}]')
 

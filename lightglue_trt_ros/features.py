@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -56,6 +58,7 @@ class Matches:
     scores: Float32  # (K,) in (0, 1], 0 where none
     layers: int  # of LightGlue that ran
     note: str = ''  # what was wrong on the way, for people; empty: nothing
+    confident: float = math.nan  # share of points that were, at this exit; NaN after the last layer and where nobody asked
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,26 @@ class FrameMatches:
     scores: Float32  # (M,) in (0, 1]
     track_ids: UInt32  # (M,) kept while a point is re-matched
     track_lengths: UInt32  # (M,) frames in which the point was seen, >= 2
-    stage_ms: dict[str, float] = field(default_factory=dict)  # wall time by stage: resize, extract, match, track, refine
+    covariances: Float32  # (M, 2, 2) pixels squared, of keypoints given reference_keypoints
+    carried: UInt8  # (M,) frames since the point was last matched: 0 for what LightGlue has matched now
+    stage_ms: dict[str, float] = field(default_factory=dict)  # wall time by stage: resize, extract, match, track, place
     layers: int = LAYERS  # of LightGlue that ran
     note: str = ''  # what was wrong on the way, for people; empty: nothing
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    @property
+    def sigmas(self) -> Float32:
+        """(M,) pixels, the standard deviations along the axis in which each point is known least."""
+        a, b, d = self.covariances[:, 0, 0], self.covariances[:, 0, 1], self.covariances[:, 1, 1]
+        return np.asarray(np.sqrt((a + d) / 2 + np.sqrt((a - d)**2 / 4 + b * b)), np.float32)
+
+    def well_known(self, max_sigma_px: float) -> FrameMatches:
+        """Those that are known to `max_sigma_px` in every direction."""
+        kept = self.sigmas <= max_sigma_px
+        rows = {name: getattr(self, name)[kept] for name in _ROWS}
+        return dataclasses.replace(self, **rows)
+
+
+_ROWS = ('keypoints', 'reference_keypoints', 'scores', 'track_ids', 'track_lengths', 'covariances', 'carried')

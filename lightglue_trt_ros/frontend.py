@@ -11,7 +11,8 @@ from .config import MatcherConfig
 from .errors import FrameError
 from .features import Features, Float32, FrameMatches, Thresholds, UInt8
 from .geometry import Size, resize_gray, to_original
-from .refinement import refine_matches
+from .placement import Placed, Pyramid, place_matches, unplaced
+from .placement.consistency import VarianceFactor
 from .telemetry import Stopwatch
 from .tracks import TrackCounter, Tracks
 
@@ -21,14 +22,11 @@ class _Frame:
     """A frame that later ones may be matched against: its features stay where the backend left them."""
 
     stamp: float
-    image: UInt8
+    size: Size
     features: Features
     tracks: Tracks
+    pyramid: Pyramid | None  # of its image; None where points are not placed
     points: Float32 | None = None  # (K, 2) pixels of the image, finer than the features' where they were matched
-
-    @property
-    def size(self) -> Size:
-        return self.image.shape[0], self.image.shape[1]
 
 
 class FrameMatcher:
@@ -47,6 +45,7 @@ class FrameMatcher:
         self._reference: _Frame | None = None
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
+        self._variance_factor = VarianceFactor()
 
     def process(self, image: UInt8, stamp: float) -> FrameMatches | None:
         """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference.
@@ -61,11 +60,12 @@ class FrameMatcher:
 
         clock = Stopwatch()
         resized = resize_gray(image, (self.backend.spec.image_height, self.backend.spec.image_width))
+        size = image.shape[0], image.shape[1]
+        pyramid = None if self.config.refinement == 'none' else Pyramid(image, self._unit(size))
         clock.lap('resize')
         features = self.backend.extract(resized)
         clock.lap('extract')
-        # a copy, for the caller may reuse its buffer
-        current = _Frame(stamp, image.copy(), features, Tracks.empty(self.backend.spec.max_keypoints))
+        current = _Frame(stamp, size, features, Tracks.empty(self.backend.spec.max_keypoints), pyramid)
         reference = self._reference
         if reference is None:
             self._reference = current
@@ -101,12 +101,28 @@ class FrameMatcher:
         reference_keypoints = self._points(reference)[rows]
         keypoints = self._points(current)[current_rows]
         clock.lap('track')
-        if self.config.refinement != 'none':
-            keypoints = refine_matches(self.config.refinement, reference.image, current.image, reference_keypoints, keypoints)
-            self._points(current)[current_rows] = keypoints  # the next frame goes on from there
-            clock.lap('refine')
-        return FrameMatches(current.stamp, reference.stamp, keypoints, reference_keypoints, found.scores[rows],
-                            track_ids, track_lengths, clock.laps, found.layers, found.note)
+        placed = self._place(reference, current, reference_keypoints, keypoints)
+        self._points(current)[current_rows] = placed.points  # the next frame goes on from there
+        if current.pyramid is not None:
+            clock.lap('place')
+        matches = FrameMatches(current.stamp, reference.stamp, placed.points, reference_keypoints, found.scores[rows], track_ids,
+                               track_lengths, placed.covariances, np.zeros(len(rows), np.uint8), clock.laps, found.layers,
+                               found.note)
+        return matches if not self.config.max_sigma_px else matches.well_known(self.config.max_sigma_px)
+
+    def _place(self, reference: _Frame, current: _Frame, reference_keypoints: Float32, keypoints: Float32) -> Placed:
+        """Where the current frame's matched points are; a reference from before points were placed has nothing to compare with."""
+        unit = max(1.0, self._unit(current.size))
+        if reference.pyramid is None or current.pyramid is None:
+            placed = Placed(keypoints, unplaced(len(keypoints), unit))
+        else:
+            placed = place_matches(reference.pyramid, current.pyramid, reference_keypoints, keypoints)
+        factor = self._variance_factor.update(reference_keypoints, placed.points, placed.covariances, unit)
+        return placed._replace(covariances=placed.covariances * np.float32(factor))
+
+    def _unit(self, size: Size) -> float:
+        """Pixels of the camera's image that one of the engine's is."""
+        return max(size[0] / self.backend.spec.image_height, size[1] / self.backend.spec.image_width)
 
     def _points(self, frame: _Frame) -> Float32:
         """(K, 2) pixels of the frame's own image."""

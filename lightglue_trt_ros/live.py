@@ -12,6 +12,7 @@ import numpy as np
 from .config import MatcherConfig
 from .errors import LightglueTrtError
 from .evaluation.baselines import Correspondences
+from .evaluation.contestants import Sighting
 from .evaluation.results import MatcherResult
 from .evaluation.scene import Scene
 from .evaluation.tally import Tally
@@ -19,7 +20,6 @@ from .evaluation.twoview import PoseEstimator
 from .features import FrameMatches
 from .recordings.sequence import Recording
 from .replay import replay
-from .telemetry import PERCENTILES
 
 Cloud = tuple[float, float, Correspondences]  # stamps of the reference, NaN for an empty cloud, and of the current image; points
 
@@ -44,10 +44,8 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
         tally = Tally('ours live', f'the node over DDS at {rate:g} times the recorded pace: {backend}', True, scene, estimator)
         shared = _score((pickle.load(file) for _ in got.arrivals), tally, scene, offline)
     result = tally.finish()
-    latencies = [value for value in got.latency_ms if np.isfinite(value)]
+    result.latency_ms = [value for value in got.latency_ms if np.isfinite(value)]
     result.figures = {'dropped': float(max(0, len(offline.pairs.get(1, [])) - len(got.arrivals)))}  # the others have no reference
-    if latencies:
-        result.figures |= {f'latency_ms_p{p}': float(np.percentile(latencies, p)) for p in PERCENTILES}
     tell(f'live: {len(got.sent)} frames sent, {len(got.arrivals)} clouds received, {result.figures["dropped"]:.0f} frames dropped')
     if shared:
         live, before = np.mean(shared, axis=0)
@@ -67,7 +65,7 @@ def _score(clouds: Iterable[Cloud], tally: Tally, scene: Scene, offline: Matcher
         previous = current
         if reference is None:
             continue  # an empty cloud, the first of all: nobody knows what it was matched with
-        pair = tally.add(1, (reference, current), points)
+        pair = tally.add(1, (reference, current), Sighting(points, {}))
         if pair.frames in known:
             shared.append((pair.matches, known[pair.frames]))
     return shared

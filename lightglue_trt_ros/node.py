@@ -32,6 +32,7 @@ from .selection import open_backend
 from .spinning import ended_by_signals, spin
 from .subscription import subscribe
 from .tracks import TrackCounter
+from .vins_topics import VinsTopics
 
 MATCH_FIELDS = point_fields(PointField)
 SILENCE_S = 3.0  # without a frame for this long, the node says so
@@ -63,6 +64,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         super().__init__('matcher', automatically_declare_parameters_from_overrides=True, **node_options)
         self._open_backend, self._counter = open_backend, TrackCounter()
         self._interfaces = ExitStack()
+        self._vins: VinsTopics | None = None
         self._advised: tuple[Any, ...] = ()
         self._config, self.settings = declare_settings(self)
         self._pipeline, self._active = self._new_pipeline(), False  # kept when it has ended, for what it tells
@@ -86,6 +88,9 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         self._interfaces.callback(self.destroy_lifecycle_publisher, self._matches)
         self._debug_image = self.create_lifecycle_publisher(Image, '~/debug_image', reliable)
         self._interfaces.callback(self.destroy_lifecycle_publisher, self._debug_image)
+        if self.settings.tracks_format == 'vins':
+            self._vins = VinsTopics(self, self.settings, reliable)
+            self._interfaces.callback(self._vins.close)
         self._reset = self.create_service(Trigger, '~/reset', self._on_reset)
         self._interfaces.callback(self.destroy_service, self._reset)
         self._images = subscribe(self, self.settings, self._on_image, self._on_lost)
@@ -96,6 +101,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Active at once, while the networks are being opened; where that fails the node goes back to inactive."""
         result = super().on_activate(state)
+        if self._vins is not None:
+            self._vins.begin()
         self._pipeline, self._active = self._new_pipeline(), True
         self._pipeline.start()
         return result
@@ -139,6 +146,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         """As Outlet."""
         cloud = PointCloud2(header=frame.source.header, fields=MATCH_FIELDS)
         self._matches.publish(fill_cloud(cloud, matches))
+        if self._vins is not None:
+            self._vins.publish(frame, matches)
 
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
         """As Outlet."""
@@ -160,6 +169,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
     def started_anew(self, reason: str) -> None:
         """As Outlet."""
         self.get_logger().warning(f'tracks start anew: {reason}', throttle_duration_sec=THROTTLE_S)
+        if self._vins is not None:
+            self._vins.restart()
 
     def rejected(self, error: str, details: str) -> None:
         """As Outlet."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Collection
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from .config import MatcherConfig
@@ -54,6 +56,24 @@ def some_of(names: Collection[str]) -> Callable[[str], tuple[str, ...]]:
             raise argparse.ArgumentTypeError(f'{unknown[0]!r} is none of {", ".join(names)}')
         return found
     return parse
+
+
+def one_word_each(words: Sequence[str], greedy: Mapping[str, Callable[[str], bool]]) -> list[str]:
+    """The command line with `--compare a b` as `--compare=a --compare=b`: no option takes more than its own words.
+
+    `greedy` says of such options which words are theirs. Another one ends them where it is a path; else it is left to the option,
+    which says what it takes.
+    """
+    found: list[str] = []
+    option = ''
+    for word in words:
+        if word.startswith('-') or not option or (not greedy[option](word) and (os.sep in word or Path(word).exists())):
+            option = word if word in greedy else ''
+            found.append(word)
+        else:
+            found[-1:] = [] if found[-1] == option else found[-1:]
+            found.append(f'{option}={word}')
+    return found
 
 
 def _destination(name: str) -> str:

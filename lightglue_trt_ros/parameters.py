@@ -15,7 +15,7 @@ import yaml
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.node import Node
 
-from .config import MatcherConfig, check_names, check_setting, setting
+from .config import MAX_KEYPOINTS, MatcherConfig, check_names, check_setting, setting
 from .limits import MEGAPIXELS
 
 SIMILAR = 0.8  # a name so close to a setting is a mistake, also where another node could have it
@@ -37,6 +37,13 @@ class NodeConfig:
         low=8, high=16)
     max_megapixels: float = setting(
         MEGAPIXELS, 'Compressed images of more megapixels are refused before they are decoded', low=0.01, high=170.0)
+    tracks_format: str = setting(
+        'none', 'vins also publishes tracks as the estimators of VINS-Mono and VINS-Fusion read them, on ~/feature and ~/restart; '
+        'needs CameraInfo', choices=('none', 'vins'))
+    vins_channels: int = setting(
+        5, 'Channels of ~/feature: 5 as VINS-Mono reads (id, u, v, vx, vy), 9 as VINS-Fusion (id, camera, u, v, vx, vy, 0, 0, 0)',
+        choices=(5, 9))
+    max_tracks: int = setting(200, 'Tracks in a message of ~/feature at most, spread over the image', low=1, high=MAX_KEYPOINTS)
     autostart: bool = setting(True, 'Configure and activate by itself; false leaves that to a lifecycle manager')
 
     def __post_init__(self) -> None:
@@ -98,7 +105,7 @@ def _descriptor(field: dataclasses.Field[Any]) -> ParameterDescriptor:
     meta = field.metadata
     descriptor = ParameterDescriptor(
         description=meta['doc'], read_only=not meta['dynamic'],
-        additional_constraints='one of: ' + ', '.join(meta['choices']) if meta['choices'] else '')
+        additional_constraints='one of: ' + ', '.join(map(str, meta['choices'])) if meta['choices'] else '')
     if meta['low'] is not None and isinstance(field.default, float):
         descriptor.floating_point_range = [FloatingPointRange(from_value=float(meta['low']), to_value=float(meta['high']))]
     elif meta['low'] is not None:

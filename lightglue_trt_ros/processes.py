@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -68,12 +71,41 @@ def stop(process: subprocess.Popen[bytes], timeout: float = 5.0) -> int:
     return process.wait()
 
 
+@contextmanager
+def stop_on_sigint(say: Callable[[str], None]) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one is a KeyboardInterrupt."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop.set()
+        say('interrupted: the report of what was done follows; once more to leave at once')
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def memory_mib(pid: int) -> float:
     """Resident memory of a process, MiB (Linux)."""
     for line in Path(f'/proc/{pid}/status').read_text().splitlines():
         if line.startswith('VmRSS'):
             return int(line.split()[1]) / 1024
     return float('nan')
+
+
+def give_memory_back() -> None:
+    """From now on, large blocks that are freed go back to the system at once, and threads share two heaps (glibc; else nothing).
+
+    For long work of several threads on images, which otherwise keeps what its worst moment took.
+    """
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL('libc.so.6')
+        mmap_threshold, arena_max = -3, -8  # of malloc.h
+        libc.mallopt(mmap_threshold, 1 << 20)
+        libc.mallopt(arena_max, 2)
 
 
 def describe_machine() -> str:

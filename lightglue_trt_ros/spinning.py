@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,8 +14,21 @@ import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import install_signal_handlers, uninstall_signal_handlers
+from rclpy.utilities import remove_ros_args
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def start_ros(parser: argparse.ArgumentParser, argv: list[str] | None) -> bool:
+    """Read the command line, ROS's part of it too; False with a line on stderr where ROS refuses its own."""
+    arguments = sys.argv if argv is None else [parser.prog, *argv]
+    try:
+        parser.parse_args(remove_ros_args(arguments)[1:])
+        rclpy.init(args=arguments)
+    except RuntimeError as error:  # rcl's, of one line that ends in places in its sources
+        print(f'{parser.prog}: {re.split(r", at /", str(error))[0]}', file=sys.stderr)
+        return False
+    return True
 
 
 def spin(node: Node, begin: Callable[[], bool], end: Callable[[], None]) -> None:

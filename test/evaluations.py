@@ -6,7 +6,9 @@ import cv2
 import numpy as np
 
 from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.results import ERROR_EDGES_PX, DrawnPair, Evaluation, MatcherResult, OdometryResult, PairResult
+from lightglue_trt_ros.evaluation.bootstrap import Spread
+from lightglue_trt_ros.evaluation.pair_metrics import PairResult
+from lightglue_trt_ros.evaluation.results import ERROR_EDGES_PX, DrawnPair, Evaluation, MatcherResult, OdometryResult
 
 KINDS = {  # matches, share of good ones, pose error in degrees, share of failures, ms, mean track
     'ours fp32': (620, 0.93, 2.0, 0.01, 21.0, 14), 'ours fp16': (612, 0.92, 2.1, 0.01, 12.3, 13.5),
@@ -61,9 +63,11 @@ def _matcher(name, number, names, frames, truth, intrinsics, strides, hz, rng, s
         histogram = np.histogram(errors, ERROR_EDGES_PX)[0]
     return MatcherResult(
         name, f'{name}: 1,024 keypoints at 640x480', ours, pairs, stage_ms if steps else {},
-        dict(zip(lengths.tolist(), counts.tolist(), strict=True)), histogram, 0.9 * good if steps else None,
+        dict(zip(lengths.tolist(), counts.tolist(), strict=True)), histogram,
+        rng.uniform(0.8 * good, good, 20).tolist() if steps else [],
         _odometry(error_deg, frames, truth, rng, hz) if intrinsics and steps else None,
-        [_drawn(k, truth and intrinsics, rng, size) for k in range(worst)] if steps and not number else [])
+        [_drawn(k, truth and intrinsics, rng, size) for k in range(worst)] if steps and not number else [],
+        cost_ms={'cpu_ms': (1.7 * times).tolist(), 'gpu_ms': [0.0] * steps} if steps else {})
 
 
 def _odometry(error_deg, frames, truth, rng, hz):
@@ -74,7 +78,8 @@ def _odometry(error_deg, frames, truth, rng, hz):
     poses[:, :3, 3] += rng.normal(0, 0.012 * error_deg, (frames, 3)).cumsum(0)
     figures = {'ate_m': 0.05 * error_deg, 'rpe_m': 0.011, 'rpe_deg': 0.2, 'drift_percent': 0.6 * error_deg} if truth else {}
     return OdometryResult(np.arange(frames), 1.7e9 + np.arange(frames) / hz, poses, true if truth else None,
-                          'truth' if truth else 'unit', figures)
+                          'truth' if truth else 'unit', figures,
+                          spreads={name: Spread(0.8 * value, 1.3 * value, frames - 1) for name, value in figures.items()})
 
 
 def _drawn(k, truth, rng, size, count=160):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -79,9 +81,22 @@ class Peer:
         self.node.destroy_node()
 
 
+@contextmanager
+def spun(node: Node) -> Iterator[None]:
+    """Its callbacks run in a thread until the end, when it is destroyed; the context goes on for others."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    thread = threading.Thread(target=executor.spin, daemon=True)
+    thread.start()
+    yield
+    executor.shutdown()
+    thread.join(2)
+    node.destroy_node()
+
+
 def ended_within(process: subprocess.Popen, seconds: float) -> int:
     """Exit status of a process that was told to end."""
     return process.wait(seconds)
 
 
-__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'wait_for']
+__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'spun', 'wait_for']

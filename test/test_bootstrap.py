@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import cv2
 import numpy as np
 import pytest
 from evaluations import evaluation
@@ -12,7 +13,23 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from lightglue_trt_ros.evaluation import bootstrap
-from lightglue_trt_ros.evaluation.bootstrap import AHEAD, BEHIND, MIN_PAIRS, OPEN, pose_auc_difference
+from lightglue_trt_ros.evaluation.bootstrap import (
+    AHEAD,
+    BEHIND,
+    MIN_PAIRS,
+    OPEN,
+    AreaSample,
+    MeanSample,
+    difference,
+    histogram_mean_spread,
+    mean_spread,
+    percentile_spreads,
+    pose_auc_difference,
+    spreads,
+)
+from lightglue_trt_ros.evaluation.odometry_spreads import odometry_spreads
+from lightglue_trt_ros.evaluation.pair_metrics import CONTESTED
+from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate, kitti_drift
 from lightglue_trt_ros.evaluation.twoview import pose_auc
 
 ERRORS = st.one_of(st.floats(0, 40), st.sampled_from([0.0, 5.0, 10.0, np.inf, np.nan]))
@@ -86,14 +103,80 @@ def test_a_few_pairs_tell_nothing():
 def test_the_first_is_compared_with_each_other_on_common_pairs():
     found = evaluation(frames=60, strides=(1, 4))
     contests = found.contests()
-    assert [(each.stride, each.other) for each in contests[::3]] == [(s, n) for s in (1, 4) for n in ('SIFT', 'ORB', 'KLT')]
+    assert [(each.stride, each.other) for each in contests[::len(CONTESTED)]] == [
+        (s, n) for s in (1, 4) for n in ('SIFT', 'ORB', 'KLT')]
     for each in contests:
         first, other = (m.summary(each.stride)[each.metric] for m in found.matchers if m.name in ('ours fp16', each.other))
         assert each.interval.difference == pytest.approx(first - other)
         assert each.interval.pairs == len(found.matchers[0].pairs[each.stride])
     sift = found.matchers[1]
+    found = dataclasses.replace(found, _differences={})
     sift.pairs[1] = [dataclasses.replace(pair, rotation_deg=None) for pair in sift.pairs[1][:9]] + sift.pairs[1][20:]
-    assert found.contests((10,))[0].interval.pairs == len(found.matchers[0].pairs[1]) - 20
-    assert evaluation(truth=False).contests() == []
+    assert found.contests(['pose_auc@10'])[0].interval.pairs == len(found.matchers[0].pairs[1]) - 20
+    assert {each.metric for each in evaluation(truth=False).contests()} == {'inlier_ratio'}
+    assert evaluation(truth=False).headline == 'inlier_ratio'
+    assert found.headline == 'pose_auc@10'
     assert evaluation(names=()).contests() == []
     assert evaluation(names=('ours fp16',)).contests() == []
+
+
+def test_spreads_are_those_of_resampled_figures():
+    rng = np.random.default_rng(4)
+    values, errors = rng.gamma(2, 3, 40), rng.gamma(2, 4, 40)
+    drawn = np.random.default_rng(0).integers(0, 40, (2000, 40))
+    found = spreads({'mean': MeanSample(values), 'area': AreaSample(errors, 10)}, 40)
+    assert found['mean'] == pytest.approx((*np.quantile(values[drawn].mean(axis=1), [0.025, 0.975]), 40))
+    assert found['area'] == pytest.approx((*np.quantile([pose_auc(errors[rows], [10])[0] for rows in drawn], [0.025, 0.975]), 40))
+    assert spreads({'mean': MeanSample([])}, 0) == {}
+    gap = difference(MeanSample(values), MeanSample(values + rng.normal(1, 0.1, 40)), 40)
+    assert (gap.verdict, gap.pairs) == (BEHIND, 40)
+
+
+def test_a_mean_of_what_is_known_and_percentiles_and_histograms():
+    values = np.random.default_rng(5).normal(10, 2, 400)
+    low, high, size = mean_spread(values)
+    assert (high - low) / 2 == pytest.approx(1.96 * values.std() / 20, rel=0.1)
+    assert size == 400
+    middle, late = percentile_spreads(values, (50, 95))
+    assert middle.low < np.median(values) < middle.high < late.low < np.percentile(values, 95) < late.high
+    lengths = {2: 300, 5: 100}
+    spread = histogram_mean_spread(lengths)
+    assert spread.low < 2.75 < spread.high
+    assert (spread.high - spread.low) / 2 == pytest.approx(1.96 * np.std([2] * 300 + [5] * 100) / 20, rel=0.1)
+    assert histogram_mean_spread({}).size == 0
+
+
+def test_every_figure_of_a_stride_has_its_interval():
+    found = evaluation(frames=60, strides=(1, 2))
+    for matcher in found.matchers:
+        for stride in (1, 2):
+            summary, intervals = matcher.summary(stride), matcher.spreads(stride)
+            assert set(summary) <= set(intervals)
+            for name, value in summary.items():
+                assert intervals[name].low <= value * (1 + 1e-9)
+                assert value <= intervals[name].high * (1 + 1e-9)
+
+
+def test_a_trajectorys_interval_is_that_of_trajectories_of_the_same_steps():
+    rng, step = np.random.default_rng(6), np.eye(4)
+    step[0, 3] = 1.0
+    truth = np.stack([np.linalg.matrix_power(step, k) for k in range(80)])
+
+    def walked():
+        """Every step is off by a few millimetres and hundredths of a degree."""
+        poses = [np.eye(4)]
+        for _ in range(79):
+            off = np.eye(4)
+            off[:3, 3] = rng.normal(0, 0.005, 3)
+            off[:3, :3] = cv2.Rodrigues(rng.normal(0, 5e-4, 3))[0]
+            poses.append(poses[-1] @ step @ off)
+        return np.stack(poses)
+
+    inside = 0
+    for _ in range(10):
+        spread = odometry_spreads(walked(), truth, None)['ate_m']
+        other = walked()
+        inside += spread.low <= ate(align_sim3(other, truth).apply(other), truth) <= spread.high
+    assert inside >= 8
+    assert set(odometry_spreads(truth, truth, kitti_drift(truth, truth))) == {'rpe_m', 'rpe_deg', 'ate_m', 'drift_percent',
+                                                                             'drift_deg_per_m'}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import dataclasses
 import struct
 
 import numpy as np
@@ -33,7 +34,13 @@ def frame_matches(count: int, seed: int = 0) -> FrameMatches:
         reference_keypoints=rng.uniform(-0.5, 640, (count, 2)).astype(np.float32),
         scores=rng.uniform(0.1, 1, count).astype(np.float32),
         track_ids=rng.integers(2 ** 31, 2 ** 32, count, dtype=np.uint32),
-        track_lengths=rng.integers(2, 1000, count, dtype=np.uint32))
+        track_lengths=rng.integers(2, 1000, count, dtype=np.uint32), covariances=symmetric(rng, count),
+        carried=rng.integers(0, 6, count, dtype=np.uint8))
+
+
+def symmetric(rng, count):
+    half = rng.normal(0, 0.3, (count, 2, 2)).astype(np.float32)
+    return half @ half.transpose(0, 2, 1)
 
 
 def cloud_of(matches: FrameMatches) -> PointCloud2:
@@ -41,7 +48,7 @@ def cloud_of(matches: FrameMatches) -> PointCloud2:
 
 
 def assert_same(read: FrameMatches, written: FrameMatches) -> None:
-    for name in ('keypoints', 'reference_keypoints', 'scores', 'track_ids', 'track_lengths'):
+    for name in ('keypoints', 'reference_keypoints', 'scores', 'track_ids', 'track_lengths', 'covariances', 'carried'):
         mine, theirs = getattr(read, name), getattr(written, name)
         assert mine.dtype == theirs.dtype
         np.testing.assert_array_equal(mine, theirs)
@@ -56,10 +63,10 @@ def test_stamp_of_a_header_and_of_a_time():
 def test_cloud_round_trip(count):
     matches = frame_matches(count)
     cloud = cloud_of(matches)
-    assert (cloud.height, cloud.width, cloud.point_step, cloud.row_step) == (1, count, 32, 32 * count)
+    assert (cloud.height, cloud.width, cloud.point_step, cloud.row_step) == (1, count, 48, 48 * count)
     assert cloud.is_dense
     assert not cloud.is_bigendian
-    assert len(cloud.data) == 32 * count
+    assert len(cloud.data) == 48 * count
     assert cloud.header == header()
     read = matches_from_cloud(cloud)
     assert_same(read, matches)
@@ -70,19 +77,21 @@ def test_cloud_on_the_wire_is_what_the_documentation_says():
     """Unpacked with struct alone, as a C++ reader would."""
     matches = frame_matches(3)
     cloud = cloud_of(matches)
-    kinds = {PointField.FLOAT32: 'f', PointField.UINT32: 'I'}
+    kinds = {PointField.FLOAT32: 'f', PointField.UINT32: 'I', PointField.UINT8: 'B'}
     assert [(field.name, field.offset, kinds[field.datatype], field.count) for field in cloud.fields] == [
         ('u', 0, 'f', 1), ('v', 4, 'f', 1), ('u_ref', 8, 'f', 1), ('v_ref', 12, 'f', 1), ('score', 16, 'f', 1),
-        ('track_id', 20, 'I', 1), ('track_length', 24, 'I', 1), ('t_ref', 28, 'f', 1)]
-    assert MATCH_DTYPE.itemsize == 32
-    row = struct.unpack_from('<5f2If', cloud.data, 32)
+        ('track_id', 20, 'I', 1), ('track_length', 24, 'I', 1), ('t_ref', 28, 'f', 1),
+        ('cov_uu', 32, 'f', 1), ('cov_uv', 36, 'f', 1), ('cov_vv', 40, 'f', 1), ('carried', 44, 'B', 1)]
+    assert MATCH_DTYPE.itemsize == 48
+    row = struct.unpack_from('<5f2If3fB', cloud.data, 48)
     assert row == (*matches.keypoints[1], *matches.reference_keypoints[1], matches.scores[1],
-                   matches.track_ids[1], matches.track_lengths[1], -0.125)
+                   matches.track_ids[1], matches.track_lengths[1], -0.125,
+                   *matches.covariances[1].ravel()[[0, 1, 3]], matches.carried[1])
 
 
 @pytest.mark.parametrize('order', ['<', '>'])
 def test_cloud_with_another_layout_reads_by_name(order):
-    """Other order, padding, an extra field, float64 coordinates, two rows with a row step, big endian."""
+    """Other order, padding, an extra field, float64 coordinates, two rows with a row step, big endian, and no covariances yet."""
     matches, source = frame_matches(6), cloud_of(frame_matches(6))
     points = np.frombuffer(source.data, MATCH_DTYPE)
     formats = {'t_ref': 'f4', 'track_length': 'u2', 'u': 'f8', 'v': 'f8', 'u_ref': 'f4', 'v_ref': 'f4', 'score': 'f4',
@@ -93,23 +102,26 @@ def test_cloud_with_another_layout_reads_by_name(order):
     rows = np.zeros((2, 3 * 51 + 10), np.uint8)
     for index, row in enumerate(rows):
         view = row[:153].view(other)
-        for name in MATCH_DTYPE.names:
+        for name in formats.keys() - {'rgb'}:
             view[name] = points[name][3 * index:3 * index + 3]
     codes = {'f4': PointField.FLOAT32, 'f8': PointField.FLOAT64, 'u4': PointField.UINT32, 'u2': PointField.UINT16}
     source.fields = [PointField(name=name, offset=offset, datatype=codes[kind], count=1)
                      for (name, kind), offset in zip(formats.items(), offsets, strict=True)]
     source.height, source.width, source.point_step, source.row_step = 2, 3, 51, 163
     source.is_bigendian, source.data = order == '>', array.array('B', rows.tobytes())
-    assert_same(matches_from_cloud(source), matches)
+    read = matches_from_cloud(source)
+    assert np.isnan(read.covariances).all()
+    assert not read.carried.any()
+    assert_same(dataclasses.replace(read, covariances=matches.covariances, carried=matches.carried), matches)
 
 
 @pytest.mark.parametrize(('spoil', 'told'), [
     (lambda cloud: cloud.fields.pop(5), 'lacks track_id'),
     (lambda cloud: cloud.fields.clear(), 'no fields'),
-    (lambda cloud: cloud.data.pop(), 'needs 128 bytes and holds 127'),
+    (lambda cloud: cloud.data.pop(), 'needs 192 bytes and holds 191'),
     (lambda cloud: setattr(cloud, 'point_step', 0), 'offset 0'),
     (lambda cloud: setattr(cloud, 'point_step', 31), 't_ref'),
-    (lambda cloud: setattr(cloud, 'width', 2 ** 32 - 1), 'holds 128'),
+    (lambda cloud: setattr(cloud, 'width', 2 ** 32 - 1), 'holds 192'),
     (lambda cloud: (setattr(cloud, 'height', 4), setattr(cloud, 'width', 1), setattr(cloud, 'row_step', 0)), 'row_step 0')])
 def test_a_cloud_that_is_not_ours_is_refused(spoil, told):
     cloud = cloud_of(frame_matches(4))

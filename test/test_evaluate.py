@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,11 +16,13 @@ from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.errors import BagError, ConfigError, EngineError, FrameError
 from lightglue_trt_ros.evaluation import contestants
 from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.contestants import Baseline, Frontend, Sighting, open_frontends, variants
+from lightglue_trt_ros.evaluation.contestants import Baseline, Frontend, Sighting, open_frontends, thresholds_of
 from lightglue_trt_ros.evaluation.evaluator import BACKWARD_PAIRS, Evaluator
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
+from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
 from lightglue_trt_ros.evaluation.tally import WORST, Tally
 from lightglue_trt_ros.evaluation.twoview import estimate_relative_pose
+from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.recordings.sequence import Frame, Intrinsics
 from lightglue_trt_ros.selection import Opened
 
@@ -51,37 +54,43 @@ def seen(pose: np.ndarray, camera: Intrinsics = CAMERA) -> tuple[np.ndarray, np.
 class Knowing:
     """A contestant that knows the world: a frame's first four bytes are its number."""
 
-    ours, description = True, 'knows'
+    description = 'knows'
 
     def __init__(self, name: str = 'knowing', noise: float = 0.0, share: float = 1.0, camera: Intrinsics = CAMERA,
                  ours: bool = True) -> None:
-        self.name, self._noise, self._share, self._camera, self.ours = name, noise, share, camera, ours
-        self._poses = true_poses(60)
-        self.events: list[Any] = []
-        self._previous: int | None = None
+        self.name, self.noise, self.share, self.camera, self.ours = name, noise, share, camera, ours
+        self.poses = true_poses(60)
+        self.shown: list[int] = []
 
-    def process(self, image: np.ndarray, stamp: float) -> Sighting | None:
-        number = int(image[0, 0])
-        self.events.append(number)
-        previous, self._previous = self._previous, number
+    def stream(self) -> KnowingStream:
+        return KnowingStream(self)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def pixels(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same in every pair, as keypoints are."""
+        pixels, inside = seen(self.poses[number], self.camera)
+        return pixels + np.random.default_rng(number).normal(0, self.noise, pixels.shape) if self.noise else pixels, inside
+
+
+class KnowingStream:
+    def __init__(self, knowing: Knowing) -> None:
+        self.knowing, self.previous = knowing, None
+
+    def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Sighting | None:
+        knowing, number = self.knowing, int(image[0, 0])
+        knowing.shown.append(number)
+        previous, self.previous = self.previous, number
         if previous is None:
             return None
-        (first, there), (second, here) = (self._pixels(k) for k in (previous, number))
+        (first, there), (second, here) = (knowing.pixels(k) for k in (previous, number))
         rows = np.flatnonzero(there & here)
-        rows = rows[:round(self._share * len(rows))]
+        rows = rows[:round(knowing.share * len(rows))]
         return Sighting(Correspondences(first[rows].astype(np.float32), second[rows].astype(np.float32)), {'match': 1.0}, 9)
 
     def reset(self) -> None:
-        self.events.append('reset')
-        self._previous = None
-
-    def close(self) -> None:
-        self.events.append('close')
-
-    def _pixels(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """The same in every pair, as keypoints are."""
-        pixels, inside = seen(self._poses[number], self._camera)
-        return pixels + np.random.default_rng(number).normal(0, self._noise, pixels.shape) if self._noise else pixels, inside
+        self.previous = None
 
 
 def images(count: int, bad: tuple[int, ...] = (), odd: tuple[int, ...] = ()) -> Callable[[int], np.ndarray]:
@@ -126,21 +135,28 @@ class World:
         return Evaluator(self.frames, self.decode, scene, taking_part, estimate_relative_pose, **options)
 
 
+def correct(first: int, second: int) -> list[np.ndarray]:
+    """True correspondences (M, 2) of two frames."""
+    (one, there), (two, here) = (Knowing().pixels(number) for number in (first, second))
+    return [side[there & here].astype(np.float32) for side in (one, two)]
+
+
 def pairs_of(result: Any, stride: int = 1) -> list[tuple[int, int]]:
     return [pair.frames for pair in result.pairs.get(stride, [])]
 
 
-def test_every_frame_is_decoded_once_per_stride_and_shown_to_all_in_turn() -> None:
+def test_every_frame_is_decoded_once_and_shown_to_all() -> None:
     world, first, second = World(9), Knowing('a'), Knowing('b', ours=False)
     evaluator = world.evaluator(first, second)
     done: list[int] = []
     results = evaluator.run([1, 4], done.append)
-    assert world.decoded[:12] == [*range(9), 0, 4, 8]
-    assert first.events == second.events
+    assert world.decoded == list(range(9))
+    assert first.shown == second.shown
+    assert evaluator.covered == 9
     assert [result.name for result in results] == ['a', 'b']
     assert pairs_of(results[0]) == pairs_of(results[1]) == [(k, k + 1) for k in range(8)]
     assert pairs_of(results[0], 4) == [(0, 4), (4, 8)]
-    assert done == list(range(1, evaluator.work([1, 4]) + 1))
+    assert done == list(range(1, 10))
 
 
 def test_true_correspondences_score_as_true() -> None:
@@ -228,17 +244,23 @@ def test_a_frame_that_cannot_be_decoded_is_left_out_and_told_once() -> None:
 
 
 def test_matches_that_do_not_come_back_are_told_apart() -> None:
-    class Drifting(Knowing):
-        def process(self, image: np.ndarray, stamp: float) -> Sighting | None:
+    class DriftingStream(KnowingStream):
+        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Sighting | None:
+            before = self.previous
             sighting = super().process(image, stamp)
-            if sighting is None or self.events[-2] < self.events[-1]:
+            if sighting is None or before < self.previous:
                 return sighting
             (first, second, _), count = sighting.points, len(sighting.points.reference)
             wrong = np.where(np.arange(count)[:, None] < count // 4, np.float32(5), np.float32(0))
             return sighting._replace(points=Correspondences(first, second + wrong))  # a quarter goes elsewhere on the way back
 
+    class Drifting(Knowing):
+        def stream(self) -> KnowingStream:
+            return DriftingStream(self)
+
     (result,) = World(6).evaluator(Drifting()).run([1])
-    assert result.forward_backward == pytest.approx(0.75, abs=0.02)
+    assert result.summary()['forward_backward'] == pytest.approx(75, abs=2)
+    assert len(result.forward_backward) == 5
 
 
 def test_a_slow_camera_has_longer_gaps() -> None:
@@ -307,15 +329,21 @@ def test_an_end_asked_for_leaves_what_was_done() -> None:
     (result,) = evaluator.run([1, 2])
     assert evaluator.interrupted
     assert pairs_of(result) == [(k, k + 1) for k in range(6)]
+    assert pairs_of(result, 2) == [(0, 2), (2, 4), (4, 6)], 'all strides have come as far'
+    assert evaluator.covered == 7
     assert result.summary()['ate_m'] < 1e-3
 
 
 def test_a_backend_that_fails_leaves_what_was_done() -> None:
-    class Failing(Knowing):
-        def process(self, image: np.ndarray, stamp: float) -> Sighting | None:
+    class FailingStream(KnowingStream):
+        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Sighting | None:
             if image[0, 0] == 4:
                 raise EngineError('the GPU is gone')
             return super().process(image, stamp)
+
+    class Failing(Knowing):
+        def stream(self) -> KnowingStream:
+            return FailingStream(self)
 
     evaluator = World(8).evaluator(Failing())
     (result,) = evaluator.run([1, 2])
@@ -333,22 +361,26 @@ def test_time_is_accounted_for() -> None:
 def test_tracks_are_those_of_the_frontend() -> None:
     spec = EngineSpec(HEIGHT, WIDTH, 64)
     config = MatcherConfig(image_height=HEIGHT, image_width=WIDTH, max_keypoints=64)
-    frontend = Frontend('ours', Opened(NullBackend(spec), 'null'), config)
+    frontend = Frontend('ours', SharedNetworks(NullBackend(spec), [thresholds_of(config)]), config)
     (result,) = World(7).evaluator(frontend).run([1])
     assert result.track_lengths == {7: 64}, 'the null backend matches every keypoint with itself'
     assert [pair.track_survival for pair in result.pairs[1]] == [None, *[1.0] * 5]
-    assert set(result.stage_ms) == {'resize', 'extract', 'match', 'track', 'refine', 'frame'}
+    assert set(result.stage_ms) == {'resize', 'extract', 'match', 'track', 'place', 'frame'}
     assert all(len(values) == 6 for values in result.stage_ms.values())
+    assert all(frame >= sum(stages) for frame, *stages in zip(result.stage_ms['frame'], *(
+        values for stage, values in result.stage_ms.items() if stage != 'frame'), strict=True))
+    assert [len(values) for values in result.cost_ms.values()] == [6, 6]
 
 
 def test_live_pairs_are_scored_as_what_they_are() -> None:
-    world, knowing = World(10), Knowing()
+    world, knowing = World(10), Knowing().stream()
     scene = Scene(world.timeline(), CAMERA, true_poses(10))
     tally = Tally('live', '', True, scene, estimate_relative_pose)
+    scene.motion((0, 1), points=Correspondences(*(side[:200] for side in correct(0, 1))))  # as the offline pass leaves it
     for number in (0, 1, 4, 5):  # two frames were dropped in between
         sighting = knowing.process(world.decode(number), 0.0)
         if sighting is not None:
-            tally.add(1, (0 if number == 1 else 1 if number == 4 else 4, number), sighting.points)
+            tally.add(1, (0 if number == 1 else 1 if number == 4 else 4, number), sighting)
     result = tally.finish()
     assert pairs_of(result) == [(0, 1), (1, 4), (4, 5)]
     assert all(pair.pose_error_deg < 0.1 for pair in result.pairs[1])
@@ -357,10 +389,12 @@ def test_live_pairs_are_scored_as_what_they_are() -> None:
 
 def test_baselines_are_streams_with_a_budget() -> None:
     baseline = Baseline('sift', 100)
-    assert (baseline.name, baseline.ours, baseline.description) == ('SIFT', False, 'SIFT 100, ratio 0.8, mutual')
+    assert (baseline.name, baseline.ours) == ('SIFT', False)
+    assert re.fullmatch(r'SIFT 100, ratio 0.8, mutual, OpenCV with \d+ threads?', baseline.description)
     image = np.random.default_rng(0).integers(0, 256, (120, 160), np.uint8)
-    assert baseline.process(image, 0.0) is None
-    sighting = baseline.process(image, 1.0)
+    stream = baseline.stream()
+    assert stream.process(image, 0.0) is None
+    sighting = stream.process(image, 1.0)
     assert sighting is not None
     np.testing.assert_array_equal(*sighting.points[:2])
     with pytest.raises(ConfigError, match="no baseline 'surf': use sift, orb, klt"):
@@ -375,7 +409,8 @@ def test_variants() -> None:
     assert found['ours fp32'] == dataclasses.replace(config, precision='fp32')
     assert found['ours 512'] == dataclasses.replace(config, max_keypoints=512)
     assert variants(config, ['depth_confidence=-1'])['ours depth_confidence=-1'].depth_confidence == -1
-    assert variants(config, ['refinement=affine'])['ours affine'].refinement == 'affine'
+    assert variants(config, ['refinement=none'])['ours none'].refinement == 'none'
+    assert variants(config, ['weights=ours_light'])['ours_light'].weights == 'ours_light'
     for words, message in ((['fp12'], '--compare fp12: give precisions'), (['fp32', 'fp32'], 'each may stand there once'),
                            (['999999'], 'max_keypoints is 999999'), (['match_treshold=1'], 'did you mean match_threshold'),
                            (['match_threshold=high'], 'must be a float'), (['depth_confidence=2'], 'must lie in'),

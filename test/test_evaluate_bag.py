@@ -92,7 +92,7 @@ def launch(*arguments: str | Path) -> subprocess.Popen[str]:
 
 def figures(report: dict[str, Any]) -> list[Any]:
     """All of a report but times."""
-    timed = ('frame_ms', 'fps')
+    timed = ('frame_ms', 'fps', 'cpu_ms', 'gpu_ms')
     return [report['notes'], report['strides'], *(
         [{stride: {name: value for name, value in summary.items() if not name.startswith(timed)}
           for stride, summary in matcher['summary'].items()}, matcher['pairs'], matcher['odometry'], matcher['track_lengths']]
@@ -146,6 +146,23 @@ def test_compared_settings_share_a_report(run: Any, tmp_path: Path) -> None:
     assert '--compare fp12: give precisions' in text
 
 
+def test_options_take_their_own_words_alone(run: Any, tmp_path: Path) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    for words in (['--baselines', 'sift', 'orb', bag], [bag, '--baselines', 'sift,orb']):
+        code, text, report = run(*words)
+        assert code == 0, text
+        assert [matcher['name'] for matcher in report['matchers']] == ['ours', 'SIFT', 'ORB']
+    code, text, report = run('--compare', 'fp32', 'weights=ours_light', make_bag(tmp_path / 'two', 2))
+    assert code == 0, text
+    assert [matcher['name'] for matcher in report['matchers']] == ['ours fp32', 'ours_light']
+    assert 'note: stride 2 has no pairs: no two of 2 frames are that far apart' in text
+    assert 'stride 2: no pairs' in text
+    for words in (['--baselines', 'surf', str(bag)], [str(bag), '--baselines']):
+        with pytest.raises(SystemExit) as usage:
+            main(words)
+        assert usage.value.code == 2
+
+
 def test_max_frames(run: Any, tmp_path: Path) -> None:
     report = run(make_bag(tmp_path / 'bag'), '--max-frames', '4')[2]
     assert report['matchers'][0]['pairs']['1']['frame'] == [1, 2, 3]
@@ -195,7 +212,7 @@ def test_without_intrinsics_only_statistics_remain(run: Any, tmp_path: Path) -> 
     assert any('no intrinsics in the recording; give --camera' in note and 'Left out' in note for note in report['notes'])
     calib = tmp_path / 'calib.yaml'
     calib.write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: 110\nfy: 110\ncx: 64\ncy: 48\ndist: []\n')
-    assert 'pose_auc@10' in run(tmp_path / 'bag', '--camera', calib)[2]['matchers'][0]['summary']['1']
+    assert 'pose_auc@10' in run(tmp_path / 'bag', '--camera', calib)[2]['matchers'][0]['summary']['2']
     calib.write_text(calib.read_text().replace(str(WIDTH), '640'))
     code, text, _ = run(tmp_path / 'bag', '--camera', calib)
     assert code == 1
@@ -309,7 +326,8 @@ def test_ctrl_c_leaves_a_report_of_what_was_done(tmp_path: Path) -> None:
     assert 'Traceback' not in text
     report = json.loads((tmp_path / 'out' / 'report.json').read_text())
     assert report['interrupted']
-    assert 0 < len(report['matchers'][0]['pairs']['1']['frame']) < 399
+    assert 0 < len(report['matchers'][0]['pairs']['1']['frame']) == report['covered'] - 1 < 399
+    assert f'the figures cover the first {report["covered"]} of 400 frames' in text
     assert (tmp_path / 'out' / 'report.html').exists()
 
 

@@ -213,6 +213,23 @@ def test_signals_while_it_ends_change_nothing(peer):
         peer.reports.clear()
 
 
+def test_the_odometry_ends_with_a_signal_and_refuses_a_parameter_of_the_wrong_type(peer):
+    process = launch('cli.odometry')
+    try:
+        wait_for(lambda: peer.node.count_publishers('/odometry/odometry'), 30)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        log = finish(process, 10)
+    assert process.returncode == 0, log
+    assert 'Traceback' not in log
+    refused = launch('cli.odometry', '--ros-args', '-p', 'odom_frame:=5')
+    log = finish(refused)
+    assert refused.returncode == 1, log
+    assert log.startswith('odometry: ')
+    assert 'odom_frame' in log
+    assert len(log.strip().splitlines()) == 1
+
+
 def test_missing_weights_leave_the_node_inactive_with_instructions(peer, tmp_path):
     process = launch('cli.matcher', '--ros-args', *SMALL, '-p', 'weights:=magicleap', LIGHTGLUE_TRT_CACHE=str(tmp_path))
     try:
@@ -242,7 +259,7 @@ def test_benchmark_prints_and_keeps_its_figures(tmp_path):
     log = finish(process)
     assert process.returncode == 0, log
     figures = json.loads(out.read_text())
-    assert set(figures['stages']['stages']) == {'resize', 'extract', 'match', 'track', 'refine', 'frame'}
+    assert set(figures['stages']['stages']) == {'resize', 'extract', 'match', 'track', 'place', 'frame'}
     assert set(figures['caching']) == {'cached_ms', 'uncached_ms', 'extract_ms', 'match_ms', 'ratio', 'predicted'}
     assert figures['node']['clouds'] > 0
     assert 'predicted' in log
@@ -266,5 +283,6 @@ def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
     assert report['clouds_received'] + report['frames_dropped'] == 5
     assert report['summary']['matches'] > 200
     assert report['summary']['error_median_px'] < 2
-    for picture in ('matches.png', 'plot.png'):
+    assert report['path']['ate_m'] < 0.05 * report['path']['length_m']
+    for picture in ('matches.png', 'plot.png', 'path.png'):
         assert (tmp_path / 'out' / picture).stat().st_size > 20_000

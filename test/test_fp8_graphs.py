@@ -344,7 +344,9 @@ def test_the_backend_emulates_in_stages_what_it_emulates_whole(features, calibra
     pair = dataclasses.replace(ours(), matcher=short())
     plain = OnnxRuntimeBackend(SMALL, pair, threads=2, depth=Depth((1, 2)))
     emulated = OnnxRuntimeBackend(SMALL, pair, threads=2, depth=Depth((1, 2)), calibration=calibration)
-    assert 'emulating FP8 in 12 members' in emulated.description
+    assert 'fp8, ' in emulated.description
+    assert 'fp32' not in emulated.description
+    assert 'emulated in 12 members' in emulated.description
     for depth, layers in ((ALL_LAYERS, 2), (1e-9, 1)):
         thresholds = Thresholds(match=0.01, depth=depth)
         exact, rounded = plain.match(*features, thresholds), emulated.match(*features, thresholds)

@@ -68,7 +68,7 @@ def test_coordinates_come_back_in_pixels_of_the_original_image():
     np.testing.assert_allclose(result.keypoints[3], [(3 + 0.5) * 2 - 0.5, (1 + 0.5) * 2 - 0.5])
     np.testing.assert_allclose(result.reference_keypoints[3], [(3 + 0.5) * 2 - 0.5, (0 + 0.5) * 2 - 0.5])
     assert (result.stamp, result.reference_stamp) == (0.1, 0.0)
-    assert set(result.stage_ms) == {'resize', 'extract', 'match', 'track', 'refine'}
+    assert set(result.stage_ms) == {'resize', 'extract', 'match', 'track', 'place'}
 
 
 def test_track_ids_follow_points_and_new_points_get_new_ids():
@@ -196,6 +196,6 @@ def test_real_networks_track_a_real_photograph():
     frames.reset()
     frames.process(image, 0.3)
     plain = frames.process(view, 0.4)
-    assert 'refine' not in plain.stage_ms
+    assert 'place' not in plain.stage_ms
     projected = np.c_[plain.reference_keypoints, np.ones(len(plain))] @ homography.T
     assert np.median(np.linalg.norm(projected[:, :2] - plain.keypoints, axis=1)) > 0.3

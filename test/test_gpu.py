@@ -287,7 +287,7 @@ def test_every_exit_is_what_the_matcher_gives_where_it_stops_there(backend, shar
     from lightglue_trt_ros.geometry import resize_gray
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:5:4]]
     features = [backend.extract(image) for image in images]
-    exits = backend.match_exits(*features, Thresholds())
+    exits = list(backend.match_exits(*features, Thresholds()))
     assert [each.layers for each in exits] == list(Depth().ends)
     assert all(np.sum(each.indices >= 0) > 100 for each in exits)
     for depth in (0.01, 0.9, -1.0):

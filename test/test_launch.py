@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -42,10 +43,12 @@ def launch_file(monkeypatch: pytest.MonkeyPatch) -> Any:
     module('ament_index_python')
     module('ament_index_python.packages', get_package_share_directory=lambda name: str(REPOSITORY), PackageNotFoundError=KeyError)
     module('launch', LaunchDescription=Recorded)
-    for name in ('DeclareLaunchArgument', 'OpaqueFunction', 'RegisterEventHandler', 'SetEnvironmentVariable', 'Shutdown'):
+    for name in ('DeclareLaunchArgument', 'IncludeLaunchDescription', 'OpaqueFunction', 'RegisterEventHandler',
+                 'SetEnvironmentVariable', 'Shutdown'):
         monkeypatch.setattr(sys.modules['launch'], name, type(name, (Recorded,), {}), raising=False)
     module('launch.actions', **vars(sys.modules['launch']))
     module('launch.event_handlers', OnProcessExit=Recorded)
+    module('launch.launch_description_sources', PythonLaunchDescriptionSource=Recorded)
     module('launch.substitutions', LaunchConfiguration=Recorded)
     module('launch_ros')
     module('launch_ros.actions', LifecycleNode=type('LifecycleNode', (Recorded,), {}), Node=SimpleNamespace)
@@ -141,6 +144,37 @@ def test_the_profile_gives_way_to_the_users_choice(launch_file: Any, monkeypatch
     assert len(actions(launch_file)[0]) == 1
     monkeypatch.setenv(chosen, 'of the user')
     assert actions(launch_file)[0] == {}
+
+
+def odometry(**arguments: str) -> list[Any]:
+    file = load(REPOSITORY / 'launch' / 'odometry.launch.py')
+    defaults = {'image_topic': '/camera/image_raw', 'params_file': DEFAULTS['params_file'], 'namespace': '', 'odom_frame': 'odom',
+                'publish_tf': 'true', 'matcher': 'true', 'rviz': 'false'}
+    declared = {entity.arguments[0] for entity in file.generate_launch_description().arguments[0]
+                if type(entity).__name__ == 'DeclareLaunchArgument'}
+    assert declared == set(defaults)
+    return list(file.start_odometry({**defaults, **arguments}))
+
+
+def test_the_odometry_is_launched_with_a_matcher_of_the_same_camera(launch_file: Any) -> None:
+    matcher, node = odometry(image_topic='/left/image_raw', namespace='/robot', publish_tf='false')
+    assert matcher.arguments[0].arguments == (str(REPOSITORY / 'launch' / 'matcher.launch.py'),)
+    passed = dict(matcher.launch_arguments)
+    assert passed == {'image_topic': '/left/image_raw', 'namespace': '/robot', 'params_file': DEFAULTS['params_file'],
+                      'rviz': 'false'}
+    assert set(passed) <= set(DEFAULTS)
+    assert (node.package, node.executable, node.namespace) == ('lightglue_trt_ros', 'odometry', '/robot')
+    assert (node.parameters, node.remappings) == ([{'odom_frame': 'odom', 'publish_tf': False}], [('image', '/left/image_raw')])
+    assert [action.executable for action in odometry(matcher='false')] == ['odometry']
+
+
+def test_rviz_shows_the_odometry_of_this_launch(launch_file: Any) -> None:
+    *_, rviz = odometry(rviz='true', namespace='/robot')
+    assert rviz.arguments == ['-d', str(REPOSITORY / 'config' / 'odometry.rviz')]
+    text = (REPOSITORY / 'config' / 'odometry.rviz').read_text()
+    shown = {topic for topic, _ in rviz.remappings}
+    assert shown == set(re.findall(r'Value: (/\S+)', text))
+    assert all(name == topic.removeprefix('/') for topic, name in rviz.remappings)
 
 
 def evaluation(**arguments: str) -> Any:

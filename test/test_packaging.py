@@ -19,8 +19,8 @@ import lightglue_trt_ros
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / 'lightglue_trt_ros'
-COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag', 'quantize',
-            'benchmark', 'demo'}
+COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag',
+            'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'odometry'}
 ROSDEP_KEYS = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                **{name: f'python3-{name}'
                   for name in ('hypothesis', 'jinja2', 'matplotlib', 'numpy', 'pytest', 'rich', 'scipy', 'yaml')}}
@@ -70,15 +70,16 @@ def test_one_name_version_licence_and_maintainer(manifest: ElementTree.Element, 
 def test_every_import_is_a_declared_dependency(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
     declared = {element.text for element in manifest if element.tag in ('depend', 'exec_depend')}
     extras = setup_arguments['extras_require']
-    from_pip = {re.split(r'[<>=]', line)[0] for line in extras['run'] + extras['demo']}
-    assert not undeclared(PACKAGE, declared, from_pip), 'neither in package.xml nor in the extras run and demo of setup.py'
+    from_pip = {re.split(r'[<>=]', line)[0] for line in extras['run'] + extras['demo'] + extras['fleet']}
+    assert not undeclared(PACKAGE, declared, from_pip), 'neither in package.xml nor in the extras run, demo and fleet of setup.py'
 
 
 def test_every_import_of_the_tests_is_declared_too(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
     declared = {element.text for element in manifest if element.tag in ('depend', 'exec_depend', 'test_depend')}
     own = {path.stem for path in (REPOSITORY / 'test').glob('*.py')} | {'training'} | OF_CI
     extras = setup_arguments['extras_require']
-    assert undeclared(REPOSITORY / 'test', declared, {*extras['run'], *extras['demo']}).keys() <= own
+    from_pip = {re.split(r'[<>=]', line)[0] for line in extras['run'] + extras['demo'] + extras['fleet']}
+    assert undeclared(REPOSITORY / 'test', declared, from_pip).keys() <= own
 
 
 def undeclared(folder: Path, declared: set[str | None], from_pip: set[str]) -> dict[str, str]:
@@ -149,7 +150,7 @@ def test_colcon_installs_commands_launch_and_config(installed: Path) -> None:
     assert {path.name for path in (prefix / 'lib' / 'lightglue_trt_ros').iterdir() if os.access(path, os.X_OK)} == COMMANDS
     assert {path.name for path in (share / 'launch').iterdir()} >= {'matcher.launch.py', 'evaluate.launch.py'}
     assert {path.name for path in (share / 'config').iterdir()} == {'matcher.yaml', 'fastdds_large_images.xml',
-                                                                     'matcher.rviz', 'foxglove.json'}
+                                                                     'matcher.rviz', 'odometry.rviz', 'foxglove.json'}
     assert (prefix / 'share/ament_index/resource_index/packages/lightglue_trt_ros').is_file()
 
 

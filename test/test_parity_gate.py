@@ -61,7 +61,7 @@ class Sabotaged:
         return self.matches(found) if found.layers in self.exits else found
 
     def match_exits(self, reference, current, thresholds):
-        found = self.reference.match_exits(reference, current, thresholds)
+        found = list(self.reference.match_exits(reference, current, thresholds))
         return [self.matches(each) if each.layers in self.exits else each for each in found]
 
 
@@ -158,7 +158,7 @@ def test_backends_of_other_exits_are_not_compared(reference, frames):
 
 def test_every_exit_is_where_the_matcher_would_have_stopped(reference, frames):
     first, second = (reference.extract(image) for image in frames[:2])
-    exits = reference.match_exits(first, second, Thresholds())
+    exits = list(reference.match_exits(first, second, Thresholds()))
     assert [each.layers for each in exits] == [4, 5, 6, 9]
     for depth in (0.0, 0.999999, ALL_LAYERS):  # the first exit, later ones
         found = reference.match(first, second, Thresholds(depth=depth))

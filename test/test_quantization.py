@@ -277,7 +277,7 @@ def emulated(calibration: Calibration) -> tuple[float, float]:
     found = []
     for chosen in (None, calibration):
         backend = OnnxRuntimeBackend(SPEC, replace(ours(), matcher=shallow()), threads=2, calibration=chosen)
-        found.append([backend.match_exits(*features_of([sample()], pair), Thresholds()) for pair in pairs])
+        found.append([list(backend.match_exits(*features_of([sample()], pair), Thresholds())) for pair in pairs])
     exact, rounded = ([np.stack([each.indices for each in exits]) for exits in answers] for answers in found)
     errors = [np.abs(a[-1].scores - b[-1].scores)[(a[-1].indices >= 0) & (a[-1].indices == b[-1].indices)]
               for a, b in zip(*found, strict=True)]

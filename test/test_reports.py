@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import warnings
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import cv2
@@ -18,7 +19,10 @@ from evaluations import FOUR, KINDS, evaluation
 
 from lightglue_trt_ros.errors import ConfigError, LightglueTrtError
 from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.results import METRICS, DrawnPair, MatcherResult, OdometryResult, PairResult
+from lightglue_trt_ros.evaluation.bootstrap import AHEAD, BEHIND, OPEN
+from lightglue_trt_ros.evaluation.pair_metrics import CONTESTED, METRICS, PairResult
+from lightglue_trt_ros.evaluation.results import DrawnPair, MatcherResult, OdometryResult
+from lightglue_trt_ros.evaluation.twoview import pose_auc
 from lightglue_trt_ros.reports import page
 from lightglue_trt_ros.reports.page import render, write_report
 from lightglue_trt_ros.reports.requirements import Requirement, check
@@ -126,15 +130,18 @@ def test_the_document_holds_the_numbers(tmp_path, pictures):
     assert not re.search(r'\b(NaN|Infinity)\b', text)
     assert max(map(len, text.splitlines())) > 200  # lists of numbers stand on one line
     report = json.loads((tmp_path / 'report.json').read_text())
-    assert report['schema'] == 1
+    assert report['schema'] == 2
     assert report['metrics']['ate_m'] == {'label': METRICS['ate_m'].label, 'unit': 'm', 'higher_is_better': False}
     assert report['recording']['odd'] == {'path': str(tmp_path), 'value': 1.5}
     assert report['error_edges_px'][-1] is None
     assert report['bootstrap'] == {'resamples': 2000, 'level': 0.95, 'seed': 0}
-    assert len(report['contests']) == 27
-    assert report['contests'][4] == {'stride': 1, 'other': 'ORB', 'metric': 'pose_auc@10', 'pairs': 39, **{
-        name: getattr(found.contests()[4].interval, name) for name in ('difference', 'low', 'high', 'verdict')}}
+    assert len(report['contests']) == 9 * len(CONTESTED) == 72
+    assert report['contests'][9] == {'stride': 1, 'other': 'ORB', 'metric': 'pose_auc@10', 'pairs': 39, **{
+        name: getattr(found.contests()[9].interval, name) for name in ('difference', 'low', 'high', 'verdict')}}
     ours = report['matchers'][0]
+    spread = first.spreads(2)['pose_auc@10']
+    assert ours['intervals']['2']['pose_auc@10'] == {'low': spread.low, 'high': spread.high, 'over': 38}
+    assert set(ours['intervals']['1']) >= set(ours['summary']['1']) - {'dropped'}, 'every figure has its interval'
     for stride in found.strides:
         expected = {name: None if math.isnan(value) else value for name, value in first.summary(stride).items()}
         assert ours['summary'][str(stride)] == expected
@@ -148,7 +155,7 @@ def test_the_document_holds_the_numbers(tmp_path, pictures):
     assert sum(ours['track_lengths'].values()) == sum(first.track_lengths.values())
     poses = np.array(ours['odometry']['poses']).reshape(-1, 3, 4)
     np.testing.assert_allclose(poses, first.odometry.poses[:, :3], atol=1e-8)
-    assert ours['worst'][0] == {'frames': [0, 1], 'badness': None, 'matches': 160}
+    assert ours['worst'][0] == {'frames': [0, 1], 'badness': None, 'matches': 160, 'why': ''}
 
 
 def test_the_best_is_marked_in_the_metrics_own_direction():
@@ -182,22 +189,26 @@ def test_every_metric_has_its_heading():
 
 def test_the_verdict_says_who_leads_and_whether_it_is_fast_enough():
     first, *rest = verdict(evaluation())
-    assert re.search(r'ours fp16: pose AUC up to 10 degrees [\d.]+ %, ahead of the best baseline \(SIFT: ', first)
+    assert re.fullmatch(r'ours fp16: pose AUC up to 10 degrees [\d.]+ % \(95 % interval [\d.]+ to [\d.]+, 119 pairs\); the best '
+                        r'baseline, SIFT, has [\d.]+ %: ahead \(\+[\d.]+ points, \+[\d.]+ to \+[\d.]+, over 119 pairs of both\)\.',
+                        first)
     assert any('fast enough' in line for line in rest)
-    assert re.search(r'; 95 % interval of the difference \+[\d.]+ to \+[\d.]+ points\.', first)
-    assert 'behind' in verdict(evaluation(('ORB', 'SIFT')))[0]
-    assert verdict(evaluation(('ours fp16', 'SIFT'), frames=4))[0].endswith('points: cannot be told from these pairs.')
+    assert ': behind (' in verdict(evaluation(('ORB', 'SIFT')))[0]
+    assert ': cannot be told from these pairs (' in verdict(evaluation(('ours fp16', 'SIFT'), frames=4))[0]
+    for found in (evaluation(), evaluation(('ORB', 'SIFT')), evaluation(('ours fp16', 'SIFT'), frames=4), evaluation(truth=False)):
+        assert sum(verdict(found)[0].count(word) for word in (AHEAD, BEHIND, OPEN)) == 1, 'never two verdicts'
     assert any('too slow' in line for line in verdict(evaluation(hz=1000.0)))
-    assert 'share of inliers' in verdict(evaluation(truth=False))[0]
+    assert 'inliers of the better two-view model' in verdict(evaluation(truth=False))[0]
     assert len(verdict(evaluation(frames=0))) == 1
 
 
 def test_the_page_starts_with_notes_then_verdict_then_table(pictures):
     told = render(evaluation(frames=40), [])
-    assert re.search(r'>KLT</td><td>[+-][\d.]+</td><td>[+-][\d.]+ to [+-][\d.]+</td><td class="text">ahead<', told)
+    assert re.search(r'>KLT</td><td>[+-][\d.]+</td><td>[+-][\d.]+ to [+-][\d.]+</td><td>39</td><td class="text">ahead<', told)
+    assert re.search(r'<td class="over">39</td>\n<td class="best">[\d.]+<br><small>[\d.]+ to [\d.]+</small></td>', told)
     text = render(evaluation(truth=False, frames=20), [])
-    assert 'less the others' not in text
-    order = [text.index(part) for part in ('no ground truth', 'share of inliers', '<table>', 'What ran', 'Details')]
+    assert 'inliers of the better two-view model: ours fp16 less the others' in text
+    order = [text.index(part) for part in ('no ground truth', 'the better two-view model', '<table>', 'What ran', 'Details')]
     assert order == sorted(order)
     assert 'Compared with' not in text
     assert 'the notes above say why' in text
@@ -303,16 +314,16 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 def test_the_terminal_gets_table_verdict_and_notes(capsys):
     print_summary(evaluation(frames=40, truth=False, interrupted=True))
     text = capsys.readouterr().out
-    assert re.search(r'matches per frame\W+\d+\*', text)
+    assert re.search(r'matches per frame\W+39\W+\d+ ±\d+\*', text)
     assert 'stride 4: matches per frame' in text
     assert 'Interrupted' in text
-    assert 'ours fp16 less the others' not in text
+    assert 'pose AUC up to 10 degrees: ours fp16 less the others' not in text
     assert 'note: no ground truth' in text
-    assert 'share of inliers' in text
+    assert 'inliers of the better two-view model: ours fp16 less the others, points' in text
     print_summary(evaluation(('ours fp16', 'SIFT')))
     text = capsys.readouterr().out
     assert 'pose AUC up to 10 degrees: ours fp16 less the others, points' in text
-    assert re.search(r'4\W+SIFT\W+[+-][\d.]+\W+[+-][\d.]+ to [+-][\d.]+\W+ahead', text)
+    assert re.search(r'4\W+SIFT\W+[+-][\d.]+\W+[+-][\d.]+ to [+-][\d.]+\W+116\W+ahead', text)
     print_summary(evaluation(('ours fp16', 'ours fp32'), frames=40, strides=(1,)))
     assert re.search(r'1\W+ours fp32.*cannot be told from these pairs', capsys.readouterr().out)
     print_summary(evaluation(frames=0))
@@ -361,3 +372,26 @@ def test_the_gate():
 def test_the_document_is_json_that_other_programs_read(tmp_path, pictures):
     write_report(tmp_path, evaluation(frames=5, worst=0))
     assert json.loads((tmp_path / 'report.json').read_bytes())['package'] == 'lightglue_trt_ros'
+
+
+def test_an_interrupted_evaluation_says_what_it_covers(capsys):
+    found = evaluation(frames=40, interrupted=True, covered=40)
+    found.recording['frames'] = 160
+    print_summary(found)
+    assert ('Interrupted: the figures cover the first 40 of 160 frames (25 %), pairs: 39 of stride 1, 38 of stride 2, 36 of '
+            'stride 4; what follows is not in them.') in capsys.readouterr().out
+
+
+def test_figures_say_on_how_many_pairs_they_rest():
+    found = evaluation(('ours fp16', 'SIFT'), frames=40, strides=(1, 2))
+    for matcher in found.matchers:  # the camera stands still on the first ten
+        matcher.pairs[1] = [replace(pair, translation_deg=None if number < 10 else pair.translation_deg)
+                            for number, pair in enumerate(matcher.pairs[1])]
+    rows = {row.name: row for row in table(found)}
+    assert [rows[name].over for name in ('matches', 'pose_auc@10', 'rotation_auc@2', 'pose_failures')] == ['39', '29', '39', '39']
+    errors = [pair.pose_error_deg for pair in found.matchers[0].pairs[1][10:]]
+    assert found.matchers[0].summary()['pose_auc@10'] == 100 * pose_auc(errors, [10])[0]
+    said = [line for line in verdict(found) if 'The pose AUC is over' in line]
+    assert len(said) == 1
+    assert '29 of 39 consecutive pairs, 38 of 38 pairs 2 apart' in said[0]
+    assert "1 % of the scene's depth" in said[0]

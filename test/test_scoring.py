@@ -98,13 +98,14 @@ def test_few_or_equal_points_are_no_crash(count, camera):
 def test_a_turning_camera_is_explained_by_a_homography():
     found = scene(TURNED, noise=0.02)
     pair, errors, _ = score_pair(FRAMES, STAMP, found, CAMERA, POSE0, TURNED)
-    assert pair.translation_deg == 0
+    assert pair.translation_deg is None, 'there is no direction to be wrong about'
+    assert pair.pose_error_deg is None
     assert pair.rotation_deg < 0.1
     assert 238 <= np.sum(errors < 1) <= 242  # distances of points here, not to lines
     assert pair.inliers >= 238
     moved = TURNED.copy()
     moved[0, 3] += 0.004  # less than the truth is good for
-    assert score_pair(FRAMES, STAMP, found, CAMERA, POSE0, moved).pair.translation_deg == 0
+    assert score_pair(FRAMES, STAMP, found, CAMERA, POSE0, moved).pair.translation_deg is None
     assert score_pair(FRAMES, STAMP, found, CAMERA, POSE0, moved, min_baseline_m=0.001).pair.translation_deg > 0
 
 
@@ -197,3 +198,16 @@ def test_a_real_pair(shared_data):
     assert pair.precision[1] > 0.8
     assert pair.pose_error_deg < 2
     assert compared(found, found) == (1, 1, 1)
+
+
+def test_covariances_reach_the_estimator():
+    given = []
+
+    def estimator(points0, points1, camera0, camera1, covariances=None):
+        given.append(covariances)
+
+    covariances = np.tile(np.eye(2), (300, 1, 1))
+    for known in (None, covariances):
+        score_pair(FRAMES, STAMP, scene(), CAMERA, POSE0, POSE1, estimator=estimator, covariances=known)
+    assert given[0] is None
+    assert given[1] is covariances

@@ -76,5 +76,22 @@ def test_fp8_on_the_cpu_is_an_emulation_that_needs_a_calibration(tmp_path):
         draft.publish(identity, {}, {'settings': {}, 'flops_share': 0.5, 'provenance': {}, 'frontier': []})
     opened = open_backend(config)
     opened.backend.close()
-    assert 'emulating FP8 in 54 members' in opened.reason
+    assert 'emulated in 54 members' in opened.reason
     assert 'emulates' in opened.warning
+
+
+def test_threads_that_nobody_chose_come_from_the_environment(monkeypatch):
+    onnxruntime = pytest.importorskip('onnxruntime')
+    seen = []
+    real = onnxruntime.InferenceSession
+    monkeypatch.setattr(onnxruntime, 'InferenceSession', lambda data, options, **more: (
+        seen.append(options.intra_op_num_threads), real(data, options, **more))[1])
+    config = MatcherConfig(**SMALL, backend='onnxruntime')
+    for text, threads, expected in (('', 0, 0), ('3', 0, 3), ('3', 2, 2)):
+        monkeypatch.setenv('LIGHTGLUE_TRT_THREADS', text)
+        open_backend(config, threads=threads)
+        assert set(seen) == {expected}
+        seen.clear()
+    monkeypatch.setenv('LIGHTGLUE_TRT_THREADS', 'many')
+    with pytest.raises(EngineError, match="LIGHTGLUE_TRT_THREADS is 'many'"):
+        open_backend(config)

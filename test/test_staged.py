@@ -109,7 +109,8 @@ def test_every_exit_is_reached_in_turn_and_the_guess_stays():
     found = list(run.matcher.run_exits(launch))
     assert run.launches == [(0, 0), (1, 1), (2, 2), (3, 3)]
     assert set(run.launches) <= set(run.matcher.spans())
-    assert found == [(4, True), (5, False), (6, False), (9, False)]
+    assert [(layers, finite) for layers, finite, _ in found] == [(4, True), (5, False), (6, False), (9, False)]
+    np.testing.assert_array_equal([confident for *_, confident in found], [*shares, float('nan')])
     assert run.match((0.1, 0.99, 1), 0.95) == (5, True)
     assert run.launches == [(0, 1)]
 

@@ -16,6 +16,7 @@ import pytest
 from networks import moved, ours, photo
 
 from lightglue_trt_ros.benchmarks import sweep_runners
+from lightglue_trt_ros.benchmarks.real_images import find_recordings
 from lightglue_trt_ros.benchmarks.sweep import ImagePair, Missing, load_pairs, sweep
 from lightglue_trt_ros.benchmarks.sweep_plots import HEADER, commands, draw_sweep, markdown, notes, table_rows
 from lightglue_trt_ros.benchmarks.sweep_runners import Engines, Graphs, HostBench, TargetEngines, UnavailableError, check_fp8
@@ -25,7 +26,7 @@ from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.depth import LAYERS
 from lightglue_trt_ros.engines.artifacts import FAILED, GRAPH, PASSED, TENSORS, Identity, drafting
 from lightglue_trt_ros.engines.machine import target
-from lightglue_trt_ros.errors import EngineError
+from lightglue_trt_ros.errors import BagError, EngineError
 from lightglue_trt_ros.features import HostFeatures, Matches
 
 HOST = MatcherConfig(backend='onnxruntime')
@@ -332,7 +333,17 @@ def test_the_easy_and_the_hard_pair_are_real(shared_data, tmp_path):
     assert list(pairs) == ['easy', 'hard']
     assert all(image.dtype == np.uint8 and image.ndim == 2 for pair in pairs.values() for image in pair[1:])
     assert not np.array_equal(pairs['easy'].first, pairs['easy'].second)
-    assert load_pairs(tmp_path) is None
+    assert load_pairs(tmp_path / 'nowhere') is None
+
+
+def test_any_recording_has_pairs(shared_data, tmp_path):
+    pairs = load_pairs(shared_data / 'kitti_short_1')
+    assert [pair.name for pair in pairs.values()] == ['kitti_short_1, frames 25 and 26', 'kitti_short_1, frames 25 and 37']
+    assert np.abs(pairs['easy'].first.astype(int) - pairs['hard'].first).max() == 0
+    assert [find_recordings(shared_data / 'kitti_short_1'), len(find_recordings(shared_data))] == [
+        {'kitti_short_1': shared_data / 'kitti_short_1'}, 3]
+    with pytest.raises(BagError):
+        load_pairs(tmp_path)
 
 
 def test_the_command_without_any_data(tmp_path, capsys):

@@ -46,7 +46,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-COMMANDS = ('quantize', 'evaluate_bag', 'build_engines', 'benchmark', 'export_onnx', 'fetch_weights', 'make_bag')
+COMMANDS = ('quantize', 'evaluate_bag', 'evaluate_fleet', 'build_engines', 'benchmark', 'export_onnx', 'fetch_weights', 'make_bag')
 
 
 @pytest.mark.parametrize('command', COMMANDS)

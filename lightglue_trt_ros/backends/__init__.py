@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 from ..config import EngineSpec
@@ -35,8 +36,11 @@ class Backend(Extractor, Matcher, Protocol):
     depth: Depth  # where the matcher may stop
     description: str  # one line for people: what runs, where, in which precision, with which weights
 
-    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> list[Matches]:
-        """The matches at each of `depth.ends`, whatever is confident: for those who judge engines. Raises EngineError."""
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
+        """The matches at each of `depth.ends`, whatever is confident, and with how much is: each exit runs when it is asked for.
+
+        For those who judge engines or several thresholds. Raises EngineError.
+        """
 
     def cancel(self) -> None:
         """Make a run that is in flight end soon, with an EngineError; every later run too."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..config import EngineSpec
@@ -27,8 +30,8 @@ class NullBackend:
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         return self._matches
 
-    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> list[Matches]:
-        return [self._matches] * len(self.depth.ends)
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
+        return itertools.repeat(self._matches, len(self.depth.ends))
 
     def cancel(self) -> None:
         """Nothing runs."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,7 @@ from ..graphs.cache import EXTRACTOR, written_graphs
 from ..weights.pairs import WeightsPair
 
 FLOAT8 = (1, 18)  # the first ONNX Runtime with E4M3 at opset 21
+THREADS_VARIABLE = 'LIGHTGLUE_TRT_THREADS'  # of a session whose owner leaves their number open
 KEPT = ('next_state', 'cosines', 'sines')  # what only the next stage reads: it stays on the session's device
 
 Tensors = dict[str, Any]  # OrtValues by name
@@ -26,19 +31,19 @@ class OnnxRuntimeBackend:
 
     def __init__(self, spec: EngineSpec, pair: WeightsPair, *, depth: Depth | None = None, threads: int = 0,
                  calibration: Calibration | None = None) -> None:
-        """`depth` None takes the default exits; `threads` 0 leaves the number to ONNX Runtime: one per physical core.
+        """`depth` None takes the default exits; `threads` 0 takes THREADS_VARIABLE, or else one per physical core.
 
         With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
         when it was made for something else.
         """
-        self.spec, self.depth = spec, depth or Depth.of(pair.layers)
+        self.spec, self.depth, threads = spec, depth or Depth.of(pair.layers), threads or _threads_asked_for()
         self._options = import_runtime().RunOptions()
         graphs = written_graphs(spec, pair, self.depth, calibration)
         self._extractor: Network | None = Network(graphs.pop(EXTRACTOR), threads)
-        self._matcher = {name: Network(graph, threads) for name, graph in graphs.items()}
-        self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._extractor.provider}, {spec}, '
-                            f'weights {pair.identity}, {self.depth}'
-                            + (f', emulating FP8 in {len(calibration.fp8)} members' if calibration else ''))
+        self._matcher = {name: Network(graphs.pop(name), threads) for name in list(graphs)}  # each file goes when it is loaded
+        what = spec if calibration is None else f'{replace(spec, precision="fp8")}, emulated in {len(calibration.fp8)} members'
+        self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._extractor.provider}, {what}, '
+                            f'weights {pair.identity}, {self.depth}, {f"{threads} threads" if threads else "a thread per core"}')
 
     def extract(self, image: UInt8) -> HostFeatures:
         found = self._run(self._extractor, ort_values({'image': np.ascontiguousarray(image)}))
@@ -47,8 +52,8 @@ class OnnxRuntimeBackend:
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         return next(self._exits(reference, current, thresholds, every=False))
 
-    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> list[Matches]:
-        return list(self._exits(reference, current, thresholds, every=True))
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
+        return self._exits(reference, current, thresholds, every=True)
 
     def _exits(self, reference: Features, current: Features, thresholds: Thresholds, every: bool) -> Iterator[Matches]:
         """The matches at every exit, or from the first one at which enough points are confident."""
@@ -61,15 +66,16 @@ class OnnxRuntimeBackend:
         finite, heads = True, self.depth.heads
         for number, stage in enumerate(self.depth.stages):
             tensors |= self._run(self._matcher.get(stage), tensors)
+            share = math.nan
             if number < len(heads):
                 tensors['state'] = tensors['next_state']
-                share, mean = tensors['confidence'].numpy()
-                finite &= bool(np.isfinite(mean))
+                share, mean = map(float, tensors['confidence'].numpy())
+                finite &= math.isfinite(mean)
                 if not every and not stops(share, thresholds.depth):
                     continue
                 tensors |= self._run(self._matcher.get(heads[number]), tensors)
             yield Matches(tensors['matches0'].numpy(), tensors['scores'].numpy(), self.depth.ends[number],
-                          '' if finite else NOT_FINITE)
+                          '' if finite else NOT_FINITE, share)
 
     def cancel(self) -> None:
         self._options.terminate = True
@@ -120,11 +126,30 @@ def import_runtime() -> Any:
     return onnxruntime
 
 
+@functools.cache
+def _share_memory() -> bool:
+    """Let all sessions of this process work in one arena, for they run one after the other; whether that can be had.
+
+    With one each they held twice as much, most of it idle.
+    """
+    runtime = import_runtime()
+    try:
+        cpu = runtime.OrtMemoryInfo('Cpu', runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT)
+        as_requested = 1  # no powers of two
+        runtime.create_and_register_allocator(cpu, runtime.OrtArenaCfg(0, as_requested, -1, -1))
+    except Exception:  # of a release that has it otherwise, or where somebody has registered one
+        return False
+    return True
+
+
 def _session(model: Any, threads: int) -> Any:
     runtime, data = import_runtime(), model if isinstance(model, bytes) else model.SerializeToString()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
+    options.enable_mem_pattern = False  # a block for each network's worst case: half as much again, and no faster
     options.add_session_config_entry('session.intra_op.allow_spinning', '0')  # one network's idle threads would slow the next one
+    if _share_memory():
+        options.add_session_config_entry('session.use_env_allocators', '1')
     # not ONNX Runtime's own TensorRT provider: it would build engines for minutes, unasked
     known, disabled = ['CUDAExecutionProvider', 'CPUExecutionProvider'], list[str]()
     if b'QuantizeLinear' in data:  # an operator's name stands in the file as it is
@@ -139,3 +164,10 @@ def _session(model: Any, threads: int) -> Any:
         return runtime.InferenceSession(data, options, providers=providers, disabled_optimizers=disabled)
     except Exception as error:  # as above
         raise EngineError(f'ONNX Runtime cannot load a graph of {len(data)} bytes: {error}') from error
+
+
+def _threads_asked_for() -> int:
+    text = os.environ.get(THREADS_VARIABLE, '')
+    if text and not text.isdecimal():
+        raise EngineError(f'{THREADS_VARIABLE} is {text!r}: it must be a whole number, or 0 for one per physical core')
+    return int(text or 0)

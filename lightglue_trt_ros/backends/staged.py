@@ -7,6 +7,7 @@ the first one at which enough points are confident.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -61,14 +62,17 @@ class StagedMatcher:
             self._guess = last
         return self.depth.ends[last], finite
 
-    def run_exits(self, launch: Launch) -> Iterator[tuple[int, bool]]:
-        """Go from exit to exit, whatever is confident: as `run` says it, with the results of that exit in `found` meanwhile."""
+    def run_exits(self, launch: Launch) -> Iterator[tuple[int, bool, float]]:
+        """Go from exit to exit, whatever is confident: as `run` says it, with the results of that exit in `found` meanwhile.
+
+        Third comes the share of points that are confident there, NaN after the last layer.
+        """
         finite = True
         for stage, layers in enumerate(self.depth.ends):
             launch(stage, stage)
             self.cuda.synchronize()
             finite &= all(bool(np.isfinite(seen).all()) for seen in self._seen[stage:stage + 1])
-            yield layers, finite
+            yield layers, finite, float(self._seen[stage][0]) if stage < len(self._seen) else math.nan
 
     def enqueue(self, pair: tuple[Slot, Slot], first: int, last: int) -> None:
         """Enqueue stages `first` to `last`, none where first > last, the assignment after `last`, and what comes to the host."""

@@ -6,8 +6,9 @@ Everything of a frame is enqueued on one stream, as CUDA graphs where they can b
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ class TensorRTBackend:
 
     Raises EngineError, DeviceMemoryError.
     """
+
+    feature_sets = SLOTS  # that may be held at a time
 
     def __init__(self, tensorrt: Any, spec: EngineSpec, depth: Depth, plans: Mapping[str, bytes], description: str, *,
                  cuda_graphs: bool = True) -> None:
@@ -99,9 +102,10 @@ class TensorRTBackend:
             parts.append(self._placement.found(rows))
         return Placed(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
-    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> list[Matches]:
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         pair, matcher = self._prepared(reference, current, thresholds)
-        return [self._found(*reached) for reached in matcher.run_exits(lambda first, last: self._launch(pair, first, last))]
+        self.cuda.mark(self._marks['match'])
+        return (self._found(*reached) for reached in matcher.run_exits(lambda first, last: self._launch(pair, first, last)))
 
     def device_ms(self) -> dict[str, float]:
         """Milliseconds that the GPU took for the last extract, match and place, copies and waits between stages included."""
@@ -157,9 +161,10 @@ class TensorRTBackend:
     def _upload(self, slot: Slot) -> None:
         self.cuda.upload(self._image, self._staging)
 
-    def _found(self, layers: int, finite: bool) -> Matches:
+    def _found(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
         found = self._matcher.found
-        return Matches(found['matches0'].copy(), found['scores'].copy(), layers, '' if finite else NOT_FINITE)
+        return Matches(found['matches0'].copy(), found['scores'].copy(), layers, '' if finite else NOT_FINITE,
+                       confident)
 
     def _load(self, tensorrt: Any, plans: Mapping[str, bytes]) -> None:
         self._engines = load_engines(tensorrt, plans, self.cuda)

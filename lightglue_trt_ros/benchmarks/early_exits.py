@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,7 @@ class DepthTimes:
         return ', '.join(f'{layers}: {count}' for layers, count in sorted(Counter(self.layers).items()))
 
 
-def measure_depth(staged: Backend, whole: Backend, depth_confidence: float, images: list[UInt8], sequence: str,
+def measure_depth(staged: Backend, whole: Backend, depth_confidence: float, images: Iterable[UInt8], sequence: str,
                   stride: int) -> DepthTimes:
     """Time `staged` and `whole`, whose matcher is one stage, on gray frames, uint8 (H, W), `stride` apart.
 
@@ -42,10 +43,13 @@ def measure_depth(staged: Backend, whole: Backend, depth_confidence: float, imag
     """
     found = DepthTimes(sequence, stride)
     size = (staged.spec.image_height, staged.spec.image_width)
-    frames = [resize_gray(image, size) for image in images[::stride]]
+    frames = (resize_gray(image, size) for image in itertools.islice(images, 0, None, stride))
     all_layers, adaptive = Thresholds(depth=ALL_LAYERS), Thresholds(depth=depth_confidence)
-    before, before_whole = _seen(staged, frames[0]), _seen(whole, frames[0])
-    for previous, current in itertools.pairwise(frames):
+    previous = next(frames, None)
+    if previous is None:
+        return found
+    before, before_whole = _seen(staged, previous), _seen(whole, previous)
+    for current in frames:
         now, now_whole = _seen(staged, current), _seen(whole, current)
         clock = Stopwatch()
         whole.match(before_whole, now_whole, all_layers)
@@ -61,7 +65,7 @@ def measure_depth(staged: Backend, whole: Backend, depth_confidence: float, imag
         clock.lap(FRAME[1])
         for name, value in clock.laps.items():
             (found.match_ms if name in MATCHER else found.frame_ms)[name].append(value)
-        before, before_whole = now, now_whole
+        before, before_whole, previous = now, now_whole, current
     return found
 
 

@@ -26,9 +26,16 @@ SEQUENCES = ('kitti_short_1', 'kitti_short_2', 'hololens')
 PICTURES = 7  # at most, of any other folder
 
 
-def load_images(path: Path) -> list[UInt8]:
-    """The gray images of a recording, uint8 (H, W). Raises BagError."""
-    return [gray_of(frame.load()) for frame in open_recording(path).frames()]
+def find_recordings(data: Path) -> dict[str, Path]:
+    """Those of SEQUENCES that a folder holds, by name; else `data` itself, any bag or image folder."""
+    known = {name: data / name for name in SEQUENCES if (data / name).is_dir()}
+    return known or {data.name or str(data): data}
+
+
+def gray_images(path: Path) -> Iterator[UInt8]:
+    """The images of a recording, uint8 (H, W), one at a time. Raises BagError."""
+    for frame in open_recording(path).frames():
+        yield gray_of(frame.load())
 
 
 def score_homographies(folder: Path, config: MatcherConfig) -> Iterator[HomographyScore]:

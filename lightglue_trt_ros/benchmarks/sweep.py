@@ -19,17 +19,20 @@ import numpy as np
 
 from ..backends import Backend
 from ..config import PRECISIONS, EngineSpec
-from ..errors import LightglueTrtError
+from ..errors import BagError, LightglueTrtError
 from ..evaluation.baselines import Correspondences
 from ..evaluation.scoring import Agreement, agreement
 from ..features import Features, HostFeatures, Thresholds, UInt8
 from ..geometry import resize_gray
+from ..images import gray_of
+from ..recordings.bag import open_recording
 from ..recordings.sequence import read_gray
 from .sweep_runners import MIB, GpuBench, Graphs, HostBench, TargetEngines, UnavailableError
 
 EXACT = 'fp32'  # what the others are compared with
 LEAST_ROUNDS, SECONDS = 5, 20.0  # of each shape: more rounds as long as they take no longer
 SPREAD = (5, 95)  # percentiles
+APART = 12  # frames, of the hard pair of a recording
 COMPARED = {'match_ms': 'speedup', 'engine_mib': 'engine_ratio', 'onnx_mib': 'onnx_ratio', 'matches': 'agreement'}
 
 
@@ -91,14 +94,29 @@ class Cell:
 def load_pairs(data: Path) -> dict[str, ImagePair] | None:
     """The easy pair, two consecutive frames of driving, and the hard one, a wall under a large change of view; None without `data`.
 
-    Raises BagError when a file is damaged.
+    Of any other recording two consecutive frames in its middle, and two that are APART frames apart, or as far as there are.
+    Raises BagError when it is none, has no two frames, or a file is damaged.
     """
     drive, wall = data / 'kitti_short_2' / 'images', data / 'oxford_affine' / 'graf'
-    if not drive.is_dir() or not wall.is_dir():
+    if not data.exists():
         return None
+    if not drive.is_dir() or not wall.is_dir():
+        return _recorded_pairs(data)
     frames = sorted(drive.iterdir())[25:27]
     return {'easy': ImagePair('kitti_short_2, frames 25 and 26', *map(read_gray, frames)),
             'hard': ImagePair('graf 1-3', read_gray(wall / 'img1.png'), read_gray(wall / 'img3.png'))}
+
+
+def _recorded_pairs(data: Path) -> dict[str, ImagePair]:
+    recording = open_recording(data)
+    if len(recording) < 2:
+        raise BagError(f'{data} has {len(recording)} frames: the sweep matches two')
+    first = max(0, min(len(recording) // 2, len(recording) - 1 - APART))
+    wanted = (first, first + 1, min(first + APART, len(recording) - 1))
+    images = {number: gray_of(frame.load()) for number, frame in zip(range(wanted[-1] + 1), recording.frames(), strict=False)
+              if number in wanted}
+    return {kind: ImagePair(f'{data.name}, frames {first} and {second}', images[first], images[second])
+            for kind, second in zip(('easy', 'hard'), wanted[1:], strict=True)}
 
 
 def sweep(bench: HostBench | GpuBench, graphs: Graphs, sizes: TargetEngines | None, pairs: Mapping[str, ImagePair],

@@ -21,7 +21,7 @@ from ..benchmarks.sweep_plots import HEADER, LEFT, TITLE, commands, draw_sweep, 
 from ..benchmarks.sweep_runners import Graphs, TargetEngines, open_bench
 from ..config import PRECISIONS, MatcherConfig
 from ..depth import ALL_LAYERS, Depth
-from ..errors import EngineError, LightglueTrtError
+from ..errors import BagError, EngineError, LightglueTrtError
 from ..features import UInt8
 from ..files import make_output_folder, write_output
 from ..options import add_settings, numbers, positive, settings_of, some_of
@@ -31,7 +31,7 @@ from ..selection import open_backend
 from ..tables import print_table
 from ..telemetry import PERCENTILES
 
-PARTS = ('stages', 'caching', 'node', 'homographies', 'turns', 'depth', 'device', 'profile', 'sweep')
+PARTS = ('stages', 'caching', 'node', 'homographies', 'turns', 'depth', 'odometry', 'device', 'profile', 'sweep')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,8 +61,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=positive, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--data', type=Path, default=Path('../shared/data'), help='folder of kitti_short_1, kitti_short_2, '
-                        'hololens and oxford_affine, for homographies, turns, depth and sweep; any folder of images for turns; '
-                        'default: %(default)s')
+                        'hololens and oxford_affine, for homographies, turns, depth, odometry and sweep; any recording for depth '
+                        'and sweep, any folder of images for turns; default: %(default)s')
     parser.add_argument('--strides', type=numbers, default='1', metavar='N,…',
                         help='frames from one to the next, for depth, default: %(default)s')
     parser.add_argument('--whole-engine-dir', default='', metavar='DIR', help='engines of build_engines --stages 9, for depth')
@@ -145,14 +145,16 @@ def _percent(shares: dict[int, float | None]) -> list[str]:
 
 def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.early_exits import FRAME, MATCHER, measure_depth
-    from ..benchmarks.real_images import SEQUENCES, load_images
+    from ..benchmarks.real_images import find_recordings, gray_images
     whole_config = dataclasses.replace(config, engine_dir=args.whole_engine_dir or config.engine_dir, depth_confidence=ALL_LAYERS)
     report = []
     with _opened(config) as staged, _opened(whole_config, Depth((staged.depth.ends[-1],))) as whole:
         if len(whole.depth.ends) > 1:
             raise EngineError('depth compares with engines of one stage: build them with --stages 9, and name --whole-engine-dir')
-        for name, stride in itertools.product(SEQUENCES, args.strides):
-            found = measure_depth(staged, whole, config.depth_confidence, load_images(args.data / name), name, stride)
+        for (name, path), stride in itertools.product(find_recordings(args.data).items(), args.strides):
+            found = measure_depth(staged, whole, config.depth_confidence, gray_images(path), name, stride)
+            if not found.layers:
+                raise BagError(f'{path}: no two frames are {stride} apart; give smaller --strides or a longer recording')
             report.append(dataclasses.asdict(found))
             rows = [(what, *_percentiles(times), f'{max(times):.2f}', f'{np.median(reference[first]) / np.median(times):.2f}')
                     for reference, first in ((found.match_ms, MATCHER[0]), (found.frame_ms, FRAME[0]))
@@ -161,6 +163,21 @@ def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
                         f'{np.mean(found.layers):.2f} layers ({found.histogram}); wall ms over {len(found.layers)} pairs',
                         ['matcher alone; whole frame', 'median', 'p95', 'p99', 'worst', 'times faster'], rows, left=1)
     return {'pairs': report}
+
+
+def _odometry(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..benchmarks.stereo_drift import measure_drift, stereo_folders
+    found = [each for folder in stereo_folders(args.data) for each in measure_drift(folder, config)]
+    print_table('Odometry of stereo tracks, whose right columns are off by as many pixels as it finds; of the left images alone, '
+                'after the alignment of scale',
+                ['recording', 'tracks', 'matches', 'right', 'drift %', 'deg/m', 'at the end %', 'deg/m', 'off px', 'left alone %',
+                 'deg/m from ours', 'ms'],
+                [(each.recording, each.tracks, f'{each.matches:.0f}', f'{each.right:.0f}', f'{each.percent:.2f}',
+                  f'{each.deg_per_m:.4f}', f'{each.end_percent:.2f}', f'{each.end_deg_per_m:.4f}', f'{each.offset_px:.2f}',
+                  f'{each.mono_percent:.2f}',
+                  '-' if each.beside_ours_deg_per_m is None else f'{each.beside_ours_deg_per_m:.4f}', f'{each.ms:.0f}')
+                 for each in found])
+    return {'recordings': [dataclasses.asdict(each) for each in found]}
 
 
 def _device(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
@@ -246,7 +263,7 @@ def _say(text: str) -> None:
 
 
 _MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'homographies': _homographies, 'turns': _turns, 'depth': _depth,
-             'device': _device, 'profile': _profile, 'sweep': _sweep}
+             'odometry': _odometry, 'device': _device, 'profile': _profile, 'sweep': _sweep}
 
 if __name__ == '__main__':
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""demo: a recording (by default a rendered flight with exact truth) through the real node, with a table and two pictures."""
+"""demo: a recording (by default a rendered flight with exact truth) through the real node, with a table and pictures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ..benchmarks.stages import measure_stages
 from ..config import MatcherConfig
 from ..demo.figures import CORRECT_PX, NO_TRUTH, Truth, draw_plot, flight_truth, make_report, pose_truth, table_rows
 from ..demo.flight import Flight
+from ..demo.path import draw_path, odometry_path
 from ..errors import BagError, LightglueTrtError
 from ..features import UInt8
 from ..files import make_output_folder, write_output
@@ -40,8 +41,9 @@ def main(argv: list[str] | None = None) -> int:
         make_output_folder(args.out)
         path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
         recording = open_recording(path)
-        if truth is None and (poses := load_truth(recording)) is not None and recording.intrinsics is not None:
-            truth = pose_truth(poses, recording.intrinsics.k)
+        poses, camera = load_truth(recording), recording.intrinsics
+        if truth is None and poses is not None and camera is not None:
+            truth = pose_truth(poses, camera.k)
         truth = truth or NO_TRUTH
         config, hz = _settle(recording, args.hz, args.weights)
         print(f'demo: {len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
@@ -49,6 +51,9 @@ def main(argv: list[str] | None = None) -> int:
         if not got.matches:
             raise LightglueTrtError('the node published nothing: its log above says why')
         report = make_report(got, truth, len(recording), hz)
+        if camera is not None and (walked := odometry_path(got.matches, camera, poses)) is not None:
+            report['path'] = walked.figures
+            write_output(args.out / 'path.png', draw_path(walked))
         write_output(args.out / 'report.json', json.dumps(report, indent=1).encode())
         write_output(args.out / 'plot.png', draw_plot(report))
         write_output(args.out / 'matches.png', _picture(recording, got, truth))
@@ -56,7 +61,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f'demo: {error}', file=sys.stderr)
         return 1
     print_table('Demo', ['figure', 'value (medians over frames)'], table_rows(report))
-    print(f'demo: see {args.out}/matches.png, {args.out}/plot.png and {args.out}/report.json')
+    pictures = ['matches.png', 'plot.png', *['path.png'] * ('path' in report)]
+    print(f'demo: see {", ".join(f"{args.out}/{name}" for name in pictures)} and {args.out}/report.json')
     return 0
 
 

@@ -3,52 +3,48 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import resource
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from ..config import PRECISIONS, MatcherConfig
-from ..errors import BagError, ConfigError, FrameError, LightglueTrtError
+from ..errors import ConfigError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
-from ..evaluation.contestants import Baseline, Contestant, open_frontends, variants
-from ..evaluation.evaluator import Evaluator, WallTime
+from ..evaluation.contestants import Baseline, Contestant, open_frontends
+from ..evaluation.costs import WallTime
+from ..evaluation.evaluator import Evaluator
 from ..evaluation.results import Evaluation
-from ..evaluation.scene import Scene, Timeline
+from ..evaluation.survey import Asked, survey, usable_frames
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
+from ..evaluation.variants import is_variant, variants
 from ..files import make_output_folder
 from ..geometry import fitting_size
 from ..images import gray_of
-from ..options import add_settings, numbers, positive, settings_of, some_of
-from ..processes import INTERRUPTED, describe_machine
+from ..options import add_settings, numbers, one_word_each, positive, settings_of, some_of
+from ..processes import INTERRUPTED, describe_machine, give_memory_back
 from ..progress import progress
 from ..recordings.bag import open_recording
-from ..recordings.camera import check_size, distortion_model, load_camera_in_body, load_intrinsics
 from ..recordings.pose_files import KINDS
-from ..recordings.poses import Float64
-from ..recordings.salvage import readable_frames
-from ..recordings.sequence import Frame, Intrinsics, Recording
-from ..recordings.truth import load_truth, poses_at
 from ..reports.document import write_document
 from ..reports.page import write_report
 from ..reports.requirements import Requirement, check
 from ..reports.summary import print_summary
 
-POSES = 'epipolar precision, pose errors, drift'  # what a truth is needed for
+GREEDY = {  # options that take several words, and which words are theirs
+    '--baselines': lambda word: {*word.lower().split(',')} <= {*BASELINES, ''},
+    '--compare': lambda word: all(is_variant(part) for part in word.split(',') if part)}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was evaluated and every requirement met, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)
+    give_memory_back()
     try:
         make_output_folder(args.out)
         with _stop_on_sigint() as stop:
@@ -90,9 +86,11 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         help='between an image and its pose, seconds, default: %(default)s')
     parser.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N',
                         help='match every Nth frame with the one N before it, default: 1,2,4')
-    parser.add_argument('--baselines', type=some_of(BASELINES), default=(), metavar='NAME,NAME', help=f'of {",".join(BASELINES)}')
-    parser.add_argument('--compare', nargs='+', default=[], metavar='WHAT', help=f'precisions ({",".join(PRECISIONS)}), numbers of '
-                        "keypoints, SETTING=VALUE (depth_confidence=-1), or bundles' folders, each against the first")
+    parser.add_argument('--baselines', type=some_of(BASELINES), action='append', default=[], metavar='NAME ...',
+                        help=f'of {" ".join(BASELINES)}')
+    parser.add_argument('--compare', action='append', default=[], metavar='WHAT ...', help=f'precisions ({",".join(PRECISIONS)}), '
+                        "numbers of keypoints, SETTING=VALUE (depth_confidence=-1, weights=ours_light), or bundles' folders, each "
+                        'against the first')
     parser.add_argument('--estimator', choices=tuple(ESTIMATOR_LABELS), default=DEFAULT_ESTIMATOR,
                         help='how poses are estimated, for every matcher; default: %(default)s; '
                         + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()))
@@ -109,7 +107,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                  'depth_confidence')
     parser.add_argument('--height', type=int, help="of the engine, default: the images' aspect ratio with the area of 640x480")
     parser.add_argument('--width', type=int, help='of the engine')
-    args = parser.parse_args(_without_ros(argv))
+    args = parser.parse_args(one_word_each(_without_ros(argv), GREEDY))
     if (args.height is None) != (args.width is None):
         parser.error('give both of --height and --width, or neither')
     if args.max_frames is not None and args.max_frames < 2:
@@ -118,6 +116,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error('--live plays the bag into the running node, which needs ROS 2: source its setup.bash')
     args.strides = tuple(sorted({1, *args.strides}))  # the others are read beside it
     args.compare = [word for words in args.compare for word in words.split(',') if word]
+    args.baselines = tuple(dict.fromkeys(name for names in args.baselines for name in names))
     return args
 
 
@@ -136,7 +135,8 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
     wall = WallTime()
     recording = open_recording(args.bag, args.image_topic)
     with wall.spent('reading'):
-        scene, facts = _survey(args, recording, note)
+        scene, facts = survey(recording, Asked(args.camera, args.truth_topic, args.truth, args.truth_kind, args.truth_child_frame,
+                                               args.camera_in_body, args.max_time_difference, args.max_frames), note)
     size = (args.height, args.width) if args.height else fitting_size((facts['height'], facts['width']))
     config = MatcherConfig(**{**settings_of(args), 'image_height': size[0], 'image_width': size[1]})
     estimator = ESTIMATORS[args.estimator]
@@ -147,15 +147,18 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
         note(text)
     for contestant in contestants:
         say(f'{contestant.name}: {contestant.description}')
-    evaluator = Evaluator(partial(_usable, recording, scene.timeline), gray_of, scene, contestants, estimator,
+    evaluator = Evaluator(partial(usable_frames, recording, scene.timeline), gray_of, scene, contestants, estimator,
                           wall=wall, stopped=stopped, tell=note)
     try:
-        with progress('evaluating frames', evaluator.work(args.strides), say) as tell:
+        with progress('evaluating frames', len(scene.timeline), say) as tell:
             results = evaluator.run(args.strides, tell)
     finally:
         for contestant in contestants:
             contestant.close()
     interrupted, failures = evaluator.interrupted, [evaluator.failure] if evaluator.failure else []
+    for stride in args.strides if results else ():
+        if not results[0].pairs.get(stride) and not interrupted:
+            note(f'stride {stride} has no pairs: no two of {len(scene.timeline)} frames are that far apart without a break')
     if not any(result.pairs for result in results) and not interrupted:
         raise LightglueTrtError(f'{recording.path}: not one pair of frames could be matched; {"; ".join(notes)}')
     if args.live and not interrupted:
@@ -171,88 +174,10 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
     for failure in failures:
         note(failure)
     memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    found = Evaluation(facts, describe_machine(), results, tuple(args.strides), notes, interrupted, wall.seconds,
+    covered = evaluator.covered if evaluator.interrupted else None
+    found = Evaluation(facts, describe_machine(), results, tuple(args.strides), notes, interrupted, covered, wall.seconds,
                        memory_mib, ESTIMATOR_LABELS[args.estimator])
     return found, failures
-
-
-def _survey(args: argparse.Namespace, recording: Recording, note: Callable[[str], None]) -> tuple[Scene, dict[str, Any]]:
-    """What is known about the recording; notes on what is not."""
-    timeline = Timeline.of(itertools.islice(readable_frames(recording, note), args.max_frames), MatcherConfig().max_gap_s)
-    for text in timeline.notes:
-        note(text)
-    size = _first_size(recording, timeline)
-    intrinsics = _intrinsics(args, recording, size, note)
-    poses, truth = _poses(args, recording, timeline, note)
-    camera = None if intrinsics is None else \
-        f'{intrinsics.distortion_model or "no distortion"}, fx {intrinsics.k[0, 0]:.1f}, fy {intrinsics.k[1, 1]:.1f}'
-    stamps = timeline.stamps_ns
-    return Scene(timeline, intrinsics, poses), {
-        'path': str(recording.path), 'topic': recording.image_topic, 'frames': len(timeline),
-        'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, 'width': size[1], 'height': size[0], 'camera': camera, 'truth': truth}
-
-
-def _usable(recording: Recording, timeline: Timeline) -> Iterator[Frame]:
-    """The timeline's frames once more; what is damaged was told when they were counted."""
-    wanted = set(timeline.numbers.tolist())
-    with suppress(BagError):
-        for frame in recording.frames(lambda number, error: None):
-            if frame.number in wanted:
-                wanted.remove(frame.number)
-                yield frame
-            if not wanted:
-                return
-
-
-def _first_size(recording: Recording, timeline: Timeline) -> tuple[int, int]:
-    reason = ''
-    for frame in _usable(recording, timeline):
-        try:
-            height, width = gray_of(frame.load()).shape
-            return height, width
-        except (BagError, FrameError) as error:
-            reason = reason or str(error)
-    raise BagError(f'{recording.path}: no image can be decoded; the first: {reason}')
-
-
-def _intrinsics(args: argparse.Namespace, recording: Recording, size: tuple[int, int],
-                note: Callable[[str], None]) -> Intrinsics | None:
-    """What was asked for must be usable; what was merely recorded need not be."""
-    try:
-        found = load_intrinsics(args.camera) if args.camera else recording.intrinsics
-        if found is not None:
-            distortion_model(found)
-            check_size(found, *size)
-            return found
-        reason = 'no intrinsics in the recording; give --camera'
-    except BagError as error:
-        if args.camera:
-            raise
-        reason = f'the recorded intrinsics cannot be used: {error}'
-    note(f'{reason}. Left out: {POSES}, odometry')
-    return None
-
-
-def _poses(args: argparse.Namespace, recording: Recording, timeline: Timeline,
-           note: Callable[[str], None]) -> tuple[Float64 | None, str | None]:
-    """The truth at each frame, and in words."""
-    asked = args.truth_topic or args.truth or args.truth_child_frame
-    try:
-        mounting = load_camera_in_body(args.camera_in_body) if args.camera_in_body else None
-        truth = load_truth(recording, topic=args.truth_topic, file=args.truth, kind=args.truth_kind,
-                           child_frame=args.truth_child_frame, camera_in_body=mounting, tell=note)
-        if truth is not None:
-            poses = poses_at(truth, timeline.stamps_ns, args.max_time_difference)
-            if missing := int(np.isnan(poses).any(axis=(1, 2)).sum()):
-                note(f'{missing} of {len(poses)} frames have no true pose within {args.max_time_difference:g} s')
-            return poses, f'{truth.source}, {len(truth)} poses'
-        reason = 'no ground truth in the recording; --truth-topic or --truth names one'
-    except BagError as error:
-        if asked:
-            raise
-        reason = f'the recorded ground truth cannot be used: {error}'
-    note(f'{reason}. Left out: {POSES}')
-    return None, None
 
 
 def _report(out: Path, evaluation: Evaluation) -> list[Path]:

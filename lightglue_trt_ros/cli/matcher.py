@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 
 from ..errors import LightglueTrtError
@@ -17,19 +16,13 @@ config/matcher.yaml lists them all; `ros2 param describe` explains them"""
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when a signal ended it, 1 with a message when a setting is refused, 2 for the command line."""
     import rclpy
-    from rclpy.utilities import remove_ros_args
 
     from ..node import MatcherNode, run
-    from ..spinning import ended_by_signals
-    argv = sys.argv if argv is None else ['matcher', *argv]
+    from ..spinning import ended_by_signals, start_ros
     parser = argparse.ArgumentParser(prog='matcher', description='The ROS 2 node: camera frames in, correspondences out. Ends with '
                                      'SIGINT or SIGTERM.', epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      usage='matcher [-h] [--ros-args ...]')
-    try:
-        parser.parse_args(remove_ros_args(argv)[1:])
-        rclpy.init(args=argv)
-    except RuntimeError as error:  # rcl's, of one line that ends in places in its sources
-        print(f'matcher: {re.split(r", at /", str(error))[0]}', file=sys.stderr)
+    if not start_ros(parser, argv):
         return 2
     with ended_by_signals():
         try:

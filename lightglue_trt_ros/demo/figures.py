@@ -104,6 +104,10 @@ def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
         value = report['summary'][name]
         if value is not None:
             rows.append((label, FORMATS.get(name, '{:.0f}').format(value)))
+    path = report.get('path', {})
+    if 'ate_m' in path:
+        off = f'{path["ate_m"]:.3f} m off the truth over {path["length_m"]:.1f} m (ATE, aligned)'
+        rows.append(('odometry of the matches', off))
     return rows
 
 

@@ -82,8 +82,8 @@ def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8], thre
         kept = _nearest(theirs.keypoints, mine.keypoints)
         counts.add_frame(mine, theirs, kept)
         if before is not None:
-            counts.add_pair(candidate.match_exits(before[0].features, mine.features, thresholds),
-                            reference.match_exits(before[1].features, theirs.features, thresholds), before[2], kept)
+            counts.add_pair(list(candidate.match_exits(before[0].features, mine.features, thresholds)),
+                            list(reference.match_exits(before[1].features, theirs.features, thresholds)), before[2], kept)
         before = mine, theirs, kept
     return counts.result()
 

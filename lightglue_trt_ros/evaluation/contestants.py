@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from collections import deque
+from typing import Any, NamedTuple, Protocol
 
-from ..config import PRECISIONS, MatcherConfig, check_names
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from ..config import MatcherConfig
 from ..errors import ConfigError, EngineError, LightglueTrtError
-from ..features import UInt8
+from ..features import Thresholds, UInt8
 from ..frontend import FrameMatcher
-from ..selection import Opened, open_backend
+from ..placement import Pyramid, known_at
+from ..placement.consistency import VarianceFactor
+from ..selection import open_backend
 from .baselines import BASELINES, Correspondences
+from .costs import Cost
+from .shared_networks import RECENT, SharedNetworks
+from .variants import settings_in_words
 
 NEVER_S = 3600.0  # a gap that no recording has: which frames belong together is the evaluation's to say
+
+
+class MatchedRows(NamedTuple):
+    """Which features the matches are of: two with the same `features` are compared by their rows."""
+
+    features: object  # whose they are
+    rows: NDArray[np.int32]  # (M, 2) of the reference and of the current image
 
 
 class Sighting(NamedTuple):
@@ -23,145 +38,174 @@ class Sighting(NamedTuple):
     points: Correspondences  # pixels of the reference and of the current image
     stage_ms: dict[str, float]
     layers: int | None = None  # of LightGlue that ran
+    matched: MatchedRows | None = None
+    saved: Cost = Cost()  # what had been computed for another contestant already: it belongs to what this one costs
+
+
+class Stream(Protocol):
+    """Frames in, correspondences with the frame before out."""
+
+    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
+        """Match a gray image, uint8 (H, W), with the one before; None for a first one. `alone`: this is timed."""
+
+    def reset(self) -> None:
+        """Forget the last image."""
 
 
 class Contestant(Protocol):
-    """Frames in, correspondences with the frame before out."""
+    """A matcher that takes part. Ours is used by the thread that made it, others by one thread at a time."""
 
     name: str
     description: str
     ours: bool
 
-    def process(self, image: UInt8, stamp: float) -> Sighting | None:
-        """Match a gray image, uint8 (H, W), with the one before; None for a first one."""
-
-    def reset(self) -> None:
-        """Forget the last image."""
+    def stream(self) -> Stream:
+        """A sequence of frames of its own: one for each stride."""
 
     def close(self) -> None:
         """Release everything."""
 
 
 class Frontend:
-    """FrameMatcher, each frame against the one before."""
+    """FrameMatcher as the node runs it, each frame against the one before, on networks that others may look through too."""
 
     ours = True
 
-    def __init__(self, name: str, opened: Opened, config: MatcherConfig) -> None:
-        self.name, self._backend = name, opened.backend
-        self.description = f'{opened.backend.description}, match threshold {config.match_threshold:g}'
-        self._frames = FrameMatcher(self._backend, dataclasses.replace(config, reference='previous', max_gap_s=NEVER_S))
+    def __init__(self, name: str, networks: SharedNetworks, config: MatcherConfig) -> None:
+        self.name, self._networks = name, networks
+        self._config = dataclasses.replace(config, reference='previous', max_gap_s=NEVER_S)
+        self.description = f'{networks.description}, {settings_in_words(config)}, {_opencv()}'
 
-    def process(self, image: UInt8, stamp: float) -> Sighting | None:
+    def stream(self) -> Stream:
+        return _FrontendStream(self._networks, FrameMatcher(self._networks, self._config))
+
+    def close(self) -> None:
+        self._networks.close()
+
+
+class _FrontendStream:
+    def __init__(self, networks: SharedNetworks, frames: FrameMatcher) -> None:
+        self._networks, self._frames = networks, frames
+
+    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
+        networks = self._networks
+        networks.show(image, alone)
         found = self._frames.process(image, stamp)
         if found is None:
             return None
-        return Sighting(Correspondences(found.reference_keypoints, found.keypoints), found.stage_ms, found.layers)
+        points = Correspondences(found.reference_keypoints, found.keypoints, found.covariances)
+        return Sighting(points, found.stage_ms | networks.stage_ms, found.layers, MatchedRows(networks, networks.rows), networks.saved)
 
     def reset(self) -> None:
         self._frames.reset()
 
-    def close(self) -> None:
-        self._backend.close()
-
 
 class Baseline:
-    """One of BASELINES with as many keypoints as ours. Raises ConfigError."""
+    """One of BASELINES with as many keypoints as ours; each frame is described once. Raises ConfigError."""
 
     ours = False
 
     def __init__(self, key: str, features: int) -> None:
         if key not in BASELINES:
             raise ConfigError(f'there is no baseline {key!r}: use {", ".join(BASELINES)}')
-        self._matcher = BASELINES[key](features)
-        self.name, self.description = key.upper(), str(getattr(self._matcher, 'name', key))
+        self._key, self._features = key, features
+        matcher = BASELINES[key](features)
+        self._detector = _DetectorOnce(matcher.detector) if hasattr(matcher, 'detector') else None
+        self.name = key.upper()
+        self.description = f'{getattr(matcher, "name", key)}, {_opencv()}'
 
-    def process(self, image: UInt8, stamp: float) -> Sighting | None:
-        points = self._matcher.process(image)
-        return None if points is None else Sighting(points, {})
-
-    def reset(self) -> None:
-        self._matcher.reset()
+    def stream(self) -> Stream:
+        matcher: Any = BASELINES[self._key](self._features)
+        if self._detector is not None:
+            matcher.detector = self._detector
+        return _BaselineStream(matcher)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, MatcherConfig]:
-    """Settings by name: precisions, keypoint budgets, SETTING=VALUE and bundles' folders, each a variant of `config`.
+class _BaselineStream:
+    """A baseline's points get their covariances as ours do, by the patches where they are: the comparison stays fair."""
 
-    `config` alone without any. Raises ConfigError for a word that is none of these.
-    """
-    found = {f'ours {_short(word)}': _variant(config, word) for word in compare}
-    if len(found) < len(compare):
-        raise ConfigError(f'--compare {",".join(compare)}: each may stand there once')
-    return found or {'ours': config}
+    def __init__(self, matcher: Any) -> None:
+        self._matcher, self._variance_factor = matcher, VarianceFactor()
+        self._previous: Pyramid | None = None
+
+    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
+        points = self._matcher.process(image)
+        if alone:  # what is timed is the matcher
+            return None if points is None else Sighting(points, {})
+        previous, self._previous = self._previous, Pyramid(image)
+        if points is None or previous is None or previous.levels[0].shape != image.shape:
+            return None if points is None else Sighting(points, {})
+        covariances = known_at(previous, self._previous, points.reference, points.current)
+        factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances))
+        return Sighting(points._replace(covariances=covariances * factor), {})
+
+    def reset(self) -> None:
+        self._matcher.reset()
+        self._previous = None
+
+
+class _DetectorOnce:
+    """OpenCV's detector; of the last few images it tells again what it has found."""
+
+    def __init__(self, detector: Any) -> None:
+        self._detector = detector
+        self._found: deque[tuple[UInt8, Any]] = deque(maxlen=RECENT)
+
+    def detectAndCompute(self, image: UInt8, mask: None) -> Any:  # noqa: N802 OpenCV's name
+        for known, found in self._found:
+            if known is image:
+                return found
+        found = self._detector.detectAndCompute(image, mask)
+        self._found.append((image, found))
+        return found
 
 
 def open_frontends(wanted: dict[str, MatcherConfig]) -> tuple[list[Frontend], list[str]]:
-    """The frontends that can be had here, and a line for each that cannot or that runs otherwise than asked.
+    """The frontends that can be had here, and a line for what cannot or runs otherwise than asked: one for all that share it.
 
-    Raises what the only one, or the last one, raised where none can be had.
+    Those whose settings differ in what may change while the node runs share their networks. Raises what the only one, or the
+    last one, raised where none can be had.
     """
-    opened: list[Frontend] = []
+    opened: dict[str, Frontend] = {}
     notes: list[str] = []
     failure: LightglueTrtError | None = None
+    groups: dict[MatcherConfig, list[str]] = {}
     for name, config in wanted.items():
+        groups.setdefault(_networks_of(config), []).append(name)
+    for names in groups.values():
+        who = ', '.join(names)
         try:
-            found = open_backend(config)
+            found = open_backend(wanted[names[0]])
         except EngineError as error:
             failure = error
-            notes.append(f'{name} is unavailable: {error}')
+            notes.append(f'{who} {"is" if len(names) == 1 else "are"} unavailable: {error}')
             continue
-        opened.append(Frontend(name, found, config))
-        notes += [f'{name}: {found.warning}'] if found.warning else []
+        networks = SharedNetworks(found.backend, [thresholds_of(wanted[name]) for name in names])
+        for name in names:
+            opened[name] = Frontend(name, networks, wanted[name])
+            if name != names[0]:
+                opened[name].description = f'as {names[0]}, but {settings_in_words(wanted[name], wanted[names[0]])}'
+        notes += [f'{who}: {found.warning}'] if found.warning else []
     if not opened and failure is not None:
         raise failure
-    return opened, notes
+    return [opened[name] for name in wanted if name in opened], notes
 
 
-def _short(word: str) -> str:
-    """For legends: a bundle's own name, refinement=affine as affine, depth_confidence=0.98 as it is."""
-    if _is_bundle(word):
-        return Path(word).name
-    value = word.partition('=')[2]
-    return value if value.isidentifier() else word
+def thresholds_of(config: MatcherConfig) -> Thresholds:
+    """Those that its frontend gives to the backend."""
+    return Thresholds(config.match_threshold, config.detection_threshold, config.depth_confidence)
 
 
-def _is_bundle(word: str) -> bool:
-    return (Path(word).expanduser() / 'manifest.json').is_file()
-
-
-def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
-    if word in PRECISIONS:
-        return dataclasses.replace(config, precision=word)
-    if word.isdigit():
-        return dataclasses.replace(config, max_keypoints=int(word))
-    if '=' in word:
-        return _with_setting(config, *word.split('=', 1))
-    if not _is_bundle(word):
-        raise ConfigError(f'--compare {word}: give precisions ({", ".join(PRECISIONS)}), numbers of keypoints, SETTING=VALUE, or '
-                          'folders of bundles (with a manifest.json)')
-    from ..engines.artifacts import ENGINES, MANIFEST, read_manifest
-    folder = Path(word).expanduser()
-    try:
-        identity = read_manifest(folder).identity
-    except (OSError, ValueError) as error:
-        raise ConfigError(f'--compare {word}: {folder / MANIFEST} cannot be used: {error}') from error
-    if identity.kind != ENGINES or identity.name != folder.name:
-        raise ConfigError(f'--compare {word}: it holds the {identity.kind} {identity.name}; give engines, in a folder called so')
-    return dataclasses.replace(
-        config, backend='tensorrt', engine_dir=str(folder.parent), precision=identity.matcher_precision,
-        image_height=identity.image_height, image_width=identity.image_width, max_keypoints=identity.max_keypoints,
-        weights=identity.weights_choice)
-
-
-def _with_setting(config: MatcherConfig, name: str, text: str) -> MatcherConfig:
-    """`config` with another value of one of the settings that may change while the node runs."""
-    check_names([name], [field.name for field in dataclasses.fields(config) if field.metadata['dynamic']])
-    kind: type = type(getattr(config, name))
-    try:
-        changes = {name: kind(text)}
-    except ValueError:
-        raise ConfigError(f'--compare {name}={text}: the value must be a {kind.__name__}') from None
+def _networks_of(config: MatcherConfig) -> MatcherConfig:
+    """The configuration without what may change while the node runs: what it opens."""
+    default = MatcherConfig()
+    changes = {field.name: getattr(default, field.name) for field in dataclasses.fields(config) if field.metadata['dynamic']}
     return dataclasses.replace(config, **changes)
+
+
+def _opencv() -> str:
+    count = cv2.getNumThreads()
+    return f'OpenCV with {count} thread{"s" * (count != 1)}'

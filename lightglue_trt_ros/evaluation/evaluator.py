@@ -1,15 +1,16 @@
-"""The pass over a recording: each frame decoded once, every contestant in lockstep, every pair scored.
+"""The pass over a recording: each frame decoded once, shown to every contestant at every stride, every pair scored.
 
+Reading, the networks, each baseline and the scoring go on side by side, but for the frames that are timed: those run alone.
 Nothing but the records of the pairs grows with the recording.
 """
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from ..errors import BagError, EngineError, FrameError
 from ..features import UInt8
 from ..recordings.sequence import Frame
 from .baselines import Correspondences
-from .contestants import Contestant, Sighting
+from .contestants import Contestant, Sighting, Stream
+from .costs import Cost, Meter, WallTime
+from .overlap import Floor, ahead
 from .results import MatcherResult
 from .scene import Scene
 from .scoring import SAME_PX
@@ -25,36 +28,82 @@ from .tally import Tally
 from .twoview import PoseEstimator
 
 BACKWARD_PAIRS = 20  # that are matched backwards as well
-
-
-class WallTime:
-    """Seconds by what they were spent on."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def spent(self, name: str) -> Iterator[None]:
-        """Count the time of a block as `name`."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
-
-    def reading(self, frames: Iterable[Frame]) -> Iterator[Frame]:
-        """The same frames; the time that getting them takes is counted."""
-        source = iter(frames)
-        while True:
-            with self.spent('reading'):
-                frame = next(source, None)
-            if frame is None:
-                return
-            yield frame
+TIMED_PAIRS = 30  # whose second frame is timed
+READ_AHEAD, UNSCORED = 3, 3  # frames that may wait for the networks, and for the scoring
 
 
 class Stopped(Exception):  # noqa: N818
     """The user has asked for an end."""
+
+
+class Shown(NamedTuple):
+    """A frame that goes round."""
+
+    number: int  # in the timeline
+    image: UInt8
+    references: dict[int, tuple[int, UInt8] | None]  # by stride: the frame before, None for the first one
+
+
+class Found(NamedTuple):
+    """What a contestant found in a frame."""
+
+    sightings: dict[int, Sighting]  # by stride
+    cost: Cost | None = None  # of stride 1, where the frame was timed
+    coming_back: float | None = None  # share of the matches of stride 1 that come back
+
+
+class Timed(NamedTuple):
+    """What a contestant found in a frame of stride 1, and what that took."""
+
+    sighting: Sighting | None
+    cost: Cost
+
+
+class Lane:
+    """A contestant with its streams and its results."""
+
+    def __init__(self, contestant: Contestant, tally: Tally, strides: Sequence[int]) -> None:
+        self.contestant, self.tally = contestant, tally
+        self._streams = {stride: contestant.stream() for stride in strides}
+        self._backward: Stream = contestant.stream()
+        self.executor = None if contestant.ours else ThreadPoolExecutor(1, contestant.name)  # ours belongs to its thread
+
+    def see(self, shown: Shown, seconds: float, backwards: bool, timed: Timed | None, clock: WallTime) -> Found:
+        """Match the frame with the one before, at every stride, and back; stride 1 has been where it was `timed`."""
+        with clock.spent('inference' if self.contestant.ours else 'baselines'):
+            found: dict[int, Sighting] = {}
+            for stride in shown.references:
+                sighting = timed.sighting if timed is not None and stride == 1 else self._match(shown, stride, seconds)
+                if sighting is not None:
+                    found[stride] = sighting
+            coming_back = self._match_back(shown, found[1].points) if backwards and 1 in found else None
+            return Found(found, None if timed is None else timed.cost, coming_back)
+
+    def time(self, shown: Shown, seconds: float, clock: WallTime) -> Timed:
+        """Match the frame at stride 1, and say what that takes."""
+        with clock.spent('inference' if self.contestant.ours else 'baselines'):
+            meter = Meter()
+            sighting = self._match(shown, 1, seconds, alone=True)
+            return Timed(sighting, meter.cost if sighting is None else meter.cost.plus(sighting.saved))
+
+    def close(self) -> None:
+        if self.executor is not None:
+            self.executor.shutdown()
+
+    def _match(self, shown: Shown, stride: int, seconds: float, alone: bool = False) -> Sighting | None:
+        stream = self._streams[stride]
+        if shown.references[stride] is None:
+            stream.reset()
+        return stream.process(shown.image, seconds, alone=alone)
+
+    def _match_back(self, shown: Shown, forward: Correspondences) -> float | None:
+        reference = shown.references[1]
+        if reference is None:
+            return None
+        self._backward.reset()
+        self._backward.process(shown.image, 0.0)
+        backward = self._backward.process(reference[1], 1.0)
+        return None if backward is None else _coming_back(forward, backward.points)
 
 
 class Evaluator:
@@ -68,133 +117,134 @@ class Evaluator:
                  contestants: Sequence[Contestant], estimator: PoseEstimator, *, wall: WallTime | None = None,
                  stopped: Callable[[], bool] = lambda: False, tell: Callable[[str], None] = lambda line: None) -> None:
         self._frames, self._decode, self._scene, self._contestants = frames, decode, scene, contestants
+        self._estimator = estimator
         self.wall, self._stopped, self._tell = wall or WallTime(), stopped, tell
-        self._tallies = [Tally(each.name, each.description, each.ours, scene, estimator) for each in contestants]
-        self._undecodable: set[int] = set()
-        self._wanted = set(scene.timeline.pairs(BACKWARD_PAIRS))
-        self._forward: dict[tuple[int, int], list[Correspondences]] = {}
+        self._backward = {pair[1] for pair in scene.timeline.pairs(BACKWARD_PAIRS)}
+        self._timed = {pair[1] for pair in scene.timeline.pairs(TIMED_PAIRS)}
+        self._floor = Floor()
+        self.covered = 0  # frames that were evaluated
         self.interrupted = False
         self.failure = ''  # why it ended early
 
     def run(self, strides: Sequence[int], progress: Callable[[int], None] = lambda done: None) -> list[MatcherResult]:
-        """Evaluate with each stride and backwards; what was done until then when the user asks for an end or a backend fails.
-
-        `progress` hears how many of `work(strides)` frames are done.
+        """Evaluate with each stride, and some pairs backwards; what was done until then when the user asks for an end or a backend
+        fails. `progress` hears how many of the timeline's frames are done.
         """
-        done = itertools.count(1)
-
-        def step() -> None:
-            progress(next(done))
-
+        tallies = [Tally(each.name, each.description, each.ours, self._scene, self._estimator) for each in self._contestants]
+        lanes = [Lane(each, tally, strides) for each, tally in zip(self._contestants, tallies, strict=True)]
         try:
-            for stride in strides:
-                self._pass(stride, step)
-            self._pass_backwards(step)
+            self._pass(lanes, strides, progress)
         except Stopped:
             self.interrupted = True
         except EngineError as error:
             self.interrupted, self.failure = True, str(error)
-        return [tally.finish() for tally in self._tallies]
+        return [tally.finish() for tally in tallies]
 
-    def work(self, strides: Sequence[int]) -> int:
-        """Frames that `run` processes."""
-        return sum(-(-len(self._scene.timeline) // stride) for stride in strides) + 2 * len(self._wanted)
-
-    def _pass(self, stride: int, step: Callable[[], None]) -> None:
-        segments, previous = self._scene.timeline.segments, None
+    def _pass(self, lanes: Sequence[Lane], strides: Sequence[int], progress: Callable[[int], None]) -> None:
+        before: dict[int, tuple[int, UInt8]] = {}  # by stride
         sizes: list[str] = []
-        self._reset()
-        for number, frame in enumerate(self.wall.reading(self._frames())):
-            if number % stride:
-                continue
-            if self._stopped():
-                raise Stopped
-            if (image := self._image(number, frame)) is not None:
-                resized = previous is not None and previous[1].shape != image.shape
-                sizes += [f'to {image.shape[1]}x{image.shape[0]} with frame {frame.number}'] * resized
-                if previous is None or resized or segments[previous[0]] != segments[number]:
-                    self._reset()
-                    previous = None
-                self._pair(stride, previous, (number, image))
-                previous = number, image
-            step()
-        self._reset()
-        if sizes and stride == 1:
+        with ExitStack() as stack:
+            for lane in lanes:
+                stack.callback(lane.close)
+            scorer = stack.enter_context(ThreadPoolExecutor(1, 'scoring'))
+            frames = stack.enter_context(ahead(self._read(), READ_AHEAD, self._floor))
+            waiting: deque[Future[None]] = deque()
+            try:
+                for number, frame, image in frames:
+                    if self._stopped():
+                        raise Stopped
+                    if isinstance(image, Exception):
+                        self._tell(f'frame {frame.number} cannot be decoded: {image}')
+                    else:
+                        self._scene.see(number, image.shape)
+                        previous = before.get(1)
+                        if previous is not None and previous[1].shape != image.shape:
+                            sizes.append(f'to {image.shape[1]}x{image.shape[0]} with frame {frame.number}')
+                        shown = Shown(number, image, self._references(number, image, before, strides))
+                        waiting.append(scorer.submit(self._score, lanes, shown, self._show(lanes, shown, waiting)))
+                    while len(waiting) > UNSCORED:
+                        waiting.popleft().result()
+                    progress(number + 1)
+            finally:  # what was seen is scored, however this ends
+                for future in waiting:
+                    future.result()
+        if sizes:
             self._tell(f'the images change their size {len(sizes)} times, first {sizes[0]}: the sequence starts anew there, '
                        'and only frames of the size that the intrinsics are for have a geometry')
 
-    def _pair(self, stride: int, previous: tuple[int, UInt8] | None, current: tuple[int, UInt8]) -> None:
-        """Show every contestant the current frame, and score what it finds."""
-        number, image = current
-        first: Correspondences | None = None
-        forward: list[Correspondences] = []
-        for contestant, tally in zip(self._contestants, self._tallies, strict=True):
-            started = time.perf_counter()
-            sighting = self._process(contestant, image, self._scene.timeline.seconds(number))
-            stage_ms = {'frame': (time.perf_counter() - started) * 1e3}
-            if previous is None or sighting is None:
+    def _references(self, number: int, image: UInt8, before: dict[int, tuple[int, UInt8]],
+                    strides: Sequence[int]) -> dict[int, tuple[int, UInt8] | None]:
+        """What the frame is matched with, by stride; `before` goes on to it."""
+        segments, found = self._scene.timeline.segments, {}
+        for stride in strides:
+            if number % stride:
                 continue
-            with self.wall.spent('estimating'):
-                tally.add(stride, (previous[0], number), sighting.points, images=(previous[1], image),
-                          stage_ms={**sighting.stage_ms, **stage_ms}, layers=sighting.layers,
-                          first=first if contestant.ours else None)
-            first = sighting.points if first is None else first
-            forward.append(sighting.points)
-        pair = (-1 if previous is None else previous[0], number)
-        if stride == 1 and pair in self._wanted and len(forward) == len(self._contestants):
-            self._forward[pair] = forward
+            previous = before.get(stride)
+            joined = previous is not None and previous[1].shape == image.shape and segments[previous[0]] == segments[number]
+            found[stride] = previous if joined else None
+            before[stride] = number, image
+        return found
 
-    def _pass_backwards(self, step: Callable[[], None]) -> None:
-        """Match some pairs the other way round: what is right comes back."""
-        shares: list[list[float]] = [[] for _ in self._contestants]
-        before: dict[int, UInt8] = {}
-        needed = {number for pair in self._forward for number in pair}
-        by_end = {pair[1]: pair for pair in self._forward}
-        for number, frame in enumerate(self.wall.reading(self._frames())):
-            if self._stopped():
-                break
-            if number not in needed or (image := self._image(number, frame)) is None:
-                continue
-            if (pair := by_end.get(number)) is not None and (reference := before.get(pair[0])) is not None:
-                self._turn_round(self._forward[pair], image, reference, shares)
-                step()
-                step()
-            before = {number: image}
-        self._reset()
-        for tally, found in zip(self._tallies, shares, strict=True):
-            tally.result.forward_backward = sum(found) / len(found) if found else None
-        if self._stopped():
-            raise Stopped
+    def _show(self, lanes: Sequence[Lane], shown: Shown, waiting: deque[Future[None]]) -> list[Future[Found]]:
+        """Let everybody see the frame, side by side; one after the other, and nothing beside them, where it is timed."""
+        seconds, timed = self._scene.timeline.seconds(shown.number), None
+        if shown.number in self._timed and shown.references.get(1) is not None:
+            for future in waiting:
+                future.result()
+            with self._floor.alone():
+                timed = [lane.time(shown, seconds, self.wall) for lane in lanes]
+        found: list[Future[Found]] = []
+        for number, lane in enumerate(lanes):
+            first = None if timed is None else timed[number]
+            if lane.executor is not None:
+                found.append(lane.executor.submit(self._see, lane, shown, seconds, first))
+            else:
+                done: Future[Found] = Future()
+                found.append(done)
+                done.set_result(self._see(lane, shown, seconds, first))
+        return found
 
-    def _turn_round(self, forward: list[Correspondences], image: UInt8, reference: UInt8, shares: list[list[float]]) -> None:
-        self._reset()
-        for contestant, points, found in zip(self._contestants, forward, shares, strict=True):
-            self._process(contestant, image, 0.0)
-            backward = self._process(contestant, reference, 1.0)
-            share = None if backward is None else _coming_back(points, backward.points)
-            if share is not None:
-                found.append(share)
+    def _see(self, lane: Lane, shown: Shown, seconds: float, timed: Timed | None) -> Found:
+        backwards = shown.number in self._backward and shown.references.get(1) is not None
+        with self._floor.shared():
+            return lane.see(shown, seconds, backwards, timed, self.wall)
 
-    def _process(self, contestant: Contestant, image: UInt8, stamp: float) -> Sighting | None:
-        with self.wall.spent('inference' if contestant.ours else 'baselines'):
-            return contestant.process(image, stamp)
+    def _score(self, lanes: Sequence[Lane], shown: Shown, found: Sequence[Future[Found]]) -> None:
+        """Score what everybody found in a frame."""
+        everybody = [future.result() for future in found]
+        with self._floor.shared(), self.wall.spent('estimating'):
+            for stride, reference in shown.references.items():
+                sighted = [(lane, each) for lane, each in zip(lanes, everybody, strict=True) if stride in each.sightings]
+                if reference is None or not sighted:
+                    continue
+                pair, images = (reference[0], shown.number), (reference[1], shown.image)
+                first = sighted[0][1].sightings[stride]
+                motion = self._scene.motion(pair, images, first.points)
+                for lane, each in sighted:
+                    sighting = each.sightings[stride]
+                    lane.tally.add(stride, pair, sighting, images=images, motion=motion,
+                                   first=first if lane.contestant.ours and sighting is not first else None)
+            for lane, each in zip(lanes, everybody, strict=True):
+                if each.cost is not None and 1 in each.sightings:
+                    lane.tally.time(each.sightings[1], each.cost)
+                if each.coming_back is not None:
+                    lane.tally.result.forward_backward.append(each.coming_back)
+        self.covered += 1
 
-    def _image(self, number: int, frame: Frame) -> UInt8 | None:
-        """The decoded frame; None where that fails, which is told once."""
-        try:
+    def _read(self) -> Generator[tuple[int, Frame, UInt8 | Exception], None, None]:
+        """Every frame of the timeline with its image, or with what keeps it from being decoded."""
+        source = enumerate(self._frames())
+        while True:
             with self.wall.spent('reading'):
-                image = self._decode(frame.load())
-        except (BagError, FrameError) as error:
-            if number not in self._undecodable:
-                self._undecodable.add(number)
-                self._tell(f'frame {frame.number} cannot be decoded: {error}')
-            return None
-        self._scene.see(number, image.shape)
-        return image
-
-    def _reset(self) -> None:
-        for contestant in self._contestants:
-            contestant.reset()
+                entry = next(source, None)
+                if entry is None:
+                    return
+                number, frame = entry
+                try:
+                    image: UInt8 | Exception = self._decode(frame.load())
+                except (BagError, FrameError) as error:
+                    image = error
+            yield number, frame, image
 
 
 def _coming_back(forward: Correspondences, backward: Correspondences) -> float | None:

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .odometry_spreads import odometry_spreads
 from .results import OdometryResult
 from .trajectory import align_sim3, ate, kitti_drift, rpe
 from .twoview import RelativePose
@@ -69,4 +70,4 @@ class Odometry:
                         'drift_deg_per_m': drift.rotation_deg_per_m}
         return OdometryResult(numbers, times, aligned, truth, self.scale,
                               {name: value for name, value in figures.items() if value is not None},
-                              () if drift is None else drift.segments_m)
+                              () if drift is None else drift.segments_m, odometry_spreads(poses, truth, drift))

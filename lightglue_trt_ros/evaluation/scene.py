@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BagError
+from ..features import Float32, UInt8
 from ..recordings.camera import undistort
 from ..recordings.poses import Float64
 from ..recordings.sequence import Frame, Intrinsics
 from .baselines import Correspondences
+from .resolution import MIN_STEP_PER_DEPTH, Motion, follow_corners, shifts, step_per_depth
+from .twoview import relative_pose
 
 SECOND = 10**9
 GAP_PERIODS = 3  # a gap is longer than max_gap_s, and than this many times the usual time between frames
@@ -80,6 +83,7 @@ class Scene:
     intrinsics: Intrinsics | None = None
     poses: Float64 | None = None  # (N, 4, 4) world from camera, NaN where the truth says nothing
     resized: set[int] = field(default_factory=set)  # frames of another size than the intrinsics are for
+    _depths_m: dict[int, float] = field(default_factory=dict)  # median, by frame, where it has been measured
 
     def see(self, frame: int, shape: tuple[int, ...]) -> None:
         """Note the size of a frame: intrinsics are good for one size alone."""
@@ -110,6 +114,34 @@ class Scene:
         if self.poses is None or not np.isfinite(self.poses[frame]).all():
             return None
         return np.asarray(self.poses[frame], np.float64)
+
+    def motion(self, frames: tuple[int, int], images: tuple[UInt8, UInt8] | None = None,
+               points: Correspondences | None = None) -> Motion | None:
+        """The true motion of a pair over the depth of what it sees; None where truth or camera is unknown.
+
+        The depth is that of corners followed from one image (H, W) into the other, whoever is judged by it; where too few can be
+        followed, that of the frame nearest in time that had one before; at the very first that of `points`.
+        """
+        step, camera = self.step_m(frames), self.camera(frames)
+        pose0, pose1 = map(self.pose, frames)
+        if step is None or camera is None or pose0 is None or pose1 is None:
+            return None
+        turn = camera @ relative_pose(pose0, pose1)[0] @ np.linalg.inv(camera)
+
+        def turned(corners: Float32) -> Float64:
+            return corners + shifts(self.straight(frames, Correspondences(corners, corners))[0], turn)
+
+        found = None
+        if images is not None:
+            found = step_per_depth(self.straight(frames, follow_corners(images, turned)), camera, pose0, pose1)
+        if found is None and self._depths_m:
+            nearest = frames[0] if frames[0] in self._depths_m else min(self._depths_m, key=lambda frame: abs(frame - frames[0]))
+            return Motion(step, step / self._depths_m[nearest])
+        if found is None and points is not None:
+            found = step_per_depth(self.straight(frames, points), camera, pose0, pose1)
+        if found is not None and found >= MIN_STEP_PER_DEPTH:  # a step too small is mostly noise, and measures nothing
+            self._depths_m[frames[0]] = step / found
+        return Motion(step, found)
 
     def step_m(self, frames: tuple[int, int]) -> float | None:
         """How far the camera moved, metres."""

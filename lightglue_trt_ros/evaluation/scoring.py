@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..recordings.poses import Float64
 from .baselines import Correspondences
-from .results import PRECISION_PX, PairResult
+from .pair_metrics import PRECISION_PX, PairResult
+from .resolution import MIN_BASELINE_M, Motion
 from .trajectory import known_poses
 from .twoview import (
     DEFAULT_ESTIMATOR,
@@ -31,7 +32,6 @@ Points = tuple[ArrayLike, ArrayLike]  # (M, 2) in the reference and in the curre
 INLIER_PX = 1.0
 SAME_PX = 1.0
 MIN_MATCHES_UNCALIBRATED = 8  # seven give up to three fundamental matrices that all fit
-MIN_BASELINE_M = 0.005  # true steps that are no longer say nothing about a direction: most is the truth's own noise
 CONFIDENCE, MAX_ITERATIONS = 0.9999, 10000
 
 
@@ -52,15 +52,16 @@ class Agreement(NamedTuple):
 
 
 def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, camera: ArrayLike | None, pose0: ArrayLike | None,
-               pose1: ArrayLike | None, *, estimator: PoseEstimator = ESTIMATORS[DEFAULT_ESTIMATOR],
-               min_baseline_m: float = MIN_BASELINE_M) -> Scored:
+               pose1: ArrayLike | None, *, estimator: PoseEstimator = ESTIMATORS[DEFAULT_ESTIMATOR], motion: Motion | None = None,
+               covariances: ArrayLike | None = None, min_baseline_m: float = MIN_BASELINE_M) -> Scored:
     """Score the correspondences of a reference and a current frame.
 
     `found` are points (M, 2) of both without the lens's distortion, `camera` is the (3, 3) matrix of both, the poses are (4, 4),
     world from camera; None, or a NaN in a pose, means unknown. Without a camera there are matches and the inliers of a fundamental
     matrix or a homography, no more. Where the true cameras are `min_baseline_m` apart or closer, there is no epipolar geometry:
-    the rotation's homography stands in, and the translation's direction is not scored. `estimator` is one of
-    `twoview.ESTIMATORS`. Inliers: see `count_inliers`. Distances: see `twoview.epipolar_errors`.
+    the rotation's homography stands in. The translation's direction is scored where `motion` is resolved; without a `motion`, where
+    the true cameras are further apart than that. `estimator` is one of `twoview.ESTIMATORS`, and gets the `covariances` (M, 2, 2)
+    where there are any. Inliers: see `count_inliers`. Distances: see `twoview.epipolar_errors`.
     """
     points0, points1 = (np.zeros((0, 2)), np.zeros((0, 2))) if found is None else (np.asarray(p, np.float64) for p in found)
     inliers, model = count_inliers(points0, points1, camera)
@@ -68,20 +69,23 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
     if camera is None:
         return Scored(pair, None, None)
     matrix = np.asarray(camera, np.float64)
-    estimate = estimator(points0, points1, matrix, matrix) if len(points0) else None
+    weights: tuple[ArrayLike, ...] = () if covariances is None else (covariances,)
+    estimate = estimator(points0, points1, matrix, matrix, *weights) if len(points0) else None
     if pose0 is None or pose1 is None or not known_poses(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
         return Scored(pair, None, estimate)
     rotation, translation = relative_pose(pose0, pose1)
-    if np.linalg.norm(translation) > min_baseline_m:
+    step_m = float(np.linalg.norm(translation))
+    if step_m > min_baseline_m:
         errors = epipolar_errors(points0, points1, fundamental_from_poses(pose0, pose1, matrix, matrix))
     else:
         errors = homography_errors(points0, points1, matrix @ rotation @ np.linalg.inv(matrix))
     turn = shift = math.inf
     if estimate is not None:
         turn, shift = pose_error_deg(estimate.rotation, estimate.translation, rotation, translation, min_baseline=min_baseline_m)
+    resolved = step_m > min_baseline_m if motion is None else motion.resolved
     precision = tuple(float(np.mean(errors < limit)) if len(errors) else 0.0 for limit in PRECISION_PX)
     pair = PairResult(frames, stamp, len(points0), inliers, model, precision, float(np.median(errors)) if len(errors) else None,
-                      turn, shift)
+                      turn, shift if resolved else None, step_m=step_m, step_per_depth=None if motion is None else motion.per_depth)
     return Scored(pair, errors, estimate)
 
 
@@ -118,8 +122,16 @@ def agreement(first: Correspondences, other: Correspondences) -> Agreement:
 
     Two correspondences are the same when their points lie within 1 px of each other in both images; one to one, the closest first.
     """
-    common = _common(first, other)
-    mine, others = len(first.reference), len(other.reference)
+    return _agreement(_common(first, other), len(first.reference), len(other.reference))
+
+
+def agreement_of_rows(first: NDArray[np.int32], other: NDArray[np.int32]) -> Agreement:
+    """The same for matches of the same features: rows (M, 2) of the reference and of the current image, the same where both are."""
+    common = len({*map(tuple, first.tolist())} & {*map(tuple, other.tolist())})
+    return _agreement(common, len(first), len(other))
+
+
+def _agreement(common: int, mine: int, others: int) -> Agreement:
     return Agreement(common / mine if mine else 1.0, 2 * common / (mine + others) if mine + others else 1.0, others / max(1, mine))
 
 

@@ -7,12 +7,18 @@ import heapq
 
 import numpy as np
 
-from ..features import UInt8
+from ..features import Float32, UInt8
+from ..recordings.poses import Float64
 from .baselines import Correspondences
+from .causes import causes
+from .contestants import Sighting
+from .costs import Cost
 from .odometry import Odometry
-from .results import ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult
+from .pair_metrics import PairResult
+from .resolution import Motion
+from .results import ERROR_EDGES_PX, DrawnPair, MatcherResult
 from .scene import SECOND, Scene
-from .scoring import Scored, agreement, score_pair
+from .scoring import Agreement, Scored, agreement, agreement_of_rows, score_pair
 from .track_lengths import TrackLengths
 from .twoview import PoseEstimator
 
@@ -30,32 +36,38 @@ class Tally:
         self._worst: list[tuple[float, int, DrawnPair]] = []
         self._count = 0
 
-    def add(self, stride: int, frames: tuple[int, int], points: Correspondences, *,
-            images: tuple[UInt8, UInt8] | None = None, stage_ms: dict[str, float] | None = None, layers: int | None = None,
-            first: Correspondences | None = None) -> PairResult:
-        """Score the correspondences of one pair; `first` are the first matcher's on the same pair, to be compared with."""
-        scored = self._score(frames, points)
-        known: dict[str, object] = {'matches': len(points.reference), 'layers': layers}
+    def add(self, stride: int, frames: tuple[int, int], sighting: Sighting, *, images: tuple[UInt8, UInt8] | None = None,
+            motion: Motion | None = None, first: Sighting | None = None) -> PairResult:
+        """Score what was seen in one pair; `first` is what the first matcher saw in it, to be compared with."""
+        points = sighting.points
+        straight = self._scene.straight(frames, points)
+        scored = self._score(frames, straight, points.covariances, motion or self._scene.motion(frames))
+        known: dict[str, object] = {'matches': len(points.reference), 'layers': sighting.layers}
         if first is not None:
-            known |= zip(('retention', 'agreement_f1', 'count_ratio'), agreement(first, points), strict=True)
+            known |= zip(('retention', 'agreement_f1', 'count_ratio'), _compared(first, sighting), strict=True)
         if stride == 1:
             known['track_survival'] = self._follow(frames, points, scored)
         pair = dataclasses.replace(scored.pair, **known)  # type: ignore[arg-type]
         self.result.pairs.setdefault(stride, []).append(pair)
-        if stride == 1:
-            for name, value in (stage_ms or {}).items():
-                self.result.stage_ms.setdefault(name, []).append(value)
-            if images is not None:
-                self._keep_worst(pair, images, points, scored)
+        if stride == 1 and images is not None:
+            self._keep_worst(frames, pair, images, points, straight, scored)
         return pair
 
-    def _score(self, frames: tuple[int, int], points: Correspondences) -> Scored:
+    def time(self, sighting: Sighting, cost: Cost) -> None:
+        """Count what a frame of stride 1 took."""
+        for name, value in (sighting.stage_ms | {'frame': cost.wall_ms}).items():
+            self.result.stage_ms.setdefault(name, []).append(value)
+        for name, value in (('cpu_ms', cost.cpu_ms), ('gpu_ms', cost.gpu_ms)):
+            self.result.cost_ms.setdefault(name, []).append(value)
+
+    def _score(self, frames: tuple[int, int], straight: tuple[Float64, Float64], covariances: Float32 | None,
+               motion: Motion | None) -> Scored:
         """Score what can be undistorted; `errors_px` has a row for every match, infinite for the others."""
         scene = self._scene
-        straight = scene.straight(frames, points)
         usable = np.asarray(np.isfinite(np.hstack(straight)).all(axis=1), np.bool_)
         scored = score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), (straight[0][usable], straight[1][usable]),
-                            scene.camera(frames), scene.pose(frames[0]), scene.pose(frames[1]), estimator=self._estimator)
+                            scene.camera(frames), scene.pose(frames[0]), scene.pose(frames[1]), estimator=self._estimator,
+                            motion=motion, covariances=None if covariances is None else covariances[usable])
         if scored.errors_px is None or usable.all():
             return scored
         errors = np.full(len(usable), np.inf)
@@ -89,13 +101,26 @@ class Tally:
         self._chain.append(frames[1])
         return self._tracks.add(points)
 
-    def _keep_worst(self, pair: PairResult, images: tuple[UInt8, UInt8], points: Correspondences, scored: Scored) -> None:
-        if (badness := pair.pose_error_deg) is None:
+    def _keep_worst(self, frames: tuple[int, int], pair: PairResult, images: tuple[UInt8, UInt8], points: Correspondences,
+                    straight: tuple[Float64, Float64], scored: Scored) -> None:
+        badness = pair.rotation_deg if pair.pose_error_deg is None else pair.pose_error_deg
+        if badness is None:
             if not pair.model and pair.matches:
                 return  # nothing is known about it
-            badness = 1 - pair.inliers / pair.matches if pair.matches else 1.0
+            badness = 1 - pair.inlier_ratio
         self._count += 1
         entry = (badness, -self._count)  # of equals the first stays
         if len(self._worst) < WORST or entry > self._worst[0][:2]:
-            drawn = DrawnPair(pair.frames, images, points, scored.errors_px, badness)
+            scene = self._scene
+            usable = np.isfinite(np.hstack(straight)).all(axis=1)
+            why = causes(pair, (straight[0][usable], straight[1][usable]), scene.camera(frames), scene.pose(frames[0]),
+                         scene.pose(frames[1]), scored.estimate)
+            drawn = DrawnPair(pair.frames, images, points, scored.errors_px, badness, why)
             (heapq.heappush if len(self._worst) < WORST else heapq.heapreplace)(self._worst, (*entry, drawn))
+
+
+def _compared(first: Sighting, other: Sighting) -> Agreement:
+    """By the rows where both matched the same features, however they were placed; else by positions."""
+    if first.matched is not None and other.matched is not None and first.matched.features is other.matched.features:
+        return agreement_of_rows(first.matched.rows, other.matched.rows)
+    return agreement(first.points, other.points)

@@ -45,7 +45,13 @@ class Drift(NamedTuple):
     translation_percent: float
     rotation_deg_per_m: float
     segments_m: tuple[float, ...]  # lengths of which at least one segment lies in the path
-    segments: int  # how many
+    translations: tuple[float, ...]  # of each segment, as shares
+    rotations: tuple[float, ...]  # of each segment, degrees per metre
+
+    @property
+    def segments(self) -> int:
+        """How many."""
+        return len(self.translations)
 
 
 def known_poses(true: ArrayLike) -> NDArray[np.bool_]:
@@ -97,13 +103,18 @@ def rpe(estimated: ArrayLike, true: ArrayLike) -> RelativeErrors | None:
 
     Root mean squares of its translation's length and of its angle, over consecutive rows that are both known. None without any.
     """
+    lengths, angles = step_errors(estimated, true)
+    if not len(lengths):
+        return None
+    return RelativeErrors(float(np.sqrt(np.mean(lengths**2))), float(np.sqrt(np.mean(angles**2))))
+
+
+def step_errors(estimated: ArrayLike, true: ArrayLike) -> tuple[Float64, Float64]:
+    """What `rpe` sums up: metres and degrees, one of each for every two consecutive rows that are both known."""
     rows = known_poses(true)
     both = np.flatnonzero(rows[1:] & rows[:-1])
-    if not len(both):
-        return None
     errors = _difference(np.asarray(true, np.float64), np.asarray(estimated, np.float64), both, both + 1)
-    lengths, angles = np.linalg.norm(errors[:, :3, 3], axis=1), angles_deg(errors[:, :3, :3])
-    return RelativeErrors(float(np.sqrt(np.mean(lengths**2))), float(np.sqrt(np.mean(angles**2))))
+    return np.linalg.norm(errors[:, :3, 3], axis=1), angles_deg(errors[:, :3, :3])
 
 
 def kitti_drift(estimated: ArrayLike, true: ArrayLike, segments_m: tuple[float, ...] | None = None) -> Drift | None:
@@ -128,7 +139,8 @@ def kitti_drift(estimated: ArrayLike, true: ArrayLike, segments_m: tuple[float, 
     first, last, length = first[inside], last[inside], length[inside]
     errors = _difference(poses, truth, first, last)
     translation, rotation = np.linalg.norm(errors[:, :3, 3], axis=1) / length, angles_deg(errors[:, :3, :3]) / length
-    return Drift(100 * float(translation.mean()), float(rotation.mean()), tuple(np.unique(length).tolist()), len(length))
+    return Drift(100 * float(translation.mean()), float(rotation.mean()), tuple(np.unique(length).tolist()),
+                 tuple(translation.tolist()), tuple(rotation.tolist()))
 
 
 def _difference(one: Float64, other: Float64, first: NDArray[np.int64], last: NDArray[np.int64]) -> Float64:

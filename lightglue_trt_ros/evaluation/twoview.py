@@ -70,14 +70,17 @@ def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayL
     return np.asarray(np.where(np.isnan(errors), np.inf, errors), np.float64)
 
 
-def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike, *,
-                           threshold_px: float = 0.5, refine_px: float = 0.3, confidence: float = 0.9999,
-                           max_iterations: int = 10000, method: int = cv2.USAC_ACCURATE) -> RelativePose | None:
+def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike,
+                           covariances: ArrayLike | None = None, *, threshold_px: float = 0.5, refine_px: float = 0.3,
+                           confidence: float = 0.9999, max_iterations: int = 10000,
+                           method: int = cv2.USAC_ACCURATE) -> RelativePose | None:
     """Pose of camera 1 relative to camera 0 from correspondences (M, 2) and camera matrices (3, 3), undistorted pinholes.
 
     The five-point algorithm (Nister, PAMI 2004) in graph-cut RANSAC (Barath & Matas, CVPR 2018) with `threshold_px`, which is
     tight because scenes close to a plane have two poses that differ by less than a pixel. Then the maximum-likelihood pose:
     Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale `refine_px`; 0 leaves it out.
+    With `covariances` (M, 2, 2), pixels squared, of the second points given the first, it is the distance to the second points'
+    epipolar lines over its standard deviation, and the loss's scale is one of these.
     Without that step the result hangs on the best of a few minimal samples, and more on threshold and `method` than on the
     correspondences. Of the four poses of the essential matrix, that with most inliers in front of both cameras. OpenCV restarts
     its generator at each call: equal input gives an equal answer. Its USAC methods ignore `max_iterations` before 4.7. None when
@@ -98,7 +101,7 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     limit = threshold_px * pixel
     pose = _in_front(np.asarray(essential, np.float64), x0, x1, limit)
     if pose is not None and refine_px > 0:
-        rotation, direction = _refine(*pose, x0, x1, refine_px * pixel)
+        rotation, direction = _refine(*pose, _Residuals(x0, x1, refine_px * pixel, _in_rays(covariances, intrinsics1)))
         pose = _in_front(_cross(direction) @ rotation, x0, x1, limit)  # the refined matrix knows the sides better
     if pose is None:
         return None
@@ -106,13 +109,22 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     return RelativePose(rotation, direction, np.abs(_sampson(_cross(direction) @ rotation, x0, x1)) < limit)
 
 
-PoseEstimator = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike], RelativePose | None]  # points, points, matrix, matrix
+PoseEstimator = Callable[..., RelativePose | None]  # of points, points, camera matrix, camera matrix, and covariances or None
+
+
+def _unweighted(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike,
+                covariances: ArrayLike | None = None, **settings: Any) -> RelativePose | None:
+    return estimate_relative_pose(points0, points1, intrinsics0, intrinsics1, **settings)
+
+
 ESTIMATORS: dict[str, PoseEstimator] = {
     'ml': estimate_relative_pose,
-    'magsac': partial(estimate_relative_pose, method=cv2.USAC_MAGSAC, threshold_px=1.0, refine_px=0.0),
+    'unweighted': _unweighted,
+    'magsac': partial(_unweighted, method=cv2.USAC_MAGSAC, threshold_px=1.0, refine_px=0.0),
 }
 DEFAULT_ESTIMATOR = 'ml'
-ESTIMATOR_LABELS = {'ml': 'graph-cut RANSAC, 0.5 px, then maximum likelihood over all matches', 'magsac': 'MAGSAC++, 1 px'}
+ESTIMATOR_LABELS = {'ml': 'graph-cut RANSAC, 0.5 px, then maximum likelihood over all matches, each by its covariance',
+                    'unweighted': 'the same, all alike', 'magsac': 'MAGSAC++, 1 px'}
 
 
 def pose_error_deg(rotation: ArrayLike, translation: ArrayLike, rotation_gt: ArrayLike, translation_gt: ArrayLike, *,
@@ -182,30 +194,66 @@ def _sampson(essential: Float64, x0: Float64, x1: Float64) -> Float64:
     return np.asarray(np.sum(x1 * lines1, axis=1) / length, np.float64)
 
 
-def _refine(rotation: Float64, direction: Float64, x0: Float64, x1: Float64, scale: float,
-            iterations: int = 20) -> tuple[Float64, Float64]:
+class _Residuals:
+    """Distances of homogeneous points (M, 3) to a geometry, over their scales, and how they change with the essential matrix.
+
+    Sampson's distance over `scale`; with covariances (M, 2, 2) of the second points the distance to their line over its standard
+    deviation. Both are x1' E x0 over the root of l1' S1 l1 + l0' S0 l0, of lines' first two coordinates (HZ 11.9, 5.2.3).
+    """
+
+    def __init__(self, x0: Float64, x1: Float64, scale: float, covariances: Float64 | None) -> None:
+        self.x0, self.x1 = x0, x1
+        self.products = (x1[:, :, None] * x0[:, None, :]).reshape(-1, 9)  # times the matrix, row by row: x1' E x0
+        isotropic = np.broadcast_to(np.eye(2) * scale**2, (len(x0), 2, 2))
+        self.spread1 = isotropic if covariances is None else covariances
+        self.spread0 = isotropic if covariances is None else np.zeros((1, 2, 2))
+
+    def cost(self, essential: Float64) -> float:
+        """Cauchy's."""
+        return float(np.sum(np.log1p(self._parts(essential)[0]**2)))
+
+    def slopes(self, essential: Float64) -> tuple[Float64, Float64]:
+        """Residuals (M,), and their derivatives (M, 9) by the entries of the essential matrix, row by row."""
+        residuals, lengths, lines1, lines0 = self._parts(essential)
+        growth = np.zeros((len(self.x0), 3, 3))  # of half the squared lengths
+        growth[:, :2] += lines1[:, :, None] * self.x0[:, None]
+        growth[:, :, :2] += self.x1[:, :, None] * lines0[:, None]
+        return residuals, (self.products - (residuals / lengths)[:, None] * growth.reshape(-1, 9)) / lengths[:, None]
+
+    def _parts(self, essential: Float64) -> tuple[Float64, Float64, Float64, Float64]:
+        """Residuals and their standard deviations (M,), and both lines (M, 2) times the covariances."""
+        plain1, plain0 = (self.x0 @ essential.T)[:, :2, None], (self.x1 @ essential)[:, :2, None]
+        lines1, lines0 = (self.spread1 @ plain1)[:, :, 0], (self.spread0 @ plain0)[:, :, 0]
+        lengths = np.sqrt(np.sum(plain1[:, :, 0] * lines1 + plain0[:, :, 0] * lines0, axis=1)) + 1e-15
+        return self.products @ essential.ravel() / lengths, lengths, lines1, lines0
+
+
+def _in_rays(covariances: ArrayLike | None, intrinsics: ArrayLike) -> Float64 | None:
+    """Covariances (M, 2, 2) in pixels squared, of rays (x / z, y / z) instead."""
+    if covariances is None:
+        return None
+    inverse = _inverse(intrinsics)[:2, :2]
+    return np.asarray(inverse @ np.asarray(covariances, np.float64) @ inverse.T, np.float64)
+
+
+def _refine(rotation: Float64, direction: Float64, residuals: _Residuals, iterations: int = 20) -> tuple[Float64, Float64]:
     """Levenberg-Marquardt with Cauchy weights over five parameters: a rotation vector, and two along the sphere of directions."""
     generators = [_cross(axis) for axis in np.eye(3)]
-    products = (x1[:, :, None] * x0[:, None, :]).reshape(-1, 9)  # times the matrix, row by row: x1' E x0
-
-    def cost(r: Float64, t: Float64) -> float:
-        return float(np.sum(np.log1p((_sampson(_cross(t) @ r, x0, x1) / scale)**2)))
-
-    current, damping = cost(rotation, direction), 1e-3
+    current, damping = residuals.cost(_cross(direction) @ rotation), 1e-3
     for _ in range(iterations):
         tangent = np.linalg.svd(direction[None])[2][1:].T
         essential = _cross(direction) @ rotation
-        distances, slopes = _sampson_slopes(essential, products, x0, x1)
+        distances, slopes = residuals.slopes(essential)
         changes = [_cross(direction) @ g @ rotation for g in generators] + [_cross(column) @ rotation for column in tangent.T]
         basis = np.stack([change.ravel() for change in changes], axis=1)  # (9, 5): how the matrix moves with each parameter
-        weighted = slopes * (1 / (1 + (distances / scale)**2))[:, None]
+        weighted = slopes * (1 / (1 + distances**2))[:, None]
         normal, gradient = basis.T @ (weighted.T @ slopes) @ basis, basis.T @ (weighted.T @ distances)
         while True:
             step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)) + 1e-15 * np.eye(5), gradient)
             turned = np.asarray(cv2.Rodrigues(step[:3])[0], np.float64) @ rotation
             moved = direction + tangent @ step[3:]
             moved /= np.linalg.norm(moved)
-            reached = cost(turned, moved)
+            reached = residuals.cost(_cross(moved) @ turned)
             if reached <= current or damping > 1e6:
                 break
             damping *= 10
@@ -215,14 +263,3 @@ def _refine(rotation: Float64, direction: Float64, x0: Float64, x1: Float64, sca
         if gain <= 1e-6 * current:
             break
     return rotation, direction
-
-
-def _sampson_slopes(essential: Float64, products: Float64, x0: Float64, x1: Float64) -> tuple[Float64, Float64]:
-    """Signed Sampson distances (M,), and their derivatives (M, 9) by the entries of the essential matrix, row by row."""
-    lines1, lines0 = x0 @ essential.T, x1 @ essential
-    lengths = np.sqrt(np.sum(lines1[:, :2]**2, axis=1) + np.sum(lines0[:, :2]**2, axis=1)) + 1e-12
-    distances = products @ essential.ravel() / lengths
-    growth = np.zeros((len(x0), 3, 3))  # of half the squared lengths
-    growth[:, :2] += lines1[:, :2, None] * x0[:, None]
-    growth[:, :, :2] += x1[:, :, None] * lines0[:, None, :2]
-    return distances, (products - (distances / lengths)[:, None] * growth.reshape(-1, 9)) / lengths[:, None]

@@ -176,7 +176,7 @@ class _Template:
             return op.reshape(piece, _shape(-1, side**2))
         self.seen = part(1, 1)
         centred = op.sub(self.seen, _mean(self.seen))
-        self.contrast = op.add(op.sqrt(_mean(_square(centred))), _value(FAINT))
+        self.contrast = op.max([op.sqrt(_mean(_square(centred))), _value(FAINT)])
         self.pattern = op.div(centred, self.contrast)
         self.gradients = []
         for gradient in (op.sub(part(2, 1), part(0, 1)), op.sub(part(1, 2), part(1, 0))):

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from ..features import Float32, UInt8
-from .patches import Found, find_patches, inverse_2x2
+from .patches import PatchFit, find_patches, inverse_2x2
 from .views import local_affine
 
 
@@ -29,7 +29,8 @@ COARSE, FINE = Level(7, 5, 4.1, 0.56), Level(4, 3, 2.1, 0.5)  # wide where noise
 FLOOR_PX = 0.03  # standard deviation that the best texture leaves, in a level's pixels
 DISAGREEMENT = 0.25  # times the square of what levels differ by
 LIMIT_PX = 4.0  # a patch found further away is another one
-UNPLACED_PX = 1.5  # standard deviation of a point that no patch has placed
+UNPLACED_PX = 1.5  # standard deviation of a point whose patch is not found
+SEEN_PX = 0.5  # and of one as SuperPoint sees it
 
 
 class Placed(NamedTuple):
@@ -59,30 +60,30 @@ def place_matches(reference: Pyramid, current: Pyramid, reference_points: Float3
     The mean of where SuperPoint saw the point and of where its patch is found at each level, weighted by their covariances. What is
     found beyond LIMIT_PX or outside the image does not count.
     """
-    return _place(reference, current, reference_points, current_points, (COARSE, FINE), UNPLACED_PX)
+    return _place(reference, current, reference_points, current_points, (COARSE, FINE))
 
 
 def known_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
     """Covariances (M, 2, 2) in pixels squared of points that another method has placed: by the same patches, where they are."""
     still = COARSE._replace(steps=0), FINE._replace(steps=0)
-    return _place(reference, current, reference_points, current_points, still, UNPLACED_PX).covariances
+    return _place(reference, current, reference_points, current_points, still).covariances
 
 
 def unplaced(count: int, unit: float = 1.0) -> Float32:
     """Covariances (count, 2, 2) in pixels squared of points as SuperPoint sees them."""
-    return np.tile(np.eye(2, dtype=np.float32) * np.float32((UNPLACED_PX * max(1.0, unit))**2), (count, 1, 1))
+    return np.tile(np.eye(2, dtype=np.float32) * np.float32((SEEN_PX * max(1.0, unit))**2), (count, 1, 1))
 
 
-def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32, how: tuple[Level, Level],
-           unplaced_px: float) -> Placed:
+def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
+           how: tuple[Level, Level]) -> Placed:
     start = np.asarray(current_points, np.float32)
     if not len(start):
         return Placed(start, np.zeros((0, 2, 2), np.float32))
     view = local_affine(reference_points, start)[0]
     last = np.array(current.levels[0].shape[::-1], np.float32) - 1
-    information = np.tile(np.eye(2, dtype=np.float32) / np.float32((unplaced_px * current.unit)**2), (len(start), 1, 1))
-    here, before = start, np.full_like(start, np.nan)
-    total, spread = np.zeros((len(start), 2, 1), np.float32), np.zeros_like(information)
+    information = np.tile(np.eye(2, dtype=np.float32) / np.float32((UNPLACED_PX * current.unit)**2), (len(start), 1, 1))
+    moved, here, before = np.zeros_like(start)[:, :, None], start, np.full_like(start, np.nan)
+    spread = np.zeros_like(information)
     for depth in reversed(range(len(current.levels))):
         scale, level = np.float32(2**depth), how[0] if depth == len(current.levels) - 1 else how[1]
         found = find_patches(reference.levels[depth], current.levels[depth], reference_points / scale, here / scale, view,
@@ -95,12 +96,12 @@ def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, curr
         spread += np.float32(DISAGREEMENT) * apart[:, :, None] * apart[:, None]
         before = np.where(good[:, None], points, np.nan)
         more = inverse_2x2(_covariances(found, level) * scale**2) * good[:, None, None]
-        information, total = information + more, total + more @ (here - start)[:, :, None]
+        information, moved = information + more, moved + more @ (here - start)[:, :, None]
     covariances = inverse_2x2(information)
-    return Placed(start + (covariances @ total)[:, :, 0], covariances + spread)
+    return Placed(start + (covariances @ moved)[:, :, 0], covariances + spread)
 
 
-def _covariances(found: Found, level: Level) -> Float32:
+def _covariances(found: PatchFit, level: Level) -> Float32:
     """(M, 2, 2) in the level's pixels squared: noise over texture, what the way back misses, and a floor."""
     by_noise = np.float32(level.noise / (2 * level.radius + 1)**2) * found.residual[:, None, None] * found.inverse
     by_return = np.float32(level.backward) * found.backward[:, :, None] * found.backward[:, None]

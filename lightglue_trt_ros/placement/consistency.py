@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from numpy.typing import NDArray
 
 from ..features import Float32
@@ -12,7 +11,7 @@ Float64 = NDArray[np.float64]
 
 ENOUGH = 30  # matches that say something beside the geometry, which takes eight
 SAMPLES = 300  # more say no more
-ROUNDS = 4
+ROUNDS = 12
 QUANTILE, NORMAL = 0.8, 1.642  # of the squares of a standard normal variable
 INLIER_PX = 1.0  # matches further from their line are wrong, and say nothing
 RATE = 0.2  # of a frame in the mean over frames
@@ -47,18 +46,18 @@ class VarianceFactor:
 def epipolar_errors(points0: Float32, points1: Float32, covariances: Float32) -> tuple[Float64, Float64]:
     """Distances (M,) in pixels to the epipolar lines of the fundamental matrix that fits best, and their standard deviations.
 
-    The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and Cauchy's loss, a few times over.
+    The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, a few times over.
     """
     (x0, _), (x1, scale) = _normalised(points0), _normalised(points1)
-    covariances = np.asarray(covariances, np.float64) / scale**2
+    spread = np.asarray(covariances, np.float64) / scale**2
     products = (x1[:, :, None] * x0[:, None, :]).reshape(-1, 9)
     weights, matrix = np.ones(len(x0)), np.eye(3)
     for _ in range(ROUNDS):
         matrix = np.linalg.eigh((products * weights[:, None]).T @ products)[1][:, 0].reshape(3, 3)
         lines = (x0 @ matrix.T)[:, :2]
-        variances = np.einsum('ni,nij,nj->n', lines, covariances, lines) + 1e-18
+        variances = np.einsum('ni,nij,nj->n', lines, spread, lines) + 1e-18
         ratios = (products @ matrix.ravel())**2 / variances
-        weights = 1 / (variances * (1 + ratios / max(4.0, float(np.median(ratios)))))
+        weights = 1 / (variances * (1 + ratios / max(4.0, float(np.median(ratios))))**2)
     length = np.linalg.norm(lines, axis=1) + 1e-18
     return np.abs(products @ matrix.ravel()) / length * scale, np.sqrt(variances) / length * scale
 

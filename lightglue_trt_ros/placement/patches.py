@@ -17,7 +17,7 @@ FAINT = 0.1  # gray levels, root of the mean square: contrast below it is none
 QUANTISATION = 0.02  # gray levels squared: a residual is never less
 
 
-class Found(NamedTuple):
+class PatchFit(NamedTuple):
     """Where M patches are in the current image, in its pixels, and what says how well that is known."""
 
     points: Float32  # (M, 2)
@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 
 def find_patches(reference: Float32, current: Float32, points: Float32, start: Float32, view: Float32, radius: int,
-                 steps: int) -> Found:
+                 steps: int) -> PatchFit:
     """Find the patches around `points` (M, 2) of one image near `start` (M, 2) in another, each under its `view` (M, 2, 2).
 
     Both images are gray levels, float32 (H, W); patches have sides of 2 radius + 1 pixels. `steps` of Gauss and Newton are taken,
@@ -44,10 +44,11 @@ def find_patches(reference: Float32, current: Float32, points: Float32, start: F
     seen = patch[:, 1:-1, 1:-1].reshape(len(here), -1, 1)
     gain = np.maximum((rows[:, 2:] @ seen)[:, 0, 0] / (contrast * side**2), FAINT)
     spread = np.mean((seen[:, :, 0] - seen[:, :, 0].mean(axis=1, keepdims=True))**2, axis=1)
-    residual = np.maximum(spread / gain**2 - contrast**2, 0) + np.float32(QUANTISATION)
+    residual = np.asarray(np.maximum(spread / gain**2 - contrast**2, 0) + QUANTISATION, np.float32)
     rows, contrast = _template(patch)  # of the way back, as the reference sees it; its first step says what more would
     back = _steps(reference, rows, contrast, points, inner.reshape(1, 2, side, side), inverse_2x2(_products(rows)), 1) - points
-    return Found(here, view @ inverse @ view.transpose(0, 2, 1), residual, (view @ back[:, :, None])[:, :, 0])
+    inverse = np.asarray(view @ inverse @ view.transpose(0, 2, 1), np.float32)
+    return PatchFit(here, inverse, residual, (view @ back[:, :, None])[:, :, 0])
 
 
 def _steps(image: Float32, rows: Float32, contrast: Float32, start: Float32, offsets: Float32, step_of: Float32,
@@ -75,7 +76,7 @@ def _template(patch: Float32) -> tuple[Float32, Float32]:
     rows = np.stack([(patch[:, 1:-1, 2:] - patch[:, 1:-1, :-2]) / 2, (patch[:, 2:, 1:-1] - patch[:, :-2, 1:-1]) / 2, inner], axis=1)
     rows = rows.reshape(len(patch), 3, -1)
     rows -= rows.mean(axis=2, keepdims=True)
-    contrast = np.sqrt(np.mean(rows[:, 2]**2, axis=1)) + np.float32(FAINT)
+    contrast = np.maximum(np.sqrt(np.mean(rows[:, 2]**2, axis=1)), np.float32(FAINT))
     rows[:, 2] /= contrast[:, None]
     rows[:, :2] -= (rows[:, :2] @ rows[:, 2, :, None]) / rows.shape[2] * rows[:, 2:]
     return rows, contrast
@@ -92,4 +93,4 @@ def _sample(image: Float32, points: Float32, offsets: Float32) -> Float32:
     """Gray levels (M, h, w) at `points` (M, 2) + `offsets` (M or 1, 2, h, w), bilinear; the image's edge goes on for ever."""
     count, (_, _, *shape) = len(points), offsets.shape
     u, v = (points[:, axis, None] + offsets[:, axis].reshape(len(offsets), -1) for axis in (0, 1))
-    return cv2.remap(image, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE).reshape(count, *shape)
+    return np.asarray(cv2.remap(image, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE), np.float32).reshape(count, *shape)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 
-import numpy as np
-
 from ..errors import BagError
+from .camera import intrinsics_of
 from .layouts import open_folder
 from .pose_topics import Poses, read_poses
 from .salvage import unpacked
@@ -89,12 +88,8 @@ class BagRecording(Recording):
         if self.camera_info is None:
             return None
         info = deserialize(self.camera_info, CAMERA_INFO, f'{self.path}, its CameraInfo')
-        k, d, model = np.array(info.k, np.float64).reshape(3, 3), np.array(info.d, np.float64), info.distortion_model
-        projection = np.array(info.p, np.float64).reshape(3, 4)[:, :3]
-        if 'rect' in self.image_topic.removesuffix('/compressed').rpartition('/')[2] and projection[0, 0] > 0:
-            k, d, model = projection, np.zeros(5), 'plumb_bob'
         try:
-            return Intrinsics(info.width, info.height, k, model, d)
+            return intrinsics_of(info, self.image_topic)
         except BagError as error:
             raise BagError(f'{self.path}: {error}') from None
 

@@ -60,6 +60,18 @@ def load_intrinsics(path: Path) -> Intrinsics:
         raise BagError(f'{path}: {error}') from None
 
 
+def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:
+    """K and D of a sensor_msgs/CameraInfo; of rectified images (`rect` in the topic's last name) its P, without distortion.
+
+    Raises BagError when the camera is not calibrated; `distortion_model` tells whether its model is known.
+    """
+    k, d, model = np.array(info.k, np.float64).reshape(3, 3), np.array(info.d, np.float64), info.distortion_model
+    projection = np.array(info.p, np.float64).reshape(3, 4)[:, :3]
+    if 'rect' in image_topic.removesuffix('/compressed').rpartition('/')[2] and projection[0, 0] > 0:
+        k, d, model = projection, np.zeros(5), 'plumb_bob'
+    return Intrinsics(info.width, info.height, k, model, d)
+
+
 def load_camera_in_body(path: Path) -> Float64 | None:
     """T_BS of an EuRoC sensor.yaml: (4, 4), body from sensor; None where it has none. Raises BagError."""
     mounting = _mapping(path).get('T_BS')
@@ -123,6 +135,12 @@ def undistort(points: ArrayLike, intrinsics: Intrinsics) -> Float64:
     back = _distorted(np.where(sane, rays, 0.0), k, d, model)
     good = sane & (np.linalg.norm(back - given, axis=1, keepdims=True) < _RESIDUAL_PX)
     return np.where(good, rays @ k[:2, :2].T + k[:2, 2], np.nan)
+
+
+def normalised(points: ArrayLike, intrinsics: Intrinsics) -> Float64:
+    """Map pixels (M, 2) to the plane z = 1 in front of the camera, without distortion: (M, 2) float64, NaN rows as `undistort`."""
+    camera = intrinsics.k
+    return np.asarray(np.linalg.solve(camera[:2, :2], (undistort(points, intrinsics) - camera[:2, 2]).T).T, np.float64)
 
 
 def _rays(pixels: Float64, k: Float64, d: Float64, model: str) -> Float64:

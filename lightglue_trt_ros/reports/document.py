@@ -10,27 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluation.bootstrap import LEVEL, RESAMPLES, SEED
-from ..evaluation.results import ERROR_EDGES_PX, METRICS, PRECISION_PX, Evaluation, MatcherResult, OdometryResult, PairResult
+from ..evaluation.bootstrap import LEVEL, RESAMPLES, SEED, Spread
+from ..evaluation.pair_metrics import METRICS, PRECISION_PX, PairResult
+from ..evaluation.results import ERROR_EDGES_PX, Evaluation, MatcherResult, OdometryResult
 from ..files import write_whole
 from ..recordings.poses import Float64
 from ..telemetry import PERCENTILES
 
-SCHEMA = 1
+SCHEMA = 2
 DIGITS = 7  # significant ones of what is kept per pair; summaries are kept in full, poses to 1e-9
-KEPT = ('error_median_px', 'rotation_deg', 'translation_deg', 'track_survival', 'retention', 'agreement_f1',
-        'count_ratio', 'layers')
+KEPT = ('error_median_px', 'rotation_deg', 'translation_deg', 'step_m', 'step_per_depth', 'track_survival', 'retention',
+        'agreement_f1', 'count_ratio', 'layers')
 
 
 def document(evaluation: Evaluation) -> dict[str, Any]:
     """The report as plain values: no NaN, no infinity (both None; `pose_found` tells a failed pose from an unknown one).
 
     Contests are the first matcher's figure less another's, in points, with its interval. Pairs are columns by stride; poses are 12
-    numbers each, the rows of the 3x4 matrix, world from camera.
+    numbers each, the rows of the 3x4 matrix, world from camera. Intervals say beside low and high how many pairs, frames or tracks
+    the figure rests on (`over`).
     """
     return dict(_plain({
         'schema': SCHEMA, 'package': 'lightglue_trt_ros', 'recording': evaluation.recording, 'machine': evaluation.machine,
-        'interrupted': evaluation.interrupted, 'notes': evaluation.notes, 'estimator': evaluation.estimator,
+        'interrupted': evaluation.interrupted, 'covered': evaluation.covered, 'notes': evaluation.notes,
+        'estimator': evaluation.estimator,
         'strides': evaluation.strides, 'wall_s': evaluation.wall_s, 'peak_memory_mib': evaluation.peak_memory_mib,
         'metrics': {name: {'label': metric.label, 'unit': metric.unit, 'higher_is_better': metric.higher_is_better}
                     for name, metric in METRICS.items()},
@@ -49,11 +52,14 @@ def write_document(path: Path, evaluation: Evaluation) -> None:
 def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]:
     summary = {str(stride): matcher.summary(stride) for stride in strides}
     return {'name': matcher.name, 'description': matcher.description, 'ours': matcher.ours, 'summary': summary,
+            'intervals': {str(stride): _spreads(matcher.spreads(stride)) for stride in strides},
             'stage_ms': {stage: {**{f'p{p}': float(np.percentile(values, p)) for p in PERCENTILES if values},
                                  'values': [round(value, 3) for value in values]} for stage, values in matcher.stage_ms.items()},
+            'cost_ms': {name: [round(value, 3) for value in values] for name, values in matcher.cost_ms.items()},
             'track_lengths': dict(sorted(matcher.track_lengths.items())), 'error_histogram': matcher.error_histogram,
-            'forward_backward': matcher.forward_backward, 'odometry': matcher.odometry and _odometry(matcher.odometry),
-            'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points.reference)}
+            'forward_backward': sum(shares) / len(shares) if (shares := matcher.forward_backward) else None,
+            'odometry': matcher.odometry and _odometry(matcher.odometry),
+            'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points.reference), 'why': pair.why}
                       for pair in matcher.worst_pairs],
             'pairs': {str(stride): _columns(pairs) for stride, pairs in matcher.pairs.items()}}
 
@@ -74,7 +80,12 @@ def _row(pair: PairResult) -> dict[str, Any]:
 
 def _odometry(found: OdometryResult) -> dict[str, Any]:
     true_poses = None if found.true_poses is None else _rows(found.true_poses)
-    return {**vars(found), 'poses': _rows(found.poses), 'true_poses': true_poses}
+    plain = {name: value for name, value in vars(found).items() if name != 'spreads'}  # they stand with the other intervals
+    return {**plain, 'poses': _rows(found.poses), 'true_poses': true_poses}
+
+
+def _spreads(found: dict[str, Spread]) -> dict[str, Any]:
+    return {name: {'low': spread.low, 'high': spread.high, 'over': spread.size} for name, spread in found.items()}
 
 
 def _rows(poses: Float64) -> Float64:

@@ -13,13 +13,14 @@ import cv2
 import numpy as np
 
 from ..errors import LightglueTrtError
-from ..evaluation.results import METRICS, Evaluation
+from ..evaluation.pair_metrics import METRICS
+from ..evaluation.results import Evaluation
 from ..files import write_whole
 from ..telemetry import PERCENTILES
 from .document import write_document
 from .plots import draw_all
 from .style import Picture
-from .summary import CONTEST_HEADS, UNKNOWN, contests, grouped, table, verdict
+from .summary import CONTEST_HEADS, INTERVAL, UNKNOWN, contests, coverage, grouped, table, verdict
 
 TEMPLATE = Path(__file__).with_name('report.html.jinja')
 JPEG_QUALITY = 88
@@ -73,7 +74,8 @@ def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
         unknown=UNKNOWN if any(cell.text == UNKNOWN for row in rows for cell in row.cells) else '',
         pictures=[(picture, _embedded(picture)) for picture in pictures],
         strides=[(stride, table(evaluation, stride)) for stride in evaluation.strides if stride != 1],
-        contests=contests(evaluation), contest_heads=CONTEST_HEADS, comparison=_comparison(evaluation),
+        contests=contests(evaluation), contest_heads=CONTEST_HEADS, interval=INTERVAL, coverage=coverage(evaluation),
+        headline=METRICS[evaluation.headline].label if evaluation.headline else '', comparison=_comparison(evaluation),
         stages=_stages(evaluation), percentiles=PERCENTILES, words=WORDS, em_dash=UNKNOWN)
 
 

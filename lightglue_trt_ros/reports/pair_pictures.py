@@ -30,7 +30,7 @@ def _worst(pair: DrawnPair, number: int, name: str) -> Picture:
     frames = f'frames {pair.frames[0]} and {pair.frames[1]}'
     png = draw_pair(pair.images, pair.points[:2], pair.errors_px, f'{number}. {frames.capitalize()}: {_verdict(pair)}',
                     f'{plain(name, 16)}: {_counted(pair)}', 'distance to the true epipolar line, px')
-    caption = (f'{name}, worst pair {number}: {_verdict(pair)}. '
+    caption = (f'{name}, worst pair {number}: {_verdict(pair)}. ' + (f'{pair.why[:1].upper()}{pair.why[1:]}. ' if pair.why else '')
                + ('Red matches are wrong by the truth, blue ones right.' if pair.errors_px is not None else
                   'Without truth, wrong matches show as lines that run against their neighbours.'))
     return Picture(f'worst_pair_{number}', f'Worst pair {number}: {frames}', caption, png, photo=True)

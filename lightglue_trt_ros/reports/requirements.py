@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import ConfigError
-from ..evaluation.results import METRICS, Evaluation
+from ..evaluation.pair_metrics import METRICS
+from ..evaluation.results import Evaluation
 from .summary import written
 
 
@@ -78,4 +79,4 @@ def check(requirements: Sequence[Requirement], evaluation: Evaluation) -> list[s
 def _why(requirement: Requirement, evaluation: Evaluation) -> str:
     if requirement.stride not in evaluation.strides:
         return f': stride {requirement.stride} was not evaluated (evaluated: {", ".join(map(str, evaluation.strides))})'
-    return ' (no truth, no intrinsics, or no pairs: see the notes)'
+    return ' (no truth, no intrinsics, or no pairs, or none that the truth resolves: see the notes)'

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..evaluation.bootstrap import LEVEL, OPEN, Interval
-from ..evaluation.results import METRICS, Evaluation, MatcherResult
+from ..evaluation.bootstrap import LEVEL, Interval, Spread
+from ..evaluation.pair_metrics import METRICS
+from ..evaluation.resolution import MIN_BASELINE_M, MIN_STEP_PER_DEPTH
+from ..evaluation.results import Evaluation, MatcherResult
 from ..tables import print_table
 
 UNKNOWN = '\N{EM DASH}'
 INTERVAL = f'{100 * LEVEL:g} % interval'
-CONTEST_HEADS = ('stride', 'against', 'difference', INTERVAL, 'verdict')
+CONTEST_HEADS = ('stride', 'against', 'difference', INTERVAL, 'pairs', 'verdict')
 AGAINST_FIRST = ('retention', 'agreement_f1', 'count_ratio')  # no contest: they say how close, not how good
 NO_CONTEST = (*AGAINST_FIRST, 'layers')
-TELLING = ('matches', 'inlier_ratio', 'pose_auc@10', 'pose_failures')
+TELLING = ('matches', 'inlier_ratio', 'pose_auc@10', 'rotation_auc@2', 'pose_failures')
 GROUPS = {
     'Correspondences': ('matches', 'inlier_ratio', 'precision@', 'forward_backward'),
-    'Relative pose': ('pose_',),
+    'Relative pose': ('pose_', 'rotation_'),
     'Tracks': ('track_',),
     'Two-view odometry': ('ate_', 'rpe_', 'drift_'),
-    'Time': ('frame_ms', 'fps', 'layers'),
+    'Time': ('frame_ms', 'fps', 'cpu_ms', 'gpu_ms', 'layers'),
     'Agreement with the first': AGAINST_FIRST,
     'Live': ('dropped', 'latency_'),
 }
@@ -31,6 +33,8 @@ class TableCell(NamedTuple):
 
     text: str
     best: bool
+    span: str = ''  # its 95 % interval; empty: none
+    around: str = ''  # how far the further end of that is off
 
 
 class TableRow(NamedTuple):
@@ -40,6 +44,7 @@ class TableRow(NamedTuple):
     label: str
     unit: str
     cells: list[TableCell]
+    over: str = ''  # how many pairs, frames or tracks the figures rest on
 
 
 def written(name: str, value: float | None, unit: bool = False) -> str:
@@ -54,6 +59,7 @@ def written(name: str, value: float | None, unit: bool = False) -> str:
 def table(evaluation: Evaluation, stride: int = 1) -> list[TableRow]:
     """The metrics that at least one matcher has at this stride, in the order of METRICS; the best of each row is marked."""
     summaries = [matcher.summary(stride) for matcher in evaluation.matchers]
+    spreads = [matcher.spreads(stride) for matcher in evaluation.matchers]
     rows = []
     for name, metric in METRICS.items():
         values = [found.get(name) for found in summaries]
@@ -62,9 +68,20 @@ def table(evaluation: Evaluation, stride: int = 1) -> list[TableRow]:
             continue
         best = (max if metric.higher_is_better else min)(known)
         contest = len(known) > 1 and name not in NO_CONTEST and len(set(known)) > 1
-        cells = [TableCell(text := written(name, value), contest and text == written(name, best)) for value in values]
-        rows.append(TableRow(name, metric.label, metric.unit, cells))
+        cells = [_cell(name, value, found.get(name), contest and written(name, value) == written(name, best))
+                 for value, found in zip(values, spreads, strict=True)]
+        sizes = sorted({found[name].size for found in spreads if name in found})
+        over = f'{sizes[0]:,}' + (f' to {sizes[-1]:,}' if len(sizes) > 1 else '') if sizes else ''
+        rows.append(TableRow(name, metric.label, metric.unit, cells, over))
     return rows
+
+
+def _cell(name: str, value: float | None, spread: Spread | None, best: bool) -> TableCell:
+    text = written(name, value)
+    if spread is None or value is None or text == UNKNOWN:
+        return TableCell(text, best)
+    around = written(name, max(value - spread.low, spread.high - value, 0.0))
+    return TableCell(text, best, f'{written(name, spread.low)} to {written(name, spread.high)}', f'\N{PLUS-MINUS SIGN}{around}')
 
 
 def span(interval: Interval) -> str:
@@ -73,9 +90,9 @@ def span(interval: Interval) -> str:
 
 
 def contests(evaluation: Evaluation) -> list[tuple[str, ...]]:
-    """CONTEST_HEADS for the first matcher's pose AUC at 10 degrees and each other one's."""
-    return [(str(found.stride), found.other, f'{found.interval.difference:+.1f}', span(found.interval), found.interval.verdict)
-            for found in evaluation.contests((10,))]
+    """CONTEST_HEADS for the first matcher's headline figure and each other one's."""
+    return [(str(found.stride), found.other, f'{found.interval.difference:+.1f}', span(found.interval), str(found.interval.pairs),
+             found.interval.verdict) for found in evaluation.contests([evaluation.headline])] if evaluation.headline else []
 
 
 def grouped(rows: list[TableRow]) -> dict[str, list[TableRow]]:
@@ -91,10 +108,11 @@ def verdict(evaluation: Evaluation) -> list[str]:
         return ['Nothing could be evaluated: no pair of frames was matched.']
     first, rivals = evaluation.matchers[0], [matcher for matcher in evaluation.matchers[1:] if not matcher.ours]
     found = first.summary()
-    sentences = [line for line in (_against(evaluation, rivals), _counts(first), _odometry(first)) if line]
+    sentences = [line for line in (_against(evaluation, rivals), resolved(evaluation), _counts(first), _odometry(first)) if line]
     if 'frame_ms_p50' in found:
         line = (f'A frame takes {written("frame_ms_p50", found["frame_ms_p50"], True)} '
-                f'(p95 {written("frame_ms_p95", found.get("frame_ms_p95"), True)})')
+                f'(p95 {written("frame_ms_p95", found.get("frame_ms_p95"), True)}) by itself, over '
+                f'{len(first.stage_ms.get("frame", []))} frames')
         frames, seconds = evaluation.recording.get('frames'), evaluation.recording.get('duration_s')
         if isinstance(frames, (int, float)) and isinstance(seconds, (int, float)) and frames > 1 and seconds > 0:
             rate = (frames - 1) / seconds
@@ -105,26 +123,49 @@ def verdict(evaluation: Evaluation) -> list[str]:
 
 
 def _against(evaluation: Evaluation, rivals: list[MatcherResult]) -> str:
-    """The first matcher's poses, or inliers where there is no truth, beside the best baseline's."""
-    first = evaluation.matchers[0]
-    own = first.summary()
-    name = next((name for name in ('pose_auc@10', 'inlier_ratio') if name in own), None)
-    if name is None:
+    """The first matcher's headline figure beside the best baseline's, and one verdict."""
+    name, first = evaluation.headline, evaluation.matchers[0]
+    if not name:
         return ''
-    what = 'pose AUC up to 10 degrees' if name == 'pose_auc@10' else 'share of inliers'
-    line = f'{first.name}: {what} {written(name, own[name], True)}'
+    own, spread = first.summary()[name], first.spreads()[name]
+    line = (f'{first.name}: {METRICS[name].label} {written(name, own, True)} ({INTERVAL} {written(name, spread.low)} to '
+            f'{written(name, spread.high)}, {spread.size} pairs)')
     known = {rival.name: value for rival in rivals if (value := rival.summary().get(name)) is not None}
     if not known:
         return f'{line}.'
     best = max(known, key=lambda rival: known[rival])
-    gap = round(own[name], METRICS[name].digits) - round(known[best], METRICS[name].digits)
-    relation = 'ahead of' if gap > 0 else 'behind' if gap < 0 else 'level with'
-    line += f', {relation} the best baseline ({best}: {written(name, known[best], True)})'
-    contest = next((found for found in evaluation.contests((10,)) if (found.stride, found.other) == (1, best)), None)
-    if contest is None or name != contest.metric:
-        return f'{line}.'
-    line += f'; {INTERVAL} of the difference {span(contest.interval)} points'
-    return f'{line}: {OPEN}.' if contest.interval.verdict == OPEN else f'{line}.'
+    found = next(each.interval for each in evaluation.contests([name]) if (each.stride, each.other) == (1, best))
+    line += f'; the best baseline, {best}, has {written(name, known[best], True)}'
+    return f'{line}: {found.verdict} ({found.difference:+.1f} points, {span(found)}, over {found.pairs} pairs of both).'
+
+
+def resolved(evaluation: Evaluation) -> str:
+    """On how many pairs the direction of the step is scored, by stride; empty where it is on all, or nothing is known."""
+    parts, least = [], 0
+    for stride in evaluation.strides:
+        pairs = [pair for pair in evaluation.matchers[0].pairs.get(stride, []) if pair.rotation_deg is not None]
+        count = sum(pair.translation_deg is not None for pair in pairs)
+        least += len(pairs) - count
+        if pairs:
+            parts.append(f'{count} of {len(pairs)}' + (f' pairs {stride} apart' if stride > 1 else ' consecutive pairs'))
+    if not least:
+        return ''
+    return (f'The pose AUC is over {", ".join(parts)}: in the others the camera moved less than {100 * MIN_STEP_PER_DEPTH:.0f} % '
+            f"of the scene's depth, or {1e3 * MIN_BASELINE_M:.0f} mm, and the truth tells no direction. "
+            'The rotation AUC is over all of them.')
+
+
+def coverage(evaluation: Evaluation) -> str:
+    """What an interrupted evaluation covers; empty for a whole one."""
+    if not evaluation.interrupted:
+        return ''
+    frames, done = evaluation.recording.get('frames'), evaluation.covered
+    if done is None or not frames:
+        return 'Interrupted: the figures are over what was done until then.'
+    pairs = ', '.join(f'{len(evaluation.matchers[0].pairs.get(stride, [])) if evaluation.matchers else 0} of stride {stride}'
+                      for stride in evaluation.strides)
+    return (f'Interrupted: the figures cover the first {done} of {frames} frames ({100 * done / frames:.0f} %), pairs: {pairs}; '
+            'what follows is not in them.')
 
 
 def _counts(first: MatcherResult) -> str:
@@ -149,26 +190,32 @@ def _odometry(first: MatcherResult) -> str:
 
 
 def print_summary(evaluation: Evaluation) -> None:
-    """Print the table, metrics as rows and matchers as columns (* marks the best), the intervals, then the verdict and the notes.
-
-    Of strides beyond 1 the most telling rows are printed; the report has them all.
+    """Print the table, metrics as rows and matchers as columns (* marks the best), the notes that say what is missing in it, the
+    differences, then the verdict. Of strides beyond 1 the most telling rows are printed; the report has them all.
     """
     rows = []
     for stride in evaluation.strides:
-        for row in table(evaluation, stride):
+        found = table(evaluation, stride)
+        for row in found:
             if stride != 1 and row.name not in TELLING:
                 continue
             label = f'{row.label}, {row.unit}' if row.unit else row.label
-            rows.append([label if stride == 1 else f'stride {stride}: {label}',
-                         *(cell.text + ('*' if cell.best else '\N{NO-BREAK SPACE}') for cell in row.cells)])
+            rows.append([label if stride == 1 else f'stride {stride}: {label}', row.over,
+                         *(f'{cell.text} {cell.around}'.rstrip() + ('*' if cell.best else '\N{NO-BREAK SPACE}')
+                           for cell in row.cells)])
+        if not found and evaluation.matchers:
+            rows.append([f'stride {stride}: no pairs', *[''] * (1 + len(evaluation.matchers))])
     if rows:
-        header = ['', *(matcher.name for matcher in evaluation.matchers)]
+        header = ['', 'over', *(matcher.name for matcher in evaluation.matchers)]
         print_table(str(evaluation.recording.get('path', 'evaluation')), header, rows, left=1)
-    if found := contests(evaluation):
-        print_table(f'{METRICS["pose_auc@10"].label}: {evaluation.matchers[0].name} less the others, points', CONTEST_HEADS, found)
-    if evaluation.interrupted:
-        print('Interrupted: the figures are over what was done until then.')
+        print(f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL}; over: so many pairs, timed frames or tracks; * the best; '
+              f'{UNKNOWN} cannot be known')
+    for note in dict.fromkeys(evaluation.notes):
+        print(f'note: {note}')
+    if found_contests := contests(evaluation):
+        print_table(f'{METRICS[evaluation.headline].label}: {evaluation.matchers[0].name} less the others, points', CONTEST_HEADS,
+                    found_contests)
+    if covered := coverage(evaluation):
+        print(covered)
     for line in verdict(evaluation):
         print(line)
-    for note in evaluation.notes:
-        print(f'note: {note}')

@@ -1,0 +1,58 @@
+"""ros2 launch lightglue_trt_ros odometry.launch.py image_topic:=/camera/image_raw: the matcher, and an odometry to watch."""
+
+import os
+from pathlib import Path
+
+from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
+from launch import LaunchDescription
+from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, OpaqueFunction
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+
+SHARE = Path(get_package_share_directory('lightglue_trt_ros'))
+
+
+def generate_launch_description():
+    return LaunchDescription([
+        DeclareLaunchArgument('image_topic', default_value='/camera/image_raw', description='Images; CameraInfo comes beside them'),
+        DeclareLaunchArgument('params_file', default_value=str(SHARE / 'config' / 'matcher.yaml'),
+                              description='Parameters of the matcher'),
+        DeclareLaunchArgument('namespace', default_value='', description='Namespace of both nodes'),
+        DeclareLaunchArgument('odom_frame', default_value='odom', description='Frame of the poses'),
+        DeclareLaunchArgument('publish_tf', default_value='true', choices=['true', 'false'],
+                              description='Publish the transform from odom_frame to the camera'),
+        DeclareLaunchArgument('matcher', default_value='true', choices=['true', 'false'],
+                              description='Start the matcher too; false where one runs already'),
+        DeclareLaunchArgument('rviz', default_value='false', choices=['true', 'false'],
+                              description='Open RViz on the path (config/odometry.rviz)'),
+        OpaqueFunction(function=start_odometry),
+    ])
+
+
+def start_odometry(context):
+    def argument(name):
+        return LaunchConfiguration(name).perform(context)
+
+    topic, namespace = argument('image_topic'), argument('namespace')
+    node = Node(package='lightglue_trt_ros', executable='odometry', name='odometry', namespace=namespace,
+                parameters=[{'odom_frame': argument('odom_frame'), 'publish_tf': argument('publish_tf') == 'true'}],
+                remappings=[('image', topic)], output='screen', emulate_tty=True)
+    passed = {name: argument(name) for name in ('image_topic', 'params_file', 'namespace')}
+    matcher = IncludeLaunchDescription(PythonLaunchDescriptionSource(str(SHARE / 'launch' / 'matcher.launch.py')),
+                                       launch_arguments=[*passed.items(), ('rviz', 'false')])
+    viewer = rviz(namespace) if argument('rviz') == 'true' else []
+    return [*([matcher] if argument('matcher') == 'true' else []), node, *viewer]
+
+
+def rviz(namespace):
+    """RViz in the nodes' namespace; its configuration has the topics' names as they are by default."""
+    try:
+        get_package_share_directory('rviz2')
+    except PackageNotFoundError:
+        distro = os.environ.get('ROS_DISTRO', 'DISTRO')
+        raise RuntimeError(f'rviz:=true, and rviz2 is not installed: apt install ros-{distro}-rviz2, or leave it out') from None
+    topics = ('odometry/path', 'odometry/odometry', 'matcher/debug_image')
+    return [Node(package='rviz2', executable='rviz2', namespace=namespace,
+                 arguments=['-d', str(SHARE / 'config' / 'odometry.rviz')],
+                 remappings=[(f'/{topic}', topic) for topic in topics])]

@@ -1,0 +1,61 @@
+"""The node's camera: the newest CameraInfo that can be used, and one line for each that cannot."""
+
+from __future__ import annotations
+
+from rclpy.node import Node
+from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CameraInfo
+
+from .errors import BagError
+from .geometry import Size
+from .recordings.bag import camera_info_topic
+from .recordings.camera import distortion_model, intrinsics_of
+from .recordings.sequence import Intrinsics
+
+QOS = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+class CameraListener:
+    """Listens beside the image topic, as image_transport does, or where `camera_info` is remapped to."""
+
+    def __init__(self, node: Node, purpose: str) -> None:
+        """`purpose` is what needs the camera, for people: the subject of a sentence."""
+        self._node, self._purpose, self._image_topic = node, purpose, node.resolve_topic_name('image')
+        remapped, plain = (node.resolve_topic_name('camera_info', only_expand=only) for only in (False, True))
+        topic = remapped if remapped != plain else camera_info_topic(self._image_topic)
+        self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, QOS)
+        self._camera: Intrinsics | None = None
+        self._refused = False  # what came last was no camera
+        self._said = ''
+
+    def close(self) -> None:
+        self._node.destroy_subscription(self._subscription)
+
+    def camera(self, size: Size | None = None) -> Intrinsics | None:
+        """The camera of images of `size` (height, width), if given; None, with one line of log, while there is none."""
+        camera = self._camera
+        if camera is None:
+            if not self._refused:
+                self._say(f'{self._purpose} waits for a CameraInfo on {self._subscription.topic_name}')
+        elif size is not None and (camera.height, camera.width) != size:
+            # Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
+            self._say(f'{self._purpose} waits: CameraInfo on {self._subscription.topic_name} is for {camera.width}x{camera.height} '
+                      f'pixels, the images have {size[1]}x{size[0]}; publish the calibration of these images')
+            return None
+        return camera
+
+    def _on_info(self, info: CameraInfo) -> None:
+        try:
+            camera = intrinsics_of(info, self._image_topic)
+            distortion_model(camera)
+        except BagError as error:
+            self._camera, self._refused = None, True
+            self._say(f'{self._purpose} waits: CameraInfo on {self._subscription.topic_name} is refused: {error}')
+        else:
+            self._camera, self._refused = camera, False
+
+    def _say(self, line: str) -> None:
+        """Once, until there is something else to say."""
+        if line != self._said:
+            self._said = line
+            self._node.get_logger().warning(line)

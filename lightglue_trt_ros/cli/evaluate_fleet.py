@@ -1,0 +1,166 @@
+"""evaluate_fleet: did anything get worse, on all the recordings of a team."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..config import MatcherConfig
+from ..errors import LightglueTrtError
+from ..evaluation.baselines import BASELINES
+from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
+from ..evaluation.variants import variants
+from ..files import make_output_folder
+from ..fleet.cluster import connected
+from ..fleet.finding import find_recordings
+from ..fleet.fleet_document import FILE, PAIRS, FleetReport, read_before, write_fleet_document
+from ..fleet.fleet_page import FAILURES, TOGETHER, together, verdict, worst_first, write_fleet_page
+from ..fleet.kept import Kept
+from ..fleet.pairs_table import read_pairs, write_pairs
+from ..fleet.plan import make_plan
+from ..fleet.rows import WAITING
+from ..fleet.runner import NOT_YET, FleetRun
+from ..fleet.versions import installation
+from ..options import add_settings, numbers, positive, settings_of, some_of
+from ..processes import INTERRUPTED, stop_on_sigint
+from ..reports.summary import written
+from ..tables import print_table
+
+PAGE = 'fleet.html'
+SHOWN = 20  # rows on the terminal
+FIGURES = ('pose_auc@10', 'inlier_ratio', 'matches')
+OF_EACH = ('strides', 'baselines', 'compare', 'estimator', 'max_frames', 'image_topic', 'truth_topic', 'truth_child_frame',
+           'camera', 'camera_in_body', 'max_time_difference', 'height', 'width')
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 when recordings were evaluated and none got worse than allowed, 1 with a message otherwise, 130 interrupted."""
+    args = _parse(argv)
+    try:
+        make_output_folder(args.out)
+        with stop_on_sigint(_say) as stop:
+            report = _run(args, stop.is_set)
+    except LightglueTrtError as error:
+        print(f'evaluate_fleet: {error}', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print('evaluate_fleet: interrupted twice; no report was written', file=sys.stderr)
+        return INTERRUPTED
+    _print(args.out, report)
+    if report.interrupted == NOT_YET:
+        return INTERRUPTED
+    failures = [*report.failures, *([report.interrupted] if report.interrupted else [])]
+    if not report.evaluated:
+        failures.append(f'no recording could be evaluated; the first: {report.rows[0].reason}')
+    told = [*failures[:FAILURES], *([f'and {len(failures) - FAILURES} more: see {FILE}'] if len(failures) > FAILURES else [])]
+    for line in told:
+        print(f'evaluate_fleet: {line}', file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog='evaluate_fleet', description='Evaluate many recordings, each as evaluate_bag does, side by side on a Dask cluster; '
+        'one page for all, and the difference to an earlier run. A second run with the same --out does only what is new.')
+    parser.add_argument('recordings', nargs='+', metavar='RECORDINGS', help='recordings, folders of them, globs, or lists '
+                        '(.txt, one a line); local paths, or what fsspec opens (s3://bucket/runs)')
+    parser.add_argument('--out', type=Path, default=Path('build/fleet'), help='folder of the results, default: %(default)s')
+    parser.add_argument('--scheduler', metavar='ADDRESS', help="a Dask scheduler's (tcp://host:8786), instead of a cluster here")
+    parser.add_argument('--workers', type=_count, help='of the cluster on this machine, default: its cores by --threads')
+    parser.add_argument('--threads', type=_count, default=1, help='that one evaluation uses, default: %(default)s')
+    parser.add_argument('--against', type=Path, metavar='OLD/fleet.json', help='an earlier fleet, or the report.json of one '
+                        'recording: what got better or worse since')
+    parser.add_argument('--fail-under-worse', type=positive, metavar='POINTS', help='with --against, exit with 1 where pose AUC@10 '
+                        'or precision at 1 px (without truth the share of inliers) is lower by more: by the whole interval')
+    each = parser.add_argument_group('of each evaluation, as evaluate_bag has them')
+    each.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N', help='default: 1,2,4')
+    each.add_argument('--baselines', type=some_of(BASELINES), default=(), metavar='NAME,NAME', help=f'of {",".join(BASELINES)}')
+    each.add_argument('--compare', metavar='WHAT,WHAT', help='precisions, numbers of keypoints, SETTING=VALUE, or bundles')
+    each.add_argument('--estimator', choices=tuple(ESTIMATOR_LABELS), default=DEFAULT_ESTIMATOR)
+    each.add_argument('--max-frames', type=_count, metavar='N', help='the first N frames of each recording alone')
+    each.add_argument('--image-topic', metavar='TOPIC')
+    each.add_argument('--truth-topic', metavar='TOPIC')
+    each.add_argument('--truth-child-frame', metavar='FRAME')
+    each.add_argument('--camera', metavar='YAML')
+    each.add_argument('--camera-in-body', metavar='YAML')
+    each.add_argument('--max-time-difference', type=positive, default=0.02, metavar='S')
+    each.add_argument('--height', type=int)
+    each.add_argument('--width', type=int)
+    add_settings(parser, 'backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold', 'refinement',
+                 'depth_confidence')
+    args = parser.parse_args(argv)
+    if args.fail_under_worse is not None and args.against is None:
+        parser.error('--fail-under-worse holds against an earlier run: name it with --against')
+    if (args.height is None) != (args.width is None):
+        parser.error('give both of --height and --width, or neither')
+    if args.max_frames == 1:
+        parser.error('--max-frames must be at least 2')
+    if args.scheduler and args.workers:
+        parser.error('--workers is for the cluster on this machine: that of --scheduler has its own')
+    return args
+
+
+def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
+    """Evaluate, compare, and write all of it. Raises LightglueTrtError."""
+    started = time.monotonic()
+    before = read_before(args.against) if args.against else None
+    config = settings_of(args)
+    variants(MatcherConfig(**config), [word for word in (args.compare or '').split(',') if word])  # refuses what no worker could do
+    config = {name: config[name] for name in sorted(config) if name not in ('image_height', 'image_width')}
+    plan = make_plan({**{name: getattr(args, name) for name in OF_EACH}, **config}, installation(args.weights))
+    listed = find_recordings(args.recordings, _say)
+    kept = Kept(args.out.absolute())
+    workers = args.workers or max(1, min(len(listed), len(os.sched_getaffinity(0)) // args.threads))
+    with connected(args.scheduler, workers, plan.installed, _say) as client:
+        run = FleetRun(client, plan, kept, args.threads, stopped=stopped, say=_say)
+        rows = run.rows(listed)
+    incomplete = run.lost or (NOT_YET if any(row.status == WAITING for row in rows) else '')
+    report = FleetReport(rows, plan, incomplete, limit=args.fail_under_worse)
+    try:
+        write_pairs(args.out / PAIRS, [(row.name, row.sha256, kept.place(row.key) / PAIRS) for row in report.evaluated])
+        if before is not None:
+            pairs = read_pairs(args.out / PAIRS, {row.sha256: row.first['name'] for row in report.evaluated})
+            report.comparison = before.compared(rows, plan, pairs)
+            report.failures = [] if report.limit is None else report.comparison.failures(report.limit)
+        report.seconds = time.monotonic() - started
+        write_fleet_document(args.out / FILE, report)
+        for line in write_fleet_page(args.out / PAGE, report):
+            _say(line)
+    except OSError as error:
+        raise LightglueTrtError(f'cannot write {args.out}: {error.strerror or error}; the evaluations themselves are kept, and a '
+                                'run with the same --out goes on from there') from error
+    return report
+
+
+def _print(out: Path, report: FleetReport) -> None:
+    rows = worst_first(report.rows, report.comparison)
+    lines = [[row.name, *(written(name, row.figure(name)) for name in FIGURES), row.reason]
+             for row in rows[:SHOWN]]
+    more = f' of {len(rows)}' if len(rows) > SHOWN else ''
+    heads = ['recording', 'AUC@10, %', 'inliers, %', 'matches', '']
+    print_table(f'{len(lines)}{more} recordings, the worst first', heads, lines, left=1)
+    if found := together(report.comparison):
+        print_table('All recordings', TOGETHER, found, left=1)
+    for line in verdict(report):
+        print(line)
+    for line in report.comparison.causes if report.comparison else ():
+        print(f'changed: {line}')
+    _say(f'see {out / PAGE}; {report.seconds:.1f} s')
+
+
+def _count(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f'{text} must be above 0')
+    return value
+
+
+def _say(text: str) -> None:
+    print(f'evaluate_fleet: {text}', flush=True)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""Networks that several settings and strides look through: each image is extracted once, each pair of images matched once."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends import Backend
+from ..depth import stops
+from ..errors import EngineError
+from ..features import Features, Float32, Matches, Thresholds, UInt8
+from .costs import Cost, Meter
+
+T = TypeVar('T')
+RECENT = 3  # images whose features stay though no frontend holds them: a pair is matched the other way round, too
+
+
+class SeenFeatures:
+    """An image's features, and what has been matched with them. A backend that has room for few may have let go of them."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, image: UInt8, resized: UInt8, features: Features, cost: Cost) -> None:
+        self.image, self.resized, self.cost = image, resized, cost
+        self.number = next(self._numbers)  # unlike an address, never used again
+        self.features: Features | None = features
+        self.answers: dict[tuple[int, Thresholds], tuple[Matches, Cost]] = {}  # by the reference's number; this is the current one
+        self._rest: tuple[Float32, Float32] | None = None
+
+    @property
+    def keypoints(self) -> Float32:
+        return self.features.keypoints if self.features is not None else self._kept[0]
+
+    @property
+    def scores(self) -> Float32:
+        return self.features.scores if self.features is not None else self._kept[1]
+
+    def let_go(self) -> None:
+        """Leave the features to the backend; what is read on the host stays."""
+        self._rest = self.keypoints.copy(), self.scores.copy()
+        self.features = None
+
+    @property
+    def _kept(self) -> tuple[Float32, Float32]:
+        assert self._rest is not None
+        return self._rest
+
+
+class SharedNetworks:
+    """A Backend for the frontends of one pair of networks and one size, whose thresholds may differ.
+
+    Say with `show` which image comes next. What is asked for a second time is not computed again: `saved` tells what that would
+    have cost. Thresholds are read from one run of the matcher, exit by exit, where that gives the same answer; where something is
+    timed (`alone`) each runs for itself. Used by the one thread that owns the backend.
+    """
+
+    def __init__(self, backend: Backend, thresholds: Collection[Thresholds]) -> None:
+        self.spec, self.depth, self.description = backend.spec, backend.depth, backend.description
+        self.rows: NDArray[np.int32] = np.zeros((0, 2), np.int32)  # (M, 2) of the last match, reference and current
+        self.saved, self.stage_ms = Cost(), dict[str, float]()
+        self._backend, self._thresholds = backend, tuple(dict.fromkeys(thresholds))
+        self._room = int(getattr(backend, 'feature_sets', 0))  # 0: for any number
+        self._image: UInt8 | None = None
+        self._alone = False
+        self._seen: weakref.WeakValueDictionary[int, SeenFeatures] = weakref.WeakValueDictionary()  # by the image's address
+        self._recent: deque[SeenFeatures] = deque(maxlen=RECENT)
+        self._held: list[weakref.ref[SeenFeatures]] = []  # features that the backend holds, used last at the end
+
+    def show(self, image: UInt8, alone: bool = False) -> None:
+        """What follows is about this image, as it was recorded; `alone`: nothing else works meanwhile, and it is timed."""
+        self._image, self._alone = image, alone
+        self.saved, self.stage_ms, self.rows = Cost(), {}, np.zeros((0, 2), np.int32)
+
+    def extract(self, image: UInt8) -> SeenFeatures:
+        original = image if self._image is None else self._image
+        meter, seen = Meter(), self._seen.get(id(original))
+        if seen is None:
+            seen = SeenFeatures(original, image, self._extracted(image), Cost())
+            seen.cost = meter.cost
+            self._seen[id(original)] = seen
+        if seen not in self._recent:
+            self._recent.append(seen)
+        self._use(seen)
+        self._account('extract', seen.cost._replace(gpu_ms=0.0), meter.cost)  # the GPU's time is known once it is done: see match
+        return seen
+
+    def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
+        first, second = _ours(reference), _ours(current)
+        meter, key = Meter(), (first.number, thresholds)
+        if key not in second.answers:
+            for asked, answer in self._answers(first, second, thresholds):
+                second.answers[first.number, asked] = answer
+        found, cost = second.answers[key]
+        rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
+        self.rows = np.column_stack([rows, found.indices[rows]]).astype(np.int32)
+        self._account('match', cost._replace(gpu_ms=cost.gpu_ms + second.cost.gpu_ms), meter.cost)
+        return found
+
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
+        return self._backend.match_exits(*self._both(_ours(reference), _ours(current)), thresholds)
+
+    def cancel(self) -> None:
+        self._backend.cancel()
+
+    def close(self) -> None:
+        self._recent.clear()
+        self._image = None
+        self._backend.close()
+
+    def _account(self, stage: str, ran: Cost, spent: Cost) -> None:
+        """What the stage took when it ran, and how much of that was saved now."""
+        self.stage_ms[stage] = ran.wall_ms
+        self.saved = self.saved.plus(ran).plus(spent, -1)
+
+    def _answers(self, first: SeenFeatures, second: SeenFeatures,
+                 asked: Thresholds) -> Iterator[tuple[Thresholds, tuple[Matches, Cost]]]:
+        pair, alike = self._both(first, second), [each for each in self._thresholds if each.detection == asked.detection]
+        meter = Meter()
+        if self._alone or len(alike) < 2 or asked not in alike:
+            found = self._backend.match(*pair, asked)
+            cost = meter.cost
+            if gpu_ms := self._gpu_ms():
+                second.cost, cost = second.cost._replace(gpu_ms=gpu_ms['extract']), cost._replace(gpu_ms=gpu_ms['match'])
+            yield asked, (found, cost)
+            return
+        lowest = replace(asked, match=min(each.match for each in alike))
+        exits = iter(self._backend.match_exits(*pair, lowest))
+        for number in range(len(self.depth.ends)):
+            found, last = next(exits), number == len(self.depth.ends) - 1
+            for each in [each for each in alike if last or stops(found.confident, each.depth)]:
+                alike.remove(each)
+                yield each, (_above(found, each.match), meter.cost)
+            if not alike:
+                return
+
+    def _gpu_ms(self) -> dict[str, float]:
+        times: Callable[[], dict[str, float]] | None = getattr(self._backend, 'device_ms', None)
+        return times() if times is not None and self._alone else {}
+
+    def _both(self, first: SeenFeatures, second: SeenFeatures) -> tuple[Features, Features]:
+        """The features of both, extracted again where they had to go."""
+        for seen in (first, second):
+            if seen.features is None:
+                self._use(first if seen is second else second)
+                seen.features = self._extracted(seen.resized)
+            self._use(seen)
+        assert first.features is not None
+        assert second.features is not None
+        return first.features, second.features
+
+    def _extracted(self, resized: UInt8) -> Features:
+        """Extract, in the room that others leave."""
+        held = [seen for ref in self._held if (seen := ref()) is not None and seen.features is not None]
+        for seen in held[:max(0, len(held) - self._room + 1)] if self._room else ():
+            seen.let_go()
+        self._held = [weakref.ref(seen) for seen in held if seen.features is not None]
+        return self._backend.extract(resized)
+
+    def _use(self, seen: SeenFeatures) -> None:
+        if self._room and seen.features is not None:
+            self._held = [ref for ref in self._held if ref() is not None and ref() is not seen] + [weakref.ref(seen)]
+
+
+def _ours(features: Any) -> SeenFeatures:
+    if not isinstance(features, SeenFeatures):
+        raise EngineError('these features are of another backend: extract and match with the same one')
+    return features
+
+
+def _above(found: Matches, threshold: float) -> Matches:
+    """The matches that a higher threshold leaves, as the network itself leaves them."""
+    keep = found.scores > np.float32(threshold)
+    return replace(found, indices=np.where(keep, found.indices, -1).astype(np.int32),
+                   scores=np.where(keep, found.scores, 0).astype(np.float32))

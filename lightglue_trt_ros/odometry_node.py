@@ -1,0 +1,111 @@
+"""The reference consumer of ~/matches: Odometry, Path and TF of one camera, in a unit of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion, Transform, TransformStamped, Twist, Vector3
+from nav_msgs.msg import Odometry as OdometryMessage
+from nav_msgs.msg import Path
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import PointCloud2
+from std_msgs.msg import Header
+
+from .camera_info import CameraListener
+from .clouds import matches_from_cloud
+from .errors import FrameError
+from .odometry.window import Quality, SlidingWindow
+from .recordings.camera import normalised
+from .recordings.poses import Float64, quaternions_from_rotations
+
+THROTTLE_S = 5.0  # one line of a kind in this time
+PATH_POSES = 10_000  # the path's last ones
+UPRIGHT = np.array([[0.0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]])  # from optical axes to x forward, y left, z up
+
+try:
+    from tf2_msgs.msg import TFMessage
+except ImportError:  # no wheel has it, every installation of ROS does
+    TFMessage = None
+
+
+class OdometryNode(Node):  # type: ignore[misc]
+    """Publishes the camera's poses in the frame `odom_frame`, which stands where the camera was first, upright as it was."""
+
+    def __init__(self, **node_options: Any) -> None:
+        super().__init__('odometry', **node_options)
+        self._frame = str(self.declare_parameter('odom_frame', 'odom').value)
+        reliable = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
+        self._odometry = self.create_publisher(OdometryMessage, '~/odometry', reliable)
+        self._path = self.create_publisher(Path, '~/path', 1)
+        self._transforms = self._transform_publisher() if self.declare_parameter('publish_tf', True).value else None
+        self._camera = CameraListener(self, '~/odometry')
+        self._window: SlidingWindow | None = None
+        self._quality: Quality | None = None
+        self._poses: deque[PoseStamped] = deque(maxlen=PATH_POSES)
+        self._last: tuple[float, Float64] | None = None
+        self._drawn: PoseStamped | None = None
+        # this timer also lets SIGTERM end the executor: of a clock that runs without /clock too
+        self.create_timer(1.0, self._draw, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        clouds = self.create_subscription(PointCloud2, 'matcher/matches', self._on_matches, reliable)
+        self.get_logger().info(f'listening to {clouds.topic_name}, publishing {self._odometry.topic_name}: one camera knows no '
+                               'metres, so the unit is the distance between the first two views')
+
+    def _transform_publisher(self) -> Any:
+        if TFMessage is None:
+            self.get_logger().warning('tf2_msgs is not installed: no TF is published')
+            return None
+        return self.create_publisher(TFMessage, '/tf', QoSProfile(depth=100))
+
+    def _on_matches(self, cloud: PointCloud2) -> None:
+        try:
+            matches = matches_from_cloud(cloud)
+        except FrameError as error:
+            self.get_logger().error(f'cloud dropped, {error}', throttle_duration_sec=THROTTLE_S)
+            return
+        camera = self._camera.camera()
+        if camera is None or not len(matches):
+            return
+        if self._window is None:
+            self._window = SlidingWindow(float(camera.k[0, 0]))
+        here, there = normalised(matches.keypoints, camera), normalised(matches.reference_keypoints, camera)
+        known = np.isfinite(here).all(axis=1) & np.isfinite(there).all(axis=1)
+        fix = self._window.add(matches.stamp, matches.track_ids[known], here[known], matches.reference_stamp, there[known])
+        self._tell(fix.quality, fix.points)
+        if fix.quality is Quality.TRACKING:
+            self._publish(cloud.header, fix.stamp, UPRIGHT @ fix.pose)
+
+    def _tell(self, quality: Quality, points: int) -> None:
+        """Each change, once."""
+        if quality is not self._quality:
+            self._quality = quality
+            line = {Quality.STARTING: 'waiting for the camera to move sideways: nothing is published until then',
+                    Quality.TRACKING: f'tracking {points} points',
+                    Quality.LOST: 'lost: too few tracks agree; it begins anew from here, as fast as it was'}[quality]
+            (self.get_logger().warning if quality is Quality.LOST else self.get_logger().info)(line)
+
+    def _publish(self, header: Header, stamp: float, pose: Float64) -> None:
+        header, child = Header(stamp=header.stamp, frame_id=self._frame), header.frame_id or 'camera'
+        x, y, z = map(float, pose[:3, 3])
+        turn = Quaternion(**dict(zip('xyzw', quaternions_from_rotations(pose[None, :3, :3])[0].tolist(), strict=True)))
+        message = OdometryMessage(header=header, child_frame_id=child)
+        message.pose.pose = Pose(position=Point(x=x, y=y, z=z), orientation=turn)
+        if self._last is not None and stamp > self._last[0]:
+            moved = pose[:3, :3].T @ (pose[:3, 3] - self._last[1][:3, 3]) / (stamp - self._last[0])
+            message.twist.twist = Twist(linear=Vector3(**dict(zip('xyz', moved.tolist(), strict=True))))
+        self._last = stamp, pose
+        self._odometry.publish(message)
+        if self._transforms is not None:
+            transform = Transform(translation=Vector3(x=x, y=y, z=z), rotation=turn)
+            stamped = TransformStamped(header=header, child_frame_id=child, transform=transform)
+            self._transforms.publish(TFMessage(transforms=[stamped]))
+        self._poses.append(PoseStamped(header=header, pose=message.pose.pose))
+
+    def _draw(self) -> None:
+        """The whole path, once a second where somebody looks and it has grown."""
+        if self._poses and self._poses[-1] is not self._drawn and self._path.get_subscription_count():
+            self._drawn = self._poses[-1]
+            self._path.publish(Path(header=self._drawn.header, poses=list(self._poses)))

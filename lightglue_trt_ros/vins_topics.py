@@ -1,0 +1,56 @@
+"""~/feature and ~/restart: what the estimators of VINS-Mono and VINS-Fusion subscribe to."""
+
+from __future__ import annotations
+
+import array
+from typing import Any
+
+from geometry_msgs.msg import Point32
+from rclpy.lifecycle import LifecycleNode
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import ChannelFloat32, PointCloud
+from std_msgs.msg import Bool
+
+from .camera_info import CameraListener
+from .features import FrameMatches
+from .parameters import NodeConfig
+from .pipeline import Input
+from .vins import VinsTracks, channels
+
+
+class VinsTopics:
+    """Publishes every frame's tracks once the camera is known."""
+
+    def __init__(self, node: LifecycleNode, settings: NodeConfig, reliable: QoSProfile) -> None:
+        self._node, self._channels = node, settings.vins_channels
+        self._feature: Any = node.create_lifecycle_publisher(PointCloud, '~/feature', reliable)
+        self._restart: Any = node.create_lifecycle_publisher(Bool, '~/restart', reliable)
+        self._camera = CameraListener(node, '~/feature')
+        self._tracks, self._published = VinsTracks(settings.max_tracks), False
+
+    def close(self) -> None:
+        for publisher in (self._feature, self._restart):
+            self._node.destroy_lifecycle_publisher(publisher)
+        self._camera.close()
+
+    def publish(self, frame: Input, matches: FrameMatches) -> None:
+        """From the pipeline's thread."""
+        camera = self._camera.camera((frame.image.shape[0], frame.image.shape[1]))
+        if camera is None:
+            return
+        found = self._tracks.update(matches, camera)
+        message = PointCloud(header=frame.source.header)
+        message.points = [Point32(x=x, y=y, z=1.0) for x, y in found.points.tolist()]
+        message.channels = [ChannelFloat32(name=name, values=array.array('f', values.tobytes()))
+                            for name, values in channels(found, self._channels).items()]
+        self._feature.publish(message)
+        self._published = True
+
+    def begin(self) -> None:
+        """The node is active; where it was so before, the tracks of that time have ended."""
+        if self._published:
+            self.restart()
+
+    def restart(self) -> None:
+        """The estimator's window ends: what comes next has nothing to do with what came before."""
+        self._restart.publish(Bool(data=True))

@@ -1,0 +1,170 @@
+"""The odometry over real DDS: clouds of exact tracks, a rendered flight through the real matcher, and what it says if it cannot."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
+from moving_camera import FOCAL, SIZE, poses_of, steps  # noqa: E402
+from rclpy.parameter import Parameter  # noqa: E402
+from ros_helpers import SECOND, Peer, header, image_message, spun, wait_for  # noqa: E402
+from scipy.spatial.transform import Rotation  # noqa: E402
+from sensor_msgs.msg import CameraInfo, PointCloud2, PointField  # noqa: E402
+
+from lightglue_trt_ros.clouds import fill_cloud, point_fields  # noqa: E402
+from lightglue_trt_ros.demo.flight import Flight  # noqa: E402
+from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate  # noqa: E402
+from lightglue_trt_ros.features import FrameMatches  # noqa: E402
+from lightglue_trt_ros.node import MatcherNode  # noqa: E402
+from lightglue_trt_ros.odometry_node import UPRIGHT, OdometryNode  # noqa: E402
+from lightglue_trt_ros.placement import unplaced  # noqa: E402
+
+K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
+
+
+def info(k: np.ndarray = K, size: tuple[int, int] = SIZE) -> CameraInfo:
+    return CameraInfo(header=header(SECOND), width=size[0], height=size[1], distortion_model='plumb_bob', d=[0.0] * 5, k=k.ravel())
+
+
+def cloud_of(step) -> PointCloud2:
+    pixels, before = (points @ K[:2, :2].T + K[:2, 2] for points in (step.points, step.reference_points))
+    count = len(step.ids)
+    matches = FrameMatches(
+        stamp=step.stamp, reference_stamp=step.stamp - 0.1, keypoints=pixels.astype(np.float32),
+        reference_keypoints=before.astype(np.float32), scores=np.ones(count, np.float32), track_ids=step.ids.astype(np.uint32),
+        track_lengths=np.full(count, 2, np.uint32), covariances=unplaced(count), carried=np.zeros(count, np.uint8))
+    return fill_cloud(PointCloud2(header=header(round(step.stamp * SECOND)), fields=point_fields(PointField)), matches)
+
+
+class Watcher:
+    """The odometry, spun in this process, and who listens to it."""
+
+    def __init__(self, stack, **parameters) -> None:
+        self.node = OdometryNode(parameter_overrides=[Parameter(name, value=value) for name, value in parameters.items()])
+        self.peer = Peer()
+        stack.callback(self.peer.close)
+        stack.enter_context(spun(self.node))
+        self.messages: list = []
+        self.paths: list = []
+        self.peer.node.create_subscription(nav.Odometry, '/odometry/odometry', self.messages.append, 100)
+        self.peer.node.create_subscription(nav.Path, '/odometry/path', self.paths.append, 10)
+        self.clouds = self.peer.node.create_publisher(PointCloud2, '/matcher/matches', 100)
+        self.infos = self.peer.node.create_publisher(CameraInfo, '/camera_info', 10)
+        wait_for(lambda: self.clouds.get_subscription_count() and self.infos.get_subscription_count()
+                 and self.peer.node.count_publishers('/odometry/odometry'))
+
+    def poses(self) -> np.ndarray:
+        """(N, 4, 4) of the camera's optical axes in the first ones."""
+        found = np.tile(np.eye(4), (len(self.messages), 1, 1))
+        for pose, message in zip(found, (each.pose.pose for each in self.messages), strict=True):
+            pose[:3, 3] = message.position.x, message.position.y, message.position.z
+            turn = message.orientation
+            pose[:3, :3] = Rotation.from_quat([turn.x, turn.y, turn.z, turn.w]).as_matrix()
+        return np.linalg.inv(UPRIGHT) @ found
+
+
+@pytest.fixture
+def stack():
+    """What ends with the test."""
+    rclpy.init()
+    with ExitStack() as ends:
+        yield ends
+    rclpy.try_shutdown()
+
+
+def test_clouds_become_poses_a_path_and_velocities(stack, capfd):
+    watcher = Watcher(stack, odom_frame='world', publish_tf=False)
+    truth = list(steps(poses_of(12)))
+    watcher.infos.publish(info())
+    time.sleep(0.3)
+    for step in truth:
+        watcher.clouds.publish(cloud_of(step))
+        time.sleep(0.05)  # a queue of ten
+    wait_for(lambda: len(watcher.messages) >= len(truth) - 1)
+    last = watcher.messages[-1]
+    assert (last.header.frame_id, last.child_frame_id) == ('world', 'camera')
+    assert last.header.stamp.sec + last.header.stamp.nanosec / SECOND == pytest.approx(truth[-1].stamp)
+    poses, true = watcher.poses(), np.stack([step.pose for step in truth[-len(watcher.messages):]])
+    alignment = align_sim3(poses, true)
+    assert ate(alignment.apply(poses), true) < 2e-3
+    np.testing.assert_allclose(alignment.rotation, np.eye(3), atol=2e-3)
+    velocity = last.twist.twist.linear
+    expected = true[-1][:3, :3].T @ (true[-1][:3, 3] - true[-2][:3, 3]) / 0.1 / alignment.scale
+    np.testing.assert_allclose([velocity.x, velocity.y, velocity.z], expected, rtol=0.02, atol=0.02)
+    wait_for(lambda: watcher.paths and len(watcher.paths[-1].poses) == len(watcher.messages))
+    log = capfd.readouterr().err
+    assert 'the unit is the distance between the first two views' in log
+    assert log.count('tracking') == 1
+
+
+def test_forward_is_x_and_up_is_z():
+    np.testing.assert_array_equal(UPRIGHT[:3, :3] @ [0, 0, 1], [1, 0, 0])
+    np.testing.assert_array_equal(UPRIGHT[:3, :3] @ [0, -1, 0], [0, 0, 1])
+    assert np.linalg.det(UPRIGHT) == 1
+
+
+def test_the_transform_is_published_where_tf2_is_installed(stack, capfd):
+    tf2 = pytest.importorskip('tf2_msgs.msg', reason='tf2_msgs is not installed (no wheels)')
+    watcher = Watcher(stack)
+    transforms: list = []
+    watcher.peer.node.create_subscription(tf2.TFMessage, '/tf', transforms.append, 100)
+    watcher.infos.publish(info())
+    time.sleep(0.3)
+    for step in steps(poses_of(6)):
+        watcher.clouds.publish(cloud_of(step))
+    wait_for(lambda: transforms)
+    assert (transforms[0].transforms[0].header.frame_id, transforms[0].transforms[0].child_frame_id) == ('odom', 'camera')
+
+
+def test_without_a_camera_it_waits_with_one_line_and_bad_clouds_cost_nothing(stack, capfd):
+    watcher = Watcher(stack, publish_tf=False)
+    truth = list(steps(poses_of(10)))
+    for step in truth[:3]:
+        watcher.clouds.publish(cloud_of(step))
+    watcher.clouds.publish(PointCloud2(header=header(2 * SECOND)))
+    time.sleep(0.5)
+    watcher.infos.publish(info(np.zeros((3, 3))))
+    time.sleep(0.3)
+    watcher.clouds.publish(cloud_of(truth[3]))
+    time.sleep(0.2)
+    assert not watcher.messages
+    log = capfd.readouterr().err
+    assert log.count('~/odometry waits for a CameraInfo on /camera_info') == 1
+    assert log.count('is refused: the intrinsics are K = [[0.0') == 1
+    assert log.count('cloud dropped, cloud lacks u, v') == 1
+    watcher.infos.publish(info())
+    time.sleep(0.3)
+    for step in truth[4:]:
+        watcher.clouds.publish(cloud_of(step))
+    wait_for(lambda: len(watcher.messages) > 3)
+
+
+def test_a_flight_through_the_real_matcher(stack):
+    pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
+    flight = Flight(frames=14, height=240, width=320, rate_hz=5.0)
+    settings = {'image_height': 240, 'image_width': 320, 'max_keypoints': 400, 'backend': 'onnxruntime'}
+    watcher = Watcher(stack, publish_tf=False)
+    matcher = MatcherNode(parameter_overrides=[Parameter(name, value=value) for name, value in settings.items()])
+    matcher.start()
+    stack.enter_context(spun(matcher))
+    stack.callback(matcher.stop)
+    peer = watcher.peer
+    wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+    watcher.infos.publish(info(flight.intrinsics, (320, 240)))
+    frames = list(flight.render())
+    for index, frame in enumerate(frames):
+        peer.send(image_message(frame.stamp_ns, frame.image), clouds=min(index, 1))
+        if not index:
+            time.sleep(1.0)
+    wait_for(lambda: len(watcher.messages) >= len(frames) - 3)
+    truth = {frame.stamp_ns: frame.pose for frame in frames}
+    true = np.stack([truth[each.header.stamp.sec * SECOND + each.header.stamp.nanosec] for each in watcher.messages])
+    length = sum(np.linalg.norm(b[:3, 3] - a[:3, 3]) for a, b in itertools.pairwise(true))
+    poses = watcher.poses()
+    assert ate(align_sim3(poses, true).apply(poses), true) < 0.02 * length

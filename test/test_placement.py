@@ -1,0 +1,187 @@
+"""Where matched points are placed, and how well that is known: warps of a photograph, and images that have nothing to go by."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from networks import moved, photo
+
+from lightglue_trt_ros.placement import LIMIT_PX, UNPLACED_PX, Pyramid, known_at, place_matches
+from lightglue_trt_ros.placement.consistency import VarianceFactor
+
+
+def place(image, view, points, seen, unit=1.0):
+    return place_matches(Pyramid(image, unit), Pyramid(view, unit), points, seen)
+
+
+def sigmas(covariances):
+    """The largest standard deviation of each, pixels."""
+    return np.sqrt(np.linalg.eigvalsh(covariances)[:, 1])
+
+
+def grid(shape, step=24, border=60):
+    v, u = np.mgrid[border:shape[0] - border:step, border:shape[1] - border:step]
+    return np.stack([u.ravel(), v.ravel()], 1).astype(np.float32)
+
+
+def corners(image):
+    """Points with something around them."""
+    return cv2.goodFeaturesToTrack(image, 200, 0.02, 8).reshape(-1, 2)
+
+
+def through(homography, points):
+    mapped = np.column_stack([points, np.ones(len(points))]) @ homography.T
+    return (mapped[:, :2] / mapped[:, 2:]).astype(np.float32)
+
+
+@pytest.mark.parametrize(('angle', 'scale'), [(0, 1.0), (2, 1.0), (8, 0.93), (25, 0.85), (-90, 1.0)])
+def test_points_go_where_the_image_has_gone(angle, scale):
+    image = photo('coffee', 480, 640)
+    view, homography = moved(image, angle, scale)
+    points = corners(image)
+    truth = through(homography, points)
+    inside = ((truth > 20) & (truth < [619, 459])).all(axis=1)
+    points, truth = points[inside], truth[inside]
+    seen = (truth + np.random.default_rng(0).normal(0, 0.8, truth.shape)).astype(np.float32)
+    found, covariances = place(image, view, points, seen)
+    before, after = np.linalg.norm(seen - truth, axis=1), np.linalg.norm(found - truth, axis=1)
+    assert len(points) > 80
+    assert np.median(before) > 0.7
+    assert np.median(after) < 0.1
+    assert np.mean(after < 0.5) > 0.9
+    assert np.linalg.norm(found - seen, axis=1).max() < LIMIT_PX
+    assert np.median(sigmas(covariances)) < 0.2
+
+
+@pytest.mark.parametrize('change', [lambda image: image * 0.6, lambda image: image * 0.7 + 60, lambda image: image * 1.1 - 10])
+def test_exposure_moves_no_point(change):
+    image = photo('coffee', 480, 640)
+    points = corners(image)
+    found, covariances = place(image, np.clip(change(image.astype(np.float32)), 0, 255).astype(np.uint8), points, points)
+    assert np.median(np.linalg.norm(found - points, axis=1)) < 0.02
+    assert np.isfinite(covariances).all()
+
+
+def test_an_edge_is_known_across_and_not_along():
+    image = cv2.GaussianBlur(np.repeat(np.where(np.arange(160) < 80, 60, 180)[None].astype(np.uint8), 120, axis=0), (0, 0), 1.5)
+    noise = np.random.default_rng(0).normal(0, 1, (2, *image.shape))
+    first, second = (np.clip(image + each, 0, 255).astype(np.uint8) for each in noise)
+    points = np.array([[80, 60], [79, 40]], np.float32)
+    found, covariances = place(first, second, points, points + np.float32([0.6, 0.6]))
+    np.testing.assert_allclose(found[:, 0], points[:, 0], atol=0.1)
+    across, along = np.sqrt(covariances[:, 0, 0]), np.sqrt(covariances[:, 1, 1])
+    assert (across < 0.15).all()
+    assert (along > 3 * across).all()
+
+
+@pytest.mark.parametrize('level', [0, 90, 255])
+def test_points_on_nothing_stay_and_are_not_known(level):
+    blank = np.full((120, 160), level, np.uint8)
+    points = grid(blank.shape, 20, 30)
+    found, covariances = place(blank, blank, points, points + np.float32(1.5))
+    np.testing.assert_array_equal(found, points + np.float32(1.5))
+    np.testing.assert_allclose(sigmas(covariances), UNPLACED_PX, rtol=0.05)
+
+
+def test_noise_is_not_taken_for_texture():
+    first, second = np.random.default_rng(0).integers(0, 256, (2, 240, 320), dtype=np.uint8)
+    points = grid(first.shape, 20, 30)
+    found, covariances = place(first, second, points, points)
+    assert np.isfinite(found).all()
+    assert (np.linalg.eigvalsh(covariances) > 0).all()
+    assert np.median(sigmas(covariances)) > 0.3
+
+
+def test_a_frozen_camera_moves_nothing_and_claims_no_more_than_its_floor():
+    image = photo('coffee', 480, 640)
+    points = corners(image)
+    found, covariances = place(image, image, points, points)
+    np.testing.assert_allclose(found, points, atol=1e-3)
+    assert sigmas(covariances).min() > 0.02
+
+
+def test_points_of_another_place_are_not_known():
+    """What is not found nearby is no finer position of this point."""
+    image, other = photo('coffee', 480, 640), photo('astronaut', 480, 640)
+    points = corners(image)
+    found, covariances = place(image, other, points, points)
+    assert np.linalg.norm(found - points, axis=1).max() < LIMIT_PX
+    assert ((found >= 0) & (found <= [639, 479])).all()
+    assert np.median(sigmas(covariances)) > 3 * np.median(sigmas(place(image, image, points, points).covariances))
+
+
+def test_points_at_the_border_stay_inside():
+    image = photo('coffee', 480, 640)
+    points = np.array([[0, 0], [639, 479], [0, 479], [320, 0], [-3, 5], [700, 20]], np.float32)
+    found, covariances = place(image, np.roll(image, -2, axis=1), points, points)
+    assert np.isfinite(found).all()
+    assert np.isfinite(covariances).all()
+    np.testing.assert_array_equal(found[4:], points[4:])
+
+
+@pytest.mark.parametrize('count', [0, 1, 2])
+def test_few_points(count):
+    image = photo('coffee', 480, 640)
+    points = corners(image)[:count]
+    found, covariances = place(image, image, points, points + np.float32(0.4))
+    assert found.shape == (count, 2)
+    assert covariances.shape == (count, 2, 2)
+    assert found.dtype == covariances.dtype == np.float32
+    np.testing.assert_allclose(found, points, atol=0.1)
+
+
+def test_a_large_image_is_searched_in_pixels_of_the_extractor():
+    """Four pixels of the camera are one of the engine's: points are seen, and looked for, that much more coarsely."""
+    image = cv2.resize(photo('coffee', 480, 640), (2560, 1920), interpolation=cv2.INTER_CUBIC)
+    view, homography = moved(image, 2, 1.0)
+    points = corners(cv2.resize(image, (640, 480))) * 4 + np.float32(1.5)
+    truth = through(homography, points)
+    inside = ((truth > 80) & (truth < [2479, 1839])).all(axis=1)
+    points, truth = points[inside], truth[inside]
+    seen = (truth + np.random.default_rng(0).normal(0, 3, truth.shape)).astype(np.float32)
+    after = np.linalg.norm(place(image, view, points, seen, 4.0).points - truth, axis=1)
+    assert np.mean(after < 0.5) > 0.85
+    assert np.mean(after < 0.5) > np.mean(np.linalg.norm(place(image, view, points, seen).points - truth, axis=1) < 0.5) + 0.2
+
+
+def test_points_that_others_placed_get_their_covariance():
+    image = photo('coffee', 480, 640)
+    view, homography = moved(image, 2, 1.0)
+    points = corners(image)
+    truth = through(homography, points)
+    right = known_at(Pyramid(image), Pyramid(view), points, truth)
+    wrong = known_at(Pyramid(image), Pyramid(view), points, truth + np.float32([0.5, -0.5]))
+    assert np.median(sigmas(right)) < 0.2
+    assert np.median(sigmas(wrong)) > 2 * np.median(sigmas(right))
+
+
+def scene(count, sigma, seed=0):
+    """Two views of points in space: points, noisy points (N, 2) and the covariances that the noise has."""
+    rng = np.random.default_rng(seed)
+    space = np.column_stack([rng.uniform(-4, 4, (count, 2)), rng.uniform(4, 12, count)])
+    turn = cv2.Rodrigues(np.array([0.02, 0.05, -0.01]))[0]
+    views = space, space @ turn.T + [0.4, 0.1, 0.2]
+    first, second = (500 * view[:, :2] / view[:, 2:] + [320, 240] for view in views)
+    halves = sigma * rng.uniform(0.3, 1.5, (count, 1, 1)) * (np.eye(2) + rng.normal(0, 0.5, (count, 2, 2)))
+    second = second + (halves @ rng.normal(0, 1, (count, 2, 1)))[:, :, 0]
+    return first.astype(np.float32), second.astype(np.float32), (halves @ halves.transpose(0, 2, 1)).astype(np.float32)
+
+
+@pytest.mark.parametrize('wrong_by', [0.5, 1.0, 3.0])
+def test_the_factor_finds_what_variances_lack(wrong_by):
+    first, second, covariances = scene(600, 0.1)
+    second[:60] += np.random.default_rng(1).uniform(5, 40, (60, 2)).astype(np.float32)  # wrong matches say nothing
+    factor = VarianceFactor().update(first, second, covariances / np.float32(wrong_by))
+    assert wrong_by / 1.4 < factor < wrong_by * 1.4
+
+
+@pytest.mark.parametrize('count', [0, 5, 29])
+def test_too_few_matches_say_nothing_of_variances(count):
+    first, second, covariances = scene(60, 0.1)
+    assert VarianceFactor().update(first[:count], second[:count], covariances[:count] / 9) == 1.0
+
+
+def test_points_on_one_spot_say_nothing_bad():
+    point = np.full((50, 2), 7, np.float32)
+    assert np.isfinite(VarianceFactor().update(point, point, np.tile(np.eye(2, dtype=np.float32), (50, 1, 1))))
