@@ -6,7 +6,6 @@ written out: symmetric ones as (a, b, d), others as (a, b, c, d), each entry a c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from .precision import stamp
 SIZES = 8  # of the input `sizes`: see backends.placing.sizes_of
 
 Columns = list[Var]
+Offsets = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
 
 class _State(NamedTuple):
@@ -69,7 +69,7 @@ def coarse(spec: EngineSpec) -> onnx.ModelProto:
     # pixels of the engine's image -> of the camera's, as geometry.to_original
     scaled = [op.mul(op.add(value, _value(0.5)), graph.sizes[6 + axis]) for axis, value in enumerate(_columns(rows))]
     start = [op.sub(value, _value(0.5)) for value in scaled]
-    view = _local_affine(graph.points, start, valid)
+    view = _local_affine(_columns(graph.points), start, valid)
     zero = op.mul(valid, _value(0))
     known = op.add(zero, op.div(_value(UNPLACED_PX**-2), op.mul(graph.sizes[5], graph.sizes[5])))
     state = graph.place(_State(view, start, [zero] * 2, [zero], [known, zero, known], [zero] * 2, [zero] * 3))
@@ -104,13 +104,15 @@ class _Graph:
         self.inputs = {'reference': images[0], 'current': images[1], 'reference_points': points, 'sizes': sizes}
         self.sizes = [op.slice(sizes, _shape(number), _shape(number + 1), _shape(0)) for number in range(SIZES)]  # (1,) each
         self.reference, self.current = (op.unsqueeze(image, _shape(0, 1)) for image in images)
-        self.points = _columns(points)
+        self.points = points
+        # GridSample's coordinates go from -1 to 1
+        self.unit = op.div(_value(2), op.slice(sizes, _shape(0), _shape(2), _shape(0)))
 
     def place(self, before: _State) -> _State:
         """As the loop in `placement.place_matches`."""
         scale, limit = self.sizes[4], op.mul(self.sizes[5], _value(LIMIT_PX))
-        here = [op.div(value, scale) for value in _added(before.start, before.shift)]
-        here, covariance = self._find([op.div(value, scale) for value in self.points], here, before.view)
+        start = op.div(op.concat(_added(before.start, before.shift), axis=1), scale)
+        here, covariance = self._find(op.div(self.points, scale), start, before.view)
         points = [op.mul(value, scale) for value in here]
         shift = [op.sub(to, start) for to, start in zip(points, before.start, strict=True)]
         near = [op.less(_dot(shift, shift), op.mul(limit, limit))]
@@ -125,43 +127,40 @@ class _Graph:
         return _State(before.view, before.start, shift, [good], _added(before.information, more),
                       _added(before.total, _times(_full(more), shift)), spread)
 
-    def _find(self, points: Columns, start: Columns, view: Columns) -> tuple[Columns, Columns]:
-        """As `find_patches`: where the patches are, and their covariances (3), in the level's pixels."""
+    def _find(self, points: Var, start: Var, view: Columns) -> tuple[Columns, Columns]:
+        """As `find_patches`, from points (K, 2): where the patches are, and their covariances (3), in the level's pixels."""
         radius, noise = self.level.radius, self.level.noise / self.side**2
         axis = np.arange(-radius - 1, radius + 2, dtype=np.float32)
-        rim = list(np.stack(np.meshgrid(axis, axis)))
-        inner = [offsets[1:-1, 1:-1] for offsets in rim]
-        patch = self._sample(self.reference, points, rim, None)
-        template = _Template(patch, self.side)
-        inverse, here = _full(_inverse(template.tensor())), start
-        step_of = _product(view, inverse)
+        square = np.stack(np.meshgrid(axis, axis), axis=-1)
+        rim, inner = square.reshape(1, -1, 2), square[1:-1, 1:-1].reshape(1, -1, 2)
+        template = _Template(self._sample(self.reference, points, op.mul(op.const(rim), self.unit)), self.side)
+        step_of = _product(view, _full(_inverse(template.tensor())))
+        descent, seen_through, here = template.descent(step_of), self._through(view, inner), start
         for _ in range(self.level.steps):
-            step = template.step(self._sample(self.current, here, inner, view))
-            here = [op.sub(value, change) for value, change in zip(here, _times(step_of, step), strict=True)]
-        found = self._sample(self.current, here, rim, view)
-        back_template = _Template(found, self.side)
-        seen = back_template.seen
-        gain = template.gain(seen)
-        variance = _mean(_square(op.sub(seen, _mean(seen))))
+            here = op.sub(here, _step(descent, self._sample(self.current, here, seen_through)))
+        found = _Template(self._sample(self.current, here, self._through(view, rim)), self.side)
+        gain = op.max([op.div(_mean(op.mul(template.pattern, found.seen)), template.contrast), _value(FAINT)])
+        variance = _mean(_square(op.sub(found.seen, _mean(found.seen))))
         residual = op.sub(op.div(variance, _square(gain)), _square(template.contrast))
         residual = op.mul(op.add(op.max([residual, _value(0)]), _value(QUANTISATION)), _value(noise))
-        back = _times(view, _times(_full(_inverse(back_template.tensor())), back_template.step(template.seen)))
+        back = _times(view, _columns(_step(found.descent(_full(_inverse(found.tensor()))), template.seen)))
         by_return = [op.mul(value, _value(self.level.backward)) for value in _squared(back)]
-        a, b, _, d = _product(_product(view, inverse), [view[0], view[2], view[1], view[3]])
+        a, b, _, d = _product(step_of, [view[0], view[2], view[1], view[3]])
         by_noise = [op.mul(value, residual) for value in (a, b, d)]
         floor = [_value(FLOOR_PX**2), _value(0), _value(FLOOR_PX**2)]
-        return here, _added(_added(by_noise, by_return), floor)
+        return _columns(here), _added(_added(by_noise, by_return), floor)
 
-    def _sample(self, image: Var, points: Columns, offsets: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.float32]]],
-                view: Columns | None) -> Var:
-        """Gray levels (K, n) at points + offsets, these seen through `view`; the image's edge goes on for ever."""
-        du, dv = (op.const(np.ascontiguousarray(values.reshape(1, -1))) for values in offsets)
-        grid = []
-        for axis, value in enumerate(points):
-            offset = (du, dv)[axis] if view is None else op.add(op.mul(view[2 * axis], du), op.mul(view[2 * axis + 1], dv))
-            place = op.sub(op.div(op.mul(op.add(value, offset), _value(2)), self.sizes[axis]), _value(1))
-            grid.append(op.unsqueeze(place, _shape(0, 3)))
-        found = op.grid_sample(image, op.concat(grid, axis=3), align_corners=1, mode='bilinear', padding_mode='border')
+    def _through(self, view: Columns, offsets: Offsets) -> Var:
+        """Offsets (1, n, 2) seen through `view`, (K, n, 2), as GridSample counts."""
+        a, b, c, d = view
+        along_u, along_v = (op.mul(op.unsqueeze(op.concat(column, axis=1), _shape(1)), self.unit) for column in ([a, c], [b, d]))
+        return op.add(op.mul(op.const(offsets[:, :, :1]), along_u), op.mul(op.const(offsets[:, :, 1:]), along_v))
+
+    def _sample(self, image: Var, points: Var, offsets: Var) -> Var:
+        """Gray levels (K, n) at points (K, 2) + offsets (K or 1, n, 2), these as GridSample counts; the edge goes on for ever."""
+        middle = op.unsqueeze(op.sub(op.mul(points, self.unit), _value(1)), _shape(1))
+        grid = op.unsqueeze(op.add(middle, offsets), _shape(0))
+        found = op.grid_sample(image, grid, align_corners=1, mode='bilinear', padding_mode='border')
         return op.reshape(found, _shape(self.count, -1))
 
 
@@ -189,13 +188,17 @@ class _Template:
         u, v = self.gradients
         return [_mean(op.mul(one, other)) for one, other in ((u, u), (u, v), (v, v))]
 
-    def gain(self, seen: Var) -> Var:
-        return op.max([op.div(_mean(op.mul(self.pattern, seen)), self.contrast), _value(FAINT)])
+    def descent(self, step_of: Columns) -> Var:
+        """(K, 3, side^2): what a patch is multiplied with for its step in u and v, before its gain, and for that."""
+        rows = [*_times(step_of, self.gradients), op.div(self.pattern, self.contrast)]
+        return op.concat([op.unsqueeze(row, _shape(1)) for row in rows], axis=1)
 
-    def step(self, seen: Var) -> Columns:
-        """The gradient of the error, to be multiplied with the inverse structure tensor."""
-        gain = self.gain(seen)
-        return [op.div(_mean(op.mul(gradient, seen)), gain) for gradient in self.gradients]
+
+def _step(descent: Var, seen: Var) -> Var:
+    """How far a patch that is seen (K, n) is off, (K, 2)."""
+    products = op.reduce_mean(op.mul(descent, op.unsqueeze(seen, _shape(1))), axes=[2], keepdims=0)
+    gain = op.max([op.slice(products, _shape(2), _shape(3), _shape(1)), _value(FAINT)])
+    return op.div(op.slice(products, _shape(0), _shape(2), _shape(1)), gain)
 
 
 def _local_affine(points: Columns, moved: Columns, valid: Var) -> Columns:
