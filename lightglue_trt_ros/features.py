@@ -69,8 +69,8 @@ class FrameMatches:
     reference_stamp: float  # seconds, the reference image's
     keypoints: Float32  # (M, 2) (u, v) in the current image
     reference_keypoints: Float32  # (M, 2) (u, v) in the reference image
-    scores: Float32  # (M,) in (0, 1]
-    track_ids: UInt32  # (M,) kept while a point is re-matched
+    scores: Float32  # (M,) in (0, 1], 0 for what is carried
+    track_ids: UInt32  # (M,) kept while a point is re-matched or carried
     track_lengths: UInt32  # (M,) frames in which the point was seen, >= 2
     covariances: Float32  # (M, 2, 2) pixels squared, of keypoints given reference_keypoints
     carried: UInt8  # (M,) frames since the point was last matched: 0 for what LightGlue has matched now
@@ -84,14 +84,25 @@ class FrameMatches:
     @property
     def sigmas(self) -> Float32:
         """(M,) pixels, the standard deviations along the axis in which each point is known least."""
-        a, b, d = self.covariances[:, 0, 0], self.covariances[:, 0, 1], self.covariances[:, 1, 1]
-        return np.asarray(np.sqrt((a + d) / 2 + np.sqrt((a - d)**2 / 4 + b * b)), np.float32)
+        return largest_sigmas(self.covariances)
 
     def well_known(self, max_sigma_px: float) -> FrameMatches:
         """Those that are known to `max_sigma_px` in every direction."""
-        kept = self.sigmas <= max_sigma_px
+        return self._of(self.sigmas <= max_sigma_px)
+
+    def matched(self) -> FrameMatches:
+        """Those that LightGlue has matched: without the points that are carried."""
+        return self if not self.carried.any() else self._of(self.carried == 0)
+
+    def _of(self, kept: NDArray[np.bool_]) -> FrameMatches:
         rows = {name: getattr(self, name)[kept] for name in _ROWS}
         return dataclasses.replace(self, **rows)
+
+
+def largest_sigmas(covariances: Float32) -> Float32:
+    """Standard deviations (M,) of covariances (M, 2, 2) along the axis in which each is largest."""
+    a, b, d = covariances[:, 0, 0], covariances[:, 0, 1], covariances[:, 1, 1]
+    return np.asarray(np.sqrt((a + d) / 2 + np.sqrt((a - d)**2 / 4 + b * b)), np.float32)
 
 
 _ROWS = ('keypoints', 'reference_keypoints', 'scores', 'track_ids', 'track_lengths', 'covariances', 'carried')

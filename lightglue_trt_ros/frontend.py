@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .backends import Backend
+from .carrying import Candidates, carry
 from .config import MatcherConfig
 from .errors import FrameError
-from .features import Features, Float32, FrameMatches, Thresholds, UInt8
+from .features import Features, Float32, FrameMatches, Int32, Thresholds, UInt8
 from .geometry import Size, resize_gray, to_original
-from .placement import Placed, Pyramid, place_matches, unplaced
+from .placement import Placed, Pyramid, place_all, unplaced
 from .placement.consistency import VarianceFactor
 from .telemetry import Stopwatch
 from .tracks import TrackCounter, Tracks
@@ -26,7 +27,7 @@ class _Frame:
     features: Features
     tracks: Tracks
     pyramid: Pyramid | None  # of its image; None where points are not placed
-    points: Float32 | None = None  # (K, 2) pixels of the image, finer than the features' where they were matched
+    points: Float32 | None = None  # (K + C, 2) pixels of the image: the features', finer where matched, then what is carried
 
 
 class FrameMatcher:
@@ -97,35 +98,46 @@ class FrameMatcher:
         rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
         current_rows = found.indices[rows]
         current.tracks = reference.tracks.follow(rows, current_rows, len(found.indices), self._counter)
-        track_ids, track_lengths = current.tracks.published(current_rows)
-        reference_keypoints = self._points(reference)[rows]
-        keypoints = self._points(current)[current_rows]
         clock.lap('track')
-        placed = self._place(reference, current, reference_keypoints, keypoints)
+        placed, candidates = self._place(reference, current, rows, current_rows)
         self._points(current)[current_rows] = placed.points  # the next frame goes on from there
+        carried = carry(candidates, self._points(current), current_rows, current.size, self._variance_factor.fundamental,
+                        self._unit(current.size))
+        reference.tracks.carry(current.tracks, carried.rows, carried.next_rows)
+        current.points = carried.among(self._points(current))
         if current.pyramid is not None:
             clock.lap('place')
-        matches = FrameMatches(current.stamp, reference.stamp, placed.points, reference_keypoints, found.scores[rows], track_ids,
-                               track_lengths, placed.covariances, np.zeros(len(rows), np.uint8), clock.laps, found.layers,
-                               found.note)
+        scores = np.append(found.scores[rows], np.zeros(len(carried.rows), np.float32))
+        rows, current_rows = np.append(rows, carried.rows), np.append(current_rows, carried.next_rows)
+        known = carried.placed.times(self._variance_factor.value)
+        matches = FrameMatches(
+            current.stamp, reference.stamp, current.points[current_rows], self._points(reference)[rows], scores,
+            *current.tracks.published(current_rows), np.concatenate([placed.covariances, known.covariances]),
+            current.tracks.missed[current_rows].astype(np.uint8), clock.laps, found.layers, found.note)
         return matches if not self.config.max_sigma_px else matches.well_known(self.config.max_sigma_px)
 
-    def _place(self, reference: _Frame, current: _Frame, reference_keypoints: Float32, keypoints: Float32) -> Placed:
-        """Where the current frame's matched points are; a reference from before points were placed has nothing to compare with."""
+    def _place(self, reference: _Frame, current: _Frame, rows: Int32, current_rows: Int32) -> tuple[Placed, Candidates]:
+        """Where the current frame's matched points are, and where those may be that are on a track and were not matched.
+
+        A reference from before points were placed has nothing to compare with; without matches nothing says where to look.
+        """
+        points, reference_points = self._points(current)[current_rows], self._points(reference)
         unit = max(1.0, self._unit(current.size))
         if reference.pyramid is None or current.pyramid is None:
-            placed = Placed(keypoints, unplaced(len(keypoints), unit))
-        else:
-            placed = place_matches(reference.pyramid, current.pyramid, reference_keypoints, keypoints)
-        factor = self._variance_factor.update(reference_keypoints, placed.points, placed.covariances, unit)
-        return placed._replace(covariances=placed.covariances * np.float32(factor))
+            placed = Placed(points, unplaced(len(points), unit))
+            factor = self._variance_factor.update(reference_points[rows], points, placed.covariances, unit)
+            return placed.times(factor), Candidates.none()
+        lost = reference.tracks.missed_at_most(self.config.carry_frames if len(rows) else 0)
+        placed, others = place_all(reference.pyramid, current.pyramid, reference_points[rows], points, reference_points[lost])
+        factor = self._variance_factor.update(reference_points[rows], placed.points, placed.covariances, unit)
+        return placed.times(factor), Candidates(lost, reference_points[lost], others)
 
     def _unit(self, size: Size) -> float:
         """Pixels of the camera's image that one of the engine's is."""
         return max(size[0] / self.backend.spec.image_height, size[1] / self.backend.spec.image_width)
 
     def _points(self, frame: _Frame) -> Float32:
-        """(K, 2) pixels of the frame's own image."""
+        """(K + C, 2) pixels of the frame's own image."""
         if frame.points is None:
             engine = (self.backend.spec.image_height, self.backend.spec.image_width)
             frame.points = to_original(frame.features.keypoints, engine, frame.size)
@@ -135,7 +147,8 @@ class FrameMatcher:
         if self.config.reference == 'previous':
             return True
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
-        return not detected or len(matches) < self.config.keyframe_min_ratio * detected  # without any it would stay forever
+        matched = int(np.count_nonzero(matches.carried == 0))
+        return not detected or matched < self.config.keyframe_min_ratio * detected  # without any it would stay forever
 
 
 def _check(image: UInt8, stamp: float, last: float | None) -> None:

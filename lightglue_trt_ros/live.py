@@ -11,8 +11,7 @@ import numpy as np
 
 from .config import MatcherConfig
 from .errors import LightglueTrtError
-from .evaluation.baselines import Correspondences
-from .evaluation.contestants import Sighting
+from .evaluation.contestants import Sighting, correspondences
 from .evaluation.results import MatcherResult
 from .evaluation.scene import Scene
 from .evaluation.tally import Tally
@@ -21,7 +20,7 @@ from .features import FrameMatches
 from .recordings.sequence import Recording
 from .replay import replay
 
-Cloud = tuple[float, float, Correspondences]  # stamps of the reference, NaN for an empty cloud, and of the current image; points
+Cloud = tuple[float, float, Sighting]  # stamps of the reference, NaN for an empty cloud, and of the current image; its points
 
 
 def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, estimator: PoseEstimator, rate: float,
@@ -33,8 +32,8 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
     settings = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s)
     with tempfile.TemporaryFile() as file:  # a long recording must not fill the memory
         def keep(matches: FrameMatches) -> None:
-            points = Correspondences(matches.reference_keypoints, matches.keypoints)
-            pickle.dump((matches.reference_stamp, matches.stamp, points), file)
+            seen = Sighting(correspondences(matches.matched()), {}, followed=correspondences(matches))
+            pickle.dump((matches.reference_stamp, matches.stamp, seen), file)
 
         got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, keep=keep, stopped=stopped)
         if not got.arrivals:
@@ -59,13 +58,13 @@ def _score(clouds: Iterable[Cloud], tally: Tally, scene: Scene, offline: Matcher
     """Score every cloud; matches live and offline of the pairs that both saw."""
     known = {pair.frames: pair.matches for pair in offline.pairs.get(1, [])}
     previous, shared = None, []
-    for reference_stamp, stamp, points in clouds:
+    for reference_stamp, stamp, seen in clouds:
         current = scene.timeline.nearest(stamp)
         reference = scene.timeline.nearest(reference_stamp) if np.isfinite(reference_stamp) else previous
         previous = current
         if reference is None:
             continue  # an empty cloud, the first of all: nobody knows what it was matched with
-        pair = tally.add(1, (reference, current), Sighting(points, {}))
+        pair = tally.add(1, (reference, current), seen)
         if pair.frames in known:
             shared.append((pair.matches, known[pair.frames]))
     return shared

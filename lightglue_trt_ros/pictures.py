@@ -31,7 +31,8 @@ def draw_matches(image: UInt8, matches: FrameMatches) -> UInt8:
         chosen = ages == age
         cv2.polylines(canvas, list(lines[chosen]), False, palette[age], unit, cv2.LINE_AA, SHIFT)
         cv2.polylines(canvas, list(dots[chosen]), False, palette[age], 4 * unit, cv2.LINE_AA, SHIFT)
-    count = f'{len(matches)} matches'
+    carried = int(np.count_nonzero(matches.carried))
+    count = f'{len(matches) - carried} matches' + (f', {carried} carried' if carried else '')
     if len(matches):
         count += f', median track {np.median(matches.track_lengths):.0f} frames'
     cv2.rectangle(canvas, (0, canvas.shape[0] - 22 * unit), (9 * unit * len(count), canvas.shape[0]), (0, 0, 0), cv2.FILLED)

@@ -203,5 +203,6 @@ class Pipeline(Generic[T]):
             self._outlet.publish(frame, matches)
         clock.lap('publish')
         stage_ms = {**clock.laps, 'frame': clock.total_ms, **(matches.stage_ms if matches is not None else {})}
-        self.statistics.finished(stage_ms, None if matches is None else len(matches), 0 if matches is None else matches.layers)
+        self.statistics.finished(stage_ms, None if matches is None else len(matches.matched()),
+                                 0 if matches is None else matches.layers)
         self._outlet.show(frame, matches)

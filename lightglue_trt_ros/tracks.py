@@ -13,17 +13,18 @@ NONE = -1  # a row that belongs to no track yet
 
 
 class Tracks:
-    """Ids and lengths of the rows of one frame, K slots.
+    """Ids and lengths of the rows of one frame, K slots and after them a row for each point that is carried beside those.
 
-    A row gets an id when it is first matched; the rows of later frames inherit it. Ids count up and wrap at 2^32.
+    A row gets an id when it is first matched; the rows of later frames inherit it. Ids count up and wrap at 2^32. `missed` are
+    the frames in a row in which a track was not matched.
     """
 
-    def __init__(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        self.ids, self.lengths = ids, lengths
+    def __init__(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], missed: NDArray[np.int64]) -> None:
+        self.ids, self.lengths, self.missed = ids, lengths, missed
 
     @classmethod
     def empty(cls, count: int) -> Tracks:
-        return cls(np.full(count, NONE, np.int64), np.ones(count, np.int64))
+        return cls(np.full(count, NONE, np.int64), np.ones(count, np.int64), np.zeros(count, np.int64))
 
     def follow(self, rows: Int32, next_rows: Int32, next_count: int, counter: TrackCounter) -> Tracks:
         """Tracks of the next frame, in which `next_rows` (M,) re-observe this frame's `rows` (M,).
@@ -32,10 +33,27 @@ class Tracks:
         """
         fresh = rows[self.ids[rows] == NONE]
         self.ids[fresh] = counter.take(len(fresh))
-        self.lengths[rows] += 1
+        self.missed += self.ids != NONE
+        self.missed[rows] = 0
         following = Tracks.empty(next_count)
-        following.ids[next_rows], following.lengths[next_rows] = self.ids[rows], self.lengths[rows]
+        self._go_on(following, rows, next_rows)
         return following
+
+    def missed_at_most(self, count: int) -> Int32:
+        """Rows (N,) of tracks that were not matched now, but `count` frames ago or later."""
+        return np.flatnonzero((self.missed > 0) & (self.missed <= count)).astype(np.int32)
+
+    def carry(self, following: Tracks, rows: Int32, next_rows: Int32) -> None:
+        """Let tracks of `rows` (C,) go on without a match, in `next_rows` of the next frame's, which grow as far as need be."""
+        more = Tracks.empty(max(0, int(next_rows.max(initial=-1)) + 1 - len(following.ids)))
+        for name, added in vars(more).items():
+            setattr(following, name, np.append(getattr(following, name), added))
+        self._go_on(following, rows, next_rows)
+
+    def _go_on(self, following: Tracks, rows: Int32, next_rows: Int32) -> None:
+        self.lengths[rows] += 1
+        for name, values in vars(self).items():
+            getattr(following, name)[next_rows] = values[rows]
 
     def published(self, rows: Int32) -> tuple[UInt32, UInt32]:
         """Ids and lengths of `rows`, both uint32 (M,)."""

@@ -53,7 +53,7 @@ from lightglue_trt_ros.features import HostFeatures
 from lightglue_trt_ros.geometry import resize_gray, to_original
 from lightglue_trt_ros.graphs.cache import PLACEMENT
 from lightglue_trt_ros.graphs.precision import read_stamp
-from lightglue_trt_ros.placement import Pyramid, place_matches
+from lightglue_trt_ros.placement import Placed, Pyramid, place_matches
 from lightglue_trt_ros.weights.pairs import load_pair
 
 HEIGHT, WIDTH, K = 160, 208, 128
@@ -109,7 +109,8 @@ class Network:
         found = self.match(reference.features, current.features, thresholds)
         rows = np.flatnonzero(found.indices >= 0)
         start = to_original(current.keypoints, (HEIGHT, WIDTH), current.size)[found.indices[rows]]
-        placed = place_matches(reference.pyramid, current.pyramid, points[rows], start)
+        placed = Placed(points.copy(), np.zeros((len(points), 2, 2), np.float32))
+        placed.points[rows], placed.covariances[rows] = place_matches(reference.pyramid, current.pyramid, points[rows], start)
         return found, placed._replace(points=placed.points + np.float32(Engines.moved))
 
     def close(self):

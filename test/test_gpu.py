@@ -347,7 +347,7 @@ def test_the_camera_s_frame_is_resized_and_halved_on_the_device_as_on_the_host(b
 @pytest.mark.parametrize('stride', [1, 4])
 def test_points_are_placed_on_the_device_where_the_host_places_them(backend, shared_data, sequence, stride):
     from lightglue_trt_ros.geometry import to_original
-    from lightglue_trt_ros.placement import Pyramid, place_matches
+    from lightglue_trt_ros.placement import Placed, Pyramid, place_matches
     images = gray_images(shared_data / sequence)[:8 * stride:stride]
     size = images[0].shape
     unit, apart, alike, again = max(size[0] / 480, size[1] / 640), [], [], []
@@ -358,6 +358,7 @@ def test_points_are_placed_on_the_device_where_the_host_places_them(backend, sha
         rows = np.flatnonzero(found.indices >= 0)
         matched = points0[rows], points1[found.indices[rows]]
         expected = place_matches(Pyramid(before, unit), Pyramid(image, unit), *matched)
+        placed = Placed(placed.points[rows], placed.covariances[rows])
         apart.append(np.linalg.norm(placed.points - expected.points, axis=1))
         largest = np.trace(expected.covariances, axis1=1, axis2=2)
         alike.append(np.abs(placed.covariances - expected.covariances).max(axis=(1, 2)) / largest)

@@ -18,7 +18,7 @@ from lightglue_trt_ros.features import Thresholds
 from lightglue_trt_ros.geometry import resize_gray, to_original
 from lightglue_trt_ros.graphs.cache import written_graphs
 from lightglue_trt_ros.graphs.placement import placement_graphs
-from lightglue_trt_ros.placement import Pyramid, place_matches
+from lightglue_trt_ros.placement import Pyramid, place_all
 
 SPEC, DEPTH = EngineSpec(160, 216, 192), Depth((9,))
 ENGINE = SPEC.image_height, SPEC.image_width
@@ -56,20 +56,23 @@ def test_matches_come_back_placed_as_the_host_places_them(backend, size):
     images = pair(size)
     for _ in range(3):  # plainly, while it is captured, and as captured
         reference, current = (backend.extract_frame(image) for image in images)
-        points = points_of(reference, size) + np.float32(0.25)
+        carried = np.random.default_rng(0).uniform(20, 100, (50, 2)).astype(np.float32)
+        points = np.concatenate([points_of(reference, size) + np.float32(0.25), carried])
         waits = backend.cuda.waits
         found, placed = backend.match_placed(reference, current, Thresholds(), points)
         assert backend.cuda.waits == waits + 1, 'one wait for both'
         rows = np.flatnonzero(found.indices >= 0)
         unit = max(size[0] / ENGINE[0], size[1] / ENGINE[1])
-        expected = place_matches(*(Pyramid(image, unit) for image in images), points[rows],
-                                 points_of(current, size)[found.indices[rows]])
+        lost = np.setdiff1d(np.arange(len(points)), rows)
+        expected, others = place_all(*(Pyramid(image, unit) for image in images), points[rows],
+                                     points_of(current, size)[found.indices[rows]], points[lost])
         assert len(rows) > 60
-        assert np.mean(np.linalg.norm(placed.points - expected.points, axis=1) < CLOSE) >= 0.98
-        assert np.median(np.abs(placed.covariances / expected.covariances - 1)) < ALIKE
+        assert np.mean(np.linalg.norm(placed.points[rows] - expected.points, axis=1) < CLOSE) >= 0.98
+        assert np.mean(np.linalg.norm(placed.points[lost] - others.points, axis=1) < CLOSE) >= 0.9
+        assert np.median(np.abs(placed.covariances[rows] / expected.covariances - 1)) < ALIKE
         again = backend.place(reference, current, points[rows], points_of(current, size)[found.indices[rows]])
-        np.testing.assert_allclose(again.points, placed.points, atol=2e-3)
-        np.testing.assert_allclose(again.covariances, placed.covariances, rtol=0.02, atol=1e-4)
+        np.testing.assert_allclose(again.points, placed.points[rows], atol=2e-3)
+        np.testing.assert_allclose(again.covariances, placed.covariances[rows], rtol=0.02, atol=1e-4)
         del reference, current
 
 
@@ -90,7 +93,7 @@ def test_a_frame_goes_up_once_and_nothing_else_of_its_size(backend):
     del reference
     later = backend.extract_frame(pair(size)[0])
     backend.match_placed(current, later, Thresholds(), points)
-    assert backend.cuda.uploaded - before == size[0] * size[1] + points.nbytes
+    assert backend.cuda.uploaded - before == size[0] * size[1] + 2 * points.nbytes
 
 
 def test_more_points_than_the_engine_has_rows_are_placed_all_the_same(backend):

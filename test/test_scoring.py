@@ -35,7 +35,7 @@ def scene(second=POSE1, count=300, wrong=60, plane=False, noise=0.1, seed=0):
 
 
 def test_a_pair_with_everything_known():
-    pair, errors, estimate = score_pair(FRAMES, STAMP, scene(), CAMERA, POSE0, POSE1)
+    pair, errors, estimate, _ = score_pair(FRAMES, STAMP, scene(), CAMERA, POSE0, POSE1)
     assert (pair.frames, pair.stamp, pair.matches, pair.model) == (FRAMES, STAMP, 300, 'essential')
     assert 238 <= pair.inliers <= 250
     assert errors.shape == (300,)
@@ -59,7 +59,7 @@ def test_the_estimator_that_is_asked_for_gives_the_pose():
 @pytest.mark.parametrize('hole', [None, np.full((4, 4), np.nan)])
 def test_without_truth_there_are_inliers_and_a_pose(hole):
     for poses in ((hole, POSE1), (POSE0, hole)):
-        pair, errors, estimate = score_pair(FRAMES, STAMP, scene(), CAMERA, *poses)
+        pair, errors, estimate, _ = score_pair(FRAMES, STAMP, scene(), CAMERA, *poses)
         assert errors is None
         assert (pair.precision, pair.error_median_px, pair.rotation_deg, pair.translation_deg) == (None,) * 4
         assert pair.inliers > 230
@@ -67,7 +67,7 @@ def test_without_truth_there_are_inliers_and_a_pose(hole):
 
 
 def test_without_a_camera_there_are_inliers_of_a_fundamental_matrix():
-    pair, errors, estimate = score_pair(FRAMES, STAMP, scene(), None, POSE0, POSE1)
+    pair, errors, estimate, _ = score_pair(FRAMES, STAMP, scene(), None, POSE0, POSE1)
     assert (errors, estimate, pair.pose_error_deg, pair.precision) == (None,) * 4
     assert pair.model == 'fundamental'
     assert 235 <= pair.inliers <= 255
@@ -75,7 +75,7 @@ def test_without_a_camera_there_are_inliers_of_a_fundamental_matrix():
 
 @pytest.mark.parametrize('found', [None, (np.zeros((0, 2), np.float32),) * 2])
 def test_no_matches_are_a_failure(found):
-    pair, errors, estimate = score_pair(FRAMES, STAMP, found, CAMERA, POSE0, POSE1)
+    pair, errors, estimate, _ = score_pair(FRAMES, STAMP, found, CAMERA, POSE0, POSE1)
     assert (pair.matches, pair.inliers, pair.model, pair.precision) == (0, 0, '', (0, 0, 0))
     assert pair.pose_error_deg == math.inf
     assert (pair.error_median_px, estimate, len(errors)) == (None, None, 0)
@@ -97,7 +97,7 @@ def test_few_or_equal_points_are_no_crash(count, camera):
 
 def test_a_turning_camera_is_explained_by_a_homography():
     found = scene(TURNED, noise=0.02)
-    pair, errors, _ = score_pair(FRAMES, STAMP, found, CAMERA, POSE0, TURNED)
+    pair, errors, *_ = score_pair(FRAMES, STAMP, found, CAMERA, POSE0, TURNED)
     assert pair.translation_deg is None, 'there is no direction to be wrong about'
     assert pair.pose_error_deg is None
     assert pair.rotation_deg < 0.1

@@ -53,7 +53,7 @@ class Backend(Extractor, Matcher, Protocol):
 class Placer(Backend, Protocol):
     """A backend that is given the camera's own frames, once, and places points where these lie. All raise EngineError.
 
-    For others the host resizes with `resize_gray` and places with `place_matches`, to the same places.
+    For others the host resizes with `resize_gray` and places with `place_all`, to the same places.
     """
 
     def takes(self, size: Size) -> bool:
@@ -64,10 +64,11 @@ class Placer(Backend, Protocol):
 
     def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
                      points: Float32) -> tuple[Matches, Placed]:
-        """As `match`, and where the matches are in the current frame, in its pixels, in the order of the reference's rows.
+        """As `match`, and where each of `points` is in the current frame, in its pixels, as `place_all`.
 
-        `points` (K, 2) are the reference's rows in the pixels of its frame. Both are features of `extract_frame`, of one size. It
-        waits for the device once, as `match` does.
+        `points` (K + C, 2) are the reference's K rows in the pixels of its frame, and up to K more that were carried there. Those
+        that match are placed from their matches on, all others from where the matches around them went. Both are features of
+        `extract_frame`, of one size. It waits for the device once, as `match` does.
         """
 
     def place(self, reference: Features, current: Features, reference_points: Float32, points: Float32) -> Placed:

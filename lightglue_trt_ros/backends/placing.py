@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..config import EngineSpec
+from ..errors import EngineError
 from ..features import Float32, UInt8
 from ..geometry import CAMERA_SIDES, SMALLEST_SIDE, Size, resize_matrices
 from ..graphs.cache import PLACEMENT
@@ -83,15 +84,17 @@ class DevicePlacement:
             self.cuda.download(array, buffer)
 
     def stage(self, **values: Array) -> None:
-        """Rows, K at most, for the next upload of these inputs; there is no match beyond them."""
+        """Rows, as many as the engine has at most, for the next upload of these inputs; there is no match beyond them."""
         for name, rows in values.items():
             array = self._given[name][1]
+            if len(rows) > len(array):
+                raise EngineError(f'{len(rows)} points are to be placed at once, these engines have {len(array)} rows')
             array[:len(rows)], array[len(rows):] = rows, -1 if name == 'matches0' else 0
 
-    def found(self, rows: Array) -> Placed:
-        """What placement gave for these rows of the reference, once it has run."""
-        points, (a, b, d) = self._found['points'][1][rows], self._found['covariances'][1][rows].T
-        return Placed(points, np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
+    def found(self, count: int) -> Placed:
+        """What placement gave for the reference's first rows, once it has run."""
+        points, (a, b, d) = self._found['points'][1][:count], self._found['covariances'][1][:count].T
+        return Placed(points.copy(), np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
 
     def enqueue_plainly(self, pair: tuple[Slot, Slot]) -> dict[str, tuple[Any, Callable[[], None]]]:
         """Each kind of level's execution context, and a function that enqueues it alone: for profilers."""

@@ -86,7 +86,7 @@ class TensorRTBackend:
         self._placement.stage(reference_points=points)
         self.cuda.mark(self._marks['match'])
         found = self._found(*matcher.run(lambda first, last: self._launch(pair, first, last, place=True), thresholds))
-        return found, self._placement.found(np.flatnonzero(found.indices >= 0))
+        return found, self._placement.found(len(points))
 
     def place(self, reference: Features, current: Features, reference_points: Float32, points: Float32) -> Placed:
         pair, _ = self._prepared(reference, current)
@@ -99,7 +99,7 @@ class TensorRTBackend:
             self._run(('place', pair[0].index, pair[1].index), lambda: self._placement.enqueue(pair))
             self.cuda.mark(self._marks['placed'])
             self.cuda.synchronize()
-            parts.append(self._placement.found(rows))
+            parts.append(self._placement.found(len(rows)))
         return Placed(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:

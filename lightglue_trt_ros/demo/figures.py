@@ -60,7 +60,7 @@ def make_report(got: Reception, truth: Truth, published: int, hz: float) -> dict
     """Plain values for JSON, the table and the plot."""
     start = got.matches[0].reference_stamp
     rows = [{'time_s': matches.stamp - start, **_row(matches, latency_ms, truth.errors(matches))}
-            for matches, latency_ms in zip(got.matches, got.latency_ms, strict=True)]
+            for matches, latency_ms in zip((each.matched() for each in got.matches), got.latency_ms, strict=True)]
     return {'schema': 1, 'machine': describe_machine(),
             'backend': got.diagnostics.get('backend', 'none'), 'truth': truth.kind, 'correct_px': CORRECT_PX,
             'frames_published': published, 'rate_hz': hz, 'period_ms': 1e3 / hz, 'clouds_received': len(rows),

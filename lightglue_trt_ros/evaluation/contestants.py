@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..config import MatcherConfig
 from ..errors import ConfigError, EngineError, LightglueTrtError
-from ..features import Thresholds, UInt8
+from ..features import FrameMatches, Thresholds, UInt8
 from ..frontend import FrameMatcher
 from ..placement import Pyramid, known_at
 from ..placement.consistency import VarianceFactor
@@ -40,6 +40,12 @@ class Sighting(NamedTuple):
     layers: int | None = None  # of LightGlue that ran
     matched: MatchedRows | None = None
     saved: Cost = Cost()  # what had been computed for another contestant already: it belongs to what this one costs
+    followed: Correspondences | None = None  # what tracks are made of, where points are carried beside those that matched
+
+
+def correspondences(matches: FrameMatches) -> Correspondences:
+    """Of a frame, with their covariances."""
+    return Correspondences(matches.reference_keypoints, matches.keypoints, matches.covariances)
 
 
 class Stream(Protocol):
@@ -93,8 +99,8 @@ class _FrontendStream:
         found = self._frames.process(image, stamp)
         if found is None:
             return None
-        points = Correspondences(found.reference_keypoints, found.keypoints, found.covariances)
-        return Sighting(points, found.stage_ms | networks.stage_ms, found.layers, MatchedRows(networks, networks.rows), networks.saved)
+        return Sighting(correspondences(found.matched()), found.stage_ms | networks.stage_ms, found.layers,
+                        MatchedRows(networks, networks.rows), networks.saved, correspondences(found))
 
     def reset(self) -> None:
         self._frames.reset()

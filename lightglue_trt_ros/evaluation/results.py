@@ -18,6 +18,7 @@ from .bootstrap import Interval, Spread, histogram_mean_spread, mean_spread, per
 from .pair_metrics import CONTESTED, HEADLINES, PairResult, mean, paired_differences, spreads_of, summary_of
 from .pair_metrics import METRICS as METRICS  # with what they are of
 
+DEVIATION_EDGES = np.concatenate([np.linspace(0, 4, 81), [np.inf]])  # bins of distances over their standard deviations
 ERROR_EDGES_PX = np.concatenate([[0], np.geomspace(0.05, 50, 121), [np.inf]])  # bins of the epipolar errors' histogram
 
 
@@ -64,6 +65,7 @@ class MatcherResult:
     cost_ms: dict[str, list[float]] = field(default_factory=dict)  # of timed frames: cpu_ms, over all threads, and gpu_ms
     latency_ms: list[float] = field(default_factory=list)  # live: image sent to cloud received
     figures: dict[str, float] = field(default_factory=dict)  # more of METRICS: dropped
+    deviation_histogram: NDArray[np.int64] | None = None  # stride 1: counts between DEVIATION_EDGES; None without covariances
     _spreads: dict[tuple[int, int], dict[str, Spread]] = field(default_factory=dict, repr=False)
 
     def summary(self, stride: int = 1) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -20,8 +21,10 @@ from .twoview import (
     MIN_MATCHES,
     PoseEstimator,
     RelativePose,
+    deviations,
     epipolar_errors,
     fundamental_from_poses,
+    fundamental_of,
     homography_errors,
     pose_error_deg,
     relative_pose,
@@ -41,6 +44,7 @@ class Scored(NamedTuple):
     pair: PairResult
     errors_px: Float64 | None  # (M,) distances to the true epipolar lines; None without truth or camera
     estimate: RelativePose | None  # None without a camera or where no pose was found
+    deviations: Float64 | None = None  # of the inliers from the estimated geometry, over their standard deviations; None unknown
 
 
 class Agreement(NamedTuple):
@@ -71,8 +75,12 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
     matrix = np.asarray(camera, np.float64)
     weights: tuple[ArrayLike, ...] = () if covariances is None else (covariances,)
     estimate = estimator(points0, points1, matrix, matrix, *weights) if len(points0) else None
+    off = None if estimate is None or covariances is None else _deviations(points0, points1, covariances, matrix, estimate)
+    if off is not None and len(off):
+        within = [float(np.mean(np.abs(off) < limit)) for limit in (1, 2)]
+        pair = dataclasses.replace(pair, within_1_sigma=within[0], within_2_sigma=within[1])
     if pose0 is None or pose1 is None or not known_poses(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
-        return Scored(pair, None, estimate)
+        return Scored(pair, None, estimate, off)
     rotation, translation = relative_pose(pose0, pose1)
     step_m = float(np.linalg.norm(translation))
     if step_m > min_baseline_m:
@@ -84,9 +92,17 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
         turn, shift = pose_error_deg(estimate.rotation, estimate.translation, rotation, translation, min_baseline=min_baseline_m)
     resolved = step_m > min_baseline_m if motion is None else motion.resolved
     precision = tuple(float(np.mean(errors < limit)) if len(errors) else 0.0 for limit in PRECISION_PX)
-    pair = PairResult(frames, stamp, len(points0), inliers, model, precision, float(np.median(errors)) if len(errors) else None,
-                      turn, shift if resolved else None, step_m=step_m, step_per_depth=None if motion is None else motion.per_depth)
-    return Scored(pair, errors, estimate)
+    pair = dataclasses.replace(
+        pair, precision=precision, error_median_px=float(np.median(errors)) if len(errors) else None, rotation_deg=turn,
+        translation_deg=shift if resolved else None, step_m=step_m, step_per_depth=None if motion is None else motion.per_depth)
+    return Scored(pair, errors, estimate, off)
+
+
+def _deviations(points0: Float64, points1: Float64, covariances: ArrayLike, camera: Float64, estimate: RelativePose) -> Float64:
+    """Of the inliers: from the estimated geometry, which many points know better than truths do."""
+    fundamental = fundamental_of(estimate, camera, camera)
+    near = epipolar_errors(points0, points1, fundamental) < INLIER_PX
+    return deviations(points0[near], points1[near], np.asarray(covariances)[near], fundamental)
 
 
 def count_inliers(points0: ArrayLike, points1: ArrayLike, camera: ArrayLike | None) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from .costs import Cost
 from .odometry import Odometry
 from .pair_metrics import PairResult
 from .resolution import Motion
-from .results import ERROR_EDGES_PX, DrawnPair, MatcherResult
+from .results import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult
 from .scene import SECOND, Scene
 from .scoring import Agreement, Scored, agreement, agreement_of_rows, score_pair
 from .track_lengths import TrackLengths
@@ -46,7 +46,7 @@ class Tally:
         if first is not None:
             known |= zip(('retention', 'agreement_f1', 'count_ratio'), _compared(first, sighting), strict=True)
         if stride == 1:
-            known['track_survival'] = self._follow(frames, points, scored)
+            known['track_survival'] = self._follow(frames, sighting.followed or points, scored)
         pair = dataclasses.replace(scored.pair, **known)  # type: ignore[arg-type]
         self.result.pairs.setdefault(stride, []).append(pair)
         if stride == 1 and images is not None:
@@ -91,6 +91,10 @@ class Tally:
             counts = np.histogram(scored.errors_px, ERROR_EDGES_PX)[0]
             known = self.result.error_histogram
             self.result.error_histogram = counts if known is None else known + counts
+        if scored.deviations is not None:
+            counts = np.histogram(np.abs(scored.deviations), DEVIATION_EDGES)[0]
+            before = self.result.deviation_histogram
+            self.result.deviation_histogram = counts if before is None else before + counts
         if not self._chain:
             self._chain = [frames[0]]
         elif self._chain[-1] != frames[0]:  # nothing joins these two: the motion before goes on

@@ -62,6 +62,22 @@ def epipolar_errors(points0: ArrayLike, points1: ArrayLike, fundamental: ArrayLi
     return np.asarray(np.sqrt(np.where(np.isnan(squared), np.inf, squared)), np.float64)
 
 
+def deviations(points0: ArrayLike, points1: ArrayLike, covariances: ArrayLike, fundamental: ArrayLike) -> Float64:
+    """Signed distances (M,) of the second points to their epipolar lines, over their standard deviations.
+
+    `covariances` are (M, 2, 2), pixels squared, of the second points given the first. NaN at the epipole.
+    """
+    x0, x1, spread = _homogeneous(points0), _homogeneous(points1), np.asarray(covariances, np.float64)
+    lines = x0 @ np.asarray(fundamental, np.float64).T
+    with np.errstate(divide='ignore', invalid='ignore'):
+        return np.asarray(np.sum(x1 * lines, axis=1) / np.sqrt(np.einsum('ni,nij,nj->n', lines[:, :2], spread, lines[:, :2])))
+
+
+def fundamental_of(pose: RelativePose, intrinsics0: ArrayLike, intrinsics1: ArrayLike) -> Float64:
+    """Fundamental matrix (3, 3) of an estimated pose."""
+    return np.asarray(_inverse(intrinsics1).T @ _cross(pose.translation) @ pose.rotation @ _inverse(intrinsics0), np.float64)
+
+
 def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayLike) -> Float64:
     """Distance (M,) from H x0 to x1 in pixels of image 1 (HZ 4.2.2, in one image); infinite where H sends x0 to infinity."""
     mapped = _homogeneous(points0) @ np.asarray(homography, np.float64).T

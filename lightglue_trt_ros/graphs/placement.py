@@ -1,7 +1,8 @@
-"""`placement.place_matches` as ONNX graphs in FP32, for the pyramid's last level and for the others: see there what and why.
+"""`placement.place_all` as ONNX graphs in FP32, for the pyramid's last level and for the others: see there what and why.
 
-Each of K rows is a point of the reference; those without a match go along and say nothing to the others. Matrices of 2 x 2 are
-written out: symmetric ones as (a, b, d), others as (a, b, c, d), each entry a column (K, 1).
+Each of 2 K rows is a point of the reference: its K keypoints, then what it carries. Those without a match are looked for where the
+matches around them went; which of them are wanted the host says, later. Matrices of 2 x 2 are written out: symmetric ones as
+(a, b, d), others as (a, b, c, d), each entry a column (2 K, 1).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, Var, argument, build
 
 from ..config import EngineSpec
-from ..placement import COARSE, DISAGREEMENT, FINE, FLOOR_PX, LIMIT_PX, UNPLACED_PX, Level
+from ..placement import COARSE, DISAGREEMENT, FINE, FLOOR_PX, LIMIT_PX, PREDICTED_LIMIT_PX, PREDICTED_PX, UNPLACED_PX, Level
 from ..placement.patches import FAINT, QUANTISATION
 from ..placement.views import REACH_PX, RIDGE_PX, SOURCES
 from .cache import PLACEMENT
@@ -33,7 +34,8 @@ class _State(NamedTuple):
     """What goes from level to level, one row per point; pixels are those of the camera's image."""
 
     view: Columns  # 4, how offsets around the reference's point become offsets here
-    start: Columns  # 2, where the match is
+    start: Columns  # 2, where the match is, or is expected
+    limit: Columns  # 1, how far from there a patch may be
     shift: Columns  # 2, from there to where the level above found the patch, 0 where it did not
     found: Columns  # 1, whether it did
     information: Columns  # 3, inverse covariance so far
@@ -41,11 +43,11 @@ class _State(NamedTuple):
     spread: Columns  # 3, covariance by which levels disagree
 
     def packed(self) -> Var:
-        """(K, 17)."""
+        """(2 K, 18)."""
         return op.concat([column for columns in self for column in columns], axis=1)
 
 
-STATE = 17  # columns of all that
+STATE = 18  # columns of all that
 BLOCK = 64  # rows are counted by
 
 
@@ -59,33 +61,38 @@ def placement_graphs(spec: EngineSpec) -> dict[str, onnx.ModelProto]:
 def coarse(spec: EngineSpec) -> onnx.ModelProto:
     """The pyramid's last level, and what comes before it.
 
-    reference, current float32 (H, W), reference_points float32 (K, 2), keypoints1 float32 (K, 2) in pixels of the engine's image,
-    matches0 int32 (K,) the rows of these that the reference's match, -1 where none, sizes (8,) -> next_state (K, 17).
+    reference, current float32 (H, W), reference_points float32 (2 K, 2), keypoints1 float32 (K, 2) in pixels of the engine's image,
+    matches0 int32 (K,) the rows of these that the reference's match, -1 where none, sizes (8,) -> next_state (2 K, 18).
     """
-    graph = _Graph(spec, COARSE)
-    keypoints, matches = argument(Tensor(np.float32, (graph.count, 2))), argument(Tensor(np.int32, (graph.count,)))
+    graph, count = _Graph(spec, COARSE), spec.max_keypoints
+    keypoints, matches = argument(Tensor(np.float32, (count, 2))), argument(Tensor(np.int32, (count,)))
     valid = op.unsqueeze(op.cast(op.greater_or_equal(matches, op.const(np.int32(0))), to=np.float32), _shape(1))
     rows = op.gather(keypoints, op.max([matches, op.const(np.int32(0))]))
     # pixels of the engine's image -> of the camera's, as geometry.to_original
     scaled = [op.mul(op.add(value, _value(0.5)), graph.sizes[6 + axis]) for axis, value in enumerate(_columns(rows))]
-    start = [op.sub(value, _value(0.5)) for value in scaled]
-    view = _local_affine(_columns(graph.points), start, valid)
-    zero = op.mul(valid, _value(0))
-    known = op.add(zero, op.div(_value(UNPLACED_PX**-2), op.mul(graph.sizes[5], graph.sizes[5])))
-    state = graph.place(_State(view, start, [zero] * 2, [zero], [known, zero, known], [zero] * 2, [zero] * 3))
+    moved = [op.sub(value, _value(0.5)) for value in scaled]
+    view, there = _local_affine(_columns(graph.points), moved, valid)
+    none = op.const(np.zeros((count, 1), np.float32))
+    matched = op.greater(op.concat([valid, none], axis=0), _value(0.5))
+    start = [op.where(matched, op.concat([seen, none], axis=0), expected) for seen, expected in zip(moved, there, strict=True)]
+    unit = graph.sizes[5]
+    limit = op.mul(op.where(matched, _value(LIMIT_PX), _value(PREDICTED_LIMIT_PX)), unit)
+    known = op.div(op.where(matched, _value(UNPLACED_PX**-2), _value(PREDICTED_PX**-2)), op.mul(unit, unit))
+    zero = op.mul(known, _value(0))
+    state = graph.place(_State(view, start, [limit], [zero] * 2, [zero], [known, zero, known], [zero] * 2, [zero] * 3))
     model = build({**graph.inputs, 'keypoints1': keypoints, 'matches0': matches}, {'next_state': state.packed()})
     return stamp(model, 'placement-coarse', spec, '')
 
 
 def fine(spec: EngineSpec) -> onnx.ModelProto:
-    """Any other level: reference, current, reference_points and sizes as in `coarse`, state (K, 17) of the level above.
+    """Any other level: reference, current, reference_points and sizes as in `coarse`, state (2 K, 18) of the level above.
 
-    -> next_state (K, 17), points float32 (K, 2), covariances float32 (K, 3): of u, of both, of v. Only rows with a match have them.
+    -> next_state (2 K, 18), points float32 (2 K, 2), covariances float32 (2 K, 3): of u, of both, of v.
     """
     graph = _Graph(spec, FINE)
     state = argument(Tensor(np.float32, (graph.count, STATE)))
     columns = iter(_columns(state))
-    after = graph.place(_State(*([next(columns) for _ in range(count)] for count in (4, 2, 2, 1, 3, 2, 3))))
+    after = graph.place(_State(*([next(columns) for _ in range(count)] for count in (4, 2, 1, 2, 1, 3, 2, 3))))
     inverse = _inverse(after.information)
     points = _added(after.start, _times(_full(inverse), after.total))
     outputs = {'next_state': after.packed(), 'points': op.concat(points, axis=1),
@@ -98,7 +105,7 @@ class _Graph:
     """The inputs that all levels have, and what is done at one of them."""
 
     def __init__(self, spec: EngineSpec, level: Level) -> None:
-        self.count, self.level, self.side = spec.max_keypoints, level, 2 * level.radius + 1
+        self.count, self.level, self.side = 2 * spec.max_keypoints, level, 2 * level.radius + 1
         images = [argument(Tensor(np.float32, ('height', 'width'))) for _ in range(2)]
         points, sizes = argument(Tensor(np.float32, (self.count, 2))), argument(Tensor(np.float32, (SIZES,)))
         self.inputs = {'reference': images[0], 'current': images[1], 'reference_points': points, 'sizes': sizes}
@@ -110,12 +117,12 @@ class _Graph:
 
     def place(self, before: _State) -> _State:
         """As the loop in `placement.place_matches`."""
-        scale, limit = self.sizes[4], op.mul(self.sizes[5], _value(LIMIT_PX))
+        scale, limit = self.sizes[4], before.limit[0]
         start = op.div(op.concat(_added(before.start, before.shift), axis=1), scale)
-        here, covariance = self._find(op.div(self.points, scale), start, before.view)
+        here, covariance, alike = self._find(op.div(self.points, scale), start, before.view)
         points = [op.mul(value, scale) for value in here]
         shift = [op.sub(to, start) for to, start in zip(points, before.start, strict=True)]
-        near = [op.less(_dot(shift, shift), op.mul(limit, limit))]
+        near = [alike, op.less(_dot(shift, shift), op.mul(limit, limit))]
         near += [op.greater_or_equal(value, _value(0)) for value in points]
         near += [op.less_or_equal(value, self.sizes[2 + axis]) for axis, value in enumerate(points)]
         good = op.cast(reduce(op.and_, near), to=np.float32)
@@ -124,11 +131,11 @@ class _Graph:
         apart = [op.sub(one, other) for one, other in zip(shift, before.shift, strict=True)]
         spread = _added(before.spread, [op.mul(value, both) for value in _squared(apart)])
         more = [op.mul(value, good) for value in _inverse([op.mul(value, op.mul(scale, scale)) for value in covariance])]
-        return _State(before.view, before.start, shift, [good], _added(before.information, more),
+        return _State(before.view, before.start, before.limit, shift, [good], _added(before.information, more),
                       _added(before.total, _times(_full(more), shift)), spread)
 
-    def _find(self, points: Var, start: Var, view: Columns) -> tuple[Columns, Columns]:
-        """As `find_patches`, from points (K, 2): where the patches are, and their covariances (3), in the level's pixels."""
+    def _find(self, points: Var, start: Var, view: Columns) -> tuple[Columns, Columns, Var]:
+        """As `find_patches`: where the patches are, their covariances (3), in the level's pixels, and whether they are there."""
         radius, noise = self.level.radius, self.level.noise / self.side**2
         axis = np.arange(-radius - 1, radius + 2, dtype=np.float32)
         square = np.stack(np.meshgrid(axis, axis), axis=-1)
@@ -139,7 +146,8 @@ class _Graph:
         for _ in range(self.level.steps):
             here = op.sub(here, _step(descent, self._sample(self.current, here, seen_through)))
         found = _Template(self._sample(self.current, here, self._through(view, rim)), self.side)
-        gain = op.max([op.div(_mean(op.mul(template.pattern, found.seen)), template.contrast), _value(FAINT)])
+        gain = op.div(_mean(op.mul(template.pattern, found.seen)), template.contrast)
+        alike, gain = op.greater(gain, _value(FAINT)), op.max([gain, _value(FAINT)])
         variance = _mean(_square(op.sub(found.seen, _mean(found.seen))))
         residual = op.sub(op.div(variance, _square(gain)), _square(template.contrast))
         residual = op.mul(op.add(op.max([residual, _value(0)]), _value(QUANTISATION)), _value(noise))
@@ -148,7 +156,7 @@ class _Graph:
         a, b, _, d = _product(step_of, [view[0], view[2], view[1], view[3]])
         by_noise = [op.mul(value, residual) for value in (a, b, d)]
         floor = [_value(FLOOR_PX**2), _value(0), _value(FLOOR_PX**2)]
-        return _columns(here), _added(_added(by_noise, by_return), floor)
+        return _columns(here), _added(_added(by_noise, by_return), floor), alike
 
     def _through(self, view: Columns, offsets: Offsets) -> Var:
         """Offsets (1, n, 2) seen through `view`, (K, n, 2), as GridSample counts."""
@@ -201,9 +209,13 @@ def _step(descent: Var, seen: Var) -> Var:
     return op.div(op.slice(products, _shape(0), _shape(2), _shape(1)), gain)
 
 
-def _local_affine(points: Columns, moved: Columns, valid: Var) -> Columns:
-    """As `views.local_affine`, by the same matches: every so many of those that are valid (K, 1)."""
+def _local_affine(asked: Columns, moved: Columns, valid: Var) -> tuple[Columns, Columns]:
+    """As `views.local_affine`, by the same matches, every so many of those that are valid: views (4) and places (2) of points.
+
+    The first K points asked are the matches' own, which went to `moved` where `valid` (K, 1) is one.
+    """
     count, flat = valid.unwrap_tensor().shape[0], op.reshape(valid, _shape(1, -1))
+    points = [op.slice(point, _shape(0), _shape(count), _shape(0)) for point in asked]
     rank = _rank(flat, count)
     total = op.max([op.reduce_sum(flat, _shape(1), keepdims=1), _value(1)])
     stride = op.ceil(op.div(total, _value(SOURCES)))
@@ -214,10 +226,12 @@ def _local_affine(points: Columns, moved: Columns, valid: Var) -> Columns:
         return op.div(op.reduce_sum(op.mul(column, valid), _shape(0), keepdims=1), total)
 
     offsets = [op.sub(to, point) for to, point in zip(moved, points, strict=True)]
-    x = [op.div(op.sub(point, mean(point)), _value(REACH_PX)) for point in points]
-    motion = [op.div(op.sub(offset, mean(offset)), _value(REACH_PX)) for offset in offsets]
+    middle, shift = [mean(point) for point in points], [mean(offset) for offset in offsets]
+    x = [op.div(op.sub(point, by), _value(REACH_PX)) for point, by in zip(asked, middle, strict=True)]
+    own = [op.slice(column, _shape(0), _shape(count), _shape(0)) for column in x]
+    motion = [op.div(op.sub(offset, by), _value(REACH_PX)) for offset, by in zip(offsets, shift, strict=True)]
     there = op.reduce_sum(chosen, _shape(1), keepdims=1)  # (S, 1)
-    sources = op.matmul(chosen, op.concat([*x, *motion], axis=1))
+    sources = op.matmul(chosen, op.concat([*own, *motion], axis=1))
     a0, a1, b0, b1 = _columns(sources)
     apart = [op.sub(mine, op.reshape(theirs, _shape(1, -1))) for mine, theirs in zip(x, (a0, a1), strict=True)]
     distance = _dot(apart, apart)
@@ -233,7 +247,10 @@ def _local_affine(points: Columns, moved: Columns, valid: Var) -> Columns:
     a, d = op.add(a, ridge), op.add(d, ridge)
     determinant = op.sub(op.mul(a, d), op.mul(b, b))
     change = _product(cross, _full([op.div(value, determinant) for value in (d, op.neg(b), a)]))
-    return _added(change, [_value(1), _value(0), _value(0), _value(1)])
+    beside = _times(change, [op.sub(mine, centre) for mine, centre in zip(x, (m0, m1), strict=True)])
+    further = [op.mul(op.add(mean_motion, more), _value(REACH_PX)) for mean_motion, more in zip((n0, n1), beside, strict=True)]
+    there = [op.add(point, op.add(by, more)) for point, by, more in zip(asked, shift, further, strict=True)]
+    return _added(change, [_value(1), _value(0), _value(0), _value(1)]), there
 
 
 def _rank(flat: Var, count: int) -> Var:

@@ -31,6 +31,7 @@ DISAGREEMENT = 0.25  # times the square of what levels differ by
 LIMIT_PX = 4.0  # a patch found further away is another one
 UNPLACED_PX = 1.5  # standard deviation of a point whose patch is not found
 SEEN_PX = 0.5  # and of one as SuperPoint sees it
+PREDICTED_PX, PREDICTED_LIMIT_PX = 5.0, 8.0  # both for a point that is only known to go where its neighbours went
 
 
 class Placed(NamedTuple):
@@ -38,6 +39,10 @@ class Placed(NamedTuple):
 
     points: Float32  # (M, 2) pixels
     covariances: Float32  # (M, 2, 2) pixels squared
+
+    def times(self, factor: float) -> Placed:
+        """The same points with covariances that are larger by a factor."""
+        return self._replace(covariances=self.covariances * np.float32(factor))
 
 
 class Pyramid:
@@ -58,9 +63,20 @@ def place_matches(reference: Pyramid, current: Pyramid, reference_points: Float3
     """Matched points (M, 2) of the current frame, moved to where the reference's patches are found.
 
     The mean of where SuperPoint saw the point and of where its patch is found at each level, weighted by their covariances. What is
-    found beyond LIMIT_PX or outside the image does not count.
+    found beyond LIMIT_PX or outside the image does not count, nor does what has nothing of the patch.
     """
     return _place(reference, current, reference_points, current_points, (COARSE, FINE))
+
+
+def place_all(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
+              unmatched: Float32) -> tuple[Placed, Placed]:
+    """Matched points (M, 2), and points (N, 2) of the reference that are `unmatched`: both as `place_matches` does it.
+
+    The unmatched are looked for where the matches around them went, PREDICTED_LIMIT_PX around; without any match N must be 0.
+    """
+    placed = _place(reference, current, reference_points, current_points, (COARSE, FINE), unmatched)
+    count = len(current_points)
+    return Placed(placed.points[:count], placed.covariances[:count]), Placed(placed.points[count:], placed.covariances[count:])
 
 
 def known_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
@@ -74,14 +90,22 @@ def unplaced(count: int, unit: float = 1.0) -> Float32:
     return np.tile(np.eye(2, dtype=np.float32) * np.float32((SEEN_PX * max(1.0, unit))**2), (count, 1, 1))
 
 
-def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
-           how: tuple[Level, Level]) -> Placed:
+def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32, how: tuple[Level, Level],
+           unmatched: Float32 | None = None) -> Placed:
     start = np.asarray(current_points, np.float32)
     if not len(start):
         return Placed(start, np.zeros((0, 2, 2), np.float32))
-    view = local_affine(reference_points, start)[0]
+    before_px, limit_px = (np.full(len(start), value, np.float32) for value in (UNPLACED_PX, LIMIT_PX))
+    if unmatched is None or not len(unmatched):
+        view = local_affine(reference_points, start)[0]
+    else:
+        asked = np.concatenate([reference_points, unmatched])
+        view, there = local_affine(reference_points, start, at=asked)
+        reference_points, start = asked, np.concatenate([start, there[len(start):]])
+        before_px = np.append(before_px, np.full(len(unmatched), PREDICTED_PX, np.float32))
+        limit_px = np.append(limit_px, np.full(len(unmatched), PREDICTED_LIMIT_PX, np.float32))
     last = np.array(current.levels[0].shape[::-1], np.float32) - 1
-    information = np.tile(np.eye(2, dtype=np.float32) / np.float32((UNPLACED_PX * current.unit)**2), (len(start), 1, 1))
+    information = np.eye(2, dtype=np.float32) / ((before_px * np.float32(current.unit))**2)[:, None, None]
     moved, here, before = np.zeros_like(start)[:, :, None], start, np.full_like(start, np.nan)
     spread = np.zeros_like(information)
     for depth in reversed(range(len(current.levels))):
@@ -89,8 +113,8 @@ def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, curr
         found = find_patches(reference.levels[depth], current.levels[depth], reference_points / scale, here / scale, view,
                              level.radius, level.steps)
         points = found.points * scale
-        good = np.linalg.norm(points - start, axis=1) < LIMIT_PX * current.unit
-        good &= np.all((points >= 0) & (points <= last), axis=1)
+        good = np.linalg.norm(points - start, axis=1) < limit_px * np.float32(current.unit)
+        good &= found.alike & np.all((points >= 0) & (points <= last), axis=1)
         here = np.where(good[:, None], points, start)
         apart = np.nan_to_num(here - before) * good[:, None]
         spread += np.float32(DISAGREEMENT) * apart[:, :, None] * apart[:, None]

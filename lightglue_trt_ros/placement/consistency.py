@@ -26,6 +26,7 @@ class VarianceFactor:
 
     def __init__(self) -> None:
         self._log: float | None = None
+        self.fundamental: Float64 | None = None  # matrix (3, 3) of the last matches, where they were enough
 
     @property
     def value(self) -> float:
@@ -34,8 +35,11 @@ class VarianceFactor:
     def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0) -> float:
         """The factor after M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones."""
         some = slice(None, None, max(1, len(points0) // SAMPLES))
+        self.fundamental = None
         if len(points0) >= ENOUGH:
-            errors, deviations = epipolar_errors(points0[some], points1[some], covariances[some])
+            chosen = points0[some], points1[some], covariances[some]
+            self.fundamental = fundamental_matrix(*chosen)
+            errors, deviations = epipolar_errors(*chosen, self.fundamental)
             near = errors < INLIER_PX * unit
             ratio = np.quantile((errors / deviations)[near]**2, QUANTILE) / NORMAL if near.sum() >= ENOUGH else 1.0
             measured = float(np.log(np.clip(ratio, LEAST, MOST)))
@@ -43,13 +47,13 @@ class VarianceFactor:
         return self.value
 
 
-def epipolar_errors(points0: Float32, points1: Float32, covariances: Float32) -> tuple[Float64, Float64]:
-    """Distances (M,) in pixels to the epipolar lines of the fundamental matrix that fits best, and their standard deviations.
+def fundamental_matrix(points0: Float32, points1: Float32, covariances: Float32) -> Float64:
+    """The fundamental matrix (3, 3) that fits matches (M, 2) best, covariances (M, 2, 2) of the second points; M is 8 at least.
 
     The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, a few times over.
     """
-    (x0, _), (x1, scale) = _normalised(points0), _normalised(points1)
-    spread = np.asarray(covariances, np.float64) / scale**2
+    (x0, to0), (x1, to1) = _normalised(points0), _normalised(points1)
+    spread = np.asarray(covariances, np.float64) * to1[0, 0]**2
     products = (x1[:, :, None] * x0[:, None, :]).reshape(-1, 9)
     weights, matrix = np.ones(len(x0)), np.eye(3)
     for _ in range(ROUNDS):
@@ -58,12 +62,25 @@ def epipolar_errors(points0: Float32, points1: Float32, covariances: Float32) ->
         variances = np.einsum('ni,nij,nj->n', lines, spread, lines) + 1e-18
         ratios = (products @ matrix.ravel())**2 / variances
         weights = 1 / (variances * (1 + ratios / max(4.0, float(np.median(ratios))))**2)
-    length = np.linalg.norm(lines, axis=1) + 1e-18
-    return np.abs(products @ matrix.ravel()) / length * scale, np.sqrt(variances) / length * scale
+    return np.asarray(to1.T @ matrix @ to0, np.float64)
 
 
-def _normalised(points: Float32) -> tuple[Float64, float]:
-    """Homogeneous points (M, 3) about their mean, and the pixels that are one of their units."""
-    centred = np.asarray(points, np.float64) - np.mean(points, axis=0)
-    scale = float(np.sqrt(np.mean(np.sum(centred**2, axis=1)) / 2)) or 1.0
-    return np.column_stack([centred / scale, np.ones(len(points))]), scale
+def epipolar_errors(points0: Float32, points1: Float32, covariances: Float32, fundamental: Float64) -> tuple[Float64, Float64]:
+    """Distances (M,) in pixels of the second points to their epipolar lines, and their standard deviations."""
+    lines: Float64 = np.asarray(_homogeneous(points0) @ fundamental.T, np.float64)
+    length = np.linalg.norm(lines[:, :2], axis=1) + 1e-30
+    variances = np.einsum('ni,nij,nj->n', lines[:, :2], covariances, lines[:, :2])
+    errors = np.abs(np.sum(_homogeneous(points1) * lines, axis=1)) / length
+    return np.asarray(errors, np.float64), np.asarray(np.sqrt(variances) / length + 1e-9, np.float64)
+
+
+def _normalised(points: Float32) -> tuple[Float64, Float64]:
+    """Homogeneous points (M, 3) about their mean, spread by one, and the matrix (3, 3) that makes them of pixels."""
+    mean: Float64 = np.asarray(np.mean(points, axis=0, dtype=np.float64))
+    scale = float(np.sqrt(np.mean(np.sum((points - mean)**2, axis=1)) / 2)) or 1.0
+    matrix = np.array([[1 / scale, 0, -mean[0] / scale], [0, 1 / scale, -mean[1] / scale], [0, 0, 1]])
+    return _homogeneous(points) @ matrix.T, matrix
+
+
+def _homogeneous(points: Float32) -> Float64:
+    return np.column_stack([np.asarray(points, np.float64), np.ones(len(points))])

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from ..features import Float32
 
@@ -23,6 +24,7 @@ class PatchFit(NamedTuple):
     points: Float32  # (M, 2)
     inverse: Float32  # (M, 2, 2) of the structure tensors' means, pixels squared per gray level squared
     residual: Float32  # (M,) gray levels squared, the mean square of what differs after gain and offset
+    alike: NDArray[np.bool_]  # (M,) whether anything of the patch is there: a black image has none of it
     backward: Float32  # (M, 2) how far the patch found comes back beside where it was taken from, as seen in the current image
 
 
@@ -42,13 +44,14 @@ def find_patches(reference: Float32, current: Float32, points: Float32, start: F
     here = _steps(current, rows, contrast, start, (view @ inner).reshape(-1, 2, side, side), view @ inverse, steps)
     patch = _sample(current, here, (view @ rim.reshape(2, -1)).reshape(-1, *rim.shape))
     seen = patch[:, 1:-1, 1:-1].reshape(len(here), -1, 1)
-    gain = np.maximum((rows[:, 2:] @ seen)[:, 0, 0] / (contrast * side**2), FAINT)
+    gain = (rows[:, 2:] @ seen)[:, 0, 0] / (contrast * side**2)
+    alike, gain = np.asarray(gain > FAINT, np.bool_), np.maximum(gain, FAINT)
     spread = np.mean((seen[:, :, 0] - seen[:, :, 0].mean(axis=1, keepdims=True))**2, axis=1)
     residual = np.asarray(np.maximum(spread / gain**2 - contrast**2, 0) + QUANTISATION, np.float32)
     rows, contrast = _template(patch)  # of the way back, as the reference sees it; its first step says what more would
     back = _steps(reference, rows, contrast, points, inner.reshape(1, 2, side, side), inverse_2x2(_products(rows)), 1) - points
-    inverse = np.asarray(view @ inverse @ view.transpose(0, 2, 1), np.float32)
-    return PatchFit(here, inverse, residual, (view @ back[:, :, None])[:, :, 0])
+    backward = np.asarray((view @ back[:, :, None])[:, :, 0], np.float32)
+    return PatchFit(here, np.asarray(view @ inverse @ view.transpose(0, 2, 1), np.float32), residual, alike, backward)
 
 
 def _steps(image: Float32, rows: Float32, contrast: Float32, start: Float32, offsets: Float32, step_of: Float32,

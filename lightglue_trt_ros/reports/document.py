@@ -19,8 +19,8 @@ from ..telemetry import PERCENTILES
 
 SCHEMA = 2
 DIGITS = 7  # significant ones of what is kept per pair; summaries are kept in full, poses to 1e-9
-KEPT = ('error_median_px', 'rotation_deg', 'translation_deg', 'step_m', 'step_per_depth', 'track_survival', 'retention',
-        'agreement_f1', 'count_ratio', 'layers')
+KEPT = ('error_median_px', 'rotation_deg', 'translation_deg', 'within_1_sigma', 'within_2_sigma', 'step_m', 'step_per_depth',
+        'track_survival', 'retention', 'agreement_f1', 'count_ratio', 'layers')
 
 
 def document(evaluation: Evaluation) -> dict[str, Any]:
@@ -57,6 +57,7 @@ def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]
                                  'values': [round(value, 3) for value in values]} for stage, values in matcher.stage_ms.items()},
             'cost_ms': {name: [round(value, 3) for value in values] for name, values in matcher.cost_ms.items()},
             'track_lengths': dict(sorted(matcher.track_lengths.items())), 'error_histogram': matcher.error_histogram,
+            'deviation_histogram': matcher.deviation_histogram,
             'forward_backward': sum(shares) / len(shares) if (shares := matcher.forward_backward) else None,
             'odometry': matcher.odometry and _odometry(matcher.odometry),
             'worst': [{'frames': pair.frames, 'badness': pair.badness, 'matches': len(pair.points.reference), 'why': pair.why}

@@ -27,8 +27,8 @@ JPEG_QUALITY = 88
 WORDS = {'path': 'recording', 'topic': 'image topic', 'duration_s': 'duration, s', 'width': 'width, px', 'height': 'height, px',
          'camera': 'camera', 'truth': 'ground truth'}
 NEEDED = {'matplotlib': 'no pictures', 'jinja2': 'no report.html'}
-PICTURES = ('trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'strides', 'track_lengths', 'stage_times',
-            'worst_pair_?')
+PICTURES = ('trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'deviations', 'strides', 'track_lengths',
+            'stage_times', 'worst_pair_?')
 
 
 def write_report(folder: Path, evaluation: Evaluation) -> list[Path]:

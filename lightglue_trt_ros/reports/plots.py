@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..evaluation.results import ERROR_EDGES_PX, Evaluation, MatcherResult
+from ..evaluation.results import DEVIATION_EDGES, ERROR_EDGES_PX, Evaluation, MatcherResult
 from ..pictures import INK
 from ..recordings.poses import Float64
 from .pair_pictures import draw_worst
@@ -21,7 +22,7 @@ SMALL, LARGE = 0.06, 0.15  # shares of a frame: what no stage explains is drawn 
 def draw_all(evaluation: Evaluation) -> list[Picture]:
     """Every figure that the evaluation has something for, in reading order."""
     drawn = list(zip(evaluation.matchers, looks_of(evaluation.matchers), strict=True))
-    figures = (_trajectory(drawn), _over_time(drawn), _pose_errors(drawn), _epipolar_errors(drawn),
+    figures = (_trajectory(drawn), _over_time(drawn), _pose_errors(drawn), _epipolar_errors(drawn), _deviations(drawn),
                _strides(drawn, evaluation.strides), _track_lengths(drawn), _stage_times(drawn))
     return [picture for picture in figures if picture is not None] + draw_worst(evaluation)
 
@@ -134,6 +135,24 @@ def _epipolar_errors(drawn: Drawn) -> Picture | None:
     caption = ("Share of each matcher's own matches that lie this close to where the truth allows them: higher and further left is "
                'better. How many matches there are is not in this figure.')
     return Picture('epipolar_errors', 'Epipolar error', caption, finish(figure, axes))
+
+
+def _deviations(drawn: Drawn) -> Picture | None:
+    known = [(matcher.deviation_histogram, look) for matcher, look in drawn
+             if matcher.deviation_histogram is not None and matcher.deviation_histogram.sum()]
+    if not known:
+        return None
+    figure, (axes,) = new_figure()
+    levels = DEVIATION_EDGES[1:-1]
+    axes.plot(levels, [100 * math.erf(level / math.sqrt(2)) for level in levels], color=INK, lw=6, alpha=0.3, label='as claimed')
+    for histogram, look in known:
+        axes.plot(levels, 100 * np.cumsum(histogram)[:-1] / histogram.sum(), **look.line)
+    percent_axis(axes, 'Inliers within … of their standard deviations')
+    axes.set_xlim(0, levels[-1])
+    axes.set_xlabel('distance to the epipolar line of the estimated pose, over its standard deviation')
+    caption = ('Whether covariances can be believed: a curve on the wide gray line is right, one below it claims too much, one '
+               'above it too little. Inliers are within 1 px of the line.')
+    return Picture('deviations', 'Are covariances right', caption, finish(figure, axes))
 
 
 def _plain_ticks(axes: Any, ticks: Sequence[float]) -> None:
