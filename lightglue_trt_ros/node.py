@@ -154,8 +154,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         if matches is not None and matches.note:
             self.get_logger().warning(matches.note, throttle_duration_sec=THROTTLE_S)
         if matches is not None and self._debug_image.get_subscription_count():
-            picture = fill_image(Image(header=frame.source.header), draw_matches(frame.image, matches), 'bgr8')
-            self._debug_image.publish(picture)
+            picture = draw_matches(frame.image, matches, self.settings.draw_covariances)
+            self._debug_image.publish(fill_image(Image(header=frame.source.header), picture, 'bgr8'))
         self._advise(frame)
 
     def opened(self, reason: str, warning: str) -> None:

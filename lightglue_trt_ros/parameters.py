@@ -44,6 +44,7 @@ class NodeConfig:
         5, 'Channels of ~/feature: 5 as VINS-Mono reads (id, u, v, vx, vy), 9 as VINS-Fusion (id, camera, u, v, vx, vy, 0, 0, 0)',
         choices=(5, 9))
     max_tracks: int = setting(200, 'Tracks in a message of ~/feature at most, spread over the image', low=1, high=MAX_KEYPOINTS)
+    draw_covariances: bool = setting(False, 'Draw on ~/debug_image how well points are known: ellipses of ten standard deviations')
     autostart: bool = setting(True, 'Configure and activate by itself; false leaves that to a lifecycle manager')
 
     def __post_init__(self) -> None:

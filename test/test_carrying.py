@@ -105,8 +105,8 @@ def test_a_keypoint_that_fires_there_again_takes_the_track_over_and_a_match_ends
     assert all(len(set(each.track_ids.tolist())) == len(each) for each in found)
     missed = [np.bincount(each.carried, minlength=3)[:3].tolist() for each in found]
     assert missed[1][1] >= 18
-    assert missed[2][2] >= 17
-    assert missed[3][0] == K, 'frame 3 sees them, frame 4 matches what fired in 3'
+    assert missed[2][2] >= 17, 'they fire in frame 3'
+    assert missed[3][0] == K, 'and match in frame 4'
     assert len(set(found[4].track_ids.tolist()) & names) >= K - 3, 'ids outlive it'
 
 

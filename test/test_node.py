@@ -139,8 +139,9 @@ def test_cloud_carries_the_image_header_and_the_correspondences(running):
     first_pair(peer)
     cloud = peer.clouds[-1]
     assert (cloud.header.stamp.sec, cloud.header.stamp.nanosec, cloud.header.frame_id) == (10, 100000000, 'camera')
-    assert (cloud.height, cloud.width, cloud.point_step, cloud.is_bigendian) == (1, 50, 32, False)
-    assert [field.name for field in cloud.fields] == ['u', 'v', 'u_ref', 'v_ref', 'score', 'track_id', 'track_length', 't_ref']
+    assert (cloud.height, cloud.width, cloud.point_step, cloud.is_bigendian) == (1, 50, 48, False)
+    assert [field.name for field in cloud.fields] == [
+        'u', 'v', 'u_ref', 'v_ref', 'score', 'track_id', 'track_length', 't_ref', 'cov_uu', 'cov_uv', 'cov_vv', 'carried']
     matches = matches_from_cloud(cloud)
     np.testing.assert_array_equal(matches.keypoints, matches.reference_keypoints)
     np.testing.assert_array_equal(matches.track_lengths, 2)

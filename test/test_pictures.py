@@ -1,5 +1,8 @@
 """What is drawn stands where the matches say, quickly, and files appear whole or not at all."""
 
+from __future__ import annotations
+
+import dataclasses
 
 import cv2
 import numpy as np
@@ -47,6 +50,16 @@ def test_a_match_is_a_dot_and_a_line_to_where_it_came_from(gray):
     heavy = np.nonzero(changed[:, 297:304])
     assert (heavy[1].mean() + 297, heavy[0].mean()) == pytest.approx((300.25, 200.75), abs=0.7)
     assert (gray == 90).all()
+
+
+def test_an_ellipse_shows_what_is_known_of_a_point(gray):
+    across = dataclasses.replace(one_match((300, 200), (300, 200), 5), covariances=np.array([[[4, 0], [0, 0.01]]], np.float32))
+    plain, drawn = draw_matches(gray, across), draw_matches(gray, across, True)
+    v, u = np.nonzero((plain != drawn).any(axis=2))
+    assert (u.min(), u.max()) == (pytest.approx(280, abs=2), pytest.approx(320, abs=2))
+    assert v.max() - v.min() < 6
+    unknown = dataclasses.replace(across, covariances=np.full((1, 2, 2), np.nan, np.float32))
+    np.testing.assert_array_equal(draw_matches(gray, unknown, True), plain)
 
 
 def test_the_colour_tells_the_age(gray):

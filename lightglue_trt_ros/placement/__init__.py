@@ -25,10 +25,10 @@ class Level(NamedTuple):
     backward: float  # times the square of what the way back misses
 
 
-COARSE, FINE = Level(7, 5, 4.1, 0.56), Level(4, 3, 2.1, 0.5)  # wide where noise is less; then narrow, which planes allow everywhere
+COARSE, FINE = Level(7, 4, 4.1, 0.56), Level(4, 2, 2.1, 0.5)  # wide where noise is less; then narrow, which planes allow everywhere
 FLOOR_PX = 0.03  # standard deviation that the best texture leaves, in a level's pixels
 DISAGREEMENT = 0.25  # times the square of what levels differ by
-LIMIT_PX = 4.0  # a patch found further away is another one
+LIMIT_PX = 6.0  # a patch found further away is another one
 UNPLACED_PX = 1.5  # standard deviation of a point whose patch is not found
 SEEN_PX = 0.5  # and of one as SuperPoint sees it
 PREDICTED_PX, PREDICTED_LIMIT_PX = 5.0, 8.0  # both for a point that is only known to go where its neighbours went
