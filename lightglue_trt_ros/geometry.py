@@ -9,6 +9,8 @@ from .config import STRIDE
 from .features import Float32, UInt8
 
 Size = tuple[int, int]  # (height, width)
+SMALLEST_SIDE = 16  # of a camera's image that goes to the device as it is
+CAMERA_SIDES = {'height': (4, 480, 1536), 'width': (4, 640, 2048)}  # least (a small level's), usual and largest there
 
 
 def fitting_size(image: Size, area: int = 640 * 480) -> Size:
@@ -25,6 +27,43 @@ def resize_gray(image: UInt8, size: Size) -> UInt8:
         return image
     grows = height >= image.shape[0] and width >= image.shape[1]
     return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA), np.uint8)
+
+
+def resize_matrices(source: Size, target: Size) -> tuple[Float32, Float32]:
+    """`resize_gray` as matrices: float32 (h, H) and (W, w), between which the image (H, W) becomes the resized one (h, w).
+
+    As OpenCV has it: areas are averaged where both sides shrink; where one grows INTER_AREA takes two pixels a side.
+    """
+    scales = [old / new for old, new in zip(source, target, strict=True)]
+    if min(scales) >= 1:
+        rows, columns = (_areas(old, new) for old, new in zip(source, target, strict=True))
+    else:
+        rows, columns = (_two_taps(old, new, max(scales) <= 1) for old, new in zip(source, target, strict=True))
+    return rows, np.ascontiguousarray(columns.T)
+
+
+def _areas(old: int, new: int) -> Float32:
+    """(new, old): the share of each old pixel in each new one."""
+    edges = np.arange(new + 1)[:, None] * (old / new)
+    covered = np.clip(edges - np.arange(old), 0, 1)  # of each old pixel, up to each edge
+    return np.asarray(np.diff(covered, axis=0) * (new / old), np.float32)
+
+
+def _two_taps(old: int, new: int, between_centres: bool) -> Float32:
+    """(new, old): two neighbours each, by the distance of centres, or, as INTER_AREA does it, by what the new pixel covers."""
+    place = np.arange(new)
+    if between_centres:
+        at = np.clip((place + 0.5) * (old / new) - 0.5, 0, old - 1)
+        first = np.floor(at).astype(int)
+        second_share = at - first
+    else:
+        first = np.floor(place * (1 / (new / old))).astype(int)  # rounded as OpenCV does, which decides on the pixel here and there
+        beyond = np.asarray(place + 1 - (first + 1) * (new / old), np.float32)
+        second_share = np.where(beyond <= 0, 0.0, beyond - np.floor(beyond))
+    weights = np.zeros((new, old), np.float32)
+    weights[place, first] = 1 - second_share
+    weights[place, np.minimum(first + 1, old - 1)] += second_share.astype(np.float32)
+    return weights
 
 
 def to_original(keypoints: Float32, engine: Size, original: Size) -> Float32:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -49,13 +49,18 @@ from lightglue_trt_ros.engines.artifacts import (
 from lightglue_trt_ros.engines.audit import LayerInfo, Plan
 from lightglue_trt_ros.engines.machine import Machine
 from lightglue_trt_ros.errors import EngineError, EngineMismatchError
+from lightglue_trt_ros.features import HostFeatures
+from lightglue_trt_ros.geometry import resize_gray, to_original
+from lightglue_trt_ros.graphs.cache import PLACEMENT
 from lightglue_trt_ros.graphs.precision import read_stamp
+from lightglue_trt_ros.placement import Placed, Pyramid, place_matches
 from lightglue_trt_ros.weights.pairs import load_pair
 
 HEIGHT, WIDTH, K = 160, 208, 128
 SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
 DEPTH = Depth()
 NETWORKS = len(networks_of(DEPTH))
+PLACING = ['fp32'] * len(PLACEMENT)  # whatever the networks are
 NAME = f'superpoint-{HEIGHT}x{WIDTH}-k{K}'
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 
@@ -95,8 +100,32 @@ class Network:
         return [replace(each, indices=np.full_like(each.indices, -1)) if each.layers == self.silent_after else each
                 for each in self.inner.match_exits(reference, current, thresholds)]
 
+    def extract_frame(self, image):
+        """As a Placer: by the host, and off by `moved` pixels."""
+        features = self.extract(resize_gray(image, (HEIGHT, WIDTH)))
+        return FrameFeatures(features, Pyramid(image, image.shape[0] / HEIGHT), image.shape)
+
+    def match_placed(self, reference, current, thresholds, points):
+        found = self.match(reference.features, current.features, thresholds)
+        rows = np.flatnonzero(found.indices >= 0)
+        start = to_original(current.keypoints, (HEIGHT, WIDTH), current.size)[found.indices[rows]]
+        placed = Placed(points.copy(), np.zeros((len(points), 2, 2), np.float32))
+        placed.points[rows], placed.covariances[rows] = place_matches(reference.pyramid, current.pyramid, points[rows], start)
+        return found, placed._replace(points=placed.points + np.float32(Engines.moved))
+
     def close(self):
         Network.closed += 1
+
+
+@dataclass
+class FrameFeatures:
+    features: HostFeatures
+    pyramid: Pyramid
+    size: tuple[int, int]
+
+    @property
+    def keypoints(self):
+        return self.features.keypoints
 
 
 @cache
@@ -105,14 +134,14 @@ def sessions(spec, depth):
 
 
 class Engines:
-    """Stands for TensorRTBackend: ONNX Runtime in the spec's precision, with keypoints off by `shift` pixels and no match at the
-    exit after `silent_after` layers.
+    """Stands for TensorRTBackend: ONNX Runtime in the spec's precision, with keypoints off by `shift` pixels, no match at the exit
+    after `silent_after` layers, and placed points off by `moved` pixels.
     """
 
-    shift, silent_after = 0.0, None
+    shift, silent_after, moved = 0.0, None, 0.0
 
     def __new__(cls, tensorrt, spec, depth, plans, description):
-        assert tuple(plans) == ('extractor', *depth.graphs)
+        assert tuple(plans) == networks_of(depth)
         assert len(set(plans.values())) == len(plans)
         network = Network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec, depth=depth)
         network.shift, network.silent_after, network.spec, network.description = cls.shift, cls.silent_after, spec, description
@@ -128,6 +157,7 @@ def machine(monkeypatch, tmp_path):
     monkeypatch.setattr(tensorrt_backend, 'TensorRTBackend', Engines)
     monkeypatch.setattr(Engines, 'shift', 0.0)
     monkeypatch.setattr(Engines, 'silent_after', None)
+    monkeypatch.setattr(Engines, 'moved', 0.0)
     monkeypatch.setattr(Network, 'closed', 0)
     monkeypatch.setattr(onnxruntime, 'OnnxRuntimeBackend', Network)
     monkeypatch.setattr(build_engines, 'FRAMES', 4)
@@ -154,7 +184,7 @@ def test_a_bundle_is_built_checked_and_used(machine, tmp_path, capsys):
         assert setting in last
     assert not any(word.startswith('precision') for word in last), 'auto is the default'
 
-    assert [precision for precision, _ in machine.builds] == ['fp16'] * NETWORKS
+    assert [precision for precision, _ in machine.builds] == ['fp16'] * (NETWORKS - len(PLACEMENT)) + PLACING
     assert all((options.opt_level, options.workspace_mib, options.target_sm) == (2, 512, None) for _, options in machine.builds)
     assert [options.timing_cache for _, options in machine.builds[:2]] == [b'', b'timings 1'], 'each profits'
     assert visible(tmp_path) == {f'{NAME}-fp16'}
@@ -273,6 +303,15 @@ def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path,
     assert visible(tmp_path) == {CALIBRATION}
 
 
+def test_engines_that_place_points_elsewhere_are_not_kept(machine, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Engines, 'moved', 0.06)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert 'points placed as on the host are 0.0000, at least 0.98 is needed' in captured.err
+    assert 'instead' not in captured.err, 'another precision would place them no better'
+    assert visible(tmp_path) == set()
+
+
 def test_an_engine_of_another_precision_leaves_no_bundle(machine, tmp_path, capsys):
     machine.comes_out = 'fp32'
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
@@ -345,7 +384,7 @@ def fp8_graph(tmp_path):
 def test_a_given_fp8_graph_is_built_as_it_is(machine, tmp_path, fp8_graph):
     path = fp8_graph(K)
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(path)]) == 0
-    assert [precision for precision, _ in machine.builds] == ['fp16', 'fp8']
+    assert [precision for precision, _ in machine.builds] == ['fp16', 'fp8', *PLACING]
     assert (tmp_path / 'e' / f'{NAME}-fp8' / 'matcher.onnx').read_bytes() == path.read_bytes()
 
 
@@ -378,7 +417,8 @@ def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tm
     calibration = put_calibration(folder).calibration()
     assert build_engines.main(asked) == 0
     depth = Depth()
-    assert [precision for precision, _ in machine.builds] == ['fp16', *['fp8'] * len(depth.stages), *['fp16'] * len(depth.heads)]
+    assert [precision for precision, _ in machine.builds] == ['fp16', *['fp8'] * len(depth.stages), *['fp16'] * len(depth.heads),
+                                                              *PLACING]
     place = folder / f'{NAME}-fp8'
     stamps = [read_stamp(onnx.load(place / f'{name}.onnx')) for name in depth.graphs]
     assert {stamp['calibration_sha256'] for stamp in stamps} == {calibration.sha256}
@@ -394,7 +434,7 @@ def test_a_calibration_that_failed_its_gate_is_not_taken(machine, tmp_path, caps
     assert build_engines.main([*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path)]) == 1
     assert 'did not pass its gate' in capsys.readouterr().err
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
-    assert {precision for precision, _ in machine.builds} == {'fp16'}
+    assert {precision for precision, _ in machine.builds} == {'fp16', *PLACING}
 
 
 def test_a_gpu_without_fp8_is_told_before_anything_is_calibrated(machine, tmp_path, monkeypatch, capsys):

@@ -18,8 +18,13 @@ DEPTH = Depth((9,))
 SPEC = EngineSpec(48, 64, 8, 'fp16')
 SHAPES = {'image': ((48, 64), np.uint8), 'keypoints': ((8, 2), np.float32), 'scores': ((8,), np.float32),
           'descriptors': ((8, 256), np.float16), 'matches0': ((8,), np.int32), 'match_threshold': ((1,), np.float32),
-          'detection_threshold': ((1,), np.float32)}
-NAMES = (('matches0', 'scores', 'match_threshold', 'detection_threshold'), ('image', 'keypoints', 'scores', 'descriptors'))
+          'detection_threshold': ((1,), np.float32), 'level': ((-1, -1), np.float32), 'reference': ((-1, -1), np.float32),
+          'reference_points': ((8, 2), np.float32), 'keypoints1': ((8, 2), np.float32), 'state': ((8, 17), np.float32),
+          'points': ((8, 2), np.float32), 'covariances': ((8, 3), np.float32)}
+NAMES = {'extractor': ('image', 'keypoints', 'scores', 'descriptors'), 'frame': ('level',), 'halve': ('level',),
+         'placement-coarse': ('reference', 'reference_points', 'keypoints1', 'matches0'),
+         'placement-fine': ('reference', 'reference_points', 'state', 'points', 'covariances'),
+         **dict.fromkeys(DEPTH.graphs, ('matches0', 'scores', 'match_threshold', 'detection_threshold'))}
 
 
 class Held(SimpleNamespace):
@@ -63,6 +68,9 @@ class FakeCuda:
     def capture(self, work):
         return None
 
+    def free(self, buffers, arrays):
+        """Nothing is held."""
+
     def upload(self, target, source):
         """Nowhere to."""
 
@@ -86,14 +94,15 @@ class FakeTensorRT:
         return Held(plan=plan)
 
     def describe(self, engine):
-        kinds = {name: kind for name, kind in SHAPES.items() if name in NAMES[engine.plan == b'extractor']}
+        kinds = {name: kind for name, kind in SHAPES.items() if name in NAMES[engine.plan.decode()]}
         return [SimpleNamespace(name=name, shape=shape, dtype=np.dtype(dtype)) for name, (shape, dtype) in kinds.items()]
 
     def activation_bytes(self, engine):
         return 1
 
     def context(self, engine, address, size):
-        return Held(set_tensor_address=lambda name, where: None, execute_async_v3=lambda stream: True)
+        return Held(set_tensor_address=lambda name, where: None, execute_async_v3=lambda stream: True,
+                    set_input_shape=lambda name, shape: True, active_optimization_profile=0)
 
 
 @pytest.fixture
@@ -105,13 +114,13 @@ def opened(monkeypatch):
 
     def make(fails_at=10**9):
         monkeypatch.setattr(FakeCuda, 'fails_at', fails_at)
-        plans = {name: name.encode() for name in ('extractor', *DEPTH.graphs)}
+        plans = {name: name.encode() for name in NAMES}
         return tensorrt.TensorRTBackend(FakeTensorRT(), SPEC, DEPTH, plans, 'fake')
 
     return make
 
 
-@pytest.mark.parametrize('fails_at', [1, 2, 5, 8, 14])
+@pytest.mark.parametrize('fails_at', [1, 2, 5, 8, 14, 20, 25, 30])
 def test_nothing_outlives_the_context_where_opening_runs_out_of_memory(opened, fails_at):
     with pytest.raises(DeviceMemoryError) as caught:
         opened(fails_at)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightglue_trt_ros.geometry import fitting_size, resize_gray, to_original
+from lightglue_trt_ros.geometry import fitting_size, resize_gray, resize_matrices, to_original
 
 
 def blob(size, u, v, sigma):
@@ -53,3 +53,18 @@ def test_a_fitting_size_keeps_aspect_and_area_in_multiples_of_8(height, width, a
     if min(fitted) >= 80:
         assert fitted[0] / fitted[1] == pytest.approx(height / width, rel=0.1)
         assert fitted[0] * fitted[1] == pytest.approx(area, rel=0.12)
+
+
+SIZES = [((480, 640), (480, 640)), ((960, 1280), (480, 640)), ((370, 1226), (480, 640)), ((720, 960), (480, 640)),
+         ((240, 320), (480, 640)), ((360, 540), (480, 640)), ((480, 752), (480, 640)), ((1200, 1920), (480, 640)),
+         ((481, 641), (480, 640)), ((100, 1000), (480, 640)), ((37, 50), (64, 48))]
+
+
+@pytest.mark.parametrize(('source', 'target'), SIZES, ids=str)
+def test_the_matrices_resize_as_opencv_does(source, target):
+    image = np.random.default_rng(0).integers(0, 256, source, np.uint8)
+    rows, columns = resize_matrices(source, target)
+    assert rows.shape == (target[0], source[0])
+    assert columns.shape == (source[1], target[1])
+    found = np.rint(rows @ image.astype(np.float32) @ columns)
+    assert np.abs(found - resize_gray(image, target)).max() <= 1

@@ -319,13 +319,81 @@ def test_a_context_belongs_to_its_thread_and_closes_twice():
     cuda.close()
 
 
+def device_array(backend, buffer):
+    array = backend.cuda.pinned(buffer.shape, buffer.dtype)
+    backend.cuda.download(array, buffer)
+    backend.cuda.synchronize()
+    return array
+
+
+CAMERAS = pytest.mark.parametrize('sequence', ['kitti_short_1', 'kitti_short_2', 'hololens', 'tartanair_hospital'])
+
+
+@CAMERAS
+def test_the_camera_s_frame_is_resized_and_halved_on_the_device_as_on_the_host(backend, shared_data, sequence):
+    from lightglue_trt_ros.geometry import resize_gray
+    from lightglue_trt_ros.placement import Pyramid
+    image = gray_images(shared_data / sequence)[3]
+    features = backend.extract_frame(image)
+    apart = np.abs(device_array(backend, backend._image).astype(int) - resize_gray(image, (480, 640)))
+    print(sequence, image.shape, f'{np.mean(apart > 0):.2%} differ, by at most {apart.max()}')
+    assert apart.max() <= 1
+    levels = backend._placement.camera.levels[features.slot.index]
+    for level, expected in zip(levels, Pyramid(image, max(image.shape[0] / 480, image.shape[1] / 640)).levels, strict=True):
+        np.testing.assert_allclose(device_array(backend, level), expected, atol=1e-2)
+
+
+@CAMERAS
+@pytest.mark.parametrize('stride', [1, 4])
+def test_points_are_placed_on_the_device_where_the_host_places_them(backend, shared_data, sequence, stride):
+    from lightglue_trt_ros.geometry import to_original
+    from lightglue_trt_ros.placement import Placed, Pyramid, place_matches
+    images = gray_images(shared_data / sequence)[:8 * stride:stride]
+    size = images[0].shape
+    unit, apart, alike, again = max(size[0] / 480, size[1] / 640), [], [], []
+    for before, image in itertools.pairwise(images):
+        reference, current = backend.extract_frame(before), backend.extract_frame(image)
+        points0, points1 = (to_original(features.keypoints, (480, 640), size) for features in (reference, current))
+        found, placed = backend.match_placed(reference, current, Thresholds(), points0)
+        rows = np.flatnonzero(found.indices >= 0)
+        matched = points0[rows], points1[found.indices[rows]]
+        expected = place_matches(Pyramid(before, unit), Pyramid(image, unit), *matched)
+        placed = Placed(placed.points[rows], placed.covariances[rows])
+        apart.append(np.linalg.norm(placed.points - expected.points, axis=1))
+        largest = np.trace(expected.covariances, axis1=1, axis2=2)
+        alike.append(np.abs(placed.covariances - expected.covariances).max(axis=(1, 2)) / largest)
+        again.append(np.abs(backend.place(reference, current, *matched).points - placed.points).max())
+        del reference, current
+    apart, alike = np.concatenate(apart), np.concatenate(alike)
+    print(sequence, stride, f'{len(apart)} points, apart (median, 99 %, worst)', np.quantile(apart, [0.5, 0.99, 1]),
+          'covariances', np.quantile(alike, [0.5, 0.99]), 'by themselves', max(again),
+          'device ms', {name: round(ms, 3) for name, ms in backend.device_ms().items()})
+    close, share = (0.02, 0.03) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.25)  # earlier ones round to 1/32 px
+    assert np.mean(apart < close) >= 0.99
+    assert np.mean(alike < share) >= 0.98
+    assert max(again) < 0.01
+
+
+def test_frames_of_two_sizes_and_plain_ones_take_turns(backend):
+    memory = None
+    for number, size in enumerate([(480, 640), (370, 1226)] * 10):
+        for image in (np.random.default_rng(number).integers(0, 256, size, np.uint8) for _ in range(3)):
+            reference, current = backend.extract_frame(image), backend.extract_frame(image)
+            _, placed = backend.match_placed(reference, current, Thresholds(), np.zeros((1024, 2), np.float32))
+            assert np.isfinite(placed.covariances).all()
+            del reference, current
+        backend.extract(next(frames(1)))
+        memory = memory or (backend.cuda.memory_mib()[0] if number == 5 else None)
+    assert memory - backend.cuda.memory_mib()[0] < 64
+
+
 def test_the_benchmark_measures_the_gpu(engines, capsys):
     from lightglue_trt_ros.cli.benchmark import main
     assert main(['device', 'stages', 'profile', '--backend', 'tensorrt', '--precision', 'fp16',
                  '--engine-dir', str(engines), '--frames', '100']) == 0
     printed = capsys.readouterr().out
     print(printed)
-    for text in ("The GPU's own time", 'Stages of a frame', 'matcher-1-4', 'Share of time by precision'):
+    for text in ("The GPU's own time", 'place', 'placement-fine', 'Stages of a frame', 'matcher-1-4', 'Share of time by precision'):
         assert text in printed
 
 

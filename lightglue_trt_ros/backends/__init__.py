@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..config import EngineSpec
 from ..depth import Depth
-from ..features import Features, Matches, Thresholds, UInt8
+from ..features import Features, Float32, Matches, Thresholds, UInt8
+from ..geometry import Size
+from ..placement import Placed
 
 
 class Extractor(Protocol):
@@ -45,3 +47,29 @@ class Backend(Extractor, Matcher, Protocol):
 
     def close(self) -> None:
         """Release everything. Safe to call twice."""
+
+
+@runtime_checkable
+class Placer(Backend, Protocol):
+    """A backend that is given the camera's own frames, once, and places points where these lie. All raise EngineError.
+
+    For others the host resizes with `resize_gray` and places with `place_all`, to the same places.
+    """
+
+    def takes(self, size: Size) -> bool:
+        """Whether it does so for frames of this size, (height, width)."""
+
+    def extract_frame(self, image: UInt8) -> Features:
+        """As `extract`, of a frame of a size that it takes, which stays there with its features."""
+
+    def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
+                     points: Float32) -> tuple[Matches, Placed]:
+        """As `match`, and where each of `points` is in the current frame, in its pixels, as `place_all`.
+
+        `points` (K + C, 2) are the reference's K rows in the pixels of its frame, and up to K more that were carried there. Those
+        that match are placed from their matches on, all others from where the matches around them went. Both are features of
+        `extract_frame`, of one size. It waits for the device once, as `match` does.
+        """
+
+    def place(self, reference: Features, current: Features, reference_points: Float32, points: Float32) -> Placed:
+        """Where points (M, 2) of the reference's frame are in the current one, from `points` (M, 2) on, as `place_matches`."""

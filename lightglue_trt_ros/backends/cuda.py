@@ -92,6 +92,14 @@ class Cuda:
         self._pinned.append(array)
         return array
 
+    def free(self, buffers: list[DeviceBuffer], arrays: list[Array]) -> None:
+        """Give back buffers and pinned arrays of here that nothing uses any more."""
+        for buffer in buffers:
+            buffer.free()
+        given = {id(thing) for thing in (*buffers, *arrays)}
+        self._buffers = [buffer for buffer in self._buffers if id(buffer) not in given]
+        self._pinned = [array for array in self._pinned if id(array) not in given]
+
     def upload(self, target: DeviceBuffer, source: Array) -> None:
         """Enqueue a copy of a pinned array to the device."""
         self._driver.memcpy_htod_async(target.address, source, self._stream)

@@ -85,6 +85,11 @@ class StagedMatcher:
         for name, array in self.found.items():
             self.cuda.download(array, self._common[name])
 
+    @property
+    def matches(self) -> DeviceBuffer:
+        """Where matches0 is on the device."""
+        return self._common['matches0']
+
     def spans(self) -> list[tuple[int, int]]:
         """Every (first, last) that `run` may launch."""
         count = len(self.stages)

@@ -1,4 +1,5 @@
-"""TensorRT engines on the GPU. Features stay there: only the image goes in, only keypoints, scores and matches come out.
+"""TensorRT engines on the GPU. Features stay there, and the camera's frames where points are placed: only the image goes in, only
+keypoints, scores, matches and placed points come out.
 
 Everything of a frame is enqueued on one stream, as CUDA graphs where they can be captured.
 """
@@ -15,22 +16,29 @@ import numpy as np
 from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import EngineError, clear_frames
-from ..features import NOT_FINITE, Features, Matches, Thresholds, UInt8
+from ..features import NOT_FINITE, Features, Float32, Matches, Thresholds, UInt8
+from ..geometry import CAMERA_SIDES, Size
+from ..placement import Placed
+from . import placing
 from .cuda import Cuda
 from .device import DeviceFeatures, Engine, Slot, load_engines
+from .placing import DevicePlacement
 from .staged import StagedMatcher
 
 SLOTS = 3  # feature sets on the device: a keyframe, the frame before, the current one
 
 
 class TensorRTBackend:
-    """All engines, their buffers and one stream, made, used and closed by one thread. Raises EngineError, DeviceMemoryError."""
+    """All engines, their buffers and one stream, made, used and closed by one thread: a backend and a Placer.
+
+    Raises EngineError, DeviceMemoryError.
+    """
 
     feature_sets = SLOTS  # that may be held at a time
 
     def __init__(self, tensorrt: Any, spec: EngineSpec, depth: Depth, plans: Mapping[str, bytes], description: str, *,
                  cuda_graphs: bool = True) -> None:
-        """`tensorrt` is the adapter that loads `plans`: 'extractor' and the graphs of `depth`."""
+        """`tensorrt` is the adapter that loads `plans`: the extractor's, those of `depth` and of `graphs.cache.PLACEMENT`."""
         self.spec, self.depth, self._cancelled, self._cuda_graphs = spec, depth, False, cuda_graphs
         self._engines: dict[str, Engine] = {}
         self._slots: list[Slot] = []
@@ -45,20 +53,24 @@ class TensorRTBackend:
             clear_frames(error)
             self.close()
             raise
-        mode = 'CUDA graphs' if self._graphs and all(self._graphs.values()) else 'plain enqueue'
+        mode = 'CUDA graphs' if self._cuda_graphs and any(self._graphs.values()) else 'plain enqueue'
         self.description = f'{description}, {depth}, {mode}, {self.device_memory_mib:.0f} MiB on {self.cuda.name}'
 
     def extract(self, image: UInt8) -> DeviceFeatures:
         self._check()
-        slot = self._take_slot()
-        features = DeviceFeatures(slot)
-        weakref.finalize(features, self._free.append, slot).atexit = False  # also when what follows fails
-        self._marks['extracted'].synchronize()  # the staging array may still be on its way
-        np.copyto(self._staging, image)
-        self.cuda.mark(self._marks['extract'])
-        self._run(('extract', slot.index), lambda: self._enqueue_extract(slot))
-        self.cuda.mark(self._marks['extracted'])
-        self.cuda.mark(slot.ready)
+        return self._extract(self._staging, image, 'extract', self._upload)
+
+    def takes(self, size: Size) -> bool:
+        return placing.takes(size)
+
+    def extract_frame(self, image: UInt8) -> DeviceFeatures:
+        self._check()
+        if self._placement.look((image.shape[0], image.shape[1])):
+            for key in [key for key in self._graphs if key[0] in ('frame', 'place')]:
+                del self._graphs[key]  # captured with the contexts and buffers of another size
+        camera = self._placement.seen
+        features = self._extract(camera.staging, image, 'frame', lambda slot: self._placement.enqueue_frame(slot, self._image))
+        features.slot.camera = camera
         return features
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
@@ -67,39 +79,87 @@ class TensorRTBackend:
         layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last), thresholds)
         return self._found(layers, finite)
 
+    def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
+                     points: Float32) -> tuple[Matches, Placed]:
+        pair, matcher = self._prepared(reference, current, thresholds)
+        self._check_cameras(pair)
+        self._placement.stage(reference_points=points)
+        self.cuda.mark(self._marks['match'])
+        found = self._found(*matcher.run(lambda first, last: self._launch(pair, first, last, place=True), thresholds))
+        return found, self._placement.found(len(points))
+
+    def place(self, reference: Features, current: Features, reference_points: Float32, points: Float32) -> Placed:
+        pair, _ = self._prepared(reference, current)
+        self._check_cameras(pair)
+        parts = []
+        for first in range(0, max(1, len(points)), self.spec.max_keypoints):
+            rows = np.arange(len(points[first:first + self.spec.max_keypoints]), dtype=np.int32)
+            self._placement.stage(reference_points=reference_points[first + rows], keypoints1=points[first + rows], matches0=rows)
+            self.cuda.mark(self._marks['place'])
+            self._run(('place', pair[0].index, pair[1].index), lambda: self._placement.enqueue(pair))
+            self.cuda.mark(self._marks['placed'])
+            self.cuda.synchronize()
+            parts.append(self._placement.found(len(rows)))
+        return Placed(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         pair, matcher = self._prepared(reference, current, thresholds)
         self.cuda.mark(self._marks['match'])
         return (self._found(*reached) for reached in matcher.run_exits(lambda first, last: self._launch(pair, first, last)))
 
     def device_ms(self) -> dict[str, float]:
-        """Milliseconds that the GPU took for the last extract and the last match, copies and waits between stages included."""
-        marks = self._marks
-        return {'extract': marks['extracted'].time_since(marks['extract']), 'match': marks['matched'].time_since(marks['match'])}
+        """Milliseconds that the GPU took for the last extract, match and place, copies and waits between stages included."""
+        ends = {'extract': 'extracted', 'match': 'matched', 'place': 'placed'}
+        return {name: self._marks[end].time_since(self._marks[name]) for name, end in ends.items()}
 
     def enqueue_plainly(self) -> dict[str, tuple[Any, Callable[[], None]]]:
         """Each network's execution context, and a function that enqueues it without a CUDA graph: for profilers."""
         first, second = self._slots[:2]
-        extractor = {'extractor': (self._extractor.context, lambda: self._enqueue_extract(first))}
-        return extractor | self._matcher.enqueue_plainly((first, second))
+        extractor = {'extractor': (self._extractor.context, lambda: self._enqueue_extract(first, self._upload))}
+        return extractor | self._matcher.enqueue_plainly((first, second)) | self._placement.enqueue_plainly((first, second))
 
     def cancel(self) -> None:
         self._cancelled = True
 
     def close(self) -> None:
-        for part in [*vars(self).get('_slots', []), *vars(self).get('_engines', {}).values()]:
+        opened = vars(self)
+        camera = getattr(opened.get('_placement'), 'camera', None)
+        for part in [*filter(None, [camera]), *opened.get('_slots', []), *opened.get('_engines', {}).values()]:
             part.close()  # whoever still holds features, or an error, holds nothing of the device
         kept = ('spec', 'depth', 'description', 'device_memory_mib', 'cuda', '_cancelled')
         for name in [name for name in vars(self) if name not in kept]:
             delattr(self, name)  # engines, arrays and events go before the context that they live in
         self.cuda.close()
 
-    def _prepared(self, reference: Features, current: Features, thresholds: Thresholds) -> tuple[tuple[Slot, Slot], StagedMatcher]:
+    def _prepared(self, reference: Features, current: Features, thresholds: Thresholds | None = None) -> tuple[
+            tuple[Slot, Slot], StagedMatcher]:
         self._check()
         if not isinstance(reference, DeviceFeatures) or not isinstance(current, DeviceFeatures):
             raise EngineError('TensorRT was given features of another backend: extract and match with the same one')
-        self._matcher.set_thresholds(thresholds)
+        if thresholds is not None:
+            self._matcher.set_thresholds(thresholds)
         return (reference.slot, current.slot), self._matcher
+
+    def _check_cameras(self, pair: tuple[Slot, Slot]) -> None:
+        if any(slot.camera is None or slot.camera is not self._placement.camera for slot in pair):
+            raise EngineError('points are placed in two frames of one size that extract_frame was given: extract them again')
+
+    def _extract(self, staging: UInt8, image: UInt8, kind: str, upload: Callable[[Slot], None]) -> DeviceFeatures:
+        """Features of what `upload` makes the extractor's image of the staged one."""
+        slot = self._take_slot()
+        features = DeviceFeatures(slot)
+        weakref.finalize(features, self._free.append, slot).atexit = False  # also when what follows fails
+        slot.camera = None
+        self._marks['extracted'].synchronize()  # the staging array may still be on its way
+        np.copyto(staging, image)
+        self.cuda.mark(self._marks['extract'])
+        self._run((kind, slot.index), lambda: self._enqueue_extract(slot, upload))
+        self.cuda.mark(self._marks['extracted'])
+        self.cuda.mark(slot.ready)
+        return features
+
+    def _upload(self, slot: Slot) -> None:
+        self.cuda.upload(self._image, self._staging)
 
     def _found(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
         found = self._matcher.found
@@ -110,6 +170,7 @@ class TensorRTBackend:
         self._engines = load_engines(tensorrt, plans, self.cuda)
         self._extractor = self._engines['extractor']
         self._matcher = StagedMatcher(self.cuda, self.depth, self._engines)
+        self._placement = DevicePlacement(self.cuda, self.spec, self._engines, SLOTS)
 
     def _allocate(self) -> None:
         cuda = self.cuda
@@ -118,7 +179,7 @@ class TensorRTBackend:
         for index in range(SLOTS):
             self._slots.append(Slot(cuda, index, self._extractor))
         self._free = list(self._slots)
-        self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched')}
+        self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched', 'place', 'placed')}
         self._graphs: dict[tuple[Any, ...], Callable[[], None] | None] = {}
 
     def _warm_up(self) -> None:
@@ -134,9 +195,17 @@ class TensorRTBackend:
                             self._launch((reference.slot, current.slot), first, last)
             self.cuda.synchronize()
             del features, reference, current
+        frame = image[:CAMERA_SIDES['height'][2], :CAMERA_SIDES['width'][2]]
+        pair = [self.extract_frame(frame) for _ in range(2)]
+        self.match_placed(pair[0], pair[1], Thresholds(), pair[0].keypoints)
+        self.place(pair[0], pair[1], pair[0].keypoints, pair[1].keypoints)
 
-    def _launch(self, pair: tuple[Slot, Slot], first: int, last: int) -> None:
-        self._run(('match', pair[0].index, pair[1].index, first, last), lambda: self._matcher.enqueue(pair, first, last))
+    def _launch(self, pair: tuple[Slot, Slot], first: int, last: int, place: bool = False) -> None:
+        def work() -> None:
+            self._matcher.enqueue(pair, first, last)
+            if place:  # what matched, before anybody has seen it: one wait for both
+                self._placement.enqueue(pair, {'keypoints1': pair[1].device['keypoints'], 'matches0': self._matcher.matches})
+        self._run(('place' if place else 'match', pair[0].index, pair[1].index, first, last), work)
         self.cuda.mark(self._marks['matched'])
 
     def _run(self, key: tuple[Any, ...], work: Callable[[], None]) -> None:
@@ -152,8 +221,8 @@ class TensorRTBackend:
             self._graphs[key] = None
             work()
 
-    def _enqueue_extract(self, slot: Slot) -> None:
-        self.cuda.upload(self._image, self._staging)
+    def _enqueue_extract(self, slot: Slot, upload: Callable[[Slot], None]) -> None:
+        upload(slot)
         self._extractor.enqueue({'image': self._image, **slot.device}, self.cuda.stream)
         for name, array in slot.host.items():
             self.cuda.download(array, slot.device[name])

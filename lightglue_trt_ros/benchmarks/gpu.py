@@ -15,6 +15,7 @@ from ..engines.adapter import open_tensorrt
 from ..engines.audit import read_layers
 from ..errors import EngineError
 from ..features import Thresholds, UInt8
+from ..geometry import to_original
 
 RUNS = 50
 
@@ -31,17 +32,25 @@ class LayerTime:
 
 
 def device_times(backend: Backend, frames: Iterator[UInt8]) -> dict[str, list[float]]:
-    """The GPU's milliseconds per frame, by network and together, copies included. Raises EngineError without a GPU."""
+    """The GPU's milliseconds per frame, by stage and together, copies included. Raises EngineError without a GPU.
+
+    `extract` resizes the frame and makes its pyramid too; the matched points are placed by themselves here, so that it shows.
+    """
     engines = _engines_of(backend)
-    previous, times = None, defaultdict(list)
+    engine = engines.spec.image_height, engines.spec.image_width
+    previous, before, times = None, None, defaultdict(list)
     for image in frames:
-        current = engines.extract(image)
-        if previous is not None:
-            engines.match(previous, current, Thresholds())
+        current = engines.extract_frame(image)
+        if previous is not None and before is not None:
+            found = engines.match(previous, current, Thresholds())
+            rows = np.flatnonzero(found.indices >= 0)
+            size = image.shape[0], image.shape[1]
+            engines.place(previous, current, to_original(before[rows], engine, size),
+                          to_original(current.keypoints[found.indices[rows]], engine, size))
             taken = engines.device_ms()
-            for name, value in {**taken, 'both': sum(taken.values())}.items():
+            for name, value in {**taken, 'together': sum(taken.values())}.items():
                 times[name].append(value)
-        previous = current
+        previous, before = current, current.keypoints
     return dict(times)
 
 

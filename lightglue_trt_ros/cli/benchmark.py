@@ -184,7 +184,7 @@ def _device(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.gpu import device_times
     with _opened(config) as backend:
         times = device_times(backend, _frames(args, config))
-    print_table("The GPU's own time, copies included, ms", ['network', 'median', 'p95', 'p99'],
+    print_table("The GPU's own time, copies included, ms", ['stage', 'median', 'p95', 'p99'],
                 [(name, *_percentiles(values, digits=3)) for name, values in times.items()], left=1)
     return dict(times)
 

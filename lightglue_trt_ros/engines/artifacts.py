@@ -27,6 +27,7 @@ from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import ConfigError, EngineError, EngineMismatchError
 from ..files import locked
+from ..graphs.cache import EXTRACTOR, PLACEMENT
 from ..weights.pairs import PairIdentity
 from ..weights.store import cache_dir
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from .adapter import TensorRT
     from .machine import Machine
 
-SCHEMA = 4
+SCHEMA = 5
 MANIFEST = 'manifest.json'
 TIMING_CACHE = 'timing.cache'
 TENSORS, GRAPH, PLOT = 'calibration.safetensors', 'matcher.fp8.onnx', 'frontier.png'  # of a calibration
@@ -49,7 +50,7 @@ _NOUNS = {ENGINES: 'bundle', CALIBRATION: 'calibration'}
 
 def networks_of(depth: Depth) -> tuple[str, ...]:
     """The graphs and engines of a bundle, by name."""
-    return ('extractor', *depth.graphs)
+    return (EXTRACTOR, *depth.graphs, *PLACEMENT)
 
 
 def files_of(depth: Depth) -> tuple[str, ...]:

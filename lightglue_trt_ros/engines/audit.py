@@ -35,6 +35,7 @@ class GraphTypes:
     tensors: dict[str, str]
     heavy: Counter[str]  # convolutions and matrix products by the type of their output
     nodes: tuple[tuple[str, str], ...]  # name and operator, in the graph's order
+    inputs: dict[str, tuple[int | str, ...]]  # their shapes; a side that may change has a name
 
     def require(self, precision: str) -> None:
         """Raise EngineError unless the graph is written in `precision`: a builder could only give less than was asked."""
@@ -94,7 +95,9 @@ def read_types(data: bytes) -> GraphTypes:
     tensors = {value.name: name_of(value.type.tensor_type.elem_type) for value in values}
     tensors |= {initializer.name: name_of(initializer.data_type) for initializer in graph.initializer}
     heavy = Counter(tensors.get(node.output[0], 'unknown') for node in graph.node if node.op_type in HEAVY)
-    return GraphTypes(tensors, heavy, tuple((node.name, node.op_type) for node in graph.node))
+    inputs = {value.name: tuple(side.dim_param or side.dim_value for side in value.type.tensor_type.shape.dim)
+              for value in graph.input}
+    return GraphTypes(tensors, heavy, tuple((node.name, node.op_type) for node in graph.node), inputs)
 
 
 def pin_types(module: Any, network: Any, types: Mapping[str, str]) -> int:

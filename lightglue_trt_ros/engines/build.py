@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..backends import Backend
+from ..backends import Placer
 from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import EngineError
 from ..features import UInt8
+from ..graphs.cache import EXTRACTOR, PLACEMENT
 from ..weights.networks import Weights
 from ..weights.pairs import WeightsPair
 from .adapter import BuildOptions, Progress, TensorRT
@@ -23,6 +24,7 @@ from .artifacts import NOT_RUN, PASSED, TIMING_CACHE, Artifact, Draft, Identity,
 from .audit import Plan, audit
 from .machine import Decision, Machine, decide
 from .parity import LIMITS, failures, parity, rows
+from .placement_gate import PLACED_SHARE, placed_as_on_the_host
 
 FrameSource = Callable[[], tuple[list[UInt8], str]]  # gray frames of the engines' size, and what they are
 
@@ -79,10 +81,12 @@ class _Job:
                                    graphs=graphs, calibration_sha256=self.calibration_sha256)
 
     def precision_of(self, network: str) -> str:
-        """Beside a network with parts in FP8 the others are FP16, as the extractor is."""
+        """Beside a network with parts in FP8 the others are FP16, as the extractor is; points are placed in FP32."""
+        if network in PLACEMENT:
+            return 'fp32'
         if network in self.fp8:
             return 'fp8'
-        return self.decision.extractor if network == 'extractor' or self.fp8 else self.decision.matcher
+        return self.decision.extractor if network == EXTRACTOR or self.fp8 else self.decision.matcher
 
 
 def build_bundle(order: BuildOrder, machine: Machine, tensorrt: TensorRT, frames: FrameSource, out: Reporter) -> Artifact:
@@ -135,6 +139,7 @@ def _decide(order: BuildOrder, machine: Machine, tensorrt: TensorRT) -> tuple[De
 def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: Decision, calibration: Artifact | None,
              out: Reporter) -> _Job:
     from ..graphs.lightglue import lightglue_stages
+    from ..graphs.placement import placement_graphs
     from ..graphs.precision import read_stamp
     from ..graphs.superpoint import superpoint
 
@@ -155,8 +160,9 @@ def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: 
         models = lightglue_stages(shapes(decision.matcher), pair.matcher, depth, calibration=measured)
         graphs = {name: model.SerializeToString() for name, model in models.items()}
         fp8 = frozenset(name for name, model in models.items() if read_stamp(model)['precision'] == 'fp8')
+    graphs |= {name: model.SerializeToString() for name, model in placement_graphs(shapes('fp32')).items()}
     return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), depth,
-                {'extractor': extractor.SerializeToString(), **graphs}, fp8, calibration_sha256, out)
+                {EXTRACTOR: extractor.SerializeToString(), **graphs}, fp8, calibration_sha256, out)
 
 
 def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> bytes:
@@ -220,20 +226,24 @@ def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: st
     try:
         candidate = _open_engines(job, plans)
         try:
-            found = parity(candidate, reference, images)
+            found, placed = parity(candidate, reference, images), placed_as_on_the_host(candidate, images)
         finally:
             candidate.close()
     finally:
         reference.close()
     precision = job.decision.matcher
-    job.out.table(f'Parity of {precision} engines with ONNX Runtime in FP32', ['figure', 'value', 'needed'], rows(found, precision))
-    if failed := failures(found, precision):
-        raise EngineError('\n  '.join([f'the {precision} engines failed the parity gate, and were not kept:', *failed])
-                          + ('' if precision == 'fp32' else f'\nbuild them in {"fp32" if precision == "fp16" else "fp16"} instead'))
-    return {'frames': source, **found.as_dict(), 'thresholds': vars(LIMITS[precision])}
+    job.out.table(f'Parity of {precision} engines with ONNX Runtime in FP32', ['figure', 'value', 'needed'],
+                  [*rows(found, precision), ('points placed as on the host', f'{placed:.4f}', f'>= {PLACED_SHARE}')])
+    failed = failures(found, precision)
+    advice = '' if precision == 'fp32' or not failed else f'\nbuild them in {"fp32" if precision == "fp16" else "fp16"} instead'
+    if not placed >= PLACED_SHARE:
+        failed.append(f'points placed as on the host are {placed:.4f}, at least {PLACED_SHARE} is needed')
+    if failed:
+        raise EngineError('\n  '.join([f'the {precision} engines failed the parity gate, and were not kept:', *failed]) + advice)
+    return {'frames': source, **found.as_dict(), 'placed': placed, 'thresholds': vars(LIMITS[precision]) | {'placed': PLACED_SHARE}}
 
 
-def _open_engines(job: _Job, plans: dict[str, Plan]) -> Backend:
+def _open_engines(job: _Job, plans: dict[str, Plan]) -> Placer:
     from ..backends.tensorrt import TensorRTBackend
     data = {network: plan.data for network, plan in plans.items()}
     return TensorRTBackend(job.tensorrt, job.spec, job.depth, data, f'new {job.decision.matcher} engines')

@@ -18,6 +18,7 @@ from ..weights.pairs import WeightsPair
 from ..weights.store import cache_dir
 
 EXTRACTOR = 'extractor'
+PLACEMENT = ('frame', 'halve', 'placement-coarse', 'placement-fine')  # of engines alone: the host places with OpenCV
 KEEP = 4  # files, those used last: 53 MB each for the published widths in FP32
 _PACKAGE = Path(__file__).parents[1]
 CODE = (*sorted(Path(__file__).parent.glob('*.py')),

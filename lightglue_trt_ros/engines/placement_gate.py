@@ -1,0 +1,45 @@
+"""The gate of placement: engines must put points where the host puts them, in frames of another size than their own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+
+from ..backends import Placer
+from ..features import Thresholds, UInt8
+from ..geometry import CAMERA_SIDES, Size, to_original
+from ..placement import Pyramid, place_matches
+
+PLACED_PX, PLACED_SHARE = 0.05, 0.98  # OpenCV before 5 rounds to 1/32 of a pixel, which moves points by up to this
+LARGER = 1.5  # frames than the engines' image
+
+
+def placed_as_on_the_host(candidate: Placer, frames: Sequence[UInt8]) -> float:
+    """The share of matches in consecutive gray frames that are placed within PLACED_PX of where the host places them.
+
+    0 where nothing matches or anything is not finite. Raises EngineError.
+    """
+    size = _camera(frames[0])
+    engine = candidate.spec.image_height, candidate.spec.image_width
+    images = [np.asarray(cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR), np.uint8) for image in frames]
+    unit, near, count = max(size[0] / engine[0], size[1] / engine[1]), 0, 0
+    for before, image in itertools.pairwise(images):
+        reference, current = candidate.extract_frame(before), candidate.extract_frame(image)
+        points0, points1 = (to_original(features.keypoints, engine, size) for features in (reference, current))
+        found, placed = candidate.match_placed(reference, current, Thresholds(), points0)
+        rows = np.flatnonzero(found.indices >= 0)
+        expected = place_matches(Pyramid(before, unit), Pyramid(image, unit), points0[rows], points1[found.indices[rows]])
+        apart = np.linalg.norm(placed.points[rows] - expected.points, axis=1)
+        near += int(np.count_nonzero((apart < PLACED_PX) & np.isfinite(placed.covariances[rows]).all(axis=(1, 2))))
+        count += len(rows)
+    return near / count if count else 0.0
+
+
+def _camera(image: UInt8) -> Size:
+    """A size that asks for resizing, if not more than engines take."""
+    height, width = (min(round(side * LARGER), CAMERA_SIDES[name][2])
+                     for side, name in zip(image.shape, ('height', 'width'), strict=True))
+    return height, width

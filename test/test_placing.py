@@ -1,0 +1,126 @@
+"""The TensorRT backend as a Placer, on an emulated device: the camera's frame goes up once, and points come back in place."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from emulated_device import EmulatedCuda, EmulatedTensorRT
+from networks import moved, ours, photo
+
+from lightglue_trt_ros.backends import Placer, tensorrt
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.backends.placing import takes
+from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.depth import Depth
+from lightglue_trt_ros.errors import EngineError
+from lightglue_trt_ros.features import Thresholds
+from lightglue_trt_ros.geometry import resize_gray, to_original
+from lightglue_trt_ros.graphs.cache import written_graphs
+from lightglue_trt_ros.graphs.placement import placement_graphs
+from lightglue_trt_ros.placement import Pyramid, place_all
+
+SPEC, DEPTH = EngineSpec(160, 216, 192), Depth((9,))
+ENGINE = SPEC.image_height, SPEC.image_width
+# pixels, and shares: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
+CLOSE, ALIKE = (0.02, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.15)
+
+
+@pytest.fixture(scope='module')
+def plans():
+    graphs = {name: model.SerializeToString() for name, model in placement_graphs(SPEC).items()}
+    return {**written_graphs(SPEC, ours(), DEPTH), **graphs}
+
+
+@pytest.fixture(scope='module')
+def backend(plans):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tensorrt, 'Cuda', EmulatedCuda)
+        opened = tensorrt.TensorRTBackend(EmulatedTensorRT(), SPEC, DEPTH, plans, 'emulated')
+    yield opened
+    opened.close()
+
+
+def pair(size):
+    image = photo('coffee', *size)
+    return image, moved(image, 3, 1.02, (4, -3))[0]
+
+
+def points_of(features, size):
+    return to_original(features.keypoints, ENGINE, size)
+
+
+@pytest.mark.parametrize('size', [ENGINE, (240, 320), (120, 300)], ids=str)
+def test_matches_come_back_placed_as_the_host_places_them(backend, size):
+    assert isinstance(backend, Placer)
+    images = pair(size)
+    for _ in range(3):  # plainly, while it is captured, and as captured
+        reference, current = (backend.extract_frame(image) for image in images)
+        carried = np.random.default_rng(0).uniform(20, 100, (50, 2)).astype(np.float32)
+        points = np.concatenate([points_of(reference, size) + np.float32(0.25), carried])
+        waits = backend.cuda.waits
+        found, placed = backend.match_placed(reference, current, Thresholds(), points)
+        assert backend.cuda.waits == waits + 1, 'one wait for both'
+        rows = np.flatnonzero(found.indices >= 0)
+        unit = max(size[0] / ENGINE[0], size[1] / ENGINE[1])
+        lost = np.setdiff1d(np.arange(len(points)), rows)
+        expected, others = place_all(*(Pyramid(image, unit) for image in images), points[rows],
+                                     points_of(current, size)[found.indices[rows]], points[lost])
+        assert len(rows) > 60
+        assert np.mean(np.linalg.norm(placed.points[rows] - expected.points, axis=1) < CLOSE) >= 0.98
+        assert np.mean(np.linalg.norm(placed.points[lost] - others.points, axis=1) < CLOSE) >= 0.9
+        assert np.median(np.abs(placed.covariances[rows] / expected.covariances - 1)) < ALIKE
+        again = backend.place(reference, current, points[rows], points_of(current, size)[found.indices[rows]])
+        np.testing.assert_allclose(again.points, placed.points[rows], atol=2e-3)
+        np.testing.assert_allclose(again.covariances, placed.covariances[rows], rtol=0.02, atol=1e-4)
+        del reference, current
+
+
+def test_features_of_a_frame_are_those_of_the_resized_one(backend):
+    image, _ = pair((240, 320))
+    plain = OnnxRuntimeBackend(SPEC, ours(), depth=DEPTH).extract(resize_gray(image, ENGINE))
+    found = backend.extract_frame(image)
+    apart = np.linalg.norm(found.keypoints[:, None] - plain.keypoints, axis=2).min(axis=1)
+    assert np.mean(apart < 0.1) > 0.9
+
+
+def test_a_frame_goes_up_once_and_nothing_else_of_its_size(backend):
+    size = (240, 320)
+    reference, current = (backend.extract_frame(image) for image in pair(size))
+    points = points_of(reference, size)
+    backend.match_placed(reference, current, Thresholds(), points)
+    before = backend.cuda.uploaded
+    del reference
+    later = backend.extract_frame(pair(size)[0])
+    backend.match_placed(current, later, Thresholds(), points)
+    assert backend.cuda.uploaded - before == size[0] * size[1] + 2 * points.nbytes
+
+
+def test_more_points_than_the_engine_has_rows_are_placed_all_the_same(backend):
+    images = pair((240, 320))
+    reference, current = (backend.extract_frame(image) for image in images)
+    points = np.random.default_rng(0).uniform(30, 200, (SPEC.max_keypoints + 7, 2)).astype(np.float32)
+    found = backend.place(reference, current, points, points + 1)
+    assert found.points.shape == points.shape
+    assert found.covariances.shape == (len(points), 2, 2)
+    assert len(backend.place(reference, current, points[:0], points[:0]).points) == 0
+
+
+def test_another_size_is_another_camera(backend):
+    first, second = (backend.extract_frame(photo('coffee', *size)) for size in ((240, 320), (200, 300)))
+    points = points_of(first, (240, 320))
+    with pytest.raises(EngineError, match='two frames of one size'):
+        backend.match_placed(first, second, Thresholds(), points)
+    del first
+    third = backend.extract_frame(photo('coffee', 200, 300))
+    backend.match_placed(second, third, Thresholds(), points)
+    with pytest.raises(EngineError, match='two frames of one size'):
+        backend.place(third, backend.extract(photo('coffee', *ENGINE)), points, points)
+
+
+def test_frames_that_are_too_large_or_too_small_are_the_host_s():
+    assert takes((480, 640))
+    assert takes((16, 16))
+    assert not takes((15, 640))
+    assert not takes((480, 2049))
+    assert not takes((1537, 640))
