@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .backends import Backend
+from .backends import Backend, Placer
 from .carrying import Candidates, carry
 from .config import MatcherConfig
 from .errors import FrameError
@@ -26,7 +26,8 @@ class _Frame:
     size: Size
     features: Features
     tracks: Tracks
-    pyramid: Pyramid | None  # of its image; None where points are not placed
+    pyramid: Pyramid | None  # of its image; None where points are not placed, or the backend has it
+    placer: Placer | None  # the backend, where that has it
     points: Float32 | None = None  # (K + C, 2) pixels of the image: the features', finer where matched, then what is carried
 
 
@@ -47,6 +48,7 @@ class FrameMatcher:
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
+        self._placer = backend if isinstance(backend, Placer) else None
 
     def process(self, image: UInt8, stamp: float) -> FrameMatches | None:
         """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference.
@@ -60,13 +62,7 @@ class FrameMatcher:
         self._last_stamp = stamp
 
         clock = Stopwatch()
-        resized = resize_gray(image, (self.backend.spec.image_height, self.backend.spec.image_width))
-        size = image.shape[0], image.shape[1]
-        pyramid = None if self.config.refinement == 'none' else Pyramid(image, self._unit(size))
-        clock.lap('resize')
-        features = self.backend.extract(resized)
-        clock.lap('extract')
-        current = _Frame(stamp, size, features, Tracks.empty(self.backend.spec.max_keypoints), pyramid)
+        current = self._extract(image, stamp, clock)
         reference = self._reference
         if reference is None:
             self._reference = current
@@ -91,21 +87,40 @@ class FrameMatcher:
         elif reference is not None and reference.size != image.shape:
             self.reset(f'the image size changed from {_text(reference.size)} to {_text(image.shape)}')
 
+    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch) -> _Frame:
+        """A frame's features, and what points are placed by: in the backend, where that takes the camera's own frames."""
+        size, tracks = (image.shape[0], image.shape[1]), Tracks.empty(self.backend.spec.max_keypoints)
+        placed, placer = self.config.refinement != 'none', self._placer
+        if placed and placer is not None and placer.takes(size):
+            features = placer.extract_frame(image)
+            clock.lap('extract')
+            return _Frame(stamp, size, features, tracks, None, placer)
+        resized = resize_gray(image, (self.backend.spec.image_height, self.backend.spec.image_width))
+        pyramid = Pyramid(image, self._unit(size)) if placed else None
+        clock.lap('resize')
+        features = self.backend.extract(resized)
+        clock.lap('extract')
+        return _Frame(stamp, size, features, tracks, pyramid, None)
+
     def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> FrameMatches:
         thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold, self.config.depth_confidence)
-        found = self.backend.match(reference.features, current.features, thresholds)
+        placer, everything = current.placer if reference.placer else None, None
+        if placer is not None:
+            found, everything = placer.match_placed(reference.features, current.features, thresholds, self._points(reference))
+        else:
+            found = self.backend.match(reference.features, current.features, thresholds)
         clock.lap('match')
         rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
         current_rows = found.indices[rows]
         current.tracks = reference.tracks.follow(rows, current_rows, len(found.indices), self._counter)
         clock.lap('track')
-        placed, candidates = self._place(reference, current, rows, current_rows)
+        placed, candidates = self._place(reference, current, rows, current_rows, everything)
         self._points(current)[current_rows] = placed.points  # the next frame goes on from there
         carried = carry(candidates, self._points(current), current_rows, current.size, self._variance_factor.fundamental,
                         self._unit(current.size))
         reference.tracks.carry(current.tracks, carried.rows, carried.next_rows)
         current.points = carried.among(self._points(current))
-        if current.pyramid is not None:
+        if current.pyramid is not None or current.placer is not None:
             clock.lap('place')
         scores = np.append(found.scores[rows], np.zeros(len(carried.rows), np.float32))
         rows, current_rows = np.append(rows, carried.rows), np.append(current_rows, carried.next_rows)
@@ -116,19 +131,22 @@ class FrameMatcher:
             current.tracks.missed[current_rows].astype(np.uint8), clock.laps, found.layers, found.note)
         return matches if not self.config.max_sigma_px else matches.well_known(self.config.max_sigma_px)
 
-    def _place(self, reference: _Frame, current: _Frame, rows: Int32, current_rows: Int32) -> tuple[Placed, Candidates]:
+    def _place(self, reference: _Frame, current: _Frame, rows: Int32, current_rows: Int32,
+               everything: Placed | None) -> tuple[Placed, Candidates]:
         """Where the current frame's matched points are, and where those may be that are on a track and were not matched.
 
-        A reference from before points were placed has nothing to compare with; without matches nothing says where to look.
+        The backend may have placed everything already. A reference from before points were placed has nothing to compare with;
+        without matches nothing says where to look.
         """
         points, reference_points = self._points(current)[current_rows], self._points(reference)
         unit = max(1.0, self._unit(current.size))
-        if reference.pyramid is None or current.pyramid is None:
-            placed = Placed(points, unplaced(len(points), unit))
-            factor = self._variance_factor.update(reference_points[rows], points, placed.covariances, unit)
-            return placed.times(factor), Candidates.none()
         lost = reference.tracks.missed_at_most(self.config.carry_frames if len(rows) else 0)
-        placed, others = place_all(reference.pyramid, current.pyramid, reference_points[rows], points, reference_points[lost])
+        if everything is not None:
+            placed, others = everything.of(rows), everything.of(lost)
+        elif reference.pyramid is not None and current.pyramid is not None:
+            placed, others = place_all(reference.pyramid, current.pyramid, reference_points[rows], points, reference_points[lost])
+        else:
+            placed, lost, others = Placed(points, unplaced(len(points), unit)), lost[:0], Candidates.none().placed
         factor = self._variance_factor.update(reference_points[rows], placed.points, placed.covariances, unit)
         return placed.times(factor), Candidates(lost, reference_points[lost], others)
 

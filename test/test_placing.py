@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import cv2
 import numpy as np
 import pytest
@@ -11,10 +13,11 @@ from networks import moved, ours, photo
 from lightglue_trt_ros.backends import Placer, tensorrt
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.backends.placing import takes
-from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.depth import Depth
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.features import Thresholds
+from lightglue_trt_ros.frontend import FrameMatcher
 from lightglue_trt_ros.geometry import resize_gray, to_original
 from lightglue_trt_ros.graphs.cache import written_graphs
 from lightglue_trt_ros.graphs.placement import placement_graphs
@@ -124,3 +127,23 @@ def test_frames_that_are_too_large_or_too_small_are_the_host_s():
     assert not takes((15, 640))
     assert not takes((480, 2049))
     assert not takes((1537, 640))
+
+
+@pytest.mark.parametrize('reference', ['previous', 'keyframe'])
+def test_the_frontend_finds_the_same_on_the_device_and_carries_as_much(backend, reference):
+    """Also where placement is turned off and on again."""
+    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints,
+                           reference=reference)
+    host = OnnxRuntimeBackend(SPEC, ours(), depth=DEPTH)
+    matchers = [FrameMatcher(each, config) for each in (backend, host)]
+    for number in range(7):
+        image = moved(photo('coffee', 240, 320), number, 1 + 0.01 * number, (2 * number, -number))[0]
+        for matcher in matchers:
+            matcher.config = dataclasses.replace(config, refinement='none') if number == 5 else config
+        mine, theirs = (matcher.process(image, 0.1 * number) for matcher in matchers)
+        if mine is None:
+            continue
+        assert len(mine) == pytest.approx(len(theirs), abs=10)
+        assert (mine.carried > 0).sum() == pytest.approx((theirs.carried > 0).sum(), abs=8)
+        assert np.median(np.linalg.norm(mine.keypoints[:, None] - theirs.keypoints, axis=2).min(axis=1)) < 0.03
+        assert set(mine.stage_ms) == set(theirs.stage_ms) - ({'resize'} if number != 5 else set())

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from ..features import Float32, UInt8
+from ..features import Float32, Int32, UInt8
 from .patches import PatchFit, find_patches, inverse_2x2
 from .views import local_affine
 
@@ -39,6 +39,10 @@ class Placed(NamedTuple):
 
     points: Float32  # (M, 2) pixels
     covariances: Float32  # (M, 2, 2) pixels squared
+
+    def of(self, rows: Int32) -> Placed:
+        """Some of them."""
+        return Placed(self.points[rows], self.covariances[rows])
 
     def times(self, factor: float) -> Placed:
         """The same points with covariances that are larger by a factor."""
