@@ -60,7 +60,6 @@ HEIGHT, WIDTH, K = 160, 208, 128
 SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
 DEPTH = Depth()
 NETWORKS = len(networks_of(DEPTH))
-PLACING = ['fp32'] * len(PLACEMENT)  # whatever the networks are
 NAME = f'superpoint-{HEIGHT}x{WIDTH}-k{K}'
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 
@@ -141,7 +140,7 @@ class Engines:
     shift, silent_after, moved = 0.0, None, 0.0
 
     def __new__(cls, tensorrt, spec, depth, plans, description):
-        assert tuple(plans) == networks_of(depth)
+        assert tuple(plans) == networks_of(depth, PLACEMENT[0] in plans)
         assert len(set(plans.values())) == len(plans)
         network = Network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec, depth=depth)
         network.shift, network.silent_after, network.spec, network.description = cls.shift, cls.silent_after, spec, description
@@ -184,7 +183,7 @@ def test_a_bundle_is_built_checked_and_used(machine, tmp_path, capsys):
         assert setting in last
     assert not any(word.startswith('precision') for word in last), 'auto is the default'
 
-    assert [precision for precision, _ in machine.builds] == ['fp16'] * (NETWORKS - len(PLACEMENT)) + PLACING
+    assert [precision for precision, _ in machine.builds] == ['fp16'] * NETWORKS
     assert all((options.opt_level, options.workspace_mib, options.target_sm) == (2, 512, None) for _, options in machine.builds)
     assert [options.timing_cache for _, options in machine.builds[:2]] == [b'', b'timings 1'], 'each profits'
     assert visible(tmp_path) == {f'{NAME}-fp16'}
@@ -303,11 +302,24 @@ def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path,
     assert visible(tmp_path) == {CALIBRATION}
 
 
+def test_engines_that_place_points_are_built_when_asked_for(machine, tmp_path, capsys):
+    asked = [*SIZE, '--engine-dir', str(tmp_path), '--place-on-device']
+    assert build_engines.main(asked) == 0
+    assert 'points placed as on the host' in capsys.readouterr().out
+    assert [precision for precision, _ in machine.builds] == ['fp16'] * NETWORKS + ['fp32'] * len(PLACEMENT)
+    place = tmp_path / f'{NAME}-fp16'
+    assert {path.name for path in place.iterdir()} == {*files_of(Depth(), True), MANIFEST}
+    assert build_engines.main(asked) == 0
+    assert 'nothing to build' in capsys.readouterr().out
+    assert build_engines.main([*asked[:-1], '--force']) == 0
+    assert {path.name for path in place.iterdir()} == {*files_of(Depth()), MANIFEST}, 'and no longer when not'
+
+
 def test_engines_that_place_points_elsewhere_are_not_kept(machine, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Engines, 'moved', 0.06)
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--place-on-device']) == 1
     captured = capsys.readouterr()
-    assert 'points placed as on the host are 0.0000, at least 0.98 is needed' in captured.err
+    assert 'points placed as on the host are 0.0000, at least 0.98 is needed: build without --place-on-device' in captured.err
     assert 'instead' not in captured.err, 'another precision would place them no better'
     assert visible(tmp_path) == set()
 
@@ -384,7 +396,7 @@ def fp8_graph(tmp_path):
 def test_a_given_fp8_graph_is_built_as_it_is(machine, tmp_path, fp8_graph):
     path = fp8_graph(K)
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(path)]) == 0
-    assert [precision for precision, _ in machine.builds] == ['fp16', 'fp8', *PLACING]
+    assert [precision for precision, _ in machine.builds] == ['fp16', 'fp8']
     assert (tmp_path / 'e' / f'{NAME}-fp8' / 'matcher.onnx').read_bytes() == path.read_bytes()
 
 
@@ -417,8 +429,7 @@ def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tm
     calibration = put_calibration(folder).calibration()
     assert build_engines.main(asked) == 0
     depth = Depth()
-    assert [precision for precision, _ in machine.builds] == ['fp16', *['fp8'] * len(depth.stages), *['fp16'] * len(depth.heads),
-                                                              *PLACING]
+    assert [precision for precision, _ in machine.builds] == ['fp16', *['fp8'] * len(depth.stages), *['fp16'] * len(depth.heads)]
     place = folder / f'{NAME}-fp8'
     stamps = [read_stamp(onnx.load(place / f'{name}.onnx')) for name in depth.graphs]
     assert {stamp['calibration_sha256'] for stamp in stamps} == {calibration.sha256}
@@ -434,7 +445,7 @@ def test_a_calibration_that_failed_its_gate_is_not_taken(machine, tmp_path, caps
     assert build_engines.main([*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path)]) == 1
     assert 'did not pass its gate' in capsys.readouterr().err
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
-    assert {precision for precision, _ in machine.builds} == {'fp16', *PLACING}
+    assert {precision for precision, _ in machine.builds} == {'fp16'}
 
 
 def test_a_gpu_without_fp8_is_told_before_anything_is_calibrated(machine, tmp_path, monkeypatch, capsys):

@@ -58,7 +58,7 @@ def build(engine_dir: Path, shape: str, precision: str, *more: str) -> int:
     spec = SHAPES[shape]
     sources = ['--tactic-sources', SOURCES] if SOURCES else []
     return main(['--height', str(spec.image_height), '--width', str(spec.image_width), '--max-keypoints', str(spec.max_keypoints),
-                 '--precision', precision, '--engine-dir', str(engine_dir), *sources, *more])
+                 '--precision', precision, '--engine-dir', str(engine_dir), *sources, '--place-on-device', *more])
 
 
 @pytest.fixture(scope='session')
@@ -155,7 +155,7 @@ def test_two_thousand_frames_grow_neither_device_nor_host_memory(backend, engine
 def test_the_same_frames_give_the_same_matches_with_and_without_cuda_graphs(engines):
     from lightglue_trt_ros.engines.adapter import open_tensorrt
     spec = EngineSpec(480, 640, 1024, 'fp16')
-    plans = {name: (engines / spec.name / f'{name}.plan').read_bytes() for name in networks_of(Depth())}
+    plans = {name: (engines / spec.name / f'{name}.plan').read_bytes() for name in networks_of(Depth(), True)}
     found = []
     for graphs in (True, False):
         backend = TensorRTBackend(open_tensorrt(), spec, Depth(), plans, 'test', cuda_graphs=graphs)

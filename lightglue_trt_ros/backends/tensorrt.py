@@ -18,6 +18,7 @@ from ..depth import Depth
 from ..errors import EngineError, clear_frames
 from ..features import NOT_FINITE, Features, Float32, Matches, Thresholds, UInt8
 from ..geometry import CAMERA_SIDES, Size
+from ..graphs.cache import PLACEMENT
 from ..placement import Placed
 from . import placing
 from .cuda import Cuda
@@ -38,10 +39,14 @@ class TensorRTBackend:
 
     def __init__(self, tensorrt: Any, spec: EngineSpec, depth: Depth, plans: Mapping[str, bytes], description: str, *,
                  cuda_graphs: bool = True) -> None:
-        """`tensorrt` is the adapter that loads `plans`: the extractor's, those of `depth` and of `graphs.cache.PLACEMENT`."""
+        """`tensorrt` is the adapter that loads `plans`: the extractor's and those of `depth`; with those of
+        `graphs.cache.PLACEMENT` it places points.
+        """
         self.spec, self.depth, self._cancelled, self._cuda_graphs = spec, depth, False, cuda_graphs
         self._engines: dict[str, Engine] = {}
         self._slots: list[Slot] = []
+        self._timed_placement = False
+        self._placement: DevicePlacement | None = None  # where engines for it were built; else the host places points
         self.cuda = Cuda()
         try:
             free = self.cuda.memory_mib()[0]
@@ -61,15 +66,15 @@ class TensorRTBackend:
         return self._extract(self._staging, image, 'extract', self._upload)
 
     def takes(self, size: Size) -> bool:
-        return placing.takes(size)
+        return self._placement is not None and placing.takes(size)
 
     def extract_frame(self, image: UInt8) -> DeviceFeatures:
         self._check()
-        if self._placement.look((image.shape[0], image.shape[1])):
+        if self._placing.look((image.shape[0], image.shape[1])):
             for key in [key for key in self._graphs if key[0] in ('frame', 'place')]:
                 del self._graphs[key]  # captured with the contexts and buffers of another size
-        camera = self._placement.seen
-        features = self._extract(camera.staging, image, 'frame', lambda slot: self._placement.enqueue_frame(slot, self._image))
+        camera = self._placing.seen
+        features = self._extract(camera.staging, image, 'frame', lambda slot: self._placing.enqueue_frame(slot, self._image))
         features.slot.camera = camera
         return features
 
@@ -83,10 +88,10 @@ class TensorRTBackend:
                      points: Float32) -> tuple[Matches, Placed]:
         pair, matcher = self._prepared(reference, current, thresholds)
         self._check_cameras(pair)
-        self._placement.stage(reference_points=points)
+        self._placing.stage(reference_points=points)
         self.cuda.mark(self._marks['match'])
         found = self._found(*matcher.run(lambda first, last: self._launch(pair, first, last, place=True), thresholds))
-        return found, self._placement.found(len(points))
+        return found, self._placing.found(len(points))
 
     def place(self, reference: Features, current: Features, reference_points: Float32, points: Float32) -> Placed:
         pair, _ = self._prepared(reference, current)
@@ -94,12 +99,13 @@ class TensorRTBackend:
         parts = []
         for first in range(0, max(1, len(points)), self.spec.max_keypoints):
             rows = np.arange(len(points[first:first + self.spec.max_keypoints]), dtype=np.int32)
-            self._placement.stage(reference_points=reference_points[first + rows], keypoints1=points[first + rows], matches0=rows)
+            self._placing.stage(reference_points=reference_points[first + rows], keypoints1=points[first + rows], matches0=rows)
             self.cuda.mark(self._marks['place'])
-            self._run(('place', pair[0].index, pair[1].index), lambda: self._placement.enqueue(pair))
+            self._run(('place', pair[0].index, pair[1].index), lambda: self._placing.enqueue(pair))
             self.cuda.mark(self._marks['placed'])
+            self._timed_placement = True
             self.cuda.synchronize()
-            parts.append(self._placement.found(len(rows)))
+            parts.append(self._placing.found(len(rows)))
         return Placed(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
@@ -109,14 +115,15 @@ class TensorRTBackend:
 
     def device_ms(self) -> dict[str, float]:
         """Milliseconds that the GPU took for the last extract, match and place, copies and waits between stages included."""
-        ends = {'extract': 'extracted', 'match': 'matched', 'place': 'placed'}
+        ends = {'extract': 'extracted', 'match': 'matched'} | ({'place': 'placed'} if self._timed_placement else {})
         return {name: self._marks[end].time_since(self._marks[name]) for name, end in ends.items()}
 
     def enqueue_plainly(self) -> dict[str, tuple[Any, Callable[[], None]]]:
         """Each network's execution context, and a function that enqueues it without a CUDA graph: for profilers."""
         first, second = self._slots[:2]
         extractor = {'extractor': (self._extractor.context, lambda: self._enqueue_extract(first, self._upload))}
-        return extractor | self._matcher.enqueue_plainly((first, second)) | self._placement.enqueue_plainly((first, second))
+        placement = {} if self._placement is None else self._placement.enqueue_plainly((first, second))
+        return extractor | self._matcher.enqueue_plainly((first, second)) | placement
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -140,8 +147,14 @@ class TensorRTBackend:
             self._matcher.set_thresholds(thresholds)
         return (reference.slot, current.slot), self._matcher
 
+    @property
+    def _placing(self) -> DevicePlacement:
+        if self._placement is None:
+            raise EngineError('these engines place no points: let the host do so, or build them with --place-on-device')
+        return self._placement
+
     def _check_cameras(self, pair: tuple[Slot, Slot]) -> None:
-        if any(slot.camera is None or slot.camera is not self._placement.camera for slot in pair):
+        if any(slot.camera is None or slot.camera is not self._placing.camera for slot in pair):
             raise EngineError('points are placed in two frames of one size that extract_frame was given: extract them again')
 
     def _extract(self, staging: UInt8, image: UInt8, kind: str, upload: Callable[[Slot], None]) -> DeviceFeatures:
@@ -170,7 +183,8 @@ class TensorRTBackend:
         self._engines = load_engines(tensorrt, plans, self.cuda)
         self._extractor = self._engines['extractor']
         self._matcher = StagedMatcher(self.cuda, self.depth, self._engines)
-        self._placement = DevicePlacement(self.cuda, self.spec, self._engines, SLOTS)
+        if PLACEMENT[0] in plans:  # else the host places points
+            self._placement = DevicePlacement(self.cuda, self.spec, self._engines, SLOTS)
 
     def _allocate(self) -> None:
         cuda = self.cuda
@@ -195,6 +209,8 @@ class TensorRTBackend:
                             self._launch((reference.slot, current.slot), first, last)
             self.cuda.synchronize()
             del features, reference, current
+        if self._placement is None:
+            return
         frame = image[:CAMERA_SIDES['height'][2], :CAMERA_SIDES['width'][2]]
         pair = [self.extract_frame(frame) for _ in range(2)]
         self.match_placed(pair[0], pair[1], Thresholds(), pair[0].keypoints)
@@ -204,7 +220,7 @@ class TensorRTBackend:
         def work() -> None:
             self._matcher.enqueue(pair, first, last)
             if place:  # what matched, before anybody has seen it: one wait for both
-                self._placement.enqueue(pair, {'keypoints1': pair[1].device['keypoints'], 'matches0': self._matcher.matches})
+                self._placing.enqueue(pair, {'keypoints1': pair[1].device['keypoints'], 'matches0': self._matcher.matches})
         self._run(('place' if place else 'match', pair[0].index, pair[1].index, first, last), work)
         self.cuda.mark(self._marks['matched'])
 

@@ -34,19 +34,22 @@ class LayerTime:
 def device_times(backend: Backend, frames: Iterator[UInt8]) -> dict[str, list[float]]:
     """The GPU's milliseconds per frame, by stage and together, copies included. Raises EngineError without a GPU.
 
-    `extract` resizes the frame and makes its pyramid too; the matched points are placed by themselves here, so that it shows.
+    With engines that place points `extract` resizes the frame and makes its pyramid too, and the matched points are placed by
+    themselves, so that it shows.
     """
     engines = _engines_of(backend)
     engine = engines.spec.image_height, engines.spec.image_width
     previous, before, times = None, None, defaultdict(list)
     for image in frames:
-        current = engines.extract_frame(image)
+        size = image.shape[0], image.shape[1]
+        placing = engines.takes(size)
+        current = engines.extract_frame(image) if placing else engines.extract(image)
         if previous is not None and before is not None:
             found = engines.match(previous, current, Thresholds())
             rows = np.flatnonzero(found.indices >= 0)
-            size = image.shape[0], image.shape[1]
-            engines.place(previous, current, to_original(before[rows], engine, size),
-                          to_original(current.keypoints[found.indices[rows]], engine, size))
+            if placing:
+                engines.place(previous, current, to_original(before[rows], engine, size),
+                              to_original(current.keypoints[found.indices[rows]], engine, size))
             taken = engines.device_ms()
             for name, value in {**taken, 'together': sum(taken.values())}.items():
                 times[name].append(value)

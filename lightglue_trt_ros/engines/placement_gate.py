@@ -33,6 +33,7 @@ def placed_as_on_the_host(candidate: Placer, frames: Sequence[UInt8]) -> float:
         rows = np.flatnonzero(found.indices >= 0)
         expected = place_matches(Pyramid(before, unit), Pyramid(image, unit), points0[rows], points1[found.indices[rows]])
         apart = np.linalg.norm(placed.points[rows] - expected.points, axis=1)
+        del reference, current  # there are slots for three frames
         near += int(np.count_nonzero((apart < PLACED_PX) & np.isfinite(placed.covariances[rows]).all(axis=(1, 2))))
         count += len(rows)
     return near / count if count else 0.0
