@@ -149,9 +149,9 @@ def _deviations(drawn: Drawn) -> Picture | None:
         axes.plot(levels, 100 * np.cumsum(histogram)[:-1] / histogram.sum(), **look.line)
     percent_axis(axes, 'Inliers within … of their standard deviations')
     axes.set_xlim(0, levels[-1])
-    axes.set_xlabel('distance to the epipolar line of the estimated pose, over its standard deviation')
+    axes.set_xlabel('distance to the epipolar line, in standard deviations')
     caption = ('Whether covariances can be believed: a curve on the wide gray line is right, one below it claims too much, one '
-               'above it too little. Inliers are within 1 px of the line.')
+               'above it too little. Lines are those of the estimated pose; inliers are within 1 px of theirs.')
     return Picture('deviations', 'Are covariances right', caption, finish(figure, axes))
 
 
