@@ -21,7 +21,7 @@ EXTRACTOR = 'extractor'
 PLACEMENT = ('frame', 'halve', 'placement-coarse', 'placement-fine')  # of engines alone: the host places with OpenCV
 KEEP = 4  # files, those used last: 53 MB each for the published widths in FP32
 _PACKAGE = Path(__file__).parents[1]
-CODE = (*sorted(Path(__file__).parent.glob('*.py')),
+CODE = (*(path for path in sorted(Path(__file__).parent.glob('*.py')) if path.stem not in ('frames', 'placement')),
         *(_PACKAGE / name for name in ('calibration.py', 'depth.py', 'e4m3.py', 'weights/architecture.py')))
 
 
