@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import resource
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +24,7 @@ from ..files import make_output_folder
 from ..geometry import fitting_size
 from ..images import gray_of
 from ..options import add_settings, numbers, one_word_each, positive, settings_of, some_of
-from ..processes import INTERRUPTED, describe_machine, give_memory_back
+from ..processes import INTERRUPTED, describe_machine, give_memory_back, stop_on_sigint
 from ..progress import progress
 from ..recordings.bag import open_recording
 from ..recordings.pose_files import KINDS
@@ -47,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     give_memory_back()
     try:
         make_output_folder(args.out)
-        with _stop_on_sigint() as stop:
+        with stop_on_sigint(_say) as stop:
             evaluation, failures = _evaluate(args, stop.is_set, _say)
             files = _report(args.out, evaluation)
     except LightglueTrtError as error:
@@ -191,23 +188,6 @@ def _report(out: Path, evaluation: Evaluation) -> list[Path]:
     except OSError as error:
         raise LightglueTrtError(f'cannot write {out}: {error.strerror or error}') from error
     return files
-
-
-@contextmanager
-def _stop_on_sigint() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second one is a KeyboardInterrupt."""
-    stop = threading.Event()
-
-    def on_signal(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        stop.set()
-        _say('interrupted: the report of what was done follows; once more to leave at once')
-
-    before = signal.signal(signal.SIGINT, on_signal)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _without_ros(argv: list[str] | None) -> list[str]:
