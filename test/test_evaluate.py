@@ -431,3 +431,16 @@ def test_what_cannot_be_had_is_said_and_not_faked(monkeypatch: pytest.MonkeyPatc
     assert notes == ['ours fp16: only a null one', 'ours fp8 is unavailable: no FP8 here']
     with pytest.raises(EngineError, match='no FP8 here'):
         open_frontends(variants(MatcherConfig(), ['fp8']))
+
+
+def test_points_of_a_baseline_have_the_same_covariances_whether_they_are_timed_or_not() -> None:
+    rng = np.random.default_rng(0)
+    texture = cv2.GaussianBlur(rng.integers(0, 256, (160, 200), np.uint8), (0, 0), 1.5)
+    images = [np.ascontiguousarray(texture[:, shift:shift + 180]) for shift in range(4)]
+    timed, plain = Baseline('klt', 100).stream(), Baseline('klt', 100).stream()
+    for number, image in enumerate(images):
+        seen = timed.process(image, 0.1 * number, alone=number == 2), plain.process(image, 0.1 * number)
+        if number:
+            assert seen[0].saved.wall_ms < 0, 'they are not what the baseline costs'
+            assert np.isfinite(seen[1].points.covariances).all()
+            np.testing.assert_array_equal(seen[0].points.covariances, seen[1].points.covariances)

@@ -18,7 +18,7 @@ from ..placement import Pyramid, known_at
 from ..placement.consistency import VarianceFactor
 from ..selection import open_backend
 from .baselines import BASELINES, Correspondences
-from .costs import Cost
+from .costs import Cost, Meter
 from .shared_networks import RECENT, SharedNetworks
 from .variants import settings_in_words
 
@@ -139,14 +139,13 @@ class _BaselineStream:
 
     def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
         points = self._matcher.process(image)
-        if alone:  # what is timed is the matcher
-            return None if points is None else Sighting(points, {})
+        meter = Meter()
         previous, self._previous = self._previous, Pyramid(image)
         if points is None or previous is None or previous.levels[0].shape != image.shape:
             return None if points is None else Sighting(points, {})
         covariances = known_at(previous, self._previous, points.reference, points.current)
         factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances))
-        return Sighting(points._replace(covariances=covariances * factor), {})
+        return Sighting(points._replace(covariances=covariances * factor), {}, saved=Cost().plus(meter.cost, -1))  # not its own
 
     def reset(self) -> None:
         self._matcher.reset()
