@@ -1,11 +1,11 @@
-"""A camera's frames on the device, uploaded once, and points placed in them: `graphs.frames` and `graphs.placement` as engines.
+"""Cameras' frames on the device, uploaded once, and points placed in them: `graphs.frames` and `graphs.placement` as engines.
 
-The camera's size shows with its first frame: contexts and buffers are made then, and anew when it changes.
+A camera's size shows with its first frame: contexts and buffers are made then, and anew when it changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ class DevicePlacement:
     """The engines with what lies between them. Used by the one thread that owns `cuda`."""
 
     def __init__(self, cuda: Cuda, spec: EngineSpec, engines: Mapping[str, Engine], slots: int) -> None:
+        """`slots` is how many each camera has."""
         self.cuda, self._engine_size, self._slots = cuda, (spec.image_height, spec.image_width), slots
         self._engines = {name: engines[name] for name in PLACEMENT}
         coarse, fine = self._engines[COARSE], self._engines[FINE]
@@ -50,17 +51,20 @@ class DevicePlacement:
         self._states = [cuda.device(*fine.tensor('state')) for _ in range(2)]
         outputs = {name: fine.tensor(name) for name in ('points', 'covariances')}
         self._found = {name: (cuda.device(*kind), cuda.pinned(*kind)) for name, kind in outputs.items()}
-        self.camera: Camera | None = None
+        self.cameras: dict[int, Camera] = {}
+        self.camera: Camera | None = None  # looked at last
 
-    def look(self, size: Size) -> bool:
-        """Be ready for frames of this size, (height, width); whether that took a new camera, for which nothing is captured."""
+    def look(self, number: int, size: Size) -> bool:
+        """Be ready for frames of this size, (height, width), of that camera; whether it is a new one: nothing of it is captured."""
+        self.camera = self.cameras.get(number)
         if self.camera is not None and self.camera.size == size:
             return False
-        before, self.camera = self.camera, None
-        if before is not None:
+        if self.camera is not None:
             self.cuda.synchronize()
-            before.close()
-        self.camera = Camera(self.cuda, self._engines, self._engine_size, size, self._slots)
+            self.camera = None
+            self.cameras.pop(number).close()
+        slots = range(number * self._slots, (number + 1) * self._slots)
+        self.cameras[number] = self.camera = Camera(self.cuda, self._engines, self._engine_size, size, slots)
         return True
 
     def enqueue_frame(self, slot: Slot, resized: DeviceBuffer) -> None:
@@ -110,7 +114,8 @@ class DevicePlacement:
     def _levels(self, pair: tuple[Slot, Slot], matched: Mapping[str, DeviceBuffer] | None) -> list[
             tuple[Engine, dict[str, DeviceBuffer]]]:
         """What runs, from the last level to the first, and on what."""
-        camera, runs = self.seen, []
+        camera: Camera = pair[1].camera or self.seen
+        runs = []
         common = {name: buffer for name, (buffer, _) in (*self._given.items(), *self._found.items())} | dict(matched or {})
         for number, depth in enumerate(reversed(range(len(camera.placing)))):
             sizes = camera.sizes_given if matched is None and not number else camera.sizes[depth]
@@ -121,15 +126,15 @@ class DevicePlacement:
 
 
 class Camera:
-    """What depends on the size of a camera's frames: buffers, pyramids of all slots, and engines with contexts of their own."""
+    """What depends on the size of a camera's frames: buffers, pyramids of its slots, and engines with contexts of their own."""
 
-    def __init__(self, cuda: Cuda, engines: Mapping[str, Engine], engine: Size, size: Size, slots: int) -> None:
+    def __init__(self, cuda: Cuda, engines: Mapping[str, Engine], engine: Size, size: Size, slots: Iterable[int]) -> None:
         self.size, self._cuda, self._buffers, self._arrays = size, cuda, list[DeviceBuffer](), list[Array]()
         count = 2 + round(float(np.log2(max(1.0, size[0] / engine[0], size[1] / engine[1]))))  # as placement.Pyramid
         shapes = _levels(size, count)
         self.staging: UInt8 = self._pinned(size, np.uint8)
         self.image = self._device(size, np.uint8)
-        self.levels = [[self._device(shape, np.float32) for shape in shapes] for _ in range(slots)]
+        self.levels = {index: [self._device(shape, np.float32) for shape in shapes] for index in slots}
         rows, columns = resize_matrices(size, engine)
         self.matrices = {'rows': self._constant(rows), 'columns': self._constant(columns)}
         self.sizes = [self._constant(sizes_of(size, engine, depth)) for depth in range(count)]
