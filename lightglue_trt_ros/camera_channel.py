@@ -12,6 +12,7 @@ from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image, PointCloud2, PointField
 
 from . import health
+from .camera_info import camera_topic
 from .clouds import fill_cloud, point_fields, stamp_seconds
 from .errors import FrameError
 from .features import FrameMatches
@@ -31,21 +32,22 @@ THROTTLE_S = 5.0  # one line of a kind in this time
 class CameraChannel:
     """Hands over a camera's messages as they come; what becomes of them it publishes, as the pipeline's Outlet."""
 
-    def __init__(self, node: LifecycleNode, settings: NodeConfig, engine: Size) -> None:
-        """`engine` is the size, (height, width), that frames are resized to."""
-        self._node, self._settings, self._engine, self._log = node, settings, engine, node.get_logger()
+    def __init__(self, node: LifecycleNode, settings: NodeConfig, camera: str, engine: Size) -> None:
+        """`camera` is its name, empty for the only one; `engine` the size, (height, width), that frames are resized to."""
+        self._node, self._settings, self.camera, self._engine = node, settings, camera, engine
+        self.log = node.get_logger().get_child(camera) if camera else node.get_logger()
         self._interfaces = ExitStack()
         self._vins: VinsTopics | None = None
         self._advised: tuple[Any, ...] = ()
 
     def open(self, on_image: Callable[[bytes], None], on_lost: Callable[[int], None]) -> None:
         """Subscribe and advertise. `on_image` gets each message, `on_lost` how many more were lost before they came."""
-        self._matches = self._publisher(PointCloud2, '~/matches')
-        self._debug_image = self._publisher(Image, '~/debug_image')
+        self._matches = self._publisher(PointCloud2, self._topic('~/matches'))
+        self._debug_image = self._publisher(Image, self._topic('~/debug_image'))
         if self._settings.tracks_format == 'vins':
-            self._vins = VinsTopics(self._node, self._settings, RELIABLE)
+            self._vins = VinsTopics(self._node, self._settings, RELIABLE, self.camera)
             self._interfaces.callback(self._vins.close)
-        self.images = subscribe(self._node, self._settings, on_image, on_lost)
+        self.images = subscribe(self._node, self._settings, self._topic('image'), on_image, on_lost)
         self._interfaces.callback(self._node.destroy_subscription, self.images)
 
     def begin(self) -> None:
@@ -61,7 +63,10 @@ class CameraChannel:
     def route(self) -> str:
         """What it listens to and where it publishes, for people."""
         return (f'subscribed to {self.images.topic_name} ({self._settings.qos_reliability}), '
-                f'publishing {self._node.resolve_topic_name("~/matches")}')
+                f'publishing {self._node.resolve_topic_name(self._topic("~/matches"))}')
+
+    def _topic(self, topic: str) -> str:
+        return camera_topic(self.camera, topic)
 
     def _publisher(self, kind: Any, topic: str) -> Any:
         publisher = self._node.create_lifecycle_publisher(kind, topic, RELIABLE)
@@ -90,7 +95,7 @@ class CameraChannel:
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
         """As Outlet."""
         if matches is not None and matches.note:
-            self._log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
+            self.log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
         if matches is not None and self._debug_image.get_subscription_count():
             picture = draw_matches(frame.image, matches, self._settings.draw_covariances)
             self._debug_image.publish(fill_image(Image(header=frame.source.header), picture, 'bgr8'))
@@ -98,17 +103,17 @@ class CameraChannel:
 
     def started_anew(self, reason: str) -> None:
         """As Outlet."""
-        self._log.warning(f'tracks start anew: {reason}', throttle_duration_sec=THROTTLE_S)
+        self.log.warning(f'tracks start anew: {reason}', throttle_duration_sec=THROTTLE_S)
         if self._vins is not None:
             self._vins.restart()
 
     def rejected(self, error: str, details: str) -> None:
         """As Outlet."""
         if details:
-            self._log.error(f'frame dropped, {error}', throttle_duration_sec=THROTTLE_S)
-            self._log.debug(details)
+            self.log.error(f'frame dropped, {error}', throttle_duration_sec=THROTTLE_S)
+            self.log.debug(details)
         else:
-            self._log.warning(f'frame dropped: {error}', throttle_duration_sec=THROTTLE_S)
+            self.log.warning(f'frame dropped: {error}', throttle_duration_sec=THROTTLE_S)
 
     def _advise(self, frame: Input) -> None:
         """Say once for each kind of image what would make matching better."""
@@ -116,4 +121,4 @@ class CameraChannel:
         if kind != self._advised:
             self._advised = kind
             for advice in health.advice(frame.image, kind[1], self._engine):
-                self._log.warning(advice)
+                self.log.warning(advice)
