@@ -10,9 +10,8 @@ import pytest
 from emulated_device import EmulatedCuda, EmulatedTensorRT
 from networks import moved, ours, photo
 
-from lightglue_trt_ros.backends import Placer, tensorrt
+from lightglue_trt_ros.backends import Placer, placing, tensorrt
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
-from lightglue_trt_ros.backends.placing import takes
 from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.depth import Depth
 from lightglue_trt_ros.errors import EngineError
@@ -122,11 +121,42 @@ def test_another_size_is_another_camera(backend):
 
 
 def test_frames_that_are_too_large_or_too_small_are_the_host_s():
-    assert takes((480, 640))
-    assert takes((16, 16))
-    assert not takes((15, 640))
-    assert not takes((480, 2049))
-    assert not takes((1537, 640))
+    assert placing.takes((480, 640))
+    assert placing.takes((16, 16))
+    assert not placing.takes((15, 640))
+    assert not placing.takes((480, 2049))
+    assert not placing.takes((1537, 640))
+
+
+def test_cameras_of_other_sizes_in_turn_are_each_as_if_alone(backend, monkeypatch):
+    """One after the other, and then in turn: contexts are made once for each, and only pairs of one camera are captured."""
+    made, cameras, config = [], ((240, 320), (200, 300)), MatcherConfig(
+        image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
+    monkeypatch.setattr(placing.Camera, '__init__', lambda self, *rest, init=placing.Camera.__init__: (
+        made.append(self), init(self, *rest))[1])
+
+    def frame(size, number):
+        return moved(photo('coffee', *size), number, 1 + 0.01 * number, (2 * number, -number))[0]
+
+    expected = []
+    for size in cameras:
+        alone = FrameMatcher(backend, config)
+        expected.append([alone.process(frame(size, number), 0.1 * number) for number in range(3)])
+    del alone
+    made.clear()
+    matchers = [FrameMatcher(backend, config) for _ in cameras]
+    for number in range(3):
+        for camera, (size, matcher) in enumerate(zip(cameras, matchers, strict=True)):
+            backend.turn_to(camera)
+            found = matcher.process(frame(size, number), 0.1 * number)
+            if number:
+                np.testing.assert_array_equal(found.keypoints, expected[camera][number].keypoints)
+                np.testing.assert_array_equal(found.covariances, expected[camera][number].covariances)
+    backend.turn_to(0)
+    assert len(made) == 2
+    pairs = [{index // tensorrt.SLOTS for index in key[1:3]} for key in backend._graphs if key[0] in ('match', 'place')]
+    assert all(pair in ({0}, {1}) for pair in pairs)
+    assert 0 < pairs.count({1}) < pairs.count({0}), 'captured as they are needed'
 
 
 @pytest.mark.parametrize('reference', ['previous', 'keyframe'])
