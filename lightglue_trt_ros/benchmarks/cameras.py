@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -26,7 +27,9 @@ from ..spinning import spun_by_a_thread
 from .stages import textured_frames
 
 ONE, MANY = 'one node', 'a node each'
+SETTINGS = ('-p', 'max_gap_s:=60.0')  # on a slow machine a camera's turn comes after more than a second
 OPENING_S = 120.0  # for the networks of all nodes
+IDLE_S = 1.0  # before nodes are ended, to be done with their last frames
 PERIOD = 32  # frames of the texture; then it drifts back
 
 
@@ -37,12 +40,18 @@ class RigCost:
     memory_mib: float = 0.0  # of the nodes' processes, what they share counted once
     device_mib: float = 0.0  # of the GPU's memory; 0 without one
     seconds: float = 0.0
+    cpu_s: float = 0.0  # of all cores
     latency_ms: list[list[float]] = field(default_factory=list)  # by camera, image published to cloud received
 
     @property
     def fps(self) -> list[float]:
         """Clouds a second, by camera."""
         return [len(times) / self.seconds for times in self.latency_ms]
+
+    @property
+    def cpu_ms(self) -> float:
+        """Time of one core for a cloud: what another load of the machine changes least."""
+        return 1e3 * self.cpu_s / max(1, sum(map(len, self.latency_ms)))
 
 
 def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: float, rounds: int = 2) -> dict[str, RigCost]:
@@ -59,18 +68,21 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
         for way in (ONE, MANY) * rounds:
             free = _free_device_mib()
             with ExitStack() as ends:
-                nodes = [start('cli.matcher', '--ros-args', '--log-level', 'error', *_settings(config), *words)
+                nodes = [start('cli.matcher', '--ros-args', '--log-level', 'error', *_settings(config), *SETTINGS, *words)
                          for words in ([_together(names)] if way == ONE else map(_alone, names))]
                 for each in nodes:
                     ends.callback(stop, each)
                 rig.feed(rate, OPENING_S, nodes, until=lambda: all(rig.latency_ms))
-                rig.feed(rate, seconds, nodes)
                 cost = costs[way]
+                cost.cpu_s -= sum(cpu_seconds(each.pid) for each in nodes)
+                rig.feed(rate, seconds, nodes)
+                cost.cpu_s += sum(cpu_seconds(each.pid) for each in nodes)
                 cost.memory_mib = max(cost.memory_mib, sum(proportional_mib(each.pid) for each in nodes))
                 cost.device_mib = max(cost.device_mib, free - _free_device_mib())
                 cost.seconds += seconds
                 for all_times, times in zip(cost.latency_ms, rig.latency_ms, strict=True):
                     all_times += times
+                time.sleep(IDLE_S)
             rig.clear()
     return costs
 
@@ -145,6 +157,12 @@ def proportional_mib(pid: int) -> float:
     """Memory of a process, MiB, where pages that several share count in parts (Linux)."""
     lines = Path(f'/proc/{pid}/smaps_rollup').read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith('Pss:')) / 1024
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all cores, since a process began (Linux)."""
+    words = Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf('SC_CLK_TCK')
 
 
 def _free_device_mib() -> float:
