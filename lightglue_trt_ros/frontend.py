@@ -48,7 +48,7 @@ class FrameMatcher:
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
-        self._placer = backend if isinstance(backend, Placer) else None
+        self._placer = backend if isinstance(backend, Placer) and backend.places else None
 
     def process(self, image: UInt8, stamp: float) -> FrameMatches | None:
         """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference.
@@ -91,7 +91,7 @@ class FrameMatcher:
         """A frame's features, and what points are placed by: in the backend, where that takes the camera's own frames."""
         size, tracks = (image.shape[0], image.shape[1]), Tracks.empty(self.backend.spec.max_keypoints)
         placed, placer = self.config.refinement != 'none', self._placer
-        if placed and placer is not None and placer.takes(size):
+        if placed and placer is not None:
             features = placer.extract_frame(image)
             clock.lap('extract')
             return _Frame(stamp, size, features, tracks, None, placer)

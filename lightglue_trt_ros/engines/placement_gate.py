@@ -10,11 +10,11 @@ import numpy as np
 
 from ..backends import Placer
 from ..features import Thresholds, UInt8
-from ..geometry import CAMERA_SIDES, Size, to_original
+from ..geometry import to_original
 from ..placement import Pyramid, place_matches
 
 PLACED_PX, PLACED_SHARE = 0.05, 0.98  # OpenCV before 5 rounds to 1/32 of a pixel, which moves points by up to this
-LARGER = 1.5  # frames than the engines' image
+LARGER = 1.5  # frames than the engines' image, which asks for resizing
 
 
 def placed_as_on_the_host(candidate: Placer, frames: Sequence[UInt8]) -> float:
@@ -22,7 +22,7 @@ def placed_as_on_the_host(candidate: Placer, frames: Sequence[UInt8]) -> float:
 
     0 where nothing matches or anything is not finite. Raises EngineError.
     """
-    size = _camera(frames[0])
+    size = round(frames[0].shape[0] * LARGER), round(frames[0].shape[1] * LARGER)
     engine = candidate.spec.image_height, candidate.spec.image_width
     images = [np.asarray(cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR), np.uint8) for image in frames]
     unit, near, count = max(size[0] / engine[0], size[1] / engine[1]), 0, 0
@@ -38,9 +38,3 @@ def placed_as_on_the_host(candidate: Placer, frames: Sequence[UInt8]) -> float:
         count += len(rows)
     return near / count if count else 0.0
 
-
-def _camera(image: UInt8) -> Size:
-    """A size that asks for resizing, if not more than engines take."""
-    height, width = (min(round(side * LARGER), CAMERA_SIDES[name][2])
-                     for side, name in zip(image.shape, ('height', 'width'), strict=True))
-    return height, width
