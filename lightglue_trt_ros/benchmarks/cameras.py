@@ -54,7 +54,7 @@ class RigCost:
         return 1e3 * self.cpu_s / max(1, sum(map(len, self.latency_ms)))
 
 
-def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: float, rounds: int = 2) -> dict[str, RigCost]:
+def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: float, rounds: int) -> dict[str, RigCost]:
     """Both ways in turn, `rounds` times, each fed by `cameras` at `rate` Hz for `seconds`.
 
     Raises LightglueTrtError when a node does not come up.

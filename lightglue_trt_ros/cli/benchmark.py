@@ -63,6 +63,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--cameras', type=int, default=4, help='how many, for cameras, default: %(default)s')
     parser.add_argument('--camera-hz', type=positive, default=10.0, help='of each, for cameras, default: %(default)s')
     parser.add_argument('--seconds', type=positive, default=10.0, help='of each round, for cameras, default: %(default)s')
+    parser.add_argument('--rounds', type=int, default=2, help='in which both ways take turns, for cameras, default: %(default)s')
     parser.add_argument('--data', type=Path, default=Path('../shared/data'), help='folder of kitti_short_1, kitti_short_2, '
                         'hololens and oxford_affine, for homographies, turns, depth, odometry and sweep; any recording for depth '
                         'and sweep, any folder of images for turns; default: %(default)s')
@@ -86,8 +87,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f'no part is called {unknown.pop()}: there are {", ".join(PARTS)}')
     if args.frames < 3 or args.node_frames < 20:
         parser.error('--frames must be at least 3, --node-frames at least 20')
-    if args.cameras < 1:
-        parser.error('--cameras must be at least 1')
+    if args.cameras < 1 or args.rounds < 1:
+        parser.error('--cameras and --rounds must be at least 1')
     return args
 
 
@@ -122,7 +123,7 @@ def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 def _cameras(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.cameras import measure_cameras
-    costs = measure_cameras(config, args.cameras, args.camera_hz, args.seconds)
+    costs = measure_cameras(config, args.cameras, args.camera_hz, args.seconds, args.rounds)
     rows = [(way, f'{cost.memory_mib:.0f}', f'{cost.device_mib:.0f}' if cost.device_mib else '-', f'{sum(cost.fps):.1f}',
              f'{min(cost.fps):.1f} to {max(cost.fps):.1f}',
              f'{cost.cpu_ms:.0f}', *_percentiles(list(itertools.chain(*cost.latency_ms)), digits=0))
