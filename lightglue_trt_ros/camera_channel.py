@@ -35,7 +35,7 @@ class CameraChannel:
     def __init__(self, node: LifecycleNode, settings: NodeConfig, camera: str, engine: Size) -> None:
         """`camera` is its name, empty for the only one; `engine` the size, (height, width), that frames are resized to."""
         self._node, self._settings, self.camera, self._engine = node, settings, camera, engine
-        self.log = node.get_logger().get_child(camera) if camera else node.get_logger()
+        self._log = node.get_logger().get_child(camera) if camera else node.get_logger()
         self._interfaces = ExitStack()
         self._vins: VinsTopics | None = None
         self._advised: tuple[Any, ...] = ()
@@ -58,6 +58,11 @@ class CameraChannel:
     def close(self) -> None:
         """As it was before `open`. Safe to call twice."""
         self._interfaces.close()
+
+    @property
+    def log(self) -> Any:
+        """The node's logger, or the named camera's own."""
+        return self._log
 
     @property
     def route(self) -> str:
@@ -95,7 +100,7 @@ class CameraChannel:
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
         """As Outlet."""
         if matches is not None and matches.note:
-            self.log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
+            self._log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
         if matches is not None and self._debug_image.get_subscription_count():
             picture = draw_matches(frame.image, matches, self._settings.draw_covariances)
             self._debug_image.publish(fill_image(Image(header=frame.source.header), picture, 'bgr8'))
@@ -103,17 +108,17 @@ class CameraChannel:
 
     def started_anew(self, reason: str) -> None:
         """As Outlet."""
-        self.log.warning(f'tracks start anew: {reason}', throttle_duration_sec=THROTTLE_S)
+        self._log.warning(f'tracks start anew: {reason}', throttle_duration_sec=THROTTLE_S)
         if self._vins is not None:
             self._vins.restart()
 
     def rejected(self, error: str, details: str) -> None:
         """As Outlet."""
         if details:
-            self.log.error(f'frame dropped, {error}', throttle_duration_sec=THROTTLE_S)
-            self.log.debug(details)
+            self._log.error(f'frame dropped, {error}', throttle_duration_sec=THROTTLE_S)
+            self._log.debug(details)
         else:
-            self.log.warning(f'frame dropped: {error}', throttle_duration_sec=THROTTLE_S)
+            self._log.warning(f'frame dropped: {error}', throttle_duration_sec=THROTTLE_S)
 
     def _advise(self, frame: Input) -> None:
         """Say once for each kind of image what would make matching better."""
@@ -121,4 +126,4 @@ class CameraChannel:
         if kind != self._advised:
             self._advised = kind
             for advice in health.advice(frame.image, kind[1], self._engine):
-                self.log.warning(advice)
+                self._log.warning(advice)

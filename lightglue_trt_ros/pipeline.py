@@ -206,12 +206,12 @@ class Pipeline(Generic[T]):
 
     def _match(self, item: T, inlet: Inlet[T], frames: FrameMatcher) -> None:
         frames.config = self.config
+        frames.backend.turn_to(inlet.number)
         if inlet.resets:
             frames.reset(inlet.resets.popleft())
         clock = Stopwatch()
         frame = inlet.outlet.decode(item)
         clock.lap('decode')
-        frames.backend.turn_to(inlet.number)
         matches = frames.process(frame.image, frame.stamp)
         clock.lap('process')
         if frames.resets > inlet.statistics.resets:
