@@ -153,18 +153,17 @@ def test_a_silent_camera_is_named_and_the_others_go_on(rig):
 
 
 def test_a_camera_that_is_twice_as_fast_starves_none(rig):
-    """40 ms a frame are 25 a second; the cameras send 40, 20 and 20: the slower ones get their thirds, and lose the least."""
+    """40 ms a frame are 25 a second; the cameras send 40, 20 and 20: each gets its third."""
     run = rig(frame_s=0.04)
     begin = time.monotonic()
     for tick in range(120):
         time.sleep(max(0.0, begin + tick / 40 - time.monotonic()))
         for name in NAMES if tick % 2 == 0 else NAMES[:1]:
             run.send(name, 10.0 + tick / 40)
-    wait_for(lambda: run.status('left')[2].get('frames received') == '60')
+    wait_for(lambda: 'slower than the camera' in run.status('front')[1])
+    assert 30 < len(run.backend.turns) < 85
     shares = np.bincount(run.backend.turns, minlength=3) / len(run.backend.turns)
-    assert 55 < len(run.backend.turns) < 85
     np.testing.assert_allclose(shares, 1 / 3, atol=0.05)
-    assert 'slower than the camera' in run.status('front')[1]
 
 
 def test_waiting_cameras_take_turns(rig):
@@ -172,9 +171,10 @@ def test_waiting_cameras_take_turns(rig):
     run.backend.gate.clear()
     run.send('front', 10.0)
     wait_for(lambda: run.backend.turns == [0])
+    counts = [inlet.statistics for inlet in run.node._pipeline.inlets]
     for number, name in enumerate(('left', 'front', 'front', 'rear')):
         run.send(name, 10.1 + 0.1 * number)
-        time.sleep(0.05)
+        wait_for(lambda number=number: sum(each.received for each in counts) == number + 2)
     run.backend.gate.set()
     wait_for(lambda: len(run.backend.turns) == 4)
     assert run.backend.turns == [0, 1, 2, 0], 'who was served last waits for the others'
