@@ -34,7 +34,7 @@ class VarianceFactor:
 
     def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0) -> float:
         """The factor after M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones."""
-        some = slice(None, None, max(1, len(points0) // SAMPLES))
+        some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
         self.fundamental = None
         if len(points0) >= ENOUGH:
             chosen = points0[some], points1[some], covariances[some]
