@@ -16,6 +16,7 @@ from .features import Float32, Int32, largest_sigmas
 from .geometry import Size
 from .placement import PREDICTED_PX, Placed
 from .placement.consistency import epipolar_errors
+from .placement.scratch import scratch
 
 KNOWN_PX = PREDICTED_PX / 2  # largest standard deviation: at least three quarters of what is known came from the images
 LINE_PX = 2.0  # distance to the epipolar line
@@ -81,7 +82,8 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Int32, size: Size
 
 def _near(points0: Float32, points1: Float32, unit: float) -> NDArray[np.bool_]:
     """(M, N): which of points (M, 2) and (N, 2) are nearer than NEAR_PX."""
-    middle = points1.mean(axis=0) if len(points1) else np.float32(0)
-    a, b = points0 - middle, points1 - middle
-    squared = np.asarray(np.einsum('ni,ni->n', a, a)[:, None] + np.einsum('ni,ni->n', b, b) - 2 * (a @ b.T), np.float32)
-    return np.asarray(squared < (NEAR_PX * unit)**2, np.bool_)
+    apart = scratch('apart', 2, len(points0), len(points1))
+    for axis in (0, 1):
+        np.subtract(points0[:, axis, None], np.ascontiguousarray(points1[:, axis]), out=apart[axis])
+    apart *= apart
+    return np.asarray(np.add(apart[0], apart[1], out=apart[0]) < (NEAR_PX * unit)**2, np.bool_)
