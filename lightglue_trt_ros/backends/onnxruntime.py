@@ -147,7 +147,9 @@ def _session(model: Any, threads: int) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.enable_mem_pattern = False  # a block for each network's worst case: half as much again, and no faster
-    options.add_session_config_entry('session.intra_op.allow_spinning', '0')  # one network's idle threads would slow the next one
+    # One network's idle threads would slow the next one. One pool for all of them, which some releases offer Python
+    # (set_global_thread_pool_sizes), spins, and nothing there forbids it: a frame took 1.2 to 1.6 times the CPU time with it.
+    options.add_session_config_entry('session.intra_op.allow_spinning', '0')
     if _share_memory():
         options.add_session_config_entry('session.use_env_allocators', '1')
     # not ONNX Runtime's own TensorRT provider: it would build engines for minutes, unasked
