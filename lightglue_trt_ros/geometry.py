@@ -29,6 +29,12 @@ def resize_gray(image: UInt8, size: Size) -> UInt8:
     return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA), np.uint8)
 
 
+def resize_nearest(image: UInt8, size: Size) -> UInt8:
+    """uint8 (H, W) at `size`: of each pixel's centre the value that is there, none mixed of several."""
+    rows, columns = (((np.arange(new) + 0.5) * (old / new)).astype(np.int32) for old, new in zip(image.shape, size, strict=True))
+    return np.ascontiguousarray(image[np.ix_(rows, columns)])
+
+
 def resize_matrices(source: Size, target: Size) -> tuple[Float32, Float32]:
     """`resize_gray` as matrices: float32 (h, H) and (W, w), between which the image (H, W) becomes the resized one (h, w).
 

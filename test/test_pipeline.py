@@ -48,7 +48,7 @@ class Backend(NullBackend):
         self.buffers.append(weakref.ref(made))
         return made
 
-    def extract(self, image):
+    def extract(self, image, mask=None):
         self.threads.add(threading.get_ident())
         self.busy.set()
         self.gate.wait(10)
