@@ -18,9 +18,9 @@ DEPTH = Depth((9,))
 SPEC = EngineSpec(48, 64, 8, 'fp16')
 SHAPES = {'image': ((48, 64), np.uint8), 'mask': ((48, 64), np.uint8), 'keypoints': ((8, 2), np.float32),
           'scores': ((8,), np.float32), 'descriptors': ((8, 256), np.float16), 'matches0': ((8,), np.int32),
-          'match_threshold': ((1,), np.float32), 'detection_threshold': ((1,), np.float32), 'level': ((-1, -1), np.float32), 'reference': ((-1, -1), np.float32),
-          'reference_points': ((8, 2), np.float32), 'keypoints1': ((8, 2), np.float32), 'state': ((8, 17), np.float32),
-          'points': ((8, 2), np.float32), 'covariances': ((8, 3), np.float32)}
+          'match_threshold': ((1,), np.float32), 'detection_threshold': ((1,), np.float32), 'level': ((-1, -1), np.float32),
+          'reference': ((-1, -1), np.float32), 'reference_points': ((8, 2), np.float32), 'keypoints1': ((8, 2), np.float32),
+          'state': ((8, 17), np.float32), 'points': ((8, 2), np.float32), 'covariances': ((8, 3), np.float32)}
 NAMES = {'extractor': ('image', 'mask', 'keypoints', 'scores', 'descriptors'), 'frame': ('level',), 'halve': ('level',),
          'placement-coarse': ('reference', 'reference_points', 'keypoints1', 'matches0'),
          'placement-fine': ('reference', 'reference_points', 'state', 'points', 'covariances'),
