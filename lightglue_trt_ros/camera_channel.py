@@ -16,7 +16,7 @@ from .camera_masks import CameraMasks
 from .clouds import fill_cloud, point_fields, stamp_seconds
 from .errors import FrameError
 from .features import FrameMatches
-from .geometry import Size
+from .geometry import Size, size_of
 from .images import fill_image, gray_of
 from .parameters import NodeConfig
 from .pictures import draw_matches, shade
@@ -90,7 +90,7 @@ class CameraChannel:
                 from error
         gray = gray_of(message, self._settings.image_bits, self._settings.max_megapixels)
         stamp = stamp_seconds(message.header)
-        mask = None if self._masks is None else self._masks.mask((gray.shape[0], gray.shape[1]), stamp)
+        mask = None if self._masks is None else self._masks.mask(size_of(gray), stamp)
         return Input(gray, stamp, message, mask)
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
@@ -105,8 +105,7 @@ class CameraChannel:
         if matches is not None and matches.note:
             self._log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
         if matches is not None and self._debug_image.get_subscription_count():
-            size = frame.image.shape[0], frame.image.shape[1]
-            image = frame.image if frame.mask is None else shade(frame.image, frame.mask.resized(size))
+            image = frame.image if frame.mask is None else shade(frame.image, frame.mask.resized(size_of(frame.image)))
             picture = draw_matches(image, matches, self._settings.draw_covariances)
             self._debug_image.publish(fill_image(Image(header=frame.source.header), picture, 'bgr8'))
         self._advise(frame)

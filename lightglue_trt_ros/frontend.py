@@ -11,7 +11,7 @@ from .carrying import Candidates, carry
 from .config import MatcherConfig
 from .errors import FrameError
 from .features import Features, Float32, FrameMatches, Int32, Thresholds, UInt8
-from .geometry import Size, resize_gray, to_original
+from .geometry import Size, resize_gray, size_of, to_original
 from .masks import Mask
 from .placement import Placed, Pyramid, place_all, unplaced
 from .placement.consistency import VarianceFactor
@@ -61,7 +61,7 @@ class FrameMatcher:
         """
         _check(image, stamp, self._last_stamp)
         if mask is not None:
-            mask.check((image.shape[0], image.shape[1]), self._engine_size)
+            mask.check(size_of(image), self._engine_size)
         self._reset_if_interrupted(image, stamp)
         self._last_stamp = stamp
 
@@ -93,7 +93,7 @@ class FrameMatcher:
 
     def _extract(self, image: UInt8, stamp: float, mask: Mask | None, clock: Stopwatch) -> _Frame:
         """A frame's features, and what points are placed by: in the backend, where that takes the camera's own frames."""
-        size, tracks = (image.shape[0], image.shape[1]), Tracks.empty(self.backend.spec.max_keypoints)
+        size, tracks = size_of(image), Tracks.empty(self.backend.spec.max_keypoints)
         placed, placer = self.config.refinement != 'none', self._placer
         allowed = None if mask is None else mask.resized(self._engine_size)
         if placed and placer is not None and placer.takes(size):

@@ -13,6 +13,11 @@ SMALLEST_SIDE = 16  # of a camera's image that goes to the device as it is
 CAMERA_SIDES = {'height': (4, 480, 1536), 'width': (4, 640, 2048)}  # least (a small level's), usual and largest there
 
 
+def size_of(image: UInt8) -> Size:
+    """(height, width)."""
+    return image.shape[0], image.shape[1]
+
+
 def fitting_size(image: Size, area: int = 640 * 480) -> Size:
     """The engine's size for an image: its aspect ratio, about `area` pixels, each side a multiple of 8."""
     scale = (area / (image[0] * image[1])) ** 0.5
