@@ -50,7 +50,7 @@ class CameraChannel:
         if self._settings.tracks_format == 'vins':
             self._vins = VinsTopics(self._node, self._settings, RELIABLE)
             self._interfaces.callback(self._vins.close)
-        self._masks = CameraMasks(self._node, self._settings, self._engine)
+        self._masks = CameraMasks(self._node, self._log, self._settings, self._engine)
         self._interfaces.callback(self._masks.close)
         self.images = subscribe(self._node, self._settings, on_image, on_lost)
         self._interfaces.callback(self._node.destroy_subscription, self.images)
@@ -90,8 +90,7 @@ class CameraChannel:
                 from error
         gray = gray_of(message, self._settings.image_bits, self._settings.max_megapixels)
         stamp = stamp_seconds(message.header)
-        mask = None if self._masks is None else self._masks.mask(size_of(gray), stamp)
-        return Input(gray, stamp, message, mask)
+        return Input(gray, stamp, message, mask=None if self._masks is None else self._masks.mask(size_of(gray), stamp))
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
         """As Outlet."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rclpy.node import Node
@@ -26,9 +27,9 @@ SETTLED_S = 2.0  # masks have to be used for so long before the next that is mis
 class CameraMasks:
     """Listens to masks. One that is missing, too old or of no use is told of once, and the frames go on without it."""
 
-    def __init__(self, node: Node, settings: NodeConfig, engine: Size, topic: str = 'mask') -> None:
+    def __init__(self, node: Node, log: Any, settings: NodeConfig, engine: Size, topic: str = 'mask') -> None:
         """`engine` is the size, (height, width), that frames are resized to. Raises ConfigError for a file of no use."""
-        self._node, self._engine, self._longest_s = node, engine, settings.mask_max_age_s
+        self._node, self._log, self._engine, self._longest_s = node, log, engine, settings.mask_max_age_s
         self._of_file = load_mask(Path(settings.mask_file).expanduser()) if settings.mask_file else None
         self._remapped = node.resolve_topic_name(topic) != node.resolve_topic_name(topic, only_expand=True)
         self._subscription = node.create_subscription(Image, topic, self._on_mask, QOS, raw=True)
@@ -62,21 +63,20 @@ class CameraMasks:
 
     def _seen(self, image: Size, stamp: float) -> Mask | None:
         """The topic's mask, where there is one for this image; else why not is told, once until masks have come for a while."""
-        log = self._node.get_logger()
         try:
             mask = self._current(image, stamp)
         except FrameError as error:
             self._complaint, self._used_since = str(error), None
             if (kind := re.sub(r'[\d.]+', '', self._complaint)) != self._said:
                 self._said = kind
-                log.warning(f'{error}: matching goes on without it')
+                self._log.warning(f'{error}: matching goes on without it')
             return None
         self._complaint = ''
         if mask is not None and self._used_since is None:
             self._used_since = stamp
         if mask is not None and self._said and abs(stamp - (self._used_since or 0.0)) > SETTLED_S:
             self._said = ''
-            log.info(f'{mask.name} is used')
+            self._log.info(f'{mask.name} is used')
         return mask
 
     def _current(self, image: Size, stamp: float) -> Mask | None:

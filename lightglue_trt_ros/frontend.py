@@ -52,7 +52,7 @@ class FrameMatcher:
         self._variance_factor = VarianceFactor()
         self._placer = backend if isinstance(backend, Placer) else None
 
-    def process(self, image: UInt8, stamp: float, mask: Mask | None = None) -> FrameMatches | None:
+    def process(self, image: UInt8, stamp: float, *, mask: Mask | None = None) -> FrameMatches | None:
         """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference; no point is where `mask` is 0.
 
         None for a frame that has no reference: the first one, and the first after a reset.
@@ -66,12 +66,14 @@ class FrameMatcher:
         self._last_stamp = stamp
 
         clock = Stopwatch()
-        current = self._extract(image, stamp, mask, clock)
+        current = self._extract(image, stamp, clock, mask)
         reference = self._reference
         if reference is None:
             self._reference = current
             return None
         matches = self._match(reference, current, clock)
+        if mask is not None:  # at its edge matches may be placed behind it
+            matches = matches.only(mask.allows(matches.keypoints, current.size))
         if self._is_next_reference(reference, matches):
             self._reference = current
         return matches
@@ -91,7 +93,7 @@ class FrameMatcher:
         elif reference is not None and reference.size != image.shape:
             self.reset(f'the image size changed from {_text(reference.size)} to {_text(image.shape)}')
 
-    def _extract(self, image: UInt8, stamp: float, mask: Mask | None, clock: Stopwatch) -> _Frame:
+    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None) -> _Frame:
         """A frame's features, and what points are placed by: in the backend, where that takes the camera's own frames."""
         size, tracks = size_of(image), Tracks.empty(self.backend.spec.max_keypoints)
         placed, placer = self.config.refinement != 'none', self._placer
@@ -136,8 +138,6 @@ class FrameMatcher:
             current.stamp, reference.stamp, current.points[current_rows], self._points(reference)[rows], scores,
             *current.tracks.published(current_rows), np.concatenate([placed.covariances, known.covariances]),
             current.tracks.missed[current_rows].astype(np.uint8), clock.laps, found.layers, found.note)
-        if current.mask is not None:
-            matches = matches.only(current.mask.allows(matches.keypoints, current.size))
         return matches if not self.config.max_sigma_px else matches.well_known(self.config.max_sigma_px)
 
     def _place(self, reference: _Frame, current: _Frame, rows: Int32, current_rows: Int32,

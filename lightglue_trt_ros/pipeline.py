@@ -213,7 +213,7 @@ class Pipeline(Generic[T]):
         clock = Stopwatch()
         frame = inlet.outlet.decode(item)
         clock.lap('decode')
-        matches = frames.process(frame.image, frame.stamp, frame.mask)
+        matches = frames.process(frame.image, frame.stamp, mask=frame.mask)
         clock.lap('process')
         if frames.resets > inlet.statistics.resets:
             inlet.statistics.started_anew(frames.last_reset)

@@ -171,7 +171,7 @@ def test_points_that_go_behind_a_mask_end_whether_matched_or_carried(scale):
     if scale == 2:  # the script speaks of the engine's pixels
         frames.backend.extract = lambda image, mask, whole=frames.backend.extract: dataclasses.replace(
             found := whole(image), keypoints=(found.keypoints + np.float32(0.5)) / 2 - np.float32(0.5))
-    found = [frames.process(view(frame), 0.1 * frame, mask if frame != 3 else None) for frame in range(5)][1:]
+    found = [frames.process(view(frame), 0.1 * frame, mask=mask if frame != 3 else None) for frame in range(5)][1:]
     for number, each in enumerate(found):
         assert len(each) >= 12
         assert (each.keypoints[:, 0].min() > 159) == (number != 2)
@@ -183,7 +183,7 @@ def test_a_mask_of_another_size_costs_the_frame_and_says_so():
     frames = matcher()
     with pytest.raises(FrameError, match=r'^the mask is 160x240, the images are 320x240: a mask has their size, or the '
                        r"engine's 320x240$"):
-        frames.process(view(0), 0.0, Mask(np.ones((240, 160), np.uint8)))
+        frames.process(view(0), 0.0, mask=Mask(np.ones((240, 160), np.uint8)))
     assert frames.process(view(0), 0.0) is None
     with pytest.raises(FrameError, match=r'the mask is float64 \(3, 3\): masks are uint8'):
         Mask(np.ones((3, 3)))

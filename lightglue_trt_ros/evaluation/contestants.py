@@ -97,7 +97,7 @@ class _FrontendStream:
     def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
         networks = self._networks
         networks.show(image, alone)
-        found = self._frames.process(image, stamp, self._mask)
+        found = self._frames.process(image, stamp, mask=self._mask)
         if found is None:
             return None
         return Sighting(correspondences(found.matched()), found.stage_ms | networks.stage_ms, found.layers,
