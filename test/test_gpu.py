@@ -204,7 +204,6 @@ def test_masks_change_between_frames_and_hold_in_captured_graphs(backend):
         for take in (backend.extract, backend.extract_frame):
             features = take(image, mask)
             keypoints = features.keypoints[features.scores > Thresholds().detection]
-            backend.match(features, features, Thresholds())
             times.setdefault((take.__name__, name), []).append(backend.device_ms()['extract'])
             assert len(keypoints) > 200
             assert (keypoints[:, 0].max() < 320) == (name == 'left')

@@ -18,8 +18,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LAUNCH_FILE = REPOSITORY / 'launch' / 'matcher.launch.py'
 PROFILE = str(REPOSITORY / 'config' / 'fastdds_large_images.xml')
 DEFAULTS = {
-    'image_topic': '/camera/image_raw', 'mask_topic': '', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'), 'namespace': '',
-    'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '', 'use_fastdds_profile': 'true',
+    'image_topic': '/camera/image_raw', 'mask_topic': '', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'),
+    'namespace': '', 'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '', 'use_fastdds_profile': 'true',
     'rviz': 'false'}
 
 
