@@ -25,8 +25,8 @@ class Mask:
         """`name` is for people."""
         if allowed.ndim != 2 or allowed.dtype != np.uint8 or not allowed.size:
             raise FrameError(f'{name} is {allowed.dtype} {allowed.shape}: masks are uint8 (H, W), 0 where no keypoint may be')
-        self.allowed, self.name = allowed, name
-        self._resized = {self.size: allowed}
+        self.allowed, self.name = np.ascontiguousarray(allowed), name
+        self._resized = {self.size: self.allowed}
 
     @property
     def size(self) -> Size:
@@ -51,9 +51,10 @@ class Mask:
 
     def allows(self, points: Float32, image: Size) -> NDArray[np.bool_]:
         """(M,) whether points (M, 2), pixels of an image of that size, are where keypoints may be."""
-        last = np.array(image[::-1], np.float32) - 1
-        columns, rows = np.rint(np.clip(np.nan_to_num(points), 0, last)).astype(np.int32).T
-        return np.asarray(self.resized(image)[rows, columns] > 0, np.bool_)
+        inside = np.clip(np.nan_to_num(points), 0, np.array(image[::-1], np.float32) - 1)
+        scale = [mine / theirs for mine, theirs in zip(self.size[::-1], image[::-1], strict=True)]
+        columns, rows = ((inside + 0.5) * scale).astype(np.int32).T
+        return np.asarray(self.allowed[rows, columns] > 0, np.bool_)
 
     def both(self, other: Mask, image: Size) -> Mask:
         """What this one and the other allow, for images of that size."""

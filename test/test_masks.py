@@ -10,6 +10,7 @@ from spox import Tensor, argument, build
 
 from lightglue_trt_ros.features import Thresholds
 from lightglue_trt_ros.graphs import superpoint as graph
+from lightglue_trt_ros.masks import Mask
 
 SIZE = SMALL.image_height, SMALL.image_width
 LEFT = (np.arange(SIZE[1]) < 150).astype(np.uint8) * np.ones((SIZE[0], 1), np.uint8)  # of the image is allowed
@@ -103,3 +104,18 @@ def test_whatever_is_masked_no_keypoint_is_there(extractor):
     nothing = extract(extractor, image, np.zeros(SIZE, np.uint8))
     assert not nothing.scores.any()
     assert np.isfinite(nothing.descriptors).all()
+
+
+def test_a_mask_is_resized_to_nearest_neighbours_once_and_asked_by_pixel():
+    allowed = np.array([[0, 7, 0, 0], [0, 0, 0, 255]], np.uint8)
+    mask = Mask(allowed)
+    np.testing.assert_array_equal(mask.resized((4, 8)), np.kron(allowed, np.ones((2, 2), np.uint8)))
+    np.testing.assert_array_equal(mask.resized((1, 2)), [[0, 255]])  # of the four, the one at the centre, or after it
+    assert mask.resized((1, 2)) is mask.resized((1, 2))
+    points = np.array([[1.4, 0.4], [1.6, 0.4], [0.5, 0.0], [3.49, 1.49], [9, 9], [-5, -5], [np.nan, 0]], np.float32)
+    np.testing.assert_array_equal(mask.allows(points, (2, 4)), [True, False, True, True, True, False, False])
+    doubled = np.array([[1.4, 0.4], [1.6, 0.4], [3.4, 1.4], [3.6, 1.4]], np.float32)
+    np.testing.assert_array_equal(mask.allows(doubled, (4, 8)), [False, True, True, False])
+    both = mask.both(Mask(np.kron(np.ones((1, 4), np.uint8), np.array([[1], [0], [1], [1]], np.uint8)).repeat(2, 1)), (4, 8))
+    np.testing.assert_array_equal(both.allowed > 0, (np.kron(allowed, np.ones((2, 2))) > 0) & (np.arange(4) != 1)[:, None])
+    assert mask.share == 0.75
