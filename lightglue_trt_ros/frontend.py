@@ -50,7 +50,7 @@ class FrameMatcher:
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
-        self._placer = backend if isinstance(backend, Placer) else None
+        self._placer = backend if isinstance(backend, Placer) and backend.places else None
 
     def process(self, image: UInt8, stamp: float, *, mask: Mask | None = None) -> FrameMatches | None:
         """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference; no point is where `mask` is 0.
@@ -98,7 +98,7 @@ class FrameMatcher:
         size, tracks = size_of(image), Tracks.empty(self.backend.spec.max_keypoints)
         placed, placer = self.config.refinement != 'none', self._placer
         allowed = None if mask is None else mask.resized(self._engine_size)
-        if placed and placer is not None and placer.takes(size):
+        if placed and placer is not None:
             features = placer.extract_frame(image, allowed)
             clock.lap('extract')
             return _Frame(stamp, size, features, tracks, None, placer, mask)

@@ -8,7 +8,6 @@ from typing import Protocol, runtime_checkable
 from ..config import EngineSpec
 from ..depth import Depth
 from ..features import Features, Float32, Matches, Thresholds, UInt8
-from ..geometry import Size
 from ..placement import Placed
 
 
@@ -57,11 +56,12 @@ class Backend(Extractor, Matcher, Protocol):
 class Placer(Backend, Protocol):
     """A backend that is given the camera's own frames, once, and places points where these lie. All raise EngineError.
 
-    For others the host resizes with `resize_gray` and places with `place_all`, to the same places.
+    Otherwise the host resizes with `resize_gray` and places with `place_all`, to the same places.
     """
 
-    def takes(self, size: Size) -> bool:
-        """Whether it does so for frames of this size, (height, width)."""
+    @property
+    def places(self) -> bool:
+        """Whether it does: not where its device cannot."""
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> Features:
         """As `extract`, of a frame of a size that it takes, which stays there with its features; `mask` is of the spec's size."""

@@ -17,13 +17,10 @@ from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import EngineError, clear_frames
 from ..features import NOT_FINITE, Features, Float32, Matches, Thresholds, UInt8
-from ..geometry import CAMERA_SIDES, Size
-from ..graphs.cache import PLACEMENT
 from ..placement import Placed
-from . import placing
 from .cuda import Cuda
 from .device import DeviceFeatures, Engine, Slot, load_engines
-from .placing import DevicePlacement
+from .placing import PTX, DevicePlacement, Matched
 from .staged import StagedMatcher
 
 SLOTS = 3  # feature sets on the device: a keyframe, the frame before, the current one
@@ -39,14 +36,13 @@ class TensorRTBackend:
 
     def __init__(self, tensorrt: Any, spec: EngineSpec, depth: Depth, plans: Mapping[str, bytes], description: str, *,
                  cuda_graphs: bool = True) -> None:
-        """`tensorrt` is the adapter that loads `plans`: the extractor's and those of `depth`; with those of
-        `graphs.cache.PLACEMENT` it places points.
-        """
+        """`tensorrt` is the adapter that loads `plans`: the extractor's and those of `depth`."""
         self.spec, self.depth, self._cancelled, self._cuda_graphs = spec, depth, False, cuda_graphs
         self._engines: dict[str, Engine] = {}
         self._slots: list[Slot] = []
         self._timed_placement = False
-        self._placement: DevicePlacement | None = None  # where engines for it were built; else the host places points
+        self._placement: DevicePlacement | None = None  # where the driver takes its kernels; else the host places points
+        self.warning = ''  # what was given up, for people
         self.cuda = Cuda()
         try:
             free = self.cuda.memory_mib()[0]
@@ -65,8 +61,9 @@ class TensorRTBackend:
         self._check()
         return self._extract(self._staging, image, mask, 'extract', self._upload)
 
-    def takes(self, size: Size) -> bool:
-        return self._placement is not None and placing.takes(size)
+    @property
+    def places(self) -> bool:
+        return self._placement is not None
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
@@ -88,7 +85,7 @@ class TensorRTBackend:
                      points: Float32) -> tuple[Matches, Placed]:
         pair, matcher = self._prepared(reference, current, thresholds)
         self._check_cameras(pair)
-        self._placing.stage(reference_points=points)
+        self._placing.stage(points)
         self.cuda.mark(self._marks['match'])
         found = self._found(*matcher.run(lambda first, last: self._launch(pair, first, last, place=True), thresholds))
         return found, self._placing.found(len(points))
@@ -98,14 +95,15 @@ class TensorRTBackend:
         self._check_cameras(pair)
         parts = []
         for first in range(0, max(1, len(points)), self.spec.max_keypoints):
-            rows = np.arange(len(points[first:first + self.spec.max_keypoints]), dtype=np.int32)
-            self._placing.stage(reference_points=reference_points[first + rows], keypoints1=points[first + rows], matches0=rows)
+            some = slice(first, first + self.spec.max_keypoints)
+            self._placing.stage(reference_points[some])
+            self._placing.stage_matches(points[some])
             self.cuda.mark(self._marks['place'])
             self._run(('place', pair[0].index, pair[1].index), lambda: self._placing.enqueue(pair))
             self.cuda.mark(self._marks['placed'])
             self._timed_placement = True
             self.cuda.synchronize()
-            parts.append(self._placing.found(len(rows)))
+            parts.append(self._placing.found(len(points[some])))
         return Placed(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
@@ -122,8 +120,7 @@ class TensorRTBackend:
         """Each network's execution context, and a function that enqueues it without a CUDA graph: for profilers."""
         first, second = self._slots[:2]
         extractor = {'extractor': (self._extractor.context, lambda: self._enqueue_extract(first, self._upload))}
-        placement = {} if self._placement is None else self._placement.enqueue_plainly((first, second))
-        return extractor | self._matcher.enqueue_plainly((first, second)) | placement
+        return extractor | self._matcher.enqueue_plainly((first, second))
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -150,7 +147,7 @@ class TensorRTBackend:
     @property
     def _placing(self) -> DevicePlacement:
         if self._placement is None:
-            raise EngineError('these engines place no points: let the host do so, or build them with --place-on-device')
+            raise EngineError(f'no points are placed on this GPU: {self.warning}')
         return self._placement
 
     def _check_cameras(self, pair: tuple[Slot, Slot]) -> None:
@@ -192,8 +189,12 @@ class TensorRTBackend:
         self._engines = load_engines(tensorrt, plans, self.cuda)
         self._extractor = self._engines['extractor']
         self._matcher = StagedMatcher(self.cuda, self.depth, self._engines)
-        if PLACEMENT[0] in plans:  # else the host places points
-            self._placement = DevicePlacement(self.cuda, self.spec, self._engines, SLOTS)
+        try:
+            kernels = self.cuda.kernels(PTX.read_bytes())
+        except EngineError as error:
+            self.warning = f'points are placed on the host, which is slower: {error}'
+        else:
+            self._placement = DevicePlacement(self.cuda, kernels, self.spec, SLOTS)
 
     def _allocate(self) -> None:
         cuda = self.cuda
@@ -223,8 +224,7 @@ class TensorRTBackend:
             del features, reference, current
         if self._placement is None:
             return
-        frame = image[:CAMERA_SIDES['height'][2], :CAMERA_SIDES['width'][2]]
-        pair = [self.extract_frame(frame) for _ in range(2)]
+        pair = [self.extract_frame(image) for _ in range(2)]
         self.match_placed(pair[0], pair[1], Thresholds(), pair[0].keypoints)
         self.place(pair[0], pair[1], pair[0].keypoints, pair[1].keypoints)
 
@@ -232,7 +232,7 @@ class TensorRTBackend:
         def work() -> None:
             self._matcher.enqueue(pair, first, last)
             if place:  # what matched, before anybody has seen it: one wait for both
-                self._placing.enqueue(pair, {'keypoints1': pair[1].device['keypoints'], 'matches0': self._matcher.matches})
+                self._placing.enqueue(pair, Matched(pair[1].device['keypoints'], self._matcher.matches))
         self._run(('place' if place else 'match', pair[0].index, pair[1].index, first, last), work)
         self.cuda.mark(self._marks['matched'])
 

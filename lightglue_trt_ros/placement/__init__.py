@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 
 from ..features import Float32, Int32, UInt8
+from ..geometry import Size
 from .patches import PatchFit, find_patches, inverse_2x2
 from .views import local_affine
 
@@ -59,8 +60,16 @@ class Pyramid:
     def __init__(self, image: UInt8, unit: float = 1.0) -> None:
         self.unit = max(1.0, unit)
         self.levels: list[Float32] = [image.astype(np.float32)]
-        for _ in range(1 + round(float(np.log2(self.unit)))):
+        for _ in levels_for((image.shape[0], image.shape[1]), unit)[1:]:
             self.levels.append(np.asarray(cv2.pyrDown(self.levels[-1]), np.float32))
+
+
+def levels_for(size: Size, unit: float) -> list[Size]:
+    """Sizes of a pyramid's levels, (height, width), from the image's own on: two, and more where `unit` is large."""
+    sizes = [size]
+    for _ in range(1 + round(float(np.log2(max(1.0, unit))))):
+        sizes.append(((sizes[-1][0] + 1) // 2, (sizes[-1][1] + 1) // 2))
+    return sizes
 
 
 def place_matches(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Placed:
