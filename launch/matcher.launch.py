@@ -17,6 +17,7 @@ CONFIG = Path(get_package_share_directory('lightglue_trt_ros')) / 'config'
 def generate_launch_description():
     return LaunchDescription([
         DeclareLaunchArgument('image_topic', default_value='/camera/image_raw', description='Images to match'),
+        DeclareLaunchArgument('mask_topic', default_value='', description='Masks, mono8; empty: mask, in the namespace'),
         DeclareLaunchArgument('params_file', default_value=str(CONFIG / 'matcher.yaml'), description='Parameters of the node'),
         DeclareLaunchArgument('namespace', default_value='', description='Namespace of the node'),
         DeclareLaunchArgument('log_level', default_value='info', choices=['debug', 'info', 'warn', 'error', 'fatal'],
@@ -48,10 +49,11 @@ def start_matcher(context):
     if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
         raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
     topic = argument('image_topic')
+    masks = [('mask', argument('mask_topic'))] if argument('mask_topic') else []
     node = LifecycleNode(
         package='lightglue_trt_ros', executable='matcher', name='matcher', namespace=argument('namespace'),
         parameters=[argument('params_file'), *([overrides] if overrides else [])],
-        remappings=[('image', topic), ('image/compressed', f'{topic}/compressed')],
+        remappings=[('image', topic), ('image/compressed', f'{topic}/compressed'), *masks],
         ros_arguments=['--log-level', argument('log_level')],
         output='screen', emulate_tty=True)
     viewer = rviz(topic, argument('namespace')) if argument('rviz') == 'true' else []

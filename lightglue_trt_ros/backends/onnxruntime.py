@@ -38,6 +38,7 @@ class OnnxRuntimeBackend:
         """
         self.spec, self.depth, threads = spec, depth or Depth.of(pair.layers), threads or _threads_asked_for()
         self._options = import_runtime().RunOptions()
+        self._everywhere = np.ones((spec.image_height, spec.image_width), np.uint8)
         graphs = written_graphs(spec, pair, self.depth, calibration)
         self._extractor: Network | None = Network(graphs.pop(EXTRACTOR), threads)
         self._matcher = {name: Network(graphs.pop(name), threads) for name in list(graphs)}  # each file goes when it is loaded
@@ -45,8 +46,9 @@ class OnnxRuntimeBackend:
         self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._extractor.provider}, {what}, '
                             f'weights {pair.identity}, {self.depth}, {f"{threads} threads" if threads else "a thread per core"}')
 
-    def extract(self, image: UInt8) -> HostFeatures:
-        found = self._run(self._extractor, ort_values({'image': np.ascontiguousarray(image)}))
+    def extract(self, image: UInt8, mask: UInt8 | None = None) -> HostFeatures:
+        allowed = self._everywhere if mask is None else np.ascontiguousarray(mask)
+        found = self._run(self._extractor, ort_values({'image': np.ascontiguousarray(image), 'mask': allowed}))
         return HostFeatures(*(found[name].numpy() for name in ('keypoints', 'scores', 'descriptors')))
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
