@@ -162,10 +162,12 @@ def coverage(evaluation: Evaluation) -> str:
     frames, done = evaluation.recording.get('frames'), evaluation.covered
     if done is None or not frames:
         return 'Interrupted: the figures are over what was done until then.'
-    pairs = ', '.join(f'{len(evaluation.matchers[0].pairs.get(stride, [])) if evaluation.matchers else 0} of stride {stride}'
-                      for stride in evaluation.strides)
-    return (f'Interrupted: the figures cover the first {done} of {frames} frames ({100 * done / frames:.0f} %), pairs: {pairs}; '
-            'what follows is not in them.')
+    fewest = min((len(matcher.pairs.get(1, [])) for matcher in evaluation.matchers), default=0)
+    last = [each for each in evaluation.matchers if len(each.pairs.get(1, [])) == fewest]  # the others had their turn before
+    whose = '' if len(last) == len(evaluation.matchers) else f' of {", ".join(each.name for each in last)}'
+    pairs = ', '.join(f'{len(last[0].pairs.get(stride, [])) if last else 0} of stride {stride}' for stride in evaluation.strides)
+    return (f'Interrupted: the figures{whose} cover the first {done} of {frames} frames ({100 * done / frames:.0f} %), pairs: '
+            f'{pairs}; what follows is not in them.')
 
 
 def _counts(first: MatcherResult) -> str:
