@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..evaluation.bootstrap import LEVEL, Interval, Spread
+from ..evaluation.bootstrap import AHEAD, BEHIND, LEVEL, MIN_PAIRS, Interval, Spread
 from ..evaluation.pair_metrics import METRICS
 from ..evaluation.resolution import MIN_BASELINE_M, MIN_STEP_PER_DEPTH
 from ..evaluation.results import Evaluation, MatcherResult
@@ -210,13 +210,14 @@ def print_summary(evaluation: Evaluation) -> None:
     if rows:
         header = ['', 'over', *(matcher.name for matcher in evaluation.matchers)]
         print_table(str(evaluation.recording.get('path', 'evaluation')), header, rows, left=1)
-        print(f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL}; over: so many pairs, timed frames or tracks; * the best; '
-              f'{UNKNOWN} cannot be known')
+        print(f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL}; over: how many pairs, frames, segments, tracks; '
+              f'* the best; {UNKNOWN} cannot be known')
     for note in dict.fromkeys(evaluation.notes):
         print(f'note: {note}')
     if found_contests := contests(evaluation):
         print_table(f'{METRICS[evaluation.headline].label}: {evaluation.matchers[0].name} less the others, points', CONTEST_HEADS,
                     found_contests)
+        print(f'{AHEAD} and {BEHIND}: the interval excludes 0, over {MIN_PAIRS} pairs or more')
     if covered := coverage(evaluation):
         print(covered)
     for line in verdict(evaluation):
