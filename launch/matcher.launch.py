@@ -18,6 +18,7 @@ def generate_launch_description():
     return LaunchDescription([
         DeclareLaunchArgument('image_topic', default_value='/camera/image_raw',
                               description='Images to match; with cameras, {camera} in it stands for the name: /{camera}/image_raw'),
+        DeclareLaunchArgument('mask_topic', default_value='', description='Masks, mono8, {camera} in it as above; empty: mask'),
         DeclareLaunchArgument('cameras', default_value='',
                               description='Names of several cameras with commas between them; empty: as params_file says'),
         DeclareLaunchArgument('params_file', default_value=str(CONFIG / 'matcher.yaml'), description='Parameters of the node'),
@@ -51,25 +52,27 @@ def start_matcher(context):
     if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
         raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
     cameras = [name.strip() for name in argument('cameras').split(',') if name.strip()]
-    topics = image_topics(argument('image_topic'), cameras)
+    topics = named_topics('image', argument('image_topic'), cameras)
+    masks = named_topics('mask', argument('mask_topic'), cameras) if argument('mask_topic') else {}
     if cameras:
         overrides['cameras'] = cameras
+    images = [(f'{name}{suffix}', f'{topic}{suffix}') for name, topic in topics.items() for suffix in ('', '/compressed')]
     node = LifecycleNode(
         package='lightglue_trt_ros', executable='matcher', name='matcher', namespace=argument('namespace'),
         parameters=[argument('params_file'), *([overrides] if overrides else [])],
-        remappings=[(f'{name}{suffix}', f'{topic}{suffix}') for name, topic in topics.items() for suffix in ('', '/compressed')],
+        remappings=[*images, *masks.items()],
         ros_arguments=['--log-level', argument('log_level')],
         output='screen', emulate_tty=True)
     viewer = rviz(next(iter(topics.values())), argument('namespace'), *cameras[:1]) if argument('rviz') == 'true' else []
     return [*fastdds_profile(argument('use_fastdds_profile') == 'true'), node, *viewer]
 
 
-def image_topics(topic, cameras):
-    """The node's image topics, and what each is remapped to."""
+def named_topics(what, topic, cameras):
+    """The node's topics of a kind, image or mask, and what each is remapped to."""
     if cameras and '{camera}' not in topic:
-        raise ValueError(f'image_topic:={topic} is one topic for {len(cameras)} cameras: write {{camera}} where their names stand, '
-                         'e.g. /{camera}/image_raw')
-    return {f'{name}/image': topic.replace('{camera}', name) for name in cameras} or {'image': topic}
+        raise ValueError(f'{what}_topic:={topic} is one topic for {len(cameras)} cameras: write {{camera}} where a name stands, '
+                         f'e.g. /{{camera}}/{what}_raw')
+    return {f'{name}/{what}': topic.replace('{camera}', name) for name in cameras} or {what: topic}
 
 
 def rviz(topic, namespace, camera=''):

@@ -13,13 +13,14 @@ from sensor_msgs.msg import Image, PointCloud2, PointField
 
 from . import health
 from .camera_info import camera_topic
+from .camera_masks import CameraMasks
 from .clouds import fill_cloud, point_fields, stamp_seconds
 from .errors import FrameError
 from .features import FrameMatches
-from .geometry import Size
+from .geometry import Size, size_of
 from .images import fill_image, gray_of
 from .parameters import NodeConfig
-from .pictures import draw_matches
+from .pictures import draw_matches, shade
 from .pipeline import Input
 from .subscription import subscribe
 from .vins_topics import VinsTopics
@@ -38,15 +39,21 @@ class CameraChannel:
         self._log = node.get_logger().get_child(camera) if camera else node.get_logger()
         self._interfaces = ExitStack()
         self._vins: VinsTopics | None = None
+        self._masks: CameraMasks | None = None
         self._advised: tuple[Any, ...] = ()
 
     def open(self, on_image: Callable[[bytes], None], on_lost: Callable[[int], None]) -> None:
-        """Subscribe and advertise. `on_image` gets each message, `on_lost` how many more were lost before they came."""
+        """Subscribe and advertise. `on_image` gets each message, `on_lost` how many more were lost before they came.
+
+        Raises ConfigError for a mask of no use.
+        """
         self._matches = self._publisher(PointCloud2, self._topic('~/matches'))
         self._debug_image = self._publisher(Image, self._topic('~/debug_image'))
         if self._settings.tracks_format == 'vins':
             self._vins = VinsTopics(self._node, self._settings, RELIABLE, self.camera)
             self._interfaces.callback(self._vins.close)
+        self._masks = CameraMasks(self._node, self.log, self._settings, self._engine, self.camera)
+        self._interfaces.callback(self._masks.close)
         self.images = subscribe(self._node, self._settings, self._topic('image'), on_image, on_lost)
         self._interfaces.callback(self._node.destroy_subscription, self.images)
 
@@ -73,6 +80,10 @@ class CameraChannel:
     def _topic(self, topic: str) -> str:
         return camera_topic(self.camera, topic)
 
+    def figures(self) -> dict[str, str]:
+        """What there is to tell about it beside the pipeline's."""
+        return {'masked': self._masks.told} if self._masks is not None and self._masks.told else {}
+
     def _publisher(self, kind: Any, topic: str) -> Any:
         publisher = self._node.create_lifecycle_publisher(kind, topic, RELIABLE)
         self._interfaces.callback(self._node.destroy_lifecycle_publisher, publisher)
@@ -88,7 +99,8 @@ class CameraChannel:
             raise FrameError(f'a message of {len(item)} bytes is no {self.images.msg_type.__name__} ({error}): check its sender') \
                 from error
         gray = gray_of(message, self._settings.image_bits, self._settings.max_megapixels)
-        return Input(gray, stamp_seconds(message.header), message)
+        stamp = stamp_seconds(message.header)
+        return Input(gray, stamp, message, mask=None if self._masks is None else self._masks.mask(size_of(gray), stamp))
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
         """As Outlet."""
@@ -102,7 +114,8 @@ class CameraChannel:
         if matches is not None and matches.note:
             self._log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
         if matches is not None and self._debug_image.get_subscription_count():
-            picture = draw_matches(frame.image, matches, self._settings.draw_covariances)
+            image = frame.image if frame.mask is None else shade(frame.image, frame.mask.resized(size_of(frame.image)))
+            picture = draw_matches(image, matches, self._settings.draw_covariances)
             self._debug_image.publish(fill_image(Image(header=frame.source.header), picture, 'bgr8'))
         self._advise(frame)
 

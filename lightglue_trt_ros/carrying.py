@@ -29,6 +29,10 @@ class Candidates(NamedTuple):
     reference_points: Float32  # (N, 2)
     placed: Placed
 
+    def only(self, kept: NDArray[np.bool_]) -> Candidates:
+        """Those that are `kept`, (N,)."""
+        return Candidates(self.rows[kept], self.reference_points[kept], Placed(*(values[kept] for values in self.placed)))
+
     @classmethod
     def none(cls) -> Candidates:
         points = np.zeros((0, 2), np.float32)

@@ -88,13 +88,14 @@ class FrameMatches:
 
     def well_known(self, max_sigma_px: float) -> FrameMatches:
         """Those that are known to `max_sigma_px` in every direction."""
-        return self._of(self.sigmas <= max_sigma_px)
+        return self.only(self.sigmas <= max_sigma_px)
 
     def matched(self) -> FrameMatches:
         """Those that LightGlue has matched: without the points that are carried."""
-        return self if not self.carried.any() else self._of(self.carried == 0)
+        return self if not self.carried.any() else self.only(self.carried == 0)
 
-    def _of(self, kept: NDArray[np.bool_]) -> FrameMatches:
+    def only(self, kept: NDArray[np.bool_]) -> FrameMatches:
+        """Those that are `kept`, (M,)."""
         rows = {name: getattr(self, name)[kept] for name in _ROWS}
         return dataclasses.replace(self, **rows)
 

@@ -11,7 +11,8 @@ from .carrying import Candidates, carry
 from .config import MatcherConfig
 from .errors import FrameError
 from .features import Features, Float32, FrameMatches, Int32, Thresholds, UInt8
-from .geometry import Size, resize_gray, to_original
+from .geometry import Size, resize_gray, size_of, to_original
+from .masks import Mask
 from .placement import Placed, Pyramid, place_all, unplaced
 from .placement.consistency import VarianceFactor
 from .telemetry import Stopwatch
@@ -28,6 +29,7 @@ class _Frame:
     tracks: Tracks
     pyramid: Pyramid | None  # of its image; None where points are not placed, or the backend has it
     placer: Placer | None  # the backend, where that has it
+    mask: Mask | None
     points: Float32 | None = None  # (K + C, 2) pixels of the image: the features', finer where matched, then what is carried
 
 
@@ -50,24 +52,28 @@ class FrameMatcher:
         self._variance_factor = VarianceFactor()
         self._placer = backend if isinstance(backend, Placer) and backend.places else None
 
-    def process(self, image: UInt8, stamp: float) -> FrameMatches | None:
-        """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference.
+    def process(self, image: UInt8, stamp: float, *, mask: Mask | None = None) -> FrameMatches | None:
+        """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference; no point is where `mask` is 0.
 
         None for a frame that has no reference: the first one, and the first after a reset.
-        Raises FrameError for an image that is not gray uint8 or a stamp that stands still (the frame is dropped, nothing is
-        forgotten), EngineError when the backend fails.
+        Raises FrameError for an image that is not gray uint8, a mask of another size or a stamp that stands still (the frame is
+        dropped, nothing is forgotten), EngineError when the backend fails.
         """
         _check(image, stamp, self._last_stamp)
+        if mask is not None:
+            mask.check(size_of(image), self._engine_size)
         self._reset_if_interrupted(image, stamp)
         self._last_stamp = stamp
 
         clock = Stopwatch()
-        current = self._extract(image, stamp, clock)
+        current = self._extract(image, stamp, clock, mask)
         reference = self._reference
         if reference is None:
             self._reference = current
             return None
         matches = self._match(reference, current, clock)
+        if mask is not None:  # at its edge matches may be placed behind it
+            matches = matches.only(mask.allows(matches.keypoints, current.size))
         if self._is_next_reference(reference, matches):
             self._reference = current
         return matches
@@ -87,20 +93,21 @@ class FrameMatcher:
         elif reference is not None and reference.size != image.shape:
             self.reset(f'the image size changed from {_text(reference.size)} to {_text(image.shape)}')
 
-    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch) -> _Frame:
+    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None) -> _Frame:
         """A frame's features, and what points are placed by: in the backend, where that takes the camera's own frames."""
-        size, tracks = (image.shape[0], image.shape[1]), Tracks.empty(self.backend.spec.max_keypoints)
+        size, tracks = size_of(image), Tracks.empty(self.backend.spec.max_keypoints)
         placed, placer = self.config.refinement != 'none', self._placer
+        allowed = None if mask is None else mask.resized(self._engine_size)
         if placed and placer is not None:
-            features = placer.extract_frame(image)
+            features = placer.extract_frame(image, allowed)
             clock.lap('extract')
-            return _Frame(stamp, size, features, tracks, None, placer)
-        resized = resize_gray(image, (self.backend.spec.image_height, self.backend.spec.image_width))
+            return _Frame(stamp, size, features, tracks, None, placer, mask)
+        resized = resize_gray(image, self._engine_size)
         pyramid = Pyramid(image, self._unit(size)) if placed else None
         clock.lap('resize')
-        features = self.backend.extract(resized)
+        features = self.backend.extract(resized, allowed)
         clock.lap('extract')
-        return _Frame(stamp, size, features, tracks, pyramid, None)
+        return _Frame(stamp, size, features, tracks, pyramid, None, mask)
 
     def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> FrameMatches:
         thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold, self.config.depth_confidence)
@@ -116,6 +123,8 @@ class FrameMatcher:
         clock.lap('track')
         placed, candidates = self._place(reference, current, rows, current_rows, everything)
         self._points(current)[current_rows] = placed.points  # the next frame goes on from there
+        if current.mask is not None:  # what goes behind it ends there
+            candidates = candidates.only(current.mask.allows(candidates.placed.points, current.size))
         carried = carry(candidates, self._points(current), current_rows, current.size, self._variance_factor.fundamental,
                         self._unit(current.size))
         reference.tracks.carry(current.tracks, carried.rows, carried.next_rows)
@@ -152,13 +161,16 @@ class FrameMatcher:
 
     def _unit(self, size: Size) -> float:
         """Pixels of the camera's image that one of the engine's is."""
-        return max(size[0] / self.backend.spec.image_height, size[1] / self.backend.spec.image_width)
+        return max(whole / part for whole, part in zip(size, self._engine_size, strict=True))
+
+    @property
+    def _engine_size(self) -> Size:
+        return self.backend.spec.image_height, self.backend.spec.image_width
 
     def _points(self, frame: _Frame) -> Float32:
         """(K + C, 2) pixels of the frame's own image."""
         if frame.points is None:
-            engine = (self.backend.spec.image_height, self.backend.spec.image_width)
-            frame.points = to_original(frame.features.keypoints, engine, frame.size)
+            frame.points = to_original(frame.features.keypoints, self._engine_size, frame.size)
         return frame.points
 
     def _is_next_reference(self, reference: _Frame, matches: FrameMatches) -> bool:

@@ -13,6 +13,11 @@ from .features import Float32, Int32, UInt8
 Size = tuple[int, int]  # (height, width)
 
 
+def size_of(image: UInt8) -> Size:
+    """(height, width)."""
+    return image.shape[0], image.shape[1]
+
+
 def fitting_size(image: Size, area: int = 640 * 480) -> Size:
     """The engine's size for an image: its aspect ratio, about `area` pixels, each side a multiple of 8."""
     scale = (area / (image[0] * image[1])) ** 0.5
@@ -27,6 +32,12 @@ def resize_gray(image: UInt8, size: Size) -> UInt8:
         return image
     grows = height >= image.shape[0] and width >= image.shape[1]
     return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA), np.uint8)
+
+
+def resize_nearest(image: UInt8, size: Size) -> UInt8:
+    """uint8 (H, W) at `size`: of each pixel's centre the value that is there, none mixed of several."""
+    rows, columns = (((np.arange(new) + 0.5) * (old / new)).astype(np.int32) for old, new in zip(image.shape, size, strict=True))
+    return np.ascontiguousarray(image[np.ix_(rows, columns)])
 
 
 class Taps(NamedTuple):

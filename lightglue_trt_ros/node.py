@@ -172,7 +172,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             verdict = self._verdict(channel, inlet)
             if verdict.level == health.WARN and self._pipeline.state is State.RUNNING:
                 channel.log.warning(verdict.message, throttle_duration_sec=2 * THROTTLE_S)
-            statuses.append(health.status(self, channel.camera, verdict, self._pipeline.figures(inlet)))
+            figures = {**self._pipeline.figures(inlet), **channel.figures()}
+            statuses.append(health.status(self, channel.camera, verdict, figures))
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()), status=statuses))
 
     def _verdict(self, channel: CameraChannel, inlet: Inlet[bytes]) -> health.Verdict:

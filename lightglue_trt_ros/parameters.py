@@ -47,6 +47,11 @@ class NodeConfig:
         5, 'Channels of ~/feature: 5 as VINS-Mono reads (id, u, v, vx, vy), 9 as VINS-Fusion (id, camera, u, v, vx, vy, 0, 0, 0)',
         choices=(5, 9))
     max_tracks: int = setting(200, 'Tracks in a message of ~/feature at most, spread over the image', low=1, high=MAX_KEYPOINTS)
+    mask_file: str = setting(
+        '', "An 8-bit gray PNG of the images' or the engine's size: no keypoint is where it is 0; {camera} in "
+        'its path is the name; empty: none')
+    mask_max_age_s: float = setting(
+        0.5, "A mask of the topic is used for images whose stamps are no further from its own, seconds", low=0.0, high=3600.0)
     draw_covariances: bool = setting(False, 'Draw on ~/debug_image how well points are known: ellipses of ten standard deviations')
     cameras: tuple[str, ...] = setting(
         ('',), "Names of several cameras, each with topics of its own, <name>/image and ~/<name>/matches, on one set of networks; "

@@ -19,6 +19,7 @@ from .config import MatcherConfig
 from .errors import DeviceMemoryError, EngineError, FrameError, clear_frames, in_words
 from .features import FrameMatches, UInt8
 from .frontend import FrameMatcher
+from .masks import Mask
 from .selection import Opened
 from .slot import NewestSlots
 from .telemetry import FrameStatistics, Stopwatch
@@ -50,6 +51,7 @@ class Input(NamedTuple):
     image: UInt8  # gray (H, W)
     stamp: float  # seconds
     source: Any  # what it was decoded from
+    mask: Mask | None = None
 
 
 class Outlet(Protocol[T_contra]):
@@ -212,7 +214,7 @@ class Pipeline(Generic[T]):
         clock = Stopwatch()
         frame = inlet.outlet.decode(item)
         clock.lap('decode')
-        matches = frames.process(frame.image, frame.stamp)
+        matches = frames.process(frame.image, frame.stamp, mask=frame.mask)
         clock.lap('process')
         if frames.resets > inlet.statistics.resets:
             inlet.statistics.started_anew(frames.last_reset)

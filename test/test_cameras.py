@@ -45,7 +45,7 @@ class SlowBackend(NullBackend):
     def turn_to(self, camera):
         self.camera = camera
 
-    def extract(self, image):
+    def extract(self, image, mask=None):
         self.turns.append(self.camera)
         time.sleep(self.frame_s)
         self.gate.wait(10)

@@ -16,10 +16,10 @@ from lightglue_trt_ros.errors import DeviceMemoryError, EngineError
 
 DEPTH = Depth((9,))
 SPEC = EngineSpec(48, 64, 8, 'fp16')
-SHAPES = {'image': ((48, 64), np.uint8), 'keypoints': ((8, 2), np.float32), 'scores': ((8,), np.float32),
-          'descriptors': ((8, 256), np.float16), 'matches0': ((8,), np.int32), 'match_threshold': ((1,), np.float32),
-          'detection_threshold': ((1,), np.float32)}
-NAMES = {'extractor': ('image', 'keypoints', 'scores', 'descriptors'),
+SHAPES = {'image': ((48, 64), np.uint8), 'mask': ((48, 64), np.uint8), 'keypoints': ((8, 2), np.float32),
+          'scores': ((8,), np.float32), 'descriptors': ((8, 256), np.float16), 'matches0': ((8,), np.int32),
+          'match_threshold': ((1,), np.float32), 'detection_threshold': ((1,), np.float32)}
+NAMES = {'extractor': ('image', 'mask', 'keypoints', 'scores', 'descriptors'),
          **dict.fromkeys(DEPTH.graphs, ('matches0', 'scores', 'match_threshold', 'detection_threshold'))}
 
 

@@ -217,6 +217,26 @@ def test_thresholds_change_between_frames(backend):
     assert none == 0
 
 
+def test_masks_change_between_frames_and_hold_in_captured_graphs(backend):
+    image = next(frames(1))
+    left = (np.arange(640) < 320).astype(np.uint8) * np.ones((480, 1), np.uint8)
+    right = 1 - left
+    plain = backend.extract(image).keypoints.copy()
+    times = {}
+    for name, mask in [('none', None), ('left', left), ('left', left), ('right', right), ('none', None)] * 3:
+        for take in (backend.extract, backend.extract_frame):
+            features = take(image, mask)
+            keypoints = features.keypoints[features.scores > Thresholds().detection]
+            times.setdefault((take.__name__, name), []).append(backend.device_ms()['extract'])
+            assert len(keypoints) > 200
+            assert (keypoints[:, 0].max() < 320) == (name == 'left')
+            assert (keypoints[:, 0].min() > 319) == (name == 'right')
+            if mask is None and take == backend.extract:
+                np.testing.assert_array_equal(features.keypoints, plain)
+            del features
+    print('device ms', {key: round(float(np.median(values)), 3) for key, values in times.items()})
+
+
 def test_a_second_context_beside_the_first(backend, engines):
     results, image = {}, next(frames(1))
 

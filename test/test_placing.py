@@ -98,6 +98,24 @@ def test_a_frame_goes_up_once_and_nothing_else_of_its_size(backend):
     assert backend.cuda.uploaded - before == size[0] * size[1] + 2 * points.nbytes
 
 
+def test_a_mask_goes_up_once_for_all_frames_that_have_it_and_is_the_captured_graphs_own(backend):
+    left = np.zeros(ENGINE, np.uint8)
+    left[:, :100] = 1
+    right = 1 - left
+    images, uploads = pair((240, 320)), []
+    for mask in (left, left, right, left, left, None, None):  # each slot's graph was captured with another one, or none
+        for take, image in ((backend.extract_frame, images[0]), (backend.extract, resize_gray(images[1], ENGINE))):
+            before = backend.cuda.uploaded
+            found = take(image, mask)
+            uploads.append(backend.cuda.uploaded - before - image.size)
+            u = found.keypoints[found.scores > 0][:, 0]
+            assert len(u) > 100
+            assert (u.min() > 99) == (mask is right)
+            assert (u.max() < 100) == (mask is left)
+            del found
+    assert uploads == [left.size * changed for changed in (1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0)]
+
+
 def test_more_points_than_the_engine_has_rows_are_placed_all_the_same(backend):
     images = pair((240, 320))
     reference, current = (backend.extract_frame(image) for image in images)

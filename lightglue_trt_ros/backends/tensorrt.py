@@ -66,21 +66,21 @@ class TensorRTBackend:
             self._free.append(self._slots[-SLOTS:])
         self._camera = camera
 
-    def extract(self, image: UInt8) -> DeviceFeatures:
+    def extract(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
-        return self._extract(self._staging, image, 'extract', self._upload)
+        return self._extract(self._staging, image, mask, 'extract', self._upload)
 
     @property
     def places(self) -> bool:
         return self._placement is not None
 
-    def extract_frame(self, image: UInt8) -> DeviceFeatures:
+    def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
         if self._placing.look(self._camera, (image.shape[0], image.shape[1])):
             for key in [key for key in self._graphs if key[0] in ('frame', 'place') and key[1] // SLOTS == self._camera]:
                 del self._graphs[key]  # captured with the contexts and buffers of another size
         camera = self._placing.seen
-        features = self._extract(camera.staging, image, 'frame', lambda slot: self._placing.enqueue_frame(slot, self._image))
+        features = self._extract(camera.staging, image, mask, 'frame', lambda slot: self._placing.enqueue_frame(slot, self._image))
         features.slot.camera = camera
         return features
 
@@ -164,7 +164,8 @@ class TensorRTBackend:
         if reference is not current or current not in self._placing.cameras.values():
             raise EngineError('points are placed in two frames of one size that extract_frame was given: extract them again')
 
-    def _extract(self, staging: UInt8, image: UInt8, kind: str, upload: Callable[[Slot], None]) -> DeviceFeatures:
+    def _extract(self, staging: UInt8, image: UInt8, mask: UInt8 | None, kind: str,
+                 upload: Callable[[Slot], None]) -> DeviceFeatures:
         """Features of what `upload` makes the extractor's image of the staged one."""
         free = self._free[self._camera]
         if not free:
@@ -173,9 +174,11 @@ class TensorRTBackend:
         features = DeviceFeatures(slot)
         weakref.finalize(features, free.append, slot).atexit = False  # also when what follows fails
         slot.camera = None
-        self._marks['extracted'].synchronize()  # the staging array may still be on its way
+        self._marks['extracted'].synchronize()  # the staging arrays may still be on their way
         np.copyto(staging, image)
         self.cuda.mark(self._marks['extract'])
+        if mask is not self._uploaded_mask:
+            self._upload_mask(mask)
         self._run((kind, slot.index), lambda: self._enqueue_extract(slot, upload))
         self.cuda.mark(self._marks['extracted'])
         self.cuda.mark(slot.ready)
@@ -183,6 +186,12 @@ class TensorRTBackend:
 
     def _upload(self, slot: Slot) -> None:
         self.cuda.upload(self._image, self._staging)
+
+    def _upload_mask(self, mask: UInt8 | None) -> None:
+        """Once for all frames that have it: what is captured reads the mask where it lies."""
+        np.copyto(self._staged_mask, 1 if mask is None else mask)
+        self.cuda.upload(self._mask, self._staged_mask)
+        self._uploaded_mask = mask  # held, so that no other array has its identity
 
     def _found(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
         found = self._matcher.found
@@ -204,6 +213,9 @@ class TensorRTBackend:
         cuda = self.cuda
         self._image = cuda.device(*self._extractor.tensor('image'))
         self._staging = cuda.pinned(*self._extractor.tensor('image'))
+        self._mask = cuda.device(*self._extractor.tensor('mask'))
+        self._staged_mask = cuda.pinned(*self._extractor.tensor('mask'))
+        self._upload_mask(None)
         self.turn_to(0)
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched', 'place', 'placed')}
         self._graphs: dict[tuple[Any, ...], Callable[[], None] | None] = {}
@@ -253,7 +265,7 @@ class TensorRTBackend:
 
     def _enqueue_extract(self, slot: Slot, upload: Callable[[Slot], None]) -> None:
         upload(slot)
-        self._extractor.enqueue({'image': self._image, **slot.device}, self.cuda.stream)
+        self._extractor.enqueue({'image': self._image, 'mask': self._mask, **slot.device}, self.cuda.stream)
         for name, array in slot.host.items():
             self.cuda.download(array, slot.device[name])
 

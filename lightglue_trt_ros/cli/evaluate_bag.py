@@ -13,19 +13,20 @@ from pathlib import Path
 from ..config import PRECISIONS, MatcherConfig
 from ..errors import ConfigError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
-from ..evaluation.contestants import Baseline, Contestant, open_frontends
+from ..evaluation.contestants import Baseline
 from ..evaluation.costs import WallTime
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.results import Evaluation
 from ..evaluation.survey import Asked, survey, usable_frames
+from ..evaluation.turns import evaluate_in_turn
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
 from ..evaluation.variants import is_variant, variants
 from ..files import make_output_folder
-from ..geometry import fitting_size
+from ..geometry import Size, fitting_size
 from ..images import gray_of
+from ..masks import Mask, load_mask
 from ..options import add_settings, numbers, one_word_each, positive, settings_of, some_of
 from ..processes import INTERRUPTED, describe_machine, give_memory_back, stop_on_sigint
-from ..progress import progress
 from ..recordings.bag import open_recording
 from ..recordings.pose_files import KINDS
 from ..reports.document import write_document
@@ -72,6 +73,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('bag', type=Path, help='rosbag2 (sqlite3 or mcap), or an image folder in TUM, KITTI or EuRoC layout')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where the bag has several with images')
     parser.add_argument('--camera', '--intrinsics', type=Path, metavar='YAML', help='intrinsics, instead of the recorded ones')
+    parser.add_argument('--mask', type=Path, metavar='PNG', help="8-bit gray, of the images' size or the engine's: no matcher's "
+                        'keypoints are where it is 0')
     truth = parser.add_mutually_exclusive_group()
     truth.add_argument('--truth-topic', metavar='TOPIC', help='poses in the bag, instead of what it has by itself')
     truth.add_argument('--truth', '--truth-file', type=Path, metavar='FILE', help='poses in a file of TUM, KITTI or EuRoC')
@@ -136,23 +139,17 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
                                                args.camera_in_body, args.max_time_difference, args.max_frames), note)
     size = (args.height, args.width) if args.height else fitting_size((facts['height'], facts['width']))
     config = MatcherConfig(**{**settings_of(args), 'image_height': size[0], 'image_width': size[1]})
+    mask = _mask(args.mask, (facts['height'], facts['width']), size)
+    if mask is not None:
+        facts['mask'] = f'{args.mask}, {100 * mask.share:.1f} % of the image'
     estimator = ESTIMATORS[args.estimator]
-    with wall.spent('opening'):
-        frontends, opening_notes = open_frontends(variants(config, args.compare))
-        contestants: list[Contestant] = [*frontends, *(Baseline(name, config.max_keypoints) for name in args.baselines)]
-    for text in opening_notes:
-        note(text)
-    for contestant in contestants:
-        say(f'{contestant.name}: {contestant.description}')
-    evaluator = Evaluator(partial(usable_frames, recording, scene.timeline), gray_of, scene, contestants, estimator,
-                          wall=wall, stopped=stopped, tell=note)
-    try:
-        with progress('evaluating frames', len(scene.timeline), say) as tell:
-            results = evaluator.run(args.strides, tell)
-    finally:
-        for contestant in contestants:
-            contestant.close()
-    interrupted, failures = evaluator.interrupted, [evaluator.failure] if evaluator.failure else []
+    baselines = [Baseline(name, config.max_keypoints, mask) for name in args.baselines]
+    evaluator = partial(Evaluator, partial(usable_frames, recording, scene.timeline), gray_of, scene, estimator=estimator,
+                        wall=wall, stopped=stopped, tell=note)
+    wanted = variants(config, args.compare)
+    results, covered, failure = evaluate_in_turn(wanted, baselines, evaluator, args.strides, args.out,
+                                                 mask=mask, wall=wall, note=note, say=say)
+    interrupted, failures = covered is not None, [failure] if failure else []
     for stride in args.strides if results else ():
         if not results[0].pairs.get(stride) and not interrupted:
             note(f'stride {stride} has no pairs: no two of {len(scene.timeline)} frames are that far apart without a break')
@@ -163,18 +160,25 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
         try:
             with wall.spent('live'):
                 from ..live import evaluate_live
-                first = next(iter(variants(config, args.compare).values()))
-                results.append(evaluate_live(recording, first, scene, estimator, args.rate, results[0], stopped, note))
+                first = next(iter(wanted.values()))
+                results.append(evaluate_live(recording, first, scene, estimator, args.rate, results[0], stopped, note, args.mask))
         except LightglueTrtError as error:
             failures.append(f'live: {error}')
         interrupted = stopped()
     for failure in failures:
         note(failure)
     memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    covered = evaluator.covered if evaluator.interrupted else None
     found = Evaluation(facts, describe_machine(), results, tuple(args.strides), notes, interrupted, covered, wall.seconds,
                        memory_mib, ESTIMATOR_LABELS[args.estimator])
     return found, failures
+
+
+def _mask(path: Path | None, image: Size, engine: Size) -> Mask | None:
+    """Raises ConfigError, FrameError."""
+    mask = None if path is None else load_mask(path)
+    if mask is not None:
+        mask.check(image, engine)
+    return mask
 
 
 def _report(out: Path, evaluation: Evaluation) -> list[Path]:

@@ -26,12 +26,12 @@ from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header
 
-from ..errors import LightglueTrtError
+from ..errors import BagError, LightglueTrtError
 from ..features import UInt8
 from ..images import fill_image, gray_from_image
 from ..options import positive
 from ..processes import use_fastdds_profile
-from ..recordings.bag import camera_info_topic, open_recording
+from ..recordings.bag import BagRecording, camera_info_topic, open_recording
 from ..recordings.bag_writer import COMPRESSIONS, compressed_format, encode
 from ..recordings.sequence import Frame, Recording
 
@@ -73,13 +73,15 @@ class Packet:
     image: bytes
     info: bytes | None
     stamp_ns: int  # the image's
+    masks: tuple[bytes, ...] = ()  # recorded since the frame before
 
 
 class PacketSource:
     """Packets of a recording in order, made by a thread that runs at most PREFETCH frames ahead."""
 
     def __init__(self, recording: Recording, rate: float = 1.0, hz: float | None = None, loop: bool = False,
-                 compression: str | None = None, frame_id: str = 'camera') -> None:
+                 compression: str | None = None, frame_id: str = 'camera', masks: Recording | None = None) -> None:
+        self._masks = masks
         self._recording, self._rate, self._hz, self._loop, self._frame_id = recording, rate, hz, loop, frame_id
         self._compression = None if recording.compressed else compression
         self.compressed = recording.compressed or compression is not None
@@ -103,6 +105,8 @@ class PacketSource:
         due, number = 0.0, 0
         while True:
             previous: int | None = None
+            masks = iter(()) if self._masks is None else self._masks.frames()
+            next_mask = next(masks, None)
             for frame in self._recording.frames():
                 if self._hz is not None:
                     due = number / self._hz
@@ -112,7 +116,11 @@ class PacketSource:
                     due += due / (number - 1) if number > 1 else 1.0 / self._rate
                 previous = frame.received_ns
                 number += 1
-                yield Packet(due, self._image(frame), self._info_for(frame), frame.stamp_ns)
+                seen: list[bytes] = []
+                while next_mask is not None and next_mask.received_ns <= frame.received_ns:
+                    seen += [next_mask.raw] if next_mask.raw is not None else []
+                    next_mask = next(masks, None)
+                yield Packet(due, self._image(frame), self._info_for(frame), frame.stamp_ns, tuple(seen))
             if not self._loop:
                 return
 
@@ -138,7 +146,7 @@ class PacketSource:
 
 
 class Player(Node):  # type: ignore[misc]
-    """The node: one image publisher, one for CameraInfo."""
+    """The node: a publisher of images, one of CameraInfo, one of masks."""
 
     def __init__(self, args: argparse.Namespace, recording: Recording, source: PacketSource, stop: threading.Event) -> None:
         super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
@@ -150,6 +158,7 @@ class Player(Node):  # type: ignore[misc]
             topic = recording.image_topic
         self.images = self.create_publisher(CompressedImage if source.compressed else Image, topic, qos)
         self.infos = self.create_publisher(CameraInfo, camera_info_topic(base), qos) if source.has_info else None
+        self.masks = self.create_publisher(Image, args.mask_topic, qos) if args.mask_topic else None
         self.punctuality = Punctuality()
         self._args, self._source, self._stop = args, source, stop
 
@@ -178,6 +187,9 @@ class Player(Node):  # type: ignore[misc]
                 return
             if self.infos is not None and packet.info is not None:
                 self.infos.publish(packet.info)
+            if self.masks is not None:
+                for mask in packet.masks:
+                    self.masks.publish(mask)
             self.punctuality.add(time.monotonic(), due)
             if log is not None:
                 log.write(f'{packet.stamp_ns} {time.monotonic_ns()}\n')
@@ -186,7 +198,7 @@ class Player(Node):  # type: ignore[misc]
     def flush(self) -> None:
         """Stay until reliable subscribers have acknowledged the last frames: from a publisher gone they get none again."""
         deadline, at_once = time.monotonic() + FLUSH_S, Duration(seconds=0)
-        for publisher in filter(None, (self.images, self.infos)):
+        for publisher in filter(None, (self.images, self.infos, self.masks)):
             while not publisher.wait_for_all_acked(at_once) and time.monotonic() < deadline and not self._stop.wait(0.02):
                 pass
 
@@ -203,9 +215,11 @@ def main(argv: list[str] | None = None) -> int:
     rclpy.init(args=argv, signal_handler_options=SignalHandlerOptions.NO)
     try:
         recording = open_recording(args.path, args.image_topic)
-        source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id)
+        masks = _masks(args.path, args.mask_topic) if args.mask_topic else None
+        source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, masks)
         player = Player(args, recording, source, stop)
         info = 'with CameraInfo' if source.has_info else 'no CameraInfo'
+        info += f', {len(masks)} masks on {args.mask_topic}' if masks is not None else ''
         _say(f'{recording.path}: {len(recording)} frames on {player.images.topic_name}, {info}, {args.reliability}')
         player.wait_for_subscribers()
         try:
@@ -221,6 +235,14 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         rclpy.try_shutdown()
     return 0
+
+
+def _masks(path: str, topic: str) -> Recording:
+    """Raises BagError."""
+    recording = open_recording(path, topic)
+    if not isinstance(recording, BagRecording) or recording.compressed:
+        raise BagError(f'{recording.path} has no masks to play on {topic}: a mask topic is one of Image, in a bag')
+    return recording
 
 
 def _camera_info(recording: Recording) -> Any:
@@ -264,6 +286,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     pace.add_argument('--rate', type=positive, default=1.0, metavar='R', help='times the recorded pace, default: %(default)s')
     pace.add_argument('--hz', type=positive, metavar='N', help='frames per second, instead of the recorded pace')
     parser.add_argument('--image-topic', metavar='TOPIC', help='recorded topic to play, where a bag has several with images')
+    parser.add_argument('--mask-topic', metavar='TOPIC', help='play these recorded masks too, each with the first image after it')
     parser.add_argument('--topic', help='topic to publish on (compressed images on TOPIC/compressed), default: as recorded')
     parser.add_argument('--compressed', nargs='?', const='jpeg', choices=COMPRESSIONS,
                         help='publish CompressedImage (jpeg unless named); what is recorded compressed is played as it is')

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .adapter import TensorRT
     from .machine import Machine
 
-SCHEMA = 5
+SCHEMA = 6
 MANIFEST = 'manifest.json'
 TIMING_CACHE = 'timing.cache'
 TENSORS, GRAPH, PLOT = 'calibration.safetensors', 'matcher.fp8.onnx', 'frontier.png'  # of a calibration

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,17 +55,17 @@ def fundamental_matrix(points0: Float32, points1: Float32, covariances: Float32)
     The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, until that settles.
     """
     (x0, to0), (x1, to1) = _normalised(points0), _normalised(points1)
-    uu, uv, vv = (np.asarray(covariances, np.float64) * to1[0, 0]**2).reshape(-1, 4)[:, [0, 1, 3]].T.copy()
+    spread = np.asarray(covariances, np.float64) * to1[0, 0]**2
+    half = len(x0) // 2
     products = (x1[:, :, None] * x0[:, None, :]).reshape(-1, 9)
     weights, matrix = np.ones(len(x0)), np.zeros(9)
     for _ in range(ROUNDS):
         before, matrix = matrix, np.linalg.eigh((products * weights[:, None]).T @ products)[1][:, 0]
         if 1 - abs(before @ matrix) < SETTLED:
             break
-        a, b = matrix.reshape(3, 3)[:2] @ x0.T
-        variances = a * a * uu + 2 * a * b * uv + b * b * vv + 1e-18
+        variances = _along(x0 @ matrix.reshape(3, 3)[:2].T, spread) + 1e-18
         ratios = (products @ matrix)**2 / variances
-        weights = 1 / (variances * (1 + ratios / max(4.0, float(np.partition(ratios, len(ratios) // 2)[len(ratios) // 2])))**2)
+        weights = 1 / (variances * (1 + ratios / max(4.0, float(np.partition(ratios, half)[half])))**2)
     return np.asarray(to1.T @ matrix.reshape(3, 3) @ to0, np.float64)
 
 
@@ -71,9 +73,15 @@ def epipolar_errors(points0: Float32, points1: Float32, covariances: Float32, fu
     """Distances (M,) in pixels of the second points to their epipolar lines, and their standard deviations."""
     lines: Float64 = np.asarray(_homogeneous(points0) @ fundamental.T, np.float64)
     length = np.linalg.norm(lines[:, :2], axis=1) + 1e-30
-    variances = np.einsum('ni,nij,nj->n', lines[:, :2], covariances, lines[:, :2])
+    variances = _along(lines[:, :2], covariances)
     errors = np.abs(np.sum(_homogeneous(points1) * lines, axis=1)) / length
     return np.asarray(errors, np.float64), np.asarray(np.sqrt(variances) / length + 1e-9, np.float64)
+
+
+def _along(directions: Float64, covariances: NDArray[Any]) -> Float64:
+    """Variances (N,) along directions (N, 2), times the squares of their lengths; covariances (N, 2, 2)."""
+    u, v = directions.T
+    return np.asarray(u * u * covariances[:, 0, 0] + 2 * u * v * covariances[:, 0, 1] + v * v * covariances[:, 1, 1], np.float64)
 
 
 def _normalised(points: Float32) -> tuple[Float64, Float64]:
