@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.node import Node
 from rclpy.qos import ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage
-from std_msgs.msg import Header
 
 from .features import UInt8
 from .geometry import Size, fitting_size
@@ -88,10 +87,9 @@ def advice(image: UInt8, encoding: str, engine: Size) -> list[str]:
     return lines
 
 
-def to_message(node: Node, verdict: Verdict, figures: dict[str, str]) -> DiagnosticArray:
-    """The verdict and its figures as one diagnostic_msgs/DiagnosticArray."""
-    status = DiagnosticStatus(
+def status(node: Node, verdict: Verdict, figures: dict[str, str]) -> DiagnosticStatus:
+    """The verdict and its figures as diagnostic_msgs/DiagnosticStatus."""
+    return DiagnosticStatus(
         level=verdict.level, message=verdict.message, hardware_id='lightglue_trt_ros',
         name=f'{node.get_fully_qualified_name().lstrip("/")}: matching',
         values=[KeyValue(key=key, value=value) for key, value in figures.items()])
-    return DiagnosticArray(header=Header(stamp=node.get_clock().now().to_msg()), status=[status])

@@ -270,9 +270,9 @@ def test_no_malformed_image_ends_the_node(storm, encoding, height, width, step, 
     message = Image(header=header(100 * SECOND + seconds), encoding=encoding, height=height, width=width, step=step,
                     is_bigendian=big)
     message.data.frombytes(bytes(size))
-    statistics = storm.node._pipeline.statistics
+    statistics = storm.node._pipeline.inlets[0].statistics
     before = statistics.processed + statistics.rejected
-    storm.node._pipeline.offer(serialize_message(message))
+    storm.node._pipeline.inlets[0].offer(serialize_message(message))
     wait_for(lambda: statistics.processed + statistics.rejected > before)
     assert 'Error: ' not in statistics.last_error, 'only errors made on purpose are shown without their type'
     storm.frames += 1
@@ -504,9 +504,10 @@ def test_silence_is_explained(running):
 
 
 def test_a_frame_that_gives_way_is_never_deserialised(running, monkeypatch):
-    from lightglue_trt_ros import node
+    from lightglue_trt_ros import camera_channel
     deserialised = []
-    monkeypatch.setattr(node, 'deserialize_message', lambda data, kind: deserialised.append(1) or deserialize_message(data, kind))
+    monkeypatch.setattr(camera_channel, 'deserialize_message',
+                        lambda data, kind: deserialised.append(1) or deserialize_message(data, kind))
     GatedBackend.gate.clear()
     peer = running().peer
     for i in range(6):

@@ -71,7 +71,7 @@ class Features(HostFeatures):
 
 
 class Outlet:
-    """Items are stamps; what is told is kept."""
+    """Items are stamps; what is told is kept, what the owner is told too."""
 
     def __init__(self) -> None:
         self.published, self.told = [], []
@@ -87,14 +87,14 @@ class Outlet:
     def show(self, frame, matches):
         self.told.append('shown')
 
-    def opened(self, reason, warning):
-        self.told.append('opened')
-
     def started_anew(self, reason):
         self.told.append(reason)
 
     def rejected(self, error, details):
         self.told.append(error)
+
+    def opened(self, reason, warning):
+        self.told.append('opened')
 
     def ended(self):
         self.told.append('ended')
@@ -106,15 +106,16 @@ class Run:
     def __init__(self, counter: TrackCounter | None = None, opener=None) -> None:
         self.backend, self.outlet = Backend(), Outlet()
         self.pipeline = Pipeline(CONFIG, opener or (lambda config, *, cancelled: Opened(self.backend, 'test')), self.outlet,
-                                 counter or TrackCounter())
+                                 [self.outlet], counter or TrackCounter())
+        self.inlet, self.statistics = self.pipeline.inlets[0], self.pipeline.inlets[0].statistics
         self.pipeline.start()
 
     def feed(self, *stamps: float) -> None:
         for stamp in stamps:
             told = len(self.outlet.told)
-            self.pipeline.offer(stamp)
+            self.inlet.offer(stamp)
             wait_for(lambda told=told: len(self.outlet.told) > told or self.pipeline.state is State.ENDED)
-        wait_for(lambda: self.pipeline.statistics.processed + self.pipeline.statistics.rejected >= len(stamps)
+        wait_for(lambda: self.statistics.processed + self.statistics.rejected >= len(stamps)
                  or self.pipeline.state is State.ENDED)
 
 
@@ -129,9 +130,9 @@ def test_it_opens_works_and_closes_in_one_thread_and_start_does_not_wait():
 
     run = Run(opener=opener)
     assert run.pipeline.state is State.OPENING
-    run.pipeline.offer(1.0)
+    run.inlet.offer(1.0)
     release.set()
-    wait_for(lambda: run.pipeline.statistics.processed == 1)
+    wait_for(lambda: run.statistics.processed == 1)
     assert run.pipeline.state is State.RUNNING
     assert 'null' in run.pipeline.backend
     assert run.pipeline.stop(5)
@@ -153,14 +154,14 @@ def test_whatever_opening_raises_is_told_in_words(error, words):
     run = Run(opener=opener)
     wait_for(lambda: run.outlet.told == ['ended'])
     assert (run.pipeline.state, run.pipeline.failure, run.pipeline.was_open) == (State.ENDED, words, False)
-    assert run.pipeline.figures()['last error'] == words
+    assert run.pipeline.figures(run.inlet)['last error'] == words
 
 
 def test_exhausted_device_memory_ends_it_and_nothing_outlives_the_backend():
     run = Run()
     run.feed(1.0, 1.1)
     run.backend.failures.append(DeviceMemoryError('device memory is exhausted'))
-    run.pipeline.offer(1.2)
+    run.inlet.offer(1.2)
     wait_for(lambda: 'ended' in run.outlet.told)
     assert run.backend.held_at_close == 0, "a traceback's frames hold nothing"
     assert run.pipeline.failure == 'device memory is exhausted'
@@ -184,7 +185,7 @@ def test_bad_frames_never_end_it():
     run = Run()
     run.feed(*[-1.0] * (2 * PATIENCE))
     assert run.pipeline.state is State.RUNNING
-    assert run.pipeline.statistics.rejected == 2 * PATIENCE
+    assert run.statistics.rejected == 2 * PATIENCE
     assert run.pipeline.stop(5)
 
 
@@ -194,7 +195,7 @@ def test_one_that_is_left_behind_closes_its_own_backend_and_publishes_nothing_mo
     first.feed(1.0)
     first.backend.gate.clear()
     first.backend.busy.clear()
-    first.pipeline.offer(1.1)
+    first.inlet.offer(1.1)
     assert first.backend.busy.wait(5)
     assert not first.pipeline.stop(0.05), 'a long frame'
     second = Run(counter)
@@ -232,21 +233,21 @@ def test_a_reset_that_is_asked_for_while_another_is_taken_is_not_lost(monkeypatc
     run.pipeline.reset('first')
     run.feed(1.2, 1.3)
     assert [words for words in run.outlet.told if words in ('first', 'second')] == ['first', 'second']
-    assert run.pipeline.statistics.resets == 2
+    assert run.statistics.resets == 2
     assert run.pipeline.stop(5)
 
 
 def test_only_the_newest_of_the_waiting_items_is_matched_and_the_others_are_counted():
     run = Run()
     run.backend.gate.clear()
-    run.pipeline.offer(1.0)
+    run.inlet.offer(1.0)
     assert run.backend.busy.wait(5)
     for stamp in (1.1, 1.2, 1.3):
-        run.pipeline.offer(stamp)
+        run.inlet.offer(stamp)
     run.backend.gate.set()
     wait_for(lambda: len(run.outlet.published) == 1)
     assert run.outlet.published[0].stamp == 1.3
-    assert run.pipeline.statistics.report()['frames dropped'] == '2'
+    assert run.statistics.report()['frames dropped'] == '2'
     assert run.pipeline.stop(5)
 
 

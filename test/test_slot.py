@@ -2,19 +2,19 @@
 
 import threading
 
-from lightglue_trt_ros.slot import NewestSlot
+from lightglue_trt_ros.slot import NewestSlots
 
 
 def test_the_newest_item_replaces_the_one_that_waits():
-    slot = NewestSlot()
+    slot = NewestSlots()
     assert [slot.offer(item) for item in (1, 2, 3)] == [False, True, True]
-    assert slot.take() == 3
+    assert slot.take() == (0, 3)
     assert not slot.offer(4)
-    assert slot.take() == 4
+    assert slot.take() == (0, 4)
 
 
 def test_take_waits_and_close_lets_it_go():
-    slot, taken = NewestSlot(), []
+    slot, taken = NewestSlots(), []
 
     def work() -> None:
         while (item := slot.take()) is not None:
@@ -28,11 +28,11 @@ def test_take_waits_and_close_lets_it_go():
     slot.close()
     thread.join(5)
     assert not thread.is_alive()
-    assert taken == ['a']
+    assert taken == [(0, 'a')]
 
 
 def test_a_closed_slot_holds_nothing():
-    slot = NewestSlot()
+    slot = NewestSlots()
     slot.offer(1)
     slot.close()
     slot.close()

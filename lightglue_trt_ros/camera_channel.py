@@ -1,0 +1,119 @@
+"""What belongs to one camera of the node: its subscription, the decoding of its frames, and all that is published of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from rclpy.lifecycle import LifecycleNode
+from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message
+from sensor_msgs.msg import Image, PointCloud2, PointField
+
+from . import health
+from .clouds import fill_cloud, point_fields, stamp_seconds
+from .errors import FrameError
+from .features import FrameMatches
+from .geometry import Size
+from .images import fill_image, gray_of
+from .parameters import NodeConfig
+from .pictures import draw_matches
+from .pipeline import Input
+from .subscription import subscribe
+from .vins_topics import VinsTopics
+
+MATCH_FIELDS = point_fields(PointField)
+RELIABLE = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
+THROTTLE_S = 5.0  # one line of a kind in this time
+
+
+class CameraChannel:
+    """Hands over a camera's messages as they come; what becomes of them it publishes, as the pipeline's Outlet."""
+
+    def __init__(self, node: LifecycleNode, settings: NodeConfig, engine: Size) -> None:
+        """`engine` is the size, (height, width), that frames are resized to."""
+        self._node, self._settings, self._engine, self._log = node, settings, engine, node.get_logger()
+        self._interfaces = ExitStack()
+        self._vins: VinsTopics | None = None
+        self._advised: tuple[Any, ...] = ()
+
+    def open(self, on_image: Callable[[bytes], None], on_lost: Callable[[int], None]) -> None:
+        """Subscribe and advertise. `on_image` gets each message, `on_lost` how many more were lost before they came."""
+        self._matches = self._publisher(PointCloud2, '~/matches')
+        self._debug_image = self._publisher(Image, '~/debug_image')
+        if self._settings.tracks_format == 'vins':
+            self._vins = VinsTopics(self._node, self._settings, RELIABLE)
+            self._interfaces.callback(self._vins.close)
+        self.images = subscribe(self._node, self._settings, on_image, on_lost)
+        self._interfaces.callback(self._node.destroy_subscription, self.images)
+
+    def begin(self) -> None:
+        """The node is active."""
+        if self._vins is not None:
+            self._vins.begin()
+
+    def close(self) -> None:
+        """As it was before `open`. Safe to call twice."""
+        self._interfaces.close()
+
+    @property
+    def route(self) -> str:
+        """What it listens to and where it publishes, for people."""
+        return (f'subscribed to {self.images.topic_name} ({self._settings.qos_reliability}), '
+                f'publishing {self._node.resolve_topic_name("~/matches")}')
+
+    def _publisher(self, kind: Any, topic: str) -> Any:
+        publisher = self._node.create_lifecycle_publisher(kind, topic, RELIABLE)
+        self._interfaces.callback(self._node.destroy_lifecycle_publisher, publisher)
+        return publisher
+
+    # what the pipeline asks for and tells, in its thread
+
+    def decode(self, item: bytes) -> Input:
+        """As Outlet."""
+        try:
+            message = deserialize_message(item, self.images.msg_type)
+        except Exception as error:
+            raise FrameError(f'a message of {len(item)} bytes is no {self.images.msg_type.__name__} ({error}): check its sender') \
+                from error
+        gray = gray_of(message, self._settings.image_bits, self._settings.max_megapixels)
+        return Input(gray, stamp_seconds(message.header), message)
+
+    def publish(self, frame: Input, matches: FrameMatches) -> None:
+        """As Outlet."""
+        cloud = PointCloud2(header=frame.source.header, fields=MATCH_FIELDS)
+        self._matches.publish(fill_cloud(cloud, matches))
+        if self._vins is not None:
+            self._vins.publish(frame, matches)
+
+    def show(self, frame: Input, matches: FrameMatches | None) -> None:
+        """As Outlet."""
+        if matches is not None and matches.note:
+            self._log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
+        if matches is not None and self._debug_image.get_subscription_count():
+            picture = draw_matches(frame.image, matches, self._settings.draw_covariances)
+            self._debug_image.publish(fill_image(Image(header=frame.source.header), picture, 'bgr8'))
+        self._advise(frame)
+
+    def started_anew(self, reason: str) -> None:
+        """As Outlet."""
+        self._log.warning(f'tracks start anew: {reason}', throttle_duration_sec=THROTTLE_S)
+        if self._vins is not None:
+            self._vins.restart()
+
+    def rejected(self, error: str, details: str) -> None:
+        """As Outlet."""
+        if details:
+            self._log.error(f'frame dropped, {error}', throttle_duration_sec=THROTTLE_S)
+            self._log.debug(details)
+        else:
+            self._log.warning(f'frame dropped: {error}', throttle_duration_sec=THROTTLE_S)
+
+    def _advise(self, frame: Input) -> None:
+        """Say once for each kind of image what would make matching better."""
+        kind = (frame.image.shape, getattr(frame.source, 'encoding', ''))
+        if kind != self._advised:
+            self._advised = kind
+            for advice in health.advice(frame.image, kind[1], self._engine):
+                self._log.warning(advice)
