@@ -16,12 +16,12 @@ QOS = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=Reliabili
 
 
 class CameraListener:
-    """Listens beside the image topic, as image_transport does, or where `camera_info` is remapped to."""
+    """Listens beside the image topic, as image_transport does, or where the topic `info` is remapped to."""
 
-    def __init__(self, node: Node, purpose: str) -> None:
+    def __init__(self, node: Node, purpose: str, image: str = 'image', info: str = 'camera_info') -> None:
         """`purpose` is what needs the camera, for people: the subject of a sentence."""
-        self._node, self._purpose, self._image_topic = node, purpose, node.resolve_topic_name('image')
-        remapped, plain = (node.resolve_topic_name('camera_info', only_expand=only) for only in (False, True))
+        self._node, self._purpose, self._image_topic = node, purpose, node.resolve_topic_name(image)
+        remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
         topic = remapped if remapped != plain else camera_info_topic(self._image_topic)
         self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, QOS)
         self._camera: Intrinsics | None = None

@@ -104,8 +104,6 @@ class MatcherConfig:
     keyframe_min_ratio: float = setting(
         0.4, "A new keyframe is taken when fewer than this share of the keyframe's keypoints are matched",
         low=0.0, high=1.0, dynamic=True)
-    stereo: bool = setting(
-        False, 'Match every frame with the right image of its pair too: ~/matches gains u_right, v_right; needs both CameraInfos')
     max_gap_s: float = setting(
         1.0, 'A longer gap between stamps forgets reference and tracks, seconds', low=0.0, high=3600.0, dynamic=True)
 

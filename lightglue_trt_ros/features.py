@@ -96,7 +96,7 @@ class FrameMatches:
         return self if not self.carried.any() else self._of(self.carried == 0)
 
     def without_right(self) -> FrameMatches:
-        """The same of a pair whose right image has nothing of them, or is not there."""
+        """The same with a right image in which none of them is."""
         return dataclasses.replace(self, right_keypoints=np.full((len(self), 2), np.nan, np.float32))
 
     def _of(self, kept: NDArray[np.bool_]) -> FrameMatches:

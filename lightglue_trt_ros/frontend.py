@@ -83,8 +83,6 @@ class FrameMatcher:
             clock.lap('match right')
             matches = dataclasses.replace(matches, right_keypoints=across.points,
                                           note='; '.join(filter(None, (matches.note, across.note))))
-        elif self.config.stereo:
-            matches = matches.without_right()
         if self.config.max_sigma_px:
             matches = matches.well_known(self.config.max_sigma_px)
         if self._is_next_reference(reference, matches):

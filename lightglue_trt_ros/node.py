@@ -166,7 +166,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             verdict = self._verdict(channel, inlet)
             if verdict.level == health.WARN and self._pipeline.state is State.RUNNING:
                 self.get_logger().warning(verdict.message, throttle_duration_sec=2 * THROTTLE_S)
-            statuses.append(health.status(self, verdict, self._pipeline.figures(inlet)))
+            statuses.append(health.status(self, verdict, {**self._pipeline.figures(inlet), **channel.figures()}))
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()), status=statuses))
 
     def _verdict(self, channel: CameraChannel, inlet: Inlet[bytes]) -> health.Verdict:
@@ -177,7 +177,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             return health.OPENING
         if inlet.statistics.silence_s > SILENCE_S:
             return health.silent(self, channel.images, inlet.statistics)
-        return health.working(inlet.statistics)
+        return health.working(inlet.statistics, channel.trouble)
 
 
 def run(node: MatcherNode) -> None:

@@ -44,6 +44,10 @@ class NodeConfig:
         5, 'Channels of ~/feature: 5 as VINS-Mono reads (id, u, v, vx, vy), 9 as VINS-Fusion (id, camera, u, v, vx, vy, 0, 0, 0)',
         choices=(5, 9))
     max_tracks: int = setting(200, 'Tracks in a message of ~/feature at most, spread over the image', low=1, high=MAX_KEYPOINTS)
+    stereo: bool = setting(
+        False, 'Match every frame with the right image of its pair too: ~/matches gains u_right, v_right; needs both CameraInfos')
+    max_stereo_skew_s: float = setting(
+        0.005, 'Stamps of a left and a right image that are one pair differ by no more, seconds', low=0.0, high=1.0)
     draw_covariances: bool = setting(False, 'Draw on ~/debug_image how well points are known: ellipses of ten standard deviations')
     autostart: bool = setting(True, 'Configure and activate by itself; false leaves that to a lifecycle manager')
 

@@ -22,6 +22,7 @@ from .features import FrameMatches, UInt8
 from .frontend import FrameMatcher
 from .selection import Opened
 from .slot import NewestSlots
+from .stereo import RightImage
 from .telemetry import FrameStatistics, Stopwatch
 from .tracks import TrackCounter
 
@@ -51,6 +52,7 @@ class Input(NamedTuple):
     image: UInt8  # gray (H, W)
     stamp: float  # seconds
     source: Any  # what it was decoded from
+    right: RightImage | None = None  # of its pair
 
 
 class Outlet(Protocol[T_contra]):
@@ -211,7 +213,7 @@ class Pipeline(Generic[T]):
         clock = Stopwatch()
         frame = inlet.outlet.decode(item)
         clock.lap('decode')
-        matches = frames.process(frame.image, frame.stamp)
+        matches = frames.process(frame.image, frame.stamp, frame.right)
         clock.lap('process')
         if frames.resets > inlet.statistics.resets:
             inlet.statistics.started_anew(frames.last_reset)

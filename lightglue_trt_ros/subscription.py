@@ -7,8 +7,12 @@ from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
+from .errors import FrameError
+from .features import UInt8
+from .images import gray_of
 from .parameters import NodeConfig
 
 try:
@@ -17,18 +21,28 @@ except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
 
 
-def subscribe(node: Node, settings: NodeConfig, on_image: Callable[[bytes], None], on_lost: Callable[[int], None]) -> Any:
+def subscribe(node: Node, settings: NodeConfig, on_image: Callable[[bytes], None], on_lost: Callable[[int], None],
+              name: str = 'image') -> Any:
     """A subscription to the newest image, as bytes: a frame that another replaces is never deserialised.
 
-    Compressed images come on <image>/compressed, wherever `image` is remapped to. `on_lost` is told how many messages more were
-    lost before they arrived, where the middleware tells.
+    Compressed images come on <image>/compressed, wherever the topic `name` is remapped to. `on_lost` is told how many messages
+    more were lost before they arrived, where the middleware tells.
     """
     reliability = ReliabilityPolicy.RELIABLE if settings.qos_reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
     qos = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=reliability)
-    kind, topic = ((Image, 'image') if settings.image_transport == 'raw'
-                   else (CompressedImage, node.resolve_topic_name('image') + '/compressed'))
+    kind, topic = ((Image, name) if settings.image_transport == 'raw'
+                   else (CompressedImage, node.resolve_topic_name(name) + '/compressed'))
     events = SubscriptionEventCallbacks(message_lost=lambda event: on_lost(event.total_count_change))
     try:
         return node.create_subscription(kind, topic, on_image, qos, raw=True, event_callbacks=events)
     except UnsupportedEventTypeError:
         return node.create_subscription(kind, topic, on_image, qos, raw=True)
+
+
+def decode(item: bytes, kind: Any, settings: NodeConfig) -> tuple[UInt8, Any]:
+    """A gray image (H, W) and the message of `kind` that it was. Raises FrameError."""
+    try:
+        message = deserialize_message(item, kind)
+    except Exception as error:
+        raise FrameError(f'a message of {len(item)} bytes is no {kind.__name__} ({error}): check its sender') from error
+    return gray_of(message, settings.image_bits, settings.max_megapixels), message

@@ -68,7 +68,7 @@ def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
         raise BagError(f'{folder} has no calib.yaml, or frames without truth')
     check_size(camera, *shape)
     height, width = fitting_size((shape[0], shape[1]), config.image_height * config.image_width)
-    sized = dataclasses.replace(config, image_height=height, image_width=width, stereo=True)
+    sized = dataclasses.replace(config, image_height=height, image_width=width)
     kinds: dict[str, Callable[[Iterator[StereoPair]], Iterator[StereoMatches]]] = {
         'ours': partial(our_tracks, config=sized, rig=rig), 'SIFT': partial(sift_tracks, features=config.max_keypoints),
         'KLT': partial(klt_tracks, features=config.max_keypoints)}

@@ -182,7 +182,7 @@ class KittiFolder(FolderRecording):
     def _camera(self, projection: Float64) -> Intrinsics:
         height, width = read_image(self.files[0]).shape[:2]
         camera = Intrinsics(width, height, projection[:, :3], 'plumb_bob', np.zeros(5))
-        return in_rig(camera, np.eye(3), -float(projection[0, 3] / projection[0, 0]))
+        return in_rig(camera, np.eye(3), -float(np.linalg.solve(projection[:, :3], projection[:, 3])[0]))
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:
