@@ -17,6 +17,8 @@ CONFIG = Path(get_package_share_directory('lightglue_trt_ros')) / 'config'
 def generate_launch_description():
     return LaunchDescription([
         DeclareLaunchArgument('image_topic', default_value='/camera/image_raw', description='Images to match'),
+        DeclareLaunchArgument('right_image_topic', default_value='/camera_right/image_raw',
+                              description='Right images, for stereo; CameraInfo comes beside either topic'),
         DeclareLaunchArgument('params_file', default_value=str(CONFIG / 'matcher.yaml'), description='Parameters of the node'),
         DeclareLaunchArgument('namespace', default_value='', description='Namespace of the node'),
         DeclareLaunchArgument('log_level', default_value='info', choices=['debug', 'info', 'warn', 'error', 'fatal'],
@@ -29,6 +31,8 @@ def generate_launch_description():
                               description='What runs the networks; empty: as params_file says'),
         DeclareLaunchArgument('image_transport', default_value='', choices=['raw', 'compressed', ''],
                               description='compressed subscribes to <image_topic>/compressed; empty: as params_file says'),
+        DeclareLaunchArgument('stereo', default_value='', choices=['true', 'false', ''],
+                              description='Match every frame with the right image of its pair too; empty: as params_file says'),
         DeclareLaunchArgument('use_fastdds_profile', default_value='true', choices=['true', 'false'],
                               description='Let Fast DDS carry large images, unless the environment has a profile already; '
                                           'a camera driver started elsewhere needs config/fastdds_large_images.xml too'),
@@ -43,15 +47,15 @@ def start_matcher(context):
         return LaunchConfiguration(name).perform(context)
 
     overrides = {name: argument(name) for name in ('backend', 'image_transport') if argument(name)}
-    if argument('autostart'):
-        overrides['autostart'] = argument('autostart') == 'true'
+    overrides |= {name: argument(name) == 'true' for name in ('autostart', 'stereo') if argument(name)}
     if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
         raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
-    topic = argument('image_topic')
+    topic, right = argument('image_topic'), argument('right_image_topic')
     node = LifecycleNode(
         package='lightglue_trt_ros', executable='matcher', name='matcher', namespace=argument('namespace'),
         parameters=[argument('params_file'), *([overrides] if overrides else [])],
-        remappings=[('image', topic), ('image/compressed', f'{topic}/compressed')],
+        remappings=[('image', topic), ('image/compressed', f'{topic}/compressed'), ('right/image', right),
+                    ('right/image/compressed', f'{right}/compressed')],
         ros_arguments=['--log-level', argument('log_level')],
         output='screen', emulate_tty=True)
     viewer = rviz(topic, argument('namespace')) if argument('rviz') == 'true' else []
