@@ -13,7 +13,7 @@ from lightglue_trt_ros.cli.make_bag import main as make_bag
 from lightglue_trt_ros.errors import BagError
 from lightglue_trt_ros.recordings.bag import open_recording
 from lightglue_trt_ros.recordings.camera import load_camera_in_body
-from lightglue_trt_ros.recordings.stereo_frames import paired, rig_of, right_of
+from lightglue_trt_ros.recordings.stereo_frames import paired, right_of, stereo_recording
 
 LEFT_IN_BODY = np.array([[0.0, -1, 0, 0.5], [1, 0, 0, 0.25], [0, 0, 1, -0.125], [0, 0, 0, 1]])
 CALIB = 'model: pinhole\nwidth: 40\nheight: 30\nfx: 50\nfy: 50\ncx: 20\ncy: 15\ndist: []\n'
@@ -65,10 +65,8 @@ def euroc(path: Path) -> Path:
 @pytest.mark.parametrize('make', [images_folder, lambda path: kitti(path, 0), lambda path: kitti(path, 2), euroc],
                          ids=['images', 'kitti', 'kitti colour', 'euroc'])
 def test_right_images_and_the_rig_of_a_layout(tmp_path, make):
-    left = open_recording(make(tmp_path / 'one'))
-    right = right_of(left)
+    left, right, rig = stereo_recording(open_recording(make(tmp_path / 'one')))
     assert right.image_topic != left.image_topic
-    rig = rig_of(left, right)
     assert rig.baseline_m == pytest.approx(0.25)
     pairs = list(paired(left.frames(), right.frames()))
     assert [(frame.load().data.tobytes(), other.load().data.tobytes()) for frame, other in pairs] == [
@@ -97,10 +95,10 @@ def test_what_is_no_stereo_recording_says_so(tmp_path):
         right_of(open_recording(path))
     (path / 'calib_right.yaml').write_text(CALIB + 'baseline_m: -0.25\n')
     with pytest.raises(BagError, match='one: left and right are swapped'):
-        rig_of(left, right_of(open_recording(path)))
+        stereo_recording(open_recording(path))
     (path / 'calib_right.yaml').unlink()
     with pytest.raises(BagError, match='no calibration for /camera_right/image_raw'):
-        rig_of(left, right_of(open_recording(path)))
+        stereo_recording(open_recording(path))
     (path / 'images_right' / '000002.png').unlink()
     with pytest.raises(BagError, match='3 images and 2 right ones'):
         right_of(open_recording(path))
@@ -108,6 +106,8 @@ def test_what_is_no_stereo_recording_says_so(tmp_path):
     write(alone / 'images', 0)
     (alone / 'timestamps.txt').write_text('1.0\n1.1\n1.2\n')
     assert right_of(open_recording(alone)) is None
+    with pytest.raises(BagError, match='does not say which images are the right ones'):
+        stereo_recording(open_recording(alone))
 
 
 def test_a_bag_has_the_right_images_on_a_topic(tmp_path):

@@ -21,7 +21,7 @@ from ..recordings.bag import open_recording
 from ..recordings.camera import check_size, normalised
 from ..recordings.poses import Float64, angles_deg
 from ..recordings.sequence import Intrinsics
-from ..recordings.stereo_frames import rig_of, right_of
+from ..recordings.stereo_frames import stereo_recording
 from ..recordings.truth import load_truth
 from .stereo_tracks import StereoMatches, StereoPair, klt_tracks, our_tracks, sift_tracks, stereo_pairs
 
@@ -59,10 +59,7 @@ def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
     """Ours at the images' aspect ratio and the area of the configuration, SIFT and KLT with as many keypoints. Raises BagError."""
     recording = open_recording(folder)
     camera, truth = recording.intrinsics, load_truth(recording)
-    right = right_of(recording)
-    if right is None:
-        raise BagError(f'{folder} has no right images')
-    rig = rig_of(recording, right)
+    rig = stereo_recording(recording).rig
     shape = next(stereo_pairs(folder)).left.shape
     if camera is None or truth is None or len(truth) != len(recording) or not known_poses(truth.poses).all():
         raise BagError(f'{folder} has no calib.yaml, or frames without truth')

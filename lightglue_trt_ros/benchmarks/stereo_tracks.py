@@ -11,14 +11,13 @@ import cv2
 import numpy as np
 
 from ..config import MatcherConfig
-from ..errors import BagError
 from ..evaluation.baselines import KltMatcher, SiftMatcher
 from ..features import Float32, UInt8, UInt32
 from ..frontend import FrameMatcher
 from ..images import gray_of
 from ..recordings.bag import open_recording
 from ..recordings.rig import StereoRig
-from ..recordings.stereo_frames import paired, right_of
+from ..recordings.stereo_frames import paired, stereo_recording
 from ..selection import open_backend
 from ..stereo import RightImage
 
@@ -47,11 +46,8 @@ class StereoPair(NamedTuple):
 
 def stereo_pairs(folder: Path) -> Iterator[StereoPair]:
     """The images of a recording that have right ones, in order. Raises BagError."""
-    recording = open_recording(folder)
-    right = right_of(recording)
-    if right is None:
-        raise BagError(f'{folder} has no right images')
-    for frame, other in paired(recording.frames(), right.frames()):
+    recording = stereo_recording(open_recording(folder))
+    for frame, other in paired(recording.left.frames(), recording.right.frames()):
         if other is not None:
             yield StereoPair(frame.stamp_ns * 1e-9, gray_of(frame.load()), gray_of(other.load()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..errors import BagError
 from .bag import BagRecording
@@ -10,6 +11,14 @@ from .rig import StereoRig
 from .sequence import Frame, Recording
 
 SKEW_NS = 5_000_000  # between the stamps of a pair
+
+
+class StereoRecording(NamedTuple):
+    """Left and right images of one recording, and how the two cameras stand."""
+
+    left: Recording
+    right: Recording
+    rig: StereoRig
 
 
 def right_of(recording: Recording, topic: str | None = None) -> Recording | None:
@@ -21,16 +30,18 @@ def right_of(recording: Recording, topic: str | None = None) -> Recording | None
     return BagRecording(recording.path, topic)
 
 
-def rig_of(left: Recording, right: Recording) -> StereoRig:
-    """How their cameras stand. Raises BagError when that is not known."""
-    cameras = left.intrinsics, right.intrinsics
+def stereo_recording(left: Recording, topic: str | None = None) -> StereoRecording:
+    """A recording with its right images, as `right_of` finds them. Raises BagError where there are none, or no calibration."""
+    right = right_of(left, topic)
+    if right is None:
+        raise BagError(f'{left.path} does not say which images are the right ones: a folder has them beside the left ones, '
+                       'in a bag their topic has to be named (--right-topic)')
+    cameras = [each.intrinsics for each in (left, right)]
     for recording, camera in zip((left, right), cameras, strict=True):
         if camera is None:
             raise BagError(f'{recording.path} has no calibration for {recording.image_topic}: stereo needs that of both cameras')
-    assert cameras[0] is not None
-    assert cameras[1] is not None
     try:
-        return StereoRig(cameras[0], cameras[1])
+        return StereoRecording(left, right, StereoRig(*filter(None, cameras)))
     except BagError as error:
         raise BagError(f'{left.path}: {error}') from None
 
