@@ -49,7 +49,7 @@ class CameraChannel:
             self._right = RightCamera(self._node, self._settings)
             self._interfaces.callback(self._right.close)
             on_image = self._right.noting(on_image)
-        self.images = subscribe(self._node, self._settings, on_image, on_lost)
+        self.images = subscribe(self._node, self._settings, 'image', on_image, on_lost)
         self._interfaces.callback(self._node.destroy_subscription, self.images)
 
     def begin(self) -> None:

@@ -15,13 +15,21 @@ from .recordings.sequence import Intrinsics
 QOS = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
-class CameraListener:
-    """Listens beside the image topic, as image_transport does, or where the topic `info` is remapped to."""
+def camera_topic(camera: str, topic: str) -> str:
+    """A topic of one of several cameras: image is front/image, ~/matches is ~/front/matches; of the only one, '', as it is."""
+    if not camera:
+        return topic
+    return f'~/{camera}/{topic[2:]}' if topic.startswith('~/') else f'{camera}/{topic}'
 
-    def __init__(self, node: Node, purpose: str, image: str = 'image', info: str = 'camera_info') -> None:
-        """`purpose` is what needs the camera, for people: the subject of a sentence."""
-        self._node, self._purpose, self._image_topic = node, purpose, node.resolve_topic_name(image)
-        remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
+
+class CameraListener:
+    """Listens beside the image topic, as image_transport does, or where the camera's `camera_info` is remapped to."""
+
+    def __init__(self, node: Node, purpose: str, camera: str = '') -> None:
+        """`purpose` is what needs the camera, for people: the subject of a sentence; `camera` its name, empty for the only one."""
+        self._node, self._purpose = node, purpose
+        self._image_topic = node.resolve_topic_name(camera_topic(camera, 'image'))
+        remapped, plain = (node.resolve_topic_name(camera_topic(camera, 'camera_info'), only_expand=only) for only in (False, True))
         topic = remapped if remapped != plain else camera_info_topic(self._image_topic)
         self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, QOS)
         self._camera: Intrinsics | None = None

@@ -55,7 +55,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._path = self.create_publisher(Path, '~/path', 1)
         self._transforms = self._transform_publisher() if self.declare_parameter('publish_tf', True).value else None
         self._camera = CameraListener(self, '~/odometry')
-        self._rig: RigListener | None = None  # from the first cloud on that has right points
+        self._rig = RigListener(self, '~/odometry', self._camera)  # for clouds that have right points
         self._window: SlidingWindow | None = None
         self._quality: Quality | None = None
         self._poses: deque[PoseStamped] = deque(maxlen=PATH_POSES)
@@ -97,7 +97,6 @@ class OdometryNode(Node):  # type: ignore[misc]
                 return None
             return _Seen(self._begun(float(camera.k[0, 0]), None), normalised(matches.keypoints, camera),
                          normalised(matches.reference_keypoints, camera), None, np.eye(4))
-        self._rig = self._rig or RigListener(self, '~/odometry', self._camera)
         rig = self._rig.rig()
         if rig is None or not len(matches):
             return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from rclpy.node import Node
 
-from .camera_info import CameraListener
+from .camera_info import CameraListener, camera_topic
 from .errors import BagError, FrameError
 from .features import UInt8
 from .parameters import NodeConfig
@@ -18,7 +18,7 @@ from .stereo import RightImage
 from .stereo_pairing import StereoPairing
 from .subscription import decode, subscribe
 
-IMAGE, INFO = 'right/image', 'right/camera_info'
+RIGHT = 'right'  # the camera's name: its topics are right/image and right/camera_info
 THROTTLE_S = 5.0  # one line of a kind in this time
 
 
@@ -28,7 +28,7 @@ class RigListener:
     def __init__(self, node: Node, purpose: str, left: CameraListener | None = None) -> None:
         """`purpose` is what needs the cameras, for people: the subject of a sentence."""
         self._node, self._purpose = node, purpose
-        self._own = [CameraListener(node, purpose, IMAGE, INFO), *([] if left else [CameraListener(node, purpose)])]
+        self._own = [CameraListener(node, purpose, RIGHT), *([] if left else [CameraListener(node, purpose)])]
         self._right, self._left = self._own[0], left or self._own[1]
         self._of: tuple[Intrinsics, Intrinsics] | None = None
         self._known: StereoRig | None = None
@@ -65,7 +65,7 @@ class RightCamera:
         self._node, self._settings = node, settings
         self.begin()
         self._rig = RigListener(node, 'stereo')
-        self.images: Any = subscribe(node, settings, self._on_image, self._on_lost, IMAGE)
+        self.images: Any = subscribe(node, settings, camera_topic(RIGHT, 'image'), self._on_image, self._on_lost)
 
     def close(self) -> None:
         self._rig.close()

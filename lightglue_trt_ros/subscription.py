@@ -21,17 +21,17 @@ except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
 
 
-def subscribe(node: Node, settings: NodeConfig, on_image: Callable[[bytes], None], on_lost: Callable[[int], None],
-              name: str = 'image') -> Any:
-    """A subscription to the newest image, as bytes: a frame that another replaces is never deserialised.
+def subscribe(node: Node, settings: NodeConfig, topic: str, on_image: Callable[[bytes], None],
+              on_lost: Callable[[int], None]) -> Any:
+    """A subscription to the newest image of `topic`, as bytes: a frame that another replaces is never deserialised.
 
-    Compressed images come on <image>/compressed, wherever the topic `name` is remapped to. `on_lost` is told how many messages
-    more were lost before they arrived, where the middleware tells.
+    Compressed images come on <topic>/compressed, wherever `topic` is remapped to. `on_lost` is told how many messages more were
+    lost before they arrived, where the middleware tells.
     """
     reliability = ReliabilityPolicy.RELIABLE if settings.qos_reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
     qos = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=reliability)
-    kind, topic = ((Image, name) if settings.image_transport == 'raw'
-                   else (CompressedImage, node.resolve_topic_name(name) + '/compressed'))
+    kind, topic = ((Image, topic) if settings.image_transport == 'raw'
+                   else (CompressedImage, node.resolve_topic_name(topic) + '/compressed'))
     events = SubscriptionEventCallbacks(message_lost=lambda event: on_lost(event.total_count_change))
     try:
         return node.create_subscription(kind, topic, on_image, qos, raw=True, event_callbacks=events)
