@@ -71,7 +71,7 @@ class Watcher:
         self.clouds = self.peer.node.create_publisher(PointCloud2, '/matcher/matches', 100)
         self.infos = self.peer.node.create_publisher(CameraInfo, '/camera_info', 10)
         self.right_infos = self.peer.node.create_publisher(CameraInfo, '/right/camera_info', 10)
-        wait_for(lambda: self.clouds.get_subscription_count() and self.infos.get_subscription_count()
+        wait_for(lambda: all(each.get_subscription_count() for each in (self.clouds, self.infos, self.right_infos))
                  and self.peer.node.count_publishers('/odometry/odometry'))
 
     def poses(self) -> np.ndarray:
