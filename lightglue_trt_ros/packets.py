@@ -124,9 +124,8 @@ def _camera_info(recording: Recording) -> Any:
     if recording.intrinsics is None:
         return None
     camera = recording.intrinsics
-    p = np.hstack([camera.k, [[-camera.k[0, 0] * camera.shift_m], [0], [0]]])
     return CameraInfo(width=camera.width, height=camera.height, distortion_model=camera.distortion_model, d=camera.d.tolist(),
-                      k=camera.k.reshape(-1), r=camera.rectification.reshape(-1), p=p.reshape(-1))
+                      k=camera.k.reshape(-1), r=camera.rectification.reshape(-1), p=camera.projection.reshape(-1))
 
 
 def _for_encoder(record: Any) -> UInt8:

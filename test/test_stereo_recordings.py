@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -111,12 +112,29 @@ def test_what_is_no_stereo_recording_says_so(tmp_path):
 
 
 def test_a_bag_has_the_right_images_on_a_topic(tmp_path):
-    assert make_bag([str(images_folder(tmp_path / 'one')), str(tmp_path / 'bag'), '--image-topic', '/left/image_raw']) == 0
-    left = open_recording(tmp_path / 'bag')
+    folder = images_folder(tmp_path / 'one')
+    assert make_bag([str(folder), str(tmp_path / 'bag'), '--stereo']) == 0
+    left = open_recording(tmp_path / 'bag', '/camera/image_raw')
     assert right_of(left) is None
-    assert right_of(left, '/left/image_raw').image_topic == '/left/image_raw'
+    _, right, rig = stereo_recording(left, '/camera_right/image_raw')
+    assert rig.baseline_m == pytest.approx(0.25)
+    pairs = list(paired(left.frames(), right.frames()))
+    assert [(bytes(frame.load().data), bytes(other.load().data)) for frame, other in pairs] == [
+        (image(number).tobytes(), image(100 + number).tobytes()) for number in range(3)]
     with pytest.raises(BagError, match='no images on /right'):
         right_of(left, '/right')
+    shutil.rmtree(folder / 'images_right')
+    assert make_bag([str(folder), str(tmp_path / 'other'), '--stereo']) == 1
+
+
+def test_a_bag_of_unrectified_cameras_keeps_how_they_stand(tmp_path):
+    folder = open_recording(euroc(tmp_path / 'one'))
+    assert make_bag([str(folder.path), str(tmp_path / 'bag'), '--stereo', '--compressed', 'png']) == 0
+    left = open_recording(tmp_path / 'bag', '/camera/image_raw/compressed')
+    rigs = [stereo_recording(folder).rig, stereo_recording(left, '/camera_right/image_raw/compressed').rig]
+    points = [[3, 4], [30, 20]]
+    np.testing.assert_allclose(rigs[1].left_points(points), rigs[0].left_points(points), atol=1e-12)
+    np.testing.assert_allclose(rigs[1].right_points(points), rigs[0].right_points(points), atol=1e-12)
 
 
 def test_frames_are_paired_by_stamp():

@@ -47,6 +47,10 @@ class FolderRecording(Recording):
         for file, stamp in zip(self.files, self.stamps_ns, strict=True):
             yield stamp, read_image(file)
 
+    @property
+    def right(self) -> FolderRecording | None:
+        return None
+
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
         path = self.path / self.calibration

@@ -89,6 +89,12 @@ class Intrinsics:
         if not (self.k[0, 0] > 0 and self.k[1, 1] > 0 and self.k[2, 2] == 1):
             raise BagError(f'the intrinsics are K = {self.k.tolist()}: the camera is not calibrated')
 
+    @property
+    def projection(self) -> Float64:
+        """P of its CameraInfo, (3, 4)."""
+        column = np.array([[-self.k[0, 0] * self.shift_m if self.shift_m else 0.0], [0.0], [0.0]])
+        return np.hstack([self.k, column])
+
 
 class Recording(ABC):
     """Frames of one camera in recorded order, with what else is known about it. Made by `bag.open_recording`."""
