@@ -26,7 +26,7 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint pytest parity colcon-test gpu-test robot clean
+.PHONY: help demo test lint pytest parity colcon-test gpu-test kernels robot clean
 
 help:
 	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
@@ -37,6 +37,7 @@ help:
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
 	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'
 	@echo 'make gpu-test     on a machine with a GPU, TensorRT and PyCUDA, with its own Python: engines, parity, node, memory'
+	@echo 'make kernels      after a change of placement.cu, with the CUDA toolkit: placement.ptx, which is what runs'
 	@echo 'make robot        with the Python, NumPy and OpenCV of RELEASE=humble (or jazzy, kilted): all starts, and matches the same'
 	@echo 'make clean        remove everything made here, virtual environments too'
 	@echo 'ROS_DISTRO=kilted make ... takes ROS 2 Kilted instead of Jazzy; PYTHON=python3.12 make ... another Python'
@@ -68,6 +69,15 @@ colcon-test: $(TEST)
 # Not in a virtual environment: TensorRT and PyCUDA are the machine's.
 gpu-test:
 	$(PYTHON) -m pytest -rs test/test_gpu.py test/test_machine.py $(PYTEST_ARGS)
+
+# A driver takes PTX of its own version and older ones; 7.0 is CUDA 11's.
+KERNELS := lightglue_trt_ros/backends/kernels/placement
+kernels:
+	@mkdir -p build
+	nvcc -ptx -arch=compute_75 -O3 -o build/placement.ptx $(KERNELS).cu
+	sed -i 's/^\.version .*/.version 7.0/' build/placement.ptx
+	ptxas -arch=sm_87 -o build/placement.cubin build/placement.ptx
+	@printf '// made by make kernels of placement.cu, sha256 %s\n' "$$(sha256sum < $(KERNELS).cu | cut -d' ' -f1)" | cat - build/placement.ptx > $(KERNELS).ptx
 
 RELEASE ?= humble
 robot: $(RUN)

@@ -24,7 +24,7 @@ setup(
     maintainer_email='maintainers@lightglue-trt-ros.dev',
     license='Apache-2.0',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
-    package_data={PACKAGE: ['data/*/*.safetensors', 'reports/*.jinja', 'fleet/*.jinja', 'fleet/*.js']},
+    package_data={PACKAGE: ['data/*/*.safetensors', 'reports/*.jinja', 'fleet/*.jinja', 'fleet/*.js', 'backends/kernels/*']},
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
         (f'share/{PACKAGE}', ['package.xml']),

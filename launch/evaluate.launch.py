@@ -11,6 +11,7 @@ from launch_ros.actions import Node
 OPTIONS = {  # of evaluate_bag, by launch argument; empty leaves the command's default
     'image_topic': 'Topic of the images, where the bag has several',
     'camera': 'YAML with intrinsics, instead of the recorded ones',
+    'mask': 'PNG of one channel: no keypoint is where it is 0',
     'truth_topic': 'Topic of the true poses',
     'truth': 'File of the true poses (TUM, KITTI, EuRoC)',
     'strides': 'As 1,2,4',

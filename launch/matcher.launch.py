@@ -19,6 +19,7 @@ def generate_launch_description():
         DeclareLaunchArgument('image_topic', default_value='/camera/image_raw', description='Images to match'),
         DeclareLaunchArgument('right_image_topic', default_value='/camera_right/image_raw',
                               description='Right images, for stereo; CameraInfo comes beside either topic'),
+        DeclareLaunchArgument('mask_topic', default_value='', description='Masks, mono8; empty: mask, in the namespace'),
         DeclareLaunchArgument('params_file', default_value=str(CONFIG / 'matcher.yaml'), description='Parameters of the node'),
         DeclareLaunchArgument('namespace', default_value='', description='Namespace of the node'),
         DeclareLaunchArgument('log_level', default_value='info', choices=['debug', 'info', 'warn', 'error', 'fatal'],
@@ -51,11 +52,12 @@ def start_matcher(context):
     if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
         raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
     topic, right = argument('image_topic'), argument('right_image_topic')
+    masks = [('mask', argument('mask_topic'))] if argument('mask_topic') else []
     node = LifecycleNode(
         package='lightglue_trt_ros', executable='matcher', name='matcher', namespace=argument('namespace'),
         parameters=[argument('params_file'), *([overrides] if overrides else [])],
         remappings=[('image', topic), ('image/compressed', f'{topic}/compressed'), ('right/image', right),
-                    ('right/image/compressed', f'{right}/compressed')],
+                    ('right/image/compressed', f'{right}/compressed'), *masks],
         ros_arguments=['--log-level', argument('log_level')],
         output='screen', emulate_tty=True)
     viewer = rviz(topic, argument('namespace')) if argument('rviz') == 'true' else []

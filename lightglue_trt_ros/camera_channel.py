@@ -11,12 +11,13 @@ from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image, PointCloud2, PointField
 
 from . import health
+from .camera_masks import CameraMasks
 from .clouds import fill_cloud, point_fields, stamp_seconds
 from .features import FrameMatches
-from .geometry import Size
+from .geometry import Size, size_of
 from .images import fill_image
 from .parameters import NodeConfig
-from .pictures import draw_matches
+from .pictures import draw_matches, shade
 from .pipeline import Input
 from .right_camera import RightCamera
 from .subscription import decode, subscribe
@@ -35,16 +36,22 @@ class CameraChannel:
         self._node, self._settings, self._engine, self._log = node, settings, engine, node.get_logger()
         self._interfaces = ExitStack()
         self._vins: VinsTopics | None = None
+        self._masks: CameraMasks | None = None
         self._right: RightCamera | None = None
         self._advised: tuple[Any, ...] = ()
 
     def open(self, on_image: Callable[[bytes], None], on_lost: Callable[[int], None]) -> None:
-        """Subscribe and advertise. `on_image` gets each message, `on_lost` how many more were lost before they came."""
+        """Subscribe and advertise. `on_image` gets each message, `on_lost` how many more were lost before they came.
+
+        Raises ConfigError for a mask of no use.
+        """
         self._matches = self._publisher(PointCloud2, '~/matches')
         self._debug_image = self._publisher(Image, '~/debug_image')
         if self._settings.tracks_format == 'vins':
             self._vins = VinsTopics(self._node, self._settings, RELIABLE)
             self._interfaces.callback(self._vins.close)
+        self._masks = CameraMasks(self._node, self._log, self._settings, self._engine)
+        self._interfaces.callback(self._masks.close)
         if self._settings.stereo:
             self._right = RightCamera(self._node, self._settings)
             self._interfaces.callback(self._right.close)
@@ -72,7 +79,8 @@ class CameraChannel:
 
     def figures(self) -> dict[str, str]:
         """What there is to tell beside what the pipeline counts, by name."""
-        return {} if self._right is None else self._right.figures()
+        masked = {'masked': self._masks.told} if self._masks is not None and self._masks.told else {}
+        return masked | ({} if self._right is None else self._right.figures())
 
     @property
     def trouble(self) -> str:
@@ -90,7 +98,8 @@ class CameraChannel:
         """As Outlet."""
         gray, message = decode(item, self.images.msg_type, self._settings)
         stamp = stamp_seconds(message.header)
-        return Input(gray, stamp, message, None if self._right is None else self._right.image_of(gray, stamp))
+        mask = None if self._masks is None else self._masks.mask(size_of(gray), stamp)
+        return Input(gray, stamp, message, mask, None if self._right is None else self._right.image_of(gray, stamp))
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
         """As Outlet."""
@@ -106,7 +115,8 @@ class CameraChannel:
         if matches is not None and matches.note:
             self._log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
         if matches is not None and self._debug_image.get_subscription_count():
-            picture = draw_matches(frame.image, matches, self._settings.draw_covariances)
+            image = frame.image if frame.mask is None else shade(frame.image, frame.mask.resized(size_of(frame.image)))
+            picture = draw_matches(image, matches, self._settings.draw_covariances)
             self._debug_image.publish(fill_image(Image(header=frame.source.header), picture, 'bgr8'))
         self._advise(frame)
 

@@ -29,6 +29,10 @@ class Candidates(NamedTuple):
     reference_points: Float32  # (N, 2)
     placed: Placed
 
+    def only(self, kept: NDArray[np.bool_]) -> Candidates:
+        """Those that are `kept`, (N,)."""
+        return Candidates(self.rows[kept], self.reference_points[kept], Placed(*(values[kept] for values in self.placed)))
+
     @classmethod
     def none(cls) -> Candidates:
         points = np.zeros((0, 2), np.float32)
@@ -65,12 +69,15 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Int32, size: Size
         good &= epipolar_errors(candidates.reference_points, points, covariances, fundamental)[0] < LINE_PX * unit
     order = np.argsort(sigmas, kind='stable')
     order = order[good[order]]
-    meeting = np.asarray(np.tril(_near(points[order], points[order], unit), -1), np.bool_)
-    order = order[~meeting.any(axis=1)]
+    better, worse = _near(points[order], points[order], NEAR_PX * unit)
+    met = np.zeros(len(order), np.bool_)
+    met[worse[better < worse]] = True
+    order = order[~met]
 
-    near = _near(points[order], keypoints, unit)
-    new = np.asarray(~near.any(axis=1), np.bool_)
-    there = np.where(new, -1, near.argmax(axis=1))
+    rows, seen = _near(points[order], keypoints, NEAR_PX * unit)
+    there = np.full(len(order), len(keypoints))
+    np.minimum.at(there, rows, seen)
+    new = there == len(keypoints)
     first = np.zeros(len(order), np.bool_)
     first[np.unique(there, return_index=True)[1]] = True
     kept = np.flatnonzero(new | (first & ~np.isin(there, matched)))[:len(keypoints) - len(matched)]
@@ -79,9 +86,17 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Int32, size: Size
     return Carried(candidates.rows[chosen], next_rows.astype(np.int32), Placed(points[chosen], covariances[chosen]))
 
 
-def _near(points0: Float32, points1: Float32, unit: float) -> NDArray[np.bool_]:
-    """(M, N): which of points (M, 2) and (N, 2) are nearer than NEAR_PX."""
-    middle = points1.mean(axis=0) if len(points1) else np.float32(0)
-    a, b = points0 - middle, points1 - middle
-    squared = np.asarray(np.einsum('ni,ni->n', a, a)[:, None] + np.einsum('ni,ni->n', b, b) - 2 * (a @ b.T), np.float32)
-    return np.asarray(squared < (NEAR_PX * unit)**2, np.bool_)
+def _near(points0: Float32, points1: Float32, reach: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows (N,) of points (M, 2) and those (N,) of points (L, 2) that are nearer to each other than `reach`.
+
+    A sweep along u: each point meets those between u - reach and u + reach alone.
+    """
+    along = np.argsort(points1[:, 0])
+    sorted_u = points1[along, 0]
+    first = np.searchsorted(sorted_u, points0[:, 0] - reach)
+    counts = np.searchsorted(sorted_u, points0[:, 0] + reach, side='right') - first
+    rows = np.repeat(np.arange(len(points0)), counts)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    others = along[first[rows] + within]
+    near = np.sum((points0[rows] - points1[others])**2, axis=1) < reach**2
+    return rows[near], others[near]

@@ -89,17 +89,18 @@ class FrameMatches:
 
     def well_known(self, max_sigma_px: float) -> FrameMatches:
         """Those that are known to `max_sigma_px` in every direction."""
-        return self._of(self.sigmas <= max_sigma_px)
+        return self.only(self.sigmas <= max_sigma_px)
 
     def matched(self) -> FrameMatches:
         """Those that LightGlue has matched: without the points that are carried."""
-        return self if not self.carried.any() else self._of(self.carried == 0)
+        return self if not self.carried.any() else self.only(self.carried == 0)
 
     def without_right(self) -> FrameMatches:
         """The same with a right image in which none of them is."""
         return dataclasses.replace(self, right_keypoints=np.full((len(self), 2), np.nan, np.float32))
 
-    def _of(self, kept: NDArray[np.bool_]) -> FrameMatches:
+    def only(self, kept: NDArray[np.bool_]) -> FrameMatches:
+        """Those that are `kept`, (M,)."""
         rows = {name: getattr(self, name)[kept] for name in _ROWS if getattr(self, name) is not None}
         return dataclasses.replace(self, **rows)
 

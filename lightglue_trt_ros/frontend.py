@@ -12,7 +12,8 @@ from .carrying import KNOWN_PX, Candidates, carry
 from .config import MatcherConfig
 from .errors import FrameError
 from .features import Features, Float32, FrameMatches, Int32, Matches, Thresholds, UInt8, largest_sigmas
-from .geometry import Size, resize_gray, to_original
+from .geometry import Size, resize_gray, size_of, to_original
+from .masks import Mask
 from .placement import Placed, Pyramid, place_all, unplaced
 from .placement.consistency import VarianceFactor
 from .recordings.rig import StereoRig
@@ -31,6 +32,7 @@ class _Frame:
     tracks: Tracks
     pyramid: Pyramid | None  # of its image; None where points are not placed, or the backend has it
     placer: Placer | None  # the backend, where that has it
+    mask: Mask | None
     points: Float32 | None = None  # (K + C, 2) pixels of the image: the features', finer where matched, then what is carried
 
 
@@ -51,16 +53,20 @@ class FrameMatcher:
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
-        self._placer = backend if isinstance(backend, Placer) else None
+        self._placer = backend if isinstance(backend, Placer) and backend.places else None
 
-    def process(self, image: UInt8, stamp: float, right: RightImage | None = None) -> FrameMatches | None:
+    def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *,
+                mask: Mask | None = None) -> FrameMatches | None:
         """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference, and with its `right` image.
 
-        None for a frame that has no reference: the first one, and the first after a reset; its right image is not looked at.
-        Raises FrameError for an image that is not gray uint8 or a stamp that stands still (the frame is dropped, nothing is
-        forgotten), EngineError when the backend fails.
+        No point is where `mask` is 0. None for a frame that has no reference: the first one, and the first after a reset; its right
+        image is not looked at.
+        Raises FrameError for an image that is not gray uint8, a mask of another size or a stamp that stands still (the frame is
+        dropped, nothing is forgotten), EngineError when the backend fails.
         """
         _check(image, stamp, self._last_stamp)
+        if mask is not None:
+            mask.check(size_of(image), self._engine_size)
         if right is not None and (right.image.shape != image.shape or right.image.dtype != np.uint8):
             raise FrameError(f'the right image is {right.image.dtype} {right.image.shape}, the left one {image.dtype} '
                              f'{image.shape}: they must be alike')
@@ -68,7 +74,7 @@ class FrameMatcher:
         self._last_stamp = stamp
 
         clock = Stopwatch()
-        current = self._extract(image, stamp, clock)
+        current = self._extract(image, stamp, clock, mask)
         reference = self._reference
         if reference is None:
             self._reference = current
@@ -83,6 +89,8 @@ class FrameMatcher:
             clock.lap('match right')
             matches = dataclasses.replace(matches, right_keypoints=across.points,
                                           note='; '.join(filter(None, (matches.note, across.note))))
+        if mask is not None:  # at its edge matches may be placed behind it
+            matches = matches.only(mask.allows(matches.keypoints, current.size))
         if self.config.max_sigma_px:
             matches = matches.well_known(self.config.max_sigma_px)
         if self._is_next_reference(reference, matches):
@@ -104,20 +112,21 @@ class FrameMatcher:
         elif reference is not None and reference.size != image.shape:
             self.reset(f'the image size changed from {_text(reference.size)} to {_text(image.shape)}')
 
-    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch) -> _Frame:
+    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None) -> _Frame:
         """A frame's features, and what points are placed by: in the backend, where that takes the camera's own frames."""
-        size, tracks = (image.shape[0], image.shape[1]), Tracks.empty(self.backend.spec.max_keypoints)
+        size, tracks = size_of(image), Tracks.empty(self.backend.spec.max_keypoints)
         placed, placer = self.config.refinement != 'none', self._placer
-        if placed and placer is not None and placer.takes(size):
-            features = placer.extract_frame(image)
+        allowed = None if mask is None else mask.resized(self._engine_size)
+        if placed and placer is not None:
+            features = placer.extract_frame(image, allowed)
             clock.lap('extract')
-            return _Frame(stamp, size, features, tracks, None, placer)
-        resized = resize_gray(image, (self.backend.spec.image_height, self.backend.spec.image_width))
+            return _Frame(stamp, size, features, tracks, None, placer, mask)
+        resized = resize_gray(image, self._engine_size)
         pyramid = Pyramid(image, self._unit(size)) if placed else None
         clock.lap('resize')
-        features = self.backend.extract(resized)
+        features = self.backend.extract(resized, allowed)
         clock.lap('extract')
-        return _Frame(stamp, size, features, tracks, pyramid, None)
+        return _Frame(stamp, size, features, tracks, pyramid, None, mask)
 
     def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Int32]:
         """The matches, and the current frame's rows that they are of, both (M,)."""
@@ -129,6 +138,8 @@ class FrameMatcher:
         clock.lap('track')
         placed, candidates = self._place(reference, current, rows, current_rows, everything)
         self._points(current)[current_rows] = placed.points  # the next frame goes on from there
+        if current.mask is not None:  # what goes behind it ends there
+            candidates = candidates.only(current.mask.allows(candidates.placed.points, current.size))
         carried = carry(candidates, self._points(current), current_rows, current.size, self._variance_factor.fundamental,
                         self._unit(current.size))
         reference.tracks.carry(current.tracks, carried.rows, carried.next_rows)
@@ -197,13 +208,16 @@ class FrameMatcher:
 
     def _unit(self, size: Size) -> float:
         """Pixels of the camera's image that one of the engine's is."""
-        return max(size[0] / self.backend.spec.image_height, size[1] / self.backend.spec.image_width)
+        return max(whole / part for whole, part in zip(size, self._engine_size, strict=True))
+
+    @property
+    def _engine_size(self) -> Size:
+        return self.backend.spec.image_height, self.backend.spec.image_width
 
     def _points(self, frame: _Frame) -> Float32:
         """(K + C, 2) pixels of the frame's own image."""
         if frame.points is None:
-            engine = (self.backend.spec.image_height, self.backend.spec.image_width)
-            frame.points = to_original(frame.features.keypoints, engine, frame.size)
+            frame.points = to_original(frame.features.keypoints, self._engine_size, frame.size)
         return frame.points
 
     def _is_next_reference(self, reference: _Frame, matches: FrameMatches) -> bool:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import cv2
 import numpy as np
 
 from .config import STRIDE
-from .features import Float32, UInt8
+from .features import Float32, Int32, UInt8
 
 Size = tuple[int, int]  # (height, width)
-SMALLEST_SIDE = 16  # of a camera's image that goes to the device as it is
-CAMERA_SIDES = {'height': (4, 480, 1536), 'width': (4, 640, 2048)}  # least (a small level's), usual and largest there
+
+
+def size_of(image: UInt8) -> Size:
+    """(height, width)."""
+    return image.shape[0], image.shape[1]
 
 
 def fitting_size(image: Size, area: int = 640 * 480) -> Size:
@@ -29,17 +34,40 @@ def resize_gray(image: UInt8, size: Size) -> UInt8:
     return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA), np.uint8)
 
 
-def resize_matrices(source: Size, target: Size) -> tuple[Float32, Float32]:
-    """`resize_gray` as matrices: float32 (h, H) and (W, w), between which the image (H, W) becomes the resized one (h, w).
+def resize_nearest(image: UInt8, size: Size) -> UInt8:
+    """uint8 (H, W) at `size`: of each pixel's centre the value that is there, none mixed of several."""
+    rows, columns = (((np.arange(new) + 0.5) * (old / new)).astype(np.int32) for old, new in zip(image.shape, size, strict=True))
+    return np.ascontiguousarray(image[np.ix_(rows, columns)])
+
+
+class Taps(NamedTuple):
+    """What each new pixel along an axis is made of: `weights` (n, taps) of the old ones from `first` (n,) on."""
+
+    first: Int32
+    weights: Float32
+
+
+def resize_taps(source: Size, target: Size) -> tuple[Taps, Taps]:
+    """`resize_gray` along the rows' axis and along the columns'.
 
     As OpenCV has it: areas are averaged where both sides shrink; where one grows INTER_AREA takes two pixels a side.
     """
     scales = [old / new for old, new in zip(source, target, strict=True)]
     if min(scales) >= 1:
-        rows, columns = (_areas(old, new) for old, new in zip(source, target, strict=True))
+        down, right = (_areas(old, new) for old, new in zip(source, target, strict=True))
     else:
-        rows, columns = (_two_taps(old, new, max(scales) <= 1) for old, new in zip(source, target, strict=True))
-    return rows, np.ascontiguousarray(columns.T)
+        down, right = (_two_taps(old, new, max(scales) <= 1) for old, new in zip(source, target, strict=True))
+    return _taps(down), _taps(right)
+
+
+def _taps(shares: Float32) -> Taps:
+    """Of a matrix (new, old) that is zero but for some neighbours in each row."""
+    used = shares != 0
+    first = used.argmax(axis=1)
+    count = int((shares.shape[1] - used[:, ::-1].argmax(axis=1) - first).max())
+    first = np.minimum(first, shares.shape[1] - count)
+    weights = np.take_along_axis(shares, first[:, None] + np.arange(count), axis=1)
+    return Taps(first.astype(np.int32), np.ascontiguousarray(weights))
 
 
 def _areas(old: int, new: int) -> Float32:

@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 import tempfile
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import numpy as np
 
@@ -24,7 +25,8 @@ Cloud = tuple[float, float, Sighting]  # stamps of the reference, NaN for an emp
 
 
 def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, estimator: PoseEstimator, rate: float,
-                  offline: MatcherResult, stopped: Callable[[], bool], tell: Callable[[str], None]) -> MatcherResult:
+                  offline: MatcherResult, stopped: Callable[[], bool], tell: Callable[[str], None],
+                  mask: Path | None = None) -> MatcherResult:
     """Play the recording at `rate` times its pace, and score every cloud as the pair of frames that it is; `tell` gets notes.
 
     A dropped frame is counted, and in no pair. Raises LightglueTrtError when the node does not start, or when nothing came.
@@ -35,7 +37,7 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
             seen = Sighting(correspondences(matches.matched()), {}, followed=correspondences(matches))
             pickle.dump((matches.reference_stamp, matches.stamp, seen), file)
 
-        got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, keep=keep, stopped=stopped)
+        got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, mask=mask, keep=keep, stopped=stopped)
         if not got.arrivals:
             raise LightglueTrtError('the node published nothing: its log above says why')
         file.seek(0)

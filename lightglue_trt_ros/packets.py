@@ -32,6 +32,7 @@ class Packet:
     info: bytes | None
     stamp_ns: int  # the image's
     right: bool = False  # of the right camera
+    masks: tuple[bytes, ...] = ()  # recorded since the left frame before
 
 
 class CameraMessages:
@@ -44,8 +45,8 @@ class CameraMessages:
         self._info = _camera_info(recording)
         self.has_info = self._info is not None  # each packet has
 
-    def packet(self, frame: Frame, due_s: float, right: bool) -> Packet:
-        return Packet(due_s, self._image(frame), self._info_for(frame), frame.stamp_ns, right)
+    def packet(self, frame: Frame, due_s: float, right: bool, masks: tuple[bytes, ...] = ()) -> Packet:
+        return Packet(due_s, self._image(frame), self._info_for(frame), frame.stamp_ns, right, masks)
 
     def _image(self, frame: Frame) -> bytes:
         if frame.raw is not None and self._compression is None:
@@ -75,7 +76,9 @@ class PacketSource:
     """
 
     def __init__(self, recording: Recording, rate: float = 1.0, hz: float | None = None, loop: bool = False,
-                 compression: str | None = None, frame_id: str = 'camera', right: Recording | None = None) -> None:
+                 compression: str | None = None, frame_id: str = 'camera', right: Recording | None = None,
+                 masks: Recording | None = None) -> None:
+        self._masks = masks
         self._rate, self._hz, self._loop = rate, hz, loop
         self.left = CameraMessages(recording, compression, frame_id)
         self.right = None if right is None else CameraMessages(right, compression, f'{frame_id}_right')
@@ -97,6 +100,8 @@ class PacketSource:
         due, number = 0.0, 0  # of left frames
         while True:
             previous: int | None = None
+            masks = iter(()) if self._masks is None else self._masks.frames()
+            next_mask = next(masks, None)
             for frame, camera in self._frames():
                 right = camera is not self.left
                 if self._hz is not None:
@@ -107,7 +112,11 @@ class PacketSource:
                     due += due / (number - 1) if number > 1 else 1.0 / self._rate
                 previous = frame.received_ns
                 number += not right
-                yield camera.packet(frame, due, right)
+                seen: list[bytes] = []
+                while not right and next_mask is not None and next_mask.received_ns <= frame.received_ns:
+                    seen += [next_mask.raw] if next_mask.raw is not None else []
+                    next_mask = next(masks, None)
+                yield camera.packet(frame, due, right, tuple(seen))
             if not self._loop:
                 return
 

@@ -45,6 +45,11 @@ def draw_matches(image: UInt8, matches: FrameMatches, covariances: bool = False)
     return np.asarray(canvas, np.uint8)
 
 
+def shade(image: UInt8, allowed: UInt8) -> UInt8:
+    """A gray image, uint8 (H, W), at a third of its brightness where `allowed` (H, W) is 0."""
+    return np.where(allowed > 0, image, image // 3)
+
+
 def _draw_ellipses(canvas: UInt8, matches: FrameMatches, palette: list[list[float]], ages: NDArray[np.uint32], unit: int) -> None:
     known = np.flatnonzero(np.isfinite(matches.covariances).all(axis=(1, 2)))
     variances, axes = np.linalg.eigh(matches.covariances[known])

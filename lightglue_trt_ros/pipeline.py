@@ -20,6 +20,7 @@ from .config import MatcherConfig
 from .errors import DeviceMemoryError, EngineError, FrameError, clear_frames, in_words
 from .features import FrameMatches, UInt8
 from .frontend import FrameMatcher
+from .masks import Mask
 from .selection import Opened
 from .slot import NewestSlots
 from .stereo import RightImage
@@ -52,6 +53,7 @@ class Input(NamedTuple):
     image: UInt8  # gray (H, W)
     stamp: float  # seconds
     source: Any  # what it was decoded from
+    mask: Mask | None = None
     right: RightImage | None = None  # of its pair
 
 
@@ -213,7 +215,7 @@ class Pipeline(Generic[T]):
         clock = Stopwatch()
         frame = inlet.outlet.decode(item)
         clock.lap('decode')
-        matches = frames.process(frame.image, frame.stamp, frame.right)
+        matches = frames.process(frame.image, frame.stamp, frame.right, mask=frame.mask)
         clock.lap('process')
         if frames.resets > inlet.statistics.resets:
             inlet.statistics.started_anew(frames.last_reset)

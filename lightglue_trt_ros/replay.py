@@ -50,7 +50,8 @@ class Reception:
 
 
 def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: float = 1.0, image_topic: str | None = None,
-           keep: Callable[[FrameMatches], None] | None = None, stopped: Callable[[], bool] = lambda: False) -> Reception:
+           mask: Path | None = None, keep: Callable[[FrameMatches], None] | None = None,
+           stopped: Callable[[], bool] = lambda: False) -> Reception:
     """Play the bag or folder at `path` into a node of this configuration, `hz` frames per second or `rate` times the recorded pace.
 
     `keep` is given every cloud's matches, from another thread; without it the Reception holds them. Once `stopped` is true the
@@ -61,6 +62,8 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
     topic = recording.image_topic.removesuffix('/compressed')
     default = MatcherConfig()
     settings = {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(default, name)}
+    if mask is not None:
+        settings['mask_file'] = str(mask.absolute())
     settings['image_transport'] = 'compressed' if recording.compressed else 'raw'
     parameters = [item for name, value in settings.items() for item in ('-p', f'{name}:={value}')]
     pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']

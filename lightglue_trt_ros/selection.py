@@ -121,6 +121,7 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
     spec = bundle.identity.spec
     description = f'TensorRT {tensorrt.version}, {spec}, weights {pair}'
     backend = TensorRTBackend(tensorrt, spec, bundle.identity.depth, plans, description)
+    warning = '; '.join(filter(None, (warning, backend.warning)))
     return Opened(backend, f'{backend.description} ({reason}; engines in {bundle.path})', warning)
 
 

@@ -132,11 +132,14 @@ class FrameStatistics:
                      'frames received': str(self.received), 'frames processed': str(self.processed),
                      'frames lost before': str(self.lost), 'frames dropped': str(self.replaced),
                      'frames rejected': str(self.rejected), 'resets': f'{self.resets} {self.last_reset}'.strip()}
-            if self._matches:
-                table['matches (last, median)'] = f'{self._matches[-1]}, {np.median(self._matches):.0f}'
-                counts = ', '.join(f'{layers}: {count}' for layers, count in sorted(Counter(self._layers).items()))
-                table['layers (mean; frames by layers)'] = f'{np.mean(self._layers):.2f}; {counts}'
-            for name, values in self._stages.items():
-                points = ' / '.join(f'{value:.2f}' for value in np.percentile(values, PERCENTILES))
-                table[f'{name} ms (p50 / p95 / p99)'] = points
-            return table
+            matches, all_layers = list(self._matches), list(self._layers)
+            stages = {name: list(values) for name, values in self._stages.items()}
+        # no frame waits for what follows
+        if matches:
+            table['matches (last, median)'] = f'{matches[-1]}, {np.median(matches):.0f}'
+            counts = ', '.join(f'{layers}: {count}' for layers, count in sorted(Counter(all_layers).items()))
+            table['layers (mean; frames by layers)'] = f'{np.mean(all_layers):.2f}; {counts}'
+        for name, values in stages.items():
+            points = ' / '.join(f'{value:.2f}' for value in np.percentile(values, PERCENTILES))
+            table[f'{name} ms (p50 / p95 / p99)'] = points
+        return table

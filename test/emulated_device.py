@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+from emulated_kernels import run
 from networks import session
 
-ADDRESSES = itertools.count(1 << 20, 1 << 30)
+FIRST, APART = 1 << 20, 1 << 30
+ADDRESSES = itertools.count(FIRST, APART)
 MEMORY: dict[int, np.ndarray] = {}
 TYPES = {'tensor(float)': np.float32, 'tensor(float16)': np.float16, 'tensor(uint8)': np.uint8, 'tensor(int32)': np.int32}
 
@@ -42,9 +44,21 @@ class EmulatedCuda:
     def pinned(self, shape, dtype) -> np.ndarray:
         return np.zeros(shape, dtype)
 
-    def free(self, buffers, arrays) -> None:
-        for buffer in buffers:
-            buffer.free()
+    def staged(self, shape, dtype) -> Any:
+        return SimpleNamespace(array=self.pinned(shape, dtype), buffer=self.device(shape, dtype))
+
+    def send(self, staged) -> None:
+        self.upload(staged.buffer, staged.array)
+
+    def receive(self, staged) -> None:
+        self.download(staged.array, staged.buffer)
+
+    def kernels(self, ptx) -> Any:
+        return SimpleNamespace(launch=launch)
+
+    def free(self, *things) -> None:
+        for each in things:
+            getattr(each, 'buffer', each).free()
 
     def upload(self, target, source) -> None:
         assert target.nbytes == source.nbytes
@@ -71,6 +85,17 @@ class EmulatedCuda:
         """Nothing is held."""
 
 
+def launch(name, blocks, threads, *arguments) -> None:
+    """As Kernels: everything at once; addresses may lie within a buffer."""
+    assert blocks > 0
+    run(name, *(each if isinstance(each, int) else memory_at(each.address) for each in arguments))
+
+
+def memory_at(address: int) -> np.ndarray:
+    offset = (address - FIRST) % APART
+    return MEMORY[address - offset][offset:]
+
+
 class EmulatedTensorRT:
     """An adapter whose plans are ONNX graphs."""
 
@@ -79,7 +104,7 @@ class EmulatedTensorRT:
 
     def describe(self, engine) -> list[Any]:
         return [SimpleNamespace(name=tensor.name, dtype=np.dtype(TYPES[tensor.type]), input=number < len(engine.get_inputs()),
-                                shape=tuple(side if isinstance(side, int) else -1 for side in tensor.shape) or (1,))
+                                shape=tuple(tensor.shape) or (1,))
                 for number, tensor in enumerate([*engine.get_inputs(), *engine.get_outputs()])]
 
     def activation_bytes(self, engine) -> int:
@@ -90,18 +115,10 @@ class EmulatedTensorRT:
 
 
 class Context:
-    active_optimization_profile = 0
-
     def __init__(self, engine, tensors) -> None:
         self.engine, self.tensors, self.addresses = engine, tensors, {}
         self.scalars = {tensor.name for tensor in engine.get_inputs() if not tensor.shape}
         self.shapes = {tensor.name: tensor.shape for tensor in tensors if tensor.input}
-
-    def set_input_shape(self, name, shape) -> bool:
-        known = self.shapes[name]
-        assert all(side in (-1, new) for side, new in zip(known, shape, strict=True))
-        self.shapes[name] = shape
-        return True
 
     def set_tensor_address(self, name, address) -> None:
         self.addresses[name] = address
@@ -112,7 +129,6 @@ class Context:
             if tensor.input:
                 shape = () if tensor.name in self.scalars else self.shapes[tensor.name]
                 size = int(np.prod(shape)) * tensor.dtype.itemsize
-                assert -1 not in shape
                 feed[tensor.name] = MEMORY[self.addresses[tensor.name]][:size].view(tensor.dtype).reshape(shape)
         for tensor, values in zip((each for each in self.tensors if not each.input), self.engine.run(None, feed), strict=True):
             memory = MEMORY[self.addresses[tensor.name]]

@@ -54,9 +54,7 @@ def fake_tensorrt(version: str, **differences: Any) -> Any:
     module.ProfilingVerbosity = _enum('ProfilingVerbosity', ('LAYER_NAMES_ONLY', 'DETAILED', 'NONE'))
     module.LayerInformationFormat = _enum('LayerInformationFormat', ('ONELINE', 'JSON'))
     module.TensorIOMode = _enum('TensorIOMode', ('NONE', 'INPUT', 'OUTPUT'))
-    if version.startswith('8.'):
-        module.PreviewFeature = _enum('PreviewFeature', ('FASTER_DYNAMIC_SHAPES_0805', 'PROFILE_SHARING_0806'))
-    else:
+    if not version.startswith('8.'):
         module.ExecutionContextAllocationStrategy = _enum('ExecutionContextAllocationStrategy',
                                                           ('STATIC', 'ON_PROFILE_CHANGE', 'USER_MANAGED'))
     if has.get('rtx'):
@@ -177,25 +175,12 @@ class Error:
             self.node_name, self.node_operator = lambda: node.name, lambda: node.op_type
 
 
-class Profile:
-    """What each input may be: least, usual, largest."""
-
-    def __init__(self) -> None:
-        self.shapes: dict[str, tuple[Any, ...]] = {}
-
-    def set_shape(self, name: str, least: Any, usual: Any, largest: Any) -> None:
-        assert all(low <= middle <= high for low, middle, high in zip(least, usual, largest, strict=True))
-        self.shapes[name] = least, usual, largest
-
-
 class Config(Strict):
     def __init__(self, module: Any) -> None:
-        super().__init__(module, calls=module.calls, flags={'TF32'}, pools={}, cache=None, profiles=[],
+        super().__init__(module, calls=module.calls, flags={'TF32'}, pools={}, cache=None,
                          profiling_verbosity=None, builder_optimization_level=3)
         if module.has['monitor']:
             self.__dict__['progress_monitor'] = None
-        if not module.has['monitor']:
-            self.__dict__.update(preview=set(), set_preview_feature=lambda feature, on: self.preview.add(feature.name))
         if module.has.get('rtx'):
             self.__dict__.update(num_compute_capabilities=0, set_compute_capability=self._aim)
 
@@ -204,10 +189,6 @@ class Config(Strict):
 
     def clear_flag(self, flag: Any) -> None:
         self.flags.discard(flag.name)
-
-    def add_optimization_profile(self, profile: Any) -> int:
-        self.profiles.append(profile)
-        return len(self.profiles) - 1
 
     def set_memory_pool_limit(self, pool: Any, size: int) -> None:
         self.pools[pool.name] = size
@@ -245,9 +226,6 @@ class Builder:
     def create_builder_config(self) -> Config:
         self.module.config = Config(self.module)
         return self.module.config
-
-    def create_optimization_profile(self) -> Profile:
-        return Profile()
 
     def build_serialized_network(self, network: Network, config: Config) -> Any:
         monitor = config.__dict__.get('progress_monitor')

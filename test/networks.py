@@ -57,8 +57,8 @@ def session(model: Any) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=['CPUExecutionProvider'])
 
 
-def extract(run: onnxruntime.InferenceSession, image: np.ndarray) -> HostFeatures:
-    return HostFeatures(*run.run(None, {'image': image}))
+def extract(run: onnxruntime.InferenceSession, image: np.ndarray, mask: np.ndarray | None = None) -> HostFeatures:
+    return HostFeatures(*run.run(None, {'image': image, 'mask': np.ones_like(image) if mask is None else mask}))
 
 
 def matcher_feed(reference: HostFeatures, current: HostFeatures, match: float = 0.1, detection: float = 0.0005) -> dict[str, Any]:

@@ -18,8 +18,6 @@ from lightglue_trt_ros.engines import adapter
 from lightglue_trt_ros.engines.adapter import BuildOptions, TensorRT, open_tensorrt
 from lightglue_trt_ros.engines.audit import audit, read_types
 from lightglue_trt_ros.errors import DeviceMemoryError, EngineError
-from lightglue_trt_ros.geometry import CAMERA_SIDES
-from lightglue_trt_ros.graphs.frames import frame
 from lightglue_trt_ros.graphs.lightglue import lightglue
 from lightglue_trt_ros.graphs.superpoint import superpoint
 
@@ -266,20 +264,6 @@ def test_the_islands_of_the_real_networks_are_pinned_on_8_6(write, name, singles
     assert len(pinned) > 20
     assert not [layer.name for layer in pinned if any(tensor.dtype.name == 'HALF' for tensor in layer.outputs)]
     assert not [layer.name for layer in pinned for index in layer.output_types if layer.outputs[index].dtype.name != 'FLOAT']
-
-
-@pytest.mark.parametrize('version', VERSIONS)
-def test_sides_of_a_camera_s_image_get_a_profile(version):
-    trt, module = open_fake(version)
-    trt.build(frame(EngineSpec(64, 80, 8)).SerializeToString(), 'fp32', BuildOptions())
-    (profile,) = module.config.profiles
-    height, width = CAMERA_SIDES['height'], CAMERA_SIDES['width']
-    assert profile.shapes == {'image': tuple(zip(height, width, strict=True)), 'rows': tuple((64, side) for side in height),
-                              'columns': tuple((side, 80) for side in width)}
-    if version.startswith('8.'):
-        assert module.config.preview == {'PROFILE_SHARING_0806'}, 'one size per context, and more than one context'
-    trt.build(small_graph('fp32'), 'fp32', BuildOptions())
-    assert not module.config.profiles
 
 
 @pytest.mark.parametrize('version', VERSIONS)

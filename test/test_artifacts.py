@@ -170,7 +170,7 @@ def altered(text: str = '', **changes) -> str:
 @pytest.mark.parametrize(('text', 'complaint'), [
     ('', 'Expecting value'), ('{"schema": 1', 'Expecting'), ('[1]', 'no schema'), ('{}', 'no schema'),
     ('{"schema": "1"}', 'no schema'),
-    (b'\xff\xfe', 'decode'), (altered(schema=6), 'a newer version of this package'), (altered(schema=3), 'an older version'),
+    (b'\xff\xfe', 'decode'), (altered(schema=7), 'a newer version of this package'), (altered(schema=5), 'an older version'),
     (altered(extractor_sha256=None), 'extractor_sha256: missing'), (altered(package_version=None), 'package_version: missing'),
     (altered(gate_verdict=None), 'gate_verdict: missing'), (altered(gate_verdict='fine'), "verdict 'fine'"),
     (altered(kind='song'), "of 'song'"), (altered(layers=None), 'layers: missing'),

@@ -13,6 +13,7 @@ import pytest
 from lightglue_trt_ros.errors import FrameError
 from lightglue_trt_ros.evaluation.baselines import BASELINES, KltMatcher, OrbMatcher, SiftMatcher
 from lightglue_trt_ros.evaluation.twoview import homography_errors
+from lightglue_trt_ros.masks import Mask
 
 DATA = Path(__file__).resolve().parents[2] / 'shared' / 'data'
 WARP = np.array([[0.92, 0.12, 20], [-0.1, 0.95, 45], [1e-4, -5e-5, 1]])
@@ -100,6 +101,18 @@ class TestEveryBaseline:
         found = matcher.process(photographs[0][:300, :400])
         assert found[0].shape == found[1].shape
         assert len(matcher.process(photographs[0][:300, :400])[0]) > 30
+
+    def test_finds_nothing_behind_a_mask(self, name, photographs):
+        matcher = BASELINES[name](600)
+        allowed = np.zeros_like(photographs[0])
+        allowed[:, :300] = 1
+        matcher.mask = Mask(allowed)
+        moved = np.roll(photographs[0], 5, axis=1)
+        matcher.process(photographs[0])
+        for image in (moved, photographs[0], moved):
+            points0, points1, _ = matcher.process(image)
+            assert len(points0) > 100
+            assert max(points0[:, 0].max(), points1[:, 0].max()) < 300
 
     def test_gives_the_same_twice(self, name, photographs):
         first, second = ([matcher.process(image) for image in photographs][1]

@@ -13,8 +13,10 @@ from networks import photo
 
 from lightglue_trt_ros.carrying import KNOWN_PX, Candidates, carry
 from lightglue_trt_ros.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.errors import FrameError
 from lightglue_trt_ros.features import HostFeatures, Matches
 from lightglue_trt_ros.frontend import FrameMatcher
+from lightglue_trt_ros.masks import Mask
 from lightglue_trt_ros.placement import Placed
 
 K = 60
@@ -41,7 +43,7 @@ class SeeingBackend:
         self.spec, self.description, self.step, self.frame = SPEC, 'seeing', step, -1
         self.unseen, self.unmatched = unseen or {}, unmatched or {}
 
-    def extract(self, image):
+    def extract(self, image, mask=None):
         self.frame += 1
         keypoints = (CORNERS - np.float32([self.step * self.frame, 0])).astype(np.float32)
         gone = list(self.unseen.get(self.frame, ()))
@@ -156,6 +158,35 @@ def test_points_that_leave_the_image_end():
     for each in found:
         assert (each.keypoints[each.carried > 0] >= 0).all()
     assert np.count_nonzero(found[-1].carried) < np.count_nonzero(found[1].carried) / 2
+
+
+@pytest.mark.parametrize('scale', [1, 2])
+def test_points_that_go_behind_a_mask_end_whether_matched_or_carried(scale):
+    """The mask, of the images' size or the engine's, hides the left half of every frame."""
+    allowed = np.zeros((240, 320), np.uint8)
+    allowed[:, 160:] = 255
+    frames = matcher({2: LOST, 3: LOST})
+    frames.backend.spec = EngineSpec(240 // scale, 320 // scale, K)
+    mask = Mask(allowed[::scale, ::scale])
+    if scale == 2:  # the script speaks of the engine's pixels
+        frames.backend.extract = lambda image, mask, whole=frames.backend.extract: dataclasses.replace(
+            found := whole(image), keypoints=(found.keypoints + np.float32(0.5)) / 2 - np.float32(0.5))
+    found = [frames.process(view(frame), 0.1 * frame, mask=mask if frame != 3 else None) for frame in range(5)][1:]
+    for number, each in enumerate(found):
+        assert len(each) >= 12
+        assert (each.keypoints[:, 0].min() > 159) == (number != 2)
+    assert found[1].carried.any()
+    assert found[2].keypoints[found[2].carried > 0][:, 0].min() > 150, 'they were no tracks in the masked half of the frame before'
+
+
+def test_a_mask_of_another_size_costs_the_frame_and_says_so():
+    frames = matcher()
+    with pytest.raises(FrameError, match=r'^the mask is 160x240, the images are 320x240: a mask has their size, or the '
+                       r"engine's 320x240$"):
+        frames.process(view(0), 0.0, mask=Mask(np.ones((240, 160), np.uint8)))
+    assert frames.process(view(0), 0.0) is None
+    with pytest.raises(FrameError, match=r'the mask is float64 \(3, 3\): masks are uint8'):
+        Mask(np.ones((3, 3)))
 
 
 def test_matched_leaves_the_carried_ones_out():

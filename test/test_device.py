@@ -16,14 +16,10 @@ from lightglue_trt_ros.errors import DeviceMemoryError, EngineError
 
 DEPTH = Depth((9,))
 SPEC = EngineSpec(48, 64, 8, 'fp16')
-SHAPES = {'image': ((48, 64), np.uint8), 'keypoints': ((8, 2), np.float32), 'scores': ((8,), np.float32),
-          'descriptors': ((8, 256), np.float16), 'matches0': ((8,), np.int32), 'match_threshold': ((1,), np.float32),
-          'detection_threshold': ((1,), np.float32), 'level': ((-1, -1), np.float32), 'reference': ((-1, -1), np.float32),
-          'reference_points': ((8, 2), np.float32), 'keypoints1': ((8, 2), np.float32), 'state': ((8, 17), np.float32),
-          'points': ((8, 2), np.float32), 'covariances': ((8, 3), np.float32)}
-NAMES = {'extractor': ('image', 'keypoints', 'scores', 'descriptors'), 'frame': ('level',), 'halve': ('level',),
-         'placement-coarse': ('reference', 'reference_points', 'keypoints1', 'matches0'),
-         'placement-fine': ('reference', 'reference_points', 'state', 'points', 'covariances'),
+SHAPES = {'image': ((48, 64), np.uint8), 'mask': ((48, 64), np.uint8), 'keypoints': ((8, 2), np.float32),
+          'scores': ((8,), np.float32), 'descriptors': ((8, 256), np.float16), 'matches0': ((8,), np.int32),
+          'match_threshold': ((1,), np.float32), 'detection_threshold': ((1,), np.float32)}
+NAMES = {'extractor': ('image', 'mask', 'keypoints', 'scores', 'descriptors'),
          **dict.fromkeys(DEPTH.graphs, ('matches0', 'scores', 'match_threshold', 'detection_threshold'))}
 
 
@@ -68,7 +64,18 @@ class FakeCuda:
     def capture(self, work):
         return None
 
-    def free(self, buffers, arrays):
+    def staged(self, shape, dtype):
+        return SimpleNamespace(array=self.pinned(shape, dtype), buffer=self.device(shape, dtype))
+
+    def send(self, staged):
+        """Nowhere to."""
+
+    receive = send
+
+    def kernels(self, ptx):
+        return Held(launch=lambda *arguments: None)
+
+    def free(self, *things):
         """Nothing is held."""
 
     def upload(self, target, source):
@@ -101,8 +108,7 @@ class FakeTensorRT:
         return 1
 
     def context(self, engine, address, size):
-        return Held(set_tensor_address=lambda name, where: None, execute_async_v3=lambda stream: True,
-                    set_input_shape=lambda name, shape: True, active_optimization_profile=0)
+        return Held(set_tensor_address=lambda name, where: None, execute_async_v3=lambda stream: True)
 
 
 @pytest.fixture

@@ -63,6 +63,14 @@ def make_bag(path: Path, count: int = 8, *, stamps: list[int] | None = None, siz
     return path
 
 
+def masked(folder: Path) -> Path:
+    """A mask that hides the left half."""
+    allowed = np.zeros((HEIGHT, WIDTH), np.uint8)
+    allowed[:, WIDTH // 2:] = 255
+    cv2.imwrite(str(folder / 'mask.png'), allowed)
+    return folder / 'mask.png'
+
+
 @pytest.fixture
 def null(monkeypatch: pytest.MonkeyPatch) -> None:
     """No networks: what is not about matching is fast."""
@@ -161,6 +169,17 @@ def test_options_take_their_own_words_alone(run: Any, tmp_path: Path) -> None:
         with pytest.raises(SystemExit) as usage:
             main(words)
         assert usage.value.code == 2
+
+
+def test_a_mask_holds_for_all_matchers(run: Any, tmp_path: Path) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    plain, hidden = (run(bag, '--baselines', 'sift', 'orb', 'klt', *more)[2] for more in ((), ('--mask', masked(tmp_path))))
+    for before, after in zip(plain['matchers'], hidden['matchers'], strict=True):
+        assert 0.2 < after['summary']['1']['matches'] / before['summary']['1']['matches'] < 0.9, after['name']
+    cv2.imwrite(str(tmp_path / 'mask.png'), np.ones((10, 10), np.uint8))
+    code, text, report = run(bag, '--mask', tmp_path / 'mask.png')
+    assert (code, report) == (1, {})
+    assert text.endswith(f"mask.png is 10x10, the images are {WIDTH}x{HEIGHT}: a mask has their size, or the engine's 128x96\n")
 
 
 def test_max_frames(run: Any, tmp_path: Path) -> None:
@@ -375,13 +394,14 @@ def pairs_of(matcher: dict[str, Any]) -> dict[tuple[int, int], tuple[Any, ...]]:
 
 def test_live_and_offline_agree_frame_by_frame(tmp_path: Path) -> None:
     for attempt in range(3):  # a busy machine may stall for more than a frame's time: then that run says nothing
-        report, text = live(tmp_path / str(attempt), 12, '--rate', '0.5')
+        report, text = live(tmp_path / str(attempt), 12, '--rate', '0.5', '--mask', str(masked(tmp_path)))
         offline, online = report['matchers']
         assert online['name'] == 'ours live'
         if online['summary']['1']['dropped'] == 0:
             break
     assert online['summary']['1']['dropped'] == 0, text
     assert 0 < online['summary']['1']['latency_ms_p50'] < 2000
+    assert report['recording']['mask'] == f'{tmp_path}/mask.png, 50.0 % of the image'
     assert pairs_of(online) == pairs_of(offline), 'the same frames, the same matches, the same scores'
     assert any('12 frames sent, 11 clouds received, 0 frames dropped' in note for note in report['notes'])
 

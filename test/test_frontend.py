@@ -27,7 +27,7 @@ class ScriptedBackend:
         self.pairs: list[tuple[int, int]] = []
         self.thresholds: list = []
 
-    def extract(self, image):
+    def extract(self, image, mask=None):
         self.extracted.append(image)
         frame = len(self.extracted) - 1
         keypoints = np.stack([np.arange(8), np.full(8, frame)], 1).astype(np.float32)

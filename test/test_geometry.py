@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightglue_trt_ros.geometry import fitting_size, resize_gray, resize_matrices, to_original
+from lightglue_trt_ros.geometry import fitting_size, resize_gray, resize_taps, to_original
 
 
 def blob(size, u, v, sigma):
@@ -61,10 +61,12 @@ SIZES = [((480, 640), (480, 640)), ((960, 1280), (480, 640)), ((370, 1226), (480
 
 
 @pytest.mark.parametrize(('source', 'target'), SIZES, ids=str)
-def test_the_matrices_resize_as_opencv_does(source, target):
+def test_taps_resize_as_opencv_does(source, target):
     image = np.random.default_rng(0).integers(0, 256, source, np.uint8)
-    rows, columns = resize_matrices(source, target)
-    assert rows.shape == (target[0], source[0])
-    assert columns.shape == (source[1], target[1])
-    found = np.rint(rows @ image.astype(np.float32) @ columns)
+    down, right = resize_taps(source, target)
+    assert len(down.first) == target[0]
+    assert len(right.first) == target[1]
+    lines = image.astype(np.float32)[:, right.first[:, None] + np.arange(right.weights.shape[1])]
+    wide = (lines * right.weights).sum(axis=2)
+    found = np.rint((wide[down.first[:, None] + np.arange(down.weights.shape[1])] * down.weights[:, :, None]).sum(axis=1))
     assert np.abs(found - resize_gray(image, target)).max() <= 1

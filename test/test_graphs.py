@@ -102,7 +102,7 @@ def test_models_say_what_they_are_and_what_they_take(precision):
         assert read_stamp(model) == {
             'network': network, 'image_height': '240', 'image_width': '328', 'max_keypoints': '256', 'precision': precision,
             'weights_sha256': (ours().extractor if network == 'superpoint' else ours().matcher).sha256}
-    assert types(extractor.graph.input) == {'image': (onnx.TensorProto.UINT8, (240, 328))}
+    assert types(extractor.graph.input) == dict.fromkeys(('image', 'mask'), (onnx.TensorProto.UINT8, (240, 328)))
     assert types(extractor.graph.output) == {'keypoints': (onnx.TensorProto.FLOAT, (256, 2)),
                                              'scores': (onnx.TensorProto.FLOAT, (256,)), 'descriptors': (kind, (256, 256))}
     assert types(matcher.graph.input)['descriptors0'] == (kind, (256, 256))

@@ -18,8 +18,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LAUNCH_FILE = REPOSITORY / 'launch' / 'matcher.launch.py'
 PROFILE = str(REPOSITORY / 'config' / 'fastdds_large_images.xml')
 DEFAULTS = {
-    'image_topic': '/camera/image_raw', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'), 'namespace': '',
-    'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '', 'use_fastdds_profile': 'true',
+    'image_topic': '/camera/image_raw', 'mask_topic': '', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'),
+    'namespace': '', 'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '', 'use_fastdds_profile': 'true',
     'rviz': 'false', 'stereo': '', 'right_image_topic': '/camera_right/image_raw'}
 
 
@@ -101,6 +101,7 @@ def test_the_node(launch_file: Any) -> None:
         'image': '/left/image_raw', 'image/compressed': '/left/image_raw/compressed',
         'right/image': '/right/image_raw', 'right/image/compressed': '/right/image_raw/compressed'}
     assert node.ros_arguments == ['--log-level', 'debug']
+    assert dict(actions(launch_file, mask_topic='/people/mask')[1].remappings)['mask'] == '/people/mask'
     assert node.parameters == [DEFAULTS['params_file']]
 
 

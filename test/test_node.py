@@ -57,12 +57,12 @@ class GatedBackend(NullBackend):
         super().__init__(config.engine_spec('fp32'))
         GatedBackend.open_now += 1
 
-    def extract(self, image):
+    def extract(self, image, mask=None):
         GatedBackend.threads.add(threading.get_ident())
         GatedBackend.gate.wait(10)
         if GatedBackend.failure:
             raise GatedBackend.failure
-        return super().extract(image)
+        return super().extract(image, mask)
 
     def cancel(self):
         GatedBackend.gate.set()

@@ -12,7 +12,7 @@ from lightglue_trt_ros.demo.figures import draw_plot
 from lightglue_trt_ros.errors import LightglueTrtError
 from lightglue_trt_ros.features import FrameMatches
 from lightglue_trt_ros.files import write_output
-from lightglue_trt_ros.pictures import draw_matches
+from lightglue_trt_ros.pictures import draw_matches, shade
 from lightglue_trt_ros.placement import unplaced
 from lightglue_trt_ros.reports.pair_pictures import draw_pair
 
@@ -50,6 +50,15 @@ def test_a_match_is_a_dot_and_a_line_to_where_it_came_from(gray):
     heavy = np.nonzero(changed[:, 297:304])
     assert (heavy[1].mean() + 297, heavy[0].mean()) == pytest.approx((300.25, 200.75), abs=0.7)
     assert (gray == 90).all()
+
+
+def test_what_is_masked_is_dark(gray):
+    allowed = np.zeros_like(gray)
+    allowed[:, 10:] = 255
+    shaded = shade(gray, allowed)
+    assert shaded.dtype == np.uint8
+    np.testing.assert_array_equal(shaded[:, 10:], gray[:, 10:])
+    np.testing.assert_array_equal(shaded[:, :10], gray[:, :10] // 3)
 
 
 def test_an_ellipse_shows_what_is_known_of_a_point(gray):

@@ -21,6 +21,7 @@ from lightglue_trt_ros.features import HostFeatures
 from lightglue_trt_ros.frontend import FrameMatcher
 from lightglue_trt_ros.pipeline import PATIENCE, Input, Pipeline, State
 from lightglue_trt_ros.selection import Opened
+from lightglue_trt_ros.telemetry import FrameStatistics
 from lightglue_trt_ros.tracks import TrackCounter
 
 CONFIG = MatcherConfig(image_height=48, image_width=64, max_keypoints=50)
@@ -48,7 +49,7 @@ class Backend(NullBackend):
         self.buffers.append(weakref.ref(made))
         return made
 
-    def extract(self, image):
+    def extract(self, image, mask=None):
         self.threads.add(threading.get_ident())
         self.busy.set()
         self.gate.wait(10)
@@ -249,6 +250,21 @@ def test_only_the_newest_of_the_waiting_items_is_matched_and_the_others_are_coun
     assert run.outlet.published[0].stamp == 1.3
     assert run.statistics.report()['frames dropped'] == '2'
     assert run.pipeline.stop(5)
+
+
+def test_no_frame_waits_for_the_report_s_arithmetic(monkeypatch):
+    statistics, percentile, held = FrameStatistics(), np.percentile, []
+    for milliseconds in range(11):
+        statistics.finished({'match': float(milliseconds)}, 100 + milliseconds, 4)
+
+    def watched(*args):
+        held.append(statistics._lock.locked())
+        return percentile(*args)
+    monkeypatch.setattr(np, 'percentile', watched)
+    report = statistics.report()
+    assert held == [False]
+    assert report['match ms (p50 / p95 / p99)'] == '5.00 / 9.50 / 9.90'
+    assert report['matches (last, median)'] == '110, 105'
 
 
 def test_stopping_ends_the_engines_builder(monkeypatch):

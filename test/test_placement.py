@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
 from networks import moved, photo
 
+from lightglue_trt_ros import placement
 from lightglue_trt_ros.placement import LIMIT_PX, PREDICTED_PX, UNPLACED_PX, Pyramid, known_at, place_all, place_matches
 from lightglue_trt_ros.placement.consistency import VarianceFactor, epipolar_errors
 
@@ -227,3 +234,64 @@ def test_the_epipolar_geometry_of_the_matches_is_known():
     np.testing.assert_allclose(deviations, 1, rtol=1e-4)
     factor.update(points[:20], there[:20], np.tile(np.eye(2, dtype=np.float32), (20, 1, 1)))
     assert factor.fundamental is None, 'too few to say'
+
+
+def test_points_are_placed_in_blocks_as_all_at_once(monkeypatch):
+    image = photo('coffee', 480, 640)
+    view, homography = moved(image, 3, 1.02)
+    points = corners(image)
+    truth = through(homography, points)
+    whole = place(image, view, points, truth)
+    monkeypatch.setattr(placement, 'BLOCK', 7)
+    parts = place(image, view, points, truth)
+    np.testing.assert_allclose(parts.points, whole.points, atol=1e-4)
+    np.testing.assert_allclose(parts.covariances, whole.covariances, rtol=1e-3, atol=1e-6)
+
+
+def test_threads_do_not_write_into_each_other_s_patches():
+    image = photo('coffee', 480, 640)
+    views = [moved(image, angle, 1.0)[0] for angle in (1, 2, 3, 4)]
+    points = corners(image)
+    alone = [place(image, view, points, points) for view in views]
+    found = [[] for _ in views]
+
+    def work(number):
+        found[number] += [place(image, views[number], points, points) for _ in range(10)]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(views))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for expected, mine in zip(alone, found, strict=True):
+        for each in mine:
+            np.testing.assert_array_equal(each.points, expected.points)
+
+
+BLAS_AT_WORK = """
+import time
+import cv2
+import numpy as np
+from lightglue_trt_ros.placement import Pyramid, place_all
+from lightglue_trt_ros.placement.consistency import VarianceFactor
+cv2.setNumThreads(1)
+rng = np.random.default_rng(0)
+frames = [Pyramid(cv2.GaussianBlur(rng.integers(0, 256, (480, 640), dtype=np.uint8), (0, 0), 2)) for _ in range(2)]
+points = rng.uniform(20, 400, (1000, 2)).astype(np.float32)
+factor = VarianceFactor()
+def work():
+    for _ in range(20):
+        placed, _ = place_all(*frames, points[:800], points[:800] + 1, points[800:])
+        factor.update(points[:800], placed.points, placed.covariances)
+work()
+time.sleep(0.3)
+all_threads, mine = time.process_time(), time.thread_time()
+work()
+print((time.process_time() - all_threads) / (time.thread_time() - mine))
+"""
+
+
+def test_no_thread_of_blas_is_woken():
+    """They wait busily for small products: on many cores that was most of the time that placement took."""
+    environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '4', 'PYTHONPATH': str(Path(placement.__file__).parents[2])}
+    done = subprocess.run([sys.executable, '-c', BLAS_AT_WORK], env=environment, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 1.2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 
 import cv2
 import numpy as np
@@ -13,7 +14,7 @@ from stereo_pairs import plain_rig
 
 from lightglue_trt_ros.backends import Placer, tensorrt
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
-from lightglue_trt_ros.backends.placing import takes
+from lightglue_trt_ros.backends.placing import PTX
 from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.depth import Depth
 from lightglue_trt_ros.errors import EngineError
@@ -21,7 +22,6 @@ from lightglue_trt_ros.features import Thresholds
 from lightglue_trt_ros.frontend import FrameMatcher
 from lightglue_trt_ros.geometry import resize_gray, to_original
 from lightglue_trt_ros.graphs.cache import written_graphs
-from lightglue_trt_ros.graphs.placement import placement_graphs
 from lightglue_trt_ros.placement import Pyramid, place_all
 from lightglue_trt_ros.stereo import RightImage
 
@@ -33,8 +33,7 @@ CLOSE, ALIKE = (0.02, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else 
 
 @pytest.fixture(scope='module')
 def plans():
-    graphs = {name: model.SerializeToString() for name, model in placement_graphs(SPEC).items()}
-    return {**written_graphs(SPEC, ours(), DEPTH), **graphs}
+    return written_graphs(SPEC, ours(), DEPTH)
 
 
 @pytest.fixture(scope='module')
@@ -101,6 +100,24 @@ def test_a_frame_goes_up_once_and_nothing_else_of_its_size(backend):
     assert backend.cuda.uploaded - before == size[0] * size[1] + 2 * points.nbytes
 
 
+def test_a_mask_goes_up_once_for_all_frames_that_have_it_and_is_the_captured_graphs_own(backend):
+    left = np.zeros(ENGINE, np.uint8)
+    left[:, :100] = 1
+    right = 1 - left
+    images, uploads = pair((240, 320)), []
+    for mask in (left, left, right, left, left, None, None):  # each slot's graph was captured with another one, or none
+        for take, image in ((backend.extract_frame, images[0]), (backend.extract, resize_gray(images[1], ENGINE))):
+            before = backend.cuda.uploaded
+            found = take(image, mask)
+            uploads.append(backend.cuda.uploaded - before - image.size)
+            u = found.keypoints[found.scores > 0][:, 0]
+            assert len(u) > 100
+            assert (u.min() > 99) == (mask is right)
+            assert (u.max() < 100) == (mask is left)
+            del found
+    assert uploads == [left.size * changed for changed in (1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0)]
+
+
 def test_more_points_than_the_engine_has_rows_are_placed_all_the_same(backend):
     images = pair((240, 320))
     reference, current = (backend.extract_frame(image) for image in images)
@@ -123,12 +140,9 @@ def test_another_size_is_another_camera(backend):
         backend.place(third, backend.extract(photo('coffee', *ENGINE)), points, points)
 
 
-def test_frames_that_are_too_large_or_too_small_are_the_host_s():
-    assert takes((480, 640))
-    assert takes((16, 16))
-    assert not takes((15, 640))
-    assert not takes((480, 2049))
-    assert not takes((1537, 640))
+def test_what_runs_is_made_of_what_is_there_to_read():
+    source = hashlib.sha256(PTX.with_suffix('.cu').read_bytes()).hexdigest()
+    assert source in PTX.read_text().splitlines()[0], 'placement.cu has changed: make kernels'
 
 
 @pytest.mark.parametrize('reference', ['previous', 'keyframe'])

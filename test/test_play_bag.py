@@ -141,6 +141,33 @@ def test_every_frame_in_order(tmp_path: Path, storage: str, listen: Callable[...
     assert abs(float(summary[2]) - 100) < 10
 
 
+def test_recorded_masks_go_out_before_the_first_image_after_them(tmp_path: Path, listen: Callable[..., Listener],
+                                                                 play: Callable[..., subprocess.Popen[str]]) -> None:
+    from rosbags.rosbag2 import Writer
+    from rosbags.typesys import Stores, get_typestore
+    stamps = [START + number * PERIOD - PERIOD // 4 for number in (-1, 1, 2, 4, 9)]
+    write_bag(tmp_path / 'images', frames(6))
+    write_bag(tmp_path / 'masks', ((stamp, np.full((48, 64), number, np.uint8)) for number, stamp in enumerate(stamps)))
+    bag, topics = tmp_path / 'bag', {'images': '/camera/image_raw', 'masks': '/seen/mask'}
+    recorded = [(frame.received_ns, topic, frame.raw) for name, topic in topics.items()
+                for frame in open_recording(tmp_path / name).frames()]
+    with Writer(bag, version=9) as writer:
+        connections = {topic: writer.add_connection(topic, 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
+                       for topic in topics.values()}
+        for moment, topic, raw in sorted(recorded):
+            writer.write(connections[topic], moment, raw)
+    listener, masked = listen(), listen(topic='/seen/mask')
+    process = play(bag, '--image-topic', '/camera/image_raw', '--mask-topic', '/seen/mask', '--hz', '20')
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert '6 frames on /camera/image_raw, no CameraInfo, 5 masks on /seen/mask' in out
+    assert listener.wait(lambda: len(listener.images) == 6 and len(masked.images) == 4), 'after the last image nobody needs any'
+    assert [(stamp_of(msg), msg.data[0]) for _, msg in masked.images] == list(zip(stamps[:4], range(4), strict=True))
+    for (moment, _), image in zip(masked.images, (0, 1, 2, 4), strict=True):
+        assert abs(moment - listener.images[image][0]) < 0.025
+    assert main([str(tmp_path / 'images'), '--mask-topic', '/nowhere']) == 1
+
+
 def test_large_images_best_effort_arrive_without_any_setting(tmp_path: Path, listen: Callable[..., Listener],
                                                              play: Callable[..., subprocess.Popen[str]],
                                                              monkeypatch: pytest.MonkeyPatch) -> None:

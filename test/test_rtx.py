@@ -19,9 +19,7 @@ from lightglue_trt_ros.depth import Depth
 from lightglue_trt_ros.engines.adapter import BuildOptions, TensorRT, open_tensorrt
 from lightglue_trt_ros.engines.audit import Plan, audit
 from lightglue_trt_ros.errors import ConfigError, EngineError
-from lightglue_trt_ros.graphs.frames import frame, halve
 from lightglue_trt_ros.graphs.lightglue import lightglue, lightglue_stages
-from lightglue_trt_ros.graphs.placement import coarse, fine
 from lightglue_trt_ros.graphs.precision import read_stamp
 from lightglue_trt_ros.graphs.superpoint import superpoint
 
@@ -62,15 +60,6 @@ def test_both_networks_build_in_fp16_and_in_silence(rtx, caplog, network, spec, 
     assert 'strongly typed' in audit(plan, 'fp16')
     # weights in FP16, and beside them up to 6 MB of code
     assert 0.9 * graph_size < len(plan.data) < graph_size + 6e6
-
-
-@pytest.mark.parametrize('write', [frame, halve, coarse, fine], ids=lambda write: write.__name__)
-def test_frames_of_any_camera_are_prepared_and_points_placed_by_engines_in_fp32(rtx, caplog, write):
-    with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
-        plan = rtx.build(write(EngineSpec()).SerializeToString(), 'fp32', BuildOptions(target_sm=89))
-    assert not caplog.records
-    assert plan.strongly_typed
-    assert len(plan.data) < 6e6
 
 
 def test_fp32_weights_double_the_plan(rtx):

@@ -43,12 +43,12 @@ class Counting:
         self.spec, self.depth, self.description = inner.spec, inner.depth, inner.description
         self.held: list[Any] = []
 
-    def extract(self, image: np.ndarray) -> HostFeatures:
+    def extract(self, image: np.ndarray, mask: np.ndarray | None = None) -> HostFeatures:
         import weakref
         self.held = [ref for ref in self.held if ref() is not None]
         assert not self.feature_sets or len(self.held) < self.feature_sets
         self.asked['extract'] += 1
-        features = self.inner.extract(image)
+        features = self.inner.extract(image, mask)
         self.held.append(weakref.ref(features))
         return features
 

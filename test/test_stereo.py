@@ -27,9 +27,9 @@ class CountingBackend(OnnxRuntimeBackend):
         self.extracted: list[int] = []  # sums of the images
         self.matched = 0
 
-    def extract(self, image):
+    def extract(self, image, *given):
         self.extracted.append(int(image.sum()))
-        return super().extract(image)
+        return super().extract(image, *given)
 
     def match(self, *given):
         self.matched += 1

@@ -206,7 +206,8 @@ def test_keypoints_and_descriptors_are_those_of_the_packages_graph(tmp_path):
     weights = load_pair('ours').extractor
     image = cv2.resize(drawings(1, 5)[0], (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
     session = onnxruntime.InferenceSession(superpoint(EngineSpec(HEIGHT, WIDTH, 50), weights).SerializeToString())
-    keypoints, scores, descriptors = session.run(['keypoints', 'scores', 'descriptors'], {'image': image})
+    feed = {'image': image, 'mask': np.ones_like(image)}
+    keypoints, scores, descriptors = session.run(['keypoints', 'scores', 'descriptors'], feed)
     network = FoldedSuperPoint({name: torch.from_numpy(np.array(tensor, np.float32)) for name, tensor in weights.tensors.items()})
     logits, dense = network(torch.from_numpy(image)[None, None].float() / 255)
     dense_scores = score_map(logits)

@@ -8,15 +8,18 @@ from typing import Protocol, runtime_checkable
 from ..config import EngineSpec
 from ..depth import Depth
 from ..features import Features, Float32, Matches, Thresholds, UInt8
-from ..geometry import Size
 from ..placement import Placed
 
 
 class Extractor(Protocol):
     """SuperPoint for one image size."""
 
-    def extract(self, image: UInt8) -> Features:
-        """Keypoints, scores and descriptors of a gray image, uint8 (H, W) of the spec's size. Raises EngineError."""
+    def extract(self, image: UInt8, mask: UInt8 | None = None) -> Features:
+        """Keypoints, scores and descriptors of a gray image, uint8 (H, W) of the spec's size. Raises EngineError.
+
+        No keypoint is where `mask`, of the same shape, is 0; None: they may be everywhere. The same array is taken for the same
+        mask: what is in it must not change.
+        """
 
 
 class Matcher(Protocol):
@@ -53,14 +56,15 @@ class Backend(Extractor, Matcher, Protocol):
 class Placer(Backend, Protocol):
     """A backend that is given the camera's own frames, once, and places points where these lie. All raise EngineError.
 
-    For others the host resizes with `resize_gray` and places with `place_all`, to the same places.
+    Otherwise the host resizes with `resize_gray` and places with `place_all`, to the same places.
     """
 
-    def takes(self, size: Size) -> bool:
-        """Whether it does so for frames of this size, (height, width)."""
+    @property
+    def places(self) -> bool:
+        """Whether it does: not where its device cannot."""
 
-    def extract_frame(self, image: UInt8) -> Features:
-        """As `extract`, of a frame of a size that it takes, which stays there with its features."""
+    def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> Features:
+        """As `extract`, of a frame of a size that it takes, which stays there with its features; `mask` is of the spec's size."""
 
     def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
                      points: Float32) -> tuple[Matches, Placed]:

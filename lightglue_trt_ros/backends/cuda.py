@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -17,6 +17,13 @@ from numpy.typing import DTypeLike, NDArray
 from ..errors import DeviceMemoryError, EngineError
 
 Array = NDArray[Any]
+
+
+class Addressed(Protocol):
+    """What lies on the device."""
+
+    @property
+    def address(self) -> int: ...
 
 
 class DeviceBuffer:
@@ -38,6 +45,41 @@ class DeviceBuffer:
             memory.free()
 
 
+class Staged:
+    """A host array and what it is on the device: a copy, or, on a Jetson, whose memory is one, itself."""
+
+    def __init__(self, array: Array, buffer: Addressed) -> None:
+        self.array, self.buffer = array, buffer
+        self.copied = isinstance(buffer, DeviceBuffer)
+
+
+class Place(NamedTuple):
+    """On the device, in memory that something else owns."""
+
+    address: int
+
+
+class Kernels:
+    """Kernels of a PTX file, which the driver compiles for its GPU. Raises EngineError."""
+
+    def __init__(self, driver: Any, stream: Any, ptx: bytes) -> None:
+        self._stream = stream
+        try:
+            self._module = driver.module_from_buffer(ptx + b'\0')
+        except driver.Error as error:
+            raise EngineError(f'the driver does not take the kernels ({error}): update it') from error
+        self._functions: dict[str, Any] = {}
+
+    def launch(self, name: str, blocks: int, threads: tuple[int, int], *arguments: int | Addressed) -> None:
+        """Enqueue `blocks` blocks of so many threads; arguments are int32, and pointers whatever has an address."""
+        function = self._functions.get(name)
+        if function is None:
+            function = self._functions[name] = self._module.get_function(name)
+            function.prepare(''.join('i' if isinstance(each, int) else 'P' for each in arguments))
+        values = (each if isinstance(each, int) else each.address for each in arguments)
+        function.prepared_async_call((blocks, 1), (*threads, 1), self._stream, *values)
+
+
 class Cuda:
     """The primary context of a GPU, current in this thread, and one stream. Raises EngineError when there is no GPU."""
 
@@ -50,6 +92,7 @@ class Cuda:
             self.compute_capability: tuple[int, int] = device.compute_capability()
             self.multiprocessors: int = device.get_attribute(attributes.MULTIPROCESSOR_COUNT)
             self.integrated = bool(device.get_attribute(attributes.INTEGRATED))  # shares the machine's memory, as on a Jetson
+            self.mapped = self.integrated  # whether `staged` is the same memory on both sides
             version = self._driver.get_driver_version()
             self.driver = f'{version // 1000}.{version % 1000 // 10}'  # the newest CUDA that it supports, e.g. 12.6
             self._context: _Context | None = _Context.enter(device, index)
@@ -92,19 +135,43 @@ class Cuda:
         self._pinned.append(array)
         return array
 
-    def free(self, buffers: list[DeviceBuffer], arrays: list[Array]) -> None:
-        """Give back buffers and pinned arrays of here that nothing uses any more."""
+    def staged(self, shape: tuple[int, ...], dtype: DTypeLike) -> Staged:
+        """A pinned host array with its place on the device, for `send` and `receive`."""
+        if not self.mapped:
+            return Staged(self.pinned(shape, dtype), self.device(shape, dtype))
+        array: Array = self._driver.pagelocked_empty(shape, dtype, mem_flags=self._driver.host_alloc_flags.DEVICEMAP)
+        self._pinned.append(array)
+        return Staged(array, Place(int(array.base.get_device_pointer())))  # type: ignore[union-attr]
+
+    def send(self, staged: Staged) -> None:
+        """Enqueue its copy to the device, where there is one."""
+        if staged.copied:
+            self.upload(staged.buffer, staged.array)
+
+    def receive(self, staged: Staged) -> None:
+        """Enqueue its copy to the host, where there is one."""
+        if staged.copied:
+            self.download(staged.array, staged.buffer)
+
+    def kernels(self, ptx: bytes) -> Kernels:
+        """The kernels of a PTX file, on this stream. Raises EngineError."""
+        return Kernels(self._driver, self._stream, ptx)
+
+    def free(self, *things: DeviceBuffer | Staged) -> None:
+        """Give back what is of here and nothing uses any more."""
+        buffers = [each if isinstance(each, DeviceBuffer) else each.buffer for each in things]
+        given = {id(each) for each in (*buffers, *(each.array for each in things if isinstance(each, Staged)))}
         for buffer in buffers:
-            buffer.free()
-        given = {id(thing) for thing in (*buffers, *arrays)}
+            if isinstance(buffer, DeviceBuffer):
+                buffer.free()
         self._buffers = [buffer for buffer in self._buffers if id(buffer) not in given]
         self._pinned = [array for array in self._pinned if id(array) not in given]
 
-    def upload(self, target: DeviceBuffer, source: Array) -> None:
+    def upload(self, target: Addressed, source: Array) -> None:
         """Enqueue a copy of a pinned array to the device."""
         self._driver.memcpy_htod_async(target.address, source, self._stream)
 
-    def download(self, target: Array, source: DeviceBuffer) -> None:
+    def download(self, target: Array, source: Addressed) -> None:
         """Enqueue a copy of device memory into a pinned array."""
         self._driver.memcpy_dtoh_async(target, source.address, self._stream)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -22,7 +21,6 @@ class Engine:
 
     def __init__(self, tensorrt: Any, plan: bytes) -> None:
         self.engine, self._tensorrt = tensorrt.load(plan), tensorrt
-        self._memory: DeviceBuffer | None = None
         self._tensors: dict[str, TensorType] = {tensor.name: (tensor.shape, tensor.dtype)
                                                 for tensor in tensorrt.describe(self.engine)}
         self.context: Any = None
@@ -37,22 +35,8 @@ class Engine:
         return int(self._tensorrt.activation_bytes(self.engine))
 
     def work_in(self, memory: DeviceBuffer) -> None:
-        """Make the context, or let `sized` do so where sides may change; engines that run in turn may share `memory`."""
-        self._memory = memory
-        if not any(-1 in shape for shape, _ in self._tensors.values()):
-            self.context = self._tensorrt.context(self.engine, memory.address, memory.nbytes)
-
-    def sized(self, stream: int, **shapes: tuple[int, ...]) -> Engine:
-        """The same with a context of its own for inputs of these shapes, so that what is captured stays as it is."""
-        assert self._memory is not None, 'work_in comes first'
-        other = copy.copy(self)
-        other.context = self._tensorrt.context(self.engine, self._memory.address, self._memory.nbytes)
-        if other.context.active_optimization_profile != 0:  # 8.6: taken by another context
-            other.context.set_optimization_profile_async(0, stream)
-        for name, shape in shapes.items():
-            if not other.context.set_input_shape(name, shape):
-                raise EngineError(f'the engine refuses {name} of {shape}: rebuild it with build_engines')
-        return other
+        """Make the context; engines that run one after the other may share `memory`."""
+        self.context = self._tensorrt.context(self.engine, memory.address, memory.nbytes)
 
     def tensor(self, name: str) -> TensorType:
         """Shape and dtype of an input or output. Raises EngineError when the engine has none of that name."""

@@ -24,7 +24,7 @@ class NullBackend:
         self._features = HostFeatures(keypoints, np.ones(spec.max_keypoints, np.float32), np.empty((0, 256), np.float32))
         self._matches = Matches(np.arange(spec.max_keypoints, dtype=np.int32), np.ones(spec.max_keypoints, np.float32), 0)
 
-    def extract(self, image: UInt8) -> HostFeatures:
+    def extract(self, image: UInt8, mask: UInt8 | None = None) -> HostFeatures:
         return self._features
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:

@@ -38,6 +38,7 @@ class OnnxRuntimeBackend:
         """
         self.spec, self.depth, threads = spec, depth or Depth.of(pair.layers), threads or _threads_asked_for()
         self._options = import_runtime().RunOptions()
+        self._everywhere = np.ones((spec.image_height, spec.image_width), np.uint8)
         graphs = written_graphs(spec, pair, self.depth, calibration)
         self._extractor: Network | None = Network(graphs.pop(EXTRACTOR), threads)
         self._matcher = {name: Network(graphs.pop(name), threads) for name in list(graphs)}  # each file goes when it is loaded
@@ -45,8 +46,9 @@ class OnnxRuntimeBackend:
         self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._extractor.provider}, {what}, '
                             f'weights {pair.identity}, {self.depth}, {f"{threads} threads" if threads else "a thread per core"}')
 
-    def extract(self, image: UInt8) -> HostFeatures:
-        found = self._run(self._extractor, ort_values({'image': np.ascontiguousarray(image)}))
+    def extract(self, image: UInt8, mask: UInt8 | None = None) -> HostFeatures:
+        allowed = self._everywhere if mask is None else np.ascontiguousarray(mask)
+        found = self._run(self._extractor, ort_values({'image': np.ascontiguousarray(image), 'mask': allowed}))
         return HostFeatures(*(found[name].numpy() for name in ('keypoints', 'scores', 'descriptors')))
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
@@ -147,7 +149,9 @@ def _session(model: Any, threads: int) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.enable_mem_pattern = False  # a block for each network's worst case: half as much again, and no faster
-    options.add_session_config_entry('session.intra_op.allow_spinning', '0')  # one network's idle threads would slow the next one
+    # One network's idle threads would slow the next one. One pool for all of them, which some releases offer Python
+    # (set_global_thread_pool_sizes), spins, and nothing there forbids it: a frame took 1.2 to 1.6 times the CPU time with it.
+    options.add_session_config_entry('session.intra_op.allow_spinning', '0')
     if _share_memory():
         options.add_session_config_entry('session.use_env_allocators', '1')
     # not ONNX Runtime's own TensorRT provider: it would build engines for minutes, unasked

@@ -1,55 +1,65 @@
-"""A camera's frames on the device, uploaded once, and points placed in them: `graphs.frames` and `graphs.placement` as engines.
+"""A camera's frames on the GPU, uploaded once, and points placed in them: what `kernels/placement.cu` does, and when.
 
-The camera's size shows with its first frame: contexts and buffers are made then, and anew when it changes.
+The camera's size shows with its first frame: buffers are made then, and anew when it changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from ..config import EngineSpec
 from ..errors import EngineError
 from ..features import Float32, UInt8
-from ..geometry import CAMERA_SIDES, SMALLEST_SIDE, Size, resize_matrices
-from ..graphs.cache import PLACEMENT
-from ..placement import Placed
-from .cuda import Array, Cuda, DeviceBuffer
-from .device import Engine, Slot
+from ..geometry import Size, resize_taps
+from ..placement import (
+    COARSE,
+    DISAGREEMENT,
+    FINE,
+    FLOOR_PX,
+    LIMIT_PX,
+    PREDICTED_LIMIT_PX,
+    PREDICTED_PX,
+    UNPLACED_PX,
+    Placed,
+    levels_for,
+)
+from ..placement.patches import FAINT, QUANTISATION
+from ..placement.views import REACH_PX, RIDGE_PX, SOURCES
+from .cuda import Addressed, Array, Cuda, DeviceBuffer, Kernels, Place, Staged
+from .device import Slot
 
-FRAME, HALVE, COARSE, FINE = PLACEMENT
+PTX = Path(__file__).parent / 'kernels' / 'placement.ptx'
+LANES, WARPS, THREADS = 32, 8, 256  # of a GPU, and as the kernels have them
+SOURCES_BYTES = 4 * (5 + 4 * SOURCES)
 
 
-def takes(size: Size) -> bool:
-    """Whether engines take frames of this size, (height, width)."""
-    return all(SMALLEST_SIDE <= side <= CAMERA_SIDES[name][2] for name, side in zip(('height', 'width'), size, strict=True))
+def settings_of(size: Size, engine: Size, given: bool = False) -> Float32:
+    """`Settings` of the kernels, for frames of that size; matches are `given` in its pixels, or in the engine's."""
+    along = size[1] / engine[1], size[0] / engine[0]
+    return np.array([*COARSE, *FINE, FLOOR_PX, DISAGREEMENT, LIMIT_PX, UNPLACED_PX, PREDICTED_PX, PREDICTED_LIMIT_PX, FAINT,
+                     QUANTISATION, REACH_PX, RIDGE_PX, max(1.0, *along), *((1.0, 1.0) if given else along)], np.float32)
 
 
-def sizes_of(size: Size, engine: Size, depth: int, given: bool = False) -> Float32:
-    """The input `sizes` for level `depth` of a frame of that size: float32 (8,).
+class Matched(NamedTuple):
+    """Where the matches are on the device: keypoints float32 (K, 2), and the row of these that each of K references has, or -1."""
 
-    The last column and row of the level, those of the frame, the level's scale, pixels of the frame to one of the engine's image
-    (at least 1), and what takes the matches' u and v to the frame: the same, or 1 where they are `given` in its pixels.
-    """
-    along, level = (size[1] / engine[1], size[0] / engine[0]), _levels(size, depth + 1)[-1]
-    ends = [side - 1 for shape in (level, size) for side in reversed(shape)]
-    return np.array([*ends, 2**depth, max(1.0, *along), *((1.0, 1.0) if given else along)], np.float32)
+    keypoints: Addressed
+    matches: Addressed
 
 
 class DevicePlacement:
-    """The engines with what lies between them. Used by the one thread that owns `cuda`."""
+    """The kernels with what they work on. Used by the one thread that owns `cuda`."""
 
-    def __init__(self, cuda: Cuda, spec: EngineSpec, engines: Mapping[str, Engine], slots: int) -> None:
-        self.cuda, self._engine_size, self._slots = cuda, (spec.image_height, spec.image_width), slots
-        self._engines = {name: engines[name] for name in PLACEMENT}
-        coarse, fine = self._engines[COARSE], self._engines[FINE]
-        inputs = {name: coarse.tensor(name) for name in ('reference_points', 'keypoints1', 'matches0')}
-        self._given = {name: (cuda.device(*kind), cuda.pinned(*kind)) for name, kind in inputs.items()}
-        self._states = [cuda.device(*fine.tensor('state')) for _ in range(2)]
-        outputs = {name: fine.tensor(name) for name in ('points', 'covariances')}
-        self._found = {name: (cuda.device(*kind), cuda.pinned(*kind)) for name, kind in outputs.items()}
+    def __init__(self, cuda: Cuda, kernels: Kernels, spec: EngineSpec, slots: int) -> None:
+        self.cuda, self._kernels, self._slots, self._count = cuda, kernels, slots, spec.max_keypoints
+        self._engine = spec.image_height, spec.image_width
+        self._points = cuda.staged((2 * self._count, 2), np.float32)
+        self._keypoints, self._matches = cuda.staged((self._count, 2), np.float32), cuda.staged((self._count,), np.int32)
+        self._placed, self._covariances = (cuda.staged((2 * self._count, columns), np.float32) for columns in (2, 3))
+        self._sources = cuda.device((SOURCES_BYTES,), np.uint8)
         self.camera: Camera | None = None
 
     def look(self, size: Size) -> bool:
@@ -60,112 +70,93 @@ class DevicePlacement:
         if before is not None:
             self.cuda.synchronize()
             before.close()
-        self.camera = Camera(self.cuda, self._engines, self._engine_size, size, self._slots)
+        self.camera = Camera(self.cuda, self._engine, size, self._slots)
         return True
 
     def enqueue_frame(self, slot: Slot, resized: DeviceBuffer) -> None:
         """Upload what was staged, resize it into the extractor's image and make the slot's pyramid."""
-        camera, stream = self.seen, self.cuda.stream
-        levels = camera.levels[slot.index]
-        self.cuda.upload(camera.image, camera.staging)
-        camera.frame.enqueue({**camera.matrices, 'image': camera.image, 'resized': resized, 'level': levels[0]}, stream)
-        for engine, level, half in zip(camera.halve, levels[:-1], levels[1:], strict=True):
-            engine.enqueue({'level': level, 'half': half}, stream)
+        camera = self.seen
+        (height, width), (new_height, new_width) = camera.size, self._engine
+        level = camera.pyramids[slot.index]
+        self.cuda.send(camera.image)
+        self._spread('resize', new_height * new_width, camera.image.buffer, width, *camera.taps, resized, new_height, new_width)
+        self._spread('widen', height * width, camera.image.buffer, level[0], height * width)
+        for (height, width), larger, half in zip(camera.shapes, level, level[1:], strict=False):
+            self._spread('halve', (height + 1) // 2 * ((width + 1) // 2), larger, height, width, half)
 
-    def enqueue(self, pair: tuple[Slot, Slot], matched: Mapping[str, DeviceBuffer] | None = None) -> None:
-        """Enqueue placement of what was `matched` (keypoints1, matches0) or is staged; the reference's points are staged always."""
-        self.cuda.upload(*self._given['reference_points'])
+    def enqueue(self, pair: tuple[Slot, Slot], matched: Matched | None = None) -> None:
+        """Enqueue placement of what was `matched`, or is staged; the reference's points are staged always."""
+        camera, (height, width), cuda = self.seen, self.seen.size, self.cuda
+        cuda.send(self._points)
         if matched is None:
-            for name in ('keypoints1', 'matches0'):
-                self.cuda.upload(*self._given[name])
-        for engine, tensors in self._levels(pair, matched):
-            engine.enqueue(tensors, self.cuda.stream)
-        for buffer, array in self._found.values():
-            self.cuda.download(array, buffer)
+            cuda.send(self._keypoints)
+            cuda.send(self._matches)
+        settings = camera.settings_given if matched is None else camera.settings
+        keypoints, matches = matched or (self._keypoints.buffer, self._matches.buffer)
+        found = self._points.buffer, keypoints, matches, self._count
+        self._kernels.launch('choose_sources', 1, (THREADS, 1), settings, *found, self._sources)
+        images, rows = (camera.pyramids[slot.index][0] for slot in pair), 2 * self._count
+        outputs = self._placed.buffer, self._covariances.buffer
+        self._kernels.launch('place', -(-rows // WARPS), (LANES, WARPS), settings, self._sources, *images, height, width,
+                             len(camera.shapes), self._points.buffer, rows, *found[1:], *outputs)
+        cuda.receive(self._placed)
+        cuda.receive(self._covariances)
 
-    def stage(self, **values: Array) -> None:
-        """Rows, as many as the engine has at most, for the next upload of these inputs; there is no match beyond them."""
-        for name, rows in values.items():
-            array = self._given[name][1]
-            if len(rows) > len(array):
-                raise EngineError(f'{len(rows)} points are to be placed at once, these engines have {len(array)} rows')
-            array[:len(rows)], array[len(rows):] = rows, -1 if name == 'matches0' else 0
+    def stage(self, points: Float32) -> None:
+        """The reference's points (N, 2), 2 K at most, for the next upload; beyond them nothing is placed."""
+        if len(points) > 2 * self._count:
+            raise EngineError(f'{len(points)} points are to be placed at once, there is room for {2 * self._count}')
+        self._points.array[:len(points)], self._points.array[len(points):] = points, np.nan
+
+    def stage_matches(self, keypoints: Float32) -> None:
+        """Where the reference's first points (N, 2) went, K at most; those after them have no match."""
+        count = len(keypoints)
+        self._keypoints.array[:count], self._matches.array[:count] = keypoints, np.arange(count)
+        self._matches.array[count:] = -1
 
     def found(self, count: int) -> Placed:
         """What placement gave for the reference's first rows, once it has run."""
-        points, (a, b, d) = self._found['points'][1][:count], self._found['covariances'][1][:count].T
-        return Placed(points.copy(), np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
-
-    def enqueue_plainly(self, pair: tuple[Slot, Slot]) -> dict[str, tuple[Any, Callable[[], None]]]:
-        """Each kind of level's execution context, and a function that enqueues it alone: for profilers."""
-        (coarse, first), (fine, second), *_ = self._levels(pair, None)
-        return {COARSE: (coarse.context, lambda: coarse.enqueue(first, self.cuda.stream)),
-                FINE: (fine.context, lambda: fine.enqueue(second, self.cuda.stream))}
+        a, b, d = self._covariances.array[:count].T
+        return Placed(self._placed.array[:count].copy(), np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
 
     @property
     def seen(self) -> Camera:
         assert self.camera is not None, 'nothing was looked at'
         return self.camera
 
-    def _levels(self, pair: tuple[Slot, Slot], matched: Mapping[str, DeviceBuffer] | None) -> list[
-            tuple[Engine, dict[str, DeviceBuffer]]]:
-        """What runs, from the last level to the first, and on what."""
-        camera, runs = self.seen, []
-        common = {name: buffer for name, (buffer, _) in (*self._given.items(), *self._found.items())} | dict(matched or {})
-        for number, depth in enumerate(reversed(range(len(camera.placing)))):
-            sizes = camera.sizes_given if matched is None and not number else camera.sizes[depth]
-            states = {'state': self._states[(number + 1) % 2], 'next_state': self._states[number % 2]}
-            images = {name: camera.levels[slot.index][depth] for name, slot in zip(('reference', 'current'), pair, strict=True)}
-            runs.append((camera.placing[depth], {**common, **states, **images, 'sizes': sizes}))
-        return runs
+    def _spread(self, name: str, count: int, *arguments: int | Addressed) -> None:
+        """Launch a kernel of one thread for each of `count` pixels."""
+        self._kernels.launch(name, -(-count // THREADS), (THREADS, 1), *arguments)
 
 
 class Camera:
-    """What depends on the size of a camera's frames: buffers, pyramids of all slots, and engines with contexts of their own."""
+    """What depends on the size of a camera's frames: the frame, how it is resized, and the pyramids of all slots."""
 
-    def __init__(self, cuda: Cuda, engines: Mapping[str, Engine], engine: Size, size: Size, slots: int) -> None:
-        self.size, self._cuda, self._buffers, self._arrays = size, cuda, list[DeviceBuffer](), list[Array]()
-        count = 2 + round(float(np.log2(max(1.0, size[0] / engine[0], size[1] / engine[1]))))  # as placement.Pyramid
-        shapes = _levels(size, count)
-        self.staging: UInt8 = self._pinned(size, np.uint8)
-        self.image = self._device(size, np.uint8)
-        self.levels = [[self._device(shape, np.float32) for shape in shapes] for _ in range(slots)]
-        rows, columns = resize_matrices(size, engine)
-        self.matrices = {'rows': self._constant(rows), 'columns': self._constant(columns)}
-        self.sizes = [self._constant(sizes_of(size, engine, depth)) for depth in range(count)]
-        self.sizes_given = self._constant(sizes_of(size, engine, count - 1, given=True))
-        cuda.synchronize()  # what was uploaded is staged in arrays of here
-        self.frame = engines[FRAME].sized(cuda.stream, image=size, rows=rows.shape, columns=columns.shape)
-        self.halve = [engines[HALVE].sized(cuda.stream, level=shape) for shape in shapes[:-1]]
-        kinds = [*[FINE] * (count - 1), COARSE]
-        self.placing = [engines[kind].sized(cuda.stream, reference=shape, current=shape)
-                        for kind, shape in zip(kinds, shapes, strict=True)]
+    def __init__(self, cuda: Cuda, engine: Size, size: Size, slots: int) -> None:
+        self.size, self._cuda = size, cuda
+        self.shapes = levels_for(size, max(size[0] / engine[0], size[1] / engine[1]))
+        self.image = cuda.staged(size, np.uint8)
+        rows, columns = resize_taps(size, engine)
+        self._constants = [self._constant(values) for values in (
+            settings_of(size, engine), settings_of(size, engine, given=True), *rows, *columns)]
+        self.settings, self.settings_given, *taps = (staged.buffer for staged in self._constants)
+        self.taps = (*taps[:2], rows.weights.shape[1], *taps[2:], columns.weights.shape[1])  # as `resize` takes them
+        offsets = np.cumsum([0, *(4 * height * width for height, width in self.shapes)]).tolist()
+        self._levels = [cuda.device((offsets[-1] // 4,), np.float32) for _ in range(slots)]
+        self.pyramids = [[Place(buffer.address + offset) for offset in offsets[:-1]] for buffer in self._levels]
+        cuda.synchronize()
+
+    @property
+    def staging(self) -> UInt8:
+        """For the next frame."""
+        return self.image.array
 
     def close(self) -> None:
-        """Let go of contexts and buffers, once nothing uses them."""
-        for engine in (self.frame, *self.halve, *self.placing):
-            engine.close()
-        self._cuda.free(self._buffers, self._arrays)
+        """Let go of the buffers, once nothing uses them."""
+        self._cuda.free(self.image, *self._constants, *self._levels)
 
-    def _device(self, shape: tuple[int, ...], dtype: Any) -> DeviceBuffer:
-        self._buffers.append(self._cuda.device(shape, dtype))
-        return self._buffers[-1]
-
-    def _pinned(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        self._arrays.append(self._cuda.pinned(shape, dtype))
-        return self._arrays[-1]
-
-    def _constant(self, values: Float32) -> DeviceBuffer:
-        buffer, staged = self._device(values.shape, np.float32), self._pinned(values.shape, np.float32)
-        np.copyto(staged, values)
-        self._cuda.upload(buffer, staged)
-        return buffer
-
-
-def _levels(size: Size, count: int) -> list[Size]:
-    """Sizes of a pyramid's levels."""
-    shapes = [size]
-    while len(shapes) < count:
-        height, width = shapes[-1]
-        shapes.append(((height + 1) // 2, (width + 1) // 2))
-    return shapes
+    def _constant(self, values: Array) -> Staged:
+        staged = self._cuda.staged(values.shape, values.dtype)
+        np.copyto(staged.array, values)
+        self._cuda.send(staged)
+        return staged

@@ -17,13 +17,10 @@ from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import EngineError, clear_frames
 from ..features import NOT_FINITE, Features, Float32, Matches, Thresholds, UInt8
-from ..geometry import CAMERA_SIDES, Size
-from ..graphs.cache import PLACEMENT
 from ..placement import Placed
-from . import placing
 from .cuda import Cuda
 from .device import DeviceFeatures, Engine, Slot, load_engines
-from .placing import DevicePlacement
+from .placing import PTX, DevicePlacement, Matched
 from .staged import StagedMatcher
 
 SLOTS = 3  # feature sets on the device: a keyframe, the frame before, the current one
@@ -39,14 +36,13 @@ class TensorRTBackend:
 
     def __init__(self, tensorrt: Any, spec: EngineSpec, depth: Depth, plans: Mapping[str, bytes], description: str, *,
                  cuda_graphs: bool = True) -> None:
-        """`tensorrt` is the adapter that loads `plans`: the extractor's and those of `depth`; with those of
-        `graphs.cache.PLACEMENT` it places points.
-        """
+        """`tensorrt` is the adapter that loads `plans`: the extractor's and those of `depth`."""
         self.spec, self.depth, self._cancelled, self._cuda_graphs = spec, depth, False, cuda_graphs
         self._engines: dict[str, Engine] = {}
         self._slots: list[Slot] = []
         self._timed_placement = False
-        self._placement: DevicePlacement | None = None  # where engines for it were built; else the host places points
+        self._placement: DevicePlacement | None = None  # where the driver takes its kernels; else the host places points
+        self.warning = ''  # what was given up, for people
         self.cuda = Cuda()
         try:
             free = self.cuda.memory_mib()[0]
@@ -61,20 +57,21 @@ class TensorRTBackend:
         mode = 'CUDA graphs' if self._cuda_graphs and any(self._graphs.values()) else 'plain enqueue'
         self.description = f'{description}, {depth}, {mode}, {self.device_memory_mib:.0f} MiB on {self.cuda.name}'
 
-    def extract(self, image: UInt8) -> DeviceFeatures:
+    def extract(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
-        return self._extract(self._staging, image, 'extract', self._upload)
+        return self._extract(self._staging, image, mask, 'extract', self._upload)
 
-    def takes(self, size: Size) -> bool:
-        return self._placement is not None and placing.takes(size)
+    @property
+    def places(self) -> bool:
+        return self._placement is not None
 
-    def extract_frame(self, image: UInt8) -> DeviceFeatures:
+    def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
         if self._placing.look((image.shape[0], image.shape[1])):
             for key in [key for key in self._graphs if key[0] in ('frame', 'place')]:
                 del self._graphs[key]  # captured with the contexts and buffers of another size
         camera = self._placing.seen
-        features = self._extract(camera.staging, image, 'frame', lambda slot: self._placing.enqueue_frame(slot, self._image))
+        features = self._extract(camera.staging, image, mask, 'frame', lambda slot: self._placing.enqueue_frame(slot, self._image))
         features.slot.camera = camera
         return features
 
@@ -88,7 +85,7 @@ class TensorRTBackend:
                      points: Float32) -> tuple[Matches, Placed]:
         pair, matcher = self._prepared(reference, current, thresholds)
         self._check_cameras(pair)
-        self._placing.stage(reference_points=points)
+        self._placing.stage(points)
         self.cuda.mark(self._marks['match'])
         found = self._found(*matcher.run(lambda first, last: self._launch(pair, first, last, place=True), thresholds))
         return found, self._placing.found(len(points))
@@ -98,14 +95,15 @@ class TensorRTBackend:
         self._check_cameras(pair)
         parts = []
         for first in range(0, max(1, len(points)), self.spec.max_keypoints):
-            rows = np.arange(len(points[first:first + self.spec.max_keypoints]), dtype=np.int32)
-            self._placing.stage(reference_points=reference_points[first + rows], keypoints1=points[first + rows], matches0=rows)
+            some = slice(first, first + self.spec.max_keypoints)
+            self._placing.stage(reference_points[some])
+            self._placing.stage_matches(points[some])
             self.cuda.mark(self._marks['place'])
             self._run(('place', pair[0].index, pair[1].index), lambda: self._placing.enqueue(pair))
             self.cuda.mark(self._marks['placed'])
             self._timed_placement = True
             self.cuda.synchronize()
-            parts.append(self._placing.found(len(rows)))
+            parts.append(self._placing.found(len(points[some])))
         return Placed(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
@@ -122,8 +120,7 @@ class TensorRTBackend:
         """Each network's execution context, and a function that enqueues it without a CUDA graph: for profilers."""
         first, second = self._slots[:2]
         extractor = {'extractor': (self._extractor.context, lambda: self._enqueue_extract(first, self._upload))}
-        placement = {} if self._placement is None else self._placement.enqueue_plainly((first, second))
-        return extractor | self._matcher.enqueue_plainly((first, second)) | placement
+        return extractor | self._matcher.enqueue_plainly((first, second))
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -150,22 +147,25 @@ class TensorRTBackend:
     @property
     def _placing(self) -> DevicePlacement:
         if self._placement is None:
-            raise EngineError('these engines place no points: let the host do so, or build them with --place-on-device')
+            raise EngineError(f'no points are placed on this GPU: {self.warning}')
         return self._placement
 
     def _check_cameras(self, pair: tuple[Slot, Slot]) -> None:
         if any(slot.camera is None or slot.camera is not self._placing.camera for slot in pair):
             raise EngineError('points are placed in two frames of one size that extract_frame was given: extract them again')
 
-    def _extract(self, staging: UInt8, image: UInt8, kind: str, upload: Callable[[Slot], None]) -> DeviceFeatures:
+    def _extract(self, staging: UInt8, image: UInt8, mask: UInt8 | None, kind: str,
+                 upload: Callable[[Slot], None]) -> DeviceFeatures:
         """Features of what `upload` makes the extractor's image of the staged one."""
         slot = self._take_slot()
         features = DeviceFeatures(slot)
         weakref.finalize(features, self._free.append, slot).atexit = False  # also when what follows fails
         slot.camera = None
-        self._marks['extracted'].synchronize()  # the staging array may still be on its way
+        self._marks['extracted'].synchronize()  # the staging arrays may still be on their way
         np.copyto(staging, image)
         self.cuda.mark(self._marks['extract'])
+        if mask is not self._uploaded_mask:
+            self._upload_mask(mask)
         self._run((kind, slot.index), lambda: self._enqueue_extract(slot, upload))
         self.cuda.mark(self._marks['extracted'])
         self.cuda.mark(slot.ready)
@@ -173,6 +173,12 @@ class TensorRTBackend:
 
     def _upload(self, slot: Slot) -> None:
         self.cuda.upload(self._image, self._staging)
+
+    def _upload_mask(self, mask: UInt8 | None) -> None:
+        """Once for all frames that have it: what is captured reads the mask where it lies."""
+        np.copyto(self._staged_mask, 1 if mask is None else mask)
+        self.cuda.upload(self._mask, self._staged_mask)
+        self._uploaded_mask = mask  # held, so that no other array has its identity
 
     def _found(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
         found = self._matcher.found
@@ -183,13 +189,20 @@ class TensorRTBackend:
         self._engines = load_engines(tensorrt, plans, self.cuda)
         self._extractor = self._engines['extractor']
         self._matcher = StagedMatcher(self.cuda, self.depth, self._engines)
-        if PLACEMENT[0] in plans:  # else the host places points
-            self._placement = DevicePlacement(self.cuda, self.spec, self._engines, SLOTS)
+        try:
+            kernels = self.cuda.kernels(PTX.read_bytes())
+        except EngineError as error:
+            self.warning = f'points are placed on the host, which is slower: {error}'
+        else:
+            self._placement = DevicePlacement(self.cuda, kernels, self.spec, SLOTS)
 
     def _allocate(self) -> None:
         cuda = self.cuda
         self._image = cuda.device(*self._extractor.tensor('image'))
         self._staging = cuda.pinned(*self._extractor.tensor('image'))
+        self._mask = cuda.device(*self._extractor.tensor('mask'))
+        self._staged_mask = cuda.pinned(*self._extractor.tensor('mask'))
+        self._upload_mask(None)
         for index in range(SLOTS):
             self._slots.append(Slot(cuda, index, self._extractor))
         self._free = list(self._slots)
@@ -211,8 +224,7 @@ class TensorRTBackend:
             del features, reference, current
         if self._placement is None:
             return
-        frame = image[:CAMERA_SIDES['height'][2], :CAMERA_SIDES['width'][2]]
-        pair = [self.extract_frame(frame) for _ in range(2)]
+        pair = [self.extract_frame(image) for _ in range(2)]
         self.match_placed(pair[0], pair[1], Thresholds(), pair[0].keypoints)
         self.place(pair[0], pair[1], pair[0].keypoints, pair[1].keypoints)
 
@@ -220,7 +232,7 @@ class TensorRTBackend:
         def work() -> None:
             self._matcher.enqueue(pair, first, last)
             if place:  # what matched, before anybody has seen it: one wait for both
-                self._placing.enqueue(pair, {'keypoints1': pair[1].device['keypoints'], 'matches0': self._matcher.matches})
+                self._placing.enqueue(pair, Matched(pair[1].device['keypoints'], self._matcher.matches))
         self._run(('place' if place else 'match', pair[0].index, pair[1].index, first, last), work)
         self.cuda.mark(self._marks['matched'])
 
@@ -239,7 +251,7 @@ class TensorRTBackend:
 
     def _enqueue_extract(self, slot: Slot, upload: Callable[[Slot], None]) -> None:
         upload(slot)
-        self._extractor.enqueue({'image': self._image, **slot.device}, self.cuda.stream)
+        self._extractor.enqueue({'image': self._image, 'mask': self._mask, **slot.device}, self.cuda.stream)
         for name, array in slot.host.items():
             self.cuda.download(array, slot.device[name])
 

@@ -41,8 +41,7 @@ def device_times(backend: Backend, frames: Iterator[UInt8]) -> dict[str, list[fl
     engine = engines.spec.image_height, engines.spec.image_width
     previous, before, times = None, None, defaultdict(list)
     for image in frames:
-        size = image.shape[0], image.shape[1]
-        placing = engines.takes(size)
+        size, placing = (image.shape[0], image.shape[1]), engines.places
         current = engines.extract_frame(image) if placing else engines.extract(image)
         if previous is not None and before is not None:
             found = engines.match(previous, current, Thresholds())

@@ -82,8 +82,6 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS where cuBLAS and cuDNN are missing')
     parser.add_argument('--stages', type=_depth, metavar='LAYERS', help='layers after which the matcher may stop early, comma '
                         'separated, the last one being all; 9 alone: never; default: 4,5,6,9, or in proportion to these')
-    parser.add_argument('--place-on-device', action='store_true', help='place points on the GPU too, in frames of the camera that '
-                        'go there once; young, and held to the places of the host by a gate')
     parser.add_argument('--force', action='store_true', help='build although an equal bundle is there')
     args = parser.parse_args(argv)
     if args.workspace_mib < 1:
@@ -98,7 +96,7 @@ def _order(args: argparse.Namespace) -> BuildOrder:
     _Terminal.say(f'weights: {pair.identity}')
     return BuildOrder(args.height, args.width, args.max_keypoints, args.precision, pair, args.engine_dir.expanduser().absolute(),
                  args.workspace_mib, args.opt_level, args.force, args.matcher_onnx,
-                 tuple(args.tactic_sources.split(',')) if args.tactic_sources else None, args.place_on_device, args.stages)
+                 tuple(args.tactic_sources.split(',')) if args.tactic_sources else None, args.stages)
 
 
 def _calibrate(args: argparse.Namespace) -> int:

@@ -21,8 +21,9 @@ from ..evaluation.survey import Asked, survey, usable_frames
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
 from ..evaluation.variants import is_variant, variants
 from ..files import make_output_folder
-from ..geometry import fitting_size
+from ..geometry import Size, fitting_size
 from ..images import gray_of
+from ..masks import Mask, load_mask
 from ..options import add_settings, numbers, one_word_each, positive, settings_of, some_of
 from ..processes import INTERRUPTED, describe_machine, give_memory_back, stop_on_sigint
 from ..progress import progress
@@ -75,6 +76,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('bag', type=Path, help='rosbag2 (sqlite3 or mcap), or an image folder in TUM, KITTI or EuRoC layout')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where the bag has several with images')
     parser.add_argument('--camera', '--intrinsics', type=Path, metavar='YAML', help='intrinsics, instead of the recorded ones')
+    parser.add_argument('--mask', type=Path, metavar='PNG', help="8-bit gray, of the images' size or the engine's: no matcher's "
+                        'keypoints are where it is 0')
     truth = parser.add_mutually_exclusive_group()
     truth.add_argument('--truth-topic', metavar='TOPIC', help='poses in the bag, instead of what it has by itself')
     truth.add_argument('--truth', '--truth-file', type=Path, metavar='FILE', help='poses in a file of TUM, KITTI or EuRoC')
@@ -143,10 +146,13 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
                                                args.camera_in_body, args.max_time_difference, args.max_frames), note)
     size = (args.height, args.width) if args.height else fitting_size((facts['height'], facts['width']))
     config = MatcherConfig(**{**settings_of(args), 'image_height': size[0], 'image_width': size[1]})
+    mask = _mask(args.mask, (facts['height'], facts['width']), size)
+    if mask is not None:
+        facts['mask'] = f'{args.mask}, {100 * mask.share:.1f} % of the image'
     estimator = ESTIMATORS[args.estimator]
     with wall.spent('opening'):
-        frontends, opening_notes = open_frontends(variants(config, args.compare))
-        contestants: list[Contestant] = [*frontends, *(Baseline(name, config.max_keypoints) for name in args.baselines)]
+        frontends, opening_notes = open_frontends(variants(config, args.compare), mask)
+        contestants: list[Contestant] = [*frontends, *(Baseline(name, config.max_keypoints, mask) for name in args.baselines)]
     for text in opening_notes:
         note(text)
     for contestant in contestants:
@@ -179,7 +185,7 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
             with wall.spent('live'):
                 from ..live import evaluate_live
                 first = next(iter(variants(config, args.compare).values()))
-                results.append(evaluate_live(recording, first, scene, estimator, args.rate, results[0], stopped, note))
+                results.append(evaluate_live(recording, first, scene, estimator, args.rate, results[0], stopped, note, args.mask))
         except LightglueTrtError as error:
             failures.append(f'live: {error}')
         interrupted = stopped()
@@ -190,6 +196,14 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
     found = Evaluation(facts, describe_machine(), results, tuple(args.strides), notes, interrupted, covered, wall.seconds,
                        memory_mib, ESTIMATOR_LABELS[args.estimator])
     return found, failures
+
+
+def _mask(path: Path | None, image: Size, engine: Size) -> Mask | None:
+    """Raises ConfigError, FrameError."""
+    mask = None if path is None else load_mask(path)
+    if mask is not None:
+        mask.check(image, engine)
+    return mask
 
 
 def _report(out: Path, evaluation: Evaluation) -> list[Path]:

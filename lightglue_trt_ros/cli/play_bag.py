@@ -20,13 +20,13 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
-from ..errors import LightglueTrtError
+from ..errors import BagError, LightglueTrtError
 from ..options import positive
 from ..packets import CameraMessages, Packet, PacketSource
 from ..processes import use_fastdds_profile
-from ..recordings.bag import camera_info_topic, open_recording
+from ..recordings.bag import BagRecording, camera_info_topic, open_recording
 from ..recordings.bag_writer import COMPRESSIONS
-from ..recordings.sequence import RIGHT_TOPIC
+from ..recordings.sequence import RIGHT_TOPIC, Recording
 from ..recordings.stereo_frames import right_of
 
 LATE_S = 0.005  # a frame that leaves this much after its time counts as late
@@ -76,7 +76,7 @@ class Voice:
 
 
 class Player(Node):  # type: ignore[misc]
-    """The node: publishers of a camera, or of a left and a right one."""
+    """The node: publishers of a camera, or of a left and a right one, and of masks."""
 
     def __init__(self, args: argparse.Namespace, source: PacketSource, stop: threading.Event) -> None:
         super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
@@ -84,6 +84,7 @@ class Player(Node):  # type: ignore[misc]
         qos = QoSProfile(depth=10, reliability=reliability)
         self._left = Voice(self, source.left, args.topic, qos)
         self._right = None if source.right is None else Voice(self, source.right, None, qos)
+        self._masks = self.create_publisher(Image, args.mask_topic, qos) if args.mask_topic else None
         self.punctuality = Punctuality()
         self._args, self._source, self._stop = args, source, stop
 
@@ -119,6 +120,9 @@ class Player(Node):  # type: ignore[misc]
                 if self._right is not None:
                     self._right.say(packet)
                 continue
+            if self._masks is not None:
+                for mask in packet.masks:
+                    self._masks.publish(mask)
             self.punctuality.add(time.monotonic(), due)
             if log is not None:
                 log.write(f'{packet.stamp_ns} {time.monotonic_ns()}\n')
@@ -128,7 +132,7 @@ class Player(Node):  # type: ignore[misc]
         """Stay until reliable subscribers have acknowledged the last frames: from a publisher gone they get none again."""
         deadline, at_once = time.monotonic() + FLUSH_S, Duration(seconds=0)
         voices = [self._left] if self._right is None else [self._left, self._right]
-        for publisher in filter(None, [each for voice in voices for each in (voice.images, voice.infos)]):
+        for publisher in filter(None, [self._masks, *(each for voice in voices for each in (voice.images, voice.infos))]):
             while not publisher.wait_for_all_acked(at_once) and time.monotonic() < deadline and not self._stop.wait(0.02):
                 pass
 
@@ -146,9 +150,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         recording = open_recording(args.path, args.image_topic)
         right = None if args.left_alone else right_of(recording, args.right_topic)
-        source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, right)
+        masks = _masks(args.path, args.mask_topic) if args.mask_topic else None
+        source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, right, masks)
         player = Player(args, source, stop)
         info = 'with CameraInfo' if source.left.has_info else 'no CameraInfo'
+        info += f', {len(masks)} masks on {args.mask_topic}' if masks is not None else ''
         _say(f'{recording.path}: {len(recording)} frames on {player.topics}, {info}, {args.reliability}')
         player.wait_for_subscribers()
         try:
@@ -166,6 +172,14 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _masks(path: str, topic: str) -> Recording:
+    """Raises BagError."""
+    recording = open_recording(path, topic)
+    if not isinstance(recording, BagRecording) or recording.compressed:
+        raise BagError(f'{recording.path} has no masks to play on {topic}: a mask topic is one of Image, in a bag')
+    return recording
+
+
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='play_bag', description='Publish the images and CameraInfo of a rosbag2 (directory, '
                                      '.db3, .mcap) or an image folder. Stamps are as recorded, in repetitions too.')
@@ -174,6 +188,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     pace.add_argument('--rate', type=positive, default=1.0, metavar='R', help='times the recorded pace, default: %(default)s')
     pace.add_argument('--hz', type=positive, metavar='N', help='frames per second, instead of the recorded pace')
     parser.add_argument('--image-topic', metavar='TOPIC', help='recorded topic to play, where a bag has several with images')
+    parser.add_argument('--mask-topic', metavar='TOPIC', help='play these recorded masks too, each with the first image after it')
     stereo = parser.add_mutually_exclusive_group()
     stereo.add_argument('--right-topic', metavar='TOPIC', help='recorded topic of the right images of a stereo pair, played too; '
                         'an image folder has them beside the left ones, and they are played on ' + RIGHT_TOPIC)

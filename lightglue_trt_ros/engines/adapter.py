@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceMemoryError, EngineError
-from ..geometry import CAMERA_SIDES
 from .audit import GraphTypes, LayerInfo, Plan, pin_types, read_layers, read_types
 
 Progress = Callable[[str, int, int], None]  # phase, steps done, steps in all
@@ -54,7 +53,7 @@ class IOTensor:
     """An input or output of an engine."""
 
     name: str
-    shape: tuple[int, ...]  # -1: a side that may change
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
 
@@ -97,7 +96,6 @@ class TensorRT:
         self._parse(network, onnx, types)
         config = self._made(builder.create_builder_config(), 'a builder configuration')
         self._configure(config, options)
-        self._set_ranges(builder, config, types)
         if not self.strongly_typed and precision == 'fp16':
             self._type_weakly(network, config, types)
         monitor = self._watch(config, progress)
@@ -195,20 +193,6 @@ class TensorRT:
             self._aim(config, options.target_sm)
         if self.name == 'tensorrt':  # TensorRT-RTX times nothing while building
             self._warm(config, options.timing_cache)
-
-    def _set_ranges(self, builder: Any, config: Any, types: GraphTypes) -> None:
-        """One optimisation profile for what is as large as a camera's image."""
-        if all(isinstance(side, int) for shape in types.inputs.values() for side in shape):
-            return
-        profile = builder.create_optimization_profile()
-        for name, shape in types.inputs.items():
-            ranges = [CAMERA_SIDES[side] if isinstance(side, str) else (side, side, side) for side in shape]
-            profile.set_shape(name, *zip(*ranges, strict=True))
-        sharing = getattr(getattr(self.module, 'PreviewFeature', None), 'PROFILE_SHARING_0806', None)
-        if sharing is not None and self._major < 10:  # contexts may share it; later ones may anyway
-            config.set_preview_feature(sharing, True)
-        if config.add_optimization_profile(profile) < 0:
-            raise EngineError(f'{self.title} refuses sides of {CAMERA_SIDES}: {self._complaints()}')
 
     def _aim(self, config: Any, target_sm: int) -> None:
         if self.name != 'tensorrt_rtx':

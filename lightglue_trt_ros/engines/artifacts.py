@@ -27,7 +27,7 @@ from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import ConfigError, EngineError, EngineMismatchError
 from ..files import locked
-from ..graphs.cache import EXTRACTOR, PLACEMENT
+from ..graphs.cache import EXTRACTOR
 from ..weights.pairs import PairIdentity
 from ..weights.store import cache_dir
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .adapter import TensorRT
     from .machine import Machine
 
-SCHEMA = 5
+SCHEMA = 6
 MANIFEST = 'manifest.json'
 TIMING_CACHE = 'timing.cache'
 TENSORS, GRAPH, PLOT = 'calibration.safetensors', 'matcher.fp8.onnx', 'frontier.png'  # of a calibration
@@ -48,14 +48,14 @@ _OF_THE_MAKER = ('gpu', 'multiprocessors', 'calibration_sha256')  # where an art
 _NOUNS = {ENGINES: 'bundle', CALIBRATION: 'calibration'}
 
 
-def networks_of(depth: Depth, placing: bool = False) -> tuple[str, ...]:
-    """The graphs and engines of a bundle, by name; `placing`: with those that place points on the device."""
-    return (EXTRACTOR, *depth.graphs, *(PLACEMENT if placing else ()))
+def networks_of(depth: Depth) -> tuple[str, ...]:
+    """The graphs and engines of a bundle, by name."""
+    return (EXTRACTOR, *depth.graphs)
 
 
-def files_of(depth: Depth, placing: bool = False) -> tuple[str, ...]:
+def files_of(depth: Depth) -> tuple[str, ...]:
     """The files of a bundle beside its manifest."""
-    return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in networks_of(depth, placing)), TIMING_CACHE)
+    return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in networks_of(depth)), TIMING_CACHE)
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,6 @@ class Identity:
         return Depth(self.ends)
 
     @property
-    def placing(self) -> bool:
-        """Whether engines that place points are among them."""
-        return not set(PLACEMENT).isdisjoint(self.graphs)
-
-    @property
     def name(self) -> str:
         """The folder's name."""
         if self.kind == ENGINES:
@@ -126,7 +121,7 @@ class Identity:
     def files(self) -> tuple[str, ...]:
         """What belongs to it beside the manifest; a calibration that failed leaves its figures and no more."""
         if self.kind == ENGINES:
-            return files_of(self.depth, self.placing)
+            return files_of(self.depth)
         return (TENSORS, GRAPH) if self.gate_verdict == PASSED else ()
 
     def command(self, engine_dir: Path) -> str:
@@ -137,7 +132,6 @@ class Identity:
         words += ['--precision', self.matcher_precision] if engines else []
         words += ['--weights', self.weights_choice]
         words += ['--engine-dir', engine_dir] if engine_dir != default_engine_dir() else []
-        words += ['--place-on-device'] if self.placing else []
         words += ['--flavour', 'rtx'] if self.tensorrt == 'tensorrt_rtx' else []
         words += ['--target-sm', self.compute_capability.replace('.', '')] if engines and not self.multiprocessors else []
         return shlex.join(map(str, words)) + ('' if engines else ' --calibration BAG')
@@ -235,7 +229,7 @@ class Artifact:
 
     def plans(self) -> dict[str, bytes]:
         """All plans by network; that their graphs are whole is checked too. Raises EngineError."""
-        networks = networks_of(self.identity.depth, self.identity.placing)
+        networks = networks_of(self.identity.depth)
         for network in networks:
             self.read(f'{network}.onnx')
         return {network: self.read(f'{network}.plan') for network in networks}

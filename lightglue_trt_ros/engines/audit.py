@@ -35,7 +35,6 @@ class GraphTypes:
     tensors: dict[str, str]
     heavy: Counter[str]  # convolutions and matrix products by the type of their output
     nodes: tuple[tuple[str, str], ...]  # name and operator, in the graph's order
-    inputs: dict[str, tuple[int | str, ...]]  # their shapes; a side that may change has a name
 
     def require(self, precision: str) -> None:
         """Raise EngineError unless the graph is written in `precision`: a builder could only give less than was asked."""
@@ -95,9 +94,7 @@ def read_types(data: bytes) -> GraphTypes:
     tensors = {value.name: name_of(value.type.tensor_type.elem_type) for value in values}
     tensors |= {initializer.name: name_of(initializer.data_type) for initializer in graph.initializer}
     heavy = Counter(tensors.get(node.output[0], 'unknown') for node in graph.node if node.op_type in HEAVY)
-    inputs = {value.name: tuple(side.dim_param or side.dim_value for side in value.type.tensor_type.shape.dim)
-              for value in graph.input}
-    return GraphTypes(tensors, heavy, tuple((node.name, node.op_type) for node in graph.node), inputs)
+    return GraphTypes(tensors, heavy, tuple((node.name, node.op_type) for node in graph.node))
 
 
 def pin_types(module: Any, network: Any, types: Mapping[str, str]) -> int:
@@ -154,7 +151,7 @@ def audit(plan: Plan, precision: str) -> str:
     closed = sum(layer.kind in _OPAQUE for layer in plan.layers)
     found = ', '.join(f'{count} in {name}' for name, count in sorted(heavy.items())) or 'none to be seen'
     if precision == 'fp32':
-        wrong = sum(heavy.values()) > heavy['fp32'] + heavy['unknown']  # of some 8.6 says nothing, and has no other to take
+        wrong = sum(heavy.values()) > heavy['fp32']
     else:
         wrong = (heavy[precision] == 0 and not closed) or (precision == 'fp16' and heavy['fp32'] > plan.fp32_nodes)
     if wrong:

@@ -16,7 +16,7 @@ from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import EngineError
 from ..features import UInt8
-from ..graphs.cache import EXTRACTOR, PLACEMENT
+from ..graphs.cache import EXTRACTOR
 from ..weights.networks import Weights
 from ..weights.pairs import WeightsPair
 from .adapter import BuildOptions, Progress, TensorRT
@@ -56,7 +56,6 @@ class BuildOrder:
     force: bool = False  # build although an equal bundle is there
     matcher_onnx: Path | None = None  # somebody else's FP8 graph of the matcher, all layers; None: FP8 as `quantize` calibrated it
     tactic_sources: tuple[str, ...] | None = None  # only these of TensorRT's; None: its own choice
-    place_on_device: bool = False  # build engines that place points too
     depth: Depth | None = None  # the matcher's stages, None: the usual ones; a given file is one of all layers
 
 
@@ -82,9 +81,7 @@ class _Job:
                                    graphs=graphs, calibration_sha256=self.calibration_sha256)
 
     def precision_of(self, network: str) -> str:
-        """Beside a network with parts in FP8 the others are FP16, as the extractor is; points are placed in FP32."""
-        if network in PLACEMENT:
-            return 'fp32'
+        """Beside a network with parts in FP8 the others are FP16, as the extractor is."""
         if network in self.fp8:
             return 'fp8'
         return self.decision.extractor if network == EXTRACTOR or self.fp8 else self.decision.matcher
@@ -140,7 +137,6 @@ def _decide(order: BuildOrder, machine: Machine, tensorrt: TensorRT) -> tuple[De
 def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: Decision, calibration: Artifact | None,
              out: Reporter) -> _Job:
     from ..graphs.lightglue import lightglue_stages
-    from ..graphs.placement import placement_graphs
     from ..graphs.precision import read_stamp
     from ..graphs.superpoint import superpoint
 
@@ -161,8 +157,6 @@ def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: 
         models = lightglue_stages(shapes(decision.matcher), pair.matcher, depth, calibration=measured)
         graphs = {name: model.SerializeToString() for name, model in models.items()}
         fp8 = frozenset(name for name, model in models.items() if read_stamp(model)['precision'] == 'fp8')
-    if order.place_on_device:
-        graphs |= {name: model.SerializeToString() for name, model in placement_graphs(shapes('fp32')).items()}
     return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), depth,
                 {EXTRACTOR: extractor.SerializeToString(), **graphs}, fp8, calibration_sha256, out)
 
@@ -229,7 +223,7 @@ def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: st
         candidate = _open_engines(job, plans)
         try:
             found = parity(candidate, reference, images)
-            placed = placed_as_on_the_host(candidate, images) if job.order.place_on_device else None
+            placed = placed_as_on_the_host(candidate, images) if candidate.places else None
         finally:
             candidate.close()
     finally:
@@ -241,8 +235,7 @@ def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: st
     failed = failures(found, precision)
     advice = '' if precision == 'fp32' or not failed else f'\nbuild them in {"fp32" if precision == "fp16" else "fp16"} instead'
     if placed is not None and not placed >= PLACED_SHARE:
-        failed.append(f'points placed as on the host are {placed:.4f}, at least {PLACED_SHARE} is needed: build without '
-                      '--place-on-device')
+        failed.append(f'points placed as on the host are {placed:.4f}, at least {PLACED_SHARE} is needed')
     if failed:
         raise EngineError('\n  '.join([f'the {precision} engines failed the parity gate, and were not kept:', *failed]) + advice)
     return {'frames': source, **found.as_dict(), 'placed': placed, 'thresholds': vars(LIMITS[precision]) | {'placed': PLACED_SHARE}}

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from ..errors import FrameError
 from ..features import Float32, UInt8
+from ..geometry import size_of
+from ..masks import Mask
 
 
 class Correspondences(NamedTuple):
@@ -40,6 +42,7 @@ class DescriptorMatcher:
 
     def __init__(self, detector: Any, norm: int, ratio: float | None, mutual: bool = False) -> None:
         self.detector, self.norm, self.ratio, self.mutual = detector, norm, ratio, mutual
+        self.mask: Mask | None = None  # no keypoint is where it is 0
         self._previous: tuple[Float32, NDArray[Any]] | None = None
 
     def process(self, image: UInt8) -> Correspondences | None:
@@ -58,7 +61,8 @@ class DescriptorMatcher:
 
     def _describe(self, image: UInt8) -> tuple[Float32, NDArray[Any]]:
         _check_gray(image)
-        keypoints, descriptors = self.detector.detectAndCompute(image, None)
+        allowed = None if self.mask is None else self.mask.resized(size_of(image))
+        keypoints, descriptors = self.detector.detectAndCompute(image, allowed)
         points = np.asarray([keypoint.pt for keypoint in keypoints], np.float32).reshape(-1, 2)
         return points, np.zeros((0, 1), np.float32) if descriptors is None else descriptors
 
@@ -123,6 +127,7 @@ class KltMatcher:
     def __init__(self, features: int = 4000) -> None:
         self.features = features
         self.name = f'KLT {features}'
+        self.mask: Mask | None = None  # no corner is where it is 0, and none is followed there
         self._previous: UInt8 | None = None
         self._points: Float32 = Correspondences.none().reference
 
@@ -153,6 +158,8 @@ class KltMatcher:
         good = (there.ravel() == 1) & (back.ravel() == 1)
         good &= np.linalg.norm(backward - points, axis=1) < self.BACKWARD_PX
         good &= ((forward >= 0) & (forward <= np.array(image.shape[::-1]) - 1)).all(axis=1)
+        if self.mask is not None:
+            good &= self.mask.allows(forward, size_of(image))
         return Correspondences(points[good], np.asarray(forward[good], np.float32))
 
     def _top_up(self, image: UInt8, points: Float32) -> Float32:
@@ -160,7 +167,7 @@ class KltMatcher:
         if missing <= 0:
             return points
         spacing = max(1.0, math.sqrt(image.size / self.features) / 2)
-        free = np.full(image.shape, 255, np.uint8)
+        free = np.full(image.shape, 255, np.uint8) if self.mask is None else self.mask.resized(size_of(image)).copy()
         for u, v in points:
             cv2.circle(free, (round(float(u)), round(float(v))), round(spacing), 0, -1)
         opencv: Any = cv2  # its type stubs know nothing of None for no corners

@@ -14,6 +14,7 @@ from ..config import MatcherConfig
 from ..errors import ConfigError, EngineError, LightglueTrtError
 from ..features import FrameMatches, Thresholds, UInt8
 from ..frontend import FrameMatcher
+from ..masks import Mask
 from ..placement import Pyramid, known_at
 from ..placement.consistency import VarianceFactor
 from ..selection import open_backend
@@ -77,26 +78,26 @@ class Frontend:
 
     ours = True
 
-    def __init__(self, name: str, networks: SharedNetworks, config: MatcherConfig) -> None:
-        self.name, self._networks = name, networks
+    def __init__(self, name: str, networks: SharedNetworks, config: MatcherConfig, mask: Mask | None = None) -> None:
+        self.name, self._networks, self._mask = name, networks, mask
         self._config = dataclasses.replace(config, reference='previous', max_gap_s=NEVER_S)
         self.description = f'{networks.description}, {settings_in_words(config)}, {_opencv()}'
 
     def stream(self) -> Stream:
-        return _FrontendStream(self._networks, FrameMatcher(self._networks, self._config))
+        return _FrontendStream(self._networks, FrameMatcher(self._networks, self._config), self._mask)
 
     def close(self) -> None:
         self._networks.close()
 
 
 class _FrontendStream:
-    def __init__(self, networks: SharedNetworks, frames: FrameMatcher) -> None:
-        self._networks, self._frames = networks, frames
+    def __init__(self, networks: SharedNetworks, frames: FrameMatcher, mask: Mask | None) -> None:
+        self._networks, self._frames, self._mask = networks, frames, mask
 
     def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
         networks = self._networks
         networks.show(image, alone)
-        found = self._frames.process(image, stamp)
+        found = self._frames.process(image, stamp, mask=self._mask)
         if found is None:
             return None
         return Sighting(correspondences(found.matched()), found.stage_ms | networks.stage_ms, found.layers,
@@ -107,14 +108,14 @@ class _FrontendStream:
 
 
 class Baseline:
-    """One of BASELINES with as many keypoints as ours; each frame is described once. Raises ConfigError."""
+    """One of BASELINES with as many keypoints as ours, under the same mask; each frame is described once. Raises ConfigError."""
 
     ours = False
 
-    def __init__(self, key: str, features: int) -> None:
+    def __init__(self, key: str, features: int, mask: Mask | None = None) -> None:
         if key not in BASELINES:
             raise ConfigError(f'there is no baseline {key!r}: use {", ".join(BASELINES)}')
-        self._key, self._features = key, features
+        self._key, self._features, self._mask = key, features, mask
         matcher = BASELINES[key](features)
         self._detector = _DetectorOnce(matcher.detector) if hasattr(matcher, 'detector') else None
         self.name = key.upper()
@@ -122,6 +123,7 @@ class Baseline:
 
     def stream(self) -> Stream:
         matcher: Any = BASELINES[self._key](self._features)
+        matcher.mask = self._mask
         if self._detector is not None:
             matcher.detector = self._detector
         return _BaselineStream(matcher)
@@ -159,7 +161,7 @@ class _DetectorOnce:
         self._detector = detector
         self._found: deque[tuple[UInt8, Any]] = deque(maxlen=RECENT)
 
-    def detectAndCompute(self, image: UInt8, mask: None) -> Any:  # noqa: N802 OpenCV's name
+    def detectAndCompute(self, image: UInt8, mask: UInt8 | None) -> Any:  # noqa: N802 OpenCV's name
         for known, found in self._found:
             if known is image:
                 return found
@@ -168,7 +170,7 @@ class _DetectorOnce:
         return found
 
 
-def open_frontends(wanted: dict[str, MatcherConfig]) -> tuple[list[Frontend], list[str]]:
+def open_frontends(wanted: dict[str, MatcherConfig], mask: Mask | None = None) -> tuple[list[Frontend], list[str]]:
     """The frontends that can be had here, and a line for what cannot or runs otherwise than asked: one for all that share it.
 
     Those whose settings differ in what may change while the node runs share their networks. Raises what the only one, or the
@@ -190,7 +192,7 @@ def open_frontends(wanted: dict[str, MatcherConfig]) -> tuple[list[Frontend], li
             continue
         networks = SharedNetworks(found.backend, [thresholds_of(wanted[name]) for name in names])
         for name in names:
-            opened[name] = Frontend(name, networks, wanted[name])
+            opened[name] = Frontend(name, networks, wanted[name], mask)
             if name != names[0]:
                 opened[name].description = f'as {names[0]}, but {settings_in_words(wanted[name], wanted[names[0]])}'
         notes += [f'{who}: {found.warning}'] if found.warning else []

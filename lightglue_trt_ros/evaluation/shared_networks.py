@@ -27,8 +27,8 @@ class SeenFeatures:
 
     _numbers = itertools.count()
 
-    def __init__(self, image: UInt8, resized: UInt8, features: Features, cost: Cost) -> None:
-        self.image, self.resized, self.cost = image, resized, cost
+    def __init__(self, image: UInt8, resized: UInt8, mask: UInt8 | None, features: Features, cost: Cost) -> None:
+        self.image, self.resized, self.mask, self.cost = image, resized, mask, cost
         self.number = next(self._numbers)  # unlike an address, never used again
         self.features: Features | None = features
         self.answers: dict[tuple[int, Thresholds], tuple[Matches, Cost]] = {}  # by the reference's number; this is the current one
@@ -78,11 +78,11 @@ class SharedNetworks:
         self._image, self._alone = image, alone
         self.saved, self.stage_ms, self.rows = Cost(), {}, np.zeros((0, 2), np.int32)
 
-    def extract(self, image: UInt8) -> SeenFeatures:
+    def extract(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
         original = image if self._image is None else self._image
         meter, seen = Meter(), self._seen.get(id(original))
-        if seen is None:
-            seen = SeenFeatures(original, image, self._extracted(image), Cost())
+        if seen is None or seen.mask is not mask:
+            seen = SeenFeatures(original, image, mask, self._extracted(image, mask), Cost())
             seen.cost = meter.cost
             self._seen[id(original)] = seen
         if seen not in self._recent:
@@ -149,19 +149,19 @@ class SharedNetworks:
         for seen in (first, second):
             if seen.features is None:
                 self._use(first if seen is second else second)
-                seen.features = self._extracted(seen.resized)
+                seen.features = self._extracted(seen.resized, seen.mask)
             self._use(seen)
         assert first.features is not None
         assert second.features is not None
         return first.features, second.features
 
-    def _extracted(self, resized: UInt8) -> Features:
+    def _extracted(self, resized: UInt8, mask: UInt8 | None) -> Features:
         """Extract, in the room that others leave."""
         held = [seen for ref in self._held if (seen := ref()) is not None and seen.features is not None]
         for seen in held[:max(0, len(held) - self._room + 1)] if self._room else ():
             seen.let_go()
         self._held = [weakref.ref(seen) for seen in held if seen.features is not None]
-        return self._backend.extract(resized)
+        return self._backend.extract(resized, mask)
 
     def _use(self, seen: SeenFeatures) -> None:
         if self._room and seen.features is not None:

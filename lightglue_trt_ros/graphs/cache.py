@@ -18,10 +18,9 @@ from ..weights.pairs import WeightsPair
 from ..weights.store import cache_dir
 
 EXTRACTOR = 'extractor'
-PLACEMENT = ('frame', 'halve', 'placement-coarse', 'placement-fine')  # of engines alone: the host places with OpenCV
 KEEP = 4  # files, those used last: 53 MB each for the published widths in FP32
 _PACKAGE = Path(__file__).parents[1]
-CODE = (*(path for path in sorted(Path(__file__).parent.glob('*.py')) if path.stem not in ('frames', 'placement')),
+CODE = (*sorted(Path(__file__).parent.glob('*.py')),
         *(_PACKAGE / name for name in ('calibration.py', 'depth.py', 'e4m3.py', 'weights/architecture.py')))
 
 

@@ -10,9 +10,12 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from ..features import Float32, Int32, UInt8
-from .patches import PatchFit, find_patches, inverse_2x2
+from ..geometry import Size
+from .matrices import identity, inverse_2x2, outer, points_first, points_last, through
+from .patches import PatchFit, find_patches
 from .views import local_affine
 
 
@@ -26,6 +29,7 @@ class Level(NamedTuple):
 
 
 COARSE, FINE = Level(7, 4, 4.1, 0.56), Level(4, 2, 2.1, 0.5)  # wide where noise is less; then narrow, which planes allow everywhere
+BLOCK = 1024  # points at a time, at most: their patches are 10 MB then
 FLOOR_PX = 0.03  # standard deviation that the best texture leaves, in a level's pixels
 DISAGREEMENT = 0.25  # times the square of what levels differ by
 LIMIT_PX = 6.0  # a patch found further away is another one
@@ -59,8 +63,16 @@ class Pyramid:
     def __init__(self, image: UInt8, unit: float = 1.0) -> None:
         self.unit = max(1.0, unit)
         self.levels: list[Float32] = [image.astype(np.float32)]
-        for _ in range(1 + round(float(np.log2(self.unit)))):
+        for _ in levels_for((image.shape[0], image.shape[1]), unit)[1:]:
             self.levels.append(np.asarray(cv2.pyrDown(self.levels[-1]), np.float32))
+
+
+def levels_for(size: Size, unit: float) -> list[Size]:
+    """Sizes of a pyramid's levels, (height, width), from the image's own on: two, and more where `unit` is large."""
+    sizes = [size]
+    for _ in range(1 + round(float(np.log2(max(1.0, unit))))):
+        sizes.append(((sizes[-1][0] + 1) // 2, (sizes[-1][1] + 1) // 2))
+    return sizes
 
 
 def place_matches(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Placed:
@@ -108,29 +120,51 @@ def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, curr
         reference_points, start = asked, np.concatenate([start, there[len(start):]])
         before_px = np.append(before_px, np.full(len(unmatched), PREDICTED_PX, np.float32))
         limit_px = np.append(limit_px, np.full(len(unmatched), PREDICTED_LIMIT_PX, np.float32))
-    last = np.array(current.levels[0].shape[::-1], np.float32) - 1
-    information = np.eye(2, dtype=np.float32) / ((before_px * np.float32(current.unit))**2)[:, None, None]
-    moved, here, before = np.zeros_like(start)[:, :, None], start, np.full_like(start, np.nan)
-    spread = np.zeros_like(information)
+    wanted = _Wanted(points_last(reference_points), points_last(start), points_last(view), before_px * np.float32(current.unit),
+                     limit_px * np.float32(current.unit))
+    blocks = np.array_split(np.arange(len(start)), -(-len(start) // BLOCK))
+    placed = [_place_block(reference, current, wanted.of(rows), how) for rows in blocks]
+    return Placed(*(points_first(np.concatenate(each, axis=-1)) for each in zip(*placed, strict=True)))
+
+
+class _Wanted(NamedTuple):
+    """M points that are looked for, the last axis of each array, as in `patches`; pixels of the cameras' images."""
+
+    asked: Float32  # (2, M) in the reference
+    start: Float32  # (2, M) where they may be
+    view: Float32  # (2, 2, M)
+    before_px: Float32  # (M,) standard deviation of that
+    limit_px: Float32  # (M,)
+
+    def of(self, rows: NDArray[np.intp]) -> _Wanted:
+        return _Wanted(*(np.ascontiguousarray(each[..., rows]) for each in self))
+
+
+def _place_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tuple[Level, Level]) -> tuple[Float32, Float32]:
+    """Where the points are, (2, M), and their covariances (2, 2, M)."""
+    start = here = wanted.start
+    last = np.array(current.levels[0].shape[::-1], np.float32)[:, None] - 1
+    information, moved = identity(wanted.before_px**-2), np.zeros_like(start)
+    spread, found_before = np.zeros_like(information), np.zeros(len(wanted.before_px), np.bool_)
     for depth in reversed(range(len(current.levels))):
         scale, level = np.float32(2**depth), how[0] if depth == len(current.levels) - 1 else how[1]
-        found = find_patches(reference.levels[depth], current.levels[depth], reference_points / scale, here / scale, view,
+        found = find_patches(reference.levels[depth], current.levels[depth], wanted.asked / scale, here / scale, wanted.view,
                              level.radius, level.steps)
         points = found.points * scale
-        good = np.linalg.norm(points - start, axis=1) < limit_px * np.float32(current.unit)
-        good &= found.alike & np.all((points >= 0) & (points <= last), axis=1)
-        here = np.where(good[:, None], points, start)
-        apart = np.nan_to_num(here - before) * good[:, None]
-        spread += np.float32(DISAGREEMENT) * apart[:, :, None] * apart[:, None]
-        before = np.where(good[:, None], points, np.nan)
-        more = inverse_2x2(_covariances(found, level) * scale**2) * good[:, None, None]
-        information, moved = information + more, moved + more @ (here - start)[:, :, None]
+        good = np.sum((points - start)**2, axis=0) < wanted.limit_px**2
+        good &= found.alike & np.all((points >= 0) & (points <= last), axis=0)
+        points = np.where(good, points, start)
+        apart = (points - here) * (good & found_before)
+        spread += outer(apart, apart) * np.float32(DISAGREEMENT)
+        here, found_before = points, good
+        more = inverse_2x2(_covariances(found, level) * scale**2) * good
+        information, moved = information + more, moved + through(more, here - start)
     covariances = inverse_2x2(information)
-    return Placed(start + (covariances @ moved)[:, :, 0], covariances + spread)
+    return start + through(covariances, moved), covariances + spread
 
 
 def _covariances(found: PatchFit, level: Level) -> Float32:
-    """(M, 2, 2) in the level's pixels squared: noise over texture, what the way back misses, and a floor."""
-    by_noise = np.float32(level.noise / (2 * level.radius + 1)**2) * found.residual[:, None, None] * found.inverse
-    by_return = np.float32(level.backward) * found.backward[:, :, None] * found.backward[:, None]
-    return np.asarray(by_noise + by_return + np.eye(2, dtype=np.float32) * np.float32(FLOOR_PX**2), np.float32)
+    """(2, 2, M) in the level's pixels squared: noise over texture, what the way back misses, and a floor."""
+    by_noise = found.inverse * (found.residual * np.float32(level.noise / (2 * level.radius + 1)**2))
+    by_return = outer(found.backward, found.backward * np.float32(level.backward))
+    return by_noise + by_return + identity(np.full_like(found.residual, FLOOR_PX**2))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +13,7 @@ Float64 = NDArray[np.float64]
 
 ENOUGH = 30  # matches that say something beside the geometry, which takes eight
 SAMPLES = 300  # more say no more
-ROUNDS = 12
+ROUNDS, SETTLED = 40, 1e-6  # at most, and how far from parallel two rounds' matrices are, as 1 - cosine, when no more are needed
 QUANTILE, NORMAL = 0.8, 1.642  # of the squares of a standard normal variable
 INLIER_PX = 1.0  # matches further from their line are wrong, and say nothing
 RATE = 0.2  # of a frame in the mean over frames
@@ -34,7 +36,7 @@ class VarianceFactor:
 
     def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0) -> float:
         """The factor after M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones."""
-        some = slice(None, None, max(1, len(points0) // SAMPLES))
+        some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
         self.fundamental = None
         if len(points0) >= ENOUGH:
             chosen = points0[some], points1[some], covariances[some]
@@ -50,28 +52,36 @@ class VarianceFactor:
 def fundamental_matrix(points0: Float32, points1: Float32, covariances: Float32) -> Float64:
     """The fundamental matrix (3, 3) that fits matches (M, 2) best, covariances (M, 2, 2) of the second points; M is 8 at least.
 
-    The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, a few times over.
+    The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, until that settles.
     """
     (x0, to0), (x1, to1) = _normalised(points0), _normalised(points1)
     spread = np.asarray(covariances, np.float64) * to1[0, 0]**2
+    half = len(x0) // 2
     products = (x1[:, :, None] * x0[:, None, :]).reshape(-1, 9)
-    weights, matrix = np.ones(len(x0)), np.eye(3)
+    weights, matrix = np.ones(len(x0)), np.zeros(9)
     for _ in range(ROUNDS):
-        matrix = np.linalg.eigh((products * weights[:, None]).T @ products)[1][:, 0].reshape(3, 3)
-        lines = (x0 @ matrix.T)[:, :2]
-        variances = np.einsum('ni,nij,nj->n', lines, spread, lines) + 1e-18
-        ratios = (products @ matrix.ravel())**2 / variances
-        weights = 1 / (variances * (1 + ratios / max(4.0, float(np.median(ratios))))**2)
-    return np.asarray(to1.T @ matrix @ to0, np.float64)
+        before, matrix = matrix, np.linalg.eigh((products * weights[:, None]).T @ products)[1][:, 0]
+        if 1 - abs(before @ matrix) < SETTLED:
+            break
+        variances = _along(x0 @ matrix.reshape(3, 3)[:2].T, spread) + 1e-18
+        ratios = (products @ matrix)**2 / variances
+        weights = 1 / (variances * (1 + ratios / max(4.0, float(np.partition(ratios, half)[half])))**2)
+    return np.asarray(to1.T @ matrix.reshape(3, 3) @ to0, np.float64)
 
 
 def epipolar_errors(points0: Float32, points1: Float32, covariances: Float32, fundamental: Float64) -> tuple[Float64, Float64]:
     """Distances (M,) in pixels of the second points to their epipolar lines, and their standard deviations."""
     lines: Float64 = np.asarray(_homogeneous(points0) @ fundamental.T, np.float64)
     length = np.linalg.norm(lines[:, :2], axis=1) + 1e-30
-    variances = np.einsum('ni,nij,nj->n', lines[:, :2], covariances, lines[:, :2])
+    variances = _along(lines[:, :2], covariances)
     errors = np.abs(np.sum(_homogeneous(points1) * lines, axis=1)) / length
     return np.asarray(errors, np.float64), np.asarray(np.sqrt(variances) / length + 1e-9, np.float64)
+
+
+def _along(directions: Float64, covariances: NDArray[Any]) -> Float64:
+    """Variances (N,) along directions (N, 2), times the squares of their lengths; covariances (N, 2, 2)."""
+    u, v = directions.T
+    return np.asarray(u * u * covariances[:, 0, 0] + 2 * u * v * covariances[:, 0, 1] + v * v * covariances[:, 1, 1], np.float64)
 
 
 def _normalised(points: Float32) -> tuple[Float64, Float64]:

@@ -2,6 +2,8 @@
 
 Inverse compositional (Baker and Matthews, IJCV 2004): gradients and normal matrices are the reference's, once. The gradients are
 made orthogonal to the patch itself and to a constant, so neither a change of contrast nor one of brightness moves a point.
+
+Points are the last axis of every array: an operation runs over hundreds of points at a time, not over the 9 pixels of a row.
 """
 
 from __future__ import annotations
@@ -13,87 +15,94 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..features import Float32
+from .matrices import inverse_2x2, outer, product, through
+from .scratch import scratch
 
 FAINT = 0.1  # gray levels, root of the mean square: contrast below it is none
 QUANTISATION = 0.02  # gray levels squared: a residual is never less
+_FULL = np.array([[0, 1], [1, 2]])  # a symmetric matrix of its three entries
 
 
 class PatchFit(NamedTuple):
     """Where M patches are in the current image, in its pixels, and what says how well that is known."""
 
-    points: Float32  # (M, 2)
-    inverse: Float32  # (M, 2, 2) of the structure tensors' means, pixels squared per gray level squared
+    points: Float32  # (2, M)
+    inverse: Float32  # (2, 2, M) of the structure tensors' means, pixels squared per gray level squared
     residual: Float32  # (M,) gray levels squared, the mean square of what differs after gain and offset
     alike: NDArray[np.bool_]  # (M,) whether anything of the patch is there: a black image has none of it
-    backward: Float32  # (M, 2) how far the patch found comes back beside where it was taken from, as seen in the current image
+    backward: Float32  # (2, M) how far the patch found comes back beside where it was taken from, as seen in the current image
 
 
 def find_patches(reference: Float32, current: Float32, points: Float32, start: Float32, view: Float32, radius: int,
                  steps: int) -> PatchFit:
-    """Find the patches around `points` (M, 2) of one image near `start` (M, 2) in another, each under its `view` (M, 2, 2).
+    """Find the patches around `points` (2, M) of one image near `start` (2, M) in another, each under its `view` (2, 2, M).
 
     Both images are gray levels, float32 (H, W); patches have sides of 2 radius + 1 pixels. `steps` of Gauss and Newton are taken,
     whatever they reach.
     """
-    side = 2 * radius + 1
-    axis = np.arange(-radius - 1, radius + 2, dtype=np.float32)
-    rim = np.stack(np.meshgrid(axis, axis))  # (2, side + 2, side + 2): the patch, and a pixel more for its gradients
-    inner = np.ascontiguousarray(rim[:, 1:-1, 1:-1].reshape(2, -1))
-    rows, contrast = _template(_sample(reference, points, rim[None]))
-    inverse = inverse_2x2(_products(rows))
-    here = _steps(current, rows, contrast, start, (view @ inner).reshape(-1, 2, side, side), view @ inverse, steps)
-    patch = _sample(current, here, (view @ rim.reshape(2, -1)).reshape(-1, *rim.shape))
-    seen = patch[:, 1:-1, 1:-1].reshape(len(here), -1, 1)
-    gain = (rows[:, 2:] @ seen)[:, 0, 0] / (contrast * side**2)
+    axis = np.arange(-radius - 1, radius + 2, dtype=np.float32)[:, None]  # the patch, and a pixel more for its gradients
+    upright, seen = (each[:, :, None] * axis for each in (np.eye(2, dtype=np.float32)[:, :, None], view))
+    template = _Template(_sample(reference, points, upright), 'template')
+    step_of, here = product(view, inverse_2x2(template.tensor)), start
+    for _ in range(steps):
+        here = here - through(step_of, template.slope(_sample(current, here, seen[:, :, 1:-1])))
+    found = _Template(_sample(current, here, seen), 'found')
+    gain = template.gain(found.pattern)
     alike, gain = np.asarray(gain > FAINT, np.bool_), np.maximum(gain, FAINT)
-    spread = np.mean((seen[:, :, 0] - seen[:, :, 0].mean(axis=1, keepdims=True))**2, axis=1)
-    residual = np.asarray(np.maximum(spread / gain**2 - contrast**2, 0) + QUANTISATION, np.float32)
-    rows, contrast = _template(patch)  # of the way back, as the reference sees it; its first step says what more would
-    back = _steps(reference, rows, contrast, points, inner.reshape(1, 2, side, side), inverse_2x2(_products(rows)), 1) - points
-    backward = np.asarray((view @ back[:, :, None])[:, :, 0], np.float32)
-    return PatchFit(here, np.asarray(view @ inverse @ view.transpose(0, 2, 1), np.float32), residual, alike, backward)
+    residual = np.asarray(np.maximum(found.variance / gain**2 - template.contrast**2, 0) + QUANTISATION, np.float32)
+    back = through(inverse_2x2(found.tensor), found.slope(template.pattern))  # the first step of the way back
+    return PatchFit(here, product(step_of, view.transpose(1, 0, 2)), residual, alike, -through(view, back))
 
 
-def _steps(image: Float32, rows: Float32, contrast: Float32, start: Float32, offsets: Float32, step_of: Float32,
-           count: int) -> Float32:
-    """Points (M, 2) after `count` steps from `start`; `step_of` (M, 2, 2) makes a step of the gradient of the error."""
-    here = np.asarray(start, np.float32)
-    for _ in range(count):
-        projected = rows @ _sample(image, here, offsets).reshape(len(here), -1, 1) / rows.shape[2]
-        gain = np.maximum(projected[:, 2:] / contrast[:, None, None], FAINT)
-        here = here - (step_of @ (projected[:, :2] / gain))[:, :, 0]
-    return here
+class _Template:
+    """Patches and their gradients, and sums over them: all that steps are made of.
 
-
-def _products(rows: Float32) -> Float32:
-    """Structure tensors (M, 2, 2), as means over the patch: gray levels squared per pixel squared."""
-    return np.asarray(rows[:, :2] @ rows[:, :2].transpose(0, 2, 1) / rows.shape[2], np.float32)
-
-
-def _template(patch: Float32) -> tuple[Float32, Float32]:
-    """Of patches with a rim, (M, side + 2, side + 2): rows (M, 3, side^2) and the contrast (M,), the root of the mean square.
-
-    Rows are the gradients along u and v, without what a gain would explain, and the patch over its contrast; none has a mean.
+    What a gain or an offset would explain is not taken from each pixel of the gradients, but from the sums. These are einsum's,
+    for it asks no BLAS, whose threads cost more here than they give.
     """
-    inner = patch[:, 1:-1, 1:-1]
-    rows = np.stack([(patch[:, 1:-1, 2:] - patch[:, 1:-1, :-2]) / 2, (patch[:, 2:, 1:-1] - patch[:, :-2, 1:-1]) / 2, inner], axis=1)
-    rows = rows.reshape(len(patch), 3, -1)
-    rows -= rows.mean(axis=2, keepdims=True)
-    contrast = np.maximum(np.sqrt(np.mean(rows[:, 2]**2, axis=1)), np.float32(FAINT))
-    rows[:, 2] /= contrast[:, None]
-    rows[:, :2] -= (rows[:, :2] @ rows[:, 2, :, None]) / rows.shape[2] * rows[:, 2:]
-    return rows, contrast
 
+    def __init__(self, patch: Float32, name: str) -> None:
+        """Of patches with a rim, (side + 2, side + 2, M); until the next of that name in this thread."""
+        inner, side, count = patch[1:-1, 1:-1], patch.shape[0] - 2, patch.shape[2]
+        self._rows = scratch(name, 3, side, side, count)
+        u, v, self.pattern = self._rows
+        np.subtract(patch[1:-1, 2:], patch[1:-1, :-2], out=u)  # twice the gradient
+        np.subtract(patch[2:, 1:-1], patch[:-2, 1:-1], out=v)
+        self._share = np.array([[0.5], [0.5], [1]], np.float32) / np.float32(side * side)
+        np.subtract(inner, np.add.reduce(inner, axis=(0, 1)) * self._share[2], out=self.pattern)
+        self._mean = np.add.reduce(self._rows[:2], axis=(1, 2)) * self._share[:2]
+        means = self._means(self.pattern)
+        self.variance = means[2]
+        self.contrast = np.maximum(np.sqrt(self.variance), FAINT)
+        self._explained = means[:2] / self.contrast  # (2, M) what the gradients have of the patch over its contrast
+        tensor = np.stack([np.einsum('yxm,yxm->m', *each) for each in ((u, u), (u, v), (v, v))])
+        less = outer(self._mean, self._mean) + outer(self._explained, self._explained) * (2 - self.variance / self.contrast**2)
+        self.tensor = tensor[_FULL] * (self._share[0] / 2) - less  # (2, 2, M) gray levels squared per pixel squared
 
-def inverse_2x2(matrices: Float32) -> Float32:
-    """Inverses (M, 2, 2) of symmetric matrices; where there is next to nothing to invert, a large but finite one."""
-    a, b, d = matrices[:, 0, 0] + np.float32(1e-6), matrices[:, 0, 1], matrices[:, 1, 1] + np.float32(1e-6)
-    determinant = np.maximum(a * d - b * b, 1e-6 * (a + d)**2)
-    return np.asarray(np.stack([d, -b, -b, a], axis=1) / determinant[:, None], np.float32).reshape(-1, 2, 2)
+    def gain(self, seen: Float32) -> Float32:
+        """(M,): how much of the patches there is in what is seen, (side, side, M)."""
+        return np.asarray(np.einsum('yxm,yxm->m', self.pattern, seen) * self._share[2] / self.contrast**2, np.float32)
+
+    def slope(self, seen: Float32) -> Float32:
+        """(2, M): gradient of the error of what is seen, (side, side, M), by the point, with the gain and offset that fit best."""
+        means = self._means(seen)
+        gain = means[2] / self.contrast
+        along = means[:2] - self._mean * (np.add.reduce(seen, axis=(0, 1)) * self._share[2]) - self._explained * gain
+        return np.asarray(along / np.maximum(gain / self.contrast, FAINT), np.float32)
+
+    def _means(self, seen: Float32) -> Float32:
+        """(3, M): of gradients and pattern times what is seen."""
+        return np.asarray(np.einsum('ryxm,yxm->rm', self._rows, seen) * self._share, np.float32)
 
 
 def _sample(image: Float32, points: Float32, offsets: Float32) -> Float32:
-    """Gray levels (M, h, w) at `points` (M, 2) + `offsets` (M or 1, 2, h, w), bilinear; the image's edge goes on for ever."""
-    count, (_, _, *shape) = len(points), offsets.shape
-    u, v = (points[:, axis, None] + offsets[:, axis].reshape(len(offsets), -1) for axis in (0, 1))
-    return np.asarray(cv2.remap(image, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE), np.float32).reshape(count, *shape)
+    """Gray levels (side, side, M) around `points` (2, M), bilinear; the image's edge goes on for ever.
+
+    `offsets` (2, 2, side, M or 1) are u and v of the steps across a patch, and of those down. Until the next call in this thread.
+    """
+    side, count = offsets.shape[2], points.shape[1]
+    maps = scratch('maps', 2, side, side, count)
+    np.add(offsets[:, 0, None], (offsets[:, 1] + points[:, None])[:, :, None], out=maps)
+    gray = scratch('gray', side * side, count)
+    cv2.remap(image, maps[0].reshape(gray.shape), maps[1].reshape(gray.shape), cv2.INTER_LINEAR, gray, cv2.BORDER_REPLICATE)
+    return gray.reshape(side, side, count)

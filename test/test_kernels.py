@@ -1,58 +1,48 @@
-"""Placement on the device, as ONNX Runtime computes its graphs: the resized image, the pyramid, and where the host puts points."""
+"""The kernels that place points on a GPU, on the CPU: the resized image, the pyramid, and where the host puts points."""
 
 from __future__ import annotations
 
-from functools import cache
-
 import cv2
 import numpy as np
-import onnx
 import pytest
-from networks import moved, photo, session
+from emulated_kernels import run
+from networks import moved, photo
 
-from lightglue_trt_ros.backends.placing import sizes_of
-from lightglue_trt_ros.config import EngineSpec
+from lightglue_trt_ros.backends.placing import SOURCES_BYTES, settings_of
 from lightglue_trt_ros.demo.flight import Flight
-from lightglue_trt_ros.engines.audit import read_types
-from lightglue_trt_ros.geometry import resize_gray, resize_matrices, to_original
-from lightglue_trt_ros.graphs.frames import frame, halve
-from lightglue_trt_ros.graphs.placement import coarse, fine
-from lightglue_trt_ros.graphs.precision import OPSET
+from lightglue_trt_ros.geometry import resize_gray, resize_taps, to_original
 from lightglue_trt_ros.placement import Placed, Pyramid, place_all
 
-SPEC = EngineSpec(240, 320, 512)
-ENGINE = SPEC.image_height, SPEC.image_width
-WRITERS = frame, halve, coarse, fine
+ENGINE, COUNT = (240, 320), 512
 # pixels, and shares of the variance: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
-CLOSE, ALIKE = (0.02, 0.03) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.25)
-
-
-@cache
-def graphs():
-    return {write.__name__: session(write(SPEC)) for write in WRITERS}
+CLOSE, ALIKE = (0.005, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.25)
 
 
 def levels_of(image: np.ndarray, count: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The resized image and the pyramid, by the graphs."""
-    rows, columns = resize_matrices(image.shape, ENGINE)
-    resized, level = graphs()['frame'].run(['resized', 'level'], {'image': image, 'rows': rows, 'columns': columns})
-    levels = [level]
+    """The resized image and the pyramid, by the kernels."""
+    down, right = resize_taps(image.shape, ENGINE)
+    resized, levels = np.zeros(ENGINE, np.uint8), [np.zeros(image.shape, np.float32)]
+    run('resize', image, image.shape[1], *down, down.weights.shape[1], *right, right.weights.shape[1], resized, *ENGINE)
+    run('widen', image, levels[0], image.size)
     while len(levels) < count:
-        levels += graphs()['halve'].run(['half'], {'level': levels[-1]})
+        height, width = levels[-1].shape
+        levels.append(np.zeros(((height + 1) // 2, (width + 1) // 2), np.float32))
+        run('halve', levels[-2], height, width, levels[-1])
     return resized, levels
 
 
 def place(reference: list[np.ndarray], current: list[np.ndarray], points: np.ndarray, keypoints: np.ndarray,
           matches: np.ndarray) -> Placed:
-    """By the graphs: points (K + C, 2) of the reference in its pixels, keypoints (K, 2) in the engine's, matches (K,)."""
-    size, more, kind = reference[0].shape, {'keypoints1': keypoints, 'matches0': matches}, 'coarse'
-    points = np.concatenate([points, np.zeros((2 * SPEC.max_keypoints - len(points), 2), np.float32)])
-    for depth in reversed(range(len(reference))):
-        found = graphs()[kind].run(None, {'reference': reference[depth], 'current': current[depth], 'reference_points': points,
-                                          'sizes': sizes_of(size, ENGINE, depth), **more})
-        kind, more = 'fine', {'state': found[0]}
-    a, b, d = found[2].T
-    return Placed(found[1], np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
+    """By the kernels: points (K + C, 2) of the reference in its pixels, keypoints (K, 2) in the engine's, matches (K,)."""
+    (height, width), count, sources = reference[0].shape, len(matches), np.zeros(SOURCES_BYTES, np.uint8)
+    settings = settings_of((height, width), ENGINE)
+    images = (np.concatenate([level.ravel() for level in levels]) for levels in (reference, current))
+    found, covariances = (np.zeros((len(points), columns), np.float32) for columns in (2, 3))
+    run('choose_sources', settings, points, keypoints, matches, count, sources)
+    run('place', settings, sources, *images, height, width, len(reference), points, len(points), keypoints, matches, count, found,
+        covariances)
+    a, b, d = covariances.T
+    return Placed(found, np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
 
 
 def scene(name: str, size: tuple[int, int], angle: float, scale: float, matched: int):
@@ -61,14 +51,14 @@ def scene(name: str, size: tuple[int, int], angle: float, scale: float, matched:
     image = photo(name, *size)
     view, homography = moved(image, angle, scale)
     unit = np.array(size[::-1]) / ENGINE[::-1]
-    corners = cv2.goodFeaturesToTrack(image, SPEC.max_keypoints, 0.001, 4).reshape(-1, 2)
-    points = np.zeros((SPEC.max_keypoints, 2), np.float32)
+    corners = cv2.goodFeaturesToTrack(image, COUNT, 0.001, 4).reshape(-1, 2)
+    points = np.zeros((COUNT, 2), np.float32)
     points[:len(corners)] = corners
     there = np.column_stack([points, np.ones(len(points))]) @ homography.T
     there = there[:, :2] / there[:, 2:] + rng.normal(0, 0.6, points.shape) * unit
     inside = np.flatnonzero(np.all((there >= 0) & (there < np.array(size[::-1]) - 1), axis=1)[:len(corners)])
     rows = np.sort(rng.permutation(inside)[:matched])
-    order = rng.permutation(SPEC.max_keypoints)
+    order = rng.permutation(COUNT)
     matches = np.full(len(points), -1, np.int32)
     matches[rows] = order[rows]
     keypoints = np.zeros_like(points)
@@ -106,7 +96,7 @@ def test_points_of_the_flight_are_placed_where_the_host_places_them():
     pair = [flight.frame(number).image for number in (10, 11)]
     corners = [cv2.goodFeaturesToTrack(image, 512, 0.003, 5).reshape(-1, 2) for image in pair]
     moved_to, seen, _ = cv2.calcOpticalFlowPyrLK(*pair, corners[0], None)
-    points, keypoints = np.zeros((2, SPEC.max_keypoints, 2), np.float32)
+    points, keypoints = np.zeros((2, COUNT, 2), np.float32)
     points[:len(corners[0])], keypoints[:len(corners[0])] = corners[0], (np.rint(moved_to) + 0.5) / 2 - 0.5
     matches = np.full(len(points), -1, np.int32)
     rows = np.flatnonzero(seen.ravel() == 1)
@@ -131,7 +121,7 @@ def test_rows_without_a_match_say_nothing():
 @pytest.mark.parametrize('gray', [0, 255])
 def test_frames_without_texture_and_hardly_a_match_give_numbers(gray, matched):
     levels = levels_of(np.full((240, 320), gray, np.uint8), 2)[1]
-    points = np.random.default_rng(0).uniform(0, 240, (SPEC.max_keypoints, 2)).astype(np.float32)
+    points = np.random.default_rng(0).uniform(0, 240, (COUNT, 2)).astype(np.float32)
     matches = np.full(len(points), -1, np.int32)
     matches[:matched] = np.arange(matched)
     found = place(levels, levels, points, points, matches)
@@ -147,13 +137,3 @@ def test_the_camera_s_frame_is_resized_and_halved_as_opencv_does(size):
     assert np.abs(resized.astype(int) - resize_gray(image, ENGINE)).max() <= 1
     for level, expected in zip(levels, Pyramid(image, 2.0).levels, strict=True):
         np.testing.assert_allclose(level, expected, atol=1e-3)
-
-
-def test_graphs_are_for_tensorrt_8_6():
-    """Opset 17, no 64-bit floats, uint8 at the graph's edges alone."""
-    for write in WRITERS:
-        model = write(SPEC)
-        assert {entry.domain or 'ai.onnx': entry.version for entry in model.opset_import}['ai.onnx'] == OPSET
-        read_types(model.SerializeToString()).require('fp32')
-        inner = onnx.shape_inference.infer_shapes(model).graph.value_info
-        assert not {value.type.tensor_type.elem_type for value in inner} & {onnx.TensorProto.DOUBLE, onnx.TensorProto.UINT8}
