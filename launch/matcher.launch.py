@@ -18,6 +18,8 @@ def generate_launch_description():
     return LaunchDescription([
         DeclareLaunchArgument('image_topic', default_value='/camera/image_raw',
                               description='Images to match; with cameras, {camera} in it stands for the name: /{camera}/image_raw'),
+        DeclareLaunchArgument('right_image_topic', default_value='/camera_right/image_raw',
+                              description='Right images, for stereo; CameraInfo comes beside either topic'),
         DeclareLaunchArgument('mask_topic', default_value='', description='Masks, mono8, {camera} in it as above; empty: mask'),
         DeclareLaunchArgument('cameras', default_value='',
                               description='Names of several cameras with commas between them; empty: as params_file says'),
@@ -33,6 +35,8 @@ def generate_launch_description():
                               description='What runs the networks; empty: as params_file says'),
         DeclareLaunchArgument('image_transport', default_value='', choices=['raw', 'compressed', ''],
                               description='compressed subscribes to <image_topic>/compressed; empty: as params_file says'),
+        DeclareLaunchArgument('stereo', default_value='', choices=['true', 'false', ''],
+                              description='Match every frame with the right image of its pair too; empty: as params_file says'),
         DeclareLaunchArgument('use_fastdds_profile', default_value='true', choices=['true', 'false'],
                               description='Let Fast DDS carry large images, unless the environment has a profile already; '
                                           'a camera driver started elsewhere needs config/fastdds_large_images.xml too'),
@@ -47,8 +51,7 @@ def start_matcher(context):
         return LaunchConfiguration(name).perform(context)
 
     overrides = {name: argument(name) for name in ('backend', 'image_transport') if argument(name)}
-    if argument('autostart'):
-        overrides['autostart'] = argument('autostart') == 'true'
+    overrides |= {name: argument(name) == 'true' for name in ('autostart', 'stereo') if argument(name)}
     if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
         raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
     cameras = [name.strip() for name in argument('cameras').split(',') if name.strip()]
@@ -56,7 +59,8 @@ def start_matcher(context):
     masks = named_topics('mask', argument('mask_topic'), cameras) if argument('mask_topic') else {}
     if cameras:
         overrides['cameras'] = cameras
-    images = [(f'{name}{suffix}', f'{topic}{suffix}') for name, topic in topics.items() for suffix in ('', '/compressed')]
+    pair = {} if cameras else {'right/image': argument('right_image_topic')}  # among several, right is a camera like any other
+    images = [(name + suffix, topic + suffix) for name, topic in {**topics, **pair}.items() for suffix in ('', '/compressed')]
     node = LifecycleNode(
         package='lightglue_trt_ros', executable='matcher', name='matcher', namespace=argument('namespace'),
         parameters=[argument('params_file'), *([overrides] if overrides else [])],

@@ -16,6 +16,11 @@ SHARE = Path(get_package_share_directory('lightglue_trt_ros'))
 def generate_launch_description():
     return LaunchDescription([
         DeclareLaunchArgument('image_topic', default_value='/camera/image_raw', description='Images; CameraInfo comes beside them'),
+        DeclareLaunchArgument('right_image_topic', default_value='/camera_right/image_raw',
+                              description='Right images, for stereo; CameraInfo comes beside either topic'),
+        DeclareLaunchArgument('stereo', default_value='', choices=['true', 'false', ''],
+                              description='Let the matcher look at right images too: poses are in metres then; '
+                                          'empty: as params_file says'),
         DeclareLaunchArgument('params_file', default_value=str(SHARE / 'config' / 'matcher.yaml'),
                               description='Parameters of the matcher'),
         DeclareLaunchArgument('namespace', default_value='', description='Namespace of both nodes'),
@@ -37,8 +42,8 @@ def start_odometry(context):
     topic, namespace = argument('image_topic'), argument('namespace')
     node = Node(package='lightglue_trt_ros', executable='odometry', name='odometry', namespace=namespace,
                 parameters=[{'odom_frame': argument('odom_frame'), 'publish_tf': argument('publish_tf') == 'true'}],
-                remappings=[('image', topic)], output='screen', emulate_tty=True)
-    passed = {name: argument(name) for name in ('image_topic', 'params_file', 'namespace')}
+                remappings=[('image', topic), ('right/image', argument('right_image_topic'))], output='screen', emulate_tty=True)
+    passed = {name: argument(name) for name in ('image_topic', 'right_image_topic', 'stereo', 'params_file', 'namespace')}
     matcher = IncludeLaunchDescription(PythonLaunchDescriptionSource(str(SHARE / 'launch' / 'matcher.launch.py')),
                                        launch_arguments=[*passed.items(), ('rviz', 'false')])
     viewer = rviz(namespace) if argument('rviz') == 'true' else []

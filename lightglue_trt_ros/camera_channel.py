@@ -8,24 +8,23 @@ from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
-from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image, PointCloud2, PointField
 
 from . import health
 from .camera_info import camera_topic
 from .camera_masks import CameraMasks
 from .clouds import fill_cloud, point_fields, stamp_seconds
-from .errors import FrameError
 from .features import FrameMatches
 from .geometry import Size, size_of
-from .images import fill_image, gray_of
+from .images import fill_image
 from .parameters import NodeConfig
 from .pictures import draw_matches, shade
 from .pipeline import Input
-from .subscription import subscribe
+from .right_camera import RightCamera
+from .subscription import decode, subscribe
 from .vins_topics import VinsTopics
 
-MATCH_FIELDS = point_fields(PointField)
+MATCH_FIELDS, STEREO_FIELDS = point_fields(PointField), point_fields(PointField, stereo=True)
 RELIABLE = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
 THROTTLE_S = 5.0  # one line of a kind in this time
 
@@ -40,6 +39,7 @@ class CameraChannel:
         self._interfaces = ExitStack()
         self._vins: VinsTopics | None = None
         self._masks: CameraMasks | None = None
+        self._right: RightCamera | None = None
         self._advised: tuple[Any, ...] = ()
 
     def open(self, on_image: Callable[[bytes], None], on_lost: Callable[[int], None]) -> None:
@@ -54,6 +54,10 @@ class CameraChannel:
             self._interfaces.callback(self._vins.close)
         self._masks = CameraMasks(self._node, self.log, self._settings, self._engine, self.camera)
         self._interfaces.callback(self._masks.close)
+        if self._settings.stereo:
+            self._right = RightCamera(self._node, self._settings)
+            self._interfaces.callback(self._right.close)
+            on_image = self._right.noting(on_image)
         self.images = subscribe(self._node, self._settings, self._topic('image'), on_image, on_lost)
         self._interfaces.callback(self._node.destroy_subscription, self.images)
 
@@ -61,6 +65,8 @@ class CameraChannel:
         """The node is active."""
         if self._vins is not None:
             self._vins.begin()
+        if self._right is not None:
+            self._right.begin()
 
     def close(self) -> None:
         """As it was before `open`. Safe to call twice."""
@@ -74,15 +80,22 @@ class CameraChannel:
     @property
     def route(self) -> str:
         """What it listens to and where it publishes, for people."""
-        return (f'subscribed to {self.images.topic_name} ({self._settings.qos_reliability}), '
+        right = '' if self._right is None else f' and, as its right camera, {self._right.images.topic_name}'
+        return (f'subscribed to {self.images.topic_name}{right} ({self._settings.qos_reliability}), '
                 f'publishing {self._node.resolve_topic_name(self._topic("~/matches"))}')
 
     def _topic(self, topic: str) -> str:
         return camera_topic(self.camera, topic)
 
     def figures(self) -> dict[str, str]:
-        """What there is to tell about it beside the pipeline's."""
-        return {'masked': self._masks.told} if self._masks is not None and self._masks.told else {}
+        """What there is to tell beside what the pipeline counts, by name."""
+        masked = {'masked': self._masks.told} if self._masks is not None and self._masks.told else {}
+        return masked | ({} if self._right is None else self._right.figures())
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with what it hears beside its images, for people; empty: nothing."""
+        return '' if self._right is None else self._right.trouble
 
     def _publisher(self, kind: Any, topic: str) -> Any:
         publisher = self._node.create_lifecycle_publisher(kind, topic, RELIABLE)
@@ -93,18 +106,16 @@ class CameraChannel:
 
     def decode(self, item: bytes) -> Input:
         """As Outlet."""
-        try:
-            message = deserialize_message(item, self.images.msg_type)
-        except Exception as error:
-            raise FrameError(f'a message of {len(item)} bytes is no {self.images.msg_type.__name__} ({error}): check its sender') \
-                from error
-        gray = gray_of(message, self._settings.image_bits, self._settings.max_megapixels)
+        gray, message = decode(item, self.images.msg_type, self._settings)
         stamp = stamp_seconds(message.header)
-        return Input(gray, stamp, message, mask=None if self._masks is None else self._masks.mask(size_of(gray), stamp))
+        mask = None if self._masks is None else self._masks.mask(size_of(gray), stamp)
+        return Input(gray, stamp, message, mask, None if self._right is None else self._right.image_of(gray, stamp))
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
         """As Outlet."""
-        cloud = PointCloud2(header=frame.source.header, fields=MATCH_FIELDS)
+        if self._right is not None and matches.right_keypoints is None:
+            matches = matches.without_right()
+        cloud = PointCloud2(header=frame.source.header, fields=MATCH_FIELDS if self._right is None else STEREO_FIELDS)
         self._matches.publish(fill_cloud(cloud, matches))
         if self._vins is not None:
             self._vins.publish(frame, matches)

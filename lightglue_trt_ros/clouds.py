@@ -14,6 +14,9 @@ _COLUMNS = {'u': '<f4', 'v': '<f4', 'u_ref': '<f4', 'v_ref': '<f4', 'score': '<f
 _NAMES = tuple(_COLUMNS)
 MATCH_DTYPE = np.dtype({'names': list(_NAMES), 'formats': list(_COLUMNS.values()), 'itemsize': 48,
                         'offsets': [4 * index for index in range(len(_NAMES))]})  # one point; new fields come last
+_RIGHT = ('u_right', 'v_right')
+STEREO_DTYPE = np.dtype({'names': [*_NAMES, *_RIGHT], 'formats': [*_COLUMNS.values(), '<f4', '<f4'], 'itemsize': 56,
+                         'offsets': [4 * index for index in range(len(_NAMES) + 2)]})  # the same, and the point in the right image
 _OPTIONAL = dict.fromkeys(('cov_uu', 'cov_uv', 'cov_vv'), np.nan) | {'carried': 0}  # what clouds of before do not have
 _FORMATS = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}  # by sensor_msgs/PointField's datatypes
 _DATATYPES = {kind: number for number, kind in _FORMATS.items()}
@@ -25,15 +28,18 @@ def stamp_seconds(header_or_stamp: Any) -> float:
     return float(stamp.sec + stamp.nanosec * 1e-9)
 
 
-def point_fields(kind: Any) -> list[Any]:
+def point_fields(kind: Any, stereo: bool = False) -> list[Any]:
     """The fields of ~/matches as messages of `kind`, which is sensor_msgs.msg.PointField."""
-    return [kind(name=name, offset=4 * index, datatype=_DATATYPES[MATCH_DTYPE[name].str[1:]], count=1)
-            for index, name in enumerate(_NAMES)]
+    layout = STEREO_DTYPE if stereo else MATCH_DTYPE
+    return [kind(name=name, offset=4 * index, datatype=_DATATYPES[layout[name].str[1:]], count=1)
+            for index, name in enumerate(layout.names or ())]
 
 
 def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
-    """A PointCloud2 that holds a header and `point_fields`, with one point of MATCH_DTYPE per correspondence."""
-    points = np.zeros(len(matches), MATCH_DTYPE)
+    """A PointCloud2 that holds a header and `point_fields`, with one point per correspondence: of STEREO_DTYPE where `matches` know
+    right images, else of MATCH_DTYPE.
+    """
+    points = np.zeros(len(matches), MATCH_DTYPE if matches.right_keypoints is None else STEREO_DTYPE)
     points['u'], points['v'] = matches.keypoints.T
     points['u_ref'], points['v_ref'] = matches.reference_keypoints.T
     points['score'] = matches.scores
@@ -41,8 +47,10 @@ def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
     points['t_ref'] = matches.reference_stamp - matches.stamp
     points['cov_uu'], points['cov_uv'], points['cov_vv'] = matches.covariances.reshape(-1, 4).T[[0, 1, 3]]
     points['carried'] = matches.carried
-    msg.height, msg.width, msg.point_step, msg.row_step = 1, len(points), MATCH_DTYPE.itemsize, points.nbytes
-    msg.is_bigendian, msg.is_dense = False, True
+    if matches.right_keypoints is not None:
+        points['u_right'], points['v_right'] = matches.right_keypoints.T
+    msg.height, msg.width, msg.point_step, msg.row_step = 1, len(points), points.itemsize, points.nbytes
+    msg.is_bigendian, msg.is_dense = False, matches.right_keypoints is None  # NaN where a point has no place there
     msg.data.frombytes(points.view(np.uint8))
     return msg
 
@@ -51,14 +59,16 @@ def matches_from_cloud(msg: Any) -> FrameMatches:
     """The correspondences in a cloud of ~/matches, found by field name: other offsets, padding, types and byte orders read too.
 
     `reference_stamp` is NaN when the cloud holds no point; `stage_ms` is empty. Covariances are NaN in a cloud of a version that
-    knew none. Raises FrameError when fields are missing or the data does not fit the layout that the message declares.
+    knew none; `right_keypoints` are None in one without stereo.
+    Raises FrameError when fields are missing or the data does not fit the layout that the message declares.
     """
     fields = {field.name: field for field in msg.fields}
     missing = [name for name in _NAMES if name not in fields and name not in _OPTIONAL]
     if missing:
         raise FrameError(f'cloud lacks {", ".join(missing)} (it has {", ".join(fields) or "no fields"}): subscribe to ~/matches')
-    names = [name for name in _NAMES if name in fields]
-    points = np.empty(0, MATCH_DTYPE)
+    stereo = all(name in fields for name in _RIGHT)
+    names = [name for name in (*_NAMES, *(_RIGHT if stereo else ())) if name in fields]
+    points = np.empty(0, STEREO_DTYPE if stereo else MATCH_DTYPE)
     if msg.height and msg.width:
         row = msg.point_step * msg.width
         needed = msg.row_step * (msg.height - 1) + row
@@ -88,4 +98,4 @@ def matches_from_cloud(msg: Any) -> FrameMatches:
         keypoints=column('u', 'v'), reference_keypoints=column('u_ref', 'v_ref'), scores=column('score')[:, 0],
         track_ids=points['track_id'].astype(np.uint32), track_lengths=points['track_length'].astype(np.uint32),
         covariances=column('cov_uu', 'cov_uv', 'cov_uv', 'cov_vv').reshape(-1, 2, 2),
-        carried=column('carried')[:, 0].astype(np.uint8))
+        carried=column('carried')[:, 0].astype(np.uint8), right_keypoints=column(*_RIGHT) if stereo else None)

@@ -77,6 +77,7 @@ class FrameMatches:
     stage_ms: dict[str, float] = field(default_factory=dict)  # wall time by stage: resize, extract, match, track, place
     layers: int = LAYERS  # of LightGlue that ran
     note: str = ''  # what was wrong on the way, for people; empty: nothing
+    right_keypoints: Float32 | None = None  # (M, 2) (u, v) in the right image, NaN where none; None without stereo
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -94,9 +95,13 @@ class FrameMatches:
         """Those that LightGlue has matched: without the points that are carried."""
         return self if not self.carried.any() else self.only(self.carried == 0)
 
+    def without_right(self) -> FrameMatches:
+        """The same with a right image in which none of them is."""
+        return dataclasses.replace(self, right_keypoints=np.full((len(self), 2), np.nan, np.float32))
+
     def only(self, kept: NDArray[np.bool_]) -> FrameMatches:
         """Those that are `kept`, (M,)."""
-        rows = {name: getattr(self, name)[kept] for name in _ROWS}
+        rows = {name: getattr(self, name)[kept] for name in _ROWS if getattr(self, name) is not None}
         return dataclasses.replace(self, **rows)
 
 
@@ -106,4 +111,5 @@ def largest_sigmas(covariances: Float32) -> Float32:
     return np.asarray(np.sqrt((a + d) / 2 + np.sqrt((a - d)**2 / 4 + b * b)), np.float32)
 
 
-_ROWS = ('keypoints', 'reference_keypoints', 'scores', 'track_ids', 'track_lengths', 'covariances', 'carried')
+_ROWS = ('keypoints', 'reference_keypoints', 'scores', 'track_ids', 'track_lengths', 'covariances', 'carried',
+         'right_keypoints')

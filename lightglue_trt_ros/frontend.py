@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
 
 from .backends import Backend, Placer
-from .carrying import Candidates, carry
+from .carrying import KNOWN_PX, Candidates, carry
 from .config import MatcherConfig
 from .errors import FrameError
-from .features import Features, Float32, FrameMatches, Int32, Thresholds, UInt8
+from .features import Features, Float32, FrameMatches, Int32, Matches, Thresholds, UInt8, largest_sigmas
 from .geometry import Size, resize_gray, size_of, to_original
 from .masks import Mask
 from .placement import Placed, Pyramid, place_all, unplaced
 from .placement.consistency import VarianceFactor
+from .recordings.rig import StereoRig
+from .stereo import Across, RightImage, believed
 from .telemetry import Stopwatch
 from .tracks import TrackCounter, Tracks
 
@@ -52,16 +55,21 @@ class FrameMatcher:
         self._variance_factor = VarianceFactor()
         self._placer = backend if isinstance(backend, Placer) and backend.places else None
 
-    def process(self, image: UInt8, stamp: float, *, mask: Mask | None = None) -> FrameMatches | None:
-        """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference; no point is where `mask` is 0.
+    def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *,
+                mask: Mask | None = None) -> FrameMatches | None:
+        """Match a gray image, uint8 (H, W), taken at `stamp` seconds, with its reference, and with its `right` image.
 
-        None for a frame that has no reference: the first one, and the first after a reset.
+        No point is where `mask` is 0. None for a frame that has no reference: the first one, and the first after a reset; its right
+        image is not looked at.
         Raises FrameError for an image that is not gray uint8, a mask of another size or a stamp that stands still (the frame is
         dropped, nothing is forgotten), EngineError when the backend fails.
         """
         _check(image, stamp, self._last_stamp)
         if mask is not None:
             mask.check(size_of(image), self._engine_size)
+        if right is not None and (right.image.shape != image.shape or right.image.dtype != np.uint8):
+            raise FrameError(f'the right image is {right.image.dtype} {right.image.shape}, the left one {image.dtype} '
+                             f'{image.shape}: they must be alike')
         self._reset_if_interrupted(image, stamp)
         self._last_stamp = stamp
 
@@ -71,9 +79,20 @@ class FrameMatcher:
         if reference is None:
             self._reference = current
             return None
-        matches = self._match(reference, current, clock)
+        beside = None
+        if right is not None:
+            beside = self._extract(right.image, stamp, Stopwatch())  # before the host waits for matches: a GPU goes on meanwhile
+            clock.lap('extract right')
+        matches, rows = self._match(reference, current, clock)
+        if right is not None and beside is not None:
+            across = self._match_across(current, beside, right.rig, rows)
+            clock.lap('match right')
+            matches = dataclasses.replace(matches, right_keypoints=across.points,
+                                          note='; '.join(filter(None, (matches.note, across.note))))
         if mask is not None:  # at its edge matches may be placed behind it
             matches = matches.only(mask.allows(matches.keypoints, current.size))
+        if self.config.max_sigma_px:
+            matches = matches.well_known(self.config.max_sigma_px)
         if self._is_next_reference(reference, matches):
             self._reference = current
         return matches
@@ -109,13 +128,9 @@ class FrameMatcher:
         clock.lap('extract')
         return _Frame(stamp, size, features, tracks, pyramid, None, mask)
 
-    def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> FrameMatches:
-        thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold, self.config.depth_confidence)
-        placer, everything = current.placer if reference.placer else None, None
-        if placer is not None:
-            found, everything = placer.match_placed(reference.features, current.features, thresholds, self._points(reference))
-        else:
-            found = self.backend.match(reference.features, current.features, thresholds)
+    def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Int32]:
+        """The matches, and the current frame's rows that they are of, both (M,)."""
+        found, everything = self._compare(reference, current)
         clock.lap('match')
         rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
         current_rows = found.indices[rows]
@@ -138,7 +153,39 @@ class FrameMatcher:
             current.stamp, reference.stamp, current.points[current_rows], self._points(reference)[rows], scores,
             *current.tracks.published(current_rows), np.concatenate([placed.covariances, known.covariances]),
             current.tracks.missed[current_rows].astype(np.uint8), clock.laps, found.layers, found.note)
-        return matches if not self.config.max_sigma_px else matches.well_known(self.config.max_sigma_px)
+        return matches, current_rows
+
+    def _match_across(self, left: _Frame, right: _Frame, rig: StereoRig, rows: Int32) -> Across:
+        """Where the left frame's points `rows` (M,) are in the right image.
+
+        Those that match there are placed from their matches on; the others are looked for where the matches around them went, and
+        must be known as well as what is carried.
+        """
+        found, everything = self._compare(left, right)
+        there, unit = found.indices[np.minimum(rows, len(found.indices) - 1)], max(1.0, self._unit(left.size))
+        matched = (rows < len(found.indices)) & (there >= 0)
+        points = np.full((len(rows), 2), np.nan, np.float32)
+        points[matched] = self._points(right)[there[matched]]
+        looked = self._points(left)[rows]
+        if everything is not None:
+            placed = everything.of(rows)
+        elif left.pyramid is not None and right.pyramid is not None and matched.any():
+            placed = Placed(np.empty_like(points), np.empty((len(rows), 2, 2), np.float32))
+            for group, part in zip((matched, ~matched), place_all(left.pyramid, right.pyramid, looked[matched], points[matched],
+                                                                  looked[~matched]), strict=True):
+                placed.points[group], placed.covariances[group] = part
+        else:
+            return believed(rig, looked, points, unit)
+        known = matched | (largest_sigmas(placed.covariances) < KNOWN_PX * unit)
+        return believed(rig, looked, np.where(known[:, None], placed.points, points), unit)
+
+    def _compare(self, reference: _Frame, current: _Frame) -> tuple[Matches, Placed | None]:
+        """What LightGlue finds, and where everything of the reference is in the current frame if the backend places points."""
+        thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold, self.config.depth_confidence)
+        placer = current.placer if reference.placer else None
+        if placer is not None:
+            return placer.match_placed(reference.features, current.features, thresholds, self._points(reference))
+        return self.backend.match(reference.features, current.features, thresholds), None
 
     def _place(self, reference: _Frame, current: _Frame, rows: Int32, current_rows: Int32,
                everything: Placed | None) -> tuple[Placed, Candidates]:

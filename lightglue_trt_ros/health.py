@@ -33,8 +33,8 @@ OPENING = Verdict(WARN, 'opening the networks')  # which takes seconds, and minu
 IDLE = Verdict(DiagnosticStatus.STALE, 'not active')  # on purpose
 
 
-def working(statistics: FrameStatistics) -> Verdict:
-    """Frames come; some may be bad."""
+def working(statistics: FrameStatistics, trouble: str = '') -> Verdict:
+    """Frames come; some may be bad, or what belongs to them is in `trouble`."""
     if statistics.rejection_age_s < RECENT_S:
         return Verdict(WARN, f'frames are rejected: {statistics.last_error}')
     seconds, count = statistics.recent()
@@ -47,7 +47,7 @@ def working(statistics: FrameStatistics) -> Verdict:
     if count.resets >= OFTEN:
         return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time for '
                        f'{statistics.last_reset}: check the stamps of the images, or raise max_gap_s')
-    return Verdict(DiagnosticStatus.OK, 'matching')
+    return Verdict(WARN, trouble) if trouble else Verdict(DiagnosticStatus.OK, 'matching')
 
 
 def silent(node: Node, subscription: Any, statistics: FrameStatistics) -> Verdict:

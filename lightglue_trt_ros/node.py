@@ -184,7 +184,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             return health.OPENING
         if inlet.statistics.silence_s > SILENCE_S:
             return health.silent(self, channel.images, inlet.statistics)
-        return health.working(inlet.statistics)
+        return health.working(inlet.statistics, channel.trouble)
 
 
 def run(node: MatcherNode) -> None:

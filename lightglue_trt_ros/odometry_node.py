@@ -1,9 +1,9 @@
-"""The reference consumer of ~/matches: Odometry, Path and TF of one camera, in a unit of its own."""
+"""The reference consumer of ~/matches: Odometry, Path and TF of the left camera of a stereo pair, in metres, or of one camera."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion, Transform, TransformStamped, Twist, Vector3
@@ -18,9 +18,11 @@ from std_msgs.msg import Header
 from .camera_info import CameraListener
 from .clouds import matches_from_cloud
 from .errors import FrameError
+from .features import FrameMatches
 from .odometry.window import Quality, SlidingWindow
 from .recordings.camera import normalised
 from .recordings.poses import Float64, quaternions_from_rotations
+from .right_camera import RigListener
 
 THROTTLE_S = 5.0  # one line of a kind in this time
 PATH_POSES = 10_000  # the path's last ones
@@ -30,6 +32,16 @@ try:
     from tf2_msgs.msg import TFMessage
 except ImportError:  # no wheel has it, every installation of ROS does
     TFMessage = None
+
+
+class _Seen(NamedTuple):
+    """A frame's tracks on the plane z = 1, M rows."""
+
+    window: SlidingWindow
+    points: Float64  # (M, 2)
+    reference_points: Float64  # (M, 2)
+    right_x: Float64 | None  # (M,)
+    axes: Float64  # (4, 4): from the camera's to those of the plane
 
 
 class OdometryNode(Node):  # type: ignore[misc]
@@ -43,6 +55,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._path = self.create_publisher(Path, '~/path', 1)
         self._transforms = self._transform_publisher() if self.declare_parameter('publish_tf', True).value else None
         self._camera = CameraListener(self, '~/odometry')
+        self._rig = RigListener(self, '~/odometry', self._camera)  # for clouds that have right points
         self._window: SlidingWindow | None = None
         self._quality: Quality | None = None
         self._poses: deque[PoseStamped] = deque(maxlen=PATH_POSES)
@@ -51,8 +64,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         # this timer also lets SIGTERM end the executor: of a clock that runs without /clock too
         self.create_timer(1.0, self._draw, clock=Clock(clock_type=ClockType.STEADY_TIME))
         clouds = self.create_subscription(PointCloud2, 'matcher/matches', self._on_matches, reliable)
-        self.get_logger().info(f'listening to {clouds.topic_name}, publishing {self._odometry.topic_name}: one camera knows no '
-                               'metres, so the unit is the distance between the first two views')
+        self.get_logger().info(f'listening to {clouds.topic_name}, publishing {self._odometry.topic_name}')
 
     def _transform_publisher(self) -> Any:
         if TFMessage is None:
@@ -66,23 +78,48 @@ class OdometryNode(Node):  # type: ignore[misc]
         except FrameError as error:
             self.get_logger().error(f'cloud dropped, {error}', throttle_duration_sec=THROTTLE_S)
             return
-        camera = self._camera.camera()
-        if camera is None or not len(matches):
+        seen = self._seen(matches)
+        if seen is None:
             return
-        if self._window is None:
-            self._window = SlidingWindow(float(camera.k[0, 0]))
-        here, there = normalised(matches.keypoints, camera), normalised(matches.reference_keypoints, camera)
+        window, here, there, right, axes = seen
         known = np.isfinite(here).all(axis=1) & np.isfinite(there).all(axis=1)
-        fix = self._window.add(matches.stamp, matches.track_ids[known], here[known], matches.reference_stamp, there[known])
+        fix = window.add(matches.stamp, matches.track_ids[known], here[known], matches.reference_stamp, there[known],
+                         None if right is None else right[known])
         self._tell(fix.quality, fix.points)
         if fix.quality is Quality.TRACKING:
-            self._publish(cloud.header, fix.stamp, UPRIGHT @ fix.pose)
+            self._publish(cloud.header, fix.stamp, UPRIGHT @ axes.T @ fix.pose @ axes)
+
+    def _seen(self, matches: FrameMatches) -> _Seen | None:
+        """On the plane z = 1 of the camera, or of the stereo pair; None while these are not known, or nothing is seen."""
+        if matches.right_keypoints is None:
+            camera = self._camera.camera()
+            if camera is None or not len(matches):
+                return None
+            return _Seen(self._begun(float(camera.k[0, 0]), None), normalised(matches.keypoints, camera),
+                         normalised(matches.reference_keypoints, camera), None, np.eye(4))
+        rig = self._rig.rig()
+        if rig is None or not len(matches):
+            return None
+        axes = np.eye(4)
+        axes[:3, :3] = rig.left.rectification
+        return _Seen(self._begun(rig.focal_px, rig.baseline_m), rig.left_points(matches.keypoints),
+                     rig.left_points(matches.reference_keypoints), rig.right_points(matches.right_keypoints)[:, 0], axes)
+
+    def _begun(self, focal_px: float, baseline_m: float | None) -> SlidingWindow:
+        """The window; another one where the clouds have become stereo, or are it no longer."""
+        if self._window is None or self._window.metric != (baseline_m is not None):
+            self._window, self._quality = SlidingWindow(focal_px, baseline_m), None
+            self.get_logger().info(f'the baseline is {baseline_m:.3f} m: poses are in metres' if baseline_m is not None else
+                                   'one camera knows no metres: the unit is the distance between the first two views')
+        return self._window
 
     def _tell(self, quality: Quality, points: int) -> None:
         """Each change, once."""
         if quality is not self._quality:
             self._quality = quality
-            line = {Quality.STARTING: 'waiting for the camera to move sideways: nothing is published until then',
+            metric = self._window is not None and self._window.metric
+            waiting = 'tracks with points in the right image' if metric else 'the camera to move sideways'
+            line = {Quality.STARTING: f'waiting for {waiting}: nothing is published until then',
                     Quality.TRACKING: f'tracking {points} points',
                     Quality.LOST: 'lost: too few tracks agree; it begins anew from here, as fast as it was'}[quality]
             (self.get_logger().warning if quality is Quality.LOST else self.get_logger().info)(line)

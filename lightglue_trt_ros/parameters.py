@@ -52,6 +52,10 @@ class NodeConfig:
         'its path is the name; empty: none')
     mask_max_age_s: float = setting(
         0.5, "A mask of the topic is used for images whose stamps are no further from its own, seconds", low=0.0, high=3600.0)
+    stereo: bool = setting(
+        False, 'Match every frame with the right image of its pair too: ~/matches gains u_right, v_right; needs both CameraInfos')
+    max_stereo_skew_s: float = setting(
+        0.005, 'Stamps of a left and a right image that are one pair differ by no more, seconds', low=0.0, high=1.0)
     draw_covariances: bool = setting(False, 'Draw on ~/debug_image how well points are known: ellipses of ten standard deviations')
     cameras: tuple[str, ...] = setting(
         ('',), "Names of several cameras, each with topics of its own, <name>/image and ~/<name>/matches, on one set of networks; "
@@ -62,6 +66,8 @@ class NodeConfig:
         for field in dataclasses.fields(self):
             check_setting(field, getattr(self, field.name))
         _check_cameras(self.cameras)
+        if self.stereo and self.cameras != ('',):
+            raise ConfigError(f'stereo is of one pair of cameras, and cameras has {", ".join(self.cameras)}: run a node for each pair')
 
 
 def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:

@@ -22,6 +22,7 @@ from .frontend import FrameMatcher
 from .masks import Mask
 from .selection import Opened
 from .slot import NewestSlots
+from .stereo import RightImage
 from .telemetry import FrameStatistics, Stopwatch
 from .tracks import TrackCounter
 
@@ -52,6 +53,7 @@ class Input(NamedTuple):
     stamp: float  # seconds
     source: Any  # what it was decoded from
     mask: Mask | None = None
+    right: RightImage | None = None  # of its pair
 
 
 class Outlet(Protocol[T_contra]):
@@ -214,7 +216,7 @@ class Pipeline(Generic[T]):
         clock = Stopwatch()
         frame = inlet.outlet.decode(item)
         clock.lap('decode')
-        matches = frames.process(frame.image, frame.stamp, mask=frame.mask)
+        matches = frames.process(frame.image, frame.stamp, frame.right, mask=frame.mask)
         clock.lap('process')
         if frames.resets > inlet.statistics.resets:
             inlet.statistics.started_anew(frames.last_reset)

@@ -74,7 +74,8 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
         player = None
         try:
             _wait_until_active(got, matcher, stopped)
-            player = start('cli.play_bag', str(path), '--image-topic', recording.image_topic, *pace, '--sent', str(log))
+            player = start('cli.play_bag', str(path), '--image-topic', recording.image_topic, '--left-alone', *pace,
+                           '--sent', str(log))
             while player.poll() is None and not stopped():
                 time.sleep(0.02)
             stop(player)

@@ -7,8 +7,12 @@ from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
+from .errors import FrameError
+from .features import UInt8
+from .images import gray_of
 from .parameters import NodeConfig
 
 try:
@@ -33,3 +37,12 @@ def subscribe(node: Node, settings: NodeConfig, topic: str, on_image: Callable[[
         return node.create_subscription(kind, topic, on_image, qos, raw=True, event_callbacks=events)
     except UnsupportedEventTypeError:
         return node.create_subscription(kind, topic, on_image, qos, raw=True)
+
+
+def decode(item: bytes, kind: Any, settings: NodeConfig) -> tuple[UInt8, Any]:
+    """A gray image (H, W) and the message of `kind` that it was. Raises FrameError."""
+    try:
+        message = deserialize_message(item, kind)
+    except Exception as error:
+        raise FrameError(f'a message of {len(item)} bytes is no {kind.__name__} ({error}): check its sender') from error
+    return gray_of(message, settings.image_bits, settings.max_megapixels), message

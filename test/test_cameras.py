@@ -249,6 +249,12 @@ def test_bad_names_refuse_to_start_with_a_reason(names, words):
         MatcherNode(parameter_overrides=[Parameter('cameras', value=names)])
 
 
+def test_stereo_is_of_one_pair():
+    overrides = [Parameter('cameras', value=['left', 'right']), Parameter('stereo', value=True)]
+    with pytest.raises(ConfigError, match='stereo is of one pair of cameras, and cameras has left, right: run a node for each pair'):
+        MatcherNode(parameter_overrides=overrides)
+
+
 @pytest.mark.parametrize('names', [None, [''], []])
 def test_without_names_there_is_one_camera_as_ever(names):
     overrides = [] if names is None else [Parameter('cameras', Parameter.Type.STRING_ARRAY, names)]

@@ -70,7 +70,25 @@ def test_cloud_round_trip(count):
     assert cloud.header == header()
     read = matches_from_cloud(cloud)
     assert_same(read, matches)
+    assert read.right_keypoints is None
     assert np.isnan(read.reference_stamp) if count == 0 else read.reference_stamp == matches.reference_stamp
+
+
+@pytest.mark.parametrize('count', [0, 3])
+def test_a_stereo_cloud_has_two_fields_more_and_reads_as_what_it_was(count):
+    matches = frame_matches(count)
+    right = np.random.default_rng(1).uniform(0, 640, (count, 2)).astype(np.float32)
+    right[:1] = np.nan
+    matches = dataclasses.replace(matches, right_keypoints=right)
+    cloud = fill_cloud(PointCloud2(header=header(), fields=point_fields(PointField, stereo=True)), matches)
+    assert (cloud.point_step, len(cloud.data), cloud.is_dense) == (56, 56 * count, False)
+    assert [(field.name, field.offset) for field in cloud.fields[-3:]] == [('carried', 44), ('u_right', 48), ('v_right', 52)]
+    read = matches_from_cloud(cloud)
+    assert_same(read, matches)
+    np.testing.assert_array_equal(read.right_keypoints, right)
+    if count:
+        assert struct.unpack_from('<2f', cloud.data, 2 * 56 + 48) == tuple(right[2])
+        np.testing.assert_array_equal(read.well_known(0.3).right_keypoints, right[read.sigmas <= 0.3])
 
 
 def test_cloud_on_the_wire_is_what_the_documentation_says():

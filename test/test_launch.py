@@ -20,8 +20,7 @@ PROFILE = str(REPOSITORY / 'config' / 'fastdds_large_images.xml')
 DEFAULTS = {
     'image_topic': '/camera/image_raw', 'mask_topic': '', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'),
     'namespace': '', 'cameras': '', 'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '',
-    'use_fastdds_profile': 'true',
-    'rviz': 'false'}
+    'use_fastdds_profile': 'true', 'rviz': 'false', 'stereo': '', 'right_image_topic': '/camera_right/image_raw'}
 
 
 class Recorded(SimpleNamespace):
@@ -95,9 +94,12 @@ def test_the_backends_are_those_of_the_settings(launch_file: Any) -> None:
 
 
 def test_the_node(launch_file: Any) -> None:
-    _, node = actions(launch_file, image_topic='/left/image_raw', namespace='robot', log_level='debug')
+    _, node = actions(launch_file, image_topic='/left/image_raw', right_image_topic='/right/image_raw', namespace='robot',
+                      log_level='debug')
     assert (node.package, node.executable, node.name, node.namespace) == ('lightglue_trt_ros', 'matcher', 'matcher', 'robot')
-    assert dict(node.remappings) == {'image': '/left/image_raw', 'image/compressed': '/left/image_raw/compressed'}
+    assert dict(node.remappings) == {
+        'image': '/left/image_raw', 'image/compressed': '/left/image_raw/compressed',
+        'right/image': '/right/image_raw', 'right/image/compressed': '/right/image_raw/compressed'}
     assert node.ros_arguments == ['--log-level', 'debug']
     assert dict(actions(launch_file, mask_topic='/people/mask')[1].remappings)['mask'] == '/people/mask'
     assert node.parameters == [DEFAULTS['params_file']]
@@ -121,8 +123,8 @@ def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any, tmp_
     mine.write_text('/**: {ros__parameters: {autostart: false}}')
     _, node = actions(launch_file, params_file=str(mine))
     assert node.parameters == [str(mine)], 'launch says nothing of autostart'
-    _, node = actions(launch_file, autostart='false', backend='onnxruntime', image_transport='compressed')
-    assert node.parameters[1] == {'autostart': False, 'backend': 'onnxruntime', 'image_transport': 'compressed'}
+    _, node = actions(launch_file, autostart='false', backend='onnxruntime', image_transport='compressed', stereo='true')
+    assert node.parameters[1] == {'autostart': False, 'backend': 'onnxruntime', 'image_transport': 'compressed', 'stereo': True}
 
 
 def test_a_params_file_that_is_not_there_is_refused(launch_file: Any) -> None:
@@ -163,8 +165,9 @@ def test_the_profile_gives_way_to_the_users_choice(launch_file: Any, monkeypatch
 
 def odometry(**arguments: str) -> list[Any]:
     file = load(REPOSITORY / 'launch' / 'odometry.launch.py')
-    defaults = {'image_topic': '/camera/image_raw', 'params_file': DEFAULTS['params_file'], 'namespace': '', 'odom_frame': 'odom',
-                'publish_tf': 'true', 'matcher': 'true', 'rviz': 'false'}
+    defaults = {'image_topic': '/camera/image_raw', 'right_image_topic': '/camera_right/image_raw', 'stereo': '',
+                'params_file': DEFAULTS['params_file'], 'namespace': '', 'odom_frame': 'odom', 'publish_tf': 'true',
+                'matcher': 'true', 'rviz': 'false'}
     declared = {entity.arguments[0] for entity in file.generate_launch_description().arguments[0]
                 if type(entity).__name__ == 'DeclareLaunchArgument'}
     assert declared == set(defaults)
@@ -172,14 +175,16 @@ def odometry(**arguments: str) -> list[Any]:
 
 
 def test_the_odometry_is_launched_with_a_matcher_of_the_same_camera(launch_file: Any) -> None:
-    matcher, node = odometry(image_topic='/left/image_raw', namespace='/robot', publish_tf='false')
+    matcher, node = odometry(image_topic='/left/image_raw', right_image_topic='/right/image_raw', stereo='true', namespace='/robot',
+                             publish_tf='false')
     assert matcher.arguments[0].arguments == (str(REPOSITORY / 'launch' / 'matcher.launch.py'),)
     passed = dict(matcher.launch_arguments)
-    assert passed == {'image_topic': '/left/image_raw', 'namespace': '/robot', 'params_file': DEFAULTS['params_file'],
-                      'rviz': 'false'}
+    assert passed == {'image_topic': '/left/image_raw', 'right_image_topic': '/right/image_raw', 'stereo': 'true',
+                      'namespace': '/robot', 'params_file': DEFAULTS['params_file'], 'rviz': 'false'}
     assert set(passed) <= set(DEFAULTS)
     assert (node.package, node.executable, node.namespace) == ('lightglue_trt_ros', 'odometry', '/robot')
-    assert (node.parameters, node.remappings) == ([{'odom_frame': 'odom', 'publish_tf': False}], [('image', '/left/image_raw')])
+    assert node.parameters == [{'odom_frame': 'odom', 'publish_tf': False}]
+    assert node.remappings == [('image', '/left/image_raw'), ('right/image', '/right/image_raw')]
     assert [action.executable for action in odometry(matcher='false')] == ['odometry']
 
 

@@ -504,9 +504,9 @@ def test_silence_is_explained(running):
 
 
 def test_a_frame_that_gives_way_is_never_deserialised(running, monkeypatch):
-    from lightglue_trt_ros import camera_channel
+    from lightglue_trt_ros import subscription
     deserialised = []
-    monkeypatch.setattr(camera_channel, 'deserialize_message',
+    monkeypatch.setattr(subscription, 'deserialize_message',
                         lambda data, kind: deserialised.append(1) or deserialize_message(data, kind))
     GatedBackend.gate.clear()
     peer = running().peer

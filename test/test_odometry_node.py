@@ -11,7 +11,7 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
-from moving_camera import FOCAL, SIZE, poses_of, steps  # noqa: E402
+from moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from ros_helpers import SECOND, Peer, header, image_message, spun, wait_for  # noqa: E402
 from scipy.spatial.transform import Rotation  # noqa: E402
@@ -26,20 +26,34 @@ from lightglue_trt_ros.odometry_node import UPRIGHT, OdometryNode  # noqa: E402
 from lightglue_trt_ros.placement import unplaced  # noqa: E402
 
 K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
+STRAIGHT = np.eye(3)  # axes of a camera that looks as the plane z = 1 lies
 
 
-def info(k: np.ndarray = K, size: tuple[int, int] = SIZE) -> CameraInfo:
-    return CameraInfo(header=header(SECOND), width=size[0], height=size[1], distortion_model='plumb_bob', d=[0.0] * 5, k=k.ravel())
+def info(k: np.ndarray = K, size: tuple[int, int] = SIZE, axes: np.ndarray = STRAIGHT, shift: float = 0.0) -> CameraInfo:
+    return CameraInfo(header=header(SECOND), width=size[0], height=size[1], distortion_model='plumb_bob', d=[0.0] * 5, k=k.ravel(),
+                      r=axes.ravel(), p=np.hstack([k, [[-k[0, 0] * shift], [0], [0]]]).ravel())
 
 
-def cloud_of(step) -> PointCloud2:
-    pixels, before = (points @ K[:2, :2].T + K[:2, 2] for points in (step.points, step.reference_points))
-    count = len(step.ids)
+def pixels_of(points: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """Points (M, 2) on the plane z = 1, as a camera sees them whose axes `axes` (3, 3) turns to those of the plane."""
+    rays = np.column_stack([points, np.ones(len(points))]) @ axes
+    return (rays[:, :2] / rays[:, 2:]) @ K[:2, :2].T + K[:2, 2]
+
+
+def cloud_of(step, left: np.ndarray = STRAIGHT, right: np.ndarray | None = None) -> PointCloud2:
+    """With `right` the cloud is a stereo one, every third point without a place in the right image."""
+    pixels, before = (pixels_of(points, left) for points in (step.points, step.reference_points))
+    count, across = len(step.ids), None
+    if right is not None:
+        across = pixels_of(np.column_stack([step.right_x, step.points[:, 1]]), right).astype(np.float32)
+        across[::3] = np.nan
     matches = FrameMatches(
         stamp=step.stamp, reference_stamp=step.stamp - 0.1, keypoints=pixels.astype(np.float32),
         reference_keypoints=before.astype(np.float32), scores=np.ones(count, np.float32), track_ids=step.ids.astype(np.uint32),
-        track_lengths=np.full(count, 2, np.uint32), covariances=unplaced(count), carried=np.zeros(count, np.uint8))
-    return fill_cloud(PointCloud2(header=header(round(step.stamp * SECOND)), fields=point_fields(PointField)), matches)
+        track_lengths=np.full(count, 2, np.uint32), covariances=unplaced(count), carried=np.zeros(count, np.uint8),
+        right_keypoints=across)
+    fields = point_fields(PointField, stereo=right is not None)
+    return fill_cloud(PointCloud2(header=header(round(step.stamp * SECOND)), fields=fields), matches)
 
 
 class Watcher:
@@ -56,7 +70,8 @@ class Watcher:
         self.peer.node.create_subscription(nav.Path, '/odometry/path', self.paths.append, 10)
         self.clouds = self.peer.node.create_publisher(PointCloud2, '/matcher/matches', 100)
         self.infos = self.peer.node.create_publisher(CameraInfo, '/camera_info', 10)
-        wait_for(lambda: self.clouds.get_subscription_count() and self.infos.get_subscription_count()
+        self.right_infos = self.peer.node.create_publisher(CameraInfo, '/right/camera_info', 10)
+        wait_for(lambda: all(each.get_subscription_count() for each in (self.clouds, self.infos, self.right_infos))
                  and self.peer.node.count_publishers('/odometry/odometry'))
 
     def poses(self) -> np.ndarray:
@@ -101,6 +116,32 @@ def test_clouds_become_poses_a_path_and_velocities(stack, capfd):
     log = capfd.readouterr().err
     assert 'the unit is the distance between the first two views' in log
     assert log.count('tracking') == 1
+
+
+@pytest.mark.parametrize('turn', [0.0, 3.0], ids=['rectified', 'as they are mounted'])
+def test_stereo_clouds_become_poses_in_metres(stack, capfd, turn):
+    """Of cameras that are turned against each other too: R of both CameraInfos says how."""
+    left, right = (Rotation.from_rotvec(axis, degrees=True).as_matrix() for axis in ([turn, turn / 2, 0], [0, -turn, turn]))
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(12)))
+    watcher.infos.publish(info(axes=left))
+    time.sleep(0.3)
+    watcher.clouds.publish(cloud_of(truth[0], left, right))  # the first one finds no right camera: it waits with one line
+    wait_for(lambda: '~/odometry waits for a CameraInfo on /right/camera_info' in capfd.readouterr().err)
+    watcher.right_infos.publish(info(axes=right, shift=BASELINE))
+    time.sleep(0.3)
+    for step in truth[1:]:
+        watcher.clouds.publish(cloud_of(step, left, right))
+        time.sleep(0.05)
+    wait_for(lambda: len(watcher.messages) >= len(truth) - 1)
+    first = poses_of(12)[1]  # where the second cloud's reference was
+    axes = np.eye(4)
+    axes[:3, :3] = left
+    true = np.stack([axes.T @ np.linalg.inv(first) @ step.pose @ axes for step in truth[1:]])
+    np.testing.assert_allclose(watcher.poses(), true, atol=5e-3)
+    log = capfd.readouterr().err
+    assert f'the baseline is {BASELINE:.3f} m: poses are in metres' in log
+    watcher.clouds.publish(cloud_of(truth[-1], left))  # and the right camera is gone for good
+    wait_for(lambda: 'one camera knows no metres' in capfd.readouterr().err)
 
 
 def test_forward_is_x_and_up_is_z():

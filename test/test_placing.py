@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from emulated_device import EmulatedCuda, EmulatedTensorRT
 from networks import moved, ours, photo
+from stereo_pairs import plain_rig
 
 from lightglue_trt_ros.backends import Placer, placing, tensorrt
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
@@ -22,6 +23,7 @@ from lightglue_trt_ros.frontend import FrameMatcher
 from lightglue_trt_ros.geometry import resize_gray, to_original
 from lightglue_trt_ros.graphs.cache import written_graphs
 from lightglue_trt_ros.placement import Pyramid, place_all
+from lightglue_trt_ros.stereo import RightImage
 
 SPEC, DEPTH = EngineSpec(160, 216, 192), Depth((9,))
 ENGINE = SPEC.image_height, SPEC.image_width
@@ -192,3 +194,19 @@ def test_the_frontend_finds_the_same_on_the_device_and_carries_as_much(backend, 
         assert (mine.carried > 0).sum() == pytest.approx((theirs.carried > 0).sum(), abs=8)
         assert np.median(np.linalg.norm(mine.keypoints[:, None] - theirs.keypoints, axis=2).min(axis=1)) < 0.03
         assert set(mine.stage_ms) == set(theirs.stage_ms) - ({'resize'} if number != 5 else set())
+
+
+def test_the_frontend_finds_the_same_right_points_on_the_device(backend):
+    """In the slots that one camera has: a reference, the current frame and its right image."""
+    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
+    matchers = [FrameMatcher(each, config) for each in (backend, OnnxRuntimeBackend(SPEC, ours(), depth=DEPTH))]
+    rig, wall = plain_rig(), photo('coffee', 240, 400)
+    for number, x in enumerate(range(0, 12, 3)):
+        mine, theirs = (matcher.process(wall[:, x:x + 320], 0.1 * number, RightImage(wall[:, x + 9:x + 329], rig))
+                        for matcher in matchers)
+        if mine is None:
+            continue
+        known = np.isfinite(mine.right_keypoints[:, 0])
+        assert known.sum() == pytest.approx(np.isfinite(theirs.right_keypoints[:, 0]).sum(), abs=10)
+        assert known.mean() > 0.8
+        assert np.median(np.linalg.norm(mine.keypoints[known] - mine.right_keypoints[known] - [9, 0], axis=1)) < 0.1

@@ -26,7 +26,8 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
 from rclpy.serialization import deserialize_message  # noqa: E402
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image  # noqa: E402
 
-from lightglue_trt_ros.cli.play_bag import LATE_S, PREFETCH, PacketSource, Punctuality, main  # noqa: E402
+from lightglue_trt_ros.cli.play_bag import LATE_S, Punctuality, main  # noqa: E402
+from lightglue_trt_ros.packets import PREFETCH, PacketSource  # noqa: E402
 from lightglue_trt_ros.processes import FASTDDS_CHOICES  # noqa: E402
 from lightglue_trt_ros.recordings.bag import open_recording  # noqa: E402
 from lightglue_trt_ros.recordings.bag_writer import write_bag  # noqa: E402
@@ -282,6 +283,34 @@ def test_packets_keep_the_pace(tmp_path: Path) -> None:
     assert dues(9, hz=10.0) == [0, 0.1, 0.2, 0.3]
     assert dues(9, loop=True) == [0, 1, 4, 6, 8, 9, 12, 14, 16]  # a repetition comes a mean period after the end
     assert dues(6, loop=True, hz=2.0) == [0, 0.5, 1, 1.5, 2, 2.5]
+    write_bag(tmp_path / 'right', [(stamp + 10**8, image) for (_, image), stamp in zip(frames(4), stamps, strict=True)])
+    right = open_recording(tmp_path / 'right')
+    assert dues(9, right=right) == pytest.approx([0, 0.1, 1, 1.1, 4, 4.1, 6, 6.1])
+    assert dues(6, right=right, hz=10.0) == [0, 0, 0.1, 0.1, 0.2, 0.2]
+
+
+def test_a_stereo_folder_is_played_with_both_cameras(tmp_path: Path, listen: Callable[..., Listener],
+                                                     play: Callable[..., subprocess.Popen[str]]) -> None:
+    for name, first in (('images', 0), ('images_right', 5)):
+        (tmp_path / name).mkdir()
+        for number, (_, image) in enumerate(list(frames(10))[first:first + 5]):
+            cv2.imwrite(str(tmp_path / name / f'{number}.png'), image)
+    calibration = 'model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n'
+    (tmp_path / 'calib.yaml').write_text(calibration)
+    (tmp_path / 'calib_right.yaml').write_text(calibration + 'baseline_m: 0.25\n')
+    (tmp_path / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(5)))
+    left, right = listen(), listen(topic='/camera_right/image_raw', info_topic='/camera_right/camera_info')
+    out, err = (process := play(tmp_path)).communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert '5 frames on /camera/image_raw and /camera_right/image_raw' in out
+    for listener, first, name in ((left, 0, 'camera'), (right, 5, 'camera_right')):
+        assert listener.wait(lambda listener=listener: len(listener.images) >= 5 and len(listener.infos) >= 5)
+        for number, (_, message) in enumerate(listener.images):
+            assert message.data.tobytes() == list(frames(10))[first + number][1].tobytes()
+            assert (stamp_of(message), message.header.frame_id) == (10**9 + number * 10**8, name)
+    assert (left.infos[0].p[3], right.infos[0].p[3]) == (0, -50 * 0.25)
+    out, err = (process := play(tmp_path, '--left-alone', '--hz', '100')).communicate(timeout=30)
+    assert 'camera_right' not in out
 
 
 def test_prefetch_is_bounded(tmp_path: Path) -> None:

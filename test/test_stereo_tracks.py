@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from networks import photo
+from stereo_pairs import plain_rig
 
 from lightglue_trt_ros.benchmarks.stereo_drift import _drift, measure_drift, stereo_folders
 from lightglue_trt_ros.benchmarks.stereo_tracks import StereoPair, klt_tracks, our_tracks, sift_tracks, stereo_pairs
@@ -19,7 +20,7 @@ from lightglue_trt_ros.recordings.truth import load_truth
 SHIFT, DISPARITY = 3, 7  # pixels, from frame to frame and from left to right
 TRACKS = {
     'ours': lambda pairs: our_tracks(pairs, MatcherConfig(image_height=192, image_width=256, max_keypoints=200,
-                                                          backend='onnxruntime')),
+                                                          backend='onnxruntime'), plain_rig()),
     'SIFT': lambda pairs: sift_tracks(pairs, 300), 'KLT': lambda pairs: klt_tracks(pairs, 300)}
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from ..config import MatcherConfig
 from ..errors import BagError
@@ -22,6 +21,7 @@ from ..recordings.bag import open_recording
 from ..recordings.camera import check_size, normalised
 from ..recordings.poses import Float64, angles_deg
 from ..recordings.sequence import Intrinsics
+from ..recordings.stereo_frames import stereo_recording
 from ..recordings.truth import load_truth
 from .stereo_tracks import StereoMatches, StereoPair, klt_tracks, our_tracks, sift_tracks, stereo_pairs
 
@@ -59,10 +59,7 @@ def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
     """Ours at the images' aspect ratio and the area of the configuration, SIFT and KLT with as many keypoints. Raises BagError."""
     recording = open_recording(folder)
     camera, truth = recording.intrinsics, load_truth(recording)
-    try:
-        baseline = float(yaml.safe_load((folder / RIGHT).read_text())['baseline_m'])
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise BagError(f'{folder / RIGHT} has no baseline_m in metres: {error}') from None
+    rig = stereo_recording(recording).rig
     shape = next(stereo_pairs(folder)).left.shape
     if camera is None or truth is None or len(truth) != len(recording) or not known_poses(truth.poses).all():
         raise BagError(f'{folder} has no calib.yaml, or frames without truth')
@@ -70,11 +67,11 @@ def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
     height, width = fitting_size((shape[0], shape[1]), config.image_height * config.image_width)
     sized = dataclasses.replace(config, image_height=height, image_width=width)
     kinds: dict[str, Callable[[Iterator[StereoPair]], Iterator[StereoMatches]]] = {
-        'ours': partial(our_tracks, config=sized), 'SIFT': partial(sift_tracks, features=config.max_keypoints),
+        'ours': partial(our_tracks, config=sized, rig=rig), 'SIFT': partial(sift_tracks, features=config.max_keypoints),
         'KLT': partial(klt_tracks, features=config.max_keypoints)}
     ours: Float64 | None = None
     for name, tracks in kinds.items():
-        drift, poses = _drift(folder.name, name, list(tracks(stereo_pairs(folder))), camera, baseline, truth.poses)
+        drift, poses = _drift(folder.name, name, list(tracks(stereo_pairs(folder))), camera, rig.baseline_m, truth.poses)
         beside = None if ours is None else kitti_drift(poses, ours)
         ours = poses if ours is None else ours
         yield dataclasses.replace(drift, beside_ours_deg_per_m=None if beside is None else beside.rotation_deg_per_m)

@@ -9,23 +9,20 @@ from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
-from scipy.spatial import cKDTree
 
 from ..config import MatcherConfig
-from ..errors import BagError
 from ..evaluation.baselines import KltMatcher, SiftMatcher
 from ..features import Float32, UInt8, UInt32
 from ..frontend import FrameMatcher
 from ..images import gray_of
 from ..recordings.bag import open_recording
-from ..recordings.layouts import SUFFIXES, natural
-from ..recordings.sequence import read_gray
+from ..recordings.rig import StereoRig
+from ..recordings.stereo_frames import paired, stereo_recording
 from ..selection import open_backend
+from ..stereo import RightImage
 
 Points = tuple[Float32, Float32]  # (M, 2) of the left image and of the right one
 ROWS_PX = 1.5  # a match further from its row is none: the images are rectified
-PATCH_PX, MOVED_PX = (13, 13), 4.0  # of a match from left to right, and how far that may move it
-SAME_PX = 3.0  # a keypoint moved by less, by the refinement over time, is the same
 
 
 class StereoMatches(NamedTuple):
@@ -48,48 +45,22 @@ class StereoPair(NamedTuple):
 
 
 def stereo_pairs(folder: Path) -> Iterator[StereoPair]:
-    """The images of a folder and those of `images_right/`, in order. Raises BagError."""
-    try:
-        right = sorted((path for path in (folder / 'images_right').iterdir() if path.name.lower().endswith(SUFFIXES)), key=natural)
-    except OSError as error:
-        raise BagError(f'{folder} has no right images: {error}') from None
-    frames = list(open_recording(folder).frames())
-    if len(frames) != len(right):
-        raise BagError(f'{folder} has {len(frames)} images and {len(right)} right ones: they must be pairs')
-    for frame, path in zip(frames, right, strict=True):
-        yield StereoPair(frame.stamp_ns * 1e-9, gray_of(frame.load()), read_gray(path))
+    """The images of a recording that have right ones, in order. Raises BagError."""
+    recording = stereo_recording(open_recording(folder))
+    for frame, other in paired(recording.left.frames(), recording.right.frames()):
+        if other is not None:
+            yield StereoPair(frame.stamp_ns * 1e-9, gray_of(frame.load()), gray_of(other.load()))
 
 
-def our_tracks(pairs: Iterator[StereoPair], config: MatcherConfig) -> Iterator[StereoMatches]:
-    """By the networks: over time as the node does it, and from left to right by the same two."""
+def our_tracks(pairs: Iterator[StereoPair], config: MatcherConfig, rig: StereoRig) -> Iterator[StereoMatches]:
+    """By the networks, as the node does it."""
     with closing(open_backend(config).backend) as backend:
-        over_time, across = FrameMatcher(backend, config), FrameMatcher(backend, config)
+        frames = FrameMatcher(backend, config)
         for pair in pairs:
-            found = over_time.process(pair.left, pair.stamp)
-            if found is None:
-                continue
-            across.reset()
-            across.process(pair.left, 0.0)
-            sides = across.process(pair.right, 0.1)
-            assert sides is not None
-            right_u = np.full(len(found), np.nan, np.float32)
-            if len(found) and len(sides):
-                distance, row = cKDTree(sides.reference_keypoints).query(found.keypoints, distance_upper_bound=SAME_PX)
-                same = np.flatnonzero(np.isfinite(distance))
-                left = found.keypoints[same]
-                first = left + (sides.keypoints - sides.reference_keypoints)[row[same]]
-                right_u = _columns(len(found), same, left, _placed(pair, left, first))
-            yield StereoMatches(found.stamp, found.reference_stamp, found.track_ids, found.keypoints, found.reference_keypoints,
-                                right_u)
-
-
-def _placed(pair: StereoPair, points: Float32, first: Float32) -> Float32:
-    """Points (M, 2) of the right image, moved from `first` to where the left one's patches are found; where none is, they stay."""
-    flow: Any = cv2.calcOpticalFlowPyrLK
-    there, found, _ = flow(pair.left, pair.right, points, first.copy(), winSize=PATCH_PX, maxLevel=0, criteria=KltMatcher.STOP,
-                           flags=cv2.OPTFLOW_USE_INITIAL_FLOW)
-    near = (found.ravel() == 1) & (np.linalg.norm(there - first, axis=1) < MOVED_PX)
-    return np.where(near[:, None], there, first).astype(np.float32)
+            found = frames.process(pair.left, pair.stamp, RightImage(pair.right, rig))
+            if found is not None and found.right_keypoints is not None:
+                yield StereoMatches(found.stamp, found.reference_stamp, found.track_ids, found.keypoints, found.reference_keypoints,
+                                    found.right_keypoints[:, 0])
 
 
 def sift_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMatches]:

@@ -27,13 +27,17 @@ from ..images import gray_of
 from ..masks import Mask, load_mask
 from ..options import add_settings, numbers, one_word_each, positive, settings_of, some_of
 from ..processes import INTERRUPTED, describe_machine, give_memory_back, stop_on_sigint
+from ..progress import progress
 from ..recordings.bag import open_recording
 from ..recordings.pose_files import KINDS
+from ..recordings.stereo_frames import stereo_recording
 from ..reports.document import write_document
 from ..reports.page import write_report
 from ..reports.requirements import Requirement, check
 from ..reports.summary import print_summary
+from ..stereo_evaluation import evaluate_stereo
 
+ITS_OWN = '--stereo'  # in place of a topic: the right images that a recording knows by itself
 GREEDY = {  # options that take several words, and which words are theirs
     '--baselines': lambda word: {*word.lower().split(',')} <= {*BASELINES, ''},
     '--compare': lambda word: all(is_variant(part) for part in word.split(',') if part)}
@@ -95,6 +99,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         help='how poses are estimated, for every matcher; default: %(default)s; '
                         + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()))
     parser.add_argument('--max-frames', type=int, metavar='N', help='evaluate the first N frames alone')
+    parser.add_argument('--stereo', dest='right_topic', action='store_const', const=ITS_OWN,
+                        help='match left to right as well, where the folder has right images beside the left ones')
+    parser.add_argument('--right-topic', metavar='TOPIC', help='the same, with the right images that a bag has on this topic')
     parser.add_argument('--live', action='store_true', help='play the bag over DDS into the running node as well')
     parser.add_argument('--rate', type=positive, default=1.0, help='of the recorded pace, for --live, default: %(default)s')
     parser.add_argument('--out', type=Path, default=Path('build/evaluation'), help='folder of the report, default: %(default)s')
@@ -134,6 +141,7 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
 
     wall = WallTime()
     recording = open_recording(args.bag, args.image_topic)
+    pair = stereo_recording(recording, None if args.right_topic == ITS_OWN else args.right_topic) if args.right_topic else None
     with wall.spent('reading'):
         scene, facts = survey(recording, Asked(args.camera, args.truth_topic, args.truth, args.truth_kind, args.truth_child_frame,
                                                args.camera_in_body, args.max_time_difference, args.max_frames), note)
@@ -147,6 +155,7 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
     evaluator = partial(Evaluator, partial(usable_frames, recording, scene.timeline), gray_of, scene, estimator=estimator,
                         wall=wall, stopped=stopped, tell=note)
     wanted = variants(config, args.compare)
+    first = next(iter(wanted.values()))
     results, covered, failure = evaluate_in_turn(wanted, baselines, evaluator, args.strides, args.out,
                                                  mask=mask, wall=wall, note=note, say=say)
     interrupted, failures = covered is not None, [failure] if failure else []
@@ -155,12 +164,18 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
             note(f'stride {stride} has no pairs: no two of {len(scene.timeline)} frames are that far apart without a break')
     if not any(result.pairs for result in results) and not interrupted:
         raise LightglueTrtError(f'{recording.path}: not one pair of frames could be matched; {"; ".join(notes)}')
+    if pair is not None and results and not interrupted:
+        try:
+            with wall.spent('stereo'), progress('evaluating right images', len(scene.timeline), say) as tell:
+                results[0].figures |= evaluate_stereo(pair, first, scene, tell, stopped, note)
+        except LightglueTrtError as error:
+            failures.append(f'stereo: {error}')
+        interrupted = stopped()
     if args.live and not interrupted:
         say(f'playing {recording.path} at {args.rate:g} times its pace into the node')
         try:
             with wall.spent('live'):
                 from ..live import evaluate_live
-                first = next(iter(wanted.values()))
                 results.append(evaluate_live(recording, first, scene, estimator, args.rate, results[0], stopped, note, args.mask))
         except LightglueTrtError as error:
             failures.append(f'live: {error}')

@@ -9,9 +9,9 @@ from pathlib import Path
 from ..errors import BagError, LightglueTrtError
 from ..progress import progress
 from ..recordings.bag import open_recording
-from ..recordings.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, write_bag
+from ..recordings.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, RightFrames, write_bag
 from ..recordings.layouts import FolderRecording
-from ..recordings.sequence import IMAGE_TOPIC
+from ..recordings.sequence import IMAGE_TOPIC, RIGHT_TOPIC
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,17 +27,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--image-topic', default=IMAGE_TOPIC, metavar='TOPIC', help='default: %(default)s')
     parser.add_argument('--frame-id', default='camera', help='header.frame_id of the images, default: %(default)s')
     parser.add_argument('--version', type=int, choices=VERSIONS, default=9, help='of metadata.yaml: 8 for Humble (default: 9)')
+    parser.add_argument('--stereo', action='store_true', help=f'record the right images too, on {RIGHT_TOPIC}')
     parser.add_argument('--force', action='store_true', help='replace OUT where it is a bag')
     args = parser.parse_args(argv)
     try:
         recording = open_recording(args.folder)
         if not isinstance(recording, FolderRecording):
             raise BagError(f'{args.folder} is a bag already: make_bag reads image folders')
-        truth = recording.truth()
+        truth, right = recording.truth(), recording.right if args.stereo else None
+        if args.stereo and right is None:
+            raise BagError(f'{args.folder} has no right images')
         with progress('writing frames', len(recording)) as tell:
             count = write_bag(args.out, recording.images(), recording.intrinsics, truth,
                               image_topic=args.image_topic, frame_id=args.frame_id, storage=args.storage, version=args.version,
-                              compressed=args.compressed, force=args.force, progress=tell)
+                              compressed=args.compressed, force=args.force, progress=tell,
+                              right=None if right is None else RightFrames(right.images(), right.intrinsics))
     except LightglueTrtError as error:
         print(f'make_bag: {error}', file=sys.stderr)
         return 1

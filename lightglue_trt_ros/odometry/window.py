@@ -96,6 +96,11 @@ class SlidingWindow:
         self._belief = Belief(0.0, (OFFSET_PX * self._pixel)**-2)
 
     @property
+    def metric(self) -> bool:
+        """Whether its unit is the metre."""
+        return self._baseline is not None
+
+    @property
     def right_offset_px(self) -> float:
         """By how much the right image's columns are too large, by the tracks themselves; it is taken into account."""
         return self._belief.offset / self._pixel

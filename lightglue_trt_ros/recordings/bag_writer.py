@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import shutil
 import sqlite3
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -19,7 +20,17 @@ from ..errors import BagError
 from ..features import UInt8
 from .bag import camera_info_topic
 from .poses import Trajectory, quaternions_from_rotations
-from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, POSE_STAMPED, POSE_TOPIC, ImageRecord, Intrinsics
+from .sequence import (
+    CAMERA_INFO,
+    COMPRESSED_IMAGE,
+    IMAGE,
+    IMAGE_TOPIC,
+    POSE_STAMPED,
+    POSE_TOPIC,
+    RIGHT_TOPIC,
+    ImageRecord,
+    Intrinsics,
+)
 from .storage import rosbags_modules
 
 STORAGES = ('sqlite3', 'mcap')
@@ -28,15 +39,23 @@ VERSIONS = (8, 9)  # of metadata.yaml
 _SECOND = 10**9
 
 
+class RightFrames(NamedTuple):
+    """The right images of a stereo pair, as the left ones."""
+
+    frames: Iterable[tuple[int, UInt8]]
+    intrinsics: Intrinsics | None
+
+
 def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]], intrinsics: Intrinsics | None = None,
               trajectory: Trajectory | None = None, *, image_topic: str = IMAGE_TOPIC, frame_id: str = 'camera',
               storage: str = 'sqlite3', version: int = 9, compressed: str | None = None, force: bool = False,
-              progress: Callable[[int], None] | None = None) -> int:
+              right: RightFrames | None = None, progress: Callable[[int], None] | None = None) -> int:
     """Write a rosbag2 directory and return the number of frames.
 
     `frames` yields (stamp in ns, image), gray (H, W) or BGR (H, W, 3) uint8. They are recorded as mono8 or bgr8 on `image_topic`,
     or with `compressed` (jpeg, png) as CompressedImage on `image_topic`/compressed; a CameraInfo beside each, the poses on
-    /ground_truth/pose. `progress` is called with the count after each frame. The bag appears under its name once it is whole.
+    /ground_truth/pose. The `right` images of a stereo pair come on /camera_right/image_raw in the same way. `progress` is called
+    with the count after each frame. The bag appears under its name once it is whole.
 
     Raises BagError, and whatever `frames` raises.
     """
@@ -51,17 +70,17 @@ def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]],
     kind = COMPRESSED_IMAGE if compressed else IMAGE
     count, clock = 0, 0
     with _whole(path, force) as target, rosbag2.Writer(target, version=version, storage_plugin=plugin) as writer:
-        images = writer.add_connection(image_topic + '/compressed' * bool(compressed), kind, typestore=store)
-        infos = writer.add_connection(camera_info_topic(image_topic), CAMERA_INFO, typestore=store) if intrinsics else None
+        left = _Side(writer, store, image_topic, kind, frames, intrinsics)
+        sides = [left] if right is None else [left, _Side(writer, store, RIGHT_TOPIC, kind, *right)]
         truth = writer.add_connection(POSE_TOPIC, POSE_STAMPED, typestore=store) if poses else None
-        for stamp, image in frames:
+        for stamp, image, side in heapq.merge(*sides, key=lambda each: each[0]):
             clock = max(clock, stamp)  # a bag is read in the order of these times: stamps that step back must not reorder it
             while poses and poses[0][0] <= clock:
                 writer.write(truth, *poses.popleft())
-            if intrinsics is not None:
-                writer.write(infos, clock, make.info(stamp, intrinsics))
-            writer.write(images, clock, make.image(stamp, image, compressed))
-            count += 1
+            if side.intrinsics is not None:
+                writer.write(side.infos, clock, make.info(stamp, side.intrinsics))
+            writer.write(side.images, clock, make.image(stamp, image, compressed))
+            count += side is left
             if progress is not None:
                 progress(count)
         if not count:
@@ -69,6 +88,19 @@ def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]],
         for stamp, raw in poses:
             writer.write(truth, stamp, raw)
     return count
+
+
+class _Side:
+    """A camera's frames and where they are written to."""
+
+    def __init__(self, writer: Any, store: Any, topic: str, kind: str, frames: Iterable[tuple[int, UInt8]],
+                 intrinsics: Intrinsics | None) -> None:
+        self._frames, self.intrinsics = frames, intrinsics
+        self.images = writer.add_connection(topic + '/compressed' * (kind == COMPRESSED_IMAGE), kind, typestore=store)
+        self.infos = writer.add_connection(camera_info_topic(topic), CAMERA_INFO, typestore=store) if intrinsics else None
+
+    def __iter__(self) -> Iterator[tuple[int, UInt8, _Side]]:
+        return ((stamp, image, self) for stamp, image in self._frames)
 
 
 @contextmanager
@@ -107,10 +139,9 @@ class _Messages:
         return self._make(COMPRESSED_IMAGE, header, compressed_format(record.encoding, compressed), encode(image, compressed))
 
     def info(self, stamp: int, camera: Intrinsics) -> memoryview:
-        p = np.hstack([camera.k, np.zeros((3, 1))])
         region = self.types['sensor_msgs/msg/RegionOfInterest'](0, 0, 0, 0, False)
         return self._make(CAMERA_INFO, self._header(stamp), camera.height, camera.width, camera.distortion_model, camera.d,
-                          camera.k.reshape(-1), np.eye(3).reshape(-1), p.reshape(-1), 0, 0, region)
+                          camera.k.reshape(-1), camera.rectification.reshape(-1), camera.projection.reshape(-1), 0, 0, region)
 
     def poses(self, trajectory: Trajectory) -> Iterator[memoryview]:
         point, quaternion, pose = (self.types[f'geometry_msgs/msg/{name}'] for name in ('Point', 'Quaternion', 'Pose'))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,15 @@ def load_intrinsics(path: Path) -> Intrinsics:
 def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:
     """K and D of a sensor_msgs/CameraInfo; of rectified images (`rect` in the topic's last name) its P, without distortion.
 
-    Raises BagError when the camera is not calibrated; `distortion_model` tells whether its model is known.
+    What R and P say of a stereo pair is checked by StereoRig alone: others have no need of it. Raises BagError when the camera is
+    not calibrated; `distortion_model` tells whether its model is known.
     """
     k, d, model = np.array(info.k, np.float64).reshape(3, 3), np.array(info.d, np.float64), info.distortion_model
-    projection = np.array(info.p, np.float64).reshape(3, 4)[:, :3]
+    turn, projection = (np.array(values, np.float64).reshape(3, -1) for values in (info.r, info.p))
+    shift = -float(projection[0, 3] / projection[0, 0]) if projection[0, 0] > 0 else 0.0
     if 'rect' in image_topic.removesuffix('/compressed').rpartition('/')[2] and projection[0, 0] > 0:
-        k, d, model = projection, np.zeros(5), 'plumb_bob'
-    return Intrinsics(info.width, info.height, k, model, d)
+        k, d, model, turn = projection[:, :3], np.zeros(5), 'plumb_bob', np.eye(3)
+    return Intrinsics(info.width, info.height, k, model, d, turn if turn.any() else np.eye(3), shift)
 
 
 def load_camera_in_body(path: Path) -> Float64 | None:
@@ -84,6 +87,33 @@ def load_camera_in_body(path: Path) -> Float64 | None:
     except (KeyError, ValueError, TypeError) as error:
         raise BagError(f'{path}, T_BS: {error}; it is a 4x4 matrix, body from sensor') from None
     return matrix
+
+
+def load_baseline(path: Path) -> float:
+    """baseline_m of the calib.yaml of a right camera: metres along x from the left one. Raises BagError."""
+    try:
+        return float(_mapping(path)['baseline_m'])
+    except (KeyError, TypeError, ValueError):
+        raise BagError(f'{path} has no baseline_m, the metres between left and right camera') from None
+
+
+def in_rig(camera: Intrinsics, rectification: Float64, shift_m: float) -> Intrinsics:
+    """The camera as one of a stereo pair, see Intrinsics."""
+    return dataclasses.replace(camera, rectification=rectification, shift_m=shift_m)
+
+
+def rectifying(right_in_left: Float64) -> tuple[Float64, Float64, float]:
+    """Rotations (3, 3) from the left and from the right camera's axes to those that both share, and the baseline in metres.
+
+    `right_in_left` (4, 4), left from right. x goes along the baseline, z is as near to both optical axes as it can be.
+    """
+    turn, place = right_in_left[:3, :3], right_in_left[:3, 3]
+    baseline = float(np.linalg.norm(place))
+    x = place / (baseline or 1.0)
+    y = np.cross(turn[:, 2] + [0, 0, 1], x)
+    y /= np.linalg.norm(y)
+    shared = np.stack([x, y, np.cross(x, y)])
+    return shared, shared @ turn, baseline
 
 
 def check_size(intrinsics: Intrinsics, height: int, width: int) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 
 from ..errors import BagError
 from ..features import UInt8
-from .camera import load_camera_in_body, load_intrinsics
+from .camera import in_rig, load_baseline, load_camera_in_body, load_intrinsics, rectifying
 from .pose_files import parse_nanoseconds, read_euroc, read_kitti, read_list, read_stamps, read_tum
 from .poses import Float64, Trajectory, parse_stamp
-from .sequence import IMAGE, IMAGE_TOPIC, Frame, ImageRecord, Intrinsics, Recording, Topic, read_image
+from .sequence import IMAGE, IMAGE_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Intrinsics, Recording, Topic, read_image
 
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
 
@@ -46,6 +46,10 @@ class FolderRecording(Recording):
         """Iterate over (stamp in ns, image): gray (H, W) or BGR (H, W, 3) uint8, as the file is. Raises BagError."""
         for file, stamp in zip(self.files, self.stamps_ns, strict=True):
             yield stamp, read_image(file)
+
+    @property
+    def right(self) -> FolderRecording | None:
+        return None
 
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
@@ -93,8 +97,31 @@ class FolderRecording(Recording):
         return read_tum(path) if path.exists() else None
 
 
+class RightFolder(FolderRecording):
+    """The right images of another folder; `camera` is in one rig with that folder's. Raises BagError."""
+
+    def __init__(self, left: FolderRecording, files: list[Path], camera: Intrinsics | None,
+                 stamps_ns: list[int] | None = None) -> None:
+        """Without stamps of their own there must be one for each left image."""
+        self._right, self._left, self._camera = (files, stamps_ns), left, camera
+        super().__init__(left.path, RIGHT_TOPIC)
+
+    @property
+    def intrinsics(self) -> Intrinsics | None:
+        return self._camera
+
+    def _index(self) -> tuple[list[Path], list[int]]:
+        files, stamps = self._right
+        if stamps is None and len(files) != len(self._left.files):
+            raise BagError(f'{self._left.path} has {len(self._left.files)} images and {len(files)} right ones: they must be pairs')
+        return files, stamps or self._left.stamps_ns
+
+
 class ImagesFolder(FolderRecording):
-    """images/ beside timestamps.txt (seconds, a line per image in the order of names), groundtruth.txt (TUM), calib.yaml."""
+    """images/ beside timestamps.txt (seconds, a line per image in the order of names), groundtruth.txt (TUM), calib.yaml.
+
+    Of a rectified stereo pair images/ is the left one; images_right/ has the right images, calib_right.yaml also baseline_m.
+    """
 
     @staticmethod
     def find(path: Path) -> Path | None:
@@ -106,6 +133,14 @@ class ImagesFolder(FolderRecording):
         if not stamps.exists():
             raise BagError(f'{stamps} does not exist: write one stamp per image into it, in seconds, in order of names')
         return files, read_stamps(stamps)
+
+    @cached_property
+    def right(self) -> FolderRecording | None:
+        folder, calibration = self.path / 'images_right', self.path / 'calib_right.yaml'
+        if not folder.is_dir():
+            return None
+        camera = in_rig(load_intrinsics(calibration), np.eye(3), load_baseline(calibration)) if calibration.exists() else None
+        return RightFolder(self, _images_in(folder, 'timestamps.txt'), camera)
 
 
 class TumFolder(FolderRecording):
@@ -122,7 +157,8 @@ class TumFolder(FolderRecording):
 class KittiFolder(FolderRecording):
     """image_0/ or image_2/, times.txt, calib.txt, and poses in poses.txt or in ../../poses/NN.txt: a sequence of KITTI's odometry.
 
-    The truth is of camera 0; another one's offset stands in the fourth column of its projection in calib.txt.
+    The truth is of camera 0; another one's offset stands in the fourth column of its projection in calib.txt. image_1/ and image_3/
+    are their right images.
     """
 
     kind = 'kitti'
@@ -136,10 +172,21 @@ class KittiFolder(FolderRecording):
 
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
-        if self._projection is None:
-            return super().intrinsics
+        return super().intrinsics if self._projection is None else self._camera(self._projection)
+
+    @cached_property
+    def right(self) -> FolderRecording | None:
+        number = (_kitti_camera(self.path) or 0) + 1
+        folder = self.path / f'image_{number}'
+        if not folder.is_dir():
+            return None
+        projection = self._projection_of(number)
+        return RightFolder(self, _images_in(folder, 'times.txt'), None if projection is None else self._camera(projection))
+
+    def _camera(self, projection: Float64) -> Intrinsics:
         height, width = read_image(self.files[0]).shape[:2]
-        return Intrinsics(width, height, self._projection[:, :3], 'plumb_bob', np.zeros(5))
+        camera = Intrinsics(width, height, projection[:, :3], 'plumb_bob', np.zeros(5))
+        return in_rig(camera, np.eye(3), -float(np.linalg.solve(projection[:, :3], projection[:, 3])[0]))
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:
@@ -151,7 +198,10 @@ class KittiFolder(FolderRecording):
 
     @cached_property
     def _projection(self) -> Float64 | None:
-        path, name = self.path / 'calib.txt', f'P{_kitti_camera(self.path)}'
+        return self._projection_of(_kitti_camera(self.path) or 0)
+
+    def _projection_of(self, camera: int) -> Float64 | None:
+        path, name = self.path / 'calib.txt', f'P{camera}'
         if not path.exists():
             return None
         try:
@@ -170,7 +220,10 @@ class KittiFolder(FolderRecording):
 
 
 class EurocFolder(FolderRecording):
-    """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0: a sequence of EuRoC."""
+    """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0: a sequence of EuRoC.
+
+    mav0/cam1 has the right images; how the two cameras stand is in both sensor.yaml.
+    """
 
     kind = 'euroc'
     calibration = 'sensor.yaml'
@@ -182,6 +235,32 @@ class EurocFolder(FolderRecording):
 
     def _index(self) -> tuple[list[Path], list[int]]:
         return self._listed('data.csv', self.path / 'data', parse_nanoseconds, ',')
+
+    @cached_property
+    def intrinsics(self) -> Intrinsics | None:
+        camera = super().intrinsics
+        return camera if camera is None or self._rig is None else in_rig(camera, self._rig[0], 0.0)
+
+    @cached_property
+    def right(self) -> FolderRecording | None:
+        if self.path.name != 'cam0' or not (self._beside / 'data.csv').is_file():
+            return None
+        other = EurocFolder(self._beside, RIGHT_TOPIC)
+        camera = other.intrinsics
+        if camera is not None and self._rig is not None:
+            camera = in_rig(camera, *self._rig[1:])
+        return RightFolder(self, other.files, camera, other.stamps_ns)
+
+    @property
+    def _beside(self) -> Path:
+        return self.path.with_name('cam1')
+
+    @cached_property
+    def _rig(self) -> tuple[Float64, Float64, float] | None:
+        """How this camera and the right one stand: as `rectifying` has it."""
+        path, here = self._beside / self.calibration, self.camera_in_body
+        there = load_camera_in_body(path) if self.path.name == 'cam0' and path.exists() else None
+        return None if here is None or there is None else rectifying(np.asarray(np.linalg.solve(here, there), np.float64))
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ COMPRESSED_IMAGE = 'sensor_msgs/msg/CompressedImage'
 CAMERA_INFO = 'sensor_msgs/msg/CameraInfo'
 POSE_STAMPED = 'geometry_msgs/msg/PoseStamped'
 IMAGE_TOPIC = '/camera/image_raw'
+RIGHT_TOPIC = '/camera_right/image_raw'
 POSE_TOPIC = '/ground_truth/pose'
 
 
@@ -77,6 +78,8 @@ class Intrinsics:
     k: Float64  # (3, 3), pixels
     distortion_model: str  # plumb_bob, rational_polynomial or equidistant
     d: Float64  # (n,)
+    rectification: Float64 = field(default_factory=lambda: np.eye(3))  # (3, 3): from its axes to those that a stereo pair shares
+    shift_m: float = 0.0  # along the x axis of these, from the pair's origin
 
     def __post_init__(self) -> None:
         if self.width <= 0 or self.height <= 0:
@@ -85,6 +88,12 @@ class Intrinsics:
             raise BagError(f'the intrinsics are not finite: K = {self.k.tolist()}, D = {self.d.tolist()}; calibrate the camera')
         if not (self.k[0, 0] > 0 and self.k[1, 1] > 0 and self.k[2, 2] == 1):
             raise BagError(f'the intrinsics are K = {self.k.tolist()}: the camera is not calibrated')
+
+    @property
+    def projection(self) -> Float64:
+        """P of its CameraInfo, (3, 4)."""
+        column = np.array([[-self.k[0, 0] * self.shift_m if self.shift_m else 0.0], [0.0], [0.0]])
+        return np.hstack([self.k, column])
 
 
 class Recording(ABC):
@@ -119,6 +128,11 @@ class Recording(ABC):
     @abstractmethod
     def intrinsics(self) -> Intrinsics | None:
         """The camera's, None where nothing was recorded. Raises BagError when NaN, infinite or not calibrated."""
+
+    @property
+    def right(self) -> Recording | None:
+        """The right images of the same moments, where the recording says by itself which these are."""
+        return None
 
     @property
     def camera_info(self) -> bytes | None:

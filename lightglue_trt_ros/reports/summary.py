@@ -22,6 +22,7 @@ GROUPS = {
     'Relative pose': ('pose_', 'rotation_'),
     'Tracks': ('track_',),
     'Two-view odometry': ('ate_', 'rpe_', 'drift_'),
+    'Stereo': ('stereo_',),
     'Time': ('frame_ms', 'fps', 'cpu_ms', 'gpu_ms', 'layers'),
     'Agreement with the first': AGAINST_FIRST,
     'Live': ('dropped', 'latency_'),

@@ -1,0 +1,178 @@
+"""The stereo node over real DDS: two cameras that are together, skewed, late, silent, of unlike rates, or no pair at all."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+pytest.importorskip('skimage', reason='the cameras show a photograph of scikit-image')
+from rclpy.parameter import Parameter  # noqa: E402
+from ros_helpers import SECOND, Peer, header, image_message, spun, wait_for  # noqa: E402
+from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
+from stereo_pairs import BASELINE, DISPARITY, HEIGHT, WIDTH, K, camera_info, wall_pairs  # noqa: E402
+
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend  # noqa: E402
+from lightglue_trt_ros.clouds import matches_from_cloud  # noqa: E402
+from lightglue_trt_ros.node import MatcherNode  # noqa: E402
+from lightglue_trt_ros.selection import Opened  # noqa: E402
+from lightglue_trt_ros.weights.pairs import load_pair  # noqa: E402
+
+SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 150, 'backend': 'onnxruntime', 'stereo': True}
+PERIOD_NS = SECOND // 5
+PAIRS = 14
+
+
+class CountedBackend(OnnxRuntimeBackend):
+    def __init__(self, config) -> None:
+        super().__init__(config.engine_spec('fp32'), load_pair('ours'), threads=1)
+        self.extracted: list[int] = []
+
+    def extract(self, image, *given):
+        self.extracted.append(int(image.sum()))
+        return super().extract(image, *given)
+
+
+class Rig:
+    """A stereo node, and who publishes both cameras."""
+
+    def __init__(self, stack: ExitStack, **parameters: Any) -> None:
+        self.backends: list[CountedBackend] = []
+
+        def opened(config, *, cancelled):
+            self.backends.append(CountedBackend(config))
+            return Opened(self.backends[-1], 'counted')
+
+        self.node = MatcherNode(open_backend=opened, parameter_overrides=[
+            Parameter(name, value=value) for name, value in {**SETTINGS, **parameters}.items()])
+        self.peer = Peer()
+        stack.callback(self.peer.close)
+        self.node.start()
+        stack.enter_context(spun(self.node))
+        stack.callback(self.node.stop)
+        make = self.peer.node.create_publisher
+        self.rights = make(Image, '/right/image', 10)
+        self.infos = [make(CameraInfo, topic, 10) for topic in ('/camera_info', '/right/camera_info')]
+        wait_for(lambda: 'ONNX Runtime' in self.peer.figures().get('backend', ''), 30)
+        wait_for(lambda: all(each.get_subscription_count() for each in (self.rights, self.peer.images, *self.infos)))
+
+    def tell_cameras(self, left: dict[str, Any] | None = None, right: dict[str, Any] | None = None) -> None:
+        for publisher, given in zip(self.infos, (left or {}, right or {'shift_m': BASELINE}), strict=True):
+            publisher.publish(CameraInfo(header=header(SECOND), **vars(camera_info(**given))))
+        time.sleep(0.3)
+
+    def send(self, number: float, *, left: np.ndarray | None = None, right: np.ndarray | None = None, skew_ns: int = 0) -> Any:
+        """A pair, or one of it; the matches of the cloud that comes of a left image that has a reference."""
+        stamp, before = SECOND + round(number * PERIOD_NS), len(self.peer.clouds)
+        if right is not None:
+            self.rights.publish(image_message(stamp + skew_ns, right))
+        if left is None:
+            return None
+        self.peer.images.publish(image_message(stamp, left))
+        wait_for(lambda: int(self.peer.figures().get('frames processed', 0)) >= 1 if not number else len(self.peer.clouds) > before)
+        return matches_from_cloud(self.peer.clouds[-1]) if number else None
+
+
+@pytest.fixture
+def stack():
+    rclpy.init()
+    with ExitStack() as ends:
+        yield ends
+    rclpy.try_shutdown()
+
+
+def known(matches) -> np.ndarray:
+    assert matches.right_keypoints is not None
+    return np.isfinite(matches.right_keypoints[:, 0])
+
+
+def test_one_cloud_per_pair_whatever_the_right_camera_does(stack):
+    """Together, a little skewed, missing, late and unreadable; no image is extracted twice."""
+    rig, views = Rig(stack), wall_pairs(PAIRS)
+    rig.tell_cameras()
+    found = {}
+    for number, (left, right) in enumerate(views):
+        if number == 5:
+            found[number] = rig.send(number, left=left)
+            rig.send(number, right=right)  # late
+        elif number == 6:
+            found[number] = rig.send(number, left=left)
+        elif number == 7:
+            found[number] = rig.send(number, left=left, right=right[:, :-8])
+        elif number == 8:
+            rig.send(number - 0.5, right=right)  # one more, of a camera that is twice as fast
+            found[number] = rig.send(number, left=left, right=right)
+        else:
+            found[number] = rig.send(number, left=left, right=right, skew_ns=(number % 3 - 1) * 4_000_000)
+    for number in range(1, PAIRS):
+        share = known(found[number]).mean()
+        assert share == 0 if number in (5, 6, 7) else share > 0.8, number
+    last = found[PAIRS - 1]
+    assert np.median(np.abs(last.keypoints - last.right_keypoints - [DISPARITY, 0])[known(last)]) < 0.1
+    assert last.track_lengths.max() == PAIRS
+    assert (rig.peer.clouds[-1].point_step, rig.peer.clouds[-1].is_dense) == (56, False)
+    extracted = rig.backends[0].extracted
+    assert len(extracted) == len(set(extracted)) == PAIRS + PAIRS - 4
+    wait_for(lambda: rig.peer.figures().get('stereo pairs') == str(PAIRS - 2))
+    figures = rig.peer.figures()
+    assert (figures['right images missing'], figures['right images late'], figures['right images rejected']) == ('2', '1', '1')
+    assert 'match right ms (p50 / p95 / p99)' in figures
+    assert rig.peer.status()[1] == 'matching'
+
+
+def test_unsynchronised_clocks_are_told_with_the_skew(stack, capfd):
+    rig, views = Rig(stack), wall_pairs(PAIRS)
+    rig.tell_cameras()
+    for number, (left, right) in enumerate(views):
+        matches = rig.send(number, left=left, right=right, skew_ns=-37 * SECOND)
+        assert matches is None or not known(matches).any()
+    wait_for(lambda: '-37.000 s apart' in rig.peer.status()[1])
+    assert '-37.000 s apart, max_stereo_skew_s is 0.005: trigger both cameras together' in capfd.readouterr().err
+
+
+def test_a_silent_right_camera_costs_nothing_but_right_points(stack):
+    rig, views = Rig(stack), wall_pairs(PAIRS)
+    rig.tell_cameras()
+    for number, (left, _) in enumerate(views):
+        matches = rig.send(number, left=left)
+        assert matches is None or (len(matches) > 30 and not known(matches).any())
+    wait_for(lambda: f'no right image came with the last {PAIRS} left ones (/right/image)' in rig.peer.status()[1])
+
+
+def test_swapped_images_are_told(stack, capfd):
+    rig, views = Rig(stack), wall_pairs(3)
+    rig.tell_cameras()
+    for number, (left, right) in enumerate(views):
+        matches = rig.send(number, left=right, right=left)
+    assert not known(matches).any()
+    assert 'left and right look swapped: ' in capfd.readouterr().err
+
+
+def test_cameras_that_cannot_be_used_are_told_and_mended_ones_are_taken(stack, capfd):
+    rig, views, numbers = Rig(stack), wall_pairs(12), iter(range(100))
+
+    def told(wait: bool = True) -> str:
+        number = next(numbers)
+        matches = rig.send(number, left=views[number][0], right=views[number][1])
+        assert matches is None or bool(known(matches).any()) is not wait
+        return capfd.readouterr().err
+
+    assert 'stereo waits for a CameraInfo on /camera_info\n' in (first := told())
+    assert 'stereo waits for a CameraInfo on /right/camera_info\n' in first
+    assert 'waits' not in told(), 'once'
+    right = {'shift_m': BASELINE}
+    for left, other, line in (
+            ({'k': np.zeros((3, 3))}, right, '/camera_info is refused: the intrinsics are K = [[0.0'),
+            ({}, {'k': K * np.nan}, '/right/camera_info is refused: the intrinsics are not finite'),
+            ({}, {**right, 'size': (100, 200)}, 'for 200x100 pixels, the images have 256x192'),
+            ({}, {}, 'P[3] of the right one must be -fx * baseline'),
+            (right, {}, 'left and right are swapped: by their CameraInfos the right camera stands 0.250 m'),
+            ({}, {**right, 'r': 3 * np.eye(3)}, 'R of the right camera is')):
+        rig.tell_cameras(left, other or {'shift_m': 0.0})
+        assert line in capfd.readouterr().err + told()
+    rig.tell_cameras()
+    assert 'waits' not in told(wait=False)
