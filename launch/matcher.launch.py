@@ -16,10 +16,13 @@ CONFIG = Path(get_package_share_directory('lightglue_trt_ros')) / 'config'
 
 def generate_launch_description():
     return LaunchDescription([
-        DeclareLaunchArgument('image_topic', default_value='/camera/image_raw', description='Images to match'),
+        DeclareLaunchArgument('image_topic', default_value='/camera/image_raw',
+                              description='Images to match; with cameras, {camera} in it stands for the name: /{camera}/image_raw'),
         DeclareLaunchArgument('right_image_topic', default_value='/camera_right/image_raw',
                               description='Right images, for stereo; CameraInfo comes beside either topic'),
-        DeclareLaunchArgument('mask_topic', default_value='', description='Masks, mono8; empty: mask, in the namespace'),
+        DeclareLaunchArgument('mask_topic', default_value='', description='Masks, mono8, {camera} in it as above; empty: mask'),
+        DeclareLaunchArgument('cameras', default_value='',
+                              description='Names of several cameras with commas between them; empty: as params_file says'),
         DeclareLaunchArgument('params_file', default_value=str(CONFIG / 'matcher.yaml'), description='Parameters of the node'),
         DeclareLaunchArgument('namespace', default_value='', description='Namespace of the node'),
         DeclareLaunchArgument('log_level', default_value='info', choices=['debug', 'info', 'warn', 'error', 'fatal'],
@@ -51,28 +54,41 @@ def start_matcher(context):
     overrides |= {name: argument(name) == 'true' for name in ('autostart', 'stereo') if argument(name)}
     if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
         raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
-    topic, right = argument('image_topic'), argument('right_image_topic')
-    masks = [('mask', argument('mask_topic'))] if argument('mask_topic') else []
+    cameras = [name.strip() for name in argument('cameras').split(',') if name.strip()]
+    topics = named_topics('image', argument('image_topic'), cameras)
+    masks = named_topics('mask', argument('mask_topic'), cameras) if argument('mask_topic') else {}
+    if cameras:
+        overrides['cameras'] = cameras
+    pair = {} if cameras else {'right/image': argument('right_image_topic')}  # among several, right is a camera like any other
+    images = [(name + suffix, topic + suffix) for name, topic in {**topics, **pair}.items() for suffix in ('', '/compressed')]
     node = LifecycleNode(
         package='lightglue_trt_ros', executable='matcher', name='matcher', namespace=argument('namespace'),
         parameters=[argument('params_file'), *([overrides] if overrides else [])],
-        remappings=[('image', topic), ('image/compressed', f'{topic}/compressed'), ('right/image', right),
-                    ('right/image/compressed', f'{right}/compressed'), *masks],
+        remappings=[*images, *masks.items()],
         ros_arguments=['--log-level', argument('log_level')],
         output='screen', emulate_tty=True)
-    viewer = rviz(topic, argument('namespace')) if argument('rviz') == 'true' else []
+    viewer = rviz(next(iter(topics.values())), argument('namespace'), *cameras[:1]) if argument('rviz') == 'true' else []
     return [*fastdds_profile(argument('use_fastdds_profile') == 'true'), node, *viewer]
 
 
-def rviz(topic, namespace):
-    """RViz in the node's namespace; its configuration has the topics' names as they are by default."""
+def named_topics(what, topic, cameras):
+    """The node's topics of a kind, image or mask, and what each is remapped to."""
+    if cameras and '{camera}' not in topic:
+        raise ValueError(f'{what}_topic:={topic} is one topic for {len(cameras)} cameras: write {{camera}} where a name stands, '
+                         f'e.g. /{{camera}}/{what}_raw')
+    return {f'{name}/{what}': topic.replace('{camera}', name) for name in cameras} or {what: topic}
+
+
+def rviz(topic, namespace, camera=''):
+    """RViz on the (first) camera, in the node's namespace; its configuration has the topics' names as they are by default."""
     try:
         get_package_share_directory('rviz2')
     except PackageNotFoundError:
         distro = os.environ.get('ROS_DISTRO', 'DISTRO')
         raise RuntimeError(f'rviz:=true, and rviz2 is not installed: apt install ros-{distro}-rviz2, or leave it out') from None
     return [Node(package='rviz2', executable='rviz2', namespace=namespace, arguments=['-d', str(CONFIG / 'matcher.rviz')],
-                 remappings=[('/matcher/debug_image', 'matcher/debug_image'), ('/camera/image_raw', topic)])]
+                 remappings=[('/matcher/debug_image', '/'.join(filter(None, ('matcher', camera, 'debug_image')))),
+                             ('/camera/image_raw', topic)])]
 
 
 def fastdds_profile(wanted):

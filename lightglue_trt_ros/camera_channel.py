@@ -11,6 +11,7 @@ from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image, PointCloud2, PointField
 
 from . import health
+from .camera_info import camera_topic
 from .camera_masks import CameraMasks
 from .clouds import fill_cloud, point_fields, stamp_seconds
 from .features import FrameMatches
@@ -31,9 +32,10 @@ THROTTLE_S = 5.0  # one line of a kind in this time
 class CameraChannel:
     """Hands over a camera's messages as they come; what becomes of them it publishes, as the pipeline's Outlet."""
 
-    def __init__(self, node: LifecycleNode, settings: NodeConfig, engine: Size) -> None:
-        """`engine` is the size, (height, width), that frames are resized to."""
-        self._node, self._settings, self._engine, self._log = node, settings, engine, node.get_logger()
+    def __init__(self, node: LifecycleNode, settings: NodeConfig, camera: str, engine: Size) -> None:
+        """`camera` is its name, empty for the only one; `engine` the size, (height, width), that frames are resized to."""
+        self._node, self._settings, self.camera, self._engine = node, settings, camera, engine
+        self._log = node.get_logger().get_child(camera) if camera else node.get_logger()
         self._interfaces = ExitStack()
         self._vins: VinsTopics | None = None
         self._masks: CameraMasks | None = None
@@ -45,18 +47,18 @@ class CameraChannel:
 
         Raises ConfigError for a mask of no use.
         """
-        self._matches = self._publisher(PointCloud2, '~/matches')
-        self._debug_image = self._publisher(Image, '~/debug_image')
+        self._matches = self._publisher(PointCloud2, self._topic('~/matches'))
+        self._debug_image = self._publisher(Image, self._topic('~/debug_image'))
         if self._settings.tracks_format == 'vins':
-            self._vins = VinsTopics(self._node, self._settings, RELIABLE)
+            self._vins = VinsTopics(self._node, self._settings, RELIABLE, self.camera)
             self._interfaces.callback(self._vins.close)
-        self._masks = CameraMasks(self._node, self._log, self._settings, self._engine)
+        self._masks = CameraMasks(self._node, self.log, self._settings, self._engine, self.camera)
         self._interfaces.callback(self._masks.close)
         if self._settings.stereo:
             self._right = RightCamera(self._node, self._settings)
             self._interfaces.callback(self._right.close)
             on_image = self._right.noting(on_image)
-        self.images = subscribe(self._node, self._settings, 'image', on_image, on_lost)
+        self.images = subscribe(self._node, self._settings, self._topic('image'), on_image, on_lost)
         self._interfaces.callback(self._node.destroy_subscription, self.images)
 
     def begin(self) -> None:
@@ -71,11 +73,19 @@ class CameraChannel:
         self._interfaces.close()
 
     @property
+    def log(self) -> Any:
+        """The node's logger, or the named camera's own."""
+        return self._log
+
+    @property
     def route(self) -> str:
         """What it listens to and where it publishes, for people."""
         right = '' if self._right is None else f' and, as its right camera, {self._right.images.topic_name}'
         return (f'subscribed to {self.images.topic_name}{right} ({self._settings.qos_reliability}), '
-                f'publishing {self._node.resolve_topic_name("~/matches")}')
+                f'publishing {self._node.resolve_topic_name(self._topic("~/matches"))}')
+
+    def _topic(self, topic: str) -> str:
+        return camera_topic(self.camera, topic)
 
     def figures(self) -> dict[str, str]:
         """What there is to tell beside what the pipeline counts, by name."""

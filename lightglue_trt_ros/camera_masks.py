@@ -12,6 +12,7 @@ from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image
 
+from .camera_info import camera_topic
 from .clouds import stamp_seconds
 from .errors import FrameError
 from .geometry import Size
@@ -27,10 +28,14 @@ SETTLED_S = 2.0  # masks have to be used for so long before the next that is mis
 class CameraMasks:
     """Listens to masks. One that is missing, too old or of no use is told of once, and the frames go on without it."""
 
-    def __init__(self, node: Node, log: Any, settings: NodeConfig, engine: Size, topic: str = 'mask') -> None:
-        """`engine` is the size, (height, width), that frames are resized to. Raises ConfigError for a file of no use."""
+    def __init__(self, node: Node, log: Any, settings: NodeConfig, engine: Size, camera: str = '') -> None:
+        """`engine` is the size, (height, width), that frames are resized to; `camera` its name, empty for the only one.
+
+        Raises ConfigError for a file of no use.
+        """
+        topic, file = camera_topic(camera, 'mask'), settings.mask_file.replace('{camera}', camera)
         self._node, self._log, self._engine, self._longest_s = node, log, engine, settings.mask_max_age_s
-        self._of_file = load_mask(Path(settings.mask_file).expanduser()) if settings.mask_file else None
+        self._of_file = load_mask(Path(file).expanduser()) if file else None
         self._remapped = node.resolve_topic_name(topic) != node.resolve_topic_name(topic, only_expand=True)
         self._subscription = node.create_subscription(Image, topic, self._on_mask, QOS, raw=True)
         self._topic = self._subscription.topic_name

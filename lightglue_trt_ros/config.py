@@ -123,7 +123,8 @@ def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
     expected, meta = type(field.default), field.metadata
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) if expected is float else type(value) is expected
     if not fits:
-        raise ConfigError(f'{field.name} is {value!r} ({type(value).__name__}): it must be {expected.__name__}')
+        raise ConfigError(f'{field.name} is {value!r} ({type(value).__name__}): it must be '
+                          f'{"a list of names" if expected is tuple else expected.__name__}')
     if value in ONE_PLACEMENT.get(field.name, ()):
         raise ConfigError(f'{field.name} is {value!r}, which patches has replaced: use {" or ".join(meta["choices"])}')
     if meta['choices'] and value not in meta['choices']:

@@ -87,9 +87,9 @@ def advice(image: UInt8, encoding: str, engine: Size) -> list[str]:
     return lines
 
 
-def status(node: Node, verdict: Verdict, figures: dict[str, str]) -> DiagnosticStatus:
-    """The verdict and its figures as diagnostic_msgs/DiagnosticStatus."""
+def status(node: Node, camera: str, verdict: Verdict, figures: dict[str, str]) -> DiagnosticStatus:
+    """The verdict on a camera, whose name is empty for the only one, and its figures as diagnostic_msgs/DiagnosticStatus."""
     return DiagnosticStatus(
         level=verdict.level, message=verdict.message, hardware_id='lightglue_trt_ros',
-        name=f'{node.get_fully_qualified_name().lstrip("/")}: matching',
+        name=f'{node.get_fully_qualified_name().lstrip("/")}: {camera or "matching"}',
         values=[KeyValue(key=key, value=value) for key, value in figures.items()])

@@ -46,17 +46,23 @@ def told(transition: Transition) -> Transition:
 
 
 class MatcherNode(LifecycleNode):  # type: ignore[misc]
-    """Subscribes to camera frames and publishes correspondences; while active, a Pipeline of its own thread does the work.
+    """Subscribes to cameras' frames and publishes correspondences; while active, a Pipeline of its own thread does the work.
 
     Raises ConfigError when a parameter is unknown, of the wrong type or out of range.
     """
 
     def __init__(self, open_backend: Opener = open_backend, **node_options: Any) -> None:
-        super().__init__('matcher', automatically_declare_parameters_from_overrides=True, **node_options)
+        try:
+            super().__init__('matcher', automatically_declare_parameters_from_overrides=True, **node_options)
+        except ValueError as error:
+            if 'NOT_SET' not in str(error):
+                raise
+            raise ConfigError("a parameter has no value: write [''] for an empty list, and leave out what is not set") from error
         self._open_backend, self._counter = open_backend, TrackCounter()
         self._interfaces = ExitStack()
         self._config, self.settings = declare_settings(self)
-        self._channels = [CameraChannel(self, self.settings, (self._config.image_height, self._config.image_width))]
+        engine = self._config.image_height, self._config.image_width
+        self._channels = [CameraChannel(self, self.settings, camera, engine) for camera in self.settings.cameras]
         self._pipeline, self._active = self._new_pipeline(), False  # kept when it has ended, for what it tells
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
@@ -121,7 +127,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         if warning:
             self.get_logger().warning(warning)
         for channel in self._channels:
-            self.get_logger().info(channel.route)
+            channel.log.info(channel.route)
 
     def ended(self) -> None:
         """As Owner."""
@@ -165,8 +171,9 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         for channel, inlet in zip(self._channels, self._pipeline.inlets, strict=True):
             verdict = self._verdict(channel, inlet)
             if verdict.level == health.WARN and self._pipeline.state is State.RUNNING:
-                self.get_logger().warning(verdict.message, throttle_duration_sec=2 * THROTTLE_S)
-            statuses.append(health.status(self, verdict, {**self._pipeline.figures(inlet), **channel.figures()}))
+                channel.log.warning(verdict.message, throttle_duration_sec=2 * THROTTLE_S)
+            figures = {**self._pipeline.figures(inlet), **channel.figures()}
+            statuses.append(health.status(self, channel.camera, verdict, figures))
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()), status=statuses))
 
     def _verdict(self, channel: CameraChannel, inlet: Inlet[bytes]) -> health.Verdict:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import difflib
 import itertools
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescri
 from rclpy.node import Node
 
 from .config import MAX_KEYPOINTS, MatcherConfig, check_names, check_setting, setting
+from .errors import ConfigError
 from .limits import MEGAPIXELS
 
 SIMILAR = 0.8  # a name so close to a setting is a mistake, also where another node could have it
@@ -45,7 +48,8 @@ class NodeConfig:
         choices=(5, 9))
     max_tracks: int = setting(200, 'Tracks in a message of ~/feature at most, spread over the image', low=1, high=MAX_KEYPOINTS)
     mask_file: str = setting(
-        '', "An 8-bit gray PNG of the images' or the engine's size: no keypoint is where it is 0; empty: none")
+        '', "An 8-bit gray PNG of the images' or the engine's size: no keypoint is where it is 0; {camera} in "
+        'its path is the name; empty: none')
     mask_max_age_s: float = setting(
         0.5, "A mask of the topic is used for images whose stamps are no further from its own, seconds", low=0.0, high=3600.0)
     stereo: bool = setting(
@@ -53,11 +57,15 @@ class NodeConfig:
     max_stereo_skew_s: float = setting(
         0.005, 'Stamps of a left and a right image that are one pair differ by no more, seconds', low=0.0, high=1.0)
     draw_covariances: bool = setting(False, 'Draw on ~/debug_image how well points are known: ellipses of ten standard deviations')
+    cameras: tuple[str, ...] = setting(
+        ('',), "Names of several cameras, each with topics of its own, <name>/image and ~/<name>/matches, on one set of networks; "
+        "['']: one camera, whose topics have no name")
     autostart: bool = setting(True, 'Configure and activate by itself; false leaves that to a lifecycle manager')
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             check_setting(field, getattr(self, field.name))
+        _check_cameras(self.cameras)
 
 
 def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
@@ -75,13 +83,14 @@ def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
         node.get_logger().warning(f'a params file gives {", ".join(sorted(foreign))} to every node (/**): no settings of this one')
     given = {name: value for name, value in given.items() if name not in foreign}
     check_names(given, fields)
+    given = {name: tuple(value) or ('',) if isinstance(value, (list, array.array)) else value for name, value in given.items()}
     matcher = MatcherConfig(**_of(MatcherConfig, given))
     own = NodeConfig(**_of(NodeConfig, given))
     for name, field in fields.items():
         if name in given:  # declared by rclpy without type, range and description: once more, properly
             node.undeclare_parameter(name)
         value = getattr(own if hasattr(own, name) else matcher, name)
-        value = float(value) if isinstance(field.default, float) else value
+        value = float(value) if isinstance(field.default, float) else list(value) if isinstance(value, tuple) else value
         node.declare_parameter(name, value, _descriptor(field), ignore_override=True)
     return matcher, own
 
@@ -104,6 +113,15 @@ def _flat(section: dict[str, Any], prefix: str = '') -> Iterator[str]:
             yield from _flat(value, f'{prefix}{name}.')
         else:
             yield f'{prefix}{name}'
+
+
+def _check_cameras(names: tuple[str, ...]) -> None:
+    """Raise ConfigError unless there are names, each a token of a topic's, and each once; or the empty one alone."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f'cameras has {name!r} {names.count(name)} times: each camera needs a name of its own')
+        if names != ('',) and not (isinstance(name, str) and re.fullmatch(r'[A-Za-z_][A-Za-z0-9_]*', name)):
+            raise ConfigError(f'cameras has {name!r}: a name is part of topics, of letters, digits and underscores, no digit first')
 
 
 def _of(kind: type, given: dict[str, Any]) -> dict[str, Any]:

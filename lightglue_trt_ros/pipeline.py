@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
-from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .backends import Backend
@@ -89,14 +88,13 @@ class Owner(Protocol):
 class Inlet(Generic[T]):
     """A camera's way into a pipeline, with its outlet, its counts and the resets asked of it."""
 
-    def __init__(self, outlet: Outlet[T], offer: Callable[[T], bool]) -> None:
-        """`offer` takes the newest item and says whether that replaced one."""
-        self.outlet, self.statistics, self._offer = outlet, FrameStatistics(), offer
+    def __init__(self, number: int, outlet: Outlet[T], slots: NewestSlots[T]) -> None:
+        self.number, self.outlet, self.statistics, self._slots = number, outlet, FrameStatistics(), slots
         self.resets: deque[str] = deque(maxlen=1)  # why, where one was asked for
 
     def offer(self, item: T) -> None:
         """Hand over an item; never waits."""
-        self.statistics.arrived(replacing=self._offer(item))
+        self.statistics.arrived(replacing=self._slots.offer(item, self.number))
 
 
 class Pipeline(Generic[T]):
@@ -117,7 +115,7 @@ class Pipeline(Generic[T]):
         self.failure = ''  # why it ended by itself
         self.backend = 'none'  # the open backend, in words
         self._slots: NewestSlots[T] = NewestSlots(len(outlets))
-        self.inlets = [Inlet(outlet, partial(self._slots.offer, source=number)) for number, outlet in enumerate(outlets)]
+        self.inlets = [Inlet(number, outlet, self._slots) for number, outlet in enumerate(outlets)]
         self._open_backend, self._owner, self._counter = open_backend, owner, counter
         self._cancelled = threading.Event()
         self._backend: Backend | None = None
@@ -175,6 +173,8 @@ class Pipeline(Generic[T]):
         """The backend, and a matcher on it for each inlet."""
         opened = self._open_backend(self.config, cancelled=self._cancelled.is_set)
         self._backend = opened.backend
+        for inlet in reversed(self.inlets):
+            opened.backend.turn_to(inlet.number)  # what has to be taken for each camera is taken now
         matchers = [FrameMatcher(opened.backend, self.config, self._counter) for _ in self.inlets]
         if not self._cancelled.is_set():
             self.backend, self.state, self.was_open = opened.backend.description, State.RUNNING, True
@@ -210,6 +210,7 @@ class Pipeline(Generic[T]):
 
     def _match(self, item: T, inlet: Inlet[T], frames: FrameMatcher) -> None:
         frames.config = self.config
+        frames.backend.turn_to(inlet.number)
         if inlet.resets:
             frames.reset(inlet.resets.popleft())
         clock = Stopwatch()

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Sequence
 
 FILE_WIDTH = 160  # columns, where the output goes to a file
+LONGEST_FIGURE = 40  # letters: what is longer is text, which wraps rather than taking the room of other columns
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2) -> None:
-    """Print `rows` under `header`; the first `left` columns are aligned to the left, figures to the right."""
+    """Print `rows` under `header`; the first `left` columns and text are aligned to the left, figures to the right."""
     try:
         from rich.console import Console
         from rich.markup import escape
@@ -20,7 +21,8 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         return
     table = Table()
     for number, column in enumerate(header):
-        table.add_column(escape(column), justify='left' if number < left else 'right', no_wrap=number >= left, overflow='fold')
+        text = number < left or any(len(row[number]) > LONGEST_FIGURE for row in rows)
+        table.add_column(escape(column), justify='left' if text else 'right', no_wrap=not text, overflow='fold')
     for row in rows:
         table.add_row(*map(escape, row))
     print(f'\n{title}')

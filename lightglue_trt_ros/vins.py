@@ -19,9 +19,10 @@ Int64 = NDArray[np.int64]
 
 
 class VinsPoints(NamedTuple):
-    """The tracks of one message, M rows."""
+    """The tracks of one message, M rows, all of one camera."""
 
-    ids: Int64  # (M,)
+    camera: int  # counted from 0
+    ids: Int64  # (M,), those of no other camera: each is a number of the camera's own, times the cameras, plus `camera`
     points: Float64  # (M, 2) on the plane z = 1, undistorted
     pixels: Float32  # (M, 2) of the image as it was received
     velocities: Float64  # (M, 2) of `points`, per second
@@ -34,8 +35,9 @@ class VinsTracks:
     back after a message without it, whatever the matcher's own ids do (a keyframe finds points again after frames without them).
     """
 
-    def __init__(self, max_tracks: int) -> None:
-        self.max_tracks = max_tracks
+    def __init__(self, max_tracks: int, camera: int = 0, cameras: int = 1) -> None:
+        """Of camera number `camera`, counted from 0, of so many."""
+        self.max_tracks, self._camera, self._cameras = max_tracks, camera, cameras
         self._next = 0
         self._last: dict[int, tuple[int, Float64]] = {}  # id and point of the last message's tracks, by the matcher's track ids
         self._stamp = math.nan  # its own
@@ -59,11 +61,11 @@ class VinsTracks:
         self._last = {tracks[index]: (self._last[tracks[index]][0] if tracks[index] in self._last else self._new_id(), now[index])
                       for index in good.tolist()}
         self._stamp = matches.stamp
-        ids = np.array([number for number, _ in self._last.values()], np.int64)
-        return VinsPoints(ids, now[good], matches.keypoints[rows[good]], velocities[good])
+        ids = np.array([number for number, _ in self._last.values()], np.int64) * self._cameras + self._camera
+        return VinsPoints(self._camera, ids, now[good], matches.keypoints[rows[good]], velocities[good])
 
     def _new_id(self) -> int:
-        self._next = (self._next + 1) % LARGEST_ID
+        self._next = (self._next + 1) % (LARGEST_ID // self._cameras)
         return self._next
 
 
@@ -85,12 +87,12 @@ def spread(pixels: Float32, kept: NDArray[np.bool_], lengths: NDArray[np.uint32]
 def channels(found: VinsPoints, count: int) -> dict[str, Float32]:
     """The channels of the message by name, each (M,) float32: five as VINS-Mono reads them, nine as VINS-Fusion.
 
-    VINS-Fusion takes the last three for a point's true position, which nobody knows: zeros. There is one camera, number 0 of 1.
+    VINS-Fusion takes the last three for a point's true position, which nobody knows: zeros.
     """
     (u, v), (vx, vy) = found.pixels.T, found.velocities.T
     named = {'id': found.ids, 'u': u, 'v': v, 'vx': vx, 'vy': vy}
     if count == 9:
         nothing = np.zeros(len(u))
-        named = {'id': found.ids, 'camera': nothing, 'u': u, 'v': v, 'vx': vx, 'vy': vy,
+        named = {'id': found.ids, 'camera': nothing + found.camera, 'u': u, 'v': v, 'vx': vx, 'vy': vy,
                  'gx': nothing, 'gy': nothing, 'gz': nothing}
     return {name: np.asarray(values, np.float32) for name, values in named.items()}

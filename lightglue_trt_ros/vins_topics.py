@@ -11,7 +11,7 @@ from rclpy.qos import QoSProfile
 from sensor_msgs.msg import ChannelFloat32, PointCloud
 from std_msgs.msg import Bool
 
-from .camera_info import CameraListener
+from .camera_info import CameraListener, camera_topic
 from .features import FrameMatches
 from .parameters import NodeConfig
 from .pipeline import Input
@@ -21,12 +21,14 @@ from .vins import VinsTracks, channels
 class VinsTopics:
     """Publishes every frame's tracks once the camera is known."""
 
-    def __init__(self, node: LifecycleNode, settings: NodeConfig, reliable: QoSProfile) -> None:
+    def __init__(self, node: LifecycleNode, settings: NodeConfig, reliable: QoSProfile, camera: str) -> None:
         self._node, self._channels = node, settings.vins_channels
-        self._feature: Any = node.create_lifecycle_publisher(PointCloud, '~/feature', reliable)
-        self._restart: Any = node.create_lifecycle_publisher(Bool, '~/restart', reliable)
-        self._camera = CameraListener(node, '~/feature')
-        self._tracks, self._published = VinsTracks(settings.max_tracks), False
+        feature, restart = (camera_topic(camera, topic) for topic in ('~/feature', '~/restart'))
+        self._feature: Any = node.create_lifecycle_publisher(PointCloud, feature, reliable)
+        self._restart: Any = node.create_lifecycle_publisher(Bool, restart, reliable)
+        self._camera = CameraListener(node, feature, camera)
+        self._tracks = VinsTracks(settings.max_tracks, settings.cameras.index(camera), len(settings.cameras))
+        self._published = False
 
     def close(self) -> None:
         for publisher in (self._feature, self._restart):

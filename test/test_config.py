@@ -49,4 +49,4 @@ def test_params_file_lists_every_parameter_with_its_default():
     parameters = pytest.importorskip('lightglue_trt_ros.parameters', reason='rclpy is not installed', exc_type=ImportError)
     listed = yaml.safe_load(PARAMS.read_text())['/**']['ros__parameters']
     defaults = {field.name: field.default for kind in (MatcherConfig, parameters.NodeConfig) for field in dataclasses.fields(kind)}
-    assert listed == defaults
+    assert listed == {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -16,11 +18,13 @@ from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.errors import BagError, ConfigError, EngineError, FrameError
 from lightglue_trt_ros.evaluation import contestants
 from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.contestants import Baseline, Frontend, Sighting, open_frontends, thresholds_of
+from lightglue_trt_ros.evaluation.contestants import Baseline, Frontend, Sighting, thresholds_of
+from lightglue_trt_ros.evaluation.costs import WallTime
 from lightglue_trt_ros.evaluation.evaluator import BACKWARD_PAIRS, Evaluator
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
 from lightglue_trt_ros.evaluation.tally import WORST, Tally
+from lightglue_trt_ros.evaluation.turns import evaluate_in_turn
 from lightglue_trt_ros.evaluation.twoview import estimate_relative_pose
 from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.recordings.sequence import Frame, Intrinsics
@@ -419,18 +423,23 @@ def test_variants() -> None:
             variants(config, words)
 
 
-def test_what_cannot_be_had_is_said_and_not_faked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_had_is_said_and_not_faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(config: MatcherConfig) -> Opened:
         if config.precision == 'fp8':
             raise EngineError('no FP8 here')
         return Opened(NullBackend(config.engine_spec('fp32')), 'null', 'only a null one' if config.precision == 'fp16' else '')
 
     monkeypatch.setattr(contestants, 'open_backend', opened)
-    frontends, notes = open_frontends(variants(MatcherConfig(), ['fp32', 'fp16', 'fp8']))
-    assert [frontend.name for frontend in frontends] == ['ours fp32', 'ours fp16']
+    world, notes = World(4), list[str]()
+    evaluator = partial(Evaluator, world.frames, world.decode, Scene(world.timeline()), estimator=estimate_relative_pose)
+    take = partial(evaluate_in_turn, baselines=[], evaluator=evaluator, strides=(1,), folder=tmp_path, wall=WallTime(),
+                   note=notes.append, say=lambda line: None)
+    results, covered, _ = take(variants(MatcherConfig(), ['fp32', 'fp16', 'fp8']))
+    assert [result.name for result in results] == ['ours fp32', 'ours fp16']
+    assert covered is None
     assert notes == ['ours fp16: only a null one', 'ours fp8 is unavailable: no FP8 here']
     with pytest.raises(EngineError, match='no FP8 here'):
-        open_frontends(variants(MatcherConfig(), ['fp8']))
+        take(variants(MatcherConfig(), ['fp8']))
 
 
 def test_points_of_a_baseline_have_the_same_covariances_whether_they_are_timed_or_not() -> None:

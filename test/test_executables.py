@@ -266,6 +266,20 @@ def test_benchmark_prints_and_keeps_its_figures(tmp_path):
     assert "The node's own cost" in log
 
 
+def test_benchmark_compares_one_node_of_several_cameras_with_a_node_each(tmp_path):
+    out = tmp_path / 'figures.json'
+    process = launch('cli.benchmark', 'cameras', '--cameras', '2', '--camera-hz', '10', '--seconds', '1', '--rounds', '1',
+                     '--height', '64', '--width', '80', '--max-keypoints', '32', '--backend', 'onnxruntime', '--json', str(out))
+    log = finish(process)
+    assert process.returncode == 0, log
+    one, many = json.loads(out.read_text())['cameras'].values()
+    assert one['memory_mib'] < many['memory_mib']
+    for cost in (one, many):
+        assert all(1 < fps < 12 for fps in cost['fps'])
+        assert all(0 < ms < 1000 for times in cost['latency_ms'] for ms in times)
+    assert '2 cameras of 80x64 at 10 Hz each' in log
+
+
 def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
     folder = tmp_path / 'short'
     (folder / 'images').mkdir(parents=True)

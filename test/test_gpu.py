@@ -177,6 +177,29 @@ def test_slots_come_back_and_holding_too_many_is_refused(backend):
     backend.extract(images[3])
 
 
+def test_cameras_in_turn_are_each_as_if_alone(backend, engines, shared_data):
+    """Frames of two sizes, an easy recording and a hard one."""
+    config = config_of(engines)
+    cameras = [gray_images(shared_data / name)[:8] for name in ('kitti_short_1', 'tartanair_hospital')]
+    alone = []
+    for images in cameras:
+        matcher = FrameMatcher(backend, config)
+        alone.append([matcher.process(image, 0.1 * number) for number, image in enumerate(images)])
+    free = backend.cuda.memory_mib()[0]
+    del matcher
+    matchers = [FrameMatcher(backend, config) for _ in cameras]
+    for number, images in enumerate(zip(*cameras, strict=True)):
+        for camera, (matcher, image) in enumerate(zip(matchers, images, strict=True)):
+            backend.turn_to(camera)
+            found, expected = matcher.process(image, 0.1 * number), alone[camera][number]
+            if number:
+                np.testing.assert_array_equal(found.keypoints, expected.keypoints)
+                np.testing.assert_array_equal(found.covariances, expected.covariances)
+                assert found.layers == expected.layers
+    print(f'another camera takes {free - backend.cuda.memory_mib()[0]:.0f} MiB of the GPU')
+    assert all(key[1] // SLOTS == key[2] // SLOTS for key in backend._graphs if key[0] in ('match', 'place'))
+
+
 def test_a_failing_extract_gives_its_slot_back(backend):
     for _ in range(SLOTS + 1):
         with pytest.raises(ValueError, match='broadcast'):

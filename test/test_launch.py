@@ -19,8 +19,8 @@ LAUNCH_FILE = REPOSITORY / 'launch' / 'matcher.launch.py'
 PROFILE = str(REPOSITORY / 'config' / 'fastdds_large_images.xml')
 DEFAULTS = {
     'image_topic': '/camera/image_raw', 'mask_topic': '', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'),
-    'namespace': '', 'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '', 'use_fastdds_profile': 'true',
-    'rviz': 'false', 'stereo': '', 'right_image_topic': '/camera_right/image_raw'}
+    'namespace': '', 'cameras': '', 'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '',
+    'use_fastdds_profile': 'true', 'rviz': 'false', 'stereo': '', 'right_image_topic': '/camera_right/image_raw'}
 
 
 class Recorded(SimpleNamespace):
@@ -103,6 +103,19 @@ def test_the_node(launch_file: Any) -> None:
     assert node.ros_arguments == ['--log-level', 'debug']
     assert dict(actions(launch_file, mask_topic='/people/mask')[1].remappings)['mask'] == '/people/mask'
     assert node.parameters == [DEFAULTS['params_file']]
+
+
+def test_each_camera_has_its_topic(launch_file: Any) -> None:
+    _, node = actions(launch_file, cameras='front, rear', image_topic='/{camera}/image_raw')
+    assert node.parameters[1] == {'cameras': ['front', 'rear']}
+    assert dict(node.remappings) == {
+        'front/image': '/front/image_raw', 'front/image/compressed': '/front/image_raw/compressed',
+        'rear/image': '/rear/image_raw', 'rear/image/compressed': '/rear/image_raw/compressed'}
+    wanted = {**DEFAULTS, 'rviz': 'true', 'cameras': 'front,rear', 'image_topic': '/{camera}/image_raw'}
+    rviz = launch_file.start_matcher(wanted)[-1]
+    assert dict(rviz.remappings) == {'/matcher/debug_image': 'matcher/front/debug_image', '/camera/image_raw': '/front/image_raw'}
+    with pytest.raises(ValueError, match=r'is one topic for 2 cameras: write \{camera\}'):
+        actions(launch_file, cameras='front,rear')
 
 
 def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from emulated_device import EmulatedCuda, EmulatedTensorRT
 from networks import moved, ours, photo
 from stereo_pairs import plain_rig
 
-from lightglue_trt_ros.backends import Placer, tensorrt
+from lightglue_trt_ros.backends import Placer, placing, tensorrt
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.backends.placing import PTX
 from lightglue_trt_ros.config import EngineSpec, MatcherConfig
@@ -143,6 +143,37 @@ def test_another_size_is_another_camera(backend):
 def test_what_runs_is_made_of_what_is_there_to_read():
     source = hashlib.sha256(PTX.with_suffix('.cu').read_bytes()).hexdigest()
     assert source in PTX.read_text().splitlines()[0], 'placement.cu has changed: make kernels'
+
+
+def test_cameras_of_other_sizes_in_turn_are_each_as_if_alone(backend, monkeypatch):
+    """One after the other, and then in turn: buffers are made once for each, and only pairs of one camera are captured."""
+    made, cameras, config = [], ((240, 320), (200, 300)), MatcherConfig(
+        image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
+    monkeypatch.setattr(placing.Camera, '__init__', lambda self, *rest, init=placing.Camera.__init__: (
+        made.append(self), init(self, *rest))[1])
+
+    def frame(size, number):
+        return moved(photo('coffee', *size), number, 1 + 0.01 * number, (2 * number, -number))[0]
+
+    expected = []
+    for size in cameras:
+        alone = FrameMatcher(backend, config)
+        expected.append([alone.process(frame(size, number), 0.1 * number) for number in range(3)])
+    del alone
+    made.clear()
+    matchers = [FrameMatcher(backend, config) for _ in cameras]
+    for number in range(3):
+        for camera, (size, matcher) in enumerate(zip(cameras, matchers, strict=True)):
+            backend.turn_to(camera)
+            found = matcher.process(frame(size, number), 0.1 * number)
+            if number:
+                np.testing.assert_array_equal(found.keypoints, expected[camera][number].keypoints)
+                np.testing.assert_array_equal(found.covariances, expected[camera][number].covariances)
+    backend.turn_to(0)
+    assert len(made) == 2
+    pairs = [{index // tensorrt.SLOTS for index in key[1:3]} for key in backend._graphs if key[0] in ('match', 'place')]
+    assert all(pair in ({0}, {1}) for pair in pairs)
+    assert 0 < pairs.count({1}) < pairs.count({0}), 'captured as they are needed'
 
 
 @pytest.mark.parametrize('reference', ['previous', 'keyframe'])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,16 +15,20 @@ from networks import photo
 
 from lightglue_trt_ros.config import MatcherConfig
 from lightglue_trt_ros.errors import EngineError
-from lightglue_trt_ros.evaluation.contestants import Baseline, Frontend, open_frontends, thresholds_of
+from lightglue_trt_ros.evaluation import contestants
+from lightglue_trt_ros.evaluation.contestants import Baseline, Frontend, by_networks, open_frontends, thresholds_of
+from lightglue_trt_ros.evaluation.costs import WallTime
 from lightglue_trt_ros.evaluation.evaluator import Evaluator
-from lightglue_trt_ros.evaluation.results import MatcherResult
+from lightglue_trt_ros.evaluation.results import Evaluation, MatcherResult
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
+from lightglue_trt_ros.evaluation.turns import evaluate_in_turn
 from lightglue_trt_ros.evaluation.twoview import estimate_relative_pose
 from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.features import HostFeatures, Matches, Thresholds
 from lightglue_trt_ros.recordings.sequence import Frame, Intrinsics
-from lightglue_trt_ros.selection import open_backend
+from lightglue_trt_ros.reports.summary import coverage
+from lightglue_trt_ros.selection import Opened, open_backend
 
 pytest.importorskip('onnxruntime', reason='the networks run in ONNX Runtime')
 
@@ -71,12 +77,16 @@ def frames() -> list[np.ndarray]:
     return [np.ascontiguousarray(scene[40:40 + HEIGHT, 20 + 5 * k:20 + 5 * k + WIDTH]) for k in range(COUNT)]
 
 
-def evaluated(images: list[np.ndarray], contestants: list[Any], strides: tuple[int, ...] = STRIDES) -> list[MatcherResult]:
+def recording(images: list[np.ndarray]) -> tuple[Any, Any, Scene]:
+    """The frames, how they are decoded, and what is known about them."""
     poses = np.tile(np.eye(4), (COUNT, 1, 1))
     poses[:, 0, 3] = 0.1 * np.arange(COUNT)
     recorded = [Frame(k * 10**8, k * 10**8, lambda k=k: images[k], number=k) for k in range(COUNT)]
-    scene = Scene(Timeline.of(recorded, 1.0), CAMERA, poses)
-    evaluator = Evaluator(lambda: recorded, lambda image: image.copy(), scene, contestants, estimate_relative_pose)
+    return lambda: recorded, lambda image: image.copy(), Scene(Timeline.of(recorded, 1.0), CAMERA, poses)
+
+
+def evaluated(images: list[np.ndarray], taking_part: list[Any], strides: tuple[int, ...] = STRIDES) -> list[MatcherResult]:
+    evaluator = Evaluator(*recording(images), taking_part, estimate_relative_pose)
     found = evaluator.run(strides)
     assert not evaluator.interrupted
     return found
@@ -92,8 +102,8 @@ def figures(result: MatcherResult, strides: tuple[int, ...] = STRIDES) -> list[A
 
 def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> None:
     wanted = variants(CONFIG, (*PLACED, *THRESHOLDS))
-    frontends, notes = open_frontends(wanted)
-    assert notes == []
+    frontends, warning = open_frontends(wanted)
+    assert warning == ''
     together = evaluated(frames, [*frontends, Baseline('sift', 128), Baseline('klt', 128)])
     assert [result.name for result in together] == [*wanted, 'SIFT', 'KLT']
     first = next(iter(wanted))
@@ -114,6 +124,56 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
     for result, key in zip(together[len(wanted):], ('sift', 'klt'), strict=True):
         (alone,) = evaluated(frames, [Baseline(key, 128)])
         assert figures(alone) == figures(result)
+
+
+def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray], tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = variants(CONFIG, ('refinement=patches', '64', 'refinement=none', 'weights=ours'))
+    together = [frontend for group in by_networks(wanted) for frontend in open_frontends(group)[0]]
+    expected = {result.name: result for result in evaluated(frames, [*together, Baseline('klt', 128)])}
+    open_now, most, said, notes = [0], [0], list[str](), list[str]()
+
+    def opened(config: MatcherConfig) -> Opened:
+        found = open_backend(config)
+        open_now[0] += 1
+        most[0] = max(most[0], open_now[0])
+        close = found.backend.close
+
+        def closed() -> None:
+            open_now[0] -= bool(found.backend._matcher)
+            close()
+
+        found.backend.close = closed
+        return found
+
+    monkeypatch.setattr(contestants, 'open_backend', opened)
+    results, covered, failure = evaluate_in_turn(
+        wanted, [Baseline('klt', 128)], partial(Evaluator, *recording(frames), estimator=estimate_relative_pose), STRIDES, tmp_path,
+        wall=WallTime(), note=notes.append, say=said.append)
+    assert (covered, failure, notes, most[0], open_now[0]) == (None, '', [], 1, 0)
+    assert [result.name for result in results] == ['ours patches', 'ours 64', 'ours none', 'ours', 'KLT']
+    assert [line.partition(':')[0] for line in said] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
+    for result in results:
+        assert result.pairs == expected[result.name].pairs, 'what compares with the first one too'
+        assert figures(result) == figures(expected[result.name])
+    assert 0 < results[3].summary()['retention'] < 100
+
+
+def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tmp_path: Path) -> None:
+    asked, notes = [0], list[str]()
+
+    def stopped() -> bool:
+        asked[0] += 1
+        return asked[0] > COUNT + 4
+
+    wanted = variants(CONFIG, ('128', '96', '64'))
+    evaluator = partial(Evaluator, *recording(frames), estimator=estimate_relative_pose, stopped=stopped)
+    results, covered, _ = evaluate_in_turn(wanted, [], evaluator, STRIDES, tmp_path, wall=WallTime(), note=notes.append,
+                                           say=lambda line: None)
+    assert [len(result.pairs[1]) for result in results] == [8, 3]
+    assert (covered, notes) == (4, ['ours 64: not begun'])
+    found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=covered)
+    assert coverage(found).startswith('Interrupted: the figures of ours 96 cover the first 4 of 9 frames (44 %), pairs: 3 of ')
 
 
 def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]) -> None:

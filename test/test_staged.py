@@ -43,7 +43,7 @@ class Pairs:
         self.launches: list[tuple[int, int]] = []
         self.assigned = -1
 
-    def match(self, shares, depth_confidence):
+    def match(self, shares, depth_confidence, camera=0):
         self.launches.clear()
 
         def launch(first: int, last: int) -> None:
@@ -52,7 +52,7 @@ class Pairs:
             for stage in range(first, min(last + 1, len(shares))):
                 self.matcher._seen[stage][:] = shares[stage], 0.0 if np.isfinite(shares[stage]) else np.nan
             self.assigned = last
-        return self.matcher.run(launch, Thresholds(depth=depth_confidence))
+        return self.matcher.run(launch, Thresholds(depth=depth_confidence), camera)
 
 
 share = st.floats(0, 1) | st.just(float('nan'))
@@ -130,3 +130,11 @@ def test_one_stage_is_one_launch(confidence):
     run = Pairs(Depth((9,)))
     assert run.match((), confidence) == (9, True)
     assert run.launches == [(0, 0)]
+
+
+def test_an_easy_camera_and_a_hard_one_in_turn_take_one_launch_each():
+    run, cameras = Pairs(), (((0.99, 1, 1), 4), ((0.1, 0.2, 0.3), 9))
+    for number in range(6):
+        for camera, (shares, layers) in enumerate(cameras):
+            assert run.match(shares, 0.95, camera) == (layers, True)
+            assert number == 0 or run.launches == [(0, DEPTH.ends.index(layers))]

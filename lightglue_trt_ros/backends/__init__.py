@@ -45,6 +45,12 @@ class Backend(Extractor, Matcher, Protocol):
         For those who judge engines or several thresholds. Raises EngineError.
         """
 
+    def turn_to(self, camera: int) -> None:
+        """What is extracted from here on is of this one of the cameras that share the backend, counted from 0.
+
+        What is kept between frames is kept for each; the first turn makes room for it. Raises EngineError.
+        """
+
     def cancel(self) -> None:
         """Make a run that is in flight end soon, with an EngineError; every later run too."""
 

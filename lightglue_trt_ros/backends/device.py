@@ -1,4 +1,4 @@
-"""What lies on the device: engines, and a ring of slots for frames' features."""
+"""What lies on the device: engines, and rings of slots for frames' features."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Slot:
         self.index, self.ready = index, cuda.event()  # the event is None once the slot is closed
         self.device = {name: cuda.device(*extractor.tensor(name)) for name in FEATURES}
         self.host = {name: cuda.pinned(*extractor.tensor(name)) for name in ('keypoints', 'scores')}
-        self.camera: object = None  # that took the frame, where its pyramid lies on the device too
+        self.camera: Any = None  # that took the frame, where its pyramid lies on the device too
 
     def close(self) -> None:
         """Let go of the event and the buffers, whoever holds features in here."""

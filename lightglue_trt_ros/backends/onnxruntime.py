@@ -79,6 +79,9 @@ class OnnxRuntimeBackend:
             yield Matches(tensors['matches0'].numpy(), tensors['scores'].numpy(), self.depth.ends[number],
                           '' if finite else NOT_FINITE, share)
 
+    def turn_to(self, camera: int) -> None:
+        """Nothing is kept between frames."""
+
     def cancel(self) -> None:
         self._options.terminate = True
 

@@ -1,6 +1,6 @@
-"""A camera's frames on the GPU, uploaded once, and points placed in them: what `kernels/placement.cu` does, and when.
+"""Cameras' frames on the GPU, uploaded once, and points placed in them: what `kernels/placement.cu` does, and when.
 
-The camera's size shows with its first frame: buffers are made then, and anew when it changes.
+A camera's size shows with its first frame: buffers are made then, and anew when it changes.
 """
 
 from __future__ import annotations
@@ -54,23 +54,27 @@ class DevicePlacement:
     """The kernels with what they work on. Used by the one thread that owns `cuda`."""
 
     def __init__(self, cuda: Cuda, kernels: Kernels, spec: EngineSpec, slots: int) -> None:
+        """`slots` is how many each camera has."""
         self.cuda, self._kernels, self._slots, self._count = cuda, kernels, slots, spec.max_keypoints
         self._engine = spec.image_height, spec.image_width
         self._points = cuda.staged((2 * self._count, 2), np.float32)
         self._keypoints, self._matches = cuda.staged((self._count, 2), np.float32), cuda.staged((self._count,), np.int32)
         self._placed, self._covariances = (cuda.staged((2 * self._count, columns), np.float32) for columns in (2, 3))
         self._sources = cuda.device((SOURCES_BYTES,), np.uint8)
-        self.camera: Camera | None = None
+        self.cameras: dict[int, Camera] = {}
+        self.camera: Camera | None = None  # looked at last
 
-    def look(self, size: Size) -> bool:
-        """Be ready for frames of this size, (height, width); whether that took a new camera, for which nothing is captured."""
+    def look(self, number: int, size: Size) -> bool:
+        """Be ready for frames of this size, (height, width), of that camera; whether it is a new one: nothing of it is captured."""
+        self.camera = self.cameras.get(number)
         if self.camera is not None and self.camera.size == size:
             return False
-        before, self.camera = self.camera, None
-        if before is not None:
+        if self.camera is not None:
             self.cuda.synchronize()
-            before.close()
-        self.camera = Camera(self.cuda, self._engine, size, self._slots)
+            self.camera = None
+            self.cameras.pop(number).close()
+        slots = range(number * self._slots, (number + 1) * self._slots)
+        self.cameras[number] = self.camera = Camera(self.cuda, self._engine, size, slots)
         return True
 
     def enqueue_frame(self, slot: Slot, resized: DeviceBuffer) -> None:
@@ -86,7 +90,8 @@ class DevicePlacement:
 
     def enqueue(self, pair: tuple[Slot, Slot], matched: Matched | None = None) -> None:
         """Enqueue placement of what was `matched`, or is staged; the reference's points are staged always."""
-        camera, (height, width), cuda = self.seen, self.seen.size, self.cuda
+        camera: Camera = pair[1].camera
+        (height, width), cuda = camera.size, self.cuda
         cuda.send(self._points)
         if matched is None:
             cuda.send(self._keypoints)
@@ -130,9 +135,9 @@ class DevicePlacement:
 
 
 class Camera:
-    """What depends on the size of a camera's frames: the frame, how it is resized, and the pyramids of all slots."""
+    """What depends on the size of a camera's frames: the frame, how it is resized, and the pyramids of its slots."""
 
-    def __init__(self, cuda: Cuda, engine: Size, size: Size, slots: int) -> None:
+    def __init__(self, cuda: Cuda, engine: Size, size: Size, slots: range) -> None:
         self.size, self._cuda = size, cuda
         self.shapes = levels_for(size, max(size[0] / engine[0], size[1] / engine[1]))
         self.image = cuda.staged(size, np.uint8)
@@ -142,8 +147,9 @@ class Camera:
         self.settings, self.settings_given, *taps = (staged.buffer for staged in self._constants)
         self.taps = (*taps[:2], rows.weights.shape[1], *taps[2:], columns.weights.shape[1])  # as `resize` takes them
         offsets = np.cumsum([0, *(4 * height * width for height, width in self.shapes)]).tolist()
-        self._levels = [cuda.device((offsets[-1] // 4,), np.float32) for _ in range(slots)]
-        self.pyramids = [[Place(buffer.address + offset) for offset in offsets[:-1]] for buffer in self._levels]
+        self._levels = [cuda.device((offsets[-1] // 4,), np.float32) for _ in slots]
+        self.pyramids = {slot: [Place(buffer.address + offset) for offset in offsets[:-1]]
+                         for slot, buffer in zip(slots, self._levels, strict=True)}
         cuda.synchronize()
 
     @property

@@ -23,7 +23,7 @@ from .device import DeviceFeatures, Engine, Slot, load_engines
 from .placing import PTX, DevicePlacement, Matched
 from .staged import StagedMatcher
 
-SLOTS = 3  # feature sets on the device: a keyframe, the frame before, the current one
+SLOTS = 3  # a camera's feature sets on the device: a keyframe, the frame before, the current one
 
 
 class TensorRTBackend:
@@ -32,14 +32,15 @@ class TensorRTBackend:
     Raises EngineError, DeviceMemoryError.
     """
 
-    feature_sets = SLOTS  # that may be held at a time
+    feature_sets = SLOTS  # of a camera that may be held at a time
 
     def __init__(self, tensorrt: Any, spec: EngineSpec, depth: Depth, plans: Mapping[str, bytes], description: str, *,
                  cuda_graphs: bool = True) -> None:
         """`tensorrt` is the adapter that loads `plans`: the extractor's and those of `depth`."""
         self.spec, self.depth, self._cancelled, self._cuda_graphs = spec, depth, False, cuda_graphs
         self._engines: dict[str, Engine] = {}
-        self._slots: list[Slot] = []
+        self._slots: list[Slot] = []  # SLOTS for each camera, so that only pairs of one camera are matched, and captured
+        self._free: list[list[Slot]] = []  # by camera
         self._timed_placement = False
         self._placement: DevicePlacement | None = None  # where the driver takes its kernels; else the host places points
         self.warning = ''  # what was given up, for people
@@ -57,6 +58,14 @@ class TensorRTBackend:
         mode = 'CUDA graphs' if self._cuda_graphs and any(self._graphs.values()) else 'plain enqueue'
         self.description = f'{description}, {depth}, {mode}, {self.device_memory_mib:.0f} MiB on {self.cuda.name}'
 
+    def turn_to(self, camera: int) -> None:
+        self._check()
+        while camera >= len(self._free):
+            for _ in range(SLOTS):
+                self._slots.append(Slot(self.cuda, len(self._slots), self._extractor))
+            self._free.append(self._slots[-SLOTS:])
+        self._camera = camera
+
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
         return self._extract(self._staging, image, mask, 'extract', self._upload)
@@ -67,8 +76,8 @@ class TensorRTBackend:
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
-        if self._placing.look((image.shape[0], image.shape[1])):
-            for key in [key for key in self._graphs if key[0] in ('frame', 'place')]:
+        if self._placing.look(self._camera, (image.shape[0], image.shape[1])):
+            for key in [key for key in self._graphs if key[0] in ('frame', 'place') and key[1] // SLOTS == self._camera]:
                 del self._graphs[key]  # captured with the contexts and buffers of another size
         camera = self._placing.seen
         features = self._extract(camera.staging, image, mask, 'frame', lambda slot: self._placing.enqueue_frame(slot, self._image))
@@ -78,7 +87,7 @@ class TensorRTBackend:
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         pair, matcher = self._prepared(reference, current, thresholds)
         self.cuda.mark(self._marks['match'])
-        layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last), thresholds)
+        layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last), thresholds, _camera_of(pair))
         return self._found(layers, finite)
 
     def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
@@ -87,8 +96,8 @@ class TensorRTBackend:
         self._check_cameras(pair)
         self._placing.stage(points)
         self.cuda.mark(self._marks['match'])
-        found = self._found(*matcher.run(lambda first, last: self._launch(pair, first, last, place=True), thresholds))
-        return found, self._placing.found(len(points))
+        layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last, place=True), thresholds, _camera_of(pair))
+        return self._found(layers, finite), self._placing.found(len(points))
 
     def place(self, reference: Features, current: Features, reference_points: Float32, points: Float32) -> Placed:
         pair, _ = self._prepared(reference, current)
@@ -127,8 +136,8 @@ class TensorRTBackend:
 
     def close(self) -> None:
         opened = vars(self)
-        camera = getattr(opened.get('_placement'), 'camera', None)
-        for part in [*filter(None, [camera]), *opened.get('_slots', []), *opened.get('_engines', {}).values()]:
+        cameras = getattr(opened.get('_placement'), 'cameras', {})
+        for part in [*cameras.values(), *opened.get('_slots', []), *opened.get('_engines', {}).values()]:
             part.close()  # whoever still holds features, or an error, holds nothing of the device
         kept = ('spec', 'depth', 'description', 'device_memory_mib', 'cuda', '_cancelled')
         for name in [name for name in vars(self) if name not in kept]:
@@ -151,15 +160,19 @@ class TensorRTBackend:
         return self._placement
 
     def _check_cameras(self, pair: tuple[Slot, Slot]) -> None:
-        if any(slot.camera is None or slot.camera is not self._placing.camera for slot in pair):
+        reference, current = (slot.camera for slot in pair)
+        if reference is not current or current not in self._placing.cameras.values():
             raise EngineError('points are placed in two frames of one size that extract_frame was given: extract them again')
 
     def _extract(self, staging: UInt8, image: UInt8, mask: UInt8 | None, kind: str,
                  upload: Callable[[Slot], None]) -> DeviceFeatures:
         """Features of what `upload` makes the extractor's image of the staged one."""
-        slot = self._take_slot()
+        free = self._free[self._camera]
+        if not free:
+            raise EngineError(f'the features of {SLOTS} frames are held already: drop one before extracting another')
+        slot = free.pop(0)
         features = DeviceFeatures(slot)
-        weakref.finalize(features, self._free.append, slot).atexit = False  # also when what follows fails
+        weakref.finalize(features, free.append, slot).atexit = False  # also when what follows fails
         slot.camera = None
         self._marks['extracted'].synchronize()  # the staging arrays may still be on their way
         np.copyto(staging, image)
@@ -203,14 +216,15 @@ class TensorRTBackend:
         self._mask = cuda.device(*self._extractor.tensor('mask'))
         self._staged_mask = cuda.pinned(*self._extractor.tensor('mask'))
         self._upload_mask(None)
-        for index in range(SLOTS):
-            self._slots.append(Slot(cuda, index, self._extractor))
-        self._free = list(self._slots)
+        self.turn_to(0)
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched', 'place', 'placed')}
         self._graphs: dict[tuple[Any, ...], Callable[[], None] | None] = {}
 
     def _warm_up(self) -> None:
-        """Run everything once, so that the first frame costs what the others do, and capture the graphs."""
+        """Run everything once, so that the first frame costs what the others do, and capture the graphs.
+
+        Those of further cameras are captured as they are needed: few of all pairs and exits are.
+        """
         image = np.zeros(self._staging.shape, np.uint8)
         self._matcher.set_thresholds(Thresholds())
         for _ in range(2):  # the first run of an engine cannot be captured
@@ -255,11 +269,10 @@ class TensorRTBackend:
         for name, array in slot.host.items():
             self.cuda.download(array, slot.device[name])
 
-    def _take_slot(self) -> Slot:
-        if not self._free:
-            raise EngineError(f'the features of {SLOTS} frames are held already: drop one before extracting another')
-        return self._free.pop(0)
-
     def _check(self) -> None:
         if self._cancelled or not hasattr(self, '_matcher'):
             raise EngineError('this backend is cancelled or closed: open another one')
+
+
+def _camera_of(pair: tuple[Slot, Slot]) -> int:
+    return pair[1].index // SLOTS

@@ -31,7 +31,7 @@ from ..selection import open_backend
 from ..tables import print_table
 from ..telemetry import PERCENTILES
 
-PARTS = ('stages', 'caching', 'node', 'homographies', 'turns', 'depth', 'odometry', 'device', 'profile', 'sweep')
+PARTS = ('stages', 'caching', 'node', 'cameras', 'homographies', 'turns', 'depth', 'odometry', 'device', 'profile', 'sweep')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,6 +60,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'default: %(default)s')
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=positive, default=100.0, help='for node, default: %(default)s')
+    parser.add_argument('--cameras', type=int, default=4, help='how many, for cameras, default: %(default)s')
+    parser.add_argument('--camera-hz', type=positive, default=10.0, help='of each, for cameras, default: %(default)s')
+    parser.add_argument('--seconds', type=positive, default=10.0, help='of each round, for cameras, default: %(default)s')
+    parser.add_argument('--rounds', type=int, default=2, help='in which both ways take turns, for cameras, default: %(default)s')
     parser.add_argument('--data', type=Path, default=Path('../shared/data'), help='folder of kitti_short_1, kitti_short_2, '
                         'hololens and oxford_affine, for homographies, turns, depth, odometry and sweep; any recording for depth '
                         'and sweep, any folder of images for turns; default: %(default)s')
@@ -83,6 +87,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f'no part is called {unknown.pop()}: there are {", ".join(PARTS)}')
     if args.frames < 3 or args.node_frames < 20:
         parser.error('--frames must be at least 3, --node-frames at least 20')
+    if args.cameras < 1 or args.rounds < 1:
+        parser.error('--cameras and --rounds must be at least 1')
     return args
 
 
@@ -113,6 +119,20 @@ def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
                 'no networks: image published to cloud received',
                 ['frames', 'lost', 'median ms', 'p95', 'p99', 'memory growth MiB'], [row], left=0)
     return dataclasses.asdict(cost)
+
+
+def _cameras(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..benchmarks.cameras import measure_cameras
+    costs = measure_cameras(config, args.cameras, args.camera_hz, args.seconds, args.rounds)
+    rows = [(way, f'{cost.memory_mib:.0f}', f'{cost.device_mib:.0f}' if cost.device_mib else '-', f'{sum(cost.fps):.1f}',
+             f'{min(cost.fps):.1f} to {max(cost.fps):.1f}',
+             f'{cost.cpu_ms:.0f}', *_percentiles(list(itertools.chain(*cost.latency_ms)), digits=0))
+            for way, cost in costs.items()]
+    print_table(f'{args.cameras} cameras of {config.image_width}x{config.image_height} at {args.camera_hz:g} Hz each, '
+                f'K = {config.max_keypoints}: image published to cloud received',
+                ['matched by', 'memory MiB', 'of the GPU', 'clouds a second', 'by camera', 'CPU ms each', 'median', 'p95', 'p99'],
+                rows, left=1)
+    return {way: {**dataclasses.asdict(cost), 'fps': cost.fps, 'cpu_ms': cost.cpu_ms} for way, cost in costs.items()}
 
 
 def _homographies(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
@@ -262,8 +282,8 @@ def _say(text: str) -> None:
     print(f'benchmark: {text}', flush=True)
 
 
-_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'homographies': _homographies, 'turns': _turns, 'depth': _depth,
-             'odometry': _odometry, 'device': _device, 'profile': _profile, 'sweep': _sweep}
+_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'cameras': _cameras, 'homographies': _homographies,
+             'turns': _turns, 'depth': _depth, 'odometry': _odometry, 'device': _device, 'profile': _profile, 'sweep': _sweep}
 
 if __name__ == '__main__':
     sys.exit(main())

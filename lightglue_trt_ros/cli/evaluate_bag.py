@@ -13,11 +13,12 @@ from pathlib import Path
 from ..config import PRECISIONS, MatcherConfig
 from ..errors import ConfigError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
-from ..evaluation.contestants import Baseline, Contestant, open_frontends
+from ..evaluation.contestants import Baseline
 from ..evaluation.costs import WallTime
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.results import Evaluation
 from ..evaluation.survey import Asked, survey, usable_frames
+from ..evaluation.turns import evaluate_in_turn
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
 from ..evaluation.variants import is_variant, variants
 from ..files import make_output_folder
@@ -150,29 +151,20 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
     if mask is not None:
         facts['mask'] = f'{args.mask}, {100 * mask.share:.1f} % of the image'
     estimator = ESTIMATORS[args.estimator]
-    with wall.spent('opening'):
-        frontends, opening_notes = open_frontends(variants(config, args.compare), mask)
-        contestants: list[Contestant] = [*frontends, *(Baseline(name, config.max_keypoints, mask) for name in args.baselines)]
-    for text in opening_notes:
-        note(text)
-    for contestant in contestants:
-        say(f'{contestant.name}: {contestant.description}')
-    evaluator = Evaluator(partial(usable_frames, recording, scene.timeline), gray_of, scene, contestants, estimator,
-                          wall=wall, stopped=stopped, tell=note)
-    try:
-        with progress('evaluating frames', len(scene.timeline), say) as tell:
-            results = evaluator.run(args.strides, tell)
-    finally:
-        for contestant in contestants:
-            contestant.close()
-    interrupted, failures = evaluator.interrupted, [evaluator.failure] if evaluator.failure else []
+    baselines = [Baseline(name, config.max_keypoints, mask) for name in args.baselines]
+    evaluator = partial(Evaluator, partial(usable_frames, recording, scene.timeline), gray_of, scene, estimator=estimator,
+                        wall=wall, stopped=stopped, tell=note)
+    wanted = variants(config, args.compare)
+    first = next(iter(wanted.values()))
+    results, covered, failure = evaluate_in_turn(wanted, baselines, evaluator, args.strides, args.out,
+                                                 mask=mask, wall=wall, note=note, say=say)
+    interrupted, failures = covered is not None, [failure] if failure else []
     for stride in args.strides if results else ():
         if not results[0].pairs.get(stride) and not interrupted:
             note(f'stride {stride} has no pairs: no two of {len(scene.timeline)} frames are that far apart without a break')
     if not any(result.pairs for result in results) and not interrupted:
         raise LightglueTrtError(f'{recording.path}: not one pair of frames could be matched; {"; ".join(notes)}')
     if pair is not None and results and not interrupted:
-        first = next(iter(variants(config, args.compare).values()))
         try:
             with wall.spent('stereo'), progress('evaluating right images', len(scene.timeline), say) as tell:
                 results[0].figures |= evaluate_stereo(pair, first, scene, tell, stopped, note)
@@ -184,7 +176,6 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
         try:
             with wall.spent('live'):
                 from ..live import evaluate_live
-                first = next(iter(variants(config, args.compare).values()))
                 results.append(evaluate_live(recording, first, scene, estimator, args.rate, results[0], stopped, note, args.mask))
         except LightglueTrtError as error:
             failures.append(f'live: {error}')
@@ -192,7 +183,6 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
     for failure in failures:
         note(failure)
     memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    covered = evaluator.covered if evaluator.interrupted else None
     found = Evaluation(facts, describe_machine(), results, tuple(args.strides), notes, interrupted, covered, wall.seconds,
                        memory_mib, ESTIMATOR_LABELS[args.estimator])
     return found, failures

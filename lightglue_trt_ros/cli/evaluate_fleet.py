@@ -138,8 +138,8 @@ def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
 
 def _print(out: Path, report: FleetReport) -> None:
     rows = worst_first(report.rows, report.comparison)
-    lines = [[row.name, *(written(name, row.figure(name)) for name in FIGURES), row.reason]
-             for row in rows[:SHOWN]]
+    lines = [[row.name, *(written(name, row.figure(name)) for name in FIGURES), row.reason or '; '.join(
+        note.partition(';')[0] for note in row.facts.get('notes', []) if 'Left out' in note)] for row in rows[:SHOWN]]
     more = f' of {len(rows)}' if len(rows) > SHOWN else ''
     heads = ['recording', 'AUC@10, %', 'inliers, %', 'matches', '']
     print_table(f'{len(lines)}{more} recordings, the worst first', heads, lines, left=1)

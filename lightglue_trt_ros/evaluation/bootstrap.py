@@ -145,6 +145,12 @@ def mean_spread(values: ArrayLike) -> Spread:
     return spreads({'': MeanSample(given)}, len(given)).get('', Spread(np.nan, np.nan, 0))
 
 
+def mean_interval(differences: ArrayLike) -> Interval:
+    """The mean of differences (N,), N > 0, and where it may lie."""
+    given = np.asarray(differences, np.float64).ravel()
+    return Interval(float(given.mean()), *mean_spread(given))
+
+
 def percentile_spreads(values: ArrayLike, percents: tuple[int, ...]) -> list[Spread]:
     """Where percentiles of values (N,), N > 0, may lie."""
     given = np.asarray(values, np.float64).ravel()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config import MatcherConfig
-from ..errors import ConfigError, EngineError, LightglueTrtError
+from ..errors import ConfigError
 from ..features import FrameMatches, Thresholds, UInt8
 from ..frontend import FrameMatcher
 from ..masks import Mask
@@ -170,35 +170,23 @@ class _DetectorOnce:
         return found
 
 
-def open_frontends(wanted: dict[str, MatcherConfig], mask: Mask | None = None) -> tuple[list[Frontend], list[str]]:
-    """The frontends that can be had here, and a line for what cannot or runs otherwise than asked: one for all that share it.
-
-    Those whose settings differ in what may change while the node runs share their networks. Raises what the only one, or the
-    last one, raised where none can be had.
-    """
-    opened: dict[str, Frontend] = {}
-    notes: list[str] = []
-    failure: LightglueTrtError | None = None
-    groups: dict[MatcherConfig, list[str]] = {}
+def by_networks(wanted: dict[str, MatcherConfig]) -> list[dict[str, MatcherConfig]]:
+    """Variants that share their networks together: their settings differ in what may change while the node runs, no more."""
+    groups: dict[MatcherConfig, dict[str, MatcherConfig]] = {}
     for name, config in wanted.items():
-        groups.setdefault(_networks_of(config), []).append(name)
-    for names in groups.values():
-        who = ', '.join(names)
-        try:
-            found = open_backend(wanted[names[0]])
-        except EngineError as error:
-            failure = error
-            notes.append(f'{who} {"is" if len(names) == 1 else "are"} unavailable: {error}')
-            continue
-        networks = SharedNetworks(found.backend, [thresholds_of(wanted[name]) for name in names])
-        for name in names:
-            opened[name] = Frontend(name, networks, wanted[name], mask)
-            if name != names[0]:
-                opened[name].description = f'as {names[0]}, but {settings_in_words(wanted[name], wanted[names[0]])}'
-        notes += [f'{who}: {found.warning}'] if found.warning else []
-    if not opened and failure is not None:
-        raise failure
-    return [opened[name] for name in wanted if name in opened], notes
+        groups.setdefault(_networks_of(config), {})[name] = config
+    return list(groups.values())
+
+
+def open_frontends(group: dict[str, MatcherConfig], mask: Mask | None = None) -> tuple[list[Frontend], str]:
+    """The frontends of one of the groups of `by_networks`, and a line where they run otherwise than asked. Raises EngineError."""
+    first, *others = group
+    found = open_backend(group[first])
+    networks = SharedNetworks(found.backend, [thresholds_of(config) for config in group.values()])
+    frontends = [Frontend(name, networks, config, mask) for name, config in group.items()]
+    for frontend, name in zip(frontends[1:], others, strict=True):
+        frontend.description = f'as {first}, but {settings_in_words(group[name], group[first])}'
+    return frontends, f'{", ".join(group)}: {found.warning}' if found.warning else ''
 
 
 def thresholds_of(config: MatcherConfig) -> Thresholds:

@@ -31,6 +31,8 @@ BACKWARD_PAIRS = 20  # that are matched backwards as well
 TIMED_PAIRS = 30  # whose second frame is timed
 READ_AHEAD, UNSCORED = 3, 3  # frames that may wait for the networks, and for the scoring
 
+First = Callable[[int, tuple[int, int], Sighting], Sighting]
+
 
 class Stopped(Exception):  # noqa: N818
     """The user has asked for an end."""
@@ -110,14 +112,16 @@ class Evaluator:
     """Runs the contestants over a recording.
 
     `frames` opens the recording anew and gives the frames of the scene's timeline, `decode` makes gray uint8 (H, W) of what one
-    loads, `stopped` is asked between frames, `tell` gets a line about what frames turn out to be.
+    loads, `stopped` is asked between frames, `tell` gets a line about what frames turn out to be. `first` gets the stride, the pair
+    and what the first contestant saw in it, and gives what the others of ours are compared with.
     """
 
     def __init__(self, frames: Callable[[], Iterable[Frame]], decode: Callable[[Any], UInt8], scene: Scene,
                  contestants: Sequence[Contestant], estimator: PoseEstimator, *, wall: WallTime | None = None,
-                 stopped: Callable[[], bool] = lambda: False, tell: Callable[[str], None] = lambda line: None) -> None:
+                 stopped: Callable[[], bool] = lambda: False, tell: Callable[[str], None] = lambda line: None,
+                 first: First | None = None) -> None:
         self._frames, self._decode, self._scene, self._contestants = frames, decode, scene, contestants
-        self._estimator = estimator
+        self._estimator, self._first = estimator, first
         self.wall, self._stopped, self._tell = wall or WallTime(), stopped, tell
         self._backward = {pair[1] for pair in scene.timeline.pairs(BACKWARD_PAIRS)}
         self._timed = {pair[1] for pair in scene.timeline.pairs(TIMED_PAIRS)}
@@ -125,6 +129,9 @@ class Evaluator:
         self.covered = 0  # frames that were evaluated
         self.interrupted = False
         self.failure = ''  # why it ended early
+
+    def __len__(self) -> int:
+        return len(self._scene.timeline)
 
     def run(self, strides: Sequence[int], progress: Callable[[int], None] = lambda done: None) -> list[MatcherResult]:
         """Evaluate with each stride, and some pairs backwards; what was done until then when the user asks for an end or a backend
@@ -220,6 +227,8 @@ class Evaluator:
                 pair, images = (reference[0], shown.number), (reference[1], shown.image)
                 first = sighted[0][1].sightings[stride]
                 motion = self._scene.motion(pair, images, first.points)
+                if self._first is not None:
+                    first = self._first(stride, pair, first)
                 for lane, each in sighted:
                     sighting = each.sightings[stride]
                     lane.tally.add(stride, pair, sighting, images=images, motion=motion,

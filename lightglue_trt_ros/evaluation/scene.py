@@ -84,6 +84,7 @@ class Scene:
     poses: Float64 | None = None  # (N, 4, 4) world from camera, NaN where the truth says nothing
     resized: set[int] = field(default_factory=set)  # frames of another size than the intrinsics are for
     _depths_m: dict[int, float] = field(default_factory=dict)  # median, by frame, where it has been measured
+    _motions: dict[tuple[int, int], Motion] = field(default_factory=dict)  # that have been measured: of a pair there is one
 
     def see(self, frame: int, shape: tuple[int, ...]) -> None:
         """Note the size of a frame: intrinsics are good for one size alone."""
@@ -120,8 +121,17 @@ class Scene:
         """The true motion of a pair over the depth of what it sees; None where truth or camera is unknown.
 
         The depth is that of corners followed from one image (H, W) into the other, whoever is judged by it; where too few can be
-        followed, that of the frame nearest in time that had one before; at the very first that of `points`.
+        followed, that of the frame nearest in time that had one before; at the very first that of `points`. What was measured
+        once in images is the pair's from then on, whoever asks.
         """
+        if frames not in self._motions:
+            found = self._motion(frames, images, points)
+            if found is None or images is None:
+                return found
+            self._motions[frames] = found
+        return self._motions[frames]
+
+    def _motion(self, frames: tuple[int, int], images: tuple[UInt8, UInt8] | None, points: Correspondences | None) -> Motion | None:
         step, camera = self.step_m(frames), self.camera(frames)
         pose0, pose1 = map(self.pose, frames)
         if step is None or camera is None or pose0 is None or pose1 is None:

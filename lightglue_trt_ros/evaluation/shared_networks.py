@@ -106,6 +106,9 @@ class SharedNetworks:
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         return self._backend.match_exits(*self._both(_ours(reference), _ours(current)), thresholds)
 
+    def turn_to(self, camera: int) -> None:
+        self._backend.turn_to(camera)
+
     def cancel(self) -> None:
         self._backend.cancel()
 

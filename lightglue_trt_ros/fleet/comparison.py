@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from ..evaluation.bootstrap import BEHIND, LEVEL, RESAMPLES, SEED, Interval, pose_auc_difference
+from ..evaluation.bootstrap import BEHIND, Interval, mean_interval, pose_auc_difference
 from ..recordings.poses import Float64
 
 AUC_DEG = 10
@@ -126,15 +126,6 @@ def over_recordings(differences: Iterable[list[Change]]) -> list[Change]:
     metrics = (AUC, PRECISION, INLIERS)
     return [Change(stride, metric, mean_interval(values)) for (stride, metric), values in
             sorted(found.items(), key=lambda each: (metrics.index(each[0][1]), each[0][0])) if len(values) > 1]
-
-
-def mean_interval(differences: ArrayLike) -> Interval:
-    """The mean of (N,) differences, drawn anew as `evaluation.bootstrap` does it."""
-    gains = np.asarray(differences, np.float64)
-    drawn = np.random.default_rng(SEED)
-    means = [gains[drawn.integers(0, len(gains), len(gains))].mean() for _ in range(RESAMPLES)]
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(gains.mean()), float(low), float(high), len(gains))
 
 
 def worst(changes: Sequence[Change]) -> float:

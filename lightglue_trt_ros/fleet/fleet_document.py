@@ -127,7 +127,8 @@ def read_before(path: Path) -> Before:
     except OSError as error:
         raise LightglueTrtError(f'--against {path} cannot be read: {error.strerror or error}') from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        text = f'it lacks {error}' if isinstance(error, KeyError) else str(error)
+        damaged = isinstance(error, (json.JSONDecodeError, UnicodeDecodeError))
+        text = f'it lacks {error}' if isinstance(error, KeyError) else f'it is no whole JSON ({error})' if damaged else str(error)
         raise LightglueTrtError(f'--against {path} cannot be used: {text}; evaluate what it was made of again') from None
 
 

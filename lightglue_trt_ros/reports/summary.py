@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..evaluation.bootstrap import LEVEL, Interval, Spread
+from ..evaluation.bootstrap import AHEAD, BEHIND, LEVEL, MIN_PAIRS, Interval, Spread
 from ..evaluation.pair_metrics import METRICS
 from ..evaluation.resolution import MIN_BASELINE_M, MIN_STEP_PER_DEPTH
 from ..evaluation.results import Evaluation, MatcherResult
@@ -163,10 +163,12 @@ def coverage(evaluation: Evaluation) -> str:
     frames, done = evaluation.recording.get('frames'), evaluation.covered
     if done is None or not frames:
         return 'Interrupted: the figures are over what was done until then.'
-    pairs = ', '.join(f'{len(evaluation.matchers[0].pairs.get(stride, [])) if evaluation.matchers else 0} of stride {stride}'
-                      for stride in evaluation.strides)
-    return (f'Interrupted: the figures cover the first {done} of {frames} frames ({100 * done / frames:.0f} %), pairs: {pairs}; '
-            'what follows is not in them.')
+    fewest = min((len(matcher.pairs.get(1, [])) for matcher in evaluation.matchers), default=0)
+    last = [each for each in evaluation.matchers if len(each.pairs.get(1, [])) == fewest]  # the others had their turn before
+    whose = '' if len(last) == len(evaluation.matchers) else f' of {", ".join(each.name for each in last)}'
+    pairs = ', '.join(f'{len(last[0].pairs.get(stride, [])) if last else 0} of stride {stride}' for stride in evaluation.strides)
+    return (f'Interrupted: the figures{whose} cover the first {done} of {frames} frames ({100 * done / frames:.0f} %), pairs: '
+            f'{pairs}; what follows is not in them.')
 
 
 def _counts(first: MatcherResult) -> str:
@@ -209,13 +211,14 @@ def print_summary(evaluation: Evaluation) -> None:
     if rows:
         header = ['', 'over', *(matcher.name for matcher in evaluation.matchers)]
         print_table(str(evaluation.recording.get('path', 'evaluation')), header, rows, left=1)
-        print(f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL}; over: so many pairs, timed frames or tracks; * the best; '
-              f'{UNKNOWN} cannot be known')
+        print(f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL}; over: how many pairs, frames, segments, tracks; '
+              f'* the best; {UNKNOWN} cannot be known')
     for note in dict.fromkeys(evaluation.notes):
         print(f'note: {note}')
     if found_contests := contests(evaluation):
         print_table(f'{METRICS[evaluation.headline].label}: {evaluation.matchers[0].name} less the others, points', CONTEST_HEADS,
                     found_contests)
+        print(f'{AHEAD} and {BEHIND}: the interval excludes 0, over {MIN_PAIRS} pairs or more')
     if covered := coverage(evaluation):
         print(covered)
     for line in verdict(evaluation):
