@@ -66,6 +66,9 @@ class NodeConfig:
         for field in dataclasses.fields(self):
             check_setting(field, getattr(self, field.name))
         _check_cameras(self.cameras)
+        if self.stereo and self.cameras != ('',):
+            raise ConfigError(f'stereo is one left and one right camera, and cameras names {", ".join(self.cameras)}: start a node '
+                              'for each pair, or leave one of the two settings out')
 
 
 def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
