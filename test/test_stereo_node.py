@@ -18,7 +18,9 @@ from stereo_pairs import BASELINE, DISPARITY, HEIGHT, WIDTH, K, camera_info, wal
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend  # noqa: E402
 from lightglue_trt_ros.clouds import matches_from_cloud  # noqa: E402
+from lightglue_trt_ros.errors import ConfigError  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
+from lightglue_trt_ros.parameters import NodeConfig  # noqa: E402
 from lightglue_trt_ros.selection import Opened  # noqa: E402
 from lightglue_trt_ros.weights.pairs import load_pair  # noqa: E402
 
@@ -88,6 +90,11 @@ def stack():
 def known(matches) -> np.ndarray:
     assert matches.right_keypoints is not None
     return np.isfinite(matches.right_keypoints[:, 0])
+
+
+def test_stereo_is_for_one_pair_of_cameras():
+    with pytest.raises(ConfigError, match='cameras names front, rear: start a node for each pair'):
+        NodeConfig(stereo=True, cameras=('front', 'rear'))
 
 
 def test_one_cloud_per_pair_whatever_the_right_camera_does(stack):
