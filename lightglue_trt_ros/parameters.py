@@ -67,8 +67,7 @@ class NodeConfig:
             check_setting(field, getattr(self, field.name))
         _check_cameras(self.cameras)
         if self.stereo and self.cameras != ('',):
-            raise ConfigError(f'stereo is one left and one right camera, and cameras names {", ".join(self.cameras)}: start a node '
-                              'for each pair, or leave one of the two settings out')
+            raise ConfigError(f'stereo is of one pair, and cameras has {", ".join(self.cameras)}: run a node for each pair')
 
 
 def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:

@@ -29,7 +29,7 @@ from .stages import textured_frames
 ONE, MANY = 'one node', 'a node each'
 SETTINGS = ('-p', 'max_gap_s:=60.0')  # on a slow machine a camera's turn comes after more than a second
 OPENING_S = 120.0  # for the networks of all nodes
-IDLE_S = 1.0  # before nodes are ended, to be done with their last frames
+IDLE_S = 2.0  # without a cloud: the nodes are done with their last frames
 PERIOD = 32  # frames of the texture; then it drifts back
 
 
@@ -82,7 +82,7 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
                 cost.seconds += seconds
                 for all_times, times in zip(cost.latency_ms, rig.latency_ms, strict=True):
                     all_times += times
-                time.sleep(IDLE_S)
+                rig.settle()
             rig.clear()
     return costs
 
@@ -141,6 +141,11 @@ class _Rig:
             self._images[number].publish(message)
         if until is not None and not until():
             raise LightglueTrtError(f'not every camera had matches within {seconds:.0f} s: run the node alone to see why')
+
+    def settle(self) -> None:
+        count = -1
+        while count != (count := sum(map(len, self.latency_ms))):
+            time.sleep(IDLE_S)
 
     def clear(self) -> None:
         for times in self.latency_ms:
