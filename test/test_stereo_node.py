@@ -93,7 +93,7 @@ def known(matches) -> np.ndarray:
 
 
 def test_stereo_is_for_one_pair_of_cameras():
-    with pytest.raises(ConfigError, match='cameras names front, rear: start a node for each pair'):
+    with pytest.raises(ConfigError, match='cameras has front, rear: run a node for each pair'):
         NodeConfig(stereo=True, cameras=('front', 'rear'))
 
 
