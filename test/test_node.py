@@ -49,7 +49,7 @@ class GatedBackend(NullBackend):
     failure: Exception | None = None
     refuse: Exception | None = None
     threads: ClassVar[set[int]] = set()
-    open_now = 0
+    open_now = extracted = 0
 
     def __init__(self, config: MatcherConfig) -> None:
         if GatedBackend.refuse:
@@ -59,6 +59,7 @@ class GatedBackend(NullBackend):
 
     def extract(self, image, mask=None):
         GatedBackend.threads.add(threading.get_ident())
+        GatedBackend.extracted += 1
         GatedBackend.gate.wait(10)
         if GatedBackend.failure:
             raise GatedBackend.failure
@@ -129,8 +130,9 @@ def running():
 
 def first_pair(peer: Peer, stamp_ns: int = 10 * SECOND) -> None:
     """Two frames a tenth of a second apart: the second one's cloud arrives."""
+    before = GatedBackend.extracted
     peer.send(image_message(stamp_ns))
-    time.sleep(0.1)
+    wait_for(lambda: GatedBackend.extracted > before)
     peer.send(image_message(stamp_ns + SECOND // 10), clouds=1)
 
 
