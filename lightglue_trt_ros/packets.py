@@ -1,11 +1,11 @@
-"""Recordings as messages: the images of one camera or of a stereo pair with their CameraInfos, serialised, at their times."""
+"""Recordings as messages: the images of one camera or of several with their CameraInfos, serialised, at their times."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -31,8 +31,8 @@ class Packet:
     image: bytes
     info: bytes | None
     stamp_ns: int  # the image's
-    right: bool = False  # of the right camera
-    masks: tuple[bytes, ...] = ()  # recorded since the left frame before
+    camera: int = 0  # its number, the first one's is 0
+    masks: tuple[bytes, ...] = ()  # recorded since the first camera's frame before
 
 
 class CameraMessages:
@@ -45,8 +45,8 @@ class CameraMessages:
         self._info = _camera_info(recording)
         self.has_info = self._info is not None  # each packet has
 
-    def packet(self, frame: Frame, due_s: float, right: bool, masks: tuple[bytes, ...] = ()) -> Packet:
-        return Packet(due_s, self._image(frame), self._info_for(frame), frame.stamp_ns, right, masks)
+    def packet(self, frame: Frame, due_s: float, camera: int, masks: tuple[bytes, ...] = ()) -> Packet:
+        return Packet(due_s, self._image(frame), self._info_for(frame), frame.stamp_ns, camera, masks)
 
     def _image(self, frame: Frame) -> bytes:
         if frame.raw is not None and self._compression is None:
@@ -72,16 +72,17 @@ class CameraMessages:
 class PacketSource:
     """Packets of a recording in order, made by a thread that runs at most PREFETCH frames ahead.
 
-    With the `right` images of the same recording both come in the order in which they were recorded, left before right.
+    With `others`, cameras of the same recording, all come in the order in which they were recorded, and of one moment in theirs.
     """
 
     def __init__(self, recording: Recording, rate: float = 1.0, hz: float | None = None, loop: bool = False,
-                 compression: str | None = None, frame_id: str = 'camera', right: Recording | None = None,
+                 compression: str | None = None, frame_id: str = 'camera', others: Sequence[Recording] = (),
                  masks: Recording | None = None) -> None:
         self._masks = masks
         self._rate, self._hz, self._loop = rate, hz, loop
-        self.left = CameraMessages(recording, compression, frame_id)
-        self.right = None if right is None else CameraMessages(right, compression, f'{frame_id}_right')
+        self.cameras = [CameraMessages(recording, compression, frame_id)]
+        # folders alone have no frame ids of their own, and at most a right camera beside the first
+        self.cameras += [CameraMessages(each, compression, f'{frame_id}_right') for each in others]
 
     def __iter__(self) -> Iterator[Packet]:
         packets = self._packets()
@@ -97,32 +98,31 @@ class PacketSource:
                 pool.submit(packets.close)  # by the thread that opened the bag
 
     def _packets(self) -> Generator[Packet, None, None]:
-        due, number = 0.0, 0  # of left frames
+        due, number = 0.0, 0  # of the first camera's frames
         while True:
             previous: int | None = None
             masks = iter(()) if self._masks is None else self._masks.frames()
             next_mask = next(masks, None)
             for frame, camera in self._frames():
-                right = camera is not self.left
+                first = camera == 0
                 if self._hz is not None:
-                    due = max(number - 1, 0) / self._hz if right else number / self._hz  # a right one with the left one before it
+                    due = number / self._hz if first else max(number - 1, 0) / self._hz  # others with the first one's before them
                 elif previous is not None:
                     due += max(0, frame.received_ns - previous) * 1e-9 / self._rate
                 elif number:  # a repetition: one mean period after the last frame
                     due += due / (number - 1) if number > 1 else 1.0 / self._rate
                 previous = frame.received_ns
-                number += not right
+                number += first
                 seen: list[bytes] = []
-                while not right and next_mask is not None and next_mask.received_ns <= frame.received_ns:
+                while first and next_mask is not None and next_mask.received_ns <= frame.received_ns:
                     seen += [next_mask.raw] if next_mask.raw is not None else []
                     next_mask = next(masks, None)
-                yield camera.packet(frame, due, right, tuple(seen))
+                yield self.cameras[camera].packet(frame, due, camera, tuple(seen))
             if not self._loop:
                 return
 
-    def _frames(self) -> Iterator[tuple[Frame, CameraMessages]]:
-        cameras = [self.left] if self.right is None else [self.left, self.right]
-        streams = [zip(camera.recording.frames(), itertools.repeat(camera)) for camera in cameras]
+    def _frames(self) -> Iterator[tuple[Frame, int]]:
+        streams = [zip(camera.recording.frames(), itertools.repeat(number)) for number, camera in enumerate(self.cameras)]
         return heapq.merge(*streams, key=lambda each: each[0].received_ns)
 
 

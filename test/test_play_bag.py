@@ -26,6 +26,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
 from rclpy.serialization import deserialize_message  # noqa: E402
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image  # noqa: E402
 
+from lightglue_trt_ros.cli.make_bag import main as make_bag  # noqa: E402
 from lightglue_trt_ros.cli.play_bag import LATE_S, Punctuality, main  # noqa: E402
 from lightglue_trt_ros.packets import PREFETCH, PacketSource  # noqa: E402
 from lightglue_trt_ros.processes import FASTDDS_CHOICES  # noqa: E402
@@ -285,8 +286,9 @@ def test_packets_keep_the_pace(tmp_path: Path) -> None:
     assert dues(6, loop=True, hz=2.0) == [0, 0.5, 1, 1.5, 2, 2.5]
     write_bag(tmp_path / 'right', [(stamp + 10**8, image) for (_, image), stamp in zip(frames(4), stamps, strict=True)])
     right = open_recording(tmp_path / 'right')
-    assert dues(9, right=right) == pytest.approx([0, 0.1, 1, 1.1, 4, 4.1, 6, 6.1])
-    assert dues(6, right=right, hz=10.0) == [0, 0, 0.1, 0.1, 0.2, 0.2]
+    assert dues(9, others=[right]) == pytest.approx([0, 0.1, 1, 1.1, 4, 4.1, 6, 6.1])
+    assert dues(6, others=[right], hz=10.0) == [0, 0, 0.1, 0.1, 0.2, 0.2]
+    assert dues(9, others=[right, right], hz=10.0) == [0, 0, 0, 0.1, 0.1, 0.1, 0.2, 0.2, 0.2]
 
 
 def test_a_stereo_folder_is_played_with_both_cameras(tmp_path: Path, listen: Callable[..., Listener],
@@ -311,6 +313,34 @@ def test_a_stereo_folder_is_played_with_both_cameras(tmp_path: Path, listen: Cal
     assert (left.infos[0].p[3], right.infos[0].p[3]) == (0, -50 * 0.25)
     out, err = (process := play(tmp_path, '--left-alone', '--hz', '100')).communicate(timeout=30)
     assert 'camera_right' not in out
+
+
+def test_several_cameras_of_a_bag_are_played_as_recorded(tmp_path: Path, listen: Callable[..., Listener],
+                                                         play: Callable[..., subprocess.Popen[str]]) -> None:
+    for name, first in (('images', 0), ('images_right', 5)):
+        (tmp_path / 'two' / name).mkdir(parents=True)
+        for number, (_, image) in enumerate(list(frames(10))[first:first + 5]):
+            cv2.imwrite(str(tmp_path / 'two' / name / f'{number}.png'), image)
+    (tmp_path / 'two' / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(5)))
+    (tmp_path / 'two' / 'calib.yaml').write_text('model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n')
+    (tmp_path / 'two' / 'calib_right.yaml').write_text((tmp_path / 'two' / 'calib.yaml').read_text() + 'baseline_m: 0.25\n')
+    assert make_bag([str(tmp_path / 'two'), str(tmp_path / 'bag'), '--stereo']) == 0
+    first, second = listen(), listen(topic='/camera_right/image_raw', info_topic='/camera_right/camera_info')
+    out, err = (process := play(tmp_path / 'bag', '--image-topic', '/camera/image_raw', '--more-topics',
+                                '/camera_right/image_raw')).communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert '5 frames on /camera/image_raw and /camera_right/image_raw' in out
+    for listener, number in ((first, 0), (second, 5)):
+        assert listener.wait(lambda listener=listener: len(listener.images) >= 5 and len(listener.infos) >= 5)
+        assert [message.data.tobytes() for _, message in listener.images] == [
+            image.tobytes() for _, image in list(frames(10))[number:number + 5]]
+
+
+@pytest.mark.parametrize('topic', ['/camera/image_raw', '/rear'])
+def test_a_camera_that_is_no_other_is_refused(tmp_path: Path, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write_bag(tmp_path / 'bag', frames(2))
+    assert main([str(tmp_path / 'bag'), '--more-topics', topic]) == 1
+    assert topic in capsys.readouterr().err
 
 
 def test_prefetch_is_bounded(tmp_path: Path) -> None:

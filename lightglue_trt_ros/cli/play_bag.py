@@ -76,14 +76,13 @@ class Voice:
 
 
 class Player(Node):  # type: ignore[misc]
-    """The node: publishers of a camera, or of a left and a right one, and of masks."""
+    """The node: publishers of a camera or several, and of masks."""
 
     def __init__(self, args: argparse.Namespace, source: PacketSource, stop: threading.Event) -> None:
         super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
         reliability = ReliabilityPolicy.RELIABLE if args.reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
         qos = QoSProfile(depth=10, reliability=reliability)
-        self._left = Voice(self, source.left, args.topic, qos)
-        self._right = None if source.right is None else Voice(self, source.right, None, qos)
+        self._voices = [Voice(self, camera, None if number else args.topic, qos) for number, camera in enumerate(source.cameras)]
         self._masks = self.create_publisher(Image, args.mask_topic, qos) if args.mask_topic else None
         self.punctuality = Punctuality()
         self._args, self._source, self._stop = args, source, stop
@@ -91,16 +90,17 @@ class Player(Node):  # type: ignore[misc]
     @property
     def topics(self) -> str:
         """Of the images, for people."""
-        return ' and '.join(voice.images.topic_name for voice in (self._left, self._right) if voice is not None)
+        return ' and '.join(voice.images.topic_name for voice in self._voices)
 
     def wait_for_subscribers(self) -> None:
         """Return when enough subscriptions exist, when the timeout is over, or when told to stop."""
         wanted, deadline = self._args.wait_for_subscribers, time.monotonic() + self._args.subscriber_timeout
-        if not wanted or self._left.images.get_subscription_count() >= wanted:
+        first = self._voices[0].images
+        if not wanted or first.get_subscription_count() >= wanted:
             return
-        name = self._left.images.topic_name
+        name = first.topic_name
         _say(f'waiting up to {self._args.subscriber_timeout:g} s for {wanted} subscriber{"s" * (wanted > 1)} on {name}')
-        while (count := self._left.images.get_subscription_count()) < wanted and not self._stop.wait(0.02):
+        while (count := first.get_subscription_count()) < wanted and not self._stop.wait(0.02):
             if time.monotonic() > deadline:
                 _say(f'{count} of {wanted} subscribers on {name} after {self._args.subscriber_timeout:g} s; playing all the same')
                 return
@@ -116,9 +116,8 @@ class Player(Node):  # type: ignore[misc]
                 self._stop.wait(ahead)
             if self._stop.is_set():
                 return
-            if packet.right:
-                if self._right is not None:
-                    self._right.say(packet)
+            if packet.camera:
+                self._voices[packet.camera].say(packet)
                 continue
             if self._masks is not None:
                 for mask in packet.masks:
@@ -126,13 +125,12 @@ class Player(Node):  # type: ignore[misc]
             self.punctuality.add(time.monotonic(), due)
             if log is not None:
                 log.write(f'{packet.stamp_ns} {time.monotonic_ns()}\n')
-            self._left.say(packet)
+            self._voices[0].say(packet)
 
     def flush(self) -> None:
         """Stay until reliable subscribers have acknowledged the last frames: from a publisher gone they get none again."""
         deadline, at_once = time.monotonic() + FLUSH_S, Duration(seconds=0)
-        voices = [self._left] if self._right is None else [self._left, self._right]
-        for publisher in filter(None, [self._masks, *(each for voice in voices for each in (voice.images, voice.infos))]):
+        for publisher in filter(None, [self._masks, *(each for voice in self._voices for each in (voice.images, voice.infos))]):
             while not publisher.wait_for_all_acked(at_once) and time.monotonic() < deadline and not self._stop.wait(0.02):
                 pass
 
@@ -150,10 +148,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         recording = open_recording(args.path, args.image_topic)
         right = None if args.left_alone else right_of(recording, args.right_topic)
+        others = [*filter(None, [right]), *(_more(args.path, topic, recording) for topic in args.more_topics)]
         masks = _masks(args.path, args.mask_topic) if args.mask_topic else None
-        source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, right, masks)
+        source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, others, masks)
         player = Player(args, source, stop)
-        info = 'with CameraInfo' if source.left.has_info else 'no CameraInfo'
+        info = 'with CameraInfo' if source.cameras[0].has_info else 'no CameraInfo'
         info += f', {len(masks)} masks on {args.mask_topic}' if masks is not None else ''
         _say(f'{recording.path}: {len(recording)} frames on {player.topics}, {info}, {args.reliability}')
         player.wait_for_subscribers()
@@ -172,6 +171,14 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _more(path: str, topic: str, first: Recording) -> Recording:
+    """Another camera's images. Raises BagError."""
+    recording = open_recording(path, topic)
+    if not isinstance(recording, BagRecording) or recording.image_topic == first.image_topic:
+        raise BagError(f'{recording.path} has no further camera on {topic}: name topics of a bag beside {first.image_topic}')
+    return recording
+
+
 def _masks(path: str, topic: str) -> Recording:
     """Raises BagError."""
     recording = open_recording(path, topic)
@@ -188,6 +195,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     pace.add_argument('--rate', type=positive, default=1.0, metavar='R', help='times the recorded pace, default: %(default)s')
     pace.add_argument('--hz', type=positive, metavar='N', help='frames per second, instead of the recorded pace')
     parser.add_argument('--image-topic', metavar='TOPIC', help='recorded topic to play, where a bag has several with images')
+    parser.add_argument('--more-topics', type=lambda text: text.split(','), default=[], metavar='TOPIC,…',
+                        help="recorded topics of further cameras' images, played too, as recorded")
     parser.add_argument('--mask-topic', metavar='TOPIC', help='play these recorded masks too, each with the first image after it')
     stereo = parser.add_mutually_exclusive_group()
     stereo.add_argument('--right-topic', metavar='TOPIC', help='recorded topic of the right images of a stereo pair, played too; '
