@@ -418,7 +418,7 @@ def test_points_are_placed_on_the_device_where_the_host_places_them(backend, sha
         assert np.mean(apart < 0.02) >= 0.99
         assert np.mean(alike < 0.03) >= 0.98
     else:  # the host rounds to 1/32 px, and steps along edges go astray
-        assert np.mean((apart < 0.05) | (deviations < 0.5)) >= 0.93
+        assert np.mean((apart < 0.05) | (deviations < 0.5)) >= 0.9
         assert np.median(alike) < 0.1
     assert np.mean(again < 0.1) >= 0.99, 'the same but for the last digits, which count along edges'
 
