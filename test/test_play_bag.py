@@ -124,7 +124,7 @@ def test_every_frame_in_order(tmp_path: Path, storage: str, listen: Callable[...
     sent = list(frames(60))
     write_bag(tmp_path / 'bag', sent, CAMERA, storage=storage)
     listener = listen()
-    out, err = (process := play(tmp_path / 'bag', '--rate', '2')).communicate(timeout=30)
+    out, err = (process := play(tmp_path / 'bag', '--rate', '2', '--start-delay', '1')).communicate(timeout=30)
     assert process.returncode == 0, err
     assert listener.wait(lambda: len(listener.images) >= 60 and len(listener.infos) >= 60)
     stamps = [stamp for stamp, _ in sent]
