@@ -142,7 +142,7 @@ def _print(out: Path, report: FleetReport) -> None:
         note.partition(';')[0] for note in row.facts.get('notes', []) if 'Left out' in note)] for row in rows[:SHOWN]]
     more = f' of {len(rows)}' if len(rows) > SHOWN else ''
     heads = ['recording', 'AUC@10, %', 'inliers, %', 'matches', '']
-    columns = len(heads) if any(line[-1] for line in lines) else len(heads) - 1  # the last says why, where there is something to say
+    columns = len(heads) if any(line[-1] for line in lines) else len(heads) - 1  # the last one says why
     print_table(f'{len(lines)}{more} recordings, the worst first', heads[:columns], [line[:columns] for line in lines], left=1)
     if found := together(report.comparison):
         print_table('All recordings', TOGETHER, found, left=1)
