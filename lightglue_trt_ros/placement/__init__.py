@@ -29,7 +29,7 @@ class Level(NamedTuple):
 
 
 COARSE, FINE = Level(7, 4, 4.1, 0.56), Level(4, 2, 2.1, 0.5)  # wide where noise is less; then narrow, which planes allow everywhere
-BLOCK = 1024  # points at a time, at most: their patches are 10 MB then
+BLOCK = 512  # points at a time, at most: their patches are 5 MB then
 FLOOR_PX = 0.03  # standard deviation that the best texture leaves, in a level's pixels
 DISAGREEMENT = 0.25  # times the square of what levels differ by
 LIMIT_PX = 6.0  # a patch found further away is another one
