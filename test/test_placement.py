@@ -14,8 +14,8 @@ import pytest
 from networks import moved, photo
 
 from lightglue_trt_ros import placement
-from lightglue_trt_ros.placement import LIMIT_PX, PREDICTED_PX, UNPLACED_PX, Pyramid, known_at, place_all, place_matches
-from lightglue_trt_ros.placement.consistency import VarianceFactor, epipolar_errors
+from lightglue_trt_ros.placement import LIMIT_PX, PREDICTED_PX, UNPLACED_PX, Pyramid, known_at, place_all, place_matches, unplaced
+from lightglue_trt_ros.placement.consistency import VarianceFactor, epipolar_errors, fundamental_matrix
 
 
 def place(image, view, points, seen, unit=1.0):
@@ -295,3 +295,13 @@ def test_no_thread_of_blas_is_woken():
     environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '4', 'PYTHONPATH': str(Path(placement.__file__).parents[2])}
     done = subprocess.run([sys.executable, '-c', BLAS_AT_WORK], env=environment, capture_output=True, text=True, check=True)
     assert float(done.stdout) < 1.2
+
+
+def test_a_camera_that_stands_still_costs_no_search_for_its_geometry(monkeypatch):
+    """Every fundamental matrix fits: rounds would wander among them."""
+    rounds, eigh = [], np.linalg.eigh
+    monkeypatch.setattr(np.linalg, 'eigh', lambda matrix: rounds.append(1) or eigh(matrix))
+    points = np.random.default_rng(0).uniform(0, 400, (200, 2)).astype(np.float32)
+    found = fundamental_matrix(points, points, unplaced(len(points)))
+    assert np.isfinite(found).all()
+    assert len(rounds) == 1

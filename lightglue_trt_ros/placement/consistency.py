@@ -14,6 +14,7 @@ Float64 = NDArray[np.float64]
 ENOUGH = 30  # matches that say something beside the geometry, which takes eight
 SAMPLES = 300  # more say no more
 ROUNDS, SETTLED = 40, 1e-6  # at most, and how far from parallel two rounds' matrices are, as 1 - cosine, when no more are needed
+EXACT = 1e-6  # of a variance, squared errors below it are none
 QUANTILE, NORMAL = 0.8, 1.642  # of the squares of a standard normal variable
 INLIER_PX = 1.0  # matches further from their line are wrong, and say nothing
 RATE = 0.2  # of a frame in the mean over frames
@@ -65,7 +66,10 @@ def fundamental_matrix(points0: Float32, points1: Float32, covariances: Float32)
             break
         variances = _along(x0 @ matrix.reshape(3, 3)[:2].T, spread) + 1e-18
         ratios = (products @ matrix)**2 / variances
-        weights = 1 / (variances * (1 + ratios / max(4.0, float(np.partition(ratios, half)[half])))**2)
+        middle = float(np.partition(ratios, half)[half])
+        if middle < EXACT:  # a camera that stands still: every geometry fits
+            break
+        weights = 1 / (variances * (1 + ratios / max(4.0, middle))**2)
     return np.asarray(to1.T @ matrix.reshape(3, 3) @ to0, np.float64)
 
 
