@@ -72,3 +72,22 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f'no real sequences: {path} does not exist (LIGHTGLUE_TRT_ROS_DATA names another folder)')
     return path
+
+
+@pytest.fixture(scope='module')
+def ros():
+    """A context of rclpy for the module's tests."""
+    import rclpy
+    rclpy.init()
+    yield
+    rclpy.try_shutdown()
+
+
+@pytest.fixture
+def stack():
+    """What ends with the test, before a context of rclpy of its own."""
+    import rclpy
+    rclpy.init()
+    with contextlib.ExitStack() as ends:
+        yield ends
+    rclpy.try_shutdown()

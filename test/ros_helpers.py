@@ -32,6 +32,25 @@ def image_message(stamp_ns: int, image: np.ndarray | None = None, encoding: str 
     return fill_image(Image(header=header(stamp_ns)), np.zeros((48, 64), np.uint8) if image is None else image, encoding)
 
 
+class SpunMatcher:
+    """A MatcherNode spun by a thread, and a peer; `active` tells whether it started."""
+
+    def __init__(self, node: Any) -> None:
+        self.node, self.executor = node, SingleThreadedExecutor()
+        self.executor.add_node(node)
+        self.thread = threading.Thread(target=self.executor.spin, daemon=True)
+        self.active = node.start() if node.settings.autostart else False
+        self.thread.start()
+        self.peer = Peer()
+
+    def close(self) -> None:
+        self.peer.close()
+        self.node.stop()
+        self.executor.shutdown()
+        self.thread.join(2)
+        self.node.destroy_node()
+
+
 class Peer:
     """A node with publishers for images and subscriptions to all that the matcher publishes, spun by a thread."""
 

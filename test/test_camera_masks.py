@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack
 
 import cv2
@@ -10,10 +9,9 @@ import numpy as np
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
-from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
-from ros_helpers import SECOND, Peer, image_message, wait_for  # noqa: E402
+from ros_helpers import SECOND, SpunMatcher, image_message, wait_for  # noqa: E402
 from sensor_msgs.msg import Image  # noqa: E402
 
 from lightglue_trt_ros.backends.null import NullBackend  # noqa: E402
@@ -22,6 +20,8 @@ from lightglue_trt_ros.errors import ConfigError  # noqa: E402
 from lightglue_trt_ros.masks import load_mask  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
 from lightglue_trt_ros.selection import Opened  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures('ros')
 
 SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50, 'refinement': 'none'}
 SIZE = (96, 128)  # of the images, twice the engine's
@@ -39,14 +39,7 @@ class Masked(NullBackend):
         return super().extract(image, mask)
 
 
-@pytest.fixture(scope='module', autouse=True)
-def ros():
-    rclpy.init()
-    yield
-    rclpy.try_shutdown()
-
-
-class Run:
+class Run(SpunMatcher):
     """A node, a peer that sends frames and masks, and the lines of the log."""
 
     def __init__(self, log, remapped=(), **parameters) -> None:
@@ -59,14 +52,8 @@ class Run:
 
         overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
         arguments = ['--ros-args', *(word for rule in remapped for word in ('-r', rule))]
-        self.node = MatcherNode(opened, parameter_overrides=overrides, cli_args=arguments if remapped else None)
-        self._log, self._lines = log, list[str]()
-        self.executor = SingleThreadedExecutor()
-        self.executor.add_node(self.node)
-        self.active = self.node.start()
-        self.thread = threading.Thread(target=self.executor.spin, daemon=True)
-        self.thread.start()
-        self.peer, self.time = Peer(), 10 * SECOND
+        super().__init__(MatcherNode(opened, parameter_overrides=overrides, cli_args=arguments if remapped else None))
+        self._log, self._lines, self.time = log, list[str](), 10 * SECOND
         sensor = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
         topic = next((rule.removeprefix('mask:=') for rule in remapped), '/mask')
         self.publisher = self.peer.node.create_publisher(Image, topic, sensor)
@@ -97,13 +84,6 @@ class Run:
         count = len(self.peer.reports)
         wait_for(lambda: len(self.peer.reports) > count)
         return self.peer.figures().get('masked', '')
-
-    def close(self) -> None:
-        self.peer.close()
-        self.node.stop()
-        self.executor.shutdown()
-        self.thread.join(2)
-        self.node.destroy_node()
 
 
 @pytest.fixture

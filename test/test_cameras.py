@@ -24,6 +24,8 @@ from lightglue_trt_ros.errors import ConfigError, EngineError  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
 from lightglue_trt_ros.selection import Opened  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures('ros')
+
 SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 NAMES = ['front', 'rear', 'left']
 
@@ -100,13 +102,6 @@ class Rig:
         time.sleep(0.1)
         self.send(name, stamp + 0.1, size, clouds=1)
         return set(matches_from_cloud(self.clouds[name][-1]).track_ids.tolist())
-
-
-@pytest.fixture(scope='module', autouse=True)
-def ros():
-    rclpy.init()
-    yield
-    rclpy.try_shutdown()
 
 
 @pytest.fixture

@@ -20,11 +20,10 @@ from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
 from lifecycle_msgs.msg import State, Transition  # noqa: E402
 from lifecycle_msgs.srv import ChangeState, GetState  # noqa: E402
 from rcl_interfaces.srv import DescribeParameters, SetParameters  # noqa: E402
-from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
 from rclpy.serialization import deserialize_message, serialize_message  # noqa: E402
-from ros_helpers import SECOND, Peer, header, image_message, wait_for  # noqa: E402
+from ros_helpers import SECOND, Peer, SpunMatcher, header, image_message, wait_for  # noqa: E402
 from sensor_msgs.msg import CompressedImage, Image  # noqa: E402
 from std_srvs.srv import Trigger  # noqa: E402
 
@@ -38,6 +37,8 @@ from lightglue_trt_ros.node import MatcherNode  # noqa: E402
 from lightglue_trt_ros.processes import FASTDDS_VARIABLES  # noqa: E402
 from lightglue_trt_ros.selection import Opened  # noqa: E402
 from lightglue_trt_ros.telemetry import FrameStatistics  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures('ros')
 
 SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 
@@ -77,37 +78,16 @@ def open_gated(config, *, cancelled=bool):
     return Opened(GatedBackend(config), 'gated')
 
 
-class Running:
-    """A MatcherNode spun by a thread, and a peer."""
+class Running(SpunMatcher):
+    """On the gated backend."""
 
     def __init__(self, **parameters) -> None:
         overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
-        self.node = MatcherNode(open_gated, parameter_overrides=overrides)
-        self.executor = SingleThreadedExecutor()
-        self.executor.add_node(self.node)
-        self.thread = threading.Thread(target=self.executor.spin, daemon=True)
-        if self.node.settings.autostart:
-            self.node.start()
-        self.thread.start()
-        self.peer = Peer()
-
-    def close(self) -> None:
-        self.peer.close()
-        self.node.stop()
-        self.executor.shutdown()
-        self.thread.join(2)
-        self.node.destroy_node()
+        super().__init__(MatcherNode(open_gated, parameter_overrides=overrides))
 
 
 def state_of(peer: Peer) -> int:
     return peer.call(GetState, '/matcher/get_state', GetState.Request()).current_state.id
-
-
-@pytest.fixture(scope='module', autouse=True)
-def ros():
-    rclpy.init()
-    yield
-    rclpy.try_shutdown()
 
 
 @pytest.fixture

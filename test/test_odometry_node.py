@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -82,15 +81,6 @@ class Watcher:
             turn = message.orientation
             pose[:3, :3] = Rotation.from_quat([turn.x, turn.y, turn.z, turn.w]).as_matrix()
         return np.linalg.inv(UPRIGHT) @ found
-
-
-@pytest.fixture
-def stack():
-    """What ends with the test."""
-    rclpy.init()
-    with ExitStack() as ends:
-        yield ends
-    rclpy.try_shutdown()
 
 
 def test_clouds_become_poses_a_path_and_velocities(stack, capfd):

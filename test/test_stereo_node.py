@@ -79,14 +79,6 @@ class Rig:
         return matches_from_cloud(self.peer.clouds[-1]) if number else None
 
 
-@pytest.fixture
-def stack():
-    rclpy.init()
-    with ExitStack() as ends:
-        yield ends
-    rclpy.try_shutdown()
-
-
 def known(matches) -> np.ndarray:
     assert matches.right_keypoints is not None
     return np.isfinite(matches.right_keypoints[:, 0])

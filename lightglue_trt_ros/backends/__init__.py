@@ -70,7 +70,7 @@ class Placer(Backend, Protocol):
         """Whether it does: not where its device cannot."""
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> Features:
-        """As `extract`, of a frame of a size that it takes, which stays there with its features; `mask` is of the spec's size."""
+        """As `extract`, of a frame of any size, which stays there with its features; `mask` is of the spec's size."""
 
     def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
                      points: Float32) -> tuple[Matches, Placed]:
