@@ -11,7 +11,7 @@ from networks import moved, photo
 from lightglue_trt_ros.backends.placing import SOURCES_BYTES, settings_of
 from lightglue_trt_ros.demo.flight import Flight
 from lightglue_trt_ros.geometry import resize_gray, resize_taps, to_original
-from lightglue_trt_ros.placement import Placed, Pyramid, place_all
+from lightglue_trt_ros.placement import UNPLACED_PX, Placed, Pyramid, place_all
 
 ENGINE, COUNT = (240, 320), 512
 # pixels, and shares of the variance: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
@@ -127,6 +127,15 @@ def test_frames_without_texture_and_hardly_a_match_give_numbers(gray, matched):
     found = place(levels, levels, points, points, matches)
     assert all(np.isfinite(values).all() for values in found)
     assert (np.linalg.eigvalsh(found.covariances[:matched]) > 1).all(), 'hardly known'
+
+
+def test_a_black_frame_has_nothing_of_the_patches():
+    (image, _), points, keypoints, matches = scene('coffee', (240, 320), 3, 1.02, 200)
+    rows = matches >= 0
+    found = place(*(levels_of(each, 2)[1] for each in (image, np.zeros_like(image))), points, keypoints, matches)
+    np.testing.assert_allclose(found.points[np.flatnonzero(rows)], keypoints[matches[rows]], atol=1e-3)
+    unknown = np.broadcast_to(UNPLACED_PX**2 * np.eye(2), (rows.sum(), 2, 2))
+    np.testing.assert_allclose(found.covariances[np.flatnonzero(rows)], unknown, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize('size', [(240, 320), (480, 640), (370, 1226), (241, 323), (200, 300)], ids=str)
