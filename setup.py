@@ -37,7 +37,8 @@ setup(
         'run': ['onnxruntime', 'onnx', 'ml_dtypes', 'spox', 'safetensors', 'rosbags'],  # what rosdep cannot install
         'demo': ['rich', 'matplotlib', 'jinja2', 'scikit-image'],
         'fleet': FLEET,
-        'test': [*FLEET, 'pytest', 'pytest-cov', 'pytest-xdist', 'hypothesis', 'ruff', 'mypy', 'types-PyYAML',
+        'test': [*FLEET, 'pytest', 'pytest-cov', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'ruff', 'mypy',
+                 'types-PyYAML',
                  'tensorrt-rtx-cu12-libs==1.7.1.116', 'tensorrt-rtx-cu12-bindings==1.7.1.116',  # a real builder, without a GPU
                  'colcon-ros', 'colcon-package-information', 'colcon-test-result'],
         # The local version keeps this to CPU builds: where none is offered, the install fails at once and the parity tests skip.

@@ -30,6 +30,7 @@ from ..recordings.sequence import RIGHT_TOPIC, Recording
 from ..recordings.stereo_frames import right_of
 
 LATE_S = 0.005  # a frame that leaves this much after its time counts as late
+SETTLE_S = 1.0  # for subscriptions to what goes along with the first camera's images
 FLUSH_S = 3.5  # Fast DDS asks for acknowledgements every 3 s
 SUFFIX = '/compressed'
 
@@ -93,16 +94,26 @@ class Player(Node):  # type: ignore[misc]
         return ' and '.join(voice.images.topic_name for voice in self._voices)
 
     def wait_for_subscribers(self) -> None:
-        """Return when enough subscriptions exist, when the timeout is over, or when told to stop."""
+        """Return when enough subscriptions exist, when the timeout is over, or when told to stop.
+
+        Those of the first camera's images are waited for; of masks and further cameras, which the same node is told of at about
+        the same time, for SETTLE_S more, as nobody need want them.
+        """
         wanted, deadline = self._args.wait_for_subscribers, time.monotonic() + self._args.subscriber_timeout
         first = self._voices[0].images
-        if not wanted or first.get_subscription_count() >= wanted:
+        if not wanted:
             return
         name = first.topic_name
-        _say(f'waiting up to {self._args.subscriber_timeout:g} s for {wanted} subscriber{"s" * (wanted > 1)} on {name}')
+        if first.get_subscription_count() < wanted:
+            _say(f'waiting up to {self._args.subscriber_timeout:g} s for {wanted} subscriber{"s" * (wanted > 1)} on {name}')
         while (count := first.get_subscription_count()) < wanted and not self._stop.wait(0.02):
             if time.monotonic() > deadline:
                 _say(f'{count} of {wanted} subscribers on {name} after {self._args.subscriber_timeout:g} s; playing all the same')
+                return
+        deadline = time.monotonic() + SETTLE_S
+        others = [*filter(None, [self._masks]), *(voice.images for voice in self._voices[1:])]
+        while any(each.get_subscription_count() < wanted for each in others) and time.monotonic() < deadline:
+            if self._stop.wait(0.02):
                 return
 
     def play(self, log: TextIO | None = None) -> None:
