@@ -94,10 +94,10 @@ def _near(points0: Float32, points1: Float32, reach: float) -> tuple[Rows, Rows]
     A sweep along u: each point meets those between u - reach and u + reach alone.
     """
     (u0, v0), (u1, v1) = points0.T, points1.T
-    along = np.argsort(u1)
+    along = u1.argsort()
     sorted_u = u1.take(along)
-    first = np.searchsorted(sorted_u, u0 - reach)
-    counts = np.searchsorted(sorted_u, u0 + reach, side='right') - first
+    first = sorted_u.searchsorted(u0 - np.float32(reach))
+    counts = sorted_u.searchsorted(u0 + np.float32(reach), side='right') - first
     rows = np.repeat(np.arange(len(u0)), counts)
     others = along.take(np.arange(len(rows)) + np.repeat(first - (np.cumsum(counts) - counts), counts))
     du, dv = u0.take(rows) - u1.take(others), v0.take(rows) - v1.take(others)
