@@ -72,7 +72,7 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size,
     points, count = candidates.placed.points.take(order, axis=0), len(keypoints)
     rows, others = _near(points, np.concatenate([keypoints, points]), NEAR_PX * unit)
     there, met = np.full(len(order), count), np.zeros(len(order), np.bool_)
-    beside, better = others < count, others - count < rows
+    beside, better = others < count, others - count < rows  # a keypoint, and a candidate that is better known
     met[rows[better & ~beside]] = True
     np.minimum.at(there, rows[beside], others[beside])
 

@@ -107,7 +107,8 @@ def epipolar_distances(points0: ArrayLike, points1: ArrayLike, fundamental: Arra
 
     Normals (2, M) are of length 1. At the epipole, which has no line, all is NaN.
     """
-    (u0, v0), (u1, v1), f = np.asarray(points0).T, np.asarray(points1).T, np.asarray(fundamental, np.float64)[:, :, None]
+    (u0, v0), (u1, v1) = np.reshape(points0, (-1, 2)).T, np.reshape(points1, (-1, 2)).T
+    f = np.asarray(fundamental, np.float64)[:, :, None]
     lines = f[:, 0] * u0 + f[:, 1] * v0 + f[:, 2]
     with np.errstate(divide='ignore', invalid='ignore'):
         lines /= np.sqrt(lines[0] * lines[0] + lines[1] * lines[1])

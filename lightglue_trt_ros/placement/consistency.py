@@ -6,11 +6,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..features import Float32
-
-Float64 = NDArray[np.float64]
+from ..geometry import Float64
 
 ENOUGH = 30  # matches that say something beside the geometry, which takes eight
 SAMPLES = 300  # more say no more
