@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .features import Float32, Int32, largest_sigmas
-from .geometry import Size
+from .features import Float32, Rows, largest_sigmas
+from .geometry import Float64, Size, epipolar_distances
 from .placement import PREDICTED_PX, Placed
-from .placement.consistency import epipolar_errors
 
 KNOWN_PX = PREDICTED_PX / 2  # largest standard deviation: at least three quarters of what is known came from the images
 LINE_PX = 2.0  # distance to the epipolar line
@@ -25,25 +24,26 @@ NEAR_PX = 3.0  # points nearer than this are one: SuperPoint's keypoints are mor
 class Candidates(NamedTuple):
     """N points of the reference that nothing matched, and where the current frame may show them; pixels."""
 
-    rows: Int32  # (N,) of the reference
+    rows: Rows  # (N,) of the reference
     reference_points: Float32  # (N, 2)
     placed: Placed
 
     def only(self, kept: NDArray[np.bool_]) -> Candidates:
         """Those that are `kept`, (N,)."""
-        return Candidates(self.rows[kept], self.reference_points[kept], Placed(*(values[kept] for values in self.placed)))
+        which = np.flatnonzero(kept)
+        return Candidates(self.rows.take(which), self.reference_points.take(which, axis=0), self.placed.of(which))
 
     @classmethod
     def none(cls) -> Candidates:
         points = np.zeros((0, 2), np.float32)
-        return cls(np.zeros(0, np.int32), points, Placed(points, np.zeros((0, 2, 2), np.float32)))
+        return cls(np.zeros(0, np.intp), points, Placed(points, np.zeros((0, 2, 2), np.float32)))
 
 
 class Carried(NamedTuple):
     """C points that go on without a match, pixels of the current frame."""
 
-    rows: Int32  # (C,) of the reference
-    next_rows: Int32  # (C,) of the current frame: of the keypoint that is there, or new ones after all others
+    rows: Rows  # (C,) of the reference
+    next_rows: Rows  # (C,) of the current frame: of the keypoint that is there, or new ones after all others
     placed: Placed
 
     def among(self, points: Float32) -> Float32:
@@ -54,7 +54,7 @@ class Carried(NamedTuple):
         return everything
 
 
-def carry(candidates: Candidates, keypoints: Float32, matched: Int32, size: Size, fundamental: NDArray[np.float64] | None = None,
+def carry(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size, fundamental: Float64 | None = None,
           unit: float = 1.0) -> Carried:
     """Those of the candidates that are known well, best known first; none is near another one or near a match.
 
@@ -62,41 +62,44 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Int32, size: Size
     `fundamental` (3, 3) maps points of the reference to their lines, where it is known; `unit` is how many pixels one of the
     extractor's image is.
     """
-    points, covariances = candidates.placed
-    sigmas = largest_sigmas(covariances)
-    good = (sigmas <= KNOWN_PX * unit) & np.all((points >= 0) & (points <= np.array(size[::-1]) - 1), axis=1)
+    (u, v), sigmas = candidates.placed.points.T, largest_sigmas(candidates.placed.covariances)
+    good = (sigmas <= KNOWN_PX * unit) & (u >= 0) & (v >= 0) & (u <= size[1] - 1) & (v <= size[0] - 1)
     if fundamental is not None:
-        good &= epipolar_errors(candidates.reference_points, points, covariances, fundamental)[0] < LINE_PX * unit
-    order = np.argsort(sigmas, kind='stable')
-    order = order[good[order]]
-    better, worse = _near(points[order], points[order], NEAR_PX * unit)
-    met = np.zeros(len(order), np.bool_)
-    met[worse[better < worse]] = True
-    order = order[~met]
+        distances, _ = epipolar_distances(candidates.reference_points, candidates.placed.points, fundamental)
+        good &= np.abs(distances) < LINE_PX * unit
+    known = np.flatnonzero(good)
+    order = known.take(sigmas.take(known).argsort(kind='stable'))
+    points, count = candidates.placed.points.take(order, axis=0), len(keypoints)
+    rows, others = _near(points, np.concatenate([keypoints, points]), NEAR_PX * unit)
+    there, met = np.full(len(order), count), np.zeros(len(order), np.bool_)
+    beside, better = others < count, others - count < rows  # a keypoint, and a candidate that is better known
+    met[rows[better & ~beside]] = True
+    np.minimum.at(there, rows[beside], others[beside])
 
-    rows, seen = _near(points[order], keypoints, NEAR_PX * unit)
-    there = np.full(len(order), len(keypoints))
-    np.minimum.at(there, rows, seen)
-    new = there == len(keypoints)
-    first = np.zeros(len(order), np.bool_)
-    first[np.unique(there, return_index=True)[1]] = True
-    kept = np.flatnonzero(new | (first & ~np.isin(there, matched)))[:len(keypoints) - len(matched)]
-    chosen, next_rows, new = order[kept], there[kept], new[kept]
-    next_rows[new] = len(keypoints) + np.arange(np.count_nonzero(new))
-    return Carried(candidates.rows[chosen], next_rows.astype(np.int32), Placed(points[chosen], covariances[chosen]))
+    left = np.flatnonzero(~met)
+    there, numbers = there.take(left), np.arange(len(left))
+    taken, first = np.zeros(count + 1, np.bool_), np.empty(count + 1, np.intp)
+    taken[matched] = True
+    first[there[::-1]] = numbers[::-1]  # the last one written stays
+    new = there == count
+    kept = np.flatnonzero(new | ((first.take(there) == numbers) & ~taken.take(there)))[:count - len(matched)]
+    chosen, next_rows, new = order.take(left.take(kept)), there.take(kept), new.take(kept)
+    next_rows[new] = count + np.arange(np.count_nonzero(new))
+    return Carried(candidates.rows.take(chosen), next_rows, candidates.placed.of(chosen))
 
 
-def _near(points0: Float32, points1: Float32, reach: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _near(points0: Float32, points1: Float32, reach: float) -> tuple[Rows, Rows]:
     """The rows (N,) of points (M, 2) and those (N,) of points (L, 2) that are nearer to each other than `reach`.
 
     A sweep along u: each point meets those between u - reach and u + reach alone.
     """
-    along = np.argsort(points1[:, 0])
-    sorted_u = points1[along, 0]
-    first = np.searchsorted(sorted_u, points0[:, 0] - reach)
-    counts = np.searchsorted(sorted_u, points0[:, 0] + reach, side='right') - first
-    rows = np.repeat(np.arange(len(points0)), counts)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    others = along[first[rows] + within]
-    near = np.sum((points0[rows] - points1[others])**2, axis=1) < reach**2
-    return rows[near], others[near]
+    (u0, v0), (u1, v1) = points0.T, points1.T
+    along = u1.argsort()
+    sorted_u = u1.take(along)
+    first = sorted_u.searchsorted(u0 - np.float32(reach))
+    counts = sorted_u.searchsorted(u0 + np.float32(reach), side='right') - first
+    rows = np.repeat(np.arange(len(u0)), counts)
+    others = along.take(np.arange(len(rows)) + np.repeat(first - (np.cumsum(counts) - counts), counts))
+    du, dv = u0.take(rows) - u1.take(others), v0.take(rows) - v1.take(others)
+    near = np.flatnonzero(du * du + dv * dv < reach**2)
+    return rows.take(near), others.take(near)

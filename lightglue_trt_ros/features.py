@@ -14,6 +14,7 @@ from .depth import ALL_LAYERS, LAYERS
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
+Rows = NDArray[np.intp]  # what NumPy counts by: other integers it converts, each time
 UInt8 = NDArray[np.uint8]
 UInt32 = NDArray[np.uint32]
 
@@ -101,7 +102,8 @@ class FrameMatches:
 
     def only(self, kept: NDArray[np.bool_]) -> FrameMatches:
         """Those that are `kept`, (M,)."""
-        rows = {name: getattr(self, name)[kept] for name in _ROWS if getattr(self, name) is not None}
+        which = np.flatnonzero(kept)
+        rows = {name: getattr(self, name).take(which, axis=0) for name in _ROWS if getattr(self, name) is not None}
         return dataclasses.replace(self, **rows)
 
 

@@ -11,7 +11,7 @@ from .backends import Backend, Placer
 from .carrying import KNOWN_PX, Candidates, carry
 from .config import MatcherConfig
 from .errors import FrameError
-from .features import Features, Float32, FrameMatches, Int32, Matches, Thresholds, UInt8, largest_sigmas
+from .features import Features, Float32, FrameMatches, Matches, Rows, Thresholds, UInt8, largest_sigmas
 from .geometry import Size, resize_gray, size_of, to_original
 from .masks import Mask
 from .placement import Placed, Pyramid, place_all, unplaced
@@ -128,12 +128,12 @@ class FrameMatcher:
         clock.lap('extract')
         return _Frame(stamp, size, features, tracks, pyramid, None, mask)
 
-    def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Int32]:
+    def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Rows]:
         """The matches, and the current frame's rows that they are of, both (M,)."""
         found, everything = self._compare(reference, current)
         clock.lap('match')
-        rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
-        current_rows = found.indices[rows]
+        rows = np.flatnonzero(found.indices >= 0)
+        current_rows = found.indices.take(rows).astype(np.intp)
         current.tracks = reference.tracks.follow(rows, current_rows, len(found.indices), self._counter)
         clock.lap('track')
         placed, candidates = self._place(reference, current, rows, current_rows, everything)
@@ -146,16 +146,17 @@ class FrameMatcher:
         current.points = carried.among(self._points(current))
         if current.pyramid is not None or current.placer is not None:
             clock.lap('place')
-        scores = np.append(found.scores[rows], np.zeros(len(carried.rows), np.float32))
-        rows, current_rows = np.append(rows, carried.rows), np.append(current_rows, carried.next_rows)
-        known = carried.placed.times(self._variance_factor.value)
+        scores = np.concatenate([found.scores.take(rows), np.zeros(len(carried.rows), np.float32)])
+        rows, current_rows = np.concatenate([rows, carried.rows]), np.concatenate([current_rows, carried.next_rows])
+        covariances = np.concatenate([placed.covariances, carried.placed.covariances])
+        covariances *= np.float32(self._variance_factor.value)
         matches = FrameMatches(
-            current.stamp, reference.stamp, current.points[current_rows], self._points(reference)[rows], scores,
-            *current.tracks.published(current_rows), np.concatenate([placed.covariances, known.covariances]),
-            current.tracks.missed[current_rows].astype(np.uint8), clock.laps, found.layers, found.note)
+            current.stamp, reference.stamp, current.points.take(current_rows, axis=0), self._points(reference).take(rows, axis=0),
+            scores, *current.tracks.published(current_rows), covariances,
+            current.tracks.missed.take(current_rows).astype(np.uint8), clock.laps, found.layers, found.note)
         return matches, current_rows
 
-    def _match_across(self, left: _Frame, right: _Frame, rig: StereoRig, rows: Int32) -> Across:
+    def _match_across(self, left: _Frame, right: _Frame, rig: StereoRig, rows: Rows) -> Across:
         """Where the left frame's points `rows` (M,) are in the right image.
 
         Those that match there are placed from their matches on; the others are looked for where the matches around them went, and
@@ -187,24 +188,26 @@ class FrameMatcher:
             return placer.match_placed(reference.features, current.features, thresholds, self._points(reference))
         return self.backend.match(reference.features, current.features, thresholds), None
 
-    def _place(self, reference: _Frame, current: _Frame, rows: Int32, current_rows: Int32,
+    def _place(self, reference: _Frame, current: _Frame, rows: Rows, current_rows: Rows,
                everything: Placed | None) -> tuple[Placed, Candidates]:
         """Where the current frame's matched points are, and where those may be that are on a track and were not matched.
 
         The backend may have placed everything already. A reference from before points were placed has nothing to compare with;
         without matches nothing says where to look.
         """
-        points, reference_points = self._points(current)[current_rows], self._points(reference)
+        points, every_point = self._points(current).take(current_rows, axis=0), self._points(reference)
         unit = max(1.0, self._unit(current.size))
         lost = reference.tracks.missed_at_most(self.config.carry_frames if len(rows) else 0)
+        reference_points, lost_points = every_point.take(rows, axis=0), every_point.take(lost, axis=0)
         if everything is not None:
-            placed, others = everything.of(rows), everything.of(lost)
+            placed, candidates = everything.of(rows), Candidates(lost, lost_points, everything.of(lost))
         elif reference.pyramid is not None and current.pyramid is not None:
-            placed, others = place_all(reference.pyramid, current.pyramid, reference_points[rows], points, reference_points[lost])
+            placed, others = place_all(reference.pyramid, current.pyramid, reference_points, points, lost_points)
+            candidates = Candidates(lost, lost_points, others)
         else:
-            placed, lost, others = Placed(points, unplaced(len(points), unit)), lost[:0], Candidates.none().placed
-        factor = self._variance_factor.update(reference_points[rows], placed.points, placed.covariances, unit)
-        return placed.times(factor), Candidates(lost, reference_points[lost], others)
+            placed, candidates = Placed(points, unplaced(len(points), unit)), Candidates.none()
+        self._variance_factor.update(reference_points, placed.points, placed.covariances, unit)
+        return placed, candidates
 
     def _unit(self, size: Size) -> float:
         """Pixels of the camera's image that one of the engine's is."""

@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from .config import STRIDE
 from .features import Float32, Int32, UInt8
 
 Size = tuple[int, int]  # (height, width)
+Float64 = NDArray[np.float64]
 
 
 def size_of(image: UInt8) -> Size:
@@ -98,3 +100,16 @@ def to_original(keypoints: Float32, engine: Size, original: Size) -> Float32:
     """Map (N, 2) pixels of the engine's image to the original's: u = (u' + 0.5) / s - 0.5, each axis with its own s."""
     scale = np.array([original[1] / engine[1], original[0] / engine[0]], np.float32)
     return np.asarray((keypoints + np.float32(0.5)) * scale - np.float32(0.5), np.float32)
+
+
+def epipolar_distances(points0: ArrayLike, points1: ArrayLike, fundamental: ArrayLike) -> tuple[Float64, Float64]:
+    """Signed distances (M,) in pixels of the second points (M, 2) to the epipolar lines of the first, and these lines' normals.
+
+    Normals (2, M) are of length 1. At the epipole, which has no line, all is NaN.
+    """
+    (u0, v0), (u1, v1) = np.reshape(points0, (-1, 2)).T, np.reshape(points1, (-1, 2)).T
+    f = np.asarray(fundamental, np.float64)[:, :, None]
+    lines = f[:, 0] * u0 + f[:, 1] * v0 + f[:, 2]
+    with np.errstate(divide='ignore', invalid='ignore'):
+        lines /= np.sqrt(lines[0] * lines[0] + lines[1] * lines[1])
+    return np.asarray(lines[0] * u1 + lines[1] * v1 + lines[2], np.float64), np.asarray(lines[:2], np.float64)

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from .features import Int32, UInt32
+from .features import Rows, UInt32
 
 NONE = -1  # a row that belongs to no track yet
 
@@ -26,12 +26,12 @@ class Tracks:
     def empty(cls, count: int) -> Tracks:
         return cls(np.full(count, NONE, np.int64), np.ones(count, np.int64), np.zeros(count, np.int64))
 
-    def follow(self, rows: Int32, next_rows: Int32, next_count: int, counter: TrackCounter) -> Tracks:
+    def follow(self, rows: Rows, next_rows: Rows, next_count: int, counter: TrackCounter) -> Tracks:
         """Tracks of the next frame, in which `next_rows` (M,) re-observe this frame's `rows` (M,).
 
         This frame's matched rows get their ids and grow too: a keyframe is matched again and again.
         """
-        fresh = rows[self.ids[rows] == NONE]
+        fresh = rows[self.ids.take(rows) == NONE]
         self.ids[fresh] = counter.take(len(fresh))
         self.missed += self.ids != NONE
         self.missed[rows] = 0
@@ -39,25 +39,25 @@ class Tracks:
         self._go_on(following, rows, next_rows)
         return following
 
-    def missed_at_most(self, count: int) -> Int32:
+    def missed_at_most(self, count: int) -> Rows:
         """Rows (N,) of tracks that were not matched now, but `count` frames ago or later."""
-        return np.flatnonzero((self.missed > 0) & (self.missed <= count)).astype(np.int32)
+        return np.flatnonzero((self.missed > 0) & (self.missed <= count))
 
-    def carry(self, following: Tracks, rows: Int32, next_rows: Int32) -> None:
+    def carry(self, following: Tracks, rows: Rows, next_rows: Rows) -> None:
         """Let tracks of `rows` (C,) go on without a match, in `next_rows` of the next frame's, which grow as far as need be."""
         more = Tracks.empty(max(0, int(next_rows.max(initial=-1)) + 1 - len(following.ids)))
         for name, added in vars(more).items():
-            setattr(following, name, np.append(getattr(following, name), added))
+            setattr(following, name, np.concatenate([getattr(following, name), added]))
         self._go_on(following, rows, next_rows)
 
-    def _go_on(self, following: Tracks, rows: Int32, next_rows: Int32) -> None:
+    def _go_on(self, following: Tracks, rows: Rows, next_rows: Rows) -> None:
         self.lengths[rows] += 1
         for name, values in vars(self).items():
-            getattr(following, name)[next_rows] = values[rows]
+            getattr(following, name)[next_rows] = values.take(rows)
 
-    def published(self, rows: Int32) -> tuple[UInt32, UInt32]:
+    def published(self, rows: Rows) -> tuple[UInt32, UInt32]:
         """Ids and lengths of `rows`, both uint32 (M,)."""
-        return self.ids[rows].astype(np.uint32), self.lengths[rows].astype(np.uint32)
+        return self.ids.take(rows).astype(np.uint32), self.lengths.take(rows).astype(np.uint32)
 
 
 class TrackCounter:

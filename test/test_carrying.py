@@ -18,6 +18,7 @@ from lightglue_trt_ros.features import HostFeatures, Matches
 from lightglue_trt_ros.frontend import FrameMatcher
 from lightglue_trt_ros.masks import Mask
 from lightglue_trt_ros.placement import Placed
+from lightglue_trt_ros.placement.consistency import VarianceFactor
 
 K = 60
 SPEC = EngineSpec(240, 320, K)
@@ -110,6 +111,16 @@ def test_a_keypoint_that_fires_there_again_takes_the_track_over_and_a_match_ends
     assert missed[2][2] >= 17, 'they fire in frame 3'
     assert missed[3][0] == K, 'and match in frame 4'
     assert len(set(found[4].track_ids.tolist()) & names) >= K - 3, 'ids outlive it'
+
+
+def test_covariances_of_all_points_have_the_stream_s_factor(monkeypatch):
+    plain = results(matcher({2: LOST}), 3)[-1]
+    monkeypatch.setattr(VarianceFactor, 'value', 4.5)
+    larger = results(matcher({2: LOST}), 3)[-1]
+    assert plain.carried.any()
+    ratios = np.linalg.det(larger.covariances) / np.linalg.det(plain.covariances)
+    np.testing.assert_allclose(ratios, ratios[0], rtol=1e-3)
+    assert ratios[0] > 1.2, 'none is over 4'
 
 
 def test_only_for_so_many_frames_and_the_setting_may_change():
@@ -237,6 +248,13 @@ def test_two_that_meet_are_one_and_the_better_known_stays():
     carried = carry(candidates([[30, 30], [31, 30], [48.5, 50], [51.5, 50]], [0.3, 0.2, 0.4, 0.3]), KEYPOINTS, NO_ROWS, SIZE)
     assert carried.rows.tolist() == [101, 103]
     assert carried.next_rows.tolist() == [4, 1]
+
+
+def test_of_two_keypoints_that_are_there_the_better_one_takes_the_track():
+    keypoints = np.concatenate([KEYPOINTS, np.float32([[48.5, 50]])])
+    for order in ([0, 1, 2, 3, 4], [0, 4, 2, 3, 1]):
+        carried = carry(candidates([[49.5, 50]]), keypoints[order], NO_ROWS, SIZE)
+        assert carried.next_rows.tolist() == [1], 'scores fall with the rows'
 
 
 def test_there_are_never_more_points_than_keypoints():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightglue_trt_ros.geometry import fitting_size, resize_gray, resize_taps, to_original
+from lightglue_trt_ros.geometry import epipolar_distances, fitting_size, resize_gray, resize_taps, to_original
 
 
 def blob(size, u, v, sigma):
@@ -70,3 +70,16 @@ def test_taps_resize_as_opencv_does(source, target):
     wide = (lines * right.weights).sum(axis=2)
     found = np.rint((wide[down.first[:, None] + np.arange(down.weights.shape[1])] * down.weights[:, :, None]).sum(axis=1))
     assert np.abs(found - resize_gray(image, target)).max() <= 1
+
+
+def test_distances_to_epipolar_lines_have_a_side_and_none_at_the_epipole():
+    """A camera that moves to the right: lines are the image's rows. One that moves forward: all lines meet in its middle."""
+    points = np.array([[10, 20], [300, 40.5]], np.float32)
+    distances, normals = epipolar_distances(points, points + np.float32([[7, 2], [-3, -1.5]]), [[0, 0, 0], [0, 0, -2], [0, 2, 0]])
+    np.testing.assert_allclose(distances * np.sign(normals[1]), [2, -1.5], atol=1e-6)
+    np.testing.assert_allclose(np.abs(normals), [[0, 0], [1, 1]], atol=1e-9)
+    forward = np.array([[0, -1, 50], [1, 0, -100], [-50, 100, 0]])
+    distances, normals = epipolar_distances([[100, 50], [130, 90]], [[101, 50], [160, 130]], forward)
+    assert np.isnan(distances[0])
+    assert np.isnan(normals[:, 0]).all()
+    assert distances[1] == pytest.approx(0, abs=1e-9)

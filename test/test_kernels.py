@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import cv2
 import numpy as np
 import pytest
-from emulated_kernels import run
+from emulated_kernels import SOURCE, run
 from networks import moved, photo
 
-from lightglue_trt_ros.backends.placing import SOURCES_BYTES, settings_of
+from lightglue_trt_ros.backends.placing import LANES, SOURCES_BYTES, THREADS, WARPS, settings_of
 from lightglue_trt_ros.demo.flight import Flight
 from lightglue_trt_ros.geometry import resize_gray, resize_taps, to_original
-from lightglue_trt_ros.placement import UNPLACED_PX, Placed, Pyramid, place_all
+from lightglue_trt_ros.placement import COARSE, FINE, UNPLACED_PX, Placed, Pyramid, place_all
+from lightglue_trt_ros.placement.views import SOURCES
 
 ENGINE, COUNT = (240, 320), 512
 # pixels, and shares of the variance: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
@@ -81,6 +84,14 @@ def assert_agreement(pair, points, keypoints, matches) -> None:
         assert np.mean(np.linalg.norm(found.points[where] - there.points, axis=1) < CLOSE) >= share
         largest = np.trace(there.covariances, axis1=1, axis2=2)[:, None, None]
         assert np.mean((np.abs(found.covariances[where] - there.covariances) / largest).max(axis=(1, 2)) < ALIKE) >= share
+
+
+def test_the_kernels_have_room_for_what_the_host_asks_of_them():
+    """What a compiler must know stands in the source, too: patches' radius, sources, and the threads of a launch."""
+    on_the_gpu = SOURCE.read_text().replace('constexpr int LANES = 1, WARPS = 1, THREADS = 1;', '')  # as plain C++
+    found = {name: int(value) for name, value in re.findall(r'\b(RADIUS|SOURCES|LANES|WARPS|THREADS) = (\d+)[,;]', on_the_gpu)}
+    assert found == {'RADIUS': max(COARSE.radius, FINE.radius), 'SOURCES': SOURCES, 'LANES': LANES, 'WARPS': WARPS,
+                     'THREADS': THREADS}
 
 
 @pytest.mark.parametrize(('name', 'size', 'angle', 'scale', 'matched'), [

@@ -14,8 +14,9 @@ import pytest
 from networks import moved, photo
 
 from lightglue_trt_ros import placement
+from lightglue_trt_ros.geometry import epipolar_distances
 from lightglue_trt_ros.placement import LIMIT_PX, PREDICTED_PX, UNPLACED_PX, Pyramid, known_at, place_all, place_matches, unplaced
-from lightglue_trt_ros.placement.consistency import VarianceFactor, epipolar_errors, fundamental_matrix
+from lightglue_trt_ros.placement.consistency import VarianceFactor, fit_epipolar
 
 
 def place(image, view, points, seen, unit=1.0):
@@ -183,6 +184,16 @@ def test_the_factor_finds_what_variances_lack(wrong_by):
     assert wrong_by / 1.4 < factor < wrong_by * 1.4
 
 
+def test_what_the_geometry_leaves_is_what_its_lines_say():
+    first, second, covariances = scene(200, 0.1)
+    found = fit_epipolar(first, second, covariances)
+    distances, normals = epipolar_distances(first, second, found.fundamental)
+    variances = np.einsum('in,nij,jn->n', normals, covariances, normals)
+    np.testing.assert_allclose(found.distances, np.abs(distances), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(found.ratios, distances**2 / variances, rtol=1e-3, atol=1e-6)
+    assert 0.2 < np.median(found.ratios) < 0.9, '0.45 is right'
+
+
 @pytest.mark.parametrize('count', [0, 5, 29])
 def test_too_few_matches_say_nothing_of_variances(count):
     first, second, covariances = scene(60, 0.1)
@@ -228,10 +239,9 @@ def test_the_epipolar_geometry_of_the_matches_is_known():
     factor = VarianceFactor()
     factor.update(points, there, np.tile(np.eye(2, dtype=np.float32) * 0.0025, (80, 1, 1)))
     some = rng.uniform(100, 500, (20, 2)).astype(np.float32)
-    errors, deviations = epipolar_errors(some, some + np.float32([30, 3]), np.tile(np.eye(2, dtype=np.float32), (20, 1, 1)),
-                                         factor.fundamental)
-    np.testing.assert_allclose(errors, 3, atol=0.3)
-    np.testing.assert_allclose(deviations, 1, rtol=1e-4)
+    distances, normals = epipolar_distances(some, some + np.float32([30, 3]), factor.fundamental)
+    np.testing.assert_allclose(np.abs(distances), 3, atol=0.3)
+    np.testing.assert_allclose(np.abs(normals[1]), 1, atol=0.01)
     factor.update(points[:20], there[:20], np.tile(np.eye(2, dtype=np.float32), (20, 1, 1)))
     assert factor.fundamental is None, 'too few to say'
 
@@ -302,6 +312,6 @@ def test_a_camera_that_stands_still_costs_no_search_for_its_geometry(monkeypatch
     rounds, eigh = [], np.linalg.eigh
     monkeypatch.setattr(np.linalg, 'eigh', lambda matrix: rounds.append(1) or eigh(matrix))
     points = np.random.default_rng(0).uniform(0, 400, (200, 2)).astype(np.float32)
-    found = fundamental_matrix(points, points, unplaced(len(points)))
-    assert np.isfinite(found).all()
+    found = fit_epipolar(points, points, unplaced(len(points)))
+    assert all(np.isfinite(values).all() for values in found)
     assert len(rounds) == 1

@@ -33,6 +33,7 @@ from .device import Slot
 
 PTX = Path(__file__).parent / 'kernels' / 'placement.ptx'
 LANES, WARPS, THREADS = 32, 8, 256  # of a GPU, and as the kernels have them
+FULL = (0, 1, 1, 2)  # a symmetric matrix of its three entries
 SOURCES_BYTES = 4 * (5 + 4 * SOURCES)
 
 
@@ -121,8 +122,8 @@ class DevicePlacement:
 
     def found(self, count: int) -> Placed:
         """What placement gave for the reference's first rows, once it has run."""
-        a, b, d = self._covariances.array[:count].T
-        return Placed(self._placed.array[:count].copy(), np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
+        covariances = self._covariances.array[:count].take(FULL, axis=1)
+        return Placed(self._placed.array[:count].copy(), covariances.reshape(-1, 2, 2))
 
     @property
     def seen(self) -> Camera:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..depth import Depth, stops
-from ..features import Thresholds
+from ..features import Float32, Thresholds
 from .cuda import Cuda, DeviceBuffer
 from .device import FEATURES, Engine, Slot
 
@@ -55,7 +55,7 @@ class StagedMatcher:
         while True:
             launch(first, last)
             self.cuda.synchronize()
-            finite &= all(np.isfinite(self._seen[stage]).all() for stage in range(first, min(last + 1, last_stage)))
+            finite &= all(_finite(self._seen[stage]) for stage in range(first, min(last + 1, last_stage)))
             stop = next((stage for stage in range(last + 1) if stage == last_stage
                          or stops(float(self._seen[stage][0]), thresholds.depth)), None)
             if stop == last:
@@ -74,7 +74,7 @@ class StagedMatcher:
         for stage, layers in enumerate(self.depth.ends):
             launch(stage, stage)
             self.cuda.synchronize()
-            finite &= all(bool(np.isfinite(seen).all()) for seen in self._seen[stage:stage + 1])
+            finite &= all(map(_finite, self._seen[stage:stage + 1]))
             yield layers, finite, float(self._seen[stage][0]) if stage < len(self._seen) else math.nan
 
     def enqueue(self, pair: tuple[Slot, Slot], first: int, last: int) -> None:
@@ -126,3 +126,8 @@ class StagedMatcher:
         if stage < len(self._states):
             tensors |= {'next_state': self._states[stage], 'confidence': self._confidences[stage]}
         return tensors | self._common
+
+
+def _finite(confidences: Float32) -> bool:
+    """Of two numbers, which Python asks sooner than NumPy."""
+    return all(map(math.isfinite, confidences.tolist()))

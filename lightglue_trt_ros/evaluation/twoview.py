@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..geometry import epipolar_distances
 from ..recordings.poses import Float64, angles_deg
 
 MIN_MATCHES = 6  # five give up to ten essential matrices that all fit
@@ -67,10 +68,8 @@ def deviations(points0: ArrayLike, points1: ArrayLike, covariances: ArrayLike, f
 
     `covariances` are (M, 2, 2), pixels squared, of the second points given the first. NaN at the epipole.
     """
-    x0, x1, spread = _homogeneous(points0), _homogeneous(points1), np.asarray(covariances, np.float64)
-    lines = x0 @ np.asarray(fundamental, np.float64).T
-    with np.errstate(divide='ignore', invalid='ignore'):
-        return np.asarray(np.sum(x1 * lines, axis=1) / np.sqrt(np.einsum('ni,nij,nj->n', lines[:, :2], spread, lines[:, :2])))
+    distances, normals = epipolar_distances(points0, points1, fundamental)
+    return np.asarray(distances / np.sqrt(np.einsum('in,nij,jn->n', normals, np.asarray(covariances, np.float64), normals)))
 
 
 def fundamental_of(pose: RelativePose, intrinsics0: ArrayLike, intrinsics1: ArrayLike) -> Float64:

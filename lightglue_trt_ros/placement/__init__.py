@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..features import Float32, Int32, UInt8
+from ..features import Float32, Rows, UInt8
 from ..geometry import Size
 from .matrices import identity, inverse_2x2, outer, points_first, points_last, through
 from .patches import PatchFit, find_patches
@@ -44,13 +44,9 @@ class Placed(NamedTuple):
     points: Float32  # (M, 2) pixels
     covariances: Float32  # (M, 2, 2) pixels squared
 
-    def of(self, rows: Int32) -> Placed:
+    def of(self, rows: Rows) -> Placed:
         """Some of them."""
-        return Placed(self.points[rows], self.covariances[rows])
-
-    def times(self, factor: float) -> Placed:
-        """The same points with covariances that are larger by a factor."""
-        return self._replace(covariances=self.covariances * np.float32(factor))
+        return Placed(self.points.take(rows, axis=0), self.covariances.take(rows, axis=0))
 
 
 class Pyramid:

@@ -23,7 +23,7 @@ static void __syncwarp() {}
 static void __syncthreads() {}
 #endif
 
-constexpr int RADIUS = 7;  // the largest of a patch
+constexpr int RADIUS = 7;  // the largest of a patch, as placement.COARSE has it
 constexpr int SIDE = 2 * RADIUS + 1, RIM = SIDE + 2;
 constexpr int SOURCES = 128;  // matches that the view's change is taken from, as in views.py
 
@@ -50,7 +50,7 @@ __device__ Symmetric squared(Pair x) { return {x.u * x.u, x.u * x.v, x.v * x.v};
 __device__ Symmetric scaled(Symmetric m, float by) { return {m.a * by, m.b * by, m.d * by}; }
 __device__ Symmetric added(Symmetric l, Symmetric r) { return {l.a + r.a, l.b + r.b, l.d + r.d}; }
 
-__device__ Symmetric inverse(Symmetric m) {  // as patches.inverse_2x2
+__device__ Symmetric inverse(Symmetric m) {  // as matrices.inverse_2x2
     float a = m.a + 1e-6f, d = m.d + 1e-6f, determinant = fmaxf(a * d - m.b * m.b, 1e-6f * (a + d) * (a + d));
     return {d / determinant, -m.b / determinant, a / determinant};
 }
@@ -124,7 +124,7 @@ __device__ Pair match_of(const Settings *s, const float *keypoints, int match) {
 
 // Of the matches of `count` rows every so many, SOURCES at most, about their mean: what views.local_affine takes. One block.
 KERNEL choose_sources(const Settings *s, const float *points, const float *keypoints, const int *matches, int count, Sources *sources) {
-    SHARED int ranks[THREADS + 1];
+    SHARED int ranks[THREADS];
     SHARED float sums[4][THREADS];
     int thread = threadIdx.x, each = (count + THREADS - 1) / THREADS, from = thread * each, to = min(count, from + each), found = 0;
     float u = 0, v = 0, du = 0, dv = 0;
@@ -188,7 +188,7 @@ __device__ Full view_of(const Settings *s, const Sources *sources, Pair point, i
     return {1 + change.a, change.b, change.c, 1 + change.d};
 }
 
-struct Template {  // as patches._template: gradients without gain and offset, and the patch over its contrast
+struct Template {  // as patches._Template: gradients without gain and offset, and the patch over its contrast
     float along_u[SIDE * SIDE], along_v[SIDE * SIDE], pattern[SIDE * SIDE];
 };
 
