@@ -175,6 +175,12 @@ def give_memory_back() -> None:
         libc.mallopt(arena_max, 2)
 
 
+def trim_heap() -> None:
+    """Give what is free now back to the system (glibc; else nothing)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL('libc.so.6').malloc_trim(0)
+
+
 def describe_machine() -> str:
     """Processor, cores and Python, for reports."""
     info = Path('/proc/cpuinfo')
