@@ -20,7 +20,7 @@ from lightglue_trt_ros.graphs import cache
 PACKAGE = Path(cache.__file__).parents[1]
 SPEC = EngineSpec(96, 128, 64)
 START = '''
-import sys
+import resource, sys
 import numpy as np
 from lightglue_trt_ros.config import MatcherConfig
 from lightglue_trt_ros.frontend import FrameMatcher
@@ -29,7 +29,8 @@ config = MatcherConfig(image_height=96, image_width=128, max_keypoints=64, backe
 frames = FrameMatcher(open_backend(config).backend, config)
 for number in range(2):
     found = frames.process(np.random.default_rng(number).integers(0, 256, (96, 128), np.uint8), float(number))
-print('started', 'spox' in sys.modules, 'onnx' in sys.modules, len(found))
+peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print('started', 'spox' in sys.modules, 'onnx' in sys.modules, peak_mib, len(found))
 '''
 
 
@@ -69,6 +70,7 @@ def test_no_start_imports_spox_or_onnx_and_the_second_needs_neither(folder: Path
     second = start(without_spox)
     assert second.stdout.startswith('started False False'), second.stderr
     assert second.stdout.split()[-1] == first.stdout.split()[-1]
+    assert float(first.stdout.split()[-2]) < float(second.stdout.split()[-2]) + 50, 'MiB: written in this process they take 110'
     assert [path.suffix for path in folder.iterdir()] == ['.zip'], 'one file, and nothing temporary'
 
 
