@@ -70,7 +70,8 @@ def test_images_and_features_that_are_held_do_not_grow_with_the_recording(monkey
                           estimate_relative_pose).run(STRIDES)
     assert [len(result.pairs[1]) for result in found] == [COUNT - 1] * 4
     waiting = READ_AHEAD + 2 + UNSCORED + 2  # and what is in somebody's hands
-    assert images.most <= waiting + max(STRIDES) + 2 * WORST * len(everybody) < COUNT
+    assert images.most <= waiting + max(STRIDES) + 2 * WORST < COUNT / 2, 'those that wait, are matched with, or will be drawn'
+    assert [{pair.images is not None for pair in result.worst_pairs} for result in found] == [{True}, {False}, {False}, {False}]
     assert features.most <= len(STRIDES) + RECENT + 2
     streams = len(STRIDES) + 1  # and one for the way back
     assert pyramids.most <= streams * len(ours) + 2 * len(everybody), 'each stream of ours has one, baselines keep none'
