@@ -1,4 +1,4 @@
-"""Start this package's executables as processes of their own, as a launch file would, and end them cleanly."""
+"""This package's executables, and functions of it, in processes of their own, which end cleanly and with who started them."""
 
 from __future__ import annotations
 
