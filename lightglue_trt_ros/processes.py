@@ -1,17 +1,24 @@
-"""Start this package's executables as processes of their own, as a launch file would, and end them cleanly."""
+"""This package's executables, and functions of it, in processes of their own, which end cleanly and with who started them."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import pickle
 import platform
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from .errors import EngineError, LightglueTrtError
+
+Given = ParamSpec('Given')
+Result = TypeVar('Result')
 
 PACKAGE = Path(__file__).resolve().parent
 INTERRUPTED = 130  # exit code, as shells have it for SIGINT
@@ -40,11 +47,71 @@ def use_fastdds_profile() -> None:
         os.environ[fastdds_variable()] = str(profile)
 
 
-def start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """Run `python -m lightglue_trt_ros.<module>` in this interpreter and environment."""
+def start(module: str, *arguments: str, environment: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
+    """Run `python -m lightglue_trt_ros.<module>` in this interpreter and environment, with what `environment` adds to it.
+
+    `options` are subprocess.Popen's.
+    """
     path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get('PYTHONPATH')]))
     command = [sys.executable, '-m', f'lightglue_trt_ros.{module}', *arguments]
-    return subprocess.Popen(command, env={**os.environ, 'PYTHONPATH': path})
+    return subprocess.Popen(command, env={**os.environ, **(environment or {}), 'PYTHONPATH': path}, **options)
+
+
+def called_elsewhere(function: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result:
+    """What a function of this package returns, called in a process of its own, whose memory and imports end with it.
+
+    Function, arguments and result are pickled. The process ends with this one, however that ends, and hears no Ctrl-C. Raises what
+    the function raises of LightglueTrtError, and EngineError where the process ends without an answer.
+    """
+    process = start('processes', stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with suppress(BrokenPipeError):  # it has ended already: its status says how
+            pickle.dump((function, arguments, named), process.stdin, pickle.HIGHEST_PROTOCOL)
+            process.stdin.flush()  # and stays open: its end would be the process's
+        answer: Result | LightglueTrtError = pickle.load(process.stdout)
+    except (EOFError, pickle.UnpicklingError):
+        raise EngineError(f'{function.__name__}, in a process of its own, ended with exit status {process.wait()}: lines above say '
+                          'why, or, of -9, the memory was exhausted') from None
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+    if isinstance(answer, LightglueTrtError):
+        raise answer
+    return answer
+
+
+def _answer() -> None:
+    """The other side of `called_elsewhere`."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), 'wb')
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
+    function, arguments, named = pickle.load(sys.stdin.buffer)
+    end_with_parent()
+    try:
+        answer = function(*arguments, **named)
+    except LightglueTrtError as error:
+        answer = error
+    with answers:
+        pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
+
+
+def end_with_parent() -> None:
+    """From now on this process ends, at once and without a word, when its standard input does: its parent holds the other end."""
+    def wait() -> None:
+        wait_for_parent()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def wait_for_parent() -> None:
+    """Block until standard input ends, which it does however the process ends that holds its other end."""
+    while os.read(0, 1):
+        pass
 
 
 def wait(process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> int:
@@ -108,9 +175,19 @@ def give_memory_back() -> None:
         libc.mallopt(arena_max, 2)
 
 
+def trim_heap() -> None:
+    """Give what is free now back to the system (glibc; else nothing)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL('libc.so.6').malloc_trim(0)
+
+
 def describe_machine() -> str:
     """Processor, cores and Python, for reports."""
     info = Path('/proc/cpuinfo')
     lines = info.read_text().splitlines() if info.exists() else []
     model = next((line.split(':')[1].strip() for line in lines if line.startswith('model name')), platform.machine())
     return f'{model}, {os.cpu_count()} cores, Python {platform.python_version()}'
+
+
+if __name__ == '__main__':
+    _answer()

@@ -11,7 +11,7 @@ from .config import MatcherConfig
 from .depth import Depth
 from .engines.artifacts import Artifact, Identity, engine_dir_of, open_artifact
 from .errors import EngineError, EngineMismatchError, LightglueTrtError
-from .processes import start, wait
+from .processes import start, trim_heap, wait
 from .weights.pairs import identify_pair, load_pair
 
 
@@ -31,6 +31,13 @@ def open_backend(config: MatcherConfig, *, threads: int = 0, depth: Depth | None
     GPU back. Engines that it builds are given up once `cancelled()` is true.
     Raises EngineError where `tensorrt` was asked for and cannot be had, ConfigError, WeightsError.
     """
+    try:
+        return _open(config, threads, depth, cancelled)
+    finally:
+        trim_heap()  # of weights and graphs as they were read: the backend has them otherwise
+
+
+def _open(config: MatcherConfig, threads: int, depth: Depth | None, cancelled: Callable[[], bool]) -> Opened:
     if config.backend == 'onnxruntime':
         return _open_onnxruntime(config, threads, depth, 'asked for')
     try:

@@ -49,7 +49,7 @@ class OnnxRuntimeBackend:
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> HostFeatures:
         allowed = self._everywhere if mask is None else np.ascontiguousarray(mask)
         found = self._run(self._extractor, ort_values({'image': np.ascontiguousarray(image), 'mask': allowed}))
-        return HostFeatures(*(found[name].numpy() for name in ('keypoints', 'scores', 'descriptors')))
+        return HostFeatures(*(_to_keep(found[name]) for name in ('keypoints', 'scores', 'descriptors')))
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         return next(self._exits(reference, current, thresholds, every=False))
@@ -76,7 +76,7 @@ class OnnxRuntimeBackend:
                 if not every and not stops(share, thresholds.depth):
                     continue
                 tensors |= self._run(self._matcher.get(heads[number]), tensors)
-            yield Matches(tensors['matches0'].numpy(), tensors['scores'].numpy(), self.depth.ends[number],
+            yield Matches(_to_keep(tensors['matches0']), _to_keep(tensors['scores']), self.depth.ends[number],
                           '' if finite else NOT_FINITE, share)
 
     def turn_to(self, camera: int) -> None:
@@ -121,6 +121,11 @@ class Network:
 def ort_values(arrays: dict[str, Any]) -> Tensors:
     make = import_runtime().OrtValue.ortvalue_from_numpy
     return {name: make(array) for name, array in arrays.items()}
+
+
+def _to_keep(value: Any) -> Any:
+    """An OrtValue as an array of its own: a view would hold a piece of a block of the arena, which then takes another one."""
+    return np.array(value.numpy())
 
 
 def import_runtime() -> Any:

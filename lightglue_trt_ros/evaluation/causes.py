@@ -10,7 +10,7 @@ import numpy as np
 from ..recordings.poses import Float64
 from .pair_metrics import PairResult
 from .resolution import MIN_STEP_PER_DEPTH
-from .twoview import RelativePose, homography_errors, pose_error_deg, relative_pose
+from .twoview import RelativePose, homography_errors, pose_error_deg, relative_pose, sampled_model
 
 FEW = 50  # matches
 SHORT_STEP = 2 * MIN_STEP_PER_DEPTH  # of the depth: where the direction is barely resolved
@@ -46,8 +46,8 @@ def _plane(points: tuple[Float64, Float64], camera: Float64, truth: tuple[Float6
         return []
     opencv: Any = cv2
     first, second = (np.ascontiguousarray(side) for side in points)
-    homography, _ = opencv.findHomography(first, second, cv2.USAC_MAGSAC, PLANE_PX)
-    if homography is None or homography.shape != (3, 3):
+    homography = sampled_model(cv2.findHomography, first, second, cv2.USAC_MAGSAC, PLANE_PX)
+    if homography is None:
         return []
     share = float(np.mean(homography_errors(first, second, homography) < PLANE_PX))
     if share < PLANE_SHARE:

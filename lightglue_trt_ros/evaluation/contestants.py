@@ -137,15 +137,15 @@ class _BaselineStream:
 
     def __init__(self, matcher: Any) -> None:
         self._matcher, self._variance_factor = matcher, VarianceFactor()
-        self._previous: Pyramid | None = None
+        self._previous: UInt8 | None = None
 
     def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
         points = self._matcher.process(image)
         meter = Meter()
-        previous, self._previous = self._previous, Pyramid(image)
-        if points is None or previous is None or previous.levels[0].shape != image.shape:
+        previous, self._previous = self._previous, image
+        if points is None or previous is None or previous.shape != image.shape:
             return None if points is None else Sighting(points, {})
-        covariances = known_at(previous, self._previous, points.reference, points.current)
+        covariances = known_at(Pyramid(previous), Pyramid(image), points.reference, points.current)  # not kept: one for each stride
         factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances))
         return Sighting(points._replace(covariances=covariances * factor), {}, saved=Cost().plus(meter.cost, -1))  # not its own
 

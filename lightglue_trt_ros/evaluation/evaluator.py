@@ -137,7 +137,8 @@ class Evaluator:
         """Evaluate with each stride, and some pairs backwards; what was done until then when the user asks for an end or a backend
         fails. `progress` hears how many of the timeline's frames are done.
         """
-        tallies = [Tally(each.name, each.description, each.ours, self._scene, self._estimator) for each in self._contestants]
+        tallies = [Tally(each.name, each.description, each.ours, self._scene, self._estimator, drawn=number == 0)
+                   for number, each in enumerate(self._contestants)]
         lanes = [Lane(each, tally, strides) for each, tally in zip(self._contestants, tallies, strict=True)]
         try:
             self._pass(lanes, strides, progress)

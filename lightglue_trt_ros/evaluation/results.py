@@ -27,7 +27,7 @@ class DrawnPair:
     """A pair worth looking at, with what is needed to draw it."""
 
     frames: tuple[int, int]
-    images: tuple[UInt8, UInt8]  # gray (H, W): reference, current
+    images: tuple[UInt8, UInt8] | None  # gray (H, W): reference, current; kept of the first matcher's pairs, which are drawn
     points: Correspondences  # pixels of those images
     errors_px: Float64 | None  # (M,) distance to the true epipolar line; None without truth
     badness: float  # larger is worse: pose error in degrees, else the share that are no inliers

@@ -28,6 +28,7 @@ from .twoview import (
     homography_errors,
     pose_error_deg,
     relative_pose,
+    sampled_model,
 )
 
 Points = tuple[ArrayLike, ArrayLike]  # (M, 2) in the reference and in the current image, pixels
@@ -116,18 +117,18 @@ def count_inliers(points0: ArrayLike, points1: ArrayLike, camera: ArrayLike | No
     x0, x1 = (np.ascontiguousarray(points, np.float64) for points in (points0, points1))
     if len(x0) < (MIN_MATCHES_UNCALIBRATED if camera is None else MIN_MATCHES):
         return 0, ''
-    epipolar: Any
     if camera is None:
         name = 'fundamental'
-        epipolar, _ = cv2.findFundamentalMat(x0, x1, cv2.USAC_MAGSAC, INLIER_PX, CONFIDENCE, MAX_ITERATIONS)
+        epipolar = sampled_model(cv2.findFundamentalMat, x0, x1, cv2.USAC_MAGSAC, INLIER_PX, CONFIDENCE, MAX_ITERATIONS)
     else:
         name, matrix = 'essential', np.asarray(camera, np.float64)
-        epipolar, _ = cv2.findEssentialMat(x0, x1, matrix, method=cv2.USAC_MAGSAC, prob=CONFIDENCE, threshold=INLIER_PX,
-                                           maxIters=MAX_ITERATIONS)
-        if epipolar is not None and epipolar.shape == (3, 3):
+        epipolar = sampled_model(cv2.findEssentialMat, x0, x1, matrix, method=cv2.USAC_MAGSAC, prob=CONFIDENCE,
+                                 threshold=INLIER_PX, maxIters=MAX_ITERATIONS)
+        if epipolar is not None:
             inverse = np.linalg.inv(matrix)
             epipolar = inverse.T @ epipolar @ inverse
-    homography, _ = cv2.findHomography(x0, x1, cv2.USAC_MAGSAC, INLIER_PX, maxIters=MAX_ITERATIONS, confidence=CONFIDENCE)
+    homography = sampled_model(cv2.findHomography, x0, x1, cv2.USAC_MAGSAC, INLIER_PX, maxIters=MAX_ITERATIONS,
+                               confidence=CONFIDENCE)
     counts = {name: _within(epipolar_errors, x0, x1, epipolar), 'homography': _within(homography_errors, x0, x1, homography)}
     best = max(counts, key=lambda model: counts[model])  # the epipolar model where both explain as much
     return (counts[best], best) if counts[best] else (0, '')
@@ -151,8 +152,8 @@ def _agreement(common: int, mine: int, others: int) -> Agreement:
     return Agreement(common / mine if mine else 1.0, 2 * common / (mine + others) if mine + others else 1.0, others / max(1, mine))
 
 
-def _within(distance: Any, x0: Float64, x1: Float64, model: Any) -> int:
-    return int(np.sum(distance(x0, x1, model) < INLIER_PX)) if model is not None and model.shape == (3, 3) else 0
+def _within(distance: Any, x0: Float64, x1: Float64, model: Float64 | None) -> int:
+    return 0 if model is None else int(np.sum(distance(x0, x1, model) < INLIER_PX))
 
 
 def _common(first: Correspondences, other: Correspondences) -> int:

@@ -1,4 +1,4 @@
-"""One matcher's results while the pairs go by: a pair leaves a record of a few numbers behind, and the worst ones their images."""
+"""One matcher's results while the pairs go by: a pair leaves a record of a few numbers, the worst ones what is drawn of them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from .scoring import Agreement, Scored, agreement, agreement_of_rows, score_pair
 from .track_lengths import TrackLengths
 from .twoview import PoseEstimator
 
-WORST = 5  # pairs that are kept with their images
+WORST = 5  # pairs that are kept
 
 
 class Tally:
     """Takes pair after pair of one matcher; `finish` gives the MatcherResult."""
 
-    def __init__(self, name: str, description: str, ours: bool, scene: Scene, estimator: PoseEstimator) -> None:
-        self.result = MatcherResult(name, description, ours)
+    def __init__(self, name: str, description: str, ours: bool, scene: Scene, estimator: PoseEstimator, drawn: bool = True) -> None:
+        """`drawn`: the images of its worst pairs are asked for."""
+        self.result, self._drawn = MatcherResult(name, description, ours), drawn
         self._scene, self._estimator = scene, estimator
         self._tracks, self._odometry = TrackLengths(), Odometry('unit' if scene.poses is None else 'truth')
         self._chain: list[int] = []  # frames that the pairs of stride 1 joined
@@ -119,7 +120,7 @@ class Tally:
             usable = np.isfinite(np.hstack(straight)).all(axis=1)
             why = causes(pair, (straight[0][usable], straight[1][usable]), scene.camera(frames), scene.pose(frames[0]),
                          scene.pose(frames[1]), scored.estimate)
-            drawn = DrawnPair(pair.frames, images, points, scored.errors_px, badness, why)
+            drawn = DrawnPair(pair.frames, images if self._drawn else None, points, scored.errors_px, badness, why)
             (heapq.heappush if len(self._worst) < WORST else heapq.heapreplace)(self._worst, (*entry, drawn))
 
 

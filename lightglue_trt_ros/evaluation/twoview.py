@@ -85,6 +85,18 @@ def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayL
     return np.asarray(np.where(np.isnan(errors), np.inf, errors), np.float64)
 
 
+def sampled_model(find: Callable[..., Any], *given: Any, **settings: Any) -> Float64 | None:
+    """The (3, 3) matrix that one of OpenCV's estimators finds by random samples; None where nothing fits.
+
+    Some raise then: OpenCV 5's MAGSAC++ for a fundamental matrix of points that all moved alike.
+    """
+    try:
+        model = find(*given, **settings)[0]
+    except cv2.error:
+        return None
+    return np.asarray(model, np.float64) if model is not None and model.shape == (3, 3) else None
+
+
 def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike,
                            covariances: ArrayLike | None = None, *, threshold_px: float = 0.5, refine_px: float = 0.3,
                            confidence: float = 0.9999, max_iterations: int = 10000,
@@ -108,13 +120,13 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     x0, x1 = _homogeneous(pixels0) @ _inverse(intrinsics0).T, _homogeneous(pixels1) @ _inverse(intrinsics1).T
     # In pixels, camera 0's on both sides: OpenCV's MAGSAC++ does far worse on normalised points.
     mine, other = np.ascontiguousarray(pixels0), np.ascontiguousarray((x1 @ camera.T)[:, :2])
-    essential, _ = cv2.findEssentialMat(mine, other, camera, method=method, prob=confidence, threshold=threshold_px,
-                                        maxIters=max_iterations)
-    if essential is None or essential.shape != (3, 3):
+    essential = sampled_model(cv2.findEssentialMat, mine, other, camera, method=method, prob=confidence, threshold=threshold_px,
+                              maxIters=max_iterations)
+    if essential is None:
         return None
     pixel = 4 / float(np.trace(np.asarray(intrinsics0)[:2, :2]) + np.trace(np.asarray(intrinsics1)[:2, :2]))
     limit = threshold_px * pixel
-    pose = _in_front(np.asarray(essential, np.float64), x0, x1, limit)
+    pose = _in_front(essential, x0, x1, limit)
     if pose is not None and refine_px > 0:
         rotation, direction = _refine(*pose, _Residuals(x0, x1, refine_px * pixel, _in_rays(covariances, intrinsics1)))
         pose = _in_front(_cross(direction) @ rotation, x0, x1, limit)  # the refined matrix knows the sides better

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..errors import LightglueTrtError
-from ..processes import stop
+from ..processes import start, stop
 from .extra import fleet_module
 from .versions import Installation
 
@@ -57,8 +56,8 @@ def _client(address: str) -> Iterator[Any]:
 def _started_here(workers: int) -> Iterator[str]:
     """The address of a scheduler in a session of its own."""
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen([sys.executable, '-m', 'lightglue_trt_ros.fleet.local_cluster', str(workers)],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+        process = start('fleet.local_cluster', str(workers), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                        start_new_session=True)
         assert process.stdin is not None
         assert process.stdout is not None
         try:

@@ -10,7 +10,7 @@ import sys
 
 import cv2
 
-from .lifeline import end_with_parent
+from ..processes import end_with_parent
 
 
 def main() -> None:

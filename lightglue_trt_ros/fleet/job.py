@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,9 +17,10 @@ from typing import Any
 
 from ..backends.onnxruntime import THREADS_VARIABLE
 from ..errors import LightglueTrtError, in_words
+from ..processes import start
 from .finding import Listed, storage_of
 from .pairs_table import parquet_of
-from .versions import PACKAGE, Installation, installation
+from .versions import Installation, installation
 
 KEPT = ('report.html', 'report.json')  # of an evaluation; the page holds its pictures
 REASON_LINES = 4
@@ -72,10 +72,8 @@ def end_all(fleet: str) -> None:
 
 def _evaluated(job: Job, path: Path, scratch: Path, started: float) -> Outcome:
     out, log = scratch / 'evaluation', scratch / 'stderr'
-    command = [sys.executable, '-m', 'lightglue_trt_ros.fleet.evaluation_process', str(job.threads), str(path),
-               '--out', str(out), *job.words]
     with log.open('wb') as stderr:
-        status = _run(command, _environment(job.threads), stderr, job.fleet)
+        status = _run(job, [str(path), '--out', str(out), *job.words], stderr)
     if status:
         return Outcome(_reason(status, log.read_text(errors='replace')), seconds=time.monotonic() - started)
     files = {name: (out / name).read_bytes() for name in KEPT if (out / name).is_file()}
@@ -84,11 +82,13 @@ def _evaluated(job: Job, path: Path, scratch: Path, started: float) -> Outcome:
     return Outcome('', files | {'pairs.parquet': parquet_of(report)}, time.monotonic() - started)
 
 
-def _run(command: list[str], environment: dict[str, str], stderr: Any, fleet: str) -> int:
-    """The exit status; the process ends with this worker, whose end closes the pipe."""
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr)
+def _run(job: Job, words: list[str], stderr: Any) -> int:
+    """The exit status of evaluate_bag; the process ends with this worker, whose end closes the pipe."""
+    pools = dict.fromkeys(('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', THREADS_VARIABLE), str(job.threads))
+    process = start('fleet.evaluation_process', str(job.threads), *words, environment=pools, stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL, stderr=stderr)
     with _guard:
-        _running.setdefault(fleet, set()).add(process)
+        _running.setdefault(job.fleet, set()).add(process)
     try:
         return process.wait()
     finally:
@@ -97,13 +97,7 @@ def _run(command: list[str], environment: dict[str, str], stderr: Any, fleet: st
         assert process.stdin is not None
         process.stdin.close()
         with _guard:
-            _running.get(fleet, set()).discard(process)
-
-
-def _environment(threads: int) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get('PYTHONPATH')]))
-    pools = dict.fromkeys(('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', THREADS_VARIABLE), str(threads))
-    return {**os.environ, **pools, 'PYTHONPATH': path}
+            _running.get(job.fleet, set()).discard(process)
 
 
 def _reason(status: int, log: str) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import sys
 
+from ..processes import wait_for_parent
 from .extra import fleet_module
-from .lifeline import wait_for_parent
 
 
 def main() -> None:

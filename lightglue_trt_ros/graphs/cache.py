@@ -1,4 +1,7 @@
-"""Graphs that have been written, kept in the user's cache: a start that finds its own there imports neither spox nor onnx."""
+"""Graphs that have been written, kept in the user's cache; a start that does not find its own there has them written.
+
+That is done in a process of its own: who runs networks imports neither spox nor onnx, and never holds what writing them takes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from pathlib import Path
 from ..calibration import Calibration
 from ..config import EngineSpec
 from ..depth import Depth
+from ..errors import EngineError
 from ..files import write_whole
+from ..processes import called_elsewhere
 from ..weights.networks import content_sha256
 from ..weights.pairs import WeightsPair
 from ..weights.store import cache_dir
@@ -29,7 +34,7 @@ def written_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibratio
 
     They lie in `cache_dir()`/graphs in one file, named after the hash of what they are made from: the code that writes them,
     tensors, checksums, spec, stages and calibration. A file that is damaged is written anew; a cache that cannot be written is
-    done without. Raises as `superpoint` and `lightglue_stages` do.
+    done without. Raises as `write_graphs` does.
     """
     parts = (_code_sha256(), spec, depth, pair.extractor.sha256, content_sha256(pair.extractor.tensors), pair.matcher.sha256,
              content_sha256(pair.matcher.tensors), None if calibration is None else calibration.sha256)
@@ -39,7 +44,7 @@ def written_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibratio
         graphs = {name: archive.read(name) for name in names}  # each with its checksum
         path.touch()
         return graphs
-    graphs = _write(spec, pair, depth, calibration)
+    graphs = called_elsewhere(write_graphs, spec, pair, depth, calibration)
     packed = BytesIO()
     with zipfile.ZipFile(packed, 'w') as archive:
         for name, graph in graphs.items():
@@ -52,11 +57,16 @@ def written_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibratio
     return graphs
 
 
-def _write(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibration: Calibration | None) -> dict[str, bytes]:
-    from .lightglue import lightglue_stages
-    from .superpoint import superpoint
+def write_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibration: Calibration | None = None) -> dict[str, bytes]:
+    """The same, written here and now. Raises as `superpoint` and `lightglue_stages` do, EngineError where a library is missing."""
+    try:
+        from .lightglue import lightglue_stages
+        from .superpoint import superpoint
+    except ImportError as error:
+        raise EngineError(f'a first start with new settings writes graphs, and cannot ({error}): pip install onnx ml_dtypes spox'
+                          ) from error
     graphs = {EXTRACTOR: superpoint(spec, pair.extractor), **lightglue_stages(spec, pair.matcher, depth, calibration=calibration)}
-    return {name: graph.SerializeToString() for name, graph in graphs.items()}
+    return {name: graphs.pop(name).SerializeToString() for name in list(graphs)}  # each goes when it is serialised
 
 
 @lru_cache(maxsize=1)

@@ -28,6 +28,7 @@ def draw_worst(evaluation: Evaluation) -> list[Picture]:
 
 def _worst(pair: DrawnPair, number: int, name: str) -> Picture:
     frames = f'frames {pair.frames[0]} and {pair.frames[1]}'
+    assert pair.images is not None
     png = draw_pair(pair.images, pair.points[:2], pair.errors_px, f'{number}. {frames.capitalize()}: {_verdict(pair)}',
                     f'{plain(name, 16)}: {_counted(pair)}', 'distance to the true epipolar line, px')
     caption = (f'{name}, worst pair {number}: {_verdict(pair)}. ' + (f'{pair.why[:1].upper()}{pair.why[1:]}. ' if pair.why else '')
