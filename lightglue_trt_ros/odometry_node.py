@@ -84,7 +84,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         window, here, there, right, axes = seen
         known = np.isfinite(here).all(axis=1) & np.isfinite(there).all(axis=1)
         fix = window.add(matches.stamp, matches.track_ids[known], here[known], matches.reference_stamp, there[known],
-                         None if right is None else right[known], matches.covariances[known])
+                         None if right is None else right[known])
         self._tell(fix.quality, fix.points)
         if fix.quality is Quality.TRACKING:
             self._publish(cloud.header, fix.stamp, UPRIGHT @ axes.T @ fix.pose @ axes)

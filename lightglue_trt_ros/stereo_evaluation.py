@@ -115,7 +115,7 @@ class StereoTally:
     def _follow(self, found: FrameMatches, left: Float64, before: Float64, right_x: Float64) -> None:
         known = np.isfinite(left).all(axis=1) & np.isfinite(before).all(axis=1)
         fix = self._window.add(found.stamp, found.track_ids[known], left[known], found.reference_stamp, before[known],
-                               right_x[known], found.covariances[known])
+                               right_x[known])
         self._poses.append(self._axes.T @ fix.pose @ self._axes)
 
     def _triangulated(self, pose: Float64, ids: Float64, points: Float64) -> Float64:

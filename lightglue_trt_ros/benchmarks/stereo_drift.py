@@ -104,6 +104,6 @@ def _poses(window: SlidingWindow, found: list[StereoMatches], camera: Intrinsics
     for each in found:
         right = normalised(np.column_stack([each.right_u, each.keypoints[:, 1]]), camera)[:, 0]
         fix = window.add(each.stamp, each.track_ids, normalised(each.keypoints, camera), each.reference_stamp,
-                         normalised(each.reference_keypoints, camera), right, each.covariances)
+                         normalised(each.reference_keypoints, camera), right)
         poses.append(fix.pose)
     return np.stack(poses)

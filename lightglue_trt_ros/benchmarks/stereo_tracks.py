@@ -15,8 +15,6 @@ from ..evaluation.baselines import KltMatcher, SiftMatcher
 from ..features import Float32, UInt8, UInt32
 from ..frontend import FrameMatcher
 from ..images import gray_of
-from ..placement import Pyramid, known_at
-from ..placement.consistency import VarianceFactor
 from ..recordings.bag import open_recording
 from ..recordings.rig import StereoRig
 from ..recordings.stereo_frames import paired, stereo_recording
@@ -36,7 +34,6 @@ class StereoMatches(NamedTuple):
     keypoints: Float32  # (M, 2) in the left image
     reference_keypoints: Float32  # (M, 2) in the left image before
     right_u: Float32  # (M,) columns in the right image, NaN where none
-    covariances: Float32  # (M, 2, 2) of keypoints, pixels squared
 
 
 class StereoPair(NamedTuple):
@@ -63,7 +60,7 @@ def our_tracks(pairs: Iterator[StereoPair], config: MatcherConfig, rig: StereoRi
             found = frames.process(pair.left, pair.stamp, RightImage(pair.right, rig))
             if found is not None and found.right_keypoints is not None:
                 yield StereoMatches(found.stamp, found.reference_stamp, found.track_ids, found.keypoints, found.reference_keypoints,
-                                    found.right_keypoints[:, 0], found.covariances)
+                                    found.right_keypoints[:, 0])
 
 
 def sift_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMatches]:
@@ -88,18 +85,12 @@ def klt_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMat
 
 def _chained(pairs: Iterator[StereoPair], matcher: SiftMatcher | KltMatcher,
              across: Callable[[StereoPair, Float32], Points]) -> Iterator[StereoMatches]:
-    """Correspondences of consecutive frames as tracks: a keypoint is the same where its coordinates are.
-
-    Their points get covariances as ours do, by the patches where they are.
-    """
+    """Correspondences of consecutive frames as tracks: a keypoint is the same where its coordinates are."""
     ids: dict[tuple[float, float], int] = {}
-    before, count, factor = 0.0, 0, VarianceFactor()
-    previous: Pyramid | None = None
+    before, count = 0.0, 0
     for pair in pairs:
-        found, pyramid = matcher.process(pair.left), Pyramid(pair.left)
-        if found is not None and previous is not None:
-            covariances = known_at(previous, pyramid, found[0], found[1])
-            covariances *= np.float32(factor.update(found[0], found[1], covariances))
+        found = matcher.process(pair.left)
+        if found is not None:
             tracks = []
             for start in map(tuple, found[0].tolist()):
                 tracks.append(ids.get(start, count))
@@ -110,8 +101,8 @@ def _chained(pairs: Iterator[StereoPair], matcher: SiftMatcher | KltMatcher,
             both = [(row, place[point]) for row, point in enumerate(map(tuple, found[1].tolist())) if point in place]
             rows, others = np.array(both, np.int64).reshape(-1, 2).T
             yield StereoMatches(pair.stamp, before, np.array(tracks, np.uint32), found[1], found[0],
-                                _columns(len(tracks), rows, left[others], right[others]), covariances)
-        before, previous = pair.stamp, pyramid
+                                _columns(len(tracks), rows, left[others], right[others]))
+        before = pair.stamp
 
 
 def _columns(count: int, rows: Any, left: Float32, right: Float32) -> Float32:

@@ -32,7 +32,7 @@ def odometry_path(found: Sequence[FrameMatches], camera: Intrinsics, truth: Traj
     """None where fewer than three frames have a pose, or a pose and a truth."""
     window = SlidingWindow(float(camera.k[0, 0]))
     fixes = [window.add(each.stamp, each.track_ids, normalised(each.keypoints, camera), each.reference_stamp,
-                        normalised(each.reference_keypoints, camera), covariances=each.covariances) for each in found]
+                        normalised(each.reference_keypoints, camera)) for each in found]
     tracked = [fix for fix in fixes if fix.quality is Quality.TRACKING]
     poses = np.array([fix.pose for fix in tracked]).reshape(-1, 4, 4)
     if truth is None:

@@ -1,8 +1,7 @@
 """Bundle adjustment of a short window: Levenberg-Marquardt on poses and points, points eliminated (Triggs et al., 2000).
 
 A window has P views and L points, and few enough of both that dense arrays over (P, L) beat any sparse bookkeeping. Observations
-are (P, L, 3): x and y on the plane z = 1 of the left camera and x on that of a rectified right one, NaN where not seen; `white`,
-(P, L, 3, 3), takes their errors to such of variance 1, the right column's by itself.
+are (P, L, 3): x and y on the plane z = 1 of the left camera and x on that of a rectified right one, NaN where not seen.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from ..recordings.poses import Float64
 
 NEAR = 1e-3  # a point this close to the camera's plane, or behind it, is taken for this deep
 RIDGE = 1e-6  # keeps apart what the views do not see apart
-SIGMA_PX = 0.5  # of a point of which nobody says how well it is known
-FLOOR_PX = 0.2  # beside what is said: what a calibration is off, and tracks that creep from view to view
 ENOUGH = 1e-4  # a share by which a step has to make it better
 
 
@@ -30,7 +27,7 @@ class Bundle(NamedTuple):
 
 
 class Belief(NamedTuple):
-    """A normal distribution of the offset. Its variance is 1 / information if `white` is right."""
+    """A normal distribution of the offset. Its variance would be 1 / information if errors as large as `scale` were usual."""
 
     offset: float = 0.0
     information: float = 0.0
@@ -45,19 +42,18 @@ class _Linear(NamedTuple):
     of_offset: Float64  # (P, L): of the right column alone
 
 
-def adjust(bundle: Bundle, seen: Float64, white: Float64, first_free: int, baseline: float, steps: int,
+def adjust(bundle: Bundle, seen: Float64, first_free: int, baseline: float, scale: float, steps: int,
            prior: Belief) -> tuple[Bundle, Belief]:
     """The bundle of least cost near the given one, and what is then believed of the offset.
 
-    The cost is Cauchy's loss of whitened errors and the prior's. Poses from `first_free` on are free. `baseline` is the right
-    camera's place on the left one's x axis.
+    The cost is Cauchy's loss of `scale` (on the plane z = 1) and the prior's. Poses from `first_free` on are free. `baseline` is
+    the right camera's place on the left one's x axis.
     """
     def cost_of(trial: Bundle) -> float:
-        errors = _whitened(_errors(trial, seen, baseline), white)
-        return float(_loss(errors).sum() + prior.information * (trial.offset - prior.offset)**2)
+        return float(_loss(_errors(trial, seen, baseline, scale)).sum() + prior.information * (trial.offset - prior.offset)**2)
 
     cost, damping = cost_of(bundle), 1e-4
-    linear = _linearised(bundle, seen, white, baseline)
+    linear = _linearised(bundle, seen, baseline, scale)
     for _ in range(steps):
         trial = _Normal(linear, first_free, damping, bundle.offset, prior).step(bundle)
         trial_cost = cost_of(trial)
@@ -66,32 +62,15 @@ def adjust(bundle: Bundle, seen: Float64, white: Float64, first_free: int, basel
             continue
         done = cost - trial_cost < ENOUGH * cost
         bundle, cost, damping = trial, trial_cost, damping / 5
-        linear = _linearised(bundle, seen, white, baseline)
+        linear = _linearised(bundle, seen, baseline, scale)
         if done:
             break
     return bundle, Belief(bundle.offset, _Normal(linear, first_free, RIDGE, bundle.offset, prior).information())
 
 
-def whitening(covariances: Float64) -> Float64:
-    """What takes errors in pixels, (M, 3), to such of variance 1: (M, 3, 3) of covariances (M, 2, 2).
-
-    Right columns are known as well as left ones: the same patch was looked for. What is no covariance is taken for none.
-    """
-    a, b, c = (covariances[:, row, column] for row, column in ((0, 0), (0, 1), (1, 1)))
-    with np.errstate(invalid='ignore'):
-        known = np.isfinite(a) & (a >= 0) & (c >= 0) & (b * b <= a * c * (1 + 1e-6))
-    a, b, c = (np.where(known, each, unknown) + floor for each, unknown, floor in
-               ((a, SIGMA_PX**2, FLOOR_PX**2), (b, 0.0, 0.0), (c, SIGMA_PX**2, FLOOR_PX**2)))
-    white = np.zeros((len(a), 3, 3))
-    white[:, 0, 0] = white[:, 2, 2] = a**-0.5
-    white[:, 1, 1] = (c - b * b / a)**-0.5  # the inverse of the Cholesky factor
-    white[:, 1, 0] = -b / a * white[:, 1, 1]
-    return white
-
-
 def reprojection_errors(bundle: Bundle, seen: Float64, baseline: float) -> Float64:
     """(P, L): the larger of the left and the right distance on the plane z = 1; NaN where not seen, infinite behind a camera."""
-    errors = _errors(bundle, seen, baseline)
+    errors = _errors(bundle, seen, baseline, 1.0)
     distance = np.maximum(np.linalg.norm(errors[..., :2], axis=2), np.abs(errors[..., 2]))
     distance[_in_cameras(bundle)[..., 2] <= NEAR] = np.inf
     return np.asarray(np.where(np.isfinite(seen[..., 0]), distance, np.nan), np.float64)
@@ -103,16 +82,12 @@ def _in_cameras(bundle: Bundle) -> Float64:
     return np.asarray(bundle.points @ rotations.transpose(0, 2, 1) + shifts, np.float64)
 
 
-def _errors(bundle: Bundle, seen: Float64, baseline: float) -> Float64:
-    """Predicted minus seen, (P, L, 3); 0 where not seen."""
+def _errors(bundle: Bundle, seen: Float64, baseline: float, scale: float) -> Float64:
+    """Predicted minus seen, (P, L, 3) in units of `scale`; 0 where not seen."""
     x, y, z = np.moveaxis(_in_cameras(bundle), 2, 0)
     predicted = np.stack([x, y, x - baseline], axis=2) / np.maximum(z, NEAR)[..., None]
     predicted[..., 2] += bundle.offset
-    return np.where(np.isnan(seen), 0.0, predicted - seen)
-
-
-def _whitened(errors: Float64, white: Float64) -> Float64:
-    return np.asarray((white @ errors[..., None])[..., 0], np.float64)
+    return np.where(np.isnan(seen), 0.0, (predicted - seen) / scale)
 
 
 def _loss(errors: Float64) -> Float64:
@@ -120,8 +95,8 @@ def _loss(errors: Float64) -> Float64:
     return np.log1p(np.stack([errors[..., 0]**2 + errors[..., 1]**2, errors[..., 2]**2], axis=2))
 
 
-def _linearised(bundle: Bundle, seen: Float64, white: Float64, baseline: float) -> _Linear:
-    errors = _whitened(_errors(bundle, seen, baseline), white)
+def _linearised(bundle: Bundle, seen: Float64, baseline: float, scale: float) -> _Linear:
+    errors = _errors(bundle, seen, baseline, scale)
     roots = np.exp(-_loss(errors) / 2)[..., [0, 0, 1]] * ~np.isnan(seen)  # the weight is 1 / (1 + error^2)
     there = _in_cameras(bundle)
     x, y, z = np.moveaxis(there, 2, 0)
@@ -129,10 +104,10 @@ def _linearised(bundle: Bundle, seen: Float64, white: Float64, baseline: float) 
     of_camera = np.zeros((*there.shape, 3))  # what x, y, z in the camera's axes change
     of_camera[..., 0, 0] = of_camera[..., 1, 1] = of_camera[..., 2, 0] = 1 / z
     of_camera[..., 2] -= np.stack([x, y, x - baseline], axis=2) / (z * z)[..., None]
-    of_camera = (white @ of_camera) * roots[..., None]
+    of_camera *= roots[..., None] / scale
     turns = np.cross(there[:, :, None], of_camera)
     return _Linear(errors * roots, np.concatenate([turns, of_camera], axis=3),
-                   of_camera @ bundle.inverse_poses[:, None, :3, :3], roots[..., 2] * white[..., 2, 2])
+                   of_camera @ bundle.inverse_poses[:, None, :3, :3], roots[..., 2] / scale)
 
 
 class _Normal:

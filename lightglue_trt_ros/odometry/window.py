@@ -17,11 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..evaluation.twoview import estimate_relative_pose
 from ..recordings.poses import Float64
-from .bundle import Belief, Bundle, adjust, reprojection_errors, whitening
+from .bundle import Belief, Bundle, adjust, reprojection_errors
 
 VIEWS = 8  # in the window beside the newest; poses of the oldest are kept as they are
 POINTS = 500  # in the adjustment at most, those that most views see
 STEPS = 6  # of the adjustment per frame
+SCALE_PX = 0.5  # of Cauchy's loss
 WRONG_PX = 3.0  # further from where it should be, a point is dropped
 PNP_PX = 4.0
 OFFSET_PX = 1.0  # how far off the right image's columns may well be, all by the same
@@ -61,36 +62,27 @@ class _View:
     pose: Float64  # (4, 4) world from camera
     ids: Ids  # (M,)
     seen: Float64  # (M, 3) x, y and the right image's x, NaN where none
-    white: Float64  # (M, 3, 3) what takes their errors to such of variance 1
 
     def of(self, ids: Ids) -> Float64:
         """Its observations of `ids` (L,), (L, 3), NaN where it has none."""
-        return self._rows(self.seen, ids)
-
-    def white_of(self, ids: Ids) -> Float64:
-        """The same of `white`, (L, 3, 3)."""
-        return np.nan_to_num(self._rows(self.white, ids))
-
-    def _rows(self, values: Float64, ids: Ids) -> Float64:
-        found = np.full((len(ids), *values.shape[1:]), np.nan)
+        found = np.full((len(ids), 3), np.nan)
         mine, theirs = np.intersect1d(self.ids, ids, assume_unique=True, return_indices=True)[1:]
-        found[theirs] = values[mine]
+        found[theirs] = self.seen[mine]
         return found
 
-    def gain(self, ids: Ids, seen: Float64, white: Float64) -> None:
+    def gain(self, ids: Ids, seen: Float64) -> None:
         """Observations of ids that it has none of yet."""
         fresh = ~np.isin(ids, self.ids)
         every = np.concatenate([self.ids, ids[fresh]])
         order = np.argsort(every)
         self.ids, self.seen = every[order], np.concatenate([self.seen, seen[fresh]])[order]
-        self.white = np.concatenate([self.white, white[fresh]])[order]
 
 
 class SlidingWindow:
     """Poses of consecutive frames.
 
         window = SlidingWindow(focal_px=camera.k[0, 0], baseline_m=0.54)
-        fix = window.add(stamp, track_ids, points, reference_stamp, reference_points, right_x, covariances)
+        fix = window.add(stamp, track_ids, points, reference_stamp, reference_points, right_x)
     """
 
     def __init__(self, focal_px: float, baseline_m: float | None = None) -> None:
@@ -114,11 +106,8 @@ class SlidingWindow:
         return self._belief.offset / self._pixel
 
     def add(self, stamp: float, ids: ArrayLike, points: ArrayLike, reference_stamp: float, reference_points: ArrayLike,
-            right_x: ArrayLike | None = None, covariances: ArrayLike | None = None) -> Fix:
-        """A frame's tracks: ids (M,), points (M, 2) in it and in its reference, and in the right image, (M,), NaN where none.
-
-        `covariances` (M, 2, 2), pixels squared, say how well its points are known; NaN where nobody knows.
-        """
+            right_x: ArrayLike | None = None) -> Fix:
+        """A frame's tracks: ids (M,), points (M, 2) in it and in its reference, and in the right image, (M,), NaN where none."""
         tracks, order = np.unique(np.asarray(ids, np.int64), return_index=True)
         here, there = _three(points)[order], _three(reference_points)[order]
         if right_x is not None and self._baseline is not None:
@@ -126,16 +115,14 @@ class SlidingWindow:
         if self._views and stamp <= self._views[-1].stamp:
             self._views, self._points, self._begun = [], {}, False
         if not self._views:
-            self._views.append(_View(reference_stamp, self._pose, tracks[:0], there[:0], np.zeros((0, 3, 3))))
-        told = np.full((len(order), 2, 2), np.nan) if covariances is None else np.asarray(covariances, np.float64)[order]
-        white = whitening(told) / self._pixel
+            self._views.append(_View(reference_stamp, self._pose, tracks[:0], there[:0]))
         for view in self._views:
             if abs(view.stamp - reference_stamp) < SAME_S:
-                view.gain(tracks, there, white)
+                view.gain(tracks, there)
         before = self._views[-1]
         if len(self._views) > 2 and not self._stays(self._views[-2], before):
             self._views.pop()
-        view = _View(stamp, before.pose @ self._step, tracks, here, white)
+        view = _View(stamp, before.pose @ self._step, tracks, here)
         self._views.append(view)
         try:
             quality, count = self._follow() if self._begun else self._begin()
@@ -238,12 +225,11 @@ class SlidingWindow:
         self._points = {number: self._points[number] for number in often}
         ids = np.array(often, np.int64)
         seen = np.stack([view.of(ids) for view in self._views])
-        white = np.stack([view.white_of(ids) for view in self._views])
         fixed = 1 if self._baseline is not None else 2
         bundle = Bundle(self._inverse_poses(), np.array(list(self._points.values())).reshape(-1, 3), self._belief.offset)
         if len(self._views) > fixed:
             before = self._belief
-            bundle, after = adjust(bundle, seen, white, fixed, self._baseline or 0.0, STEPS, before)
+            bundle, after = adjust(bundle, seen, fixed, self._baseline or 0.0, SCALE_PX * self._pixel, STEPS, before)
             gained = (after.information - before.information) / VIEWS  # each view is in as many adjustments
             self._belief = Belief(after.offset, before.information + max(0.0, gained))
         for view, inverse in zip(self._views, bundle.inverse_poses, strict=True):
