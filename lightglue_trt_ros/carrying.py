@@ -63,6 +63,8 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Int32, size: Size
     extractor's image is.
     """
     points, covariances = candidates.placed
+    if not len(points):
+        return Carried(candidates.rows, candidates.rows, candidates.placed)
     sigmas = largest_sigmas(covariances)
     good = (sigmas <= KNOWN_PX * unit) & np.all((points >= 0) & (points <= np.array(size[::-1]) - 1), axis=1)
     if fundamental is not None:

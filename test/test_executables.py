@@ -281,6 +281,19 @@ def test_benchmark_compares_one_node_of_several_cameras_with_a_node_each(tmp_pat
     assert '2 cameras of 80x64 at 10 Hz each' in log
 
 
+def test_benchmark_of_two_images_in_one_run(tmp_path):
+    out = tmp_path / 'figures.json'
+    process = launch('cli.benchmark', 'batch', '--height', '64', '--width', '80', '--max-keypoints', '32', '--frames', '9',
+                     '--json', str(out))
+    log = finish(process)
+    assert process.returncode == 0, log
+    figures = json.loads(out.read_text())['batch']
+    assert {name: len(values) for name, values in figures.items()} == dict.fromkeys(
+        ('single_ms', 'single_cpu_ms', 'batch_ms', 'batch_cpu_ms'), 2), 'the first two pairs of four warm up'
+    assert min(figures['single_ms'] + figures['batch_ms']) > 0
+    assert 'one of batch 2' in log
+
+
 def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
     folder = tmp_path / 'short'
     (folder / 'images').mkdir(parents=True)

@@ -31,7 +31,8 @@ from ..selection import open_backend
 from ..tables import print_table
 from ..telemetry import PERCENTILES
 
-PARTS = ('stages', 'caching', 'node', 'cameras', 'homographies', 'turns', 'depth', 'odometry', 'device', 'profile', 'sweep')
+PARTS = ('stages', 'caching', 'node', 'cameras', 'batch', 'homographies', 'turns', 'depth', 'odometry', 'device', 'profile',
+         'sweep')  # the first three where none is named
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -185,6 +186,18 @@ def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     return {'pairs': report}
 
 
+def _batch(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..benchmarks.batching import measure_batch
+    found = measure_batch(config, _frames(args, config))
+    figures = dataclasses.asdict(found)
+    medians = {name: float(np.median(values)) for name, values in figures.items()}
+    pairs = [(what, medians[f'single_{key}'], medians[f'batch_{key}']) for what, key in (('wall', 'ms'), ('CPU', 'cpu_ms'))]
+    print_table(f"Both images of a pair through the extractor's convolutions, FP32, medians over {len(found.batch_ms)} pairs, ms",
+                ['ONNX Runtime', 'two runs', 'one of batch 2', 'batch / two'],
+                [(what, f'{two:.1f}', f'{one:.1f}', f'{one / two:.2f}') for what, two, one in pairs], left=1)
+    return figures
+
+
 def _odometry(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.stereo_drift import measure_drift, stereo_folders
     found = [each for folder in stereo_folders(args.data) for each in measure_drift(folder, config)]
@@ -282,8 +295,9 @@ def _say(text: str) -> None:
     print(f'benchmark: {text}', flush=True)
 
 
-_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'cameras': _cameras, 'homographies': _homographies,
-             'turns': _turns, 'depth': _depth, 'odometry': _odometry, 'device': _device, 'profile': _profile, 'sweep': _sweep}
+_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'cameras': _cameras, 'batch': _batch,
+             'homographies': _homographies, 'turns': _turns, 'depth': _depth, 'odometry': _odometry, 'device': _device,
+             'profile': _profile, 'sweep': _sweep}
 
 if __name__ == '__main__':
     sys.exit(main())
