@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial, wraps
@@ -29,7 +28,6 @@ from .spinning import ended_by_signals, spin
 from .tracks import TrackCounter
 
 SILENCE_S = 3.0  # without a frame for this long, the node says so
-HANDOVER_S = 2e-4  # the pipeline's thread begins meanwhile: rclpy goes on for a millisecond, and one thread at a time runs Python
 STOP_S = 5.0  # for what runs when the node is deactivated
 
 Transition = Callable[['MatcherNode', LifecycleState], TransitionCallbackReturn]
@@ -141,7 +139,6 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
     def _on_image(self, number: int, data: bytes) -> None:
         if self._active:
             self._pipeline.inlets[number].offer(data)
-            time.sleep(HANDOVER_S)
 
     def _on_lost(self, number: int, count: int) -> None:
         self._pipeline.inlets[number].statistics.missed(count)

@@ -262,6 +262,7 @@ def test_benchmark_prints_and_keeps_its_figures(tmp_path):
     assert set(figures['stages']['stages']) == {'resize', 'extract', 'match', 'track', 'place', 'frame'}
     assert set(figures['caching']) == {'cached_ms', 'uncached_ms', 'extract_ms', 'match_ms', 'ratio', 'predicted'}
     assert figures['node']['clouds'] > 0
+    assert figures['node']['echo']['clouds'] > 0
     assert 'predicted' in log
     assert "The node's own cost" in log
 

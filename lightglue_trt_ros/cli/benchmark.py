@@ -114,12 +114,14 @@ def _caching(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.node_cost import measure_node
-    cost = measure_node(args.node_frames, args.node_hz, config.image_height, config.image_width)
-    row = [str(cost.published), str(cost.lost), *_percentiles(cost.latency_ms), f'{cost.growth_mib:.2f}']
+    asked = args.node_frames, args.node_hz, config.image_height, config.image_width
+    cost, echo = measure_node(*asked), measure_node(*asked, echo=True)
+    rows = [(what, str(each.published), str(each.lost), *_percentiles(each.latency_ms), f'{each.growth_mib:.2f}')
+            for what, each in (('the matcher', cost), ('a node that answers at once', echo))]
     print_table(f"The node's own cost, {config.image_width}x{config.image_height} mono8 at {args.node_hz:g} Hz, two processes, "
                 'no networks: image published to cloud received',
-                ['frames', 'lost', 'median ms', 'p95', 'p99', 'memory growth MiB'], [row], left=0)
-    return dataclasses.asdict(cost)
+                ['', 'frames', 'lost', 'median ms', 'p95', 'p99', 'memory growth MiB'], rows, left=1)
+    return {**dataclasses.asdict(cost), 'echo': dataclasses.asdict(echo)}
 
 
 def _cameras(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
