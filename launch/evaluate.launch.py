@@ -10,6 +10,7 @@ from launch_ros.actions import Node
 
 OPTIONS = {  # of evaluate_bag, by launch argument; empty leaves the command's default
     'image_topic': 'Topic of the images, where the bag has several',
+    'cameras': 'Names of several cameras, with commas; {camera} stands for the name in topics and files below and above',
     'camera': 'YAML with intrinsics, instead of the recorded ones',
     'mask': 'PNG of one channel: no keypoint is where it is 0',
     'truth_topic': 'Topic of the true poses',

@@ -62,6 +62,8 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size,
     `fundamental` (3, 3) maps points of the reference to their lines, where it is known; `unit` is how many pixels one of the
     extractor's image is.
     """
+    if not len(candidates.rows):
+        return Carried(candidates.rows, candidates.rows, candidates.placed)
     (u, v), sigmas = candidates.placed.points.T, largest_sigmas(candidates.placed.covariances)
     good = (sigmas <= KNOWN_PX * unit) & (u >= 0) & (v >= 0) & (u <= size[1] - 1) & (v <= size[0] - 1)
     if fundamental is not None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,6 +132,15 @@ def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
         raise ConfigError(f'{field.name} is {value!r}: use one of {", ".join(map(str, meta["choices"]))}')
     if meta['low'] is not None and not meta['low'] <= value <= meta['high']:
         raise ConfigError(f'{field.name} is {value}: it must lie in [{meta["low"]}, {meta["high"]}]')
+
+
+def check_cameras(names: Sequence[str]) -> None:
+    """Raise ConfigError unless there are names, each a token of a topic's, and each once; or the empty one alone."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f'cameras has {name!r} {names.count(name)} times: each camera needs a name of its own')
+        if tuple(names) != ('',) and not (isinstance(name, str) and re.fullmatch(r'[A-Za-z_][A-Za-z0-9_]*', name)):
+            raise ConfigError(f'cameras has {name!r}: a name is part of topics, of letters, digits and underscores, no digit first')
 
 
 def check_names(given: Collection[str], known: Collection[str]) -> None:

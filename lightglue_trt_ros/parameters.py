@@ -6,7 +6,6 @@ import array
 import dataclasses
 import difflib
 import itertools
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import yaml
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.node import Node
 
-from .config import MAX_KEYPOINTS, MatcherConfig, check_names, check_setting, setting
+from .config import MAX_KEYPOINTS, MatcherConfig, check_cameras, check_names, check_setting, setting
 from .errors import ConfigError
 from .limits import MEGAPIXELS
 
@@ -65,7 +64,7 @@ class NodeConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             check_setting(field, getattr(self, field.name))
-        _check_cameras(self.cameras)
+        check_cameras(self.cameras)
         if self.stereo and self.cameras != ('',):
             raise ConfigError(f'stereo is of one pair, and cameras has {", ".join(self.cameras)}: run a node for each pair')
 
@@ -115,15 +114,6 @@ def _flat(section: dict[str, Any], prefix: str = '') -> Iterator[str]:
             yield from _flat(value, f'{prefix}{name}.')
         else:
             yield f'{prefix}{name}'
-
-
-def _check_cameras(names: tuple[str, ...]) -> None:
-    """Raise ConfigError unless there are names, each a token of a topic's, and each once; or the empty one alone."""
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f'cameras has {name!r} {names.count(name)} times: each camera needs a name of its own')
-        if names != ('',) and not (isinstance(name, str) and re.fullmatch(r'[A-Za-z_][A-Za-z0-9_]*', name)):
-            raise ConfigError(f'cameras has {name!r}: a name is part of topics, of letters, digits and underscores, no digit first')
 
 
 def _of(kind: type, given: dict[str, Any]) -> dict[str, Any]:

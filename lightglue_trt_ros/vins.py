@@ -19,13 +19,21 @@ Int64 = NDArray[np.int64]
 
 
 class VinsPoints(NamedTuple):
-    """The tracks of one message, M rows, all of one camera."""
+    """The tracks of one message, M rows: what the camera saw, then what the right one of its pair did, by the same ids."""
 
-    camera: int  # counted from 0
-    ids: Int64  # (M,), those of no other camera: each is a number of the camera's own, times the cameras, plus `camera`
+    cameras: Int64  # (M,) the camera, counted from 0; of a pair the right one is the next
+    ids: Int64  # (M,), those of no other camera: each is a number of the camera's own, times the cameras, plus its number
     points: Float64  # (M, 2) on the plane z = 1, undistorted
     pixels: Float32  # (M, 2) of the image as it was received
     velocities: Float64  # (M, 2) of `points`, per second
+
+
+class _Observed(NamedTuple):
+    """A track in the last message."""
+
+    number: int
+    point: Float64  # (2,) on the plane z = 1
+    right: Float64  # (2,) the same of the right camera, NaN where it was not seen there
 
 
 class VinsTracks:
@@ -39,14 +47,15 @@ class VinsTracks:
         """Of camera number `camera`, counted from 0, of so many."""
         self.max_tracks, self._camera, self._cameras = max_tracks, camera, cameras
         self._next = 0
-        self._last: dict[int, tuple[int, Float64]] = {}  # id and point of the last message's tracks, by the matcher's track ids
+        self._last: dict[int, _Observed] = {}  # by the matcher's track ids
         self._stamp = math.nan  # its own
 
-    def update(self, matches: FrameMatches, intrinsics: Intrinsics) -> VinsPoints:
-        """At most `max_tracks` of a frame's matches. Those that the camera's model cannot undistort are left out.
+    def update(self, matches: FrameMatches, intrinsics: Intrinsics, right: Intrinsics | None = None) -> VinsPoints:
+        """At most `max_tracks` of a frame's matches, and with the `right` camera their points there. Those that a camera's model
+        cannot undistort are left out.
 
         Velocities are since the last message where the track was in it, as the estimators' own tracker has it, else since the
-        reference.
+        reference; in the right image, of which no reference is known, they are 0 then, as that tracker has them.
         """
         kept = np.array([track in self._last for track in matches.track_ids.tolist()], np.bool_)
         rows = spread(matches.keypoints, kept, matches.track_lengths, matches.scores, (intrinsics.height, intrinsics.width),
@@ -55,14 +64,27 @@ class VinsTracks:
         now, before = normalised(matches.keypoints[rows], intrinsics), normalised(matches.reference_keypoints[rows], intrinsics)
         elapsed = np.full((len(rows), 1), matches.stamp - matches.reference_stamp)
         for index in np.flatnonzero(kept[rows]).tolist():
-            before[index], elapsed[index] = self._last[tracks[index]][1], matches.stamp - self._stamp
+            before[index], elapsed[index] = self._last[tracks[index]].point, matches.stamp - self._stamp
         velocities = (now - before) / elapsed
         good = np.flatnonzero(np.isfinite(velocities).all(axis=1))
-        self._last = {tracks[index]: (self._last[tracks[index]][0] if tracks[index] in self._last else self._new_id(), now[index])
-                      for index in good.tolist()}
+        there, there_before = np.full((2, len(rows), 2), np.nan)
+        if right is not None and matches.right_keypoints is not None:
+            there = normalised(matches.right_keypoints[rows], right)
+        for index in np.flatnonzero(kept[rows]).tolist():
+            there_before[index] = self._last[tracks[index]].right
+        self._last = {tracks[index]: _Observed(self._last[tracks[index]].number if tracks[index] in self._last else self._new_id(),
+                                               now[index], there[index]) for index in good.tolist()}
+        ids = np.array([observed.number for observed in self._last.values()], np.int64) * self._cameras + self._camera
+        camera = np.full(len(good), self._camera)
+        found = VinsPoints(camera, ids, now[good], matches.keypoints[rows[good]], velocities[good])
+        seen = np.isfinite(there[good]).all(axis=1)
+        if matches.right_keypoints is not None and seen.any():
+            across = good[seen]
+            moved = np.nan_to_num((there - there_before)[across] / (matches.stamp - self._stamp))
+            beside = VinsPoints(camera[seen] + 1, ids[seen], there[across], matches.right_keypoints[rows[across]], moved)
+            found = VinsPoints(*(np.concatenate([first, second]) for first, second in zip(found, beside, strict=True)))
         self._stamp = matches.stamp
-        ids = np.array([number for number, _ in self._last.values()], np.int64) * self._cameras + self._camera
-        return VinsPoints(self._camera, ids, now[good], matches.keypoints[rows[good]], velocities[good])
+        return found
 
     def _new_id(self) -> int:
         self._next = (self._next + 1) % (LARGEST_ID // self._cameras)
@@ -87,12 +109,13 @@ def spread(pixels: Float32, kept: NDArray[np.bool_], lengths: NDArray[np.uint32]
 def channels(found: VinsPoints, count: int) -> dict[str, Float32]:
     """The channels of the message by name, each (M,) float32: five as VINS-Mono reads them, nine as VINS-Fusion.
 
-    VINS-Fusion takes the last three for a point's true position, which nobody knows: zeros.
+    VINS-Fusion takes the last three for a point's true position, which nobody knows: zeros. Of an id it asserts that camera 0 comes
+    first and camera 1, which makes it a stereo observation, second.
     """
     (u, v), (vx, vy) = found.pixels.T, found.velocities.T
     named = {'id': found.ids, 'u': u, 'v': v, 'vx': vx, 'vy': vy}
     if count == 9:
         nothing = np.zeros(len(u))
-        named = {'id': found.ids, 'camera': nothing + found.camera, 'u': u, 'v': v, 'vx': vx, 'vy': vy,
+        named = {'id': found.ids, 'camera': found.cameras, 'u': u, 'v': v, 'vx': vx, 'vy': vy,
                  'gx': nothing, 'gy': nothing, 'gz': nothing}
     return {name: np.asarray(values, np.float32) for name, values in named.items()}

@@ -40,7 +40,8 @@ class VinsTopics:
         camera = self._camera.camera((frame.image.shape[0], frame.image.shape[1]))
         if camera is None:
             return
-        found = self._tracks.update(matches, camera)
+        right = None if frame.right is None or self._channels == 5 else frame.right.rig.right  # VINS-Mono knows no second camera
+        found = self._tracks.update(matches, camera, right)
         message = PointCloud(header=frame.source.header)
         message.points = [Point32(x=x, y=y, z=1.0) for x, y in found.points.tolist()]
         message.channels = [ChannelFloat32(name=name, values=array.array('f', values.tobytes()))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -124,6 +125,23 @@ def test_a_second_run_does_only_what_is_new(run: Run, runs: Path, out: Path, tmp
     assert {each['verdict'] for changes in against['recordings'].values() for each in changes} == {'the same'}
     assert against['added'] == ['west']
     assert against['causes'] == []
+
+
+def test_a_mask_is_of_every_recording(run: Run, runs: Path, tmp_path: Path) -> None:
+    allowed = np.zeros((96, 128), np.uint8)
+    allowed[:, 64:] = 255
+    cv2.imwrite(str(tmp_path / 'half.png'), allowed)
+    cv2.imwrite(str(tmp_path / 'other.png'), allowed[:48])
+    words = runs / 'east', '--max-frames', '3', '--mask'
+    code, text, found = run(tmp_path / 'out', *words, tmp_path / 'half.png')
+    assert code == 0, text
+    (row,) = found['recordings']
+    assert row['facts']['recording']['mask'] == f'{tmp_path}/half.png, 50.0 % of the image'
+    shutil.copy(tmp_path / 'half.png', tmp_path / 'again.png')
+    assert '0 to evaluate, 1 evaluated before' in run(tmp_path / 'out', *words, tmp_path / 'again.png')[1], 'by what is in it'
+    code, text, _ = run(tmp_path / 'out', *words, tmp_path / 'other.png')
+    assert code == 1
+    assert 'other.png is 128x48, the images are 128x96' in text
 
 
 def noisy(folder: Path) -> Path:
@@ -244,8 +262,10 @@ def test_usage(runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
     assert main([str(runs), '--out', str(tmp_path / 'out'), '--against', str(tmp_path / 'old.json')]) == 1
     assert main([str(tmp_path / 'old'), '--out', str(tmp_path / 'out'), '--weights', 'nobodys']) == 1
     assert time.monotonic() - started < 2, 'before anything is started'
+    assert main([str(runs), '--out', str(tmp_path / 'out'), '--mask', str(tmp_path / 'old.json')]) == 1
     assert main([str(runs), '--out', str(tmp_path / 'out'), '--compare', 'fp12']) == 1
     error = capfd.readouterr().err
     assert '--compare fp12: give precisions' in error
     assert 'old.json cannot be used' in error
+    assert 'old.json is no image: 1 bytes: give an 8-bit gray PNG' in error
     assert "weights is 'nobodys'" in error

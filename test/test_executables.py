@@ -262,6 +262,7 @@ def test_benchmark_prints_and_keeps_its_figures(tmp_path):
     assert set(figures['stages']['stages']) == {'resize', 'extract', 'match', 'track', 'place', 'frame'}
     assert set(figures['caching']) == {'cached_ms', 'uncached_ms', 'extract_ms', 'match_ms', 'ratio', 'predicted'}
     assert figures['node']['clouds'] > 0
+    assert figures['node']['echo']['clouds'] > 0
     assert 'predicted' in log
     assert "The node's own cost" in log
 
@@ -279,6 +280,19 @@ def test_benchmark_compares_one_node_of_several_cameras_with_a_node_each(tmp_pat
         assert sum(cost['fps']) > 0, 'how many, a busy machine decides'
         assert all(ms > 0 for times in cost['latency_ms'] for ms in times)
     assert '2 cameras of 80x64 at 10 Hz each' in log
+
+
+def test_benchmark_of_two_images_in_one_run(tmp_path):
+    out = tmp_path / 'figures.json'
+    process = launch('cli.benchmark', 'batch', '--height', '64', '--width', '80', '--max-keypoints', '32', '--frames', '9',
+                     '--json', str(out))
+    log = finish(process)
+    assert process.returncode == 0, log
+    figures = json.loads(out.read_text())['batch']
+    assert {name: len(values) for name, values in figures.items()} == dict.fromkeys(
+        ('single_ms', 'single_cpu_ms', 'batch_ms', 'batch_cpu_ms'), 2), 'the first two pairs of four warm up'
+    assert min(figures['single_ms'] + figures['batch_ms']) > 0
+    assert 'one of batch 2' in log
 
 
 def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):

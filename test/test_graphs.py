@@ -11,12 +11,20 @@ import spox.opset.ai.onnx.v17 as op
 from networks import SMALL, extract, matcher_feed, moved, ours, photo, session
 from spox import Tensor, argument, build
 
+from lightglue_trt_ros.backends.onnxruntime import Network, ort_values
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.errors import ConfigError
 from lightglue_trt_ros.features import Thresholds
 from lightglue_trt_ros.graphs.lightglue import lightglue
 from lightglue_trt_ros.graphs.precision import Typed, read_stamp
-from lightglue_trt_ros.graphs.superpoint import BORDER, refine, select_keypoints, superpoint, suppress_non_maxima
+from lightglue_trt_ros.graphs.superpoint import (
+    BORDER,
+    dense_superpoint,
+    refine,
+    select_keypoints,
+    superpoint,
+    suppress_non_maxima,
+)
 
 
 @pytest.fixture(scope='module')
@@ -221,3 +229,15 @@ def test_images_without_content_give_no_matches_and_no_nan(networks, precision):
             if pair[0] is not features[1] or pair[1] is not features[1]:  # gray finds its one keypoint in itself
                 assert np.all(matches == -1)
                 assert np.all(scores == 0)
+
+
+def test_of_several_images_each_is_seen_as_if_it_were_alone():
+    images = np.random.default_rng(2).integers(0, 256, (2, 48, 64), np.uint8)
+    spec = EngineSpec(48, 64, 20)
+    single, both = (Network(dense_superpoint(spec, ours().extractor, batch), 1) for batch in (1, 2))
+    together = both.run(ort_values({'images': images}), None)
+    assert together['scores'].numpy().shape == (2, 1, 48, 64)
+    for number, image in enumerate(images):
+        alone = single.run(ort_values({'images': image[None]}), None)
+        for name, values in alone.items():
+            np.testing.assert_allclose(together[name].numpy()[number], values.numpy()[0], atol=1e-5)

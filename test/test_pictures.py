@@ -118,6 +118,16 @@ def test_a_pair_is_drawn_side_by_side_in_the_colours_of_its_errors(gray, errors)
     assert (((hue < 25) & (saturation > 150)).sum() > 500) == errors, 'red and orange are errors'
 
 
+def test_carried_points_are_white_rings(gray):
+    pytest.importorskip('matplotlib', reason='pictures in files are drawn with matplotlib')
+    matches = some_matches(60)
+    points = matches.reference_keypoints[:40], matches.keypoints[:40]
+    carried = matches.reference_keypoints[40:], matches.keypoints[40:]
+    dark = gray // 3, gray // 3
+    plain, ringed = (decoded(draw_pair(dark, points, None, '', '', '', each))[150:-200] for each in (None, carried))
+    assert 20 < ((ringed > 230).all(axis=2) & ~(plain > 230).all(axis=2)).sum() / 20 < 200
+
+
 def test_a_pair_without_matches_and_of_two_sizes(gray):
     nothing = np.zeros((0, 2), np.float32)
     assert decoded(draw_pair((gray, gray[:300, :500]), (nothing, nothing), np.empty(0), '', '', '')) is not None

@@ -15,6 +15,7 @@ from rclpy.parameter import Parameter  # noqa: E402
 from ros_helpers import SECOND, Peer, header, image_message, spun, wait_for  # noqa: E402
 from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
 from stereo_pairs import BASELINE, DISPARITY, HEIGHT, WIDTH, K, camera_info, wall_pairs  # noqa: E402
+from test_vins_topics import Estimator  # noqa: E402
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend  # noqa: E402
 from lightglue_trt_ros.clouds import matches_from_cloud  # noqa: E402
@@ -175,3 +176,29 @@ def test_cameras_that_cannot_be_used_are_told_and_mended_ones_are_taken(stack, c
         assert line in capfd.readouterr().err + told()
     rig.tell_cameras()
     assert 'waits' not in told(wait=False)
+
+
+@pytest.mark.parametrize('channels', [5, 9])
+def test_an_estimator_reads_second_observations_where_there_is_a_right_image(stack, channels):
+    rig, views, focal = Rig(stack, tracks_format='vins', vins_channels=channels, max_tracks=60), wall_pairs(7), K[0, 0]
+    estimator = Estimator(rig.peer)
+    wait_for(lambda: rig.peer.node.count_publishers('/matcher/feature'))
+    rig.tell_cameras()
+    for number, (left, right) in enumerate(views):
+        rig.send(number, left=left, right=None if number == 3 else right)
+    wait_for(lambda: len(estimator.frames) == len(views) - 1)
+    assert estimator.check_tracks() >= 4
+    for number, ((_, found), rights) in enumerate(zip(estimator.frames, estimator.rights, strict=True), 1):
+        assert len(found) <= 60
+        assert rights.keys() <= found.keys()
+        if channels == 5 or number == 3:
+            assert not rights
+            continue
+        assert len(rights) > 0.7 * len(found)
+        seen, here = np.stack(list(rights.values())), np.stack([found[track] for track in rights])
+        np.testing.assert_allclose(seen[:, :2], (seen[:, 3:5] - K[:2, 2]) / focal, atol=1e-5)
+        assert np.median(np.abs((here - seen)[:, 0] * focal - DISPARITY)) < 0.2
+        went_on = [track in estimator.rights[number - 2] for track in rights] if number > 1 else [False] * len(rights)
+        assert not seen[~np.array(went_on), 5:7].any()
+        if any(went_on):
+            assert np.median(np.abs(seen[went_on, 5] * focal * PERIOD_NS / SECOND + 3)) < 0.2

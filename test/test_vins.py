@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import cv2
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from lightglue_trt_ros.features import FrameMatches
 from lightglue_trt_ros.placement import unplaced
 from lightglue_trt_ros.recordings.camera import normalised
 from lightglue_trt_ros.recordings.sequence import Intrinsics
-from lightglue_trt_ros.vins import LARGEST_ID, VinsTracks, channels, spread
+from lightglue_trt_ros.vins import LARGEST_ID, VinsPoints, VinsTracks, channels, spread
 
 SIZE = (480, 752)
 PINHOLE = Intrinsics(SIZE[1], SIZE[0], K, 'plumb_bob', np.zeros(5))
@@ -96,6 +98,34 @@ def test_the_channels_of_both_estimators():
     assert list(channels(found, 9)) == ['id', 'camera', 'u', 'v', 'vx', 'vy', 'gx', 'gy', 'gz']
     assert channels(found, 9)['u'] == 100
     assert not any(channels(found, 9)[name].any() for name in ('camera', 'gx', 'gy', 'gz'))
+
+
+def test_the_right_camera_sees_a_track_second_with_its_own_calibration_and_velocity():
+    fisheye = Intrinsics(SIZE[1], SIZE[0], 0.5 * K + np.diag([0, 0, 0.5]), 'equidistant', np.asarray(FISHEYE))
+    lefts = [[100, 100], [300, 100], [500, 300]]
+    nothing = [np.nan, np.nan]
+    tracks = VinsTracks(10)
+
+    def update(stamp, rights, camera=fisheye):
+        given = dataclasses.replace(frame(stamp, [7, 8, 9], lefts), right_keypoints=np.array(rights, np.float32))
+        found = tracks.update(given, PINHOLE, camera)
+        count = len(found.ids) - int(np.count_nonzero(found.cameras))
+        assert found.cameras.tolist() == [0] * count + [1] * (len(found.ids) - count), 'of each id camera 0 first'
+        numbers = dict(zip(ids_of(VinsPoints(*(column[:count] for column in found)), lefts), range(3), strict=True))
+        return {numbers[int(number)]: (pixel.tolist(), point, speed) for number, pixel, point, speed in zip(
+            found.ids[count:], found.pixels[count:], found.points[count:], found.velocities[count:], strict=True)}
+
+    first = update(1.0, [[80, 110], nothing, [470, 310]])
+    assert {row: pixel for row, (pixel, _, _) in first.items()} == {0: [80, 110], 2: [470, 310]}
+    assert not any(speed.any() for _, _, speed in first.values()), 'as the estimator\'s own tracker has it'
+    second = update(1.1, [[90, 110], [280, 90], nothing])
+    assert second.keys() == {0, 1}
+    before, now = normalised([[80, 110], [90, 110]], fisheye)
+    np.testing.assert_allclose(second[0][1], now)
+    np.testing.assert_allclose(second[0][2], (now - before) / 0.1, rtol=1e-6)
+    assert not second[1][2].any()
+    assert update(1.2, [[90, 110]] * 3, None) == {}, 'nobody asks for it'
+    assert update(1.3, [nothing] * 3) == {}
 
 
 def test_a_frame_without_matches_is_an_empty_message():

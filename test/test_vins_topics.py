@@ -34,13 +34,14 @@ class Estimator:
     def __init__(self, peer: Peer, number_of_cameras: int = 1) -> None:
         self.number_of_cameras = number_of_cameras
         self.frames: list[tuple[float, dict[int, np.ndarray]]] = []  # stamp; x, y, z, u, v, vx, vy by id
+        self.rights: list[dict[int, np.ndarray]] = []  # by frame, the same of camera 1: second observations, VINS-Fusion's alone
         self.restarts: list[bool] = []
         self.sizes: set[int] = set()
         peer.node.create_subscription(PointCloud, '/matcher/feature', self.on_feature, 2000)
         peer.node.create_subscription(Bool, '/matcher/restart', lambda message: self.restarts.append(message.data), 2000)
 
     def on_feature(self, message: PointCloud) -> None:
-        found = {}
+        found, rights = {}, {}
         self.sizes.add(len(message.channels))
         for i, point in enumerate(message.points):
             values = [channel.values[i] for channel in message.channels]
@@ -52,9 +53,10 @@ class Estimator:
                 u, v, vx, vy = values[2:6]
                 assert values[6:] == [0, 0, 0], 'read for gx, gy, gz where there are more than five'
             assert point.z == 1
-            assert camera == 0
-            assert number not in found
-            found[number] = np.array([point.x, point.y, point.z, u, v, vx, vy])
+            assert camera == (number in found), 'feature_manager: of an id the first observation is of camera 0, the second of 1'
+            assert number not in rights
+            (rights if camera else found)[number] = np.array([point.x, point.y, point.z, u, v, vx, vy])
+        self.rights.append(rights)
         self.frames.append((message.header.stamp.sec + message.header.stamp.nanosec * 1e-9, found))
 
     def check_tracks(self) -> int:

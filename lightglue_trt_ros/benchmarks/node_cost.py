@@ -31,12 +31,16 @@ class NodeCost:
         return self.published - 1 - self.clouds
 
 
-def measure_node(frames: int = 1000, rate: float = 100.0, height: int = 480, width: int = 640) -> NodeCost:
-    """Publish mono8 images at `rate` Hz into a node of its own process. Raises LightglueTrtError when it does not come up."""
+def measure_node(frames: int = 1000, rate: float = 100.0, height: int = 480, width: int = 640, *, echo: bool = False) -> NodeCost:
+    """Publish mono8 images at `rate` Hz into a node of its own process; with `echo` into one that computes nothing at all.
+
+    Raises LightglueTrtError when it does not come up.
+    """
     use_fastdds_profile()
     rclpy.init()
     node = rclpy.create_node('benchmark')
-    process = start('benchmarks.null_node', '--ros-args', '--log-level', 'warn', '-p', 'refinement:=none')
+    process = (start('benchmarks.echo_node') if echo else
+               start('benchmarks.null_node', '--ros-args', '--log-level', 'warn', '-p', 'refinement:=none'))
     sent: dict[tuple[int, int], float] = {}
     latency: list[float] = []
 

@@ -31,7 +31,8 @@ from ..selection import open_backend
 from ..tables import print_table
 from ..telemetry import PERCENTILES
 
-PARTS = ('stages', 'caching', 'node', 'cameras', 'homographies', 'turns', 'depth', 'odometry', 'device', 'profile', 'sweep')
+PARTS = ('stages', 'caching', 'node', 'cameras', 'batch', 'homographies', 'turns', 'depth', 'odometry', 'device', 'profile',
+         'sweep')  # the first three where none is named
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -113,12 +114,14 @@ def _caching(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..benchmarks.node_cost import measure_node
-    cost = measure_node(args.node_frames, args.node_hz, config.image_height, config.image_width)
-    row = [str(cost.published), str(cost.lost), *_percentiles(cost.latency_ms), f'{cost.growth_mib:.2f}']
+    asked = args.node_frames, args.node_hz, config.image_height, config.image_width
+    cost, echo = measure_node(*asked), measure_node(*asked, echo=True)
+    rows = [(what, str(each.published), str(each.lost), *_percentiles(each.latency_ms), f'{each.growth_mib:.2f}')
+            for what, each in (('the matcher', cost), ('a node that answers at once', echo))]
     print_table(f"The node's own cost, {config.image_width}x{config.image_height} mono8 at {args.node_hz:g} Hz, two processes, "
                 'no networks: image published to cloud received',
-                ['frames', 'lost', 'median ms', 'p95', 'p99', 'memory growth MiB'], [row], left=0)
-    return dataclasses.asdict(cost)
+                ['', 'frames', 'lost', 'median ms', 'p95', 'p99', 'memory growth MiB'], rows, left=1)
+    return {**dataclasses.asdict(cost), 'echo': dataclasses.asdict(echo)}
 
 
 def _cameras(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
@@ -183,6 +186,18 @@ def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
                         f'{np.mean(found.layers):.2f} layers ({found.histogram}); wall ms over {len(found.layers)} pairs',
                         ['matcher alone; whole frame', 'median', 'p95', 'p99', 'worst', 'times faster'], rows, left=1)
     return {'pairs': report}
+
+
+def _batch(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    from ..benchmarks.batching import measure_batch
+    found = measure_batch(config, _frames(args, config))
+    figures = dataclasses.asdict(found)
+    medians = {name: float(np.median(values)) for name, values in figures.items()}
+    pairs = [(what, medians[f'single_{key}'], medians[f'batch_{key}']) for what, key in (('wall', 'ms'), ('CPU', 'cpu_ms'))]
+    print_table(f"Both images of a pair through the extractor's convolutions, FP32, medians over {len(found.batch_ms)} pairs, ms",
+                ['ONNX Runtime', 'two runs', 'one of batch 2', 'batch / two'],
+                [(what, f'{two:.1f}', f'{one:.1f}', f'{one / two:.2f}') for what, two, one in pairs], left=1)
+    return figures
 
 
 def _odometry(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
@@ -282,8 +297,9 @@ def _say(text: str) -> None:
     print(f'benchmark: {text}', flush=True)
 
 
-_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'cameras': _cameras, 'homographies': _homographies,
-             'turns': _turns, 'depth': _depth, 'odometry': _odometry, 'device': _device, 'profile': _profile, 'sweep': _sweep}
+_MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'cameras': _cameras, 'batch': _batch,
+             'homographies': _homographies, 'turns': _turns, 'depth': _depth, 'odometry': _odometry, 'device': _device,
+             'profile': _profile, 'sweep': _sweep}
 
 if __name__ == '__main__':
     sys.exit(main())

@@ -109,7 +109,8 @@ def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[Match
 
 def _picture(recording: Recording, got: Reception, truth: Truth) -> bytes:
     """The median frame: neither the best nor the worst."""
-    chosen = sorted(got.matches, key=len)[len(got.matches) // 2]
+    everything = sorted(got.matches, key=lambda found: len(found.matched()))[len(got.matches) // 2]
+    chosen, carried = everything.matched(), everything.only(everything.carried > 0)
     errors = truth.errors(chosen)
     known = np.isfinite(errors)
     shown = known if known.any() else ~known
@@ -117,9 +118,11 @@ def _picture(recording: Recording, got: Reception, truth: Truth) -> bytes:
     title = f'{len(chosen)} matches'
     if known.any():
         title += f', {np.mean(errors[known] <= CORRECT_PX):.1%} within {CORRECT_PX:g} px of the truth'
+    since, step = chosen.stamp - got.matches[0].reference_stamp, chosen.stamp - chosen.reference_stamp
+    text = f'at {since:.2f} s, reference {step:.2f} s before' + (f'; rings: {len(carried)} carried' if len(carried) else '')
     return draw_pair(images, (chosen.reference_keypoints[shown], chosen.keypoints[shown]),
-                     errors[known] if known.any() else None, title,
-                     f'reference at {chosen.reference_stamp:.2f} s, current at {chosen.stamp:.2f} s', f'{truth.kind}, px')
+                     errors[known] if known.any() else None, title, text, f'{truth.kind}, px',
+                     (carried.reference_keypoints, carried.keypoints))
 
 
 def _image_at(recording: Recording, stamp: float) -> UInt8:

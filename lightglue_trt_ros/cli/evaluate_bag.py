@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
-from ..config import PRECISIONS, MatcherConfig
-from ..errors import ConfigError, LightglueTrtError
+from ..config import PRECISIONS, MatcherConfig, check_cameras
+from ..errors import BagError, ConfigError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
 from ..evaluation.contestants import Baseline
 from ..evaluation.costs import WallTime
@@ -30,14 +31,18 @@ from ..processes import INTERRUPTED, describe_machine, give_memory_back, stop_on
 from ..progress import progress
 from ..recordings.bag import open_recording
 from ..recordings.pose_files import KINDS
+from ..recordings.sequence import Recording
 from ..recordings.stereo_frames import stereo_recording
 from ..reports.document import write_document
 from ..reports.page import write_report
 from ..reports.requirements import Requirement, check
+from ..reports.side_by_side import CameraReport, print_side_by_side, write_side_by_side
 from ..reports.summary import print_summary
 from ..stereo_evaluation import evaluate_stereo
 
 ITS_OWN = '--stereo'  # in place of a topic: the right images that a recording knows by itself
+OF_CAMERA = ('image_topic', 'camera', 'camera_in_body', 'mask', 'truth', 'truth_topic', 'truth_child_frame')  # may have {camera}
+OWN = "the camera's own"  # in what is said of a truth that stands for the camera's poses
 GREEDY = {  # options that take several words, and which words are theirs
     '--baselines': lambda word: {*word.lower().split(',')} <= {*BASELINES, ''},
     '--compare': lambda word: all(is_variant(part) for part in word.split(',') if part)}
@@ -50,24 +55,68 @@ def main(argv: list[str] | None = None) -> int:
     try:
         make_output_folder(args.out)
         with stop_on_sigint(_say) as stop:
-            evaluation, failures = _evaluate(args, stop.is_set, _say)
-            files = _report(args.out, evaluation)
+            interrupted, failures = (_every_camera if args.cameras else _one_camera)(args, stop.is_set)
     except LightglueTrtError as error:
         print(f'evaluate_bag: {error}', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print('evaluate_bag: interrupted twice; no report was written', file=sys.stderr)
         return INTERRUPTED
+    for failure in failures:
+        print(f'evaluate_bag: {failure}', file=sys.stderr)
+    return 1 if failures else INTERRUPTED if interrupted else 0
+
+
+def _one_camera(args: argparse.Namespace, stopped: Callable[[], bool]) -> tuple[bool, list[str]]:
+    """Whether it was interrupted, and what failed."""
+    evaluation, failures = _evaluated(args, open_recording(args.bag, args.image_topic), stopped)
+    return evaluation.interrupted, failures
+
+
+def _every_camera(args: argparse.Namespace, stopped: Callable[[], bool]) -> tuple[bool, list[str]]:
+    """The same of several, one after the other; of those that are done the figures alone are held."""
+    recordings = {name: open_recording(args.bag, _of_camera(args.image_topic, name), name) for name in args.cameras}
+    topics = [recording.image_topic for recording in recordings.values()]
+    for name, topic in zip(args.cameras, topics, strict=True):
+        if topics.count(topic) > 1:
+            raise BagError(f'{args.bag}: {topic} is the topic of {topics.count(topic)} of these cameras, {name} among them: write '
+                           '--image-topic with {camera} in place of the name')
+    found: list[CameraReport] = []
+    for name, recording in recordings.items():
+        if stopped():
+            found.append(CameraReport(name, notes=['interrupted before its turn'], interrupted=True))
+            continue
+        own = argparse.Namespace(**{**vars(args), **{option: _of_camera(getattr(args, option), name) for option in OF_CAMERA},
+                                    'out': args.out / name})
+        _say(f'camera {name}: {recording.image_topic}')
+        make_output_folder(own.out)
+        try:
+            evaluation, failures = _evaluated(own, recording, stopped)
+            found.append(CameraReport.of(name, evaluation, failures))
+        except LightglueTrtError as error:
+            found.append(CameraReport(name, failures=[str(error)]))
+    truths = [str(each.recording.get('truth')) for each in found]
+    if any(truths.count(truth) > 1 and OWN in truth for truth in truths):
+        found[0].notes.append("the same poses are taken as each camera's own, which they can be of one alone: say where the "
+                              'cameras are with --camera-in-body, e.g. {camera}.yaml')
+        _say(found[0].notes[-1])
+    files = write_side_by_side(args.out, found)
+    print_side_by_side(found)
+    _say(f'all cameras: see {files[-1]}')
+    return any(each.interrupted for each in found), [f'{each.name}: {line}' for each in found for line in each.failures]
+
+
+def _evaluated(args: argparse.Namespace, recording: Recording, stopped: Callable[[], bool]) -> tuple[Evaluation, list[str]]:
+    """What was found, reported, and what failed: requirements too."""
+    evaluation, failures = _evaluate(args, recording, stopped, _say)
+    files = _report(args.out, evaluation)
     print_summary(evaluation)
     _say(f'see {next((file for file in files if file.suffix == ".html"), args.out)}; '
          + ', '.join(f'{name} {seconds:.1f} s' for name, seconds in evaluation.wall_s.items())
          + f', peak memory {evaluation.peak_memory_mib:.0f} MiB')
-    if evaluation.interrupted and not failures:
-        return INTERRUPTED
-    failures += check(args.requirements, evaluation)
-    for failure in failures:
-        print(f'evaluate_bag: {failure}', file=sys.stderr)
-    return 1 if failures else 0
+    if failures or not evaluation.interrupted:
+        failures += check(args.requirements, evaluation)
+    return evaluation, failures
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
@@ -76,6 +125,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         'odometry, times; against baselines, other settings, and live.')
     parser.add_argument('bag', type=Path, help='rosbag2 (sqlite3 or mcap), or an image folder in TUM, KITTI or EuRoC layout')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where the bag has several with images')
+    parser.add_argument('--cameras', type=lambda text: tuple(text.split(',')), metavar='NAME,NAME', help='several cameras of a '
+                        "bag, each by itself: a camera's images are on the topic that has its name among its parts "
+                        '(/front/image_raw), or on --image-topic; {camera} stands for the name there and in --'
+                        + ', --'.join(OF_CAMERA[1:]).replace('_', '-'))
     parser.add_argument('--camera', '--intrinsics', type=Path, metavar='YAML', help='intrinsics, instead of the recorded ones')
     parser.add_argument('--mask', type=Path, metavar='PNG', help="8-bit gray, of the images' size or the engine's: no matcher's "
                         'keypoints are where it is 0')
@@ -119,6 +172,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error('give both of --height and --width, or neither')
     if args.max_frames is not None and args.max_frames < 2:
         parser.error('--max-frames must be at least 2')
+    if args.cameras:
+        _check_cameras(parser, args)
     if args.live and find_spec('rclpy') is None:
         parser.error('--live plays the bag into the running node, which needs ROS 2: source its setup.bash')
     args.strides = tuple(sorted({1, *args.strides}))  # the others are read beside it
@@ -127,7 +182,28 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callable[[str], None]) -> tuple[Evaluation, list[str]]:
+def _check_cameras(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    try:
+        check_cameras(args.cameras)
+    except ConfigError as error:
+        parser.error(f'--{error}')
+    if args.image_topic and '{camera}' not in args.image_topic:
+        parser.error(f'--image-topic {args.image_topic} is one topic for {len(args.cameras)} cameras: write {{camera}} where a '
+                     'name stands, e.g. /{camera}/image_raw')
+    if args.right_topic:
+        parser.error('--stereo and --right-topic are of one pair: leave out --cameras')
+
+
+T = TypeVar('T', str, Path, None)
+
+
+def _of_camera(value: T, camera: str) -> T:
+    """An option's value, with the camera's name where {camera} stands."""
+    return value if value is None else type(value)(str(value).replace('{camera}', camera))
+
+
+def _evaluate(args: argparse.Namespace, recording: Recording, stopped: Callable[[], bool],
+              say: Callable[[str], None]) -> tuple[Evaluation, list[str]]:
     """All passes: what was found, and what went wrong although there is a report.
 
     Raises LightglueTrtError where nothing can be evaluated.
@@ -140,7 +216,6 @@ def _evaluate(args: argparse.Namespace, stopped: Callable[[], bool], say: Callab
             say(text)
 
     wall = WallTime()
-    recording = open_recording(args.bag, args.image_topic)
     pair = stereo_recording(recording, None if args.right_topic == ITS_OWN else args.right_topic) if args.right_topic else None
     with wall.spent('reading'):
         scene, facts = survey(recording, Asked(args.camera, args.truth_topic, args.truth, args.truth_kind, args.truth_child_frame,

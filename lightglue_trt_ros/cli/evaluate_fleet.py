@@ -25,6 +25,7 @@ from ..fleet.plan import make_plan
 from ..fleet.rows import WAITING
 from ..fleet.runner import NOT_YET, FleetRun
 from ..fleet.versions import installation
+from ..masks import load_mask
 from ..options import add_settings, numbers, positive, settings_of, some_of
 from ..processes import INTERRUPTED, stop_on_sigint
 from ..reports.summary import written
@@ -34,7 +35,7 @@ PAGE = 'fleet.html'
 SHOWN = 20  # rows on the terminal
 FIGURES = ('pose_auc@10', 'inlier_ratio', 'matches')
 OF_EACH = ('strides', 'baselines', 'compare', 'estimator', 'max_frames', 'image_topic', 'truth_topic', 'truth_child_frame',
-           'camera', 'camera_in_body', 'max_time_difference', 'height', 'width')
+           'camera', 'camera_in_body', 'mask', 'max_time_difference', 'height', 'width')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -87,6 +88,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     each.add_argument('--truth-child-frame', metavar='FRAME')
     each.add_argument('--camera', metavar='YAML')
     each.add_argument('--camera-in-body', metavar='YAML')
+    each.add_argument('--mask', type=Path, metavar='PNG', help="of every recording: 8-bit gray, of its images' size or the "
+                      "engine's; no keypoints are where it is 0")
     each.add_argument('--max-time-difference', type=positive, default=0.02, metavar='S')
     each.add_argument('--height', type=int)
     each.add_argument('--width', type=int)
@@ -111,6 +114,8 @@ def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
     config = settings_of(args)
     variants(MatcherConfig(**config), [word for word in (args.compare or '').split(',') if word])  # refuses what no worker could do
     config = {name: config[name] for name in sorted(config) if name not in ('image_height', 'image_width')}
+    if args.mask is not None:
+        load_mask(args.mask)  # so does one of no use
     plan = make_plan({**{name: getattr(args, name) for name in OF_EACH}, **config}, installation(args.weights))
     listed = find_recordings(args.recordings, _say)
     kept = Kept(args.out.absolute())

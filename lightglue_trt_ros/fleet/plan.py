@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..weights.pairs import identify_pair
 from .versions import Installation
 
-FILES = ('camera', 'camera_in_body')  # options that name files, which every worker must see
+FILES = ('camera', 'camera_in_body', 'mask')  # options that name files, which every worker must see
 
 
 @dataclass(frozen=True)

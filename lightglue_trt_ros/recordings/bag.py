@@ -16,11 +16,12 @@ from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, 
 from .storage import SUFFIXES, Storage, bag_files, deserialize, stamp_of
 
 
-def open_recording(path: str | os.PathLike[str], image_topic: str | None = None) -> Recording:
+def open_recording(path: str | os.PathLike[str], image_topic: str | None = None, camera: str = '') -> Recording:
     """Open a rosbag2 directory, a single .db3 or .mcap file, or an image folder (see layouts).
 
-    `image_topic` may be left out when the bag holds images on one topic. A damaged bag opens as long as something in it can be
-    read. Raises BagError, with what was found.
+    `image_topic` may be left out when the bag holds images on one topic. Of several cameras, one is that `camera` whose name is a
+    part of a topic: /front/image_raw is of the camera front, and only a CameraInfo beside it is too. A damaged bag opens as long as
+    something in it can be read. Raises BagError, with what was found.
     """
     path = Path(path)
     if not path.exists():
@@ -28,13 +29,15 @@ def open_recording(path: str | os.PathLike[str], image_topic: str | None = None)
     if path.is_dir():
         if not (path / 'metadata.yaml').exists():
             folder = open_folder(path, image_topic or IMAGE_TOPIC)
+            if folder is not None and camera:
+                raise BagError(f'{path} is a folder of images, of one camera: several have names in the topics of a bag')
             if folder is not None:
                 return folder
         path = _bag_in(path)
     elif path.suffix not in SUFFIXES:
         advice = {'.bag': 'convert this ROS 1 bag with rosbags-convert', '.zstd': f'open its directory, {path.parent}'}
         raise BagError(f'{path} is no rosbag2 file (.db3, .mcap): {advice.get(path.suffix, "name a bag or an image folder")}')
-    return BagRecording(path, image_topic)
+    return BagRecording(path, image_topic, camera)
 
 
 def camera_info_topic(image_topic: str) -> str:
@@ -45,8 +48,8 @@ def camera_info_topic(image_topic: str) -> str:
 class BagRecording(Recording):
     """One image topic of a rosbag2. Every pass opens the bag anew, so passes may run side by side."""
 
-    def __init__(self, path: Path, image_topic: str | None = None) -> None:
-        self.path = path
+    def __init__(self, path: Path, image_topic: str | None = None, camera: str = '') -> None:
+        self.path, self._camera = path, camera
         self._storage = Storage(path)
         self.topics = self._storage.topics
         self._topic = self._choose(image_topic)
@@ -77,7 +80,7 @@ class BagRecording(Recording):
     def camera_info(self) -> bytes | None:
         infos = [topic for topic in self.topics if topic.type == CAMERA_INFO and topic.count]
         beside = [topic for topic in infos if topic.name == camera_info_topic(self.image_topic)]
-        if not beside and len(infos) != 1:
+        if not beside and (self._camera or len(infos) != 1):
             return None
         topic = (beside or infos)[0]
         return next((unpacked(raw, f'{self.path}, {topic.name}') for _, raw in self._storage.messages(topic)), None)
@@ -115,10 +118,14 @@ class BagRecording(Recording):
                 raise BagError(f'{self.path} has no images on {name}. It holds: {listing}')
         else:
             chosen = [topic for topic in self.image_topics if topic.count]
+            whose, choice = '', 'choose one (--image-topic)'
+            if self._camera:
+                chosen = [topic for topic in chosen if self._camera in topic.name.split('/')]
+                whose, choice = f' of a camera {self._camera}', 'name them with --image-topic and {camera} in place of the name'
             if not chosen:
-                raise BagError(f'{self.path} holds no images ({IMAGE} or {COMPRESSED_IMAGE}). It holds: {listing}')
+                raise BagError(f'{self.path} holds no images{whose} ({IMAGE} or {COMPRESSED_IMAGE}). It holds: {listing}')
             if len(chosen) > 1:
-                raise BagError(f'{self.path} holds {len(chosen)} image topics, choose one (--image-topic). It holds: {listing}')
+                raise BagError(f'{self.path} holds {len(chosen)} image topics{whose}, {choice}. It holds: {listing}')
         if not chosen[0].count:
             raise BagError(f'{self.path} has no message on {chosen[0].name}. It holds: {listing}')
         return chosen[0]

@@ -46,7 +46,12 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
 
 def write_document(path: Path, evaluation: Evaluation) -> None:
     """Write `document`, whole or not at all. Raises OSError."""
-    write_whole(path, (_lines(document(evaluation)) + '\n').encode())
+    write_whole(path, as_text(document(evaluation)))
+
+
+def as_text(value: dict[str, Any]) -> bytes:
+    """A document of plain values as JSON, readable; None for what is not finite."""
+    return (_lines(_plain(value)) + '\n').encode()
 
 
 def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]:

@@ -54,12 +54,17 @@ def write_report(folder: Path, evaluation: Evaluation) -> list[Path]:
         for picture in pictures:
             files.append(folder / f'{picture.name}.png')
             write_whole(files[-1], picture.png)
-        for name in ('report.html', *(f'{picture}.png' for picture in PICTURES)):  # of an earlier report
-            for stale in set(folder.glob(name)).difference(files):
-                stale.unlink()
+        remove_stale(folder, files)
     except OSError as error:
         raise LightglueTrtError(f'the report cannot be written to {folder}: {error}; choose another output folder') from error
     return files
+
+
+def remove_stale(folder: Path, files: Sequence[Path]) -> None:
+    """Remove page and pictures of an earlier report in `folder` that are not among `files`. Raises OSError."""
+    for name in ('report.html', *(f'{picture}.png' for picture in PICTURES)):
+        for stale in set(folder.glob(name)).difference(files):
+            stale.unlink()
 
 
 def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:

@@ -39,16 +39,19 @@ def _worst(pair: DrawnPair, number: int, name: str) -> Picture:
 
 @styled()
 def draw_pair(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32], errors_px: Float64 | None, title: str, text: str,
-              scale_title: str) -> bytes:
+              scale_title: str, carried: tuple[Float32, Float32] | None = None) -> bytes:
     """The PNG of two gray frames (H, W) and their matches, pixels (M, 2), coloured by their errors (M,), or in one colour.
 
     Every match is a dot, LINES of them, spread evenly over the errors, are lines too; `scale_title` says what the errors are.
+    Points that are `carried`, (N, 2) each, are white rings.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.collections import LineCollection
     from matplotlib.colors import LinearSegmentedColormap, Normalize
     from matplotlib.figure import Figure
-    canvas, (left, right) = _mounted(images, points)
+    rings = carried or (points[0][:0], points[1][:0])
+    canvas, places = _mounted(images, (np.concatenate([points[0], rings[0]]), np.concatenate([points[1], rings[1]])))
+    (left, left_rings), (right, right_rings) = (np.split(side, [len(points[0])]) for side in places)
     tall = WIDTH * canvas.shape[0] / canvas.shape[1]
     top, bottom = 0.62, 0.85 if errors_px is not None else 0.38
     height = tall + top + bottom
@@ -64,6 +67,8 @@ def draw_pair(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32], erro
     lined = order[np.unique(np.linspace(0, len(order) - 1, LINES).round().astype(int))] if len(order) else order
     paint = colours(scale(np.minimum(errors, BAD_PX)))
     axes.add_collection(LineCollection(list(np.stack([left, right], 1)[lined]), colors=paint[lined], linewidths=0.9, alpha=0.85))
+    for side in (left_rings, right_rings):
+        axes.scatter(side[:, 0], side[:, 1], s=14, facecolors='none', edgecolors='white', linewidths=0.8)
     for side in (left, right):
         axes.scatter(side[order, 0], side[order, 1], s=6, c=paint[order], linewidths=0)
     figure.text(0.012, 1 - 0.16 / height, title, va='center', fontweight='bold')

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from ..evaluation.bootstrap import AHEAD, BEHIND, LEVEL, MIN_PAIRS, Interval, Spread
 from ..evaluation.pair_metrics import METRICS
@@ -48,6 +49,14 @@ class TableRow(NamedTuple):
     over: str = ''  # how many pairs, frames or tracks the figures rest on
 
 
+class Judged(Protocol):
+    """What has figures, as MatcherResult."""
+
+    def summary(self, stride: int = 1) -> dict[str, float]: ...
+
+    def spreads(self, stride: int = 1) -> dict[str, Spread]: ...
+
+
 def written(name: str, value: float | None, unit: bool = False) -> str:
     """A metric's value with its digits, and with its unit where asked; an em dash for what cannot be known."""
     if value is None or not math.isfinite(value):
@@ -59,8 +68,13 @@ def written(name: str, value: float | None, unit: bool = False) -> str:
 
 def table(evaluation: Evaluation, stride: int = 1) -> list[TableRow]:
     """The metrics that at least one matcher has at this stride, in the order of METRICS; the best of each row is marked."""
-    summaries = [matcher.summary(stride) for matcher in evaluation.matchers]
-    spreads = [matcher.spreads(stride) for matcher in evaluation.matchers]
+    return table_of(evaluation.matchers, stride)
+
+
+def table_of(matchers: Sequence[Judged], stride: int = 1) -> list[TableRow]:
+    """The same of any matchers."""
+    summaries = [matcher.summary(stride) for matcher in matchers]
+    spreads = [matcher.spreads(stride) for matcher in matchers]
     rows = []
     for name, metric in METRICS.items():
         values = [found.get(name) for found in summaries]

@@ -1,0 +1,47 @@
+"""The least that a node of rclpy can do: an image comes, a cloud of as many bytes as the matcher's goes, and nothing is computed.
+
+What the middleware and the machine cost, to hold the matcher's own node against (python -m lightglue_trt_ros.benchmarks.echo_node).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import rclpy
+from rclpy.node import Node
+from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message
+from sensor_msgs.msg import Image, PointCloud2
+
+from ..camera_channel import MATCH_FIELDS, RELIABLE
+from ..clouds import MATCH_DTYPE
+from ..spinning import spin
+
+POINTS = np.zeros(1024, MATCH_DTYPE)
+
+
+class EchoNode(Node):  # type: ignore[misc]
+    """Takes the matcher's place on its topics; like the matcher it answers no first frame."""
+
+    def __init__(self, **node_options: Any) -> None:
+        super().__init__('matcher', **node_options)
+        self._clouds = self.create_publisher(PointCloud2, '~/matches', RELIABLE)
+        newest = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        self.create_subscription(Image, 'image', self._on_image, newest, raw=True)
+        self.create_timer(1.0, lambda: None)  # lets SIGTERM end the executor
+        self._begun = False
+
+    def _on_image(self, data: bytes) -> None:
+        image = deserialize_message(data, Image)
+        if self._begun:
+            cloud = PointCloud2(header=image.header, fields=MATCH_FIELDS, height=1, width=len(POINTS), point_step=POINTS.itemsize,
+                                row_step=POINTS.nbytes)
+            cloud.data.frombytes(POINTS.view(np.uint8))
+            self._clouds.publish(cloud)
+        self._begun = True
+
+
+if __name__ == '__main__':
+    rclpy.init()
+    spin(EchoNode(), lambda: True, lambda: None)
