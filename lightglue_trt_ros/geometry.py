@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -113,3 +114,15 @@ def epipolar_distances(points0: ArrayLike, points1: ArrayLike, fundamental: Arra
     with np.errstate(divide='ignore', invalid='ignore'):
         lines /= np.sqrt(lines[0] * lines[0] + lines[1] * lines[1])
     return np.asarray(lines[0] * u1 + lines[1] * v1 + lines[2], np.float64), np.asarray(lines[:2], np.float64)
+
+
+def sampled_model(find: Callable[..., Any], *given: Any, **settings: Any) -> Float64 | None:
+    """The (3, 3) matrix that one of OpenCV's estimators finds by random samples; None where nothing fits.
+
+    Some raise then: OpenCV 5's MAGSAC++ for a fundamental matrix of points that all moved alike.
+    """
+    try:
+        model = find(*given, **settings)[0]
+    except cv2.error:
+        return None
+    return np.asarray(model, np.float64) if model is not None and model.shape == (3, 3) else None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightglue_trt_ros.geometry import epipolar_distances, fitting_size, resize_gray, resize_taps, to_original
+from lightglue_trt_ros.geometry import epipolar_distances, fitting_size, resize_gray, resize_taps, sampled_model, to_original
 
 
 def blob(size, u, v, sigma):
@@ -83,3 +83,11 @@ def test_distances_to_epipolar_lines_have_a_side_and_none_at_the_epipole():
     assert np.isnan(distances[0])
     assert np.isnan(normals[:, 0]).all()
     assert distances[1] == pytest.approx(0, abs=1e-9)
+
+
+def test_where_opencv_fails_there_is_no_model():
+    points = np.random.default_rng(0).uniform(0, 100, (40, 2))
+    with pytest.raises(cv2.error):
+        cv2.findHomography(points, points[:20], cv2.USAC_MAGSAC, 1.0)
+    assert sampled_model(cv2.findHomography, points, points[:20], cv2.USAC_MAGSAC, 1.0) is None
+    assert sampled_model(cv2.findHomography, points, points + 3, cv2.USAC_MAGSAC, 1.0).shape == (3, 3)

@@ -25,7 +25,6 @@ from lightglue_trt_ros.evaluation.twoview import (
     pose_auc,
     pose_error_deg,
     relative_pose,
-    sampled_model,
 )
 
 K0 = np.array([[500.0, 0, 320], [0, 510, 240], [0, 0, 1]])
@@ -225,11 +224,3 @@ def test_pose_auc_is_a_share_and_falls_with_a_failure(errors):
     areas = pose_auc(errors)
     assert all(0 <= area <= 1 for area in areas)
     assert all(worse <= area + 1e-12 for worse, area in zip(pose_auc([*errors, math.inf]), areas, strict=True))
-
-
-def test_where_opencv_fails_there_is_no_model():
-    points = np.random.default_rng(0).uniform(0, 100, (40, 2))
-    with pytest.raises(cv2.error):
-        cv2.findHomography(points, points[:20], cv2.USAC_MAGSAC, 1.0)
-    assert sampled_model(cv2.findHomography, points, points[:20], cv2.USAC_MAGSAC, 1.0) is None
-    assert sampled_model(cv2.findHomography, points, points + 3, cv2.USAC_MAGSAC, 1.0).shape == (3, 3)

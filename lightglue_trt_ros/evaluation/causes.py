@@ -7,10 +7,11 @@ from typing import Any
 import cv2
 import numpy as np
 
+from ..geometry import sampled_model
 from ..recordings.poses import Float64
 from .pair_metrics import PairResult
 from .resolution import MIN_STEP_PER_DEPTH
-from .twoview import RelativePose, homography_errors, pose_error_deg, relative_pose, sampled_model
+from .twoview import RelativePose, homography_errors, pose_error_deg, relative_pose
 
 FEW = 50  # matches
 SHORT_STEP = 2 * MIN_STEP_PER_DEPTH  # of the depth: where the direction is barely resolved

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..geometry import sampled_model
 from ..recordings.poses import Float64
 from .baselines import Correspondences
 from .pair_metrics import PRECISION_PX, PairResult
@@ -28,7 +29,6 @@ from .twoview import (
     homography_errors,
     pose_error_deg,
     relative_pose,
-    sampled_model,
 )
 
 Points = tuple[ArrayLike, ArrayLike]  # (M, 2) in the reference and in the current image, pixels

@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..geometry import epipolar_distances
+from ..geometry import epipolar_distances, sampled_model
 from ..recordings.poses import Float64, angles_deg
 
 MIN_MATCHES = 6  # five give up to ten essential matrices that all fit
@@ -83,18 +83,6 @@ def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayL
     with np.errstate(divide='ignore', invalid='ignore'):
         errors = np.linalg.norm(mapped[:, :2] / mapped[:, 2:] - _homogeneous(points1)[:, :2], axis=1)
     return np.asarray(np.where(np.isnan(errors), np.inf, errors), np.float64)
-
-
-def sampled_model(find: Callable[..., Any], *given: Any, **settings: Any) -> Float64 | None:
-    """The (3, 3) matrix that one of OpenCV's estimators finds by random samples; None where nothing fits.
-
-    Some raise then: OpenCV 5's MAGSAC++ for a fundamental matrix of points that all moved alike.
-    """
-    try:
-        model = find(*given, **settings)[0]
-    except cv2.error:
-        return None
-    return np.asarray(model, np.float64) if model is not None and model.shape == (3, 3) else None
 
 
 def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike,

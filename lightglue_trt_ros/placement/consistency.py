@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 
 from ..features import Float32
-from ..geometry import Float64
+from ..geometry import Float64, sampled_model
 
 ENOUGH = 30  # matches that say something beside the geometry, which takes eight
 SAMPLES = 300  # more say no more
@@ -18,6 +19,8 @@ QUANTILE, NORMAL = 0.8, 1.642  # of the squares of a standard normal variable
 INLIER_PX = 1.0  # matches further from their line are wrong, and say nothing
 RATE = 0.2  # of a frame in the mean over frames
 LEAST, MOST = 0.25, 4.0
+UNLIKELY = 0.455 * MOST  # half of all squares of a standard normal variable are below 0.455: a fit that leaves more is none
+CONFIDENCE, SAMPLINGS = 0.99, 300  # of MAGSAC++
 
 
 class VarianceFactor:
@@ -39,7 +42,7 @@ class VarianceFactor:
         some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
         self.fundamental = None
         if len(points0) >= ENOUGH:
-            self.fundamental, distances, ratios = fit_epipolar(points0[some], points1[some], covariances[some])
+            self.fundamental, distances, ratios = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit)
             near = ratios[distances < INLIER_PX * unit]
             ratio = _quantile(near) / NORMAL if len(near) >= ENOUGH else 1.0
             measured = math.log(min(max(ratio, LEAST), MOST))
@@ -55,36 +58,77 @@ class EpipolarFit(NamedTuple):
     ratios: Float64  # (M,) squares of these, over their variances
 
 
-def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32) -> EpipolarFit:
+def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, threshold_px: float = INLIER_PX) -> EpipolarFit:
     """The fundamental matrix that fits matches (M, 2) best, covariances (M, 2, 2) of the second points; M is 8 at least.
 
     The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, until that settles.
-    Everything that is the same in all rounds is made before them: matches are few, and each call of NumPy counts.
+    Where it settles on what no right matches leave, as it may where a third of them are wrong, MAGSAC++ (Barath et al., CVPR 2020)
+    says where to begin, at `threshold_px`.
     """
-    (x0, to0), (x1, to1) = _normalised(points0), _normalised(points1)
-    products = (x1[:, None] * x0).reshape(9, -1)  # times the matrix, row by row: x1' F x0
-    spreads = _spreads(x0, np.asarray(covariances, np.float64) * to1[0, 0]**2)
-    weights, matrix, half = np.ones(len(points0)), np.zeros(9), len(points0) // 2
-    for _ in range(ROUNDS):
-        before, matrix = matrix, np.linalg.eigh((products * weights) @ products.T)[1][:, 0]
-        squares, parts = matrix.dot(products), matrix[:6].dot(spreads)
+    table = _Table(points0, points1, covariances)
+    fit = table.settled(np.ones(len(points0)))
+    if fit.middle > UNLIKELY:
+        sampled = sampled_model(cv2.findFundamentalMat, np.asarray(points0, np.float64), np.asarray(points1, np.float64),
+                                cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
+        if sampled is not None:
+            fit = min(fit, table.settled(table.of_pixels(sampled).weights()), key=lambda each: each.middle)
+    matrix = fit.matrix.reshape(3, 3)
+    lines = matrix[:2] @ table.x0
+    lines *= lines
+    distances = np.sqrt(fit.squares / (lines[0] + lines[1] + 1e-30)) / table.to1[0, 0]
+    return EpipolarFit(table.to1.T @ matrix @ table.to0, distances, fit.ratios)
+
+
+class _Judged(NamedTuple):
+    """What M matches say of a matrix of normalised points."""
+
+    matrix: Float64  # (9,)
+    squares: Float64  # (M,) of x1' F x0
+    variances: Float64  # (M,) of that
+    ratios: Float64  # (M,) of both
+    middle: float  # median of the ratios
+
+    def weights(self) -> Float64:
+        """Of the next round, (M,)."""
+        weights = self.ratios * (1 / max(4.0, self.middle))
+        weights += 1
+        weights *= weights
+        weights *= self.variances
+        return np.reciprocal(weights, out=weights)
+
+
+class _Table:
+    """What is the same in all rounds is made before them: matches are few, and each call of NumPy counts."""
+
+    def __init__(self, points0: Float32, points1: Float32, covariances: Float32) -> None:
+        (self.x0, self.to0), (x1, self.to1) = _normalised(points0), _normalised(points1)
+        self._products = (x1[:, None] * self.x0).reshape(9, -1)  # times the matrix, row by row: x1' F x0
+        self._spreads = _spreads(self.x0, np.asarray(covariances, np.float64) * self.to1[0, 0]**2)
+
+    def settled(self, weights: Float64) -> _Judged:
+        """Where rounds that begin with `weights` (M,) end."""
+        before = np.zeros(9)
+        for _ in range(ROUNDS):
+            judged = self._judged(np.linalg.eigh((self._products * weights) @ self._products.T)[1][:, 0])
+            # a camera that stands still: every geometry fits
+            if 1 - abs(float(before.dot(judged.matrix))) < SETTLED or judged.middle < EXACT:
+                break
+            before, weights = judged.matrix, judged.weights()
+        return judged
+
+    def of_pixels(self, fundamental: Float64) -> _Judged:
+        """A fundamental matrix (3, 3) of pixels."""
+        matrix = (np.linalg.inv(self.to1).T @ fundamental @ np.linalg.inv(self.to0)).ravel()
+        return self._judged(matrix / np.linalg.norm(matrix))
+
+    def _judged(self, matrix: Float64) -> _Judged:
+        squares, parts = matrix.dot(self._products), matrix[:6].dot(self._spreads)
         squares *= squares
         parts *= parts
         variances = parts[:len(squares)] + parts[len(squares):]
         variances += 1e-18
-        ratios = squares / variances
-        middle = float(np.partition(ratios, half)[half])
-        if 1 - abs(float(before.dot(matrix))) < SETTLED or middle < EXACT:  # a camera that stands still: every geometry fits
-            break
-        weights = ratios * (1 / max(4.0, middle))
-        weights += 1
-        weights *= weights
-        weights *= variances
-        np.reciprocal(weights, out=weights)
-    lines = matrix[:6].reshape(2, 3) @ x0
-    lines *= lines
-    distances = np.sqrt(squares / (lines[0] + lines[1] + 1e-30)) / to1[0, 0]
-    return EpipolarFit(to1.T @ matrix.reshape(3, 3) @ to0, distances, ratios)
+        ratios, half = squares / variances, len(squares) // 2
+        return _Judged(matrix, squares, variances, ratios, float(np.partition(ratios, half)[half]))
 
 
 def _spreads(x0: Float64, covariances: Float64) -> Float64:
