@@ -88,7 +88,7 @@ class MatcherResult:
         return {name: found[name] for name in METRICS if name in found}
 
     def spreads(self, stride: int = 1) -> dict[str, Spread]:
-        """The 95 % intervals of `summary`, and what each figure rests on; those of figures that have none are missing."""
+        """The 95 % intervals of `summary`, and what each figure rests on; missing where there is none, as of a single pair."""
         pairs = self.pairs.get(stride, [])
         key = stride, len(pairs)
         if key not in self._spreads:
@@ -112,7 +112,7 @@ class MatcherResult:
             found |= {name: mean_spread(values) for name, values in self.cost_ms.items() if values}
             if self.odometry is not None:
                 found |= self.odometry.spreads
-        return {name: spread for name, spread in found.items() if spread.size and math.isfinite(spread.low)}
+        return {name: spread for name, spread in found.items() if spread.size > 1 and math.isfinite(spread.low)}
 
 
 class Contest(NamedTuple):

@@ -142,9 +142,10 @@ def _against(evaluation: Evaluation, rivals: list[MatcherResult]) -> str:
     name, first = evaluation.headline, evaluation.matchers[0]
     if not name:
         return ''
-    own, spread = first.summary()[name], first.spreads()[name]
-    line = (f'{first.name}: {METRICS[name].label} {written(name, own, True)} ({INTERVAL} {written(name, spread.low)} to '
-            f'{written(name, spread.high)}, {spread.size} pairs)')
+    own, spread = first.summary()[name], first.spreads().get(name)
+    rests = (f'{INTERVAL} {written(name, spread.low)} to {written(name, spread.high)}, {spread.size} pairs' if spread else
+             'of one pair')
+    line = f'{first.name}: {METRICS[name].label} {written(name, own, True)} ({rests})'
     known = {rival.name: value for rival in rivals if (value := rival.summary().get(name)) is not None}
     if not known:
         return f'{line}.'
