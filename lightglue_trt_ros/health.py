@@ -45,8 +45,8 @@ def working(statistics: FrameStatistics, trouble: str = '') -> Verdict:
         return Verdict(WARN, f'slower than the camera: {count.processed / seconds:.1f} of {count.received / seconds:.1f} frames a '
                        'second are matched, the others dropped: fewer keypoints, smaller images or a GPU make it faster')
     if count.resets >= OFTEN:
-        return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time for '
-                       f'{statistics.last_reset}: check the stamps of the images, or raise max_gap_s')
+        return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s (the last time: {statistics.last_reset}): '
+                       'check the stamps of the images, or raise max_gap_s')
     return Verdict(WARN, trouble) if trouble else Verdict(DiagnosticStatus.OK, 'matching')
 
 
@@ -65,12 +65,15 @@ def _reason(node: Node, subscription: Any) -> str:
                 'set qos_reliability to best_effort')
     if publishers:
         return f'{len(publishers)} publisher(s) there, but no image arrives'
-    wanted = 'CompressedImage' if subscription.msg_type is CompressedImage else 'Image'
-    kind = f'sensor_msgs/msg/{wanted}'
     own = node.get_fully_qualified_name() + '/'
-    others = [name for name, types in node.get_topic_names_and_types()
-              if kind in types and node.count_publishers(name) and not name.startswith(own)]
-    return f'nobody publishes it; {kind} comes on {", ".join(others)}' if others else f'nobody publishes {kind} anywhere'
+    kinds = {'sensor_msgs/msg/Image': 'raw', 'sensor_msgs/msg/CompressedImage': 'compressed'}
+    comes = {kind: ', '.join(name for name, types in node.get_topic_names_and_types()
+                             if kind in types and node.count_publishers(name) and not name.startswith(own)) for kind in kinds}
+    wanted, other = sorted(kinds, reverse=subscription.msg_type is not CompressedImage)
+    if comes[wanted]:
+        return f'nobody publishes it; {wanted} comes on {comes[wanted]}'
+    nobody = f'nobody publishes {wanted} anywhere'
+    return f'{nobody}; {other} comes on {comes[other]}: set image_transport to {kinds[other]}' if comes[other] else nobody
 
 
 def advice(image: UInt8, encoding: str, engine: Size) -> list[str]:

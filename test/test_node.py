@@ -483,6 +483,7 @@ def test_silence_is_explained(running):
     another = peer.node.create_publisher(Image, '/other/image', 1)
     wait_for(lambda: 'comes on /other/image' in peer.status()[1])
     peer.node.destroy_publisher(another)
+    wait_for(lambda: 'comes on /image/compressed: set image_transport to compressed' in peer.status()[1])
 
 
 def test_a_frame_that_gives_way_is_never_deserialised(running, monkeypatch):
