@@ -53,11 +53,12 @@ def working(statistics: FrameStatistics, trouble: str = '') -> Verdict:
 def silent(node: Node, subscription: Any, statistics: FrameStatistics) -> Verdict:
     """No frame comes: nobody publishes the topic, another topic carries images, or the QoS does not fit."""
     lost = statistics.recent()[1].lost
-    reason = f'{lost} were lost on their way: {LOST}' if lost else _reason(node, subscription)
+    reason = f'{lost} were lost on their way: {LOST}' if lost else why_silent(node, subscription)
     return Verdict(WARN, f'no image on {subscription.topic_name} for {statistics.silence_s:.0f} s: {reason}')
 
 
-def _reason(node: Node, subscription: Any) -> str:
+def why_silent(node: Node, subscription: Any) -> str:
+    """Why no image comes to a subscription, for people."""
     publishers = node.get_publishers_info_by_topic(subscription.topic_name)
     best_effort = [info.node_name for info in publishers if info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT]
     if best_effort and subscription.qos_profile.reliability == ReliabilityPolicy.RELIABLE:

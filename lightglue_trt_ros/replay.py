@@ -51,18 +51,18 @@ class Reception:
 
 
 def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: float = 1.0, image_topic: str | None = None,
-           mask: Path | None = None, keep: Callable[[FrameMatches], None] | None = None,
+           max_frames: int | None = None, mask: Path | None = None, keep: Callable[[FrameMatches], None] | None = None,
            stopped: Callable[[], bool] = lambda: False) -> Reception:
     """Play the bag or folder at `path` into a node of this configuration, `hz` frames per second or `rate` times the recorded pace.
 
-    All of it is in a namespace of its own: a robot that runs meanwhile neither gets these images nor takes part.
+    `max_frames` are the first of the recording. All of it is in a namespace of its own: a robot that runs meanwhile neither gets these images nor takes part.
     `keep` is given every cloud's matches, from another thread; without it the Reception holds them. Once `stopped` is true the
     player is told to end. Raises LightglueTrtError when the node does not become active, BagError for the recording.
     """
     use_fastdds_profile()
     recording = open_recording(path, image_topic)
     namespace = f'/replay_{os.getpid()}'
-    topic = namespace + recording.image_topic.removesuffix('/compressed')
+    topic = f'{namespace}/{recording.image_topic.strip("/").removesuffix("/compressed")}'
     default = MatcherConfig()
     settings = {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(default, name)}
     if mask is not None:
@@ -70,6 +70,7 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
     settings['image_transport'] = 'compressed' if recording.compressed else 'raw'
     parameters = [item for name, value in settings.items() for item in ('-p', f'{name}:={value}')]
     pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
+    pace += [] if max_frames is None else ['--max-frames', str(max_frames)]
     with _listening(f'{namespace}/matcher', keep) as got, tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / 'sent'
         log.touch()

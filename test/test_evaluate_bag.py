@@ -394,7 +394,7 @@ def pairs_of(matcher: dict[str, Any]) -> dict[tuple[int, int], tuple[Any, ...]]:
 
 def test_live_and_offline_agree_frame_by_frame(tmp_path: Path) -> None:
     for attempt in range(3):  # a busy machine may stall for more than a frame's time: then that run says nothing
-        report, text = live(tmp_path / str(attempt), 12, '--rate', '0.5', '--mask', str(masked(tmp_path)))
+        report, text = live(tmp_path / str(attempt), 15, '--max-frames', '12', '--rate', '0.5', '--mask', str(masked(tmp_path)))
         offline, online = report['matchers']
         assert online['name'] == 'ours live'
         if online['summary']['1']['dropped'] == 0:
