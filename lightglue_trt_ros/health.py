@@ -45,8 +45,8 @@ def working(statistics: FrameStatistics, trouble: str = '') -> Verdict:
         return Verdict(WARN, f'slower than the camera: {count.processed / seconds:.1f} of {count.received / seconds:.1f} frames a '
                        'second are matched, the others dropped: fewer keypoints, smaller images or a GPU make it faster')
     if count.resets >= OFTEN:
-        return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s (the last time: {statistics.last_reset}): '
-                       'check the stamps of the images, or raise max_gap_s')
+        return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s (the last time: '
+                       f'{statistics.last_reset}): check the stamps of the images, or raise max_gap_s')
     return Verdict(WARN, trouble) if trouble else Verdict(DiagnosticStatus.OK, 'matching')
 
 

@@ -55,7 +55,8 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
            stopped: Callable[[], bool] = lambda: False) -> Reception:
     """Play the bag or folder at `path` into a node of this configuration, `hz` frames per second or `rate` times the recorded pace.
 
-    `max_frames` are the first of the recording. All of it is in a namespace of its own: a robot that runs meanwhile neither gets these images nor takes part.
+    `max_frames` are the first of the recording. All of it is in a namespace of its own: a robot that runs meanwhile neither gets
+    these images nor takes part.
     `keep` is given every cloud's matches, from another thread; without it the Reception holds them. Once `stopped` is true the
     player is told to end. Raises LightglueTrtError when the node does not become active, BagError for the recording.
     """
@@ -78,8 +79,8 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
         player = None
         try:
             _wait_until_active(got, matcher, stopped)
-            player = start('cli.play_bag', str(path), '--image-topic', recording.image_topic, '--topic', topic, '--left-alone', *pace,
-                           '--sent', str(log))
+            player = start('cli.play_bag', str(path), '--image-topic', recording.image_topic, '--topic', topic, '--left-alone',
+                           *pace, '--sent', str(log))
             while player.poll() is None and not stopped():
                 time.sleep(0.02)
             stop(player)
