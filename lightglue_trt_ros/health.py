@@ -17,6 +17,7 @@ STRETCH = 0.05  # a change of the aspect ratio by less goes unmentioned
 DARK = 64  # of 255: a 10-bit image read as 16 bits ends at 3
 RECENT_S = 3.0  # a rejected frame colours the diagnostics for this long
 SLOW = 0.1  # of the frames that come; fewer dropped ones go unmentioned
+SETTLED_S = 3.0  # since the networks were opened: the first frames take longer
 OFTEN = 3  # resets
 WARN = DiagnosticStatus.WARN
 LOST = 'where they are published, large images need config/fastdds_large_images.xml, other networks a better link'
@@ -41,7 +42,7 @@ def working(statistics: FrameStatistics, trouble: str = '') -> Verdict:
     if count.lost:
         sent = count.received + count.lost
         return Verdict(WARN, f'{count.lost} of {sent} frames of the last {seconds:.0f} s were lost before they came here: {LOST}')
-    if count.replaced > SLOW * count.received:
+    if seconds > SETTLED_S and count.replaced > SLOW * count.received:
         return Verdict(WARN, f'slower than the camera: {count.processed / seconds:.1f} of {count.received / seconds:.1f} frames a '
                        'second are matched, the others dropped: fewer keypoints, smaller images or a GPU make it faster')
     if count.resets >= OFTEN:

@@ -77,6 +77,11 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         done = TransitionCallbackReturn.SUCCESS
         return bool(self.trigger_configure() == done and self.trigger_activate() == done)
 
+    def wait(self) -> bool:
+        """Leave both to a lifecycle manager, and say so."""
+        self.get_logger().info('autostart is false: waiting for a lifecycle manager to configure and activate this node')
+        return True
+
     @told
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._reset = self.create_service(Trigger, '~/reset', self._on_reset)
@@ -189,4 +194,4 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
 def run(node: MatcherNode) -> None:
     """Until SIGINT or SIGTERM, leaving nothing behind. For the main thread of a process that ends with it."""
-    spin(node, node.start if node.settings.autostart else lambda: True, node.stop)
+    spin(node, node.start if node.settings.autostart else node.wait, node.stop)

@@ -538,7 +538,7 @@ def test_being_slower_than_the_camera_and_repeated_resets_are_said(running):
     peer = running().peer
     for i in range(6):
         peer.send(image_message(10 * SECOND + i))
-        time.sleep(0.05)
+        time.sleep(0.2 * health.SETTLED_S)
     GatedBackend.gate.set()
     wait_for(lambda: 'slower than the camera' in peer.status()[1])
     assert peer.status()[0] == DiagnosticStatus.WARN
