@@ -305,10 +305,11 @@ def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
         lines = [line for line in (source / name).read_text().splitlines() if not line.startswith('#')][:6]
         (folder / name).write_text('\n'.join(lines) + '\n')
     (folder / 'calib.yaml').symlink_to(source / 'calib.yaml')
-    process = launch('cli.demo', '--sequence', str(folder), '--out', str(tmp_path / 'out'))
+    process = launch('cli.demo', '--sequence', str(folder), '--image-topic', '/front/image_raw', '--out', str(tmp_path / 'out'))
     log = finish(process, 120)
     assert process.returncode == 0, log
     report = json.loads((tmp_path / 'out' / 'report.json').read_text())
+    assert 'frames of /front/image_raw into the node' in log
     assert report['clouds_received'] + report['frames_dropped'] == 5
     assert report['summary']['matches'] > 200
     assert report['summary']['error_median_px'] < 2
