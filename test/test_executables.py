@@ -144,10 +144,12 @@ def test_a_params_file_with_an_unknown_key_is_refused(tmp_path):
     assert process.returncode == 1
 
 
-def test_parameters_of_another_node_in_a_file_for_all_are_left_alone(peer, tmp_path):
+def test_parameters_of_another_node_in_a_file_for_all_are_left_alone_and_lists_of_launch_are_read(peer, tmp_path):
     params = tmp_path / 'params.yaml'
     params.write_text((ROOT / 'config' / 'matcher.yaml').read_text() + '    camera: {exposure_us: 500}\n')
-    process = launch('cli.matcher', '--ros-args', '--params-file', str(params), *SMALL)
+    launched = tmp_path / 'launch_params.yaml'  # as launch writes the overrides of a launch file
+    launched.write_text('/**:\n  ros__parameters:\n    cameras: !!python/tuple\n    - front\n    - rear\n')
+    process = launch('cli.matcher', '--ros-args', '--params-file', str(params), '--params-file', str(launched), *SMALL)
     try:
         peer.reports.clear()
         wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
@@ -156,6 +158,7 @@ def test_parameters_of_another_node_in_a_file_for_all_are_left_alone(peer, tmp_p
         log = finish(process)
     assert process.returncode == 0, log
     assert 'camera.exposure_us' in log
+    assert '/matcher/rear/matches' in log
     peer.reports.clear()
 
 
