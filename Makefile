@@ -5,6 +5,7 @@ ROS_DISTRO ?= jazzy
 PYTHON ?= python3
 PARITY ?= 1
 SEQUENCE ?=
+IMAGE_TOPIC ?=
 PYTEST_ARGS ?=
 WORKERS ?= 2
 
@@ -30,7 +31,8 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 
 help:
 	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
-	@echo '                  SEQUENCE=path takes a folder of images or a rosbag2 instead'
+	@echo '                  SEQUENCE=path takes a folder of images or a rosbag2 instead,'
+	@echo '                  IMAGE_TOPIC=/topic one of several of its cameras'
 	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/test_geometry.py -x" narrows it,'
 	@echo '                  WORKERS=1 takes one process instead of two'
 	@echo 'make lint         ruff and mypy alone'
@@ -43,7 +45,8 @@ help:
 	@echo 'ROS_DISTRO=kilted make ... takes ROS 2 Kilted instead of Jazzy; PYTHON=python3.12 make ... another Python'
 
 demo: $(RUN)
-	@$(PY) -m lightglue_trt_ros.cli.demo --out build/demo $(if $(SEQUENCE),--sequence '$(SEQUENCE)')
+	@$(PY) -m lightglue_trt_ros.cli.demo --out build/demo $(if $(SEQUENCE),--sequence '$(SEQUENCE)') \
+	  $(if $(IMAGE_TOPIC),--image-topic '$(IMAGE_TOPIC)')
 
 lint: $(TEST)
 	$(PY) -m ruff check .

@@ -17,6 +17,7 @@ STRETCH = 0.05  # a change of the aspect ratio by less goes unmentioned
 DARK = 64  # of 255: a 10-bit image read as 16 bits ends at 3
 RECENT_S = 3.0  # a rejected frame colours the diagnostics for this long
 SLOW = 0.1  # of the frames that come; fewer dropped ones go unmentioned
+SETTLED_S = 3.0  # since the networks were opened: the first frames take longer
 OFTEN = 3  # resets
 WARN = DiagnosticStatus.WARN
 LOST = 'where they are published, large images need config/fastdds_large_images.xml, other networks a better link'
@@ -41,23 +42,24 @@ def working(statistics: FrameStatistics, trouble: str = '') -> Verdict:
     if count.lost:
         sent = count.received + count.lost
         return Verdict(WARN, f'{count.lost} of {sent} frames of the last {seconds:.0f} s were lost before they came here: {LOST}')
-    if count.replaced > SLOW * count.received:
+    if seconds > SETTLED_S and count.replaced > SLOW * count.received:
         return Verdict(WARN, f'slower than the camera: {count.processed / seconds:.1f} of {count.received / seconds:.1f} frames a '
                        'second are matched, the others dropped: fewer keypoints, smaller images or a GPU make it faster')
     if count.resets >= OFTEN:
-        return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time for '
-                       f'{statistics.last_reset}: check the stamps of the images, or raise max_gap_s')
+        return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s (the last time: '
+                       f'{statistics.last_reset}): check the stamps of the images, or raise max_gap_s')
     return Verdict(WARN, trouble) if trouble else Verdict(DiagnosticStatus.OK, 'matching')
 
 
 def silent(node: Node, subscription: Any, statistics: FrameStatistics) -> Verdict:
     """No frame comes: nobody publishes the topic, another topic carries images, or the QoS does not fit."""
     lost = statistics.recent()[1].lost
-    reason = f'{lost} were lost on their way: {LOST}' if lost else _reason(node, subscription)
+    reason = f'{lost} were lost on their way: {LOST}' if lost else why_silent(node, subscription)
     return Verdict(WARN, f'no image on {subscription.topic_name} for {statistics.silence_s:.0f} s: {reason}')
 
 
-def _reason(node: Node, subscription: Any) -> str:
+def why_silent(node: Node, subscription: Any) -> str:
+    """Why no image comes to a subscription, for people."""
     publishers = node.get_publishers_info_by_topic(subscription.topic_name)
     best_effort = [info.node_name for info in publishers if info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT]
     if best_effort and subscription.qos_profile.reliability == ReliabilityPolicy.RELIABLE:
@@ -65,12 +67,15 @@ def _reason(node: Node, subscription: Any) -> str:
                 'set qos_reliability to best_effort')
     if publishers:
         return f'{len(publishers)} publisher(s) there, but no image arrives'
-    wanted = 'CompressedImage' if subscription.msg_type is CompressedImage else 'Image'
-    kind = f'sensor_msgs/msg/{wanted}'
     own = node.get_fully_qualified_name() + '/'
-    others = [name for name, types in node.get_topic_names_and_types()
-              if kind in types and node.count_publishers(name) and not name.startswith(own)]
-    return f'nobody publishes it; {kind} comes on {", ".join(others)}' if others else f'nobody publishes {kind} anywhere'
+    kinds = {'sensor_msgs/msg/Image': 'raw', 'sensor_msgs/msg/CompressedImage': 'compressed'}
+    comes = {kind: ', '.join(name for name, types in node.get_topic_names_and_types()
+                             if kind in types and node.count_publishers(name) and not name.startswith(own)) for kind in kinds}
+    wanted, other = sorted(kinds, reverse=subscription.msg_type is not CompressedImage)
+    if comes[wanted]:
+        return f'nobody publishes it; {wanted} comes on {comes[wanted]}'
+    nobody = f'nobody publishes {wanted} anywhere'
+    return f'{nobody}; {other} comes on {comes[other]}: set image_transport to {kinds[other]}' if comes[other] else nobody
 
 
 def advice(image: UInt8, encoding: str, engine: Size) -> list[str]:

@@ -37,7 +37,8 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
             seen = Sighting(correspondences(matches.matched()), {}, followed=correspondences(matches))
             pickle.dump((matches.reference_stamp, matches.stamp, seen), file)
 
-        got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, mask=mask, keep=keep, stopped=stopped)
+        got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, mask=mask, keep=keep, stopped=stopped,
+                     max_frames=int(scene.timeline.numbers[-1]) + 1)  # which may be the first of many
         if not got.arrivals:
             raise LightglueTrtError('the node published nothing: its log above says why')
         file.seek(0)

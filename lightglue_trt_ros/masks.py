@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 
@@ -61,11 +62,11 @@ class Mask:
         return Mask(np.minimum(self.resized(image), other.resized(image)), f'{self.name} and {other.name}')
 
 
-def load_mask(path: Path) -> Mask:
+def load_mask(path: str | os.PathLike[str]) -> Mask:
     """A mask from an image file of one channel of 8 bits. Raises ConfigError."""
     name = f'the mask {path}'
     try:
-        data = path.read_bytes()
+        data = Path(path).read_bytes()
         image = decode_image(data, cv2.IMREAD_UNCHANGED)
     except OSError as error:
         raise ConfigError(f'{name} cannot be read ({error.strerror}): give an 8-bit gray PNG, 0 where no keypoint may be') from None

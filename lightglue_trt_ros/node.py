@@ -34,13 +34,14 @@ Transition = Callable[['MatcherNode', LifecycleState], TransitionCallbackReturn]
 
 
 def told(transition: Transition) -> Transition:
-    """Log what a transition raises: rclpy drops it on its way to error processing."""
+    """Log what a transition raises, and keep it for the diagnostics: rclpy drops it on its way to error processing."""
     @wraps(transition)
     def logged(node: MatcherNode, state: LifecycleState) -> TransitionCallbackReturn:
         try:
             return transition(node, state)
         except Exception as error:
-            node.get_logger().error(f'{transition.__name__} failed, {type(error).__name__}: {error}')
+            node.failure = f'{transition.__name__} failed, {type(error).__name__}: {error}'
+            node.get_logger().error(node.failure)
             raise
     return logged
 
@@ -59,6 +60,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
                 raise
             raise ConfigError("a parameter has no value: write [''] for an empty list, and leave out what is not set") from error
         self._open_backend, self._counter = open_backend, TrackCounter()
+        self.failure = ''  # of the last transition that failed, until the node is configured again
         self._interfaces = ExitStack()
         self._config, self.settings = declare_settings(self)
         engine = self._config.image_height, self._config.image_width
@@ -77,8 +79,14 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         done = TransitionCallbackReturn.SUCCESS
         return bool(self.trigger_configure() == done and self.trigger_activate() == done)
 
+    def wait(self) -> bool:
+        """Leave both to a lifecycle manager, and say so."""
+        self.get_logger().info('autostart is false: waiting for a lifecycle manager to configure and activate this node')
+        return True
+
     @told
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self.failure = ''
         self._reset = self.create_service(Trigger, '~/reset', self._on_reset)
         self._interfaces.callback(self.destroy_service, self._reset)
         for number, channel in enumerate(self._channels):
@@ -179,7 +187,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
     def _verdict(self, channel: CameraChannel, inlet: Inlet[bytes]) -> health.Verdict:
         pipeline = self._pipeline
         if not self._active or pipeline.state is State.ENDED:
-            return health.Verdict(DiagnosticStatus.ERROR, pipeline.failure) if pipeline.failure else health.IDLE
+            failure = self.failure or pipeline.failure
+            return health.Verdict(DiagnosticStatus.ERROR, failure) if failure else health.IDLE
         if pipeline.state is State.OPENING:
             return health.OPENING
         if inlet.statistics.silence_s > SILENCE_S:
@@ -189,4 +198,4 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
 def run(node: MatcherNode) -> None:
     """Until SIGINT or SIGTERM, leaving nothing behind. For the main thread of a process that ends with it."""
-    spin(node, node.start if node.settings.autostart else lambda: True, node.stop)
+    spin(node, node.start if node.settings.autostart else node.wait, node.stop)

@@ -77,8 +77,9 @@ class PacketSource:
 
     def __init__(self, recording: Recording, rate: float = 1.0, hz: float | None = None, loop: bool = False,
                  compression: str | None = None, frame_id: str = 'camera', others: Sequence[Recording] = (),
-                 masks: Recording | None = None) -> None:
-        self._masks = masks
+                 masks: Recording | None = None, max_frames: int | None = None) -> None:
+        """With `max_frames`, up to that many recorded images of the first camera."""
+        self._masks, self._max_frames = masks, max_frames
         self._rate, self._hz, self._loop = rate, hz, loop
         self.cameras = [CameraMessages(recording, compression, frame_id)]
         # folders alone have no frame ids of their own, and at most a right camera beside the first
@@ -105,6 +106,8 @@ class PacketSource:
             next_mask = next(masks, None)
             for frame, camera in self._frames():
                 first = camera == 0
+                if first and self._max_frames is not None and frame.number >= self._max_frames:
+                    break
                 if self._hz is not None:
                     due = number / self._hz if first else max(number - 1, 0) / self._hz  # others with the first one's before them
                 elif previous is not None:

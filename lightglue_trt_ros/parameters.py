@@ -101,7 +101,7 @@ def given_to_every_node(arguments: Sequence[str]) -> set[str]:
     names: set[str] = set()
     for option, path in itertools.pairwise(arguments):
         if option == '--params-file' and Path(path).is_file():
-            sections = yaml.safe_load(Path(path).read_text())
+            sections = yaml.load(Path(path).read_text(), Loader=yaml.BaseLoader)  # reads past launch's !!python/tuple
             for node, section in sections.items() if isinstance(sections, dict) else ():
                 if '*' in node and isinstance(section, dict):
                     names.update(_flat(section.get('ros__parameters') or {}))

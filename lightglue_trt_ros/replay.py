@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import subprocess
 import tempfile
 import time
@@ -50,16 +51,19 @@ class Reception:
 
 
 def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: float = 1.0, image_topic: str | None = None,
-           mask: Path | None = None, keep: Callable[[FrameMatches], None] | None = None,
+           max_frames: int | None = None, mask: Path | None = None, keep: Callable[[FrameMatches], None] | None = None,
            stopped: Callable[[], bool] = lambda: False) -> Reception:
     """Play the bag or folder at `path` into a node of this configuration, `hz` frames per second or `rate` times the recorded pace.
 
+    `max_frames` are the first of the recording. All of it is in a namespace of its own: a robot that runs meanwhile neither gets
+    these images nor takes part.
     `keep` is given every cloud's matches, from another thread; without it the Reception holds them. Once `stopped` is true the
     player is told to end. Raises LightglueTrtError when the node does not become active, BagError for the recording.
     """
     use_fastdds_profile()
     recording = open_recording(path, image_topic)
-    topic = recording.image_topic.removesuffix('/compressed')
+    namespace = f'/replay_{os.getpid()}'
+    topic = f'{namespace}/{recording.image_topic.strip("/").removesuffix("/compressed")}'
     default = MatcherConfig()
     settings = {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(default, name)}
     if mask is not None:
@@ -67,15 +71,16 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
     settings['image_transport'] = 'compressed' if recording.compressed else 'raw'
     parameters = [item for name, value in settings.items() for item in ('-p', f'{name}:={value}')]
     pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
-    with _listening(keep) as got, tempfile.TemporaryDirectory() as scratch:
+    pace += [] if max_frames is None else ['--max-frames', str(max_frames)]
+    with _listening(f'{namespace}/matcher', keep) as got, tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / 'sent'
         log.touch()
-        matcher = start('cli.matcher', '--ros-args', '-r', f'image:={topic}', *parameters)
+        matcher = start('cli.matcher', '--ros-args', '-r', f'__ns:={namespace}', '-r', f'image:={topic}', *parameters)
         player = None
         try:
             _wait_until_active(got, matcher, stopped)
-            player = start('cli.play_bag', str(path), '--image-topic', recording.image_topic, '--left-alone', *pace,
-                           '--sent', str(log))
+            player = start('cli.play_bag', str(path), '--image-topic', recording.image_topic, '--topic', topic, '--left-alone',
+                           *pace, '--sent', str(log))
             while player.poll() is None and not stopped():
                 time.sleep(0.02)
             stop(player)
@@ -90,7 +95,8 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
 
 
 @contextmanager
-def _listening(keep: Callable[[FrameMatches], None] | None) -> Iterator[Reception]:
+def _listening(matcher: str, keep: Callable[[FrameMatches], None] | None) -> Iterator[Reception]:
+    """To the node of that full name."""
     got = Reception()
     keep = keep or got.matches.append
 
@@ -100,11 +106,12 @@ def _listening(keep: Callable[[FrameMatches], None] | None) -> Iterator[Receptio
         got.arrivals.append((stamp.sec * SECOND + stamp.nanosec, came))
 
     def on_diagnostics(array: DiagnosticArray) -> None:
-        got.diagnostics.update({value.key: value.value for status in array.status for value in status.values})
+        own = (status for status in array.status if status.name.startswith(f'{matcher[1:]}:'))
+        got.diagnostics.update({value.key: value.value for status in own for value in status.values})
 
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = Node('replay')
-    node.create_subscription(PointCloud2, '/matcher/matches', on_matches, QoSProfile(depth=100))
+    node.create_subscription(PointCloud2, f'{matcher}/matches', on_matches, QoSProfile(depth=100))
     node.create_subscription(DiagnosticArray, '/diagnostics', on_diagnostics, 10)
     with spun_by_a_thread(node):
         yield got

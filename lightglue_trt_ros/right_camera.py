@@ -10,6 +10,7 @@ from rclpy.node import Node
 from .camera_info import CameraListener, camera_topic
 from .errors import BagError, FrameError
 from .features import UInt8
+from .health import why_silent
 from .parameters import NodeConfig
 from .recordings.rig import StereoRig
 from .recordings.sequence import Intrinsics
@@ -109,8 +110,10 @@ class RightCamera:
     @property
     def trouble(self) -> str:
         """Why most frames have no right points, for people; empty: they have."""
-        trouble = self._pairing.trouble
-        return f'{trouble} ({self.images.topic_name})' if trouble else ''
+        if not (trouble := self._pairing.trouble):
+            return ''
+        reason = f': {why_silent(self._node, self.images)}' if self._pairing.silent else ''
+        return f'{trouble} ({self.images.topic_name}){reason}'
 
     def _on_image(self, data: bytes) -> None:
         self._tell(data, lambda stamp: self._pairing.right_came(stamp, data))

@@ -86,6 +86,12 @@ class StereoPairing(Generic[T]):
         return float(np.median([difference for _, difference in soonest])) if soonest else float('nan')
 
     @property
+    def silent(self) -> bool:
+        """So many left images came since the last right one that none is waited for."""
+        with self._change:
+            return self._alone >= SILENT
+
+    @property
     def trouble(self) -> str:
         """Why most left images have no right one, for people; empty: they have, or it is too early to say."""
         skew = self.skew_s

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 
 FILE_WIDTH = 160  # columns, where the output goes to a file
-LONGEST_FIGURE = 40  # letters: what is longer is text, which wraps rather than taking the room of other columns
+UNBOUNDED = 10_000
+LONGEST_FIGURE = 30  # letters: what is longer is text, which wraps rather than taking the room of other columns
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2) -> None:
@@ -20,10 +21,16 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         print('\n'.join([title, *('  '.join(map(str.ljust, line, widths)).rstrip() for line in (header, *rows))]))
         return
     table = Table()
-    for number, column in enumerate(header):
-        text = number < left or any(len(row[number]) > LONGEST_FIGURE for row in rows)
-        table.add_column(escape(column), justify='left' if text else 'right', no_wrap=not text, overflow='fold')
+    for number, (column, *cells) in enumerate(zip(header, *rows, strict=True)):
+        text = number < left or any(len(cell) > LONGEST_FIGURE for cell in cells)
+        whole = ['', *' '.join([column, *cells]).split()] if text else [column, *cells]
+        table.add_column(escape(column), justify='left' if text else 'right', no_wrap=not text, overflow='fold',
+                         min_width=min(max(map(len, whole)), LONGEST_FIGURE))
     for row in rows:
         table.add_row(*map(escape, row))
+    console, unbounded = Console(width=None if sys.stdout.isatty() else FILE_WIDTH), Console(width=UNBOUNDED)
+    if unbounded.measure(table).minimum > console.width:
+        table.box, table.pad_edge = None, False
+    console.width = max(console.width, unbounded.measure(table).minimum)  # rather wider than the terminal than with broken words
     print(f'\n{title}')
-    Console(width=None if sys.stdout.isatty() else FILE_WIDTH).print(table)
+    console.print(table, crop=False)

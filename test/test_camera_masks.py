@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
 from ros_helpers import SECOND, SpunMatcher, image_message, wait_for  # noqa: E402
@@ -174,6 +175,8 @@ def test_a_node_with_a_file_of_no_use_does_not_configure_and_says_why(running, t
     run = running(mask_file=str(tmp_path / 'missing.png'))
     assert not run.active
     assert len(run.said('on_configure failed, ConfigError: the mask')) == 1
+    wait_for(lambda: run.peer.status()[0] == DiagnosticStatus.ERROR)
+    assert run.peer.status()[1].startswith('on_configure failed, ConfigError: the mask')
 
 
 @pytest.mark.parametrize(('name', 'image', 'words'), [
@@ -189,3 +192,5 @@ def test_files_of_no_use_are_refused_in_one_line(tmp_path, name, image, words):
         cv2.imwrite(str(path), image)
     with pytest.raises(ConfigError, match=rf'^the mask .*{name} {words}.*8-bit gray PNG, 0 where no keypoint may be[^\n]*$'):
         load_mask(path)
+    with pytest.raises(ConfigError):
+        load_mask(str(path))

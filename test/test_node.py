@@ -483,6 +483,7 @@ def test_silence_is_explained(running):
     another = peer.node.create_publisher(Image, '/other/image', 1)
     wait_for(lambda: 'comes on /other/image' in peer.status()[1])
     peer.node.destroy_publisher(another)
+    wait_for(lambda: 'comes on /image/compressed: set image_transport to compressed' in peer.status()[1])
 
 
 def test_a_frame_that_gives_way_is_never_deserialised(running, monkeypatch):
@@ -537,7 +538,7 @@ def test_being_slower_than_the_camera_and_repeated_resets_are_said(running):
     peer = running().peer
     for i in range(6):
         peer.send(image_message(10 * SECOND + i))
-        time.sleep(0.05)
+        time.sleep(0.2 * health.SETTLED_S)
     GatedBackend.gate.set()
     wait_for(lambda: 'slower than the camera' in peer.status()[1])
     assert peer.status()[0] == DiagnosticStatus.WARN

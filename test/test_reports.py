@@ -27,6 +27,7 @@ from lightglue_trt_ros.reports import page
 from lightglue_trt_ros.reports.page import render, write_report
 from lightglue_trt_ros.reports.requirements import Requirement, check
 from lightglue_trt_ros.reports.summary import grouped, print_summary, table, verdict, written
+from lightglue_trt_ros.tables import print_table
 
 USUAL = {'trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'strides', 'track_lengths', 'stage_times',
          'worst_pair_1'}
@@ -372,6 +373,20 @@ def test_the_gate():
 def test_the_document_is_json_that_other_programs_read(tmp_path, pictures):
     write_report(tmp_path, evaluation(frames=5, worst=0))
     assert json.loads((tmp_path / 'report.json').read_bytes())['package'] == 'lightglue_trt_ros'
+
+
+@pytest.mark.parametrize('columns', [30, 60, 80])
+def test_no_terminal_is_so_narrow_that_words_break(columns, monkeypatch, capsys):
+    pytest.importorskip('rich', reason='rich is not installed: columns are as wide as they are')
+    monkeypatch.setenv('COLUMNS', str(columns))
+    monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
+    label, verdict = 'matches within one pixel of the true epipolar line', 'cannot be told from these pairs'
+    print_table('Title', ['', 'over', 'ours', 'verdict'], [[label, '15 to 119', '-12345.6 ±1234.5*', verdict]], 1)
+    printed = re.sub(r'\x1b\[\d*m', '', capsys.readouterr().out)
+    assert {*label.split(), *verdict.split()} <= set(re.findall(r'[a-z]+', printed))
+    assert '15 to 119' in printed
+    assert '-12345.6 ±1234.5*' in printed
+    assert max(map(len, printed.splitlines())) <= max(columns, 62)
 
 
 def test_an_interrupted_evaluation_says_what_it_covers(capsys):

@@ -140,7 +140,7 @@ def test_a_silent_right_camera_costs_nothing_but_right_points(stack):
     for number, (left, _) in enumerate(views):
         matches = rig.send(number, left=left)
         assert matches is None or (len(matches) > 30 and not known(matches).any())
-    wait_for(lambda: f'no right image came with the last {PAIRS} left ones (/right/image)' in rig.peer.status()[1])
+    wait_for(lambda: f'no right image came with the last {PAIRS} left ones (/right/image): ' in rig.peer.status()[1])
 
 
 def test_swapped_images_are_told(stack, capfd):

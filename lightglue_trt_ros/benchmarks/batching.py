@@ -14,7 +14,7 @@ from ..features import UInt8
 from ..graphs.superpoint import dense_superpoint
 from ..weights.pairs import load_pair
 
-WARM = 2  # pairs before the first that counts
+WARM = 2  # pairs of frames before the first that counts
 
 
 @dataclass(frozen=True)

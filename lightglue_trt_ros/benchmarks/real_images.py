@@ -39,7 +39,9 @@ def gray_images(path: Path) -> Iterator[UInt8]:
 
 
 def score_homographies(folder: Path, config: MatcherConfig) -> Iterator[HomographyScore]:
-    """Score ours and SIFT (4,000 features, ratio 0.8) on graf, boat, leuven and bikes, pairs 1-2 and 1-3."""
+    """Score ours and SIFT (4,000 features, ratio 0.8) on graf, boat, leuven and bikes, pairs 1-2 and 1-3. Raises BagError."""
+    if not folder.is_dir():
+        raise BagError(f'{folder} is not there: name the folder above it with --data')
     for name, match in _matchers(config):
         yield from evaluate_homographies(folder, match, name)
 

@@ -57,8 +57,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; default: {", ".join(PARTS[:3])}')
     add_settings(parser, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width', 'max_keypoints',
                  'refinement')
-    parser.add_argument('--frames', type=int, default=30, help='for stages and caching, rounds at most for sweep, '
-                        'default: %(default)s')
+    parser.add_argument('--frames', type=int, default=30, help='for stages and caching, pairs for batch, rounds at most for '
+                        'sweep, default: %(default)s')
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=positive, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--cameras', type=int, default=4, help='how many, for cameras, default: %(default)s')
@@ -189,8 +189,9 @@ def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 
 def _batch(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..benchmarks.batching import measure_batch
-    found = measure_batch(config, _frames(args, config))
+    from ..benchmarks.batching import WARM, measure_batch
+    images = textured_frames(2 * (args.frames + WARM), config.image_height, config.image_width)
+    found = measure_batch(config, images)
     figures = dataclasses.asdict(found)
     medians = {name: float(np.median(values)) for name, values in figures.items()}
     pairs = [(what, medians[f'single_{key}'], medians[f'batch_{key}']) for what, key in (('wall', 'ms'), ('CPU', 'cpu_ms'))]

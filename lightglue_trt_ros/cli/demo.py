@@ -20,7 +20,7 @@ from ..features import UInt8
 from ..files import make_output_folder, write_output
 from ..geometry import Size, fitting_size
 from ..images import gray_of
-from ..options import add_settings
+from ..options import add_settings, positive
 from ..recordings.bag import open_recording
 from ..recordings.bag_writer import write_bag
 from ..recordings.poses import Trajectory
@@ -40,14 +40,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         make_output_folder(args.out)
         path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
-        recording = open_recording(path)
+        recording = open_recording(path, args.image_topic)
         poses, camera = load_truth(recording), recording.intrinsics
         if truth is None and poses is not None and camera is not None:
             truth = pose_truth(poses, camera.k)
         truth = truth or NO_TRUTH
         config, hz = _settle(recording, args.hz, args.weights)
         print(f'demo: {len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
-        got = replay(path, config, hz)
+        got = replay(path, config, hz, image_topic=recording.image_topic)
         if not got.matches:
             raise LightglueTrtError('the node published nothing: its log above says why')
         report = make_report(got, truth, len(recording), hz)
@@ -70,9 +70,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='demo', description=__doc__)
     parser.add_argument('--out', type=Path, default=Path('build/demo'), help='default: %(default)s')
     parser.add_argument('--sequence', type=Path, help='a rosbag2 or an image folder, instead of the rendered flight')
+    parser.add_argument('--image-topic', metavar='TOPIC', help='of the recording, where a bag has several with images')
     parser.add_argument('--frames', type=int, default=30, help='of the rendered flight, default: %(default)s')
     add_settings(parser, 'weights')
-    parser.add_argument('--hz', type=float, help='frames per second, default: what this machine keeps')
+    parser.add_argument('--hz', type=positive, help='frames per second, default: what this machine keeps')
     return parser.parse_args(argv)
 
 

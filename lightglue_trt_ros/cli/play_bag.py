@@ -161,11 +161,13 @@ def main(argv: list[str] | None = None) -> int:
         right = None if args.left_alone else right_of(recording, args.right_topic)
         others = [*filter(None, [right]), *(_more(args.path, topic, recording) for topic in args.more_topics)]
         masks = _masks(args.path, args.mask_topic) if args.mask_topic else None
-        source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, others, masks)
+        source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, others, masks,
+                              args.max_frames)
         player = Player(args, source, stop)
         info = 'with CameraInfo' if source.cameras[0].has_info else 'no CameraInfo'
         info += f', {len(masks)} masks on {args.mask_topic}' if masks is not None else ''
-        _say(f'{recording.path}: {len(recording)} frames on {player.topics}, {info}, {args.reliability}')
+        frames = min(len(recording), args.max_frames or len(recording))
+        _say(f'{recording.path}: {frames} frames on {player.topics}, {info}, {args.reliability}')
         player.wait_for_subscribers()
         try:
             with args.sent.open('w') if args.sent else nullcontext() as log:
@@ -217,6 +219,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument('--compressed', nargs='?', const='jpeg', choices=COMPRESSIONS,
                         help='publish CompressedImage (jpeg unless named); what is recorded compressed is played as it is')
     parser.add_argument('--loop', action='store_true', help='start over at the end, until stopped')
+    parser.add_argument('--max-frames', type=int, metavar='N', help='play the first N frames alone')
     parser.add_argument('--start-delay', type=_not_negative, default=0.2, metavar='S',
                         help='seconds before the first frame, after subscribers came, default: %(default)s')
     parser.add_argument('--wait-for-subscribers', type=int, default=1, metavar='N', help='default: %(default)s, 0: do not wait')
@@ -230,6 +233,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.wait_for_subscribers < 0:
         parser.error('--wait-for-subscribers must be at least 0')
+    if args.max_frames is not None and args.max_frames < 1:
+        parser.error('--max-frames must be at least 1')
     return args
 
 
