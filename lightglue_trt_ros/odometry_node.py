@@ -20,6 +20,7 @@ from .clouds import matches_from_cloud
 from .errors import FrameError
 from .features import FrameMatches
 from .odometry.window import Quality, SlidingWindow
+from .parameters import settings_given
 from .recordings.camera import normalised
 from .recordings.poses import Float64, quaternions_from_rotations
 from .right_camera import RigListener
@@ -48,7 +49,9 @@ class OdometryNode(Node):  # type: ignore[misc]
     """Publishes the camera's poses in the frame `odom_frame`, which stands where the camera was first, upright as it was."""
 
     def __init__(self, **node_options: Any) -> None:
-        super().__init__('odometry', **node_options)
+        """Raises ConfigError for a parameter of another name."""
+        super().__init__('odometry', automatically_declare_parameters_from_overrides=True, **node_options)
+        settings_given(self, ('odom_frame', 'publish_tf'))
         self._frame = str(self.declare_parameter('odom_frame', 'odom').value)
         reliable = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
         self._odometry = self.create_publisher(OdometryMessage, '~/odometry', reliable)

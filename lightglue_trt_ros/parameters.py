@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,28 +72,37 @@ class NodeConfig:
 def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
     """Declare every setting and return the values; `node` must declare its parameters from overrides automatically.
 
-    What a params file gives to every node (/**) and is unlike any setting belongs to another one, and is left alone.
     Raises ConfigError for an unknown name, a wrong type or a value out of range in a params file or on the command line.
     """
-    given = {name: parameter.value for name, parameter in node.get_parameters_by_prefix('').items()
-             if not name.startswith(_OF_RCLPY)}
     fields = {field.name: field for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)}
-    foreign = {name for name in set(given).intersection(given_to_every_node(sys.argv)) - set(fields)
-               if not difflib.get_close_matches(name, fields, n=1, cutoff=SIMILAR)}
-    if foreign:
-        node.get_logger().warning(f'a params file gives {", ".join(sorted(foreign))} to every node (/**): no settings of this one')
-    given = {name: value for name, value in given.items() if name not in foreign}
-    check_names(given, fields)
+    given = settings_given(node, fields)
     given = {name: tuple(value) or ('',) if isinstance(value, (list, array.array)) else value for name, value in given.items()}
     matcher = MatcherConfig(**_of(MatcherConfig, given))
     own = NodeConfig(**_of(NodeConfig, given))
     for name, field in fields.items():
-        if name in given:  # declared by rclpy without type, range and description: once more, properly
-            node.undeclare_parameter(name)
         value = getattr(own if hasattr(own, name) else matcher, name)
         value = float(value) if isinstance(field.default, float) else list(value) if isinstance(value, tuple) else value
         node.declare_parameter(name, value, _descriptor(field), ignore_override=True)
     return matcher, own
+
+
+def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
+    """What a params file or the command line gives of the `known` settings; `node` declares parameters from overrides by itself.
+
+    Undeclared again, as rclpy declares them without type, range and description. What a params file gives to every node (/**) and
+    is unlike any setting belongs to another one, and is left alone. Raises ConfigError for any other name.
+    """
+    given = {name: parameter.value for name, parameter in node.get_parameters_by_prefix('').items()
+             if not name.startswith(_OF_RCLPY)}
+    foreign = {name for name in set(given).intersection(given_to_every_node(sys.argv)) - set(known)
+               if not difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR)}
+    if foreign:
+        node.get_logger().warning(f'a params file gives {", ".join(sorted(foreign))} to every node (/**): no settings of this one')
+    given = {name: value for name, value in given.items() if name not in foreign}
+    check_names(given, known)
+    for name in given:
+        node.undeclare_parameter(name)
+    return given
 
 
 def given_to_every_node(arguments: Sequence[str]) -> set[str]:

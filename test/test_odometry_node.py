@@ -18,6 +18,7 @@ from sensor_msgs.msg import CameraInfo, PointCloud2, PointField  # noqa: E402
 
 from lightglue_trt_ros.clouds import fill_cloud, point_fields  # noqa: E402
 from lightglue_trt_ros.demo.flight import Flight  # noqa: E402
+from lightglue_trt_ros.errors import ConfigError  # noqa: E402
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate  # noqa: E402
 from lightglue_trt_ros.features import FrameMatches  # noqa: E402
 from lightglue_trt_ros.node import MatcherNode  # noqa: E402
@@ -134,6 +135,11 @@ def test_stereo_clouds_become_poses_in_metres(stack, capfd, turn):
     watcher.clouds.publish(cloud_of(truth[-1], left))  # and the right camera is gone for good
     time.sleep(0.5)
     assert 'one camera knows no metres' in capfd.readouterr().err
+
+
+def test_a_parameter_that_it_does_not_have_is_refused(stack):
+    with pytest.raises(ConfigError, match="unknown setting 'odom_fram': did you mean odom_frame"):
+        Watcher(stack, odom_fram='world')
 
 
 def test_forward_is_x_and_up_is_z():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from ..errors import LightglueTrtError
+
 EPILOG = """it reads matcher/matches and, beside the topic image, its CameraInfo, e.g.
   odometry --ros-args -r image:=/camera/image_raw -p odom_frame:=odom -p publish_tf:=true"""
 
@@ -24,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     with ended_by_signals():
         try:
             node = OdometryNode()
-        except InvalidParameterTypeException as error:
+        except (LightglueTrtError, InvalidParameterTypeException) as error:
             print(f'odometry: {error}', file=sys.stderr)
             rclpy.try_shutdown()
             return 1
