@@ -63,15 +63,15 @@ class VinsTracks:
         tracks = matches.track_ids[rows].tolist()
         now, before = normalised(matches.keypoints[rows], intrinsics), normalised(matches.reference_keypoints[rows], intrinsics)
         elapsed = np.full((len(rows), 1), matches.stamp - matches.reference_stamp)
+        there_before = np.full((len(rows), 2), np.nan)
         for index in np.flatnonzero(kept[rows]).tolist():
-            before[index], elapsed[index] = self._last[tracks[index]].point, matches.stamp - self._stamp
+            _, before[index], there_before[index] = self._last[tracks[index]]
+            elapsed[index] = matches.stamp - self._stamp
         velocities = (now - before) / elapsed
         good = np.flatnonzero(np.isfinite(velocities).all(axis=1))
-        there, there_before = np.full((2, len(rows), 2), np.nan)
+        there = np.full((len(rows), 2), np.nan)
         if right is not None and matches.right_keypoints is not None:
             there = normalised(matches.right_keypoints[rows], right)
-        for index in np.flatnonzero(kept[rows]).tolist():
-            there_before[index] = self._last[tracks[index]].right
         self._last = {tracks[index]: _Observed(self._last[tracks[index]].number if tracks[index] in self._last else self._new_id(),
                                                now[index], there[index]) for index in good.tolist()}
         ids = np.array([observed.number for observed in self._last.values()], np.int64) * self._cameras + self._camera

@@ -15,6 +15,7 @@ from typing import TextIO
 import rclpy
 from rclpy.duration import Duration
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
@@ -99,22 +100,23 @@ class Player(Node):  # type: ignore[misc]
         Those of the first camera's images are waited for; of masks and further cameras, which the same node is told of at about
         the same time, for SETTLE_S more, as nobody need want them.
         """
-        wanted, deadline = self._args.wait_for_subscribers, time.monotonic() + self._args.subscriber_timeout
-        first = self._voices[0].images
-        if not wanted:
-            return
+        wanted, timeout = self._args.wait_for_subscribers, self._args.subscriber_timeout
+        first, *others = (voice.images for voice in self._voices)
         name = first.topic_name
         if first.get_subscription_count() < wanted:
-            _say(f'waiting up to {self._args.subscriber_timeout:g} s for {wanted} subscriber{"s" * (wanted > 1)} on {name}')
-        while (count := first.get_subscription_count()) < wanted and not self._stop.wait(0.02):
-            if time.monotonic() > deadline:
-                _say(f'{count} of {wanted} subscribers on {name} after {self._args.subscriber_timeout:g} s; playing all the same')
-                return
-        deadline = time.monotonic() + SETTLE_S
-        others = [*filter(None, [self._masks]), *(voice.images for voice in self._voices[1:])]
-        while any(each.get_subscription_count() < wanted for each in others) and time.monotonic() < deadline:
-            if self._stop.wait(0.02):
-                return
+            _say(f'waiting up to {timeout:g} s for {wanted} subscriber{"s" * (wanted > 1)} on {name}')
+        if self._subscribed([first], timeout):
+            self._subscribed([*others, *filter(None, [self._masks])], SETTLE_S)
+        elif not self._stop.is_set():
+            _say(f'{first.get_subscription_count()} of {wanted} subscribers on {name} after {timeout:g} s; playing all the same')
+
+    def _subscribed(self, publishers: list[Publisher], seconds: float) -> bool:
+        """Wait that long for as many subscriptions as are wanted to each; whether they came."""
+        deadline = time.monotonic() + seconds
+        while any(each.get_subscription_count() < self._args.wait_for_subscribers for each in publishers):
+            if time.monotonic() > deadline or self._stop.wait(0.02):
+                return False
+        return True
 
     def play(self, log: TextIO | None = None) -> None:
         """Publish every packet at its time; `log` gets its stamp and that time. Raises what reading the recording raises."""

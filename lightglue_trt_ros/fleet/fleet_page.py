@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,8 +14,8 @@ import numpy as np
 from ..evaluation.bootstrap import AHEAD, BEHIND
 from ..evaluation.pair_metrics import METRICS
 from ..files import write_whole
-from ..reports.page import TEMPLATE as REPORT_TEMPLATE
 from ..reports.summary import INTERVAL, UNKNOWN, span, written
+from ..reports.templates import rendered
 from .comparison import AUC, EQUAL, INLIERS, PRECISION, Change, Comparison, change_at, worst
 from .fleet_document import FleetReport
 from .fleet_plots import draw_fleet
@@ -52,18 +51,14 @@ def write_fleet_page(path: Path, report: FleetReport) -> list[str]:
 
 def render_fleet(report: FleetReport, pictured: bool = True) -> str:
     """The page; every value is escaped."""
-    from jinja2 import Environment, StrictUndefined
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined).from_string(
-        TEMPLATE.read_text(encoding='utf-8'))
-    style = re.findall(r'<style>\n(.*?)</style>', REPORT_TEMPLATE.read_text(encoding='utf-8'), re.S)  # one look for both pages
     script = SCRIPT.read_text(encoding='utf-8')
     heads, rows = _table(report)
     drawn = draw_fleet(report.evaluated, report.comparison) if pictured else []
-    return template.render(
-        report=report, verdict=verdict(report), together_heads=TOGETHER, together=together(report.comparison),
+    return rendered(
+        TEMPLATE, report=report, verdict=verdict(report), together_heads=TOGETHER, together=together(report.comparison),
         heads=heads, rows=rows, states=STATES, most=FAILURES, means=_means(report.evaluated),
         pictures=[(picture, f'data:image/png;base64,{_base64(picture.png)}') for picture in drawn],
-        style=''.join(style), script=script, script_sha256=_base64(hashlib.sha256(script.encode()).digest()))
+        script=script, script_sha256=_base64(hashlib.sha256(script.encode()).digest()))
 
 
 def _base64(data: bytes) -> str:

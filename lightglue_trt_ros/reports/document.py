@@ -57,7 +57,7 @@ def as_text(value: dict[str, Any]) -> bytes:
 def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]:
     summary = {str(stride): matcher.summary(stride) for stride in strides}
     return {'name': matcher.name, 'description': matcher.description, 'ours': matcher.ours, 'summary': summary,
-            'intervals': {str(stride): _spreads(matcher.spreads(stride)) for stride in strides},
+            'intervals': {str(stride): intervals_of(matcher.spreads(stride)) for stride in strides},
             'stage_ms': {stage: {**{f'p{p}': float(np.percentile(values, p)) for p in PERCENTILES if values},
                                  'values': [round(value, 3) for value in values]} for stage, values in matcher.stage_ms.items()},
             'cost_ms': {name: [round(value, 3) for value in values] for name, values in matcher.cost_ms.items()},
@@ -90,7 +90,8 @@ def _odometry(found: OdometryResult) -> dict[str, Any]:
     return {**plain, 'poses': _rows(found.poses), 'true_poses': true_poses}
 
 
-def _spreads(found: dict[str, Spread]) -> dict[str, Any]:
+def intervals_of(found: dict[str, Spread]) -> dict[str, Any]:
+    """Ends and size of each, by the same names."""
     return {name: {'low': spread.low, 'high': spread.high, 'over': spread.size} for name, spread in found.items()}
 
 

@@ -21,8 +21,8 @@ from .document import write_document
 from .plots import draw_all
 from .style import Picture
 from .summary import CONTEST_HEADS, INTERVAL, UNKNOWN, contests, coverage, grouped, table, verdict
+from .templates import REPORT, rendered
 
-TEMPLATE = Path(__file__).with_name('report.html.jinja')
 JPEG_QUALITY = 88
 WORDS = {'path': 'recording', 'topic': 'image topic', 'duration_s': 'duration, s', 'width': 'width, px', 'height': 'height, px',
          'camera': 'camera', 'truth': 'ground truth', 'mask': 'mask'}
@@ -69,13 +69,10 @@ def remove_stale(folder: Path, files: Sequence[Path]) -> None:
 
 def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
     """The page, with its pictures embedded. Every value is escaped."""
-    from jinja2 import Environment, StrictUndefined
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined).from_string(
-        TEMPLATE.read_text(encoding='utf-8'))
     name = str(evaluation.recording.get('path', '')).rstrip('/').rsplit('/', 1)[-1] or 'recording'
     rows = table(evaluation)
-    return template.render(
-        name=name, evaluation=evaluation, verdict=verdict(evaluation), groups=grouped(rows),
+    return rendered(
+        REPORT, name=name, evaluation=evaluation, verdict=verdict(evaluation), groups=grouped(rows),
         unknown=UNKNOWN if any(cell.text == UNKNOWN for row in rows for cell in row.cells) else '',
         pictures=[(picture, _embedded(picture)) for picture in pictures],
         strides=[(stride, table(evaluation, stride)) for stride in evaluation.strides if stride != 1],

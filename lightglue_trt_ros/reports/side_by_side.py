@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -14,10 +13,10 @@ from ..evaluation.bootstrap import Spread
 from ..evaluation.results import Evaluation
 from ..files import write_whole
 from ..tables import print_table
-from .document import SCHEMA, as_text
-from .page import TEMPLATE as REPORT_TEMPLATE
+from .document import SCHEMA, as_text, intervals_of
 from .page import remove_stale
 from .summary import INTERVAL, TELLING, UNKNOWN, coverage, grouped, table_of, verdict
+from .templates import rendered
 
 TEMPLATE = Path(__file__).with_name('side_by_side.html.jinja')
 
@@ -93,21 +92,16 @@ def _document(cameras: Sequence[CameraReport]) -> dict[str, Any]:
                 'report': f'{camera.name}/report.json' if camera.matchers else None, 'recording': camera.recording,
                 'interrupted': camera.interrupted, 'notes': camera.notes, 'failures': camera.failures,
                 'matchers': [{'name': each.name, 'summary': {str(stride): found for stride, found in each.summaries.items()},
-                              'intervals': {str(stride): {name: {'low': spread.low, 'high': spread.high, 'over': spread.size}
-                                                          for name, spread in found.items()}
-                                            for stride, found in each.intervals.items()}} for each in camera.matchers]}
+                              'intervals': {str(stride): intervals_of(found) for stride, found in each.intervals.items()}}
+                             for each in camera.matchers]}
                 for camera in cameras}}
 
 
 def _page(cameras: Sequence[CameraReport]) -> str:
     """Every matcher on every camera, a column each. Every value is escaped."""
-    from jinja2 import Environment, StrictUndefined
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined).from_string(
-        TEMPLATE.read_text(encoding='utf-8'))
-    style = re.findall(r'<style>\n(.*?)</style>', REPORT_TEMPLATE.read_text(encoding='utf-8'), re.S)  # one look for all pages
     done = [camera for camera in cameras if camera.matchers]
     columns = [matcher for camera in done for matcher in camera.matchers]
     name = next((str(camera.recording['path']) for camera in done), '').rstrip('/').rsplit('/', 1)[-1]
-    return template.render(
-        name=name, style=''.join(style), cameras=cameras, done=done, columns=columns, interval=INTERVAL,
+    return rendered(
+        TEMPLATE, name=name, cameras=cameras, done=done, columns=columns, interval=INTERVAL,
         tables=[(stride, grouped(table_of(columns, stride))) for stride in (done[0].strides if done else ())])
