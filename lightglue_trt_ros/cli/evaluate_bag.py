@@ -85,6 +85,7 @@ def _every_camera(args: argparse.Namespace, stopped: Callable[[], bool]) -> tupl
     for name, recording in recordings.items():
         if stopped():
             found.append(CameraReport(name, notes=['interrupted before its turn'], interrupted=True))
+            _say(f'camera {name}: {found[-1].notes[0]}')
             continue
         own = argparse.Namespace(**{**vars(args), **{option: _of_camera(getattr(args, option), name) for option in OF_CAMERA},
                                     'out': args.out / name})
