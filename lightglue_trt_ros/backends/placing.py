@@ -15,10 +15,12 @@ from ..errors import EngineError
 from ..features import Float32, UInt8
 from ..geometry import Size, resize_taps
 from ..placement import (
+    BEND,
     COARSE,
     DISAGREEMENT,
     FINE,
     FLOOR_PX,
+    GHOST,
     LIMIT_PX,
     PREDICTED_LIMIT_PX,
     PREDICTED_PX,
@@ -40,8 +42,8 @@ SOURCES_BYTES = 4 * (5 + 4 * SOURCES)
 def settings_of(size: Size, engine: Size, given: bool = False) -> Float32:
     """`Settings` of the kernels, for frames of that size; matches are `given` in its pixels, or in the engine's."""
     along = size[1] / engine[1], size[0] / engine[0]
-    return np.array([*COARSE, *FINE, FLOOR_PX, DISAGREEMENT, LIMIT_PX, UNPLACED_PX, PREDICTED_PX, PREDICTED_LIMIT_PX, FAINT,
-                     QUANTISATION, REACH_PX, RIDGE_PX, max(1.0, *along), *((1.0, 1.0) if given else along)], np.float32)
+    return np.array([*COARSE, *FINE, FLOOR_PX, DISAGREEMENT, GHOST, BEND, LIMIT_PX, UNPLACED_PX, PREDICTED_PX, PREDICTED_LIMIT_PX,
+                     FAINT, QUANTISATION, REACH_PX, RIDGE_PX, max(1.0, *along), *((1.0, 1.0) if given else along)], np.float32)
 
 
 class Matched(NamedTuple):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..features import Float32, Rows, UInt8
 from ..geometry import Size
-from .matrices import identity, inverse_2x2, outer, points_first, points_last, through
+from .matrices import eigenvalue_gap, identity, inverse_2x2, lessened, outer, points_first, points_last, through
 from .patches import PatchFit, find_patches
 from .views import local_affine
 
@@ -32,6 +32,8 @@ COARSE, FINE = Level(7, 4, 4.1, 0.56), Level(4, 2, 2.1, 0.5)  # wide where noise
 BLOCK = 512  # points at a time, at most: their patches are 5 MB then
 FLOOR_PX = 0.03  # standard deviation that the best texture leaves, in a level's pixels
 DISAGREEMENT = 0.25  # times the square of what levels differ by
+GHOST = 0.5  # times the residual: structure that noise alone seems to have, in every direction
+BEND = 0.2  # times how much further a point may slide along an edge than across: how far off that takes it, for edges bend
 LIMIT_PX = 6.0  # a patch found further away is another one
 UNPLACED_PX = 1.5  # standard deviation of a point whose patch is not found
 SEEN_PX = 0.5  # and of one as SuperPoint sees it
@@ -153,9 +155,10 @@ def _place_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tup
         apart = (points - here) * (good & found_before)
         spread += outer(apart, apart) * np.float32(DISAGREEMENT)
         here, found_before = points, good
-        more = inverse_2x2(_covariances(found, level) * scale**2) * good
+        more = lessened(inverse_2x2(_covariances(found, level) * scale**2), _of_noise(level) / scale**2) * good
         information, moved = information + more, moved + through(more, here - start)
     covariances = inverse_2x2(information)
+    spread += identity(eigenvalue_gap(covariances) * np.float32(BEND**2))
     return start + through(covariances, moved), covariances + spread
 
 
@@ -164,3 +167,8 @@ def _covariances(found: PatchFit, level: Level) -> Float32:
     by_noise = found.inverse * (found.residual * np.float32(level.noise / (2 * level.radius + 1)**2))
     by_return = outer(found.backward, found.backward * np.float32(level.backward))
     return by_noise + by_return + identity(np.full_like(found.residual, FLOOR_PX**2))
+
+
+def _of_noise(level: Level) -> np.float32:
+    """What is known of a patch without texture, by what noise makes look like some, 1 / (the level's pixels squared)."""
+    return np.float32(GHOST * (2 * level.radius + 1)**2 / level.noise)

@@ -39,6 +39,24 @@ def identity(scale: Float32) -> Float32:
     return np.asarray(np.eye(2, dtype=np.float32)[:, :, None] * scale, np.float32)
 
 
+def eigenvalue_gap(matrices: Float32) -> Float32:
+    """How much larger one eigenvalue of symmetric matrices (2, 2, M) is than the other, (M,)."""
+    return np.asarray(2 * _mean_and_half(matrices)[1], np.float32)
+
+
+def lessened(matrices: Float32, by: np.float32) -> Float32:
+    """Symmetric matrices (2, 2, M) whose eigenvalues are smaller by `by`, but not negative."""
+    mean, half = _mean_and_half(matrices)
+    more, less = np.maximum(mean + half - by, 0), np.maximum(mean - half - by, 0)
+    return np.asarray((matrices - identity(mean)) * ((more - less) / (2 * half + EPSILON)) + identity((more + less) / 2), np.float32)
+
+
+def _mean_and_half(matrices: Float32) -> tuple[Float32, Float32]:
+    """Of the eigenvalues of (2, 2, M): their mean and half of what they differ by, (M,)."""
+    a, b, d = matrices[0, 0], matrices[0, 1], matrices[1, 1]
+    return (a + d) / 2, np.sqrt(((a - d) / 2)**2 + b * b)
+
+
 def points_last(array: Float32) -> Float32:
     """(M, ...) to (..., M)."""
     return np.ascontiguousarray(np.moveaxis(array, 0, -1), np.float32)

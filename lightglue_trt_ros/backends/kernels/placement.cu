@@ -31,7 +31,7 @@ struct Level { float radius, steps, noise, backward; };  // as placement.Level
 
 struct Settings {  // all that is set elsewhere; float, in the order of placing.settings_of
     Level coarse, fine;
-    float floor_px, disagreement, limit_px, unplaced_px, predicted_px, predicted_limit_px;
+    float floor_px, disagreement, ghost, bend, limit_px, unplaced_px, predicted_px, predicted_limit_px;
     float faint, quantisation, reach_px, ridge_px;
     float unit, scale_u, scale_v;  // pixels of the frame to one of the engine's image: at least 1, and what takes matches to the frame
 };
@@ -53,6 +53,15 @@ __device__ Symmetric added(Symmetric l, Symmetric r) { return {l.a + r.a, l.b + 
 __device__ Symmetric inverse(Symmetric m) {  // as matrices.inverse_2x2
     float a = m.a + 1e-6f, d = m.d + 1e-6f, determinant = fmaxf(a * d - m.b * m.b, 1e-6f * (a + d) * (a + d));
     return {d / determinant, -m.b / determinant, a / determinant};
+}
+
+__device__ float mean(Symmetric m) { return (m.a + m.d) / 2; }  // of the eigenvalues
+__device__ float half_gap(Symmetric m) { return sqrtf((m.a - m.d) / 2 * ((m.a - m.d) / 2) + m.b * m.b); }
+
+__device__ Symmetric lessened(Symmetric m, float by) {  // as matrices.lessened
+    float middle = mean(m), gap = half_gap(m), more = fmaxf(middle + gap - by, 0.f), less = fmaxf(middle - gap - by, 0.f);
+    float kept = (more - less) / (2 * gap + 1e-6f), left = (more + less) / 2;
+    return {(m.a - middle) * kept + left, m.b * kept, (m.d - middle) * kept + left};
 }
 
 __device__ float sum(float x) {  // over the lanes of a warp; each gets it
@@ -304,7 +313,8 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
             int high = height, long_ = width;
             for (int above = 0; above < depth; above++) skipped += (size_t)high * long_, high = (high + 1) / 2, long_ = (long_ + 1) / 2;
             float scale = (float)(1 << depth);
-            Fit fit = find_patch(s, depth == levels - 1 ? s->coarse : s->fine, {reference + skipped, high, long_},
+            Level level = depth == levels - 1 ? s->coarse : s->fine;
+            Fit fit = find_patch(s, level, {reference + skipped, high, long_},
                                  {current + skipped, high, long_}, {point.u / scale, point.v / scale},
                                  {(start.u + shift.u) / scale, (start.v + shift.v) / scale}, view, lane, work);
             Pair here = {fit.here.u * scale, fit.here.v * scale}, to = {here.u - start.u, here.v - start.v};
@@ -312,7 +322,8 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
             good = good && here.u >= 0 && here.v >= 0 && here.u <= width - 1 && here.v <= height - 1;
             if (good && found) spread = added(spread, scaled(squared({to.u - shift.u, to.v - shift.v}), s->disagreement));
             if (good) {
-                Symmetric more = inverse(scaled(fit.covariance, scale * scale));
+                float side = 2 * level.radius + 1, of_noise = s->ghost * side * side / level.noise;
+                Symmetric more = lessened(inverse(scaled(fit.covariance, scale * scale)), of_noise / (scale * scale));
                 Pair towards = times(more, to);
                 information = added(information, more);
                 moved = {moved.u + towards.u, moved.v + towards.v};
@@ -322,7 +333,8 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
         }
         Symmetric covariance = inverse(information);
         Pair by = times(covariance, moved);
-        covariance = added(covariance, spread);
+        float off = 2 * half_gap(covariance) * s->bend * s->bend;
+        covariance = added(covariance, added(spread, {off, 0, off}));
         if (!lane) {
             placed[2 * row] = start.u + by.u, placed[2 * row + 1] = start.v + by.v;
             covariances[3 * row] = covariance.a, covariances[3 * row + 1] = covariance.b, covariances[3 * row + 2] = covariance.d;
