@@ -48,7 +48,8 @@ def lessened(matrices: Float32, by: np.float32) -> Float32:
     """Symmetric matrices (2, 2, M) whose eigenvalues are smaller by `by`, but not negative."""
     mean, half = _mean_and_half(matrices)
     more, less = np.maximum(mean + half - by, 0), np.maximum(mean - half - by, 0)
-    return np.asarray((matrices - identity(mean)) * ((more - less) / (2 * half + EPSILON)) + identity((more + less) / 2), np.float32)
+    kept = (more - less) / (2 * half + EPSILON)
+    return np.asarray((matrices - identity(mean)) * kept + identity((more + less) / 2), np.float32)
 
 
 def _mean_and_half(matrices: Float32) -> tuple[Float32, Float32]:
