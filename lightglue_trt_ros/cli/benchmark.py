@@ -243,7 +243,10 @@ def _sweep(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     graphs = Graphs(config)
     bench, instead = open_bench(config, graphs)
     sizes = None if args.target_sm is None else TargetEngines(graphs, args.target_sm)
-    pairs = load_pairs(args.data) or _rendered(max(args.sizes))
+    pairs = load_pairs(args.data)
+    if pairs is None:
+        _say(f"{args.data} is not there: the pairs are of the demo's flight instead")
+        pairs = _rendered(max(args.sizes))
     make_output_folder(args.out)
     about = [f'matcher of all layers, weights {graphs.pair.identity}, {bench.name}',
              *(f'{kind} pair: {pair.name}' for kind, pair in pairs.items()),
