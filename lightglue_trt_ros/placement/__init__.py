@@ -142,7 +142,8 @@ def _place_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tup
     """Where the points are, (2, M), and their covariances (2, 2, M)."""
     start = here = wanted.start
     last = np.array(current.levels[0].shape[::-1], np.float32)[:, None] - 1
-    information, moved = identity(wanted.before_px**-2), np.zeros_like(start)
+    before = identity(wanted.before_px**-2)
+    information, claimed, moved = before, before, np.zeros_like(start)
     spread, found_before = np.zeros_like(information), np.zeros(len(wanted.before_px), np.bool_)
     for depth in reversed(range(len(current.levels))):
         scale, level = np.float32(2**depth), how[0] if depth == len(current.levels) - 1 else how[1]
@@ -155,11 +156,12 @@ def _place_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tup
         apart = (points - here) * (good & found_before)
         spread += outer(apart, apart) * np.float32(DISAGREEMENT)
         here, found_before = points, good
-        more = lessened(inverse_2x2(_covariances(found, level) * scale**2), _of_noise(level) / scale**2) * good
+        more = inverse_2x2(_covariances(found, level) * scale**2) * good
         information, moved = information + more, moved + through(more, here - start)
-    covariances = inverse_2x2(information)
+        claimed = claimed + lessened(more, _of_noise(level) / scale**2)
+    covariances = inverse_2x2(claimed)
     spread += identity(eigenvalue_gap(covariances) * np.float32(BEND**2))
-    return start + through(covariances, moved), covariances + spread
+    return start + through(inverse_2x2(information), moved), covariances + spread
 
 
 def _covariances(found: PatchFit, level: Level) -> Float32:

@@ -18,7 +18,7 @@ EXACT = 1e-6  # of a variance, squared errors below it are none
 QUANTILE, NORMAL = 0.8, 1.642  # of the squares of a standard normal variable
 INLIER_PX = 1.0  # matches further from their line are wrong, and say nothing
 RATE = 0.2  # of a frame in the mean over frames
-LEAST, MOST = 0.25, 4.0
+LEAST, MOST = 0.1, 4.0
 UNLIKELY = 0.455 * MOST  # half of all squares of a standard normal variable are below 0.455: a fit that leaves more is none
 CONFIDENCE, SAMPLINGS = 0.99, 300  # of MAGSAC++
 

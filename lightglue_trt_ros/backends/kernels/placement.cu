@@ -305,7 +305,7 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
         if (matched) start = match_of(s, keypoints, matches[row]);
         float limit = (matched ? s->limit_px : s->predicted_limit_px) * s->unit;
         float before_px = (matched ? s->unplaced_px : s->predicted_px) * s->unit;
-        Symmetric information = {1 / (before_px * before_px), 0, 1 / (before_px * before_px)}, spread = {0, 0, 0};
+        Symmetric information = {1 / (before_px * before_px), 0, 1 / (before_px * before_px)}, claimed = information, spread = {0, 0, 0};
         Pair moved = {0, 0}, shift = {0, 0};
         bool found = false;
         for (int depth = levels - 1; depth >= 0; depth--) {
@@ -323,16 +323,17 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
             if (good && found) spread = added(spread, scaled(squared({to.u - shift.u, to.v - shift.v}), s->disagreement));
             if (good) {
                 float side = 2 * level.radius + 1, of_noise = s->ghost * side * side / level.noise;
-                Symmetric more = lessened(inverse(scaled(fit.covariance, scale * scale)), of_noise / (scale * scale));
+                Symmetric more = inverse(scaled(fit.covariance, scale * scale));
                 Pair towards = times(more, to);
                 information = added(information, more);
+                claimed = added(claimed, lessened(more, of_noise / (scale * scale)));
                 moved = {moved.u + towards.u, moved.v + towards.v};
             }
             found = good;
             shift = good ? to : Pair{0, 0};
         }
-        Symmetric covariance = inverse(information);
-        Pair by = times(covariance, moved);
+        Symmetric covariance = inverse(claimed);
+        Pair by = times(inverse(information), moved);
         float off = 2 * half_gap(covariance) * s->bend * s->bend;
         covariance = added(covariance, added(spread, {off, 0, off}));
         if (!lane) {
