@@ -35,7 +35,7 @@ DISAGREEMENT = 0.25  # times the square of what levels differ by
 GHOST = 0.5  # times the residual: structure that noise alone seems to have, in every direction
 BEND = 0.2  # times how much further a point may slide along an edge than across: how far off that takes it, for edges bend
 LIMIT_PX = 6.0  # a patch found further away is another one
-UNPLACED_PX = 1.5  # standard deviation of a point whose patch is not found
+UNPLACED_PX = 1.5  # standard deviation of a matched point whose patch is not found, and at worst of any whose patch is
 SEEN_PX = 0.5  # and of one as SuperPoint sees it
 PREDICTED_PX, PREDICTED_LIMIT_PX = 5.0, 8.0  # both for a point that is only known to go where its neighbours went
 
@@ -142,9 +142,9 @@ def _place_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tup
     """Where the points are, (2, M), and their covariances (2, 2, M)."""
     start = here = wanted.start
     last = np.array(current.levels[0].shape[::-1], np.float32)[:, None] - 1
-    before = identity(wanted.before_px**-2)
-    information, claimed, moved = before, before, np.zeros_like(start)
-    spread, found_before = np.zeros_like(information), np.zeros(len(wanted.before_px), np.bool_)
+    information, moved = identity(wanted.before_px**-2), np.zeros_like(start)
+    claimed, spread = np.zeros_like(information), np.zeros_like(information)
+    found_before = found_once = np.zeros(len(wanted.before_px), np.bool_)
     for depth in reversed(range(len(current.levels))):
         scale, level = np.float32(2**depth), how[0] if depth == len(current.levels) - 1 else how[1]
         found = find_patches(reference.levels[depth], current.levels[depth], wanted.asked / scale, here / scale, wanted.view,
@@ -155,11 +155,12 @@ def _place_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tup
         points = np.where(good, points, start)
         apart = (points - here) * (good & found_before)
         spread += outer(apart, apart) * np.float32(DISAGREEMENT)
-        here, found_before = points, good
+        here, found_before, found_once = points, good, found_once | good
         more = inverse_2x2(_covariances(found, level) * scale**2) * good
         information, moved = information + more, moved + through(more, here - start)
         claimed = claimed + lessened(more, _of_noise(level) / scale**2)
-    covariances = inverse_2x2(claimed)
+    at_worst = np.where(found_once, np.minimum(wanted.before_px, np.float32(UNPLACED_PX * current.unit)), wanted.before_px)
+    covariances = inverse_2x2(claimed + identity(at_worst**-2))
     spread += identity(eigenvalue_gap(covariances) * np.float32(BEND**2))
     return start + through(inverse_2x2(information), moved), covariances + spread
 

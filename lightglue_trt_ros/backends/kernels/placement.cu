@@ -305,9 +305,9 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
         if (matched) start = match_of(s, keypoints, matches[row]);
         float limit = (matched ? s->limit_px : s->predicted_limit_px) * s->unit;
         float before_px = (matched ? s->unplaced_px : s->predicted_px) * s->unit;
-        Symmetric information = {1 / (before_px * before_px), 0, 1 / (before_px * before_px)}, claimed = information, spread = {0, 0, 0};
+        Symmetric information = {1 / (before_px * before_px), 0, 1 / (before_px * before_px)}, claimed = {0, 0, 0}, spread = {0, 0, 0};
         Pair moved = {0, 0}, shift = {0, 0};
-        bool found = false;
+        bool found = false, found_once = false;
         for (int depth = levels - 1; depth >= 0; depth--) {
             size_t skipped = 0;
             int high = height, long_ = width;
@@ -329,10 +329,11 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
                 claimed = added(claimed, lessened(more, of_noise / (scale * scale)));
                 moved = {moved.u + towards.u, moved.v + towards.v};
             }
-            found = good;
+            found = good, found_once = found_once || good;
             shift = good ? to : Pair{0, 0};
         }
-        Symmetric covariance = inverse(claimed);
+        float at_worst = found_once ? fminf(before_px, s->unplaced_px * s->unit) : before_px, least = 1 / (at_worst * at_worst);
+        Symmetric covariance = inverse(added(claimed, {least, 0, least}));
         Pair by = times(inverse(information), moved);
         float off = 2 * half_gap(covariance) * s->bend * s->bend;
         covariance = added(covariance, added(spread, {off, 0, off}));
