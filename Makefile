@@ -8,6 +8,7 @@ SEQUENCE ?=
 IMAGE_TOPIC ?=
 PYTEST_ARGS ?=
 WORKERS ?= 2
+COVERAGE ?= 1
 
 export ROS_DISTRO
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -34,7 +35,7 @@ help:
 	@echo '                  SEQUENCE=path takes a folder of images or a rosbag2 instead,'
 	@echo '                  IMAGE_TOPIC=/topic one of several of its cameras'
 	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/test_geometry.py -x" narrows it,'
-	@echo '                  WORKERS=1 takes one process instead of two'
+	@echo '                  WORKERS=1 takes one process instead of two, COVERAGE=0 leaves that out and a fifth of the time'
 	@echo 'make lint         ruff and mypy alone'
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
 	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'
@@ -56,7 +57,8 @@ test: lint pytest
 
 pytest: $(TEST) $(if $(filter 1,$(PARITY)),$(PARITY_DONE))
 	@grep -sh . $(PARITY_DONE) || true
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --cov=lightglue_trt_ros --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile \
+	  $(if $(filter 1,$(COVERAGE)),--cov=lightglue_trt_ros --cov-report=term-missing:skip-covered) $(PYTEST_ARGS)
 
 parity:
 	@rm -f $(PARITY_DONE)
