@@ -35,7 +35,7 @@ help:
 	@echo '                  SEQUENCE=path takes a folder of images or a rosbag2 instead,'
 	@echo '                  IMAGE_TOPIC=/topic one of several of its cameras'
 	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/test_geometry.py -x" narrows it,'
-	@echo '                  WORKERS=1 takes one process instead of two, COVERAGE=0 leaves that out and a fifth of the time'
+	@echo '                  WORKERS=1 takes one process instead of two, COVERAGE=0 measures none and is faster'
 	@echo 'make lint         ruff and mypy alone'
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
 	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'

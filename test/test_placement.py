@@ -80,8 +80,20 @@ def test_an_edge_is_known_across_and_not_along():
     found, covariances = place(first, second, points, points + np.float32([0.6, 0.6]))
     np.testing.assert_allclose(found[:, 0], points[:, 0], atol=0.1)
     across, along = np.sqrt(covariances[:, 0, 0]), np.sqrt(covariances[:, 1, 1])
-    assert (across < 0.35).all()  # no real edge is quite straight
+    assert ((across > 0.2) & (across < 0.35)).all()  # no real edge is quite straight
+    assert (along > 3 * across).all()
     assert (along > 1.4).all()  # as SuperPoint saw it: noise along the edge says nothing
+
+
+def test_a_point_that_was_only_predicted_is_known_as_a_doubtful_match_is_once_its_edge_is_found():
+    image = cv2.GaussianBlur(np.repeat(np.where(np.arange(160) < 80, 60, 180)[None].astype(np.uint8), 120, axis=0), (0, 0), 1.5)
+    noise = np.random.default_rng(0).normal(0, 1, (2, *image.shape)) * (np.arange(160) > 50)
+    first, second = (np.clip(image + each, 0, 255).astype(np.uint8) for each in noise)
+    matched = np.array([[80, 30], [80, 50], [79, 70]], np.float32)
+    _, others = place_all(Pyramid(first), Pyramid(second), matched, matched, np.array([[80, 60], [30, 60]], np.float32))
+    on_edge, on_nothing = sigmas(others.covariances)
+    assert 1.4 < on_edge < 1.1 * UNPLACED_PX
+    assert on_nothing > 0.99 * PREDICTED_PX
 
 
 def test_lessened_matrices_have_smaller_eigenvalues_and_the_same_axes():

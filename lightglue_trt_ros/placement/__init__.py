@@ -159,7 +159,7 @@ def _place_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tup
         more = inverse_2x2(_covariances(found, level) * scale**2) * good
         information, moved = information + more, moved + through(more, here - start)
         claimed = claimed + lessened(more, _of_noise(level) / scale**2)
-    at_worst = np.where(found_once, np.minimum(wanted.before_px, np.float32(UNPLACED_PX * current.unit)), wanted.before_px)
+    at_worst = np.where(found_once, np.float32(UNPLACED_PX * current.unit), wanted.before_px)
     covariances = inverse_2x2(claimed + identity(at_worst**-2))
     spread += identity(eigenvalue_gap(covariances) * np.float32(BEND**2))
     return start + through(inverse_2x2(information), moved), covariances + spread

@@ -332,7 +332,7 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
             found = good, found_once = found_once || good;
             shift = good ? to : Pair{0, 0};
         }
-        float at_worst = found_once ? fminf(before_px, s->unplaced_px * s->unit) : before_px, least = 1 / (at_worst * at_worst);
+        float at_worst = found_once ? s->unplaced_px * s->unit : before_px, least = 1 / (at_worst * at_worst);
         Symmetric covariance = inverse(added(claimed, {least, 0, least}));
         Pair by = times(inverse(information), moved);
         float off = 2 * half_gap(covariance) * s->bend * s->bend;
