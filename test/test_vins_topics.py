@@ -233,8 +233,8 @@ def test_nothing_of_it_is_there_by_default():
     node = MatcherNode(null, parameter_overrides=[Parameter(name, value=value) for name, value in SMALL.items()])
     node.trigger_configure()
     try:
-        assert not [name for name, _ in node.get_publisher_names_and_types_by_node('matcher', '/')
-                    if name in ('/matcher/feature', '/matcher/restart')]
+        wait_for(lambda: node.count_publishers('/matcher/matches'))
+        assert not any(map(node.count_publishers, ('/matcher/feature', '/matcher/restart')))
         assert not node.get_subscriptions_info_by_topic('/camera_info')
     finally:
         node.destroy_node()
