@@ -28,7 +28,7 @@ from ..placement import (
     Placed,
     levels_for,
 )
-from ..placement.patches import FAINT, QUANTISATION
+from ..placement.patches import ALIKE, FAINT, QUANTISATION
 from ..placement.views import REACH_PX, RIDGE_PX, SOURCES
 from .cuda import Addressed, Array, Cuda, DeviceBuffer, Kernels, Place, Staged
 from .device import Slot
@@ -43,7 +43,8 @@ def settings_of(size: Size, engine: Size, given: bool = False) -> Float32:
     """`Settings` of the kernels, for frames of that size; matches are `given` in its pixels, or in the engine's."""
     along = size[1] / engine[1], size[0] / engine[0]
     return np.array([*COARSE, *FINE, FLOOR_PX, DISAGREEMENT, GHOST, BEND, LIMIT_PX, UNPLACED_PX, PREDICTED_PX, PREDICTED_LIMIT_PX,
-                     FAINT, QUANTISATION, REACH_PX, RIDGE_PX, max(1.0, *along), *((1.0, 1.0) if given else along)], np.float32)
+                     FAINT, ALIKE, QUANTISATION, REACH_PX, RIDGE_PX,
+                     max(1.0, *along), *((1.0, 1.0) if given else along)], np.float32)
 
 
 class Matched(NamedTuple):

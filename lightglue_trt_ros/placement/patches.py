@@ -18,7 +18,8 @@ from ..features import Float32
 from .matrices import inverse_2x2, outer, product, through
 from .scratch import scratch
 
-FAINT = 0.1  # gray levels, root of the mean square: contrast below it is none
+FAINT = 0.1  # gray levels, root of the mean square: contrast below it is none, nor is what has less than this share of the patch's
+ALIKE = 0.5  # least correlation with the patch of what is taken for it: the best that pure noise offers has 0.4
 QUANTISATION = 0.02  # gray levels squared: a residual is never less
 _FULL = np.array([[0, 1], [1, 2]])  # a symmetric matrix of its three entries
 
@@ -29,7 +30,7 @@ class PatchFit(NamedTuple):
     points: Float32  # (2, M)
     inverse: Float32  # (2, 2, M) of the structure tensors' means, pixels squared per gray level squared
     residual: Float32  # (M,) gray levels squared, the mean square of what differs after gain and offset
-    alike: NDArray[np.bool_]  # (M,) whether anything of the patch is there: a black image has none of it
+    alike: NDArray[np.bool_]  # (M,) whether it is the patch: a black image and a bare wall have nothing of it
     backward: Float32  # (2, M) how far the patch found comes back beside where it was taken from, as seen in the current image
 
 
@@ -48,7 +49,8 @@ def find_patches(reference: Float32, current: Float32, points: Float32, start: F
         here = here - through(step_of, template.slope(_sample(current, here, seen[:, :, 1:-1])))
     found = _Template(_sample(current, here, seen), 'found')
     gain = template.gain(found.pattern)
-    alike, gain = np.asarray(gain > FAINT, np.bool_), np.maximum(gain, FAINT)
+    alike = np.asarray((gain > FAINT) & (gain * template.contrast > ALIKE * found.contrast), np.bool_)
+    gain = np.maximum(gain, FAINT)
     residual = np.asarray(np.maximum(found.variance / gain**2 - template.contrast**2, 0) + QUANTISATION, np.float32)
     back = through(inverse_2x2(found.tensor), found.slope(template.pattern))  # the first step of the way back
     return PatchFit(here, product(step_of, view.transpose(1, 0, 2)), residual, alike, -through(view, back))

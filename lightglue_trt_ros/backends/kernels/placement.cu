@@ -32,7 +32,7 @@ struct Level { float radius, steps, noise, backward; };  // as placement.Level
 struct Settings {  // all that is set elsewhere; float, in the order of placing.settings_of
     Level coarse, fine;
     float floor_px, disagreement, ghost, bend, limit_px, unplaced_px, predicted_px, predicted_limit_px;
-    float faint, quantisation, reach_px, ridge_px;
+    float faint, alike, quantisation, reach_px, ridge_px;
     float unit, scale_u, scale_v;  // pixels of the frame to one of the engine's image: at least 1, and what takes matches to the frame
 };
 
@@ -272,9 +272,10 @@ __device__ Fit find_patch(const Settings *s, Level level, Image reference, Image
         gain += rows->pattern[i] * seen, square += seen * seen;
     }
     gain = sum(gain) / count / contrast;
-    bool alike = gain > s->faint;
+    float variance = sum(square) / count;
+    bool alike = gain > s->faint && gain * contrast > s->alike * fmaxf(sqrtf(variance), s->faint);
     gain = fmaxf(gain, s->faint);
-    float residual = fmaxf(sum(square) / count / (gain * gain) - contrast * contrast, 0.f) + s->quantisation;
+    float residual = fmaxf(variance / (gain * gain) - contrast * contrast, 0.f) + s->quantisation;
     // the way back, as the reference sees it: its first step says what more would
     Symmetric inverted_back = inverse(make_template(work->current, side, s->faint, lane, rows, &contrast));
     float u = 0, v = 0, p = 0;
