@@ -19,7 +19,7 @@ from .matrices import inverse_2x2, outer, product, through
 from .scratch import scratch
 
 FAINT = 0.1  # gray levels, root of the mean square: contrast below it is none, nor is what has less than this share of the patch's
-ALIKE = 0.5  # least correlation with the patch of what is taken for it: the best that pure noise offers has 0.4
+ALIKE = 0.5  # least correlation with the patch of what is taken for it: the best that white noise offers has 0.4
 QUANTISATION = 0.02  # gray levels squared: a residual is never less
 _FULL = np.array([[0, 1], [1, 2]])  # a symmetric matrix of its three entries
 
