@@ -37,7 +37,7 @@ BEND = 0.2  # times how much further a point may slide along an edge than across
 LIMIT_PX = 6.0  # a patch found further away is another one
 UNPLACED_PX = 1.5  # standard deviation of a matched point whose patch is not found, and at worst of any whose patch is
 SEEN_PX = 0.5  # and of one as SuperPoint sees it
-PREDICTED_PX, PREDICTED_LIMIT_PX = 5.0, 8.0  # both for a point that is only known to go where its neighbours went
+PREDICTED_PX, PREDICTED_LIMIT_PX = 5.0, 12.0  # both for a point that is only known to go where its neighbours went
 
 
 class Placed(NamedTuple):
