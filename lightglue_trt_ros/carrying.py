@@ -58,7 +58,7 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size,
           unit: float = 1.0) -> Carried:
     """Those of the candidates that are known well, best known first; none is near another one or near a match.
 
-    `keypoints` (K, 2) are the current frame's, of `size`, and `matched` its rows with a match; at most K of both go on.
+    `keypoints` (K, 2) are the current frame's, of `size`, and `matched` its rows with a match; at most K go on.
     `fundamental` (3, 3) maps points of the reference to their lines, where it is known; `unit` is how many pixels one of the
     extractor's image is.
     """
@@ -84,7 +84,7 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size,
     taken[matched] = True
     first[there[::-1]] = numbers[::-1]  # the last one written stays
     new = there == count
-    kept = np.flatnonzero(new | ((first.take(there) == numbers) & ~taken.take(there)))[:count - len(matched)]
+    kept = np.flatnonzero(new | ((first.take(there) == numbers) & ~taken.take(there)))[:count]
     chosen, next_rows, new = order.take(left.take(kept)), there.take(kept), new.take(kept)
     next_rows[new] = count + np.arange(np.count_nonzero(new))
     return Carried(candidates.rows.take(chosen), next_rows, candidates.placed.of(chosen))

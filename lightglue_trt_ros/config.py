@@ -98,7 +98,7 @@ class MatcherConfig:
         0.0, 'Points less well known are not published: largest standard deviation in any direction, pixels; 0: all are',
         low=0.0, high=1000.0, dynamic=True)
     carry_frames: int = setting(
-        5, 'Frames that a tracked point is carried on without a match, where the image itself shows it; 0: none is',
+        10, 'Frames that a tracked point is carried on without a match, where the image itself shows it; 0: none is',
         low=0, high=100, dynamic=True)
     reference: str = setting(
         'previous', 'What a frame is matched against', choices=('previous', 'keyframe'), dynamic=True)

@@ -214,7 +214,8 @@ def test_tracks_stay_consistent_whatever_is_lost(lost, reference, fire):
     frames = matcher(None if fire else dict(enumerate(lost)), dict(enumerate(lost)), reference=reference)
     lengths: dict[int, int] = {}
     for each in results(frames, len(lost)):
-        assert len(each) <= K
+        assert len(each.matched()) <= K
+        assert len(each) <= 2 * K
         assert len(set(each.track_ids)) == len(each)
         assert np.isfinite(each.covariances).all()
         assert (np.diff((each.carried > 0).astype(int)) >= 0).all()
@@ -257,10 +258,11 @@ def test_of_two_keypoints_that_are_there_the_better_one_takes_the_track():
         assert carried.next_rows.tolist() == [1], 'scores fall with the rows'
 
 
-def test_there_are_never_more_points_than_keypoints():
-    carried = carry(candidates([[20, 20], [30, 30], [40, 40]], [0.3, 0.2, 0.1]), KEYPOINTS, np.array([0, 1], np.int32), SIZE)
-    assert carried.rows.tolist() == [102, 101]
-    assert not len(carry(candidates([[20, 20]]), KEYPOINTS, np.arange(4, dtype=np.int32), SIZE).rows)
+def test_never_are_more_carried_than_there_are_keypoints():
+    places, sigmas = [[20, 20], [30, 30], [40, 40], [20, 70], [40, 80]], [0.5, 0.2, 0.1, 0.3, 0.4]
+    carried = carry(candidates(places, sigmas), KEYPOINTS, np.arange(4, dtype=np.int32), SIZE)
+    assert carried.rows.tolist() == [102, 101, 103, 104]
+    assert carried.next_rows.tolist() == [4, 5, 6, 7], 'beside all keypoints: twice as many rows at most'
 
 
 def test_what_leaves_its_epipolar_line_is_not_carried():
