@@ -90,7 +90,7 @@ def test_a_point_that_was_only_predicted_is_known_as_a_doubtful_match_is_once_it
     noise = np.random.default_rng(0).normal(0, 1, (2, *image.shape))
     first, second = (np.clip(image + each, 0, 255).astype(np.uint8) for each in noise)
     matched = np.array([[80, 30], [80, 50], [79, 70]], np.float32)
-    on_noise = grid((120, 64), 16, 4).astype(np.float32)
+    on_noise = grid((120, 64), 16, 4)
     _, others = place_all(Pyramid(first), Pyramid(second), matched, matched, np.vstack([np.float32([[80, 60]]), on_noise]))
     on_edge, *bare = sigmas(others.covariances)
     assert 1.4 < on_edge < 1.1 * UNPLACED_PX
@@ -121,6 +121,7 @@ def test_noise_is_not_found_in_other_noise(contrast):
     first, second = np.clip(noise, 0, 255).round().astype(np.uint8)
     points = grid(first.shape, 20, 8)
     found, covariances = place(first, second, points, points)
+    assert np.isfinite(found).all()
     assert (np.linalg.eigvalsh(covariances) > 0).all()
     assert np.mean(np.all(found == points, axis=1)) > 0.99
     assert np.mean(sigmas(covariances) > 0.99 * UNPLACED_PX) > 0.99
