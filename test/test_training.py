@@ -1,6 +1,7 @@
 """The training room: scenes, losses, networks against the package's graphs, and a training at toy size from end to end."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,27 @@ def test_the_same_seed_gives_the_same_scenes_and_another_one_others():
     assert not torch.equal(first, third)
 
 
+def test_pairs_of_views_come_nearer_each_other_with_ease():
+    photographs = torch.from_numpy(drawings(4, 0))
+    centre = torch.tensor([[[31.5, 23.5]]])
+
+    def moved(ease: float) -> float:
+        views = Scenes(photographs, 48, 64, seed=1, ease=ease).draw(64)
+        there, seen = views.transfer(centre.repeat(128, 1, 1))
+        return float((there - centre).norm(dim=-1)[seen].median())
+
+    assert moved(3.0) < 0.7 * moved(1.0)
+
+
+def test_views_that_are_near_each_other_show_the_same_size():
+    views = Scenes(torch.from_numpy(drawings(4, 0)), 48, 64, seed=1, ease=50.0).draw(64)
+    ends = torch.tensor([[[26.5, 23.5], [36.5, 23.5]]]).repeat(128, 1, 1)
+    there, seen = views.transfer(ends)
+    length = (there[:, 0] - there[:, 1]).norm(dim=-1)[seen.all(1)]
+    assert len(length) > 64
+    assert float((length / 10).log().abs().quantile(0.8)) < 0.05
+
+
 def test_targets_are_the_teachers_peaks_that_return():
     pair = still()
     pair.scores[0, 0, 40, 40], pair.scores[1, 0, 41, 41] = 0.5, 0.4  # found again, a pixel beside
@@ -114,7 +136,7 @@ def test_placement_is_judged_under_the_true_motion():
     returns = find_returns(points, pair)
     assert returns.same.all()
     assert returns.distance[0].tolist() == [0, 1]
-    assert placement_loss(points, pair, returns) == pytest.approx(0.375)  # smooth L1 of 0 and of 1, in both directions
+    assert placement_loss(points, pair, returns) == pytest.approx(math.log(5) / 2)  # of 0 and of 1 pixel, in both directions
     points.requires_grad_()
     placement_loss(points, pair, returns).backward()
     assert points.grad[0, 1, 1] > 0 or points.grad[0, 1, 1] < 0

@@ -30,10 +30,11 @@ from .schedule import Schedule
 class ExtractorSettings:
     height: int = 288
     width: int = 384
-    pairs: int = 32  # a process and step
+    pairs: int = 64  # a process and step
     keypoints: int = 400
     learning_rate: float = 2e-3
     widths: tuple[int, ...] = WIDTHS
+    ease: float = 2.0  # of the scenes: keypoints are placed in consecutive frames above all
     descriptor_weight: float = 0.5
     placement_weight: float = 1.0
     reliability_weight: float = 0.15
@@ -65,7 +66,7 @@ def train_extractor(photographs: NDArray[np.uint8], scorer: Scorer, folder: Path
     run = Run('extractor', folder, group, schedule, network, optimizer, log_every)
     torch.manual_seed(seed + 1000 * group.rank + schedule.step)
     scenes = Scenes(torch.from_numpy(photographs).to(group.device), settings.height, settings.width,
-                    scene_seed(seed, group.rank, schedule.step), scorer)
+                    scene_seed(seed, group.rank, schedule.step), scorer, settings.ease)
     done = run.train(_Step(network, scenes, group, settings, wide))
     if done and group.first:
         network.load_state_dict(run.average)

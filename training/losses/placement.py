@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..scenes.views import TwoViews, other
 
+SCALE = 0.5  # pixels: errors well above it are of other points, and pull less
 WITHIN = 2.5  # pixels: a keypoint nearer than this to where another one should be is the same
 
 
@@ -36,12 +36,12 @@ def find_returns(points: Tensor, views: TwoViews) -> Returns:
 
 
 def placement_loss(points: Tensor, views: TwoViews, returns: Returns) -> Tensor:
-    """Smooth L1 of the reprojected positions (2B, M, 2), over keypoints that are found again; gradients reach both ends."""
+    """Cauchy's loss of the reprojected positions (2B, M, 2), over keypoints that are found again; gradients reach both ends."""
     there, _ = views.transfer(points)
     partner = other(points).gather(1, returns.nearest[..., None].expand(-1, -1, 2))
     error = (there - partner).abs().sum(-1)
     error = torch.where(returns.same, error, torch.zeros_like(error))
-    return F.smooth_l1_loss(error, torch.zeros_like(error), beta=0.5, reduction='sum') / returns.same.sum().clamp_min(1)
+    return torch.log1p((error / SCALE) ** 2).sum() / returns.same.sum().clamp_min(1)
 
 
 def distances(a: Tensor, b: Tensor) -> Tensor:

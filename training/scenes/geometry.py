@@ -34,9 +34,13 @@ class Geometry:
     pieces: Tensor  # bool (B, PLANES): a piece of a plane, with an outline of its own
 
 
-def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_height: int, photo_width: int) -> Geometry:
-    """Random scenes; the first B rows of the views are seen by the first camera, the others by the second."""
-    hard = random.uniform(pairs)  # how far apart the two views are
+def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_height: int, photo_width: int,
+                  ease: float = 1.0) -> Geometry:
+    """Random scenes; the first B rows of the views are seen by the first camera, the others by the second.
+
+    With `ease` above 1, more of the pairs are near each other: it is the power of how far apart they are.
+    """
+    hard = random.uniform(pairs) ** ease  # how far apart the two views are
     turned = random.happens(TURNED, pairs)
     roll = torch.where(turned, random.uniform(pairs, low=-math.pi, high=math.pi), torch.zeros(pairs, device=random.device))
     kind = random.uniform(pairs)
@@ -59,7 +63,8 @@ def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_hei
     near1 = ((normals1 / distances1[..., None])[..., None, :] @ back)[..., 0, :]
     textures = _textures(random, normals, distances, camera, photo_height, photo_width, width) @ back
 
-    texture0, texture1 = (_photograph(random, hard * share, height, width, photo_height, photo_width) for share in (0.7, 1.0))
+    size = random.uniform(pairs, low=0.8, high=1.25)  # of what both views show
+    texture0, texture1 = (_photograph(random, hard * share, size, height, width, photo_height, photo_width) for share in (0.7, 1.0))
     shift = random.normal(pairs, 2) * constant((width, height), random.device) * (0.01 + 0.15 * hard)[:, None]
     middle = constant((photo_width, photo_height), random.device) * (0.5 + 0.15 * random.normal(pairs, 2))
     texture0 = translation(middle) @ texture0
@@ -127,10 +132,10 @@ def _textures(random: Random, normals: Tensor, distances: Tensor, camera: Tensor
     return torch.stack([scale * right + origin[..., :1] * normals, scale * below + origin[..., 1:] * normals, normals], -2)
 
 
-def _photograph(random: Random, hard: Tensor, height: int, width: int, photo_height: int, photo_width: int) -> Tensor:
+def _photograph(random: Random, hard: Tensor, size: Tensor, height: int, width: int, photo_height: int, photo_width: int) -> Tensor:
     """(B, 3, 3): pixel of a view -> pixel of the photograph about its middle, a strong homography where `hard` (B,) is near 1."""
     pairs = len(hard)
-    zoom = torch.exp(random.uniform(pairs, low=-1, high=1) * (0.08 + 0.55 * hard)) * random.uniform(pairs, low=0.8, high=1.25)
+    zoom = torch.exp(random.uniform(pairs, low=-1, high=1) * (0.02 + 0.61 * hard)) * size
     zoom = zoom * min(1.0, 0.8 * min(photo_width / width, photo_height / height))
     shape = turn(random.normal(pairs) * (0.03 + 0.3 * hard))
     shape = shape * torch.stack([zoom, zoom, torch.ones_like(zoom)], -1)[:, :, None]
