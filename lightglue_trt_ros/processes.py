@@ -21,7 +21,6 @@ Given = ParamSpec('Given')
 Result = TypeVar('Result')
 
 PACKAGE = Path(__file__).resolve().parent
-INTERRUPTED = 130  # exit code, as shells have it for SIGINT
 FASTDDS_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')  # up to Jazzy, from Kilted on
 FASTDDS_CHOICES = (*FASTDDS_VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS')  # each of them says that the user has chosen transports
 

@@ -30,6 +30,7 @@ from lightglue_trt_ros.backends import tensorrt as tensorrt_backend
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.calibration import Calibration, linear_members
 from lightglue_trt_ros.cli import build_engines
+from lightglue_trt_ros.commands import INTERRUPTED
 from lightglue_trt_ros.config import MatcherConfig
 from lightglue_trt_ros.depth import LAYERS, Depth
 from lightglue_trt_ros.engines import build
@@ -568,7 +569,7 @@ def test_ctrl_c_ends_a_build_with_nothing_kept(tmp_path):
         wait_for(process, 'BUILDING')
         process.send_signal(signal.SIGINT)
         out = process.communicate(timeout=60)[0]
-    assert process.returncode == 1
+    assert process.returncode == INTERRUPTED
     assert 'interrupted, and nothing was kept' in out
     assert visible(tmp_path) == set()
 

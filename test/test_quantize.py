@@ -23,6 +23,7 @@ from test_quantization import LAYERS, shallow
 
 from lightglue_trt_ros.calibration import linear_members
 from lightglue_trt_ros.cli import quantize
+from lightglue_trt_ros.commands import INTERRUPTED
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.engines.artifacts import GRAPH, PLOT, TENSORS, Artifact, Identity, open_artifact
 from lightglue_trt_ros.errors import EngineError
@@ -226,7 +227,7 @@ def test_an_interruption_keeps_nothing(call: Run, tmp_path: Path, monkeypatch: p
         raise KeyboardInterrupt
     monkeypatch.setattr(workflow, 'judge', interrupted)
     code, _, err = call('--calibration', record(tmp_path / 'walk', 14))
-    assert code == quantize.INTERRUPTED
+    assert code == INTERRUPTED
     assert 'nothing was kept' in err
     assert not list((tmp_path / 'engines').glob('*'))
 
@@ -248,7 +249,7 @@ def test_ctrl_c_in_the_middle(tmp_path: Path):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     # Python ends itself by the signal where it came in the middle of an exec(); shells see no difference
-    assert process.returncode in (quantize.INTERRUPTED, -signal.SIGINT), err
+    assert process.returncode in (INTERRUPTED, -signal.SIGINT), err
     assert 'nothing was kept' in err
     assert 'Traceback' not in err
     assert not list((tmp_path / 'engines').glob('*'))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from ..commands import command
 from ..config import EngineSpec, MatcherConfig
 from ..depth import Depth
 from ..engines.adapter import Progress, open_tensorrt
@@ -18,7 +19,7 @@ from ..engines.artifacts import Artifact, default_engine_dir
 from ..engines.build import BuildOrder, FrameSource, build_bundle
 from ..engines.machine import Machine, decide, probe, target
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
-from ..errors import BagError, ConfigError, EngineError, LightglueTrtError
+from ..errors import BagError, ConfigError, EngineError
 from ..features import UInt8
 from ..geometry import resize_gray
 from ..images import gray_of
@@ -28,31 +29,25 @@ from ..tables import print_table
 from ..weights.pairs import load_pair
 
 
+@command('build_engines', interrupted='interrupted, and nothing was kept')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when the bundle is there, built now or before; 1 with a message otherwise, and then nothing is left behind."""
     args = _parse(argv)
-    try:
-        EngineSpec(args.height, args.width, args.max_keypoints)
-        order, flavour = _order(args), args.flavour
-        if args.target_sm is not None and flavour == 'auto':
-            flavour = 'rtx'  # the only one that builds for another GPU
-        machine = _this_gpu() if args.target_sm is None else target(args.target_sm)
-        _Terminal.say(f'{"GPU" if machine.present else "target"}: {machine}')
-        tensorrt = open_tensorrt(flavour)
-        _Terminal.say(f'builder: {tensorrt.name} {tensorrt.version}')
-        _Terminal.say(f'{order.image_width}x{order.image_height}, K = {order.max_keypoints}, into {order.engine_dir}, '
-                      f'workspace {order.workspace_mib} MiB')
-        if args.calibration:
-            decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name)  # before minutes are spent
-            if _calibrate(args):
-                return 1
-        bundle = build_bundle(order, machine, tensorrt, _frames(args), _Terminal())
-    except LightglueTrtError as error:
-        print(f'build_engines: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('build_engines: interrupted, and nothing was kept', file=sys.stderr)
-        return 1
+    EngineSpec(args.height, args.width, args.max_keypoints)
+    order, flavour = _order(args), args.flavour
+    if args.target_sm is not None and flavour == 'auto':
+        flavour = 'rtx'  # the only one that builds for another GPU
+    machine = _this_gpu() if args.target_sm is None else target(args.target_sm)
+    _Terminal.say(f'{"GPU" if machine.present else "target"}: {machine}')
+    tensorrt = open_tensorrt(flavour)
+    _Terminal.say(f'builder: {tensorrt.name} {tensorrt.version}')
+    _Terminal.say(f'{order.image_width}x{order.image_height}, K = {order.max_keypoints}, into {order.engine_dir}, '
+                  f'workspace {order.workspace_mib} MiB')
+    if args.calibration:
+        decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name)  # before minutes are spent
+        if _calibrate(args):
+            return 1
+    bundle = build_bundle(order, machine, tensorrt, _frames(args), _Terminal())
     _summarise(bundle)
     _Terminal.say('to use it:' if machine.present else f'to use it, copy it into the engine directory of a machine with {machine}, '
                   'and there:')

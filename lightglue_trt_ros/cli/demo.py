@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..benchmarks.stages import measure_stages
+from ..commands import command
 from ..config import MatcherConfig
 from ..demo.figures import CORRECT_PX, NO_TRUTH, Truth, draw_plot, flight_truth, make_report, pose_truth, table_rows
 from ..demo.flight import Flight
@@ -34,32 +35,29 @@ from ..tables import print_table
 HEADROOM = 0.8  # frames are sent at this share of the rate that the machine was measured to keep
 
 
+@command('demo')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when clouds were received, 1 with a message otherwise."""
     args = _parse(argv)
-    try:
-        make_output_folder(args.out)
-        path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
-        recording = open_recording(path, args.image_topic)
-        poses, camera = load_truth(recording), recording.intrinsics
-        if truth is None and poses is not None and camera is not None:
-            truth = pose_truth(poses, camera.k)
-        truth = truth or NO_TRUTH
-        config, hz = _settle(recording, args.hz, args.weights)
-        print(f'demo: {len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
-        got = replay(path, config, hz, image_topic=recording.image_topic)
-        if not got.matches:
-            raise LightglueTrtError('the node published nothing: its log above says why')
-        report = make_report(got, truth, len(recording), hz)
-        if camera is not None and (walked := odometry_path(got.matches, camera, poses)) is not None:
-            report['path'] = walked.figures
-            write_output(args.out / 'path.png', draw_path(walked))
-        write_output(args.out / 'report.json', json.dumps(report, indent=1).encode())
-        write_output(args.out / 'plot.png', draw_plot(report))
-        write_output(args.out / 'matches.png', _picture(recording, got, truth))
-    except LightglueTrtError as error:
-        print(f'demo: {error}', file=sys.stderr)
-        return 1
+    make_output_folder(args.out)
+    path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
+    recording = open_recording(path, args.image_topic)
+    poses, camera = load_truth(recording), recording.intrinsics
+    if truth is None and poses is not None and camera is not None:
+        truth = pose_truth(poses, camera.k)
+    truth = truth or NO_TRUTH
+    config, hz = _settle(recording, args.hz, args.weights)
+    print(f'demo: {len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
+    got = replay(path, config, hz, image_topic=recording.image_topic)
+    if not got.matches:
+        raise LightglueTrtError('the node published nothing: its log above says why')
+    report = make_report(got, truth, len(recording), hz)
+    if camera is not None and (walked := odometry_path(got.matches, camera, poses)) is not None:
+        report['path'] = walked.figures
+        write_output(args.out / 'path.png', draw_path(walked))
+    write_output(args.out / 'report.json', json.dumps(report, indent=1).encode())
+    write_output(args.out / 'plot.png', draw_plot(report))
+    write_output(args.out / 'matches.png', _picture(recording, got, truth))
     print_table('Demo', ['figure', 'value (medians over frames)'], table_rows(report))
     pictures = ['matches.png', 'plot.png', *['path.png'] * ('path' in report)]
     print(f'demo: see {", ".join(f"{args.out}/{name}" for name in pictures)} and {args.out}/report.json')

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
+from ..commands import INTERRUPTED, command
 from ..config import PRECISIONS, MatcherConfig, check_cameras
 from ..errors import BagError, ConfigError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
@@ -27,7 +28,7 @@ from ..geometry import Size, fitting_size
 from ..images import gray_of
 from ..masks import Mask, load_mask
 from ..options import add_settings, numbers, one_word_each, positive, settings_of, some_of
-from ..processes import INTERRUPTED, describe_machine, give_memory_back, stop_on_sigint
+from ..processes import describe_machine, give_memory_back, stop_on_sigint
 from ..progress import progress
 from ..recordings.bag import open_recording
 from ..recordings.pose_files import KINDS
@@ -48,20 +49,14 @@ GREEDY = {  # options that take several words, and which words are theirs
     '--compare': lambda word: all(is_variant(part) for part in word.split(',') if part)}
 
 
+@command('evaluate_bag', interrupted='interrupted twice; no report was written')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was evaluated and every requirement met, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)
     give_memory_back()
-    try:
-        make_output_folder(args.out)
-        with stop_on_sigint(_say) as stop:
-            interrupted, failures = (_every_camera if args.cameras else _one_camera)(args, stop.is_set)
-    except LightglueTrtError as error:
-        print(f'evaluate_bag: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('evaluate_bag: interrupted twice; no report was written', file=sys.stderr)
-        return INTERRUPTED
+    make_output_folder(args.out)
+    with stop_on_sigint(_say) as stop:
+        interrupted, failures = (_every_camera if args.cameras else _one_camera)(args, stop.is_set)
     for failure in failures:
         print(f'evaluate_bag: {failure}', file=sys.stderr)
     return 1 if failures else INTERRUPTED if interrupted else 0

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..commands import INTERRUPTED, command
 from ..config import MatcherConfig
 from ..errors import LightglueTrtError
 from ..evaluation.baselines import BASELINES
@@ -27,7 +28,7 @@ from ..fleet.runner import NOT_YET, FleetRun
 from ..fleet.versions import installation
 from ..masks import load_mask
 from ..options import add_settings, numbers, positive, settings_of, some_of
-from ..processes import INTERRUPTED, stop_on_sigint
+from ..processes import stop_on_sigint
 from ..reports.summary import written
 from ..tables import print_table
 
@@ -38,19 +39,13 @@ OF_EACH = ('strides', 'baselines', 'compare', 'estimator', 'max_frames', 'image_
            'camera', 'camera_in_body', 'mask', 'max_time_difference', 'height', 'width')
 
 
+@command('evaluate_fleet', interrupted='interrupted twice; no report was written')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when recordings were evaluated and none got worse than allowed, 1 with a message otherwise, 130 interrupted."""
     args = _parse(argv)
-    try:
-        make_output_folder(args.out)
-        with stop_on_sigint(_say) as stop:
-            report = _run(args, stop.is_set)
-    except LightglueTrtError as error:
-        print(f'evaluate_fleet: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('evaluate_fleet: interrupted twice; no report was written', file=sys.stderr)
-        return INTERRUPTED
+    make_output_folder(args.out)
+    with stop_on_sigint(_say) as stop:
+        report = _run(args, stop.is_set)
     _print(args.out, report)
     if report.interrupted == NOT_YET:
         return INTERRUPTED

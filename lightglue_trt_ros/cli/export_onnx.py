@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from ..commands import command
 from ..config import EngineSpec
-from ..errors import LightglueTrtError
 from ..files import write_output
 from ..graphs.lightglue import lightglue
 from ..graphs.superpoint import superpoint
@@ -16,24 +16,21 @@ from ..options import add_settings
 from ..weights.pairs import load_pair
 
 
+@command('export_onnx')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when both files are written, 1 with a message otherwise."""
     args = _parse(argv)
-    try:
-        spec = EngineSpec(args.height, args.width, args.max_keypoints, args.precision)
-        pair = load_pair(args.weights)
-        print(f'export_onnx: weights: {pair.identity}')
-        folder = args.out / spec.name
-        for file, write, weights in (('extractor.onnx', superpoint, pair.extractor), ('matcher.onnx', lightglue, pair.matcher)):
-            started = time.perf_counter()
-            model = write(spec, weights)
-            data = model.SerializeToString()
-            write_output(folder / file, data)
-            print(f'export_onnx: {folder / file}, {len(data) / 2**20:.1f} MiB, {len(model.graph.node)} nodes, '
-                  f'{time.perf_counter() - started:.1f} s')
-    except LightglueTrtError as error:
-        print(f'export_onnx: {error}', file=sys.stderr)
-        return 1
+    spec = EngineSpec(args.height, args.width, args.max_keypoints, args.precision)
+    pair = load_pair(args.weights)
+    print(f'export_onnx: weights: {pair.identity}')
+    folder = args.out / spec.name
+    for file, write, weights in (('extractor.onnx', superpoint, pair.extractor), ('matcher.onnx', lightglue, pair.matcher)):
+        started = time.perf_counter()
+        model = write(spec, weights)
+        data = model.SerializeToString()
+        write_output(folder / file, data)
+        print(f'export_onnx: {folder / file}, {len(data) / 2**20:.1f} MiB, {len(model.graph.node)} nodes, '
+              f'{time.perf_counter() - started:.1f} s')
     return 0
 
 

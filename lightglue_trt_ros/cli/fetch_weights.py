@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from ..commands import command
 from ..config import SHIPPED_PAIRS
 from ..errors import LightglueTrtError
 from ..progress import progress
@@ -16,6 +17,7 @@ from ..weights.pairs import NAMES, file_name, load_pair, shipped_folder
 from ..weights.store import CACHE_VARIABLE, Source, cache_dir, fetch, is_available, places, sources_of
 
 
+@command('fetch_weights', interrupted='interrupted; what has come is kept, and the next run goes on from there')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when every pair that was asked for is there, whole and sound."""
     parser = argparse.ArgumentParser(prog='fetch_weights', description=__doc__)
@@ -27,16 +29,11 @@ def main(argv: list[str] | None = None) -> int:
     unknown = [name for name in args.pairs if name not in NAMES]
     if unknown:
         return _fail(f'there is no pair {unknown[0]!r}: use {", ".join(NAMES)}')
-    try:
-        if not args.pairs:
-            for name in NAMES:
-                _describe(name, cache)
-            return 0
-        failed = [name for name in args.pairs if not _get(name, args.force, cache)]
-    except LightglueTrtError as error:
-        return _fail(str(error))
-    except KeyboardInterrupt:
-        return _fail('interrupted; what has come is kept, and the next run goes on from there')
+    if not args.pairs:
+        for name in NAMES:
+            _describe(name, cache)
+        return 0
+    failed = [name for name in args.pairs if not _get(name, args.force, cache)]
     if not failed and cache and cache != cache_dir():
         print(f'export {CACHE_VARIABLE}={cache}    # for the other commands and the node to find them')
     return 1 if failed else 0

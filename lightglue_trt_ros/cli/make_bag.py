@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..errors import BagError, LightglueTrtError
+from ..commands import command
+from ..errors import BagError
 from ..progress import progress
 from ..recordings.bag import open_recording
 from ..recordings.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, RightFrames, write_bag
@@ -14,6 +15,7 @@ from ..recordings.layouts import FolderRecording
 from ..recordings.sequence import IMAGE_TOPIC, RIGHT_TOPIC
 
 
+@command('make_bag', interrupted='interrupted; nothing was written')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when the bag is written, 1 with a message when it is not."""
     parser = argparse.ArgumentParser(
@@ -30,24 +32,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--stereo', action='store_true', help=f'record the right images too, on {RIGHT_TOPIC}')
     parser.add_argument('--force', action='store_true', help='replace OUT where it is a bag')
     args = parser.parse_args(argv)
-    try:
-        recording = open_recording(args.folder)
-        if not isinstance(recording, FolderRecording):
-            raise BagError(f'{args.folder} is a bag already: make_bag reads image folders')
-        truth, right = recording.truth(), recording.right if args.stereo else None
-        if args.stereo and right is None:
-            raise BagError(f'{args.folder} has no right images')
-        with progress('writing frames', len(recording)) as tell:
-            count = write_bag(args.out, recording.images(), recording.intrinsics, truth,
-                              image_topic=args.image_topic, frame_id=args.frame_id, storage=args.storage, version=args.version,
-                              compressed=args.compressed, force=args.force, progress=tell,
-                              right=None if right is None else RightFrames(right.images(), right.intrinsics))
-    except LightglueTrtError as error:
-        print(f'make_bag: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('make_bag: interrupted; nothing was written', file=sys.stderr)
-        return 1
+    recording = open_recording(args.folder)
+    if not isinstance(recording, FolderRecording):
+        raise BagError(f'{args.folder} is a bag already: make_bag reads image folders')
+    truth, right = recording.truth(), recording.right if args.stereo else None
+    if args.stereo and right is None:
+        raise BagError(f'{args.folder} has no right images')
+    with progress('writing frames', len(recording)) as tell:
+        count = write_bag(args.out, recording.images(), recording.intrinsics, truth,
+                          image_topic=args.image_topic, frame_id=args.frame_id, storage=args.storage, version=args.version,
+                          compressed=args.compressed, force=args.force, progress=tell,
+                          right=None if right is None else RightFrames(right.images(), right.intrinsics))
     size = sum(file.stat().st_size for file in args.out.iterdir())
     poses = 'no poses' if truth is None else f'{len(truth)} poses'
     seconds = (recording.stamps_ns[-1] - recording.stamps_ns[0]) / 1e9

@@ -21,7 +21,8 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
-from ..errors import BagError, LightglueTrtError
+from ..commands import command
+from ..errors import BagError
 from ..options import positive
 from ..packets import CameraMessages, Packet, PacketSource
 from ..processes import use_fastdds_profile
@@ -148,6 +149,7 @@ class Player(Node):  # type: ignore[misc]
                 pass
 
 
+@command('play_bag')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was played or a signal ended it, 1 with a message when the recording cannot be played."""
     argv = sys.argv[1:] if argv is None else argv
@@ -178,9 +180,10 @@ def main(argv: list[str] | None = None) -> int:
             _say(('stopped; ' if stop.is_set() else '') + str(player.punctuality))
             player.flush()
             player.destroy_node()
-    except (LightglueTrtError, OSError) as error:
-        print(f'play_bag: {error}', file=sys.stderr)
-        return 1
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise BagError(str(error)) from error
     finally:
         rclpy.try_shutdown()
     return 0

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..commands import command
 from ..config import EngineSpec, MatcherConfig
 from ..engines.artifacts import PASSED, default_engine_dir
-from ..errors import LightglueTrtError
 from ..images import gray_of
 from ..options import add_settings
-from ..processes import INTERRUPTED
 from ..progress import progress
 from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, QualityGate
 from ..quantization.samples import HELD_OUT, LEAST_FRAMES
@@ -22,17 +21,11 @@ from ..quantization.workflow import CalibrationOrder, CalibrationOutcome, Termin
 from ..weights.pairs import load_pair
 
 
+@command('quantize', interrupted='interrupted, and nothing was kept')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when there is a calibration that passed its gate, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)
-    try:
-        outcome = quantize(_order(args), gray_of, _Screen())
-    except LightglueTrtError as error:
-        print(f'quantize: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('quantize: interrupted, and nothing was kept', file=sys.stderr)
-        return INTERRUPTED
+    outcome = quantize(_order(args), gray_of, _Screen())
     return _conclude(outcome, args)
 
 
