@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,17 @@ _POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial-tangential': 'plumb_bob', 'radt
 _FISHEYE = ('equidistant', 'fisheye')
 _NONE = ('', 'none')
 _COUNTS = {'plumb_bob': (4, 5), 'rational_polynomial': (8, 12, 14), 'equidistant': (4,)}
+_OPENCV = re.compile(r'\A%YAML:.*|!!opencv-matrix')  # what OpenCV's files have beside YAML
 _CRITERIA = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 200, 1e-12)
 _RESIDUAL_PX = 1e-2  # of an undistorted point that is distorted again
 
 
 def load_intrinsics(path: Path) -> Intrinsics:
-    """Read intrinsics from a YAML file in one of three forms.
+    """Read intrinsics from a YAML file in one of four forms.
 
     This package's (calib.yaml): model: pinhole, width, height, fx, fy, cx, cy, dist: [...], distortion: equidistant|anything else.
     ROS's camera_calibration: image_width, image_height, camera_matrix, distortion_model, distortion_coefficients.
+    OpenCV's: image_width, image_height, camera_matrix, distortion_coefficients, fisheye_model.
     EuRoC's sensor.yaml: resolution, intrinsics, distortion_model, distortion_coefficients.
 
     Raises BagError that names the file and what it lacks.
@@ -40,6 +43,7 @@ def load_intrinsics(path: Path) -> Intrinsics:
         if 'camera_matrix' in calib:
             size, k = (calib['image_width'], calib['image_height']), calib['camera_matrix']['data']
             model, d = calib.get('distortion_model'), (calib.get('distortion_coefficients') or {}).get('data')
+            model = model or ('equidistant' if calib.get('fisheye_model') else None)
         elif 'intrinsics' in calib:
             size, (fx, fy, cx, cy) = calib['resolution'], calib['intrinsics']
             model, d = calib.get('distortion_model'), calib.get('distortion_coefficients')
@@ -47,16 +51,16 @@ def load_intrinsics(path: Path) -> Intrinsics:
         else:
             size, (fx, fy, cx, cy) = (calib['width'], calib['height']), (calib[name] for name in ('fx', 'fy', 'cx', 'cy'))
             k, d = [fx, 0, cx, 0, fy, cy, 0, 0, 1], calib.get('dist')
-            fisheye = str(calib.get('distortion', '')).lower().startswith(_FISHEYE)
-            model = 'equidistant' if fisheye else 'rational_polynomial' if len(d or ()) == 8 else 'plumb_bob'
-        (width, height), model = map(int, size), str(model or 'plumb_bob').lower()
+            model = 'equidistant' if str(calib.get('distortion', '')).lower().startswith(_FISHEYE) else None
+        width, height = map(int, size)
+        model = str(model or ('rational_polynomial' if len(d or ()) >= 8 else 'plumb_bob')).lower()
         camera = Intrinsics(width, height, np.asarray(k, np.float64).reshape(3, 3), _POLYNOMIAL.get(model, model),
                             np.asarray(d or [], np.float64))
         distortion_model(camera)
         return camera
     except KeyError as error:
         raise BagError(f'{path} has no {error.args[0]}: it needs width, height, fx, fy, cx, cy, or the keys of '
-                       "ROS's camera_calibration or of EuRoC's sensor.yaml") from None
+                       "ROS's camera_calibration, of OpenCV's or of EuRoC's sensor.yaml") from None
     except (ValueError, TypeError, BagError) as error:
         raise BagError(f'{path}: {error}') from None
 
@@ -192,9 +196,10 @@ def _distorted(rays: Float64, k: Float64, d: Float64, model: str) -> Float64:
 def _mapping(path: Path) -> dict[str, Any]:
     import yaml
     try:
-        calib = yaml.safe_load(path.read_text(encoding='utf-8'))
+        calib = yaml.safe_load(_OPENCV.sub('', path.read_text(encoding='utf-8')))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BagError(f'cannot read {path}: {error}') from None
+        raise BagError(f'cannot read {path}: {" ".join(str(error).split())}') from None
     if not isinstance(calib, dict):
-        raise BagError(f"{path} is no calibration: this package's calib.yaml, ROS's camera_calibration or EuRoC's sensor.yaml")
+        raise BagError(f"{path} is no calibration: this package's calib.yaml, ROS's camera_calibration, OpenCV's or EuRoC's "
+                       'sensor.yaml')
     return calib
