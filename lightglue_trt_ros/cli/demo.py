@@ -32,7 +32,7 @@ from ..reports.pair_pictures import draw_pair
 from ..selection import open_backend
 from ..tables import print_table
 
-HEADROOM = 0.8  # frames are sent at this share of the rate that the machine was measured to keep
+HEADROOM = 0.6  # frames are sent at this share of the rate that the machine was measured to keep, alone: now a player works beside
 
 
 @command('demo')
