@@ -1,4 +1,4 @@
-"""How every command ends: an error is a line, Ctrl-C is a line, and where nobody reads any more (`| head`) there is none."""
+"""How commands end, but for the nodes: an error is a line, so is Ctrl-C, and where nobody reads on (`| head`) there is none."""
 
 from __future__ import annotations
 

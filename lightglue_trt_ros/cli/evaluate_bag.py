@@ -49,7 +49,7 @@ GREEDY = {  # options that take several words, and which words are theirs
     '--compare': lambda word: all(is_variant(part) for part in word.split(',') if part)}
 
 
-@command('evaluate_bag', interrupted='interrupted twice; no report was written')
+@command('evaluate_bag', interrupted='interrupted; no report was written')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was evaluated and every requirement met, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)

@@ -39,7 +39,7 @@ OF_EACH = ('strides', 'baselines', 'compare', 'estimator', 'max_frames', 'image_
            'camera', 'camera_in_body', 'mask', 'max_time_difference', 'height', 'width')
 
 
-@command('evaluate_fleet', interrupted='interrupted twice; no report was written')
+@command('evaluate_fleet', interrupted='interrupted; no report was written')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when recordings were evaluated and none got worse than allowed, 1 with a message otherwise, 130 interrupted."""
     args = _parse(argv)
