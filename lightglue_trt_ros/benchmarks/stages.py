@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import numpy as np
 
 from ..backends import Backend
 from ..config import MatcherConfig
+from ..errors import BagError
 from ..features import UInt8
 from ..frontend import FrameMatcher
 from ..geometry import resize_gray
@@ -38,6 +40,17 @@ def textured_frames(count: int, height: int, width: int) -> Iterator[UInt8]:
     for i in range(count):
         u, v = 2 * i % 64, i % 64
         yield np.ascontiguousarray(canvas[v:v + height, u:u + width])
+
+
+def forth_and_back(images: Iterator[UInt8], count: int) -> Iterator[UInt8]:
+    """`count` frames of a recording, so that each has the one before it or after it as its neighbour; as many are held at most.
+
+    Decoded before the first is given, which takes no part in anybody's time then. Raises BagError, for a single image too.
+    """
+    held = list(itertools.islice(images, count))
+    if len(held) < 2:
+        raise BagError(f'the recording has {len(held)} frames: each is matched with the one before, so give one of two at least')
+    return itertools.islice(itertools.cycle([*held, *held[-2:0:-1]]), count)
 
 
 def measure_stages(backend: Backend, config: MatcherConfig, frames: Iterator[UInt8]) -> StageTimes:

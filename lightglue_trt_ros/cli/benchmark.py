@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import Backend
-from ..benchmarks.stages import measure_caching, measure_stages, textured_frames
+from ..benchmarks.stages import forth_and_back, measure_caching, measure_stages, textured_frames
 from ..benchmarks.sweep import EXACT, Cell, ImagePair, load_pairs, sweep
 from ..benchmarks.sweep_plots import HEADER, LEFT, TITLE, commands, draw_sweep, markdown, notes, table_rows
 from ..benchmarks.sweep_runners import Graphs, TargetEngines, open_bench
@@ -57,6 +57,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                  'refinement')
     parser.add_argument('--frames', type=int, default=30, help='for stages and caching, pairs for batch, rounds at most for '
                         'sweep, default: %(default)s')
+    parser.add_argument('--recording', type=Path, metavar='BAG', help='its frames for stages, caching and device, forth and '
+                        'back until there are --frames; default: a drifting texture of the size of the engine')
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=positive, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--cameras', type=int, default=4, help='how many, for cameras, default: %(default)s')
@@ -288,7 +290,10 @@ def _opened(config: MatcherConfig, depth: Depth | None = None) -> Iterator[Backe
 
 
 def _frames(args: argparse.Namespace, config: MatcherConfig) -> Iterator[UInt8]:
-    return textured_frames(args.frames, config.image_height, config.image_width)
+    if args.recording is None:
+        return textured_frames(args.frames, config.image_height, config.image_width)
+    from ..benchmarks.real_images import gray_images
+    return forth_and_back(gray_images(args.recording), args.frames)
 
 
 def _percentiles(values: Sequence[float], digits: int = 2) -> list[str]:
