@@ -11,9 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import photo
+from emulated_device import EmulatedCuda, EmulatedTensorRT
+from networks import ours, photo
 
+from lightglue_trt_ros import frontend
+from lightglue_trt_ros.backends import tensorrt
 from lightglue_trt_ros.config import MatcherConfig
+from lightglue_trt_ros.depth import Depth
 from lightglue_trt_ros.errors import EngineError
 from lightglue_trt_ros.evaluation import contestants
 from lightglue_trt_ros.evaluation.contestants import Baseline, Frontend, by_networks, open_frontends, thresholds_of
@@ -21,11 +25,12 @@ from lightglue_trt_ros.evaluation.costs import WallTime
 from lightglue_trt_ros.evaluation.evaluator import Evaluator
 from lightglue_trt_ros.evaluation.results import Evaluation, MatcherResult
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
-from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
+from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks, SharedPlacer
 from lightglue_trt_ros.evaluation.turns import evaluate_in_turn
 from lightglue_trt_ros.evaluation.twoview import estimate_relative_pose
 from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.features import HostFeatures, Matches, Thresholds
+from lightglue_trt_ros.graphs.cache import written_graphs
 from lightglue_trt_ros.recordings.sequence import Frame, Intrinsics
 from lightglue_trt_ros.reports.summary import coverage
 from lightglue_trt_ros.selection import Opened, open_backend
@@ -229,6 +234,52 @@ def test_the_gpus_time_is_that_of_extracting_and_matching(frames: list[np.ndarra
     with closing(networks):
         for result in evaluated(frames, [Frontend(name, networks, config) for name, config in configs.items()]):
             assert result.cost_ms['gpu_ms'] == [5.0] * (COUNT - 1)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Engines on an emulated GPU, which places points there; the host must not."""
+    def host(*arguments: Any) -> Any:
+        raise AssertionError('points were placed on the host')
+
+    spec, depth = CONFIG.engine_spec('fp32'), Depth((4, 9))
+    monkeypatch.setattr(tensorrt, 'Cuda', EmulatedCuda)
+    monkeypatch.setattr(frontend, 'place_all', host)
+    backend = tensorrt.TensorRTBackend(EmulatedTensorRT(), spec, depth, written_graphs(spec, ours(), depth), 'emulated')
+    monkeypatch.setattr(contestants, 'open_backend', lambda config: Opened(backend, 'emulated'))
+    yield backend
+    backend.close()
+
+
+def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], device: Any) -> None:
+    """On the GPU, for each variant by itself; `device` has room for three frames, and four are looked at."""
+    asked = Counter[str]()
+    for name in ('match_placed', 'place'):
+        def counted(*arguments: Any, name: str = name, run: Any = getattr(device, name)) -> Any:
+            asked[name] += 1
+            return run(*arguments)
+        setattr(device, name, counted)
+    wanted = variants(CONFIG, ('refinement=patches', 'refinement=none', 'carry_frames=0', 'match_threshold=0.4'))
+    placed = [name for name, config in wanted.items() if config.refinement != 'none']
+    frontends, _ = open_frontends(wanted)
+    together = dict(zip(wanted, evaluated(frames, frontends), strict=True))
+    del frontends
+    pairs, timed = 8 + 4 + 2 + 8, COUNT - 1  # back, too
+    assert asked == {'match_placed': timed * len(placed), 'place': (pairs - timed) * len(placed)}
+    for name in placed:
+        (alone,) = evaluated(frames, [Frontend(name, SharedPlacer(device, [thresholds_of(wanted[name])]), wanted[name])])
+        assert figures(alone) == figures(together[name]), name
+        assert 'resize' not in together[name].stage_ms
+        assert together[name].cost_ms['gpu_ms'] == [2.0] * timed
+
+
+def test_points_are_placed_where_the_size_of_the_images_changes_to_and_fro(frames: list[np.ndarray], device: Any) -> None:
+    larger = photo('coffee', 120, 160)
+    images = [larger if number in (2, 3, 6) else image for number, image in enumerate(frames)]
+    frontends, _ = open_frontends(variants(CONFIG, PLACED))
+    first, _ = evaluated(images, frontends)
+    assert [pair.frames for pair in first.pairs[1]] == [(0, 1), (2, 3), (4, 5), (7, 8)]
+    assert (4, 8) in [pair.frames for pair in first.pairs[4]], 'frames of another size are between them'
 
 
 def test_features_of_others_are_refused(frames: list[np.ndarray]) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from ..config import EngineSpec
 from ..depth import Depth
-from ..features import Features, Float32, Matches, Thresholds, UInt8
+from ..features import Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..placement import Placed
 
 
@@ -81,5 +81,5 @@ class Placer(Backend, Protocol):
         `extract_frame`, of one size. It waits for the device once, as `match` does.
         """
 
-    def place(self, reference: Features, current: Features, reference_points: Float32, points: Float32) -> Placed:
-        """Where points (M, 2) of the reference's frame are in the current one, from `points` (M, 2) on, as `place_matches`."""
+    def place(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Placed:
+        """As `match_placed`, of matches that are known: the current frame's row of each of the reference's, or -1, (K,)."""

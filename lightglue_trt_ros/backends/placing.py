@@ -6,13 +6,12 @@ A camera's size shows with its first frame: buffers are made then, and anew when
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from ..config import EngineSpec
 from ..errors import EngineError
-from ..features import Float32, UInt8
+from ..features import Float32, Int32, UInt8
 from ..geometry import Size, resize_taps
 from ..placement import (
     BEND,
@@ -39,19 +38,12 @@ FULL = (0, 1, 1, 2)  # a symmetric matrix of its three entries
 SOURCES_BYTES = 4 * (5 + 4 * SOURCES)
 
 
-def settings_of(size: Size, engine: Size, given: bool = False) -> Float32:
-    """`Settings` of the kernels, for frames of that size; matches are `given` in its pixels, or in the engine's."""
+def settings_of(size: Size, engine: Size) -> Float32:
+    """`Settings` of the kernels, for frames of that size and engines of theirs."""
     along = size[1] / engine[1], size[0] / engine[0]
     return np.array([*COARSE, *FINE, FLOOR_PX, DISAGREEMENT, GHOST, BEND, LIMIT_PX, UNPLACED_PX, PREDICTED_PX, PREDICTED_LIMIT_PX,
                      FAINT, ALIKE, QUANTISATION, REACH_PX, RIDGE_PX,
-                     max(1.0, *along), *((1.0, 1.0) if given else along)], np.float32)
-
-
-class Matched(NamedTuple):
-    """Where the matches are on the device: keypoints float32 (K, 2), and the row of these that each of K references has, or -1."""
-
-    keypoints: Addressed
-    matches: Addressed
+                     max(1.0, *along), *along], np.float32)
 
 
 class DevicePlacement:
@@ -62,7 +54,7 @@ class DevicePlacement:
         self.cuda, self._kernels, self._slots, self._count = cuda, kernels, slots, spec.max_keypoints
         self._engine = spec.image_height, spec.image_width
         self._points = cuda.staged((2 * self._count, 2), np.float32)
-        self._keypoints, self._matches = cuda.staged((self._count, 2), np.float32), cuda.staged((self._count,), np.int32)
+        self._matches = cuda.staged((self._count,), np.int32)
         self._placed, self._covariances = (cuda.staged((2 * self._count, columns), np.float32) for columns in (2, 3))
         self._sources = cuda.device((SOURCES_BYTES,), np.uint8)
         self.cameras: dict[int, Camera] = {}
@@ -92,21 +84,21 @@ class DevicePlacement:
         for (height, width), larger, half in zip(camera.shapes, level, level[1:], strict=False):
             self._spread('halve', (height + 1) // 2 * ((width + 1) // 2), larger, height, width, half)
 
-    def enqueue(self, pair: tuple[Slot, Slot], matched: Matched | None = None) -> None:
-        """Enqueue placement of what was `matched`, or is staged; the reference's points are staged always."""
+    def enqueue(self, pair: tuple[Slot, Slot], matches: Addressed | None = None) -> None:
+        """Enqueue placement by `matches`, which of the current keypoints each of K references has, or -1; without, by those staged.
+
+        The reference's points are staged always.
+        """
         camera: Camera = pair[1].camera
         (height, width), cuda = camera.size, self.cuda
         cuda.send(self._points)
-        if matched is None:
-            cuda.send(self._keypoints)
+        if matches is None:
             cuda.send(self._matches)
-        settings = camera.settings_given if matched is None else camera.settings
-        keypoints, matches = matched or (self._keypoints.buffer, self._matches.buffer)
-        found = self._points.buffer, keypoints, matches, self._count
-        self._kernels.launch('choose_sources', 1, (THREADS, 1), settings, *found, self._sources)
+        found = self._points.buffer, pair[1].device['keypoints'], matches or self._matches.buffer, self._count
+        self._kernels.launch('choose_sources', 1, (THREADS, 1), camera.settings, *found, self._sources)
         images, rows = (camera.pyramids[slot.index][0] for slot in pair), 2 * self._count
         outputs = self._placed.buffer, self._covariances.buffer
-        self._kernels.launch('place', -(-rows // WARPS), (LANES, WARPS), settings, self._sources, *images, height, width,
+        self._kernels.launch('place', -(-rows // WARPS), (LANES, WARPS), camera.settings, self._sources, *images, height, width,
                              len(camera.shapes), self._points.buffer, rows, *found[1:], *outputs)
         cuda.receive(self._placed)
         cuda.receive(self._covariances)
@@ -117,11 +109,9 @@ class DevicePlacement:
             raise EngineError(f'{len(points)} points are to be placed at once, there is room for {2 * self._count}')
         self._points.array[:len(points)], self._points.array[len(points):] = points, np.nan
 
-    def stage_matches(self, keypoints: Float32) -> None:
-        """Where the reference's first points (N, 2) went, K at most; those after them have no match."""
-        count = len(keypoints)
-        self._keypoints.array[:count], self._matches.array[:count] = keypoints, np.arange(count)
-        self._matches.array[count:] = -1
+    def stage_matches(self, indices: Int32) -> None:
+        """Which of the current keypoints each of K references has, or -1, for the next upload."""
+        self._matches.array[:] = indices
 
     def found(self, count: int) -> Placed:
         """What placement gave for the reference's first rows, once it has run."""
@@ -147,8 +137,8 @@ class Camera:
         self.image = cuda.staged(size, np.uint8)
         rows, columns = resize_taps(size, engine)
         self._constants = [self._constant(values) for values in (
-            settings_of(size, engine), settings_of(size, engine, given=True), *rows, *columns)]
-        self.settings, self.settings_given, *taps = (staged.buffer for staged in self._constants)
+            settings_of(size, engine), *rows, *columns)]
+        self.settings, *taps = (staged.buffer for staged in self._constants)
         self.taps = (*taps[:2], rows.weights.shape[1], *taps[2:], columns.weights.shape[1])  # as `resize` takes them
         offsets = np.cumsum([0, *(4 * height * width for height, width in self.shapes)]).tolist()
         self._levels = [cuda.device((offsets[-1] // 4,), np.float32) for _ in slots]

@@ -16,11 +16,11 @@ import numpy as np
 from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import EngineError, clear_frames
-from ..features import NOT_FINITE, Features, Float32, Matches, Thresholds, UInt8
+from ..features import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..placement import Placed
 from .cuda import Cuda
 from .device import DeviceFeatures, Engine, Slot, load_engines
-from .placing import PTX, DevicePlacement, Matched
+from .placing import PTX, DevicePlacement
 from .staged import StagedMatcher
 
 SLOTS = 3  # a camera's feature sets on the device: a keyframe, the frame before, the current one
@@ -99,21 +99,17 @@ class TensorRTBackend:
         layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last, place=True), thresholds, _camera_of(pair))
         return self._found(layers, finite), self._placing.found(len(points))
 
-    def place(self, reference: Features, current: Features, reference_points: Float32, points: Float32) -> Placed:
+    def place(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Placed:
         pair, _ = self._prepared(reference, current)
         self._check_cameras(pair)
-        parts = []
-        for first in range(0, max(1, len(points)), self.spec.max_keypoints):
-            some = slice(first, first + self.spec.max_keypoints)
-            self._placing.stage(reference_points[some])
-            self._placing.stage_matches(points[some])
-            self.cuda.mark(self._marks['place'])
-            self._run(('place', pair[0].index, pair[1].index), lambda: self._placing.enqueue(pair))
-            self.cuda.mark(self._marks['placed'])
-            self._timed_placement = True
-            self.cuda.synchronize()
-            parts.append(self._placing.found(len(points[some])))
-        return Placed(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        self._placing.stage(points)
+        self._placing.stage_matches(indices)
+        self.cuda.mark(self._marks['place'])
+        self._run(('place', pair[0].index, pair[1].index), lambda: self._placing.enqueue(pair))
+        self.cuda.mark(self._marks['placed'])
+        self._timed_placement = True
+        self.cuda.synchronize()
+        return self._placing.found(len(points))
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         pair, matcher = self._prepared(reference, current, thresholds)
@@ -239,14 +235,14 @@ class TensorRTBackend:
         if self._placement is None:
             return
         pair = [self.extract_frame(image) for _ in range(2)]
-        self.match_placed(pair[0], pair[1], Thresholds(), pair[0].keypoints)
-        self.place(pair[0], pair[1], pair[0].keypoints, pair[1].keypoints)
+        found, _ = self.match_placed(pair[0], pair[1], Thresholds(), pair[0].keypoints)
+        self.place(pair[0], pair[1], found.indices, pair[0].keypoints)
 
     def _launch(self, pair: tuple[Slot, Slot], first: int, last: int, place: bool = False) -> None:
         def work() -> None:
             self._matcher.enqueue(pair, first, last)
             if place:  # what matched, before anybody has seen it: one wait for both
-                self._placing.enqueue(pair, Matched(pair[1].device['keypoints'], self._matcher.matches))
+                self._placing.enqueue(pair, self._matcher.matches)
         self._run(('place' if place else 'match', pair[0].index, pair[1].index, first, last), work)
         self.cuda.mark(self._marks['matched'])
 

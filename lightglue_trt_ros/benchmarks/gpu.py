@@ -34,7 +34,7 @@ class LayerTime:
 def device_times(backend: Backend, frames: Iterator[UInt8]) -> dict[str, list[float]]:
     """The GPU's milliseconds per frame, by stage and together, copies included. Raises EngineError without a GPU.
 
-    With engines that place points `extract` resizes the frame and makes its pyramid too, and the matched points are placed by
+    With engines that place points `extract` resizes the frame and makes its pyramid too, and the reference's points are placed by
     themselves, so that it shows.
     """
     engines = _engines_of(backend)
@@ -45,10 +45,8 @@ def device_times(backend: Backend, frames: Iterator[UInt8]) -> dict[str, list[fl
         current = engines.extract_frame(image) if placing else engines.extract(image)
         if previous is not None and before is not None:
             found = engines.match(previous, current, Thresholds())
-            rows = np.flatnonzero(found.indices >= 0)
             if placing:
-                engines.place(previous, current, to_original(before[rows], engine, size),
-                              to_original(current.keypoints[found.indices[rows]], engine, size))
+                engines.place(previous, current, found.indices, to_original(before, engine, size))
             taken = engines.device_ms()
             for name, value in {**taken, 'together': sum(taken.values())}.items():
                 times[name].append(value)

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from ..backends import Placer
 from ..config import MatcherConfig
 from ..errors import ConfigError
 from ..features import FrameMatches, Thresholds, UInt8
@@ -20,7 +21,7 @@ from ..placement.consistency import VarianceFactor
 from ..selection import open_backend
 from .baselines import BASELINES, Correspondences
 from .costs import Cost, Meter
-from .shared_networks import RECENT, SharedNetworks
+from .shared_networks import RECENT, SharedNetworks, SharedPlacer
 from .variants import settings_in_words
 
 NEVER_S = 3600.0  # a gap that no recording has: which frames belong together is the evaluation's to say
@@ -182,7 +183,10 @@ def open_frontends(group: dict[str, MatcherConfig], mask: Mask | None = None) ->
     """The frontends of one of the groups of `by_networks`, and a line where they run otherwise than asked. Raises EngineError."""
     first, *others = group
     found = open_backend(group[first])
-    networks = SharedNetworks(found.backend, [thresholds_of(config) for config in group.values()])
+    backend, thresholds = found.backend, [thresholds_of(config) for config in group.values()]
+    placed = any(config.refinement != 'none' for config in group.values())
+    networks = SharedPlacer(backend, thresholds) if placed and isinstance(backend, Placer) and backend.places else SharedNetworks(
+        backend, thresholds)
     frontends = [Frontend(name, networks, config, mask) for name, config in group.items()]
     for frontend, name in zip(frontends[1:], others, strict=True):
         frontend.description = f'as {first}, but {settings_in_words(group[name], group[first])}'

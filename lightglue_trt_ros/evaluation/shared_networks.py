@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends import Backend
+from ..backends import Backend, Placer
 from ..depth import stops
 from ..errors import EngineError
-from ..features import Features, Float32, Matches, Thresholds, UInt8
+from ..features import Features, Float32, Int32, Matches, Thresholds, UInt8
+from ..placement import Placed
 from .costs import Cost, Meter
 
 T = TypeVar('T')
@@ -82,7 +83,7 @@ class SharedNetworks:
         original = image if self._image is None else self._image
         meter, seen = Meter(), self._seen.get(id(original))
         if seen is None or seen.mask is not mask:
-            seen = SeenFeatures(original, image, mask, self._extracted(image, mask), Cost())
+            seen = SeenFeatures(original, image, mask, self._extracted(original, image, mask), Cost())
             seen.cost = meter.cost
             self._seen[id(original)] = seen
         if seen not in self._recent:
@@ -97,11 +98,7 @@ class SharedNetworks:
         if key not in second.answers:
             for asked, answer in self._answers(first, second, thresholds):
                 second.answers[first.number, asked] = answer
-        found, cost = second.answers[key]
-        rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
-        self.rows = np.column_stack([rows, found.indices[rows]]).astype(np.int32)
-        self._account('match', cost._replace(gpu_ms=cost.gpu_ms + second.cost.gpu_ms), meter.cost)
-        return found
+        return self._told(second, *second.answers[key], meter)
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         return self._backend.match_exits(*self._both(_ours(reference), _ours(current)), thresholds)
@@ -117,6 +114,13 @@ class SharedNetworks:
         self._image = None
         self._backend.close()
 
+    def _told(self, current: SeenFeatures, found: Matches, cost: Cost, meter: Meter) -> Matches:
+        """Matches that took `cost` when they were found, and now what `meter` shows."""
+        rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
+        self.rows = np.column_stack([rows, found.indices[rows]]).astype(np.int32)
+        self._account('match', cost._replace(gpu_ms=cost.gpu_ms + current.cost.gpu_ms), meter.cost)
+        return found
+
     def _account(self, stage: str, ran: Cost, spent: Cost) -> None:
         """What the stage took when it ran, and how much of that was saved now."""
         self.stage_ms[stage] = ran.wall_ms
@@ -128,10 +132,7 @@ class SharedNetworks:
         meter = Meter()
         if self._alone or len(alike) < 2 or asked not in alike:
             found = self._backend.match(*pair, asked)
-            cost = meter.cost
-            if gpu_ms := self._gpu_ms():
-                second.cost, cost = second.cost._replace(gpu_ms=gpu_ms['extract']), cost._replace(gpu_ms=gpu_ms['match'])
-            yield asked, (found, cost)
+            yield asked, (found, self._with_gpu(second, meter.cost))
             return
         lowest = replace(asked, match=min(each.match for each in alike))
         exits = iter(self._backend.match_exits(*pair, lowest))
@@ -143,32 +144,79 @@ class SharedNetworks:
             if not alike:
                 return
 
-    def _gpu_ms(self) -> dict[str, float]:
+    def _with_gpu(self, current: SeenFeatures, cost: Cost) -> Cost:
+        """What a match cost, and the GPU's time for it; that for extracting is known now, too."""
         times: Callable[[], dict[str, float]] | None = getattr(self._backend, 'device_ms', None)
-        return times() if times is not None and self._alone else {}
+        if times is None or not self._alone:
+            return cost
+        gpu_ms = times()
+        current.cost = current.cost._replace(gpu_ms=gpu_ms['extract'])
+        return cost._replace(gpu_ms=gpu_ms['match'])
 
     def _both(self, first: SeenFeatures, second: SeenFeatures) -> tuple[Features, Features]:
         """The features of both, extracted again where they had to go."""
         for seen in (first, second):
             if seen.features is None:
                 self._use(first if seen is second else second)
-                seen.features = self._extracted(seen.resized, seen.mask)
+                seen.features = self._extracted(seen.image, seen.resized, seen.mask)
             self._use(seen)
         assert first.features is not None
         assert second.features is not None
         return first.features, second.features
 
-    def _extracted(self, resized: UInt8, mask: UInt8 | None) -> Features:
+    def _extracted(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> Features:
         """Extract, in the room that others leave."""
         held = [seen for ref in self._held if (seen := ref()) is not None and seen.features is not None]
         for seen in held[:max(0, len(held) - self._room + 1)] if self._room else ():
             seen.let_go()
         self._held = [weakref.ref(seen) for seen in held if seen.features is not None]
+        return self._run_extractor(image, resized, mask)
+
+    def _run_extractor(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> Features:
         return self._backend.extract(resized, mask)
 
     def _use(self, seen: SeenFeatures) -> None:
         if self._room and seen.features is not None:
             self._held = [ref for ref in self._held if ref() is not None and ref() is not seen] + [weakref.ref(seen)]
+
+
+class SharedPlacer(SharedNetworks):
+    """A Placer for the frontends of one: frames stay with their features, and points are placed for each frontend by itself.
+
+    What is timed (`alone`) runs as it does for the node, with one wait for matches and places.
+    """
+
+    places = True
+
+    def __init__(self, backend: Placer, thresholds: Collection[Thresholds]) -> None:
+        super().__init__(backend, thresholds)
+        self._placer = backend
+        self._size: tuple[int, ...] = ()
+
+    def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
+        return self.extract(image, mask)
+
+    def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
+                     points: Float32) -> tuple[Matches, Placed]:
+        if not self._alone:
+            found = self.match(reference, current, thresholds)
+            return found, self.place(reference, current, found.indices, points)
+        first, second, meter = _ours(reference), _ours(current), Meter()
+        found, placed = self._placer.match_placed(*self._both(first, second), thresholds, points)
+        cost = self._with_gpu(second, meter.cost)
+        second.answers[first.number, thresholds] = found, cost
+        return self._told(second, found, cost, meter), placed
+
+    def place(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Placed:
+        return self._placer.place(*self._both(_ours(reference), _ours(current)), indices, points)
+
+    def _run_extractor(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> Features:
+        if image.shape != self._size:  # the device keeps frames of one size
+            for ref in self._held:
+                if (seen := ref()) is not None and seen.features is not None:
+                    seen.let_go()
+            self._size = image.shape
+        return self._placer.extract_frame(image, mask)
 
 
 def _ours(features: Any) -> SeenFeatures:
