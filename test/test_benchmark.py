@@ -52,6 +52,24 @@ def test_stages_of_a_recording_s_own_frames(tmp_path, capsys):
     assert figures['caching']['cached_ms'] > 0
 
 
+@pytest.mark.parametrize(('words', 'name'), [
+    (('stages', '--frames', '3'), '--recording'), (('depth',), '--data'),
+    (('sweep', '--sizes', '64', '--keypoints', '32', '--precisions', 'fp32', '--frames', '3'), '--data')])
+def test_one_camera_of_several_in_a_bag(tmp_path, capsys, words, name):
+    for module in ('rclpy', 'rosbags'):
+        pytest.importorskip(module, reason=f'{module} is not installed: bags are not read')
+    from lightglue_trt_ros.recordings.bag_writer import RightFrames, write_bag
+    images = [(10**8 * number, np.random.default_rng(number).integers(0, 256, (70, 100), np.uint8)) for number in range(1, 5)]
+    write_bag(tmp_path / 'bag', images, right=RightFrames(images, None))
+    asked = [*words, name, str(tmp_path / 'bag'), *SMALL, '--out', str(tmp_path / 'out')]
+    assert main(asked) == 1
+    told = capsys.readouterr().err
+    assert 'holds 2 image topics, choose one (--image-topic)' in told
+    if words[0] == 'depth':  # which needs engines of one stage beside these
+        return
+    assert main([*asked, '--image-topic', next(word for word in told.split() if word.endswith('_right/image_raw'))]) == 0
+
+
 def test_a_recording_that_is_not_there_is_told_in_a_line(tmp_path, capsys):
     assert main(['stages', '--recording', str(tmp_path / 'none'), *SMALL]) == 1
     told = capsys.readouterr().err

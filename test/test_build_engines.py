@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from networks import ours
+from networks import ours, photo
 from random_pairs import random_pair, write_pair
 
 from lightglue_trt_ros import selection
@@ -350,6 +350,28 @@ def test_a_recording_can_be_what_the_gate_runs_on(machine, tmp_path, shared_data
     gate = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())['gate']
     assert gate['frames'] == 'kitti_short_1, frames 23 to 26'
     assert gate['pairs'] == 3
+
+
+def test_one_camera_of_a_bag_can_be_what_the_gate_runs_on_and_what_fp8_is_calibrated_on(machine, tmp_path, capsys, monkeypatch):
+    for module in ('rclpy', 'rosbags'):
+        pytest.importorskip(module, reason=f'{module} is not installed: bags are not read')
+    from lightglue_trt_ros.cli import quantize
+    from lightglue_trt_ros.recordings.bag_writer import RightFrames, write_bag
+    scene = photo('coffee', 200, 260)
+    images = [(10**8 * number, np.ascontiguousarray(scene[2 * number:2 * number + 160, 3 * number:3 * number + 216]))
+              for number in range(1, 7)]
+    write_bag(tmp_path / 'bag', images, right=RightFrames(images[:5], None))
+    arguments = [*SIZE, '--engine-dir', str(tmp_path / 'engines'), '--frames', str(tmp_path / 'bag')]
+    assert build_engines.main(arguments) == 1
+    told = capsys.readouterr().err
+    assert 'choose one (--image-topic)' in told
+    topic = next(word for word in told.split() if word.endswith('_right/image_raw'))
+    asked = []
+    monkeypatch.setattr(quantize, 'main', lambda words: asked.append(words) or 0)
+    assert build_engines.main([*arguments, '--image-topic', topic, '--calibration', str(tmp_path / 'bag')]) == 0
+    gate = json.loads((tmp_path / 'engines' / f'{NAME}-fp16' / MANIFEST).read_text())['gate']
+    assert gate['frames'] == 'bag, frames 0 to 3'
+    assert asked[0][asked[0].index('--image-topic') + 1] == topic
 
 
 def test_the_flight_is_what_the_gate_runs_on_where_it_can_be_rendered():

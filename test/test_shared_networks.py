@@ -254,11 +254,15 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], device: Any) -> None:
     """On the GPU, for each variant by itself; `device` has room for three frames, and four are looked at."""
     asked = Counter[str]()
-    for name in ('match_placed', 'place'):
-        def counted(*arguments: Any, name: str = name, run: Any = getattr(device, name)) -> Any:
+
+    def counting(name: str, run: Any) -> Any:
+        def counted(*arguments: Any) -> Any:
             asked[name] += 1
             return run(*arguments)
-        setattr(device, name, counted)
+        return counted
+
+    for name in ('match_placed', 'place'):
+        setattr(device, name, counting(name, getattr(device, name)))
     wanted = variants(CONFIG, ('refinement=patches', 'refinement=none', 'carry_frames=0', 'match_threshold=0.4'))
     placed = [name for name, config in wanted.items() if config.refinement != 'none']
     frontends, _ = open_frontends(wanted)

@@ -32,9 +32,9 @@ def find_recordings(data: Path) -> dict[str, Path]:
     return known or {data.name or str(data): data}
 
 
-def gray_images(path: Path) -> Iterator[UInt8]:
+def gray_images(path: Path, image_topic: str | None = None) -> Iterator[UInt8]:
     """The images of a recording, uint8 (H, W), one at a time. Raises BagError."""
-    for frame in open_recording(path).frames():
+    for frame in open_recording(path, image_topic).frames():
         yield gray_of(frame.load())
 
 

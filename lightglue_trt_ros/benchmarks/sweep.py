@@ -91,7 +91,7 @@ class Cell:
         return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}
 
 
-def load_pairs(data: Path) -> dict[str, ImagePair] | None:
+def load_pairs(data: Path, image_topic: str | None = None) -> dict[str, ImagePair] | None:
     """The easy pair, two consecutive frames of driving, and the hard one, a wall under a large change of view; None without `data`.
 
     Of any other recording two consecutive frames in its middle, and two that are APART frames apart, or as far as there are.
@@ -101,14 +101,14 @@ def load_pairs(data: Path) -> dict[str, ImagePair] | None:
     if not data.exists():
         return None
     if not drive.is_dir() or not wall.is_dir():
-        return _recorded_pairs(data)
+        return _recorded_pairs(data, image_topic)
     frames = sorted(drive.iterdir())[25:27]
     return {'easy': ImagePair('kitti_short_2, frames 25 and 26', *map(read_gray, frames)),
             'hard': ImagePair('graf 1-3', read_gray(wall / 'img1.png'), read_gray(wall / 'img3.png'))}
 
 
-def _recorded_pairs(data: Path) -> dict[str, ImagePair]:
-    recording = open_recording(data)
+def _recorded_pairs(data: Path, image_topic: str | None) -> dict[str, ImagePair]:
+    recording = open_recording(data, image_topic)
     if len(recording) < 2:
         raise BagError(f'{data} has {len(recording)} frames: the sweep matches two')
     first = max(0, min(len(recording) // 2, len(recording) - 1 - APART))

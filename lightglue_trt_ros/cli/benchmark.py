@@ -59,6 +59,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'sweep, default: %(default)s')
     parser.add_argument('--recording', type=Path, metavar='BAG', help='its frames for stages, caching and device, forth and '
                         'back until there are --frames; default: a drifting texture of the size of the engine')
+    parser.add_argument('--image-topic', metavar='TOPIC', help='of --recording and --data, where a bag has several with images')
     parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=positive, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--cameras', type=int, default=4, help='how many, for cameras, default: %(default)s')
@@ -175,7 +176,7 @@ def _depth(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
         if len(whole.depth.ends) > 1:
             raise EngineError('depth compares with engines of one stage: build them with --stages 9, and name --whole-engine-dir')
         for (name, path), stride in itertools.product(find_recordings(args.data).items(), args.strides):
-            found = measure_depth(staged, whole, config.depth_confidence, gray_images(path), name, stride)
+            found = measure_depth(staged, whole, config.depth_confidence, gray_images(path, args.image_topic), name, stride)
             if not found.layers:
                 raise BagError(f'{path}: no two frames are {stride} apart; give smaller --strides or a longer recording')
             report.append(dataclasses.asdict(found))
@@ -243,7 +244,7 @@ def _sweep(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     graphs = Graphs(config)
     bench, instead = open_bench(config, graphs)
     sizes = None if args.target_sm is None else TargetEngines(graphs, args.target_sm)
-    pairs = load_pairs(args.data)
+    pairs = load_pairs(args.data, args.image_topic)
     if pairs is None:
         _say(f"{args.data} is not there: the pairs are of the demo's flight instead")
         pairs = _rendered(max(args.sizes))
@@ -293,7 +294,7 @@ def _frames(args: argparse.Namespace, config: MatcherConfig) -> Iterator[UInt8]:
     if args.recording is None:
         return textured_frames(args.frames, config.image_height, config.image_width)
     from ..benchmarks.real_images import gray_images
-    return forth_and_back(gray_images(args.recording), args.frames)
+    return forth_and_back(gray_images(args.recording, args.image_topic), args.frames)
 
 
 def _percentiles(values: Sequence[float], digits: int = 2) -> list[str]:

@@ -71,6 +71,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'folder; default: rendered frames')
     parser.add_argument('--calibration', type=Path, nargs='+', default=[], metavar='BAG', help='calibrate the FP8 matcher on these '
                         'recordings first, as quantize does; without it, fp8 takes what quantize left in --engine-dir')
+    parser.add_argument('--image-topic', metavar='TOPIC', help='of these recordings, where a bag has several with images')
     parser.add_argument('--matcher-onnx', type=Path, metavar='FILE',
                         help='an FP8 graph of the matcher that something else quantised')
     parser.add_argument('--tactic-sources', metavar='NAMES', help="only these of TensorRT's, comma separated: "
@@ -99,7 +100,8 @@ def _calibrate(args: argparse.Namespace) -> int:
     from .quantize import main as quantize
     words = ['--calibration', *args.calibration, '--height', args.height, '--width', args.width,
              '--max-keypoints', args.max_keypoints, '--weights', args.weights, '--engine-dir', args.engine_dir]
-    return quantize([*map(str, words), *['--force'] * args.force])
+    topic = ['--image-topic', args.image_topic] if args.image_topic else []
+    return quantize([*map(str, words), *topic, *['--force'] * args.force])
 
 
 def _depth(text: str) -> Depth:
@@ -119,16 +121,16 @@ def _this_gpu() -> Machine:
 def _frames(args: argparse.Namespace) -> FrameSource:
     size = (args.height, args.width)
     if args.frames is not None:
-        return partial(_recorded_frames, args.frames, size)
+        return partial(_recorded_frames, args.frames, args.image_topic, size)
     if importlib.util.find_spec('skimage') is not None:
         return partial(_flight_frames, size)
     return lambda: (list(rendered_frames(FRAMES, *size)), f'{RENDERED} (real ones: --frames PATH)')
 
 
-def _recorded_frames(path: Path, size: tuple[int, int]) -> tuple[list[UInt8], str]:
+def _recorded_frames(path: Path, image_topic: str | None, size: tuple[int, int]) -> tuple[list[UInt8], str]:
     """The middle of a recording: its ends often show a robot that stands."""
     from ..recordings.bag import open_recording
-    recording = open_recording(path)
+    recording = open_recording(path, image_topic)
     first = max(0, (len(recording) - FRAMES) // 2)
     images = []
     for number, frame in enumerate(recording.frames()):
