@@ -423,6 +423,25 @@ def test_points_are_placed_on_the_device_where_the_host_places_them(backend, sha
     assert np.mean(again < 0.1) >= 0.99, 'the same matches, told by the host'
 
 
+def test_an_evaluation_finds_what_the_node_finds(backend, engines, shared_data):
+    """Where it is timed and where it is not, with another stride between; the device has room for three frames."""
+    from lightglue_trt_ros.evaluation.contestants import Frontend, thresholds_of
+    from lightglue_trt_ros.evaluation.shared_networks import SharedPlacer
+    config, images = config_of(engines), gray_images(shared_data / 'kitti_short_2')[:9]
+    matcher = FrameMatcher(backend, config)
+    expected = [matcher.process(image, 0.1 * number) for number, image in enumerate(images)]
+    del matcher
+    frontend = Frontend('ours', SharedPlacer(backend, [thresholds_of(config)]), config)
+    every, fourth = frontend.stream(), frontend.stream()
+    for number, image in enumerate(images):
+        found = every.process(image, 0.1 * number, alone=number % 3 == 1)
+        if number % 4 == 0:
+            fourth.process(image, 0.1 * number)
+        if number:
+            np.testing.assert_allclose(found.followed.current, expected[number].keypoints, atol=1e-3)
+            np.testing.assert_allclose(found.followed.covariances, expected[number].covariances, rtol=1e-3, atol=1e-6)
+
+
 def test_frames_of_two_sizes_and_plain_ones_take_turns(backend):
     memory = None
     for number, size in enumerate([(480, 640), (370, 1226)] * 10):
