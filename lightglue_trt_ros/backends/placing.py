@@ -55,7 +55,8 @@ class DevicePlacement:
         self._engine = spec.image_height, spec.image_width
         self._points = cuda.staged((2 * self._count, 2), np.float32)
         self._matches = cuda.staged((self._count,), np.int32)
-        self._placed, self._covariances = (cuda.staged((2 * self._count, columns), np.float32) for columns in (2, 3))
+        self._placed = cuda.staged((2 * self._count, 2), np.float32)
+        self._covariances = cuda.staged((2 * self._count, 3), np.float32)
         self._sources = cuda.device((SOURCES_BYTES,), np.uint8)
         self.cameras: dict[int, Camera] = {}
         self.camera: Camera | None = None  # looked at last
