@@ -55,6 +55,7 @@ from lightglue_trt_ros.features import HostFeatures
 from lightglue_trt_ros.geometry import resize_gray, to_original
 from lightglue_trt_ros.graphs.precision import read_stamp
 from lightglue_trt_ros.placement import Placed, Pyramid, place_matches
+from lightglue_trt_ros.recordings.sequence import RIGHT_TOPIC
 from lightglue_trt_ros.weights.pairs import load_pair
 
 HEIGHT, WIDTH, K = 160, 208, 128
@@ -363,15 +364,15 @@ def test_one_camera_of_a_bag_can_be_what_the_gate_runs_on_and_what_fp8_is_calibr
     write_bag(tmp_path / 'bag', images, right=RightFrames(images[:5], None))
     arguments = [*SIZE, '--engine-dir', str(tmp_path / 'engines'), '--frames', str(tmp_path / 'bag')]
     assert build_engines.main(arguments) == 1
-    told = capsys.readouterr().err
-    assert 'choose one (--image-topic)' in told
-    topic = next(word for word in told.split() if word.endswith('_right/image_raw'))
-    asked = []
-    monkeypatch.setattr(quantize, 'main', lambda words: asked.append(words) or 0)
-    assert build_engines.main([*arguments, '--image-topic', topic, '--calibration', str(tmp_path / 'bag')]) == 0
+    assert 'choose one (--image-topic)' in capsys.readouterr().err
+    asked, codes = [], [INTERRUPTED, 0]
+    monkeypatch.setattr(quantize, 'main', lambda words: asked.append(words) or codes[len(asked) - 1])
+    arguments += ['--image-topic', RIGHT_TOPIC, '--calibration', str(tmp_path / 'bag')]
+    assert build_engines.main(arguments) == INTERRUPTED, 'as quantize ended'
+    assert build_engines.main(arguments) == 0
     gate = json.loads((tmp_path / 'engines' / f'{NAME}-fp16' / MANIFEST).read_text())['gate']
     assert gate['frames'] == 'bag, frames 0 to 3'
-    assert asked[0][asked[0].index('--image-topic') + 1] == topic
+    assert asked[0][asked[0].index('--image-topic') + 1] == RIGHT_TOPIC
 
 
 def test_the_flight_is_what_the_gate_runs_on_where_it_can_be_rendered():

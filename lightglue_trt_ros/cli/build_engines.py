@@ -45,8 +45,8 @@ def main(argv: list[str] | None = None) -> int:
                   f'workspace {order.workspace_mib} MiB')
     if args.calibration:
         decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name)  # before minutes are spent
-        if _calibrate(args):
-            return 1
+        if code := _calibrate(args):
+            return code
     bundle = build_bundle(order, machine, tensorrt, _frames(args), _Terminal())
     _summarise(bundle)
     _Terminal.say('to use it:' if machine.present else f'to use it, copy it into the engine directory of a machine with {machine}, '
