@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .backends import Backend, Placer
+from .backends import Backend, Placer, placer_of
 from .carrying import KNOWN_PX, Candidates, carry
 from .config import MatcherConfig
 from .errors import FrameError
@@ -53,7 +53,7 @@ class FrameMatcher:
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
-        self._placer = backend if isinstance(backend, Placer) and backend.places else None
+        self._placer = placer_of(backend)
 
     def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *,
                 mask: Mask | None = None) -> FrameMatches | None:

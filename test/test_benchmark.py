@@ -11,6 +11,7 @@ import pytest
 from lightglue_trt_ros.benchmarks.stages import forth_and_back
 from lightglue_trt_ros.cli.benchmark import main
 from lightglue_trt_ros.errors import BagError
+from lightglue_trt_ros.recordings.sequence import RIGHT_TOPIC
 
 SMALL = ('--height', '64', '--width', '80', '--max-keypoints', '32', '--backend', 'onnxruntime')
 
@@ -63,11 +64,10 @@ def test_one_camera_of_several_in_a_bag(tmp_path, capsys, words, name):
     write_bag(tmp_path / 'bag', images, right=RightFrames(images, None))
     asked = [*words, name, str(tmp_path / 'bag'), *SMALL, '--out', str(tmp_path / 'out')]
     assert main(asked) == 1
-    told = capsys.readouterr().err
-    assert 'holds 2 image topics, choose one (--image-topic)' in told
+    assert 'holds 2 image topics, choose one (--image-topic)' in capsys.readouterr().err
     if words[0] == 'depth':  # which needs engines of one stage beside these
         return
-    assert main([*asked, '--image-topic', next(word for word in told.split() if word.endswith('_right/image_raw'))]) == 0
+    assert main([*asked, '--image-topic', RIGHT_TOPIC]) == 0
 
 
 def test_a_recording_that_is_not_there_is_told_in_a_line(tmp_path, capsys):

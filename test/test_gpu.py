@@ -15,6 +15,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from evaluated_streams import evaluated_beside_the_node
 
 from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.depth import Depth
@@ -424,22 +425,10 @@ def test_points_are_placed_on_the_device_where_the_host_places_them(backend, sha
 
 
 def test_an_evaluation_finds_what_the_node_finds(backend, engines, shared_data):
-    """Where it is timed and where it is not, with another stride between; the device has room for three frames."""
-    from lightglue_trt_ros.evaluation.contestants import Frontend, thresholds_of
-    from lightglue_trt_ros.evaluation.shared_networks import SharedPlacer
-    config, images = config_of(engines), gray_images(shared_data / 'kitti_short_2')[:9]
-    matcher = FrameMatcher(backend, config)
-    expected = [matcher.process(image, 0.1 * number) for number, image in enumerate(images)]
-    del matcher
-    frontend = Frontend('ours', SharedPlacer(backend, [thresholds_of(config)]), config)
-    every, fourth = frontend.stream(), frontend.stream()
-    for number, image in enumerate(images):
-        found = every.process(image, 0.1 * number, alone=number % 3 == 1)
-        if number % 4 == 0:
-            fourth.process(image, 0.1 * number)
-        if number:
-            np.testing.assert_allclose(found.followed.current, expected[number].keypoints, atol=1e-3)
-            np.testing.assert_allclose(found.followed.covariances, expected[number].covariances, rtol=1e-3, atol=1e-6)
+    images = gray_images(shared_data / 'kitti_short_2')[:9]
+    for found, expected in evaluated_beside_the_node(backend, config_of(engines), images):
+        np.testing.assert_allclose(found.current, expected.keypoints, atol=1e-3)
+        np.testing.assert_allclose(found.covariances, expected.covariances, rtol=1e-3, atol=1e-6)
 
 
 def test_frames_of_two_sizes_and_plain_ones_take_turns(backend):

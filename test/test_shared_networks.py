@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulated_device import EmulatedCuda, EmulatedTensorRT
+from evaluated_streams import evaluated_beside_the_node
 from networks import ours, photo
 
 from lightglue_trt_ros import frontend
@@ -30,7 +31,6 @@ from lightglue_trt_ros.evaluation.turns import evaluate_in_turn
 from lightglue_trt_ros.evaluation.twoview import estimate_relative_pose
 from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.features import HostFeatures, Matches, Thresholds
-from lightglue_trt_ros.frontend import FrameMatcher
 from lightglue_trt_ros.graphs.cache import written_graphs
 from lightglue_trt_ros.recordings.sequence import Frame, Intrinsics
 from lightglue_trt_ros.reports.summary import coverage
@@ -279,19 +279,9 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
 
 
 def test_an_evaluation_finds_what_the_node_finds(frames: list[np.ndarray], device: Any) -> None:
-    """Where it is timed and where it is not, with another stride between."""
-    matcher = FrameMatcher(device, CONFIG)
-    expected = [matcher.process(image, 0.1 * number) for number, image in enumerate(frames)]
-    del matcher
-    contestant = Frontend('ours', SharedPlacer(device, [thresholds_of(CONFIG)]), CONFIG)
-    every, fourth = contestant.stream(), contestant.stream()
-    for number, image in enumerate(frames):
-        found = every.process(image, 0.1 * number, alone=number % 3 == 1)
-        if number % 4 == 0:
-            fourth.process(image, 0.1 * number)
-        if number:
-            np.testing.assert_array_equal(found.followed.current, expected[number].keypoints)
-            np.testing.assert_array_equal(found.followed.covariances, expected[number].covariances)
+    for found, expected in evaluated_beside_the_node(device, CONFIG, frames):
+        np.testing.assert_array_equal(found.current, expected.keypoints)
+        np.testing.assert_array_equal(found.covariances, expected.covariances)
 
 
 def test_points_are_placed_where_the_size_of_the_images_changes_to_and_fro(frames: list[np.ndarray], device: Any) -> None:

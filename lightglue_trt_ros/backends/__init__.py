@@ -83,3 +83,8 @@ class Placer(Backend, Protocol):
 
     def place(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Placed:
         """As `match_placed`, of matches that are known: the current frame's row of each of the reference's, or -1, (K,)."""
+
+
+def placer_of(backend: Backend) -> Placer | None:
+    """The backend itself where it places points; where it is None, the host does."""
+    return backend if isinstance(backend, Placer) and backend.places else None

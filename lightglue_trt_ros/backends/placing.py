@@ -39,7 +39,7 @@ SOURCES_BYTES = 4 * (5 + 4 * SOURCES)
 
 
 def settings_of(size: Size, engine: Size) -> Float32:
-    """`Settings` of the kernels, for frames of that size and engines of theirs."""
+    """`Settings` of the kernels, for frames of that size and the engine's images of theirs."""
     along = size[1] / engine[1], size[0] / engine[0]
     return np.array([*COARSE, *FINE, FLOOR_PX, DISAGREEMENT, GHOST, BEND, LIMIT_PX, UNPLACED_PX, PREDICTED_PX, PREDICTED_LIMIT_PX,
                      FAINT, ALIKE, QUANTISATION, REACH_PX, RIDGE_PX,

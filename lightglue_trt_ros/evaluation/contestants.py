@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends import Placer
+from ..backends import placer_of
 from ..config import MatcherConfig
 from ..errors import ConfigError
 from ..features import FrameMatches, Thresholds, UInt8
@@ -183,10 +183,11 @@ def open_frontends(group: dict[str, MatcherConfig], mask: Mask | None = None) ->
     """The frontends of one of the groups of `by_networks`, and a line where they run otherwise than asked. Raises EngineError."""
     first, *others = group
     found = open_backend(group[first])
-    backend, thresholds = found.backend, [thresholds_of(config) for config in group.values()]
-    placed = any(config.refinement != 'none' for config in group.values())
-    networks = SharedPlacer(backend, thresholds) if placed and isinstance(backend, Placer) and backend.places else SharedNetworks(
-        backend, thresholds)
+    thresholds, placer = [thresholds_of(config) for config in group.values()], placer_of(found.backend)
+    if placer is not None and any(config.refinement != 'none' for config in group.values()):
+        networks: SharedNetworks = SharedPlacer(placer, thresholds)
+    else:
+        networks = SharedNetworks(found.backend, thresholds)
     frontends = [Frontend(name, networks, config, mask) for name, config in group.items()]
     for frontend, name in zip(frontends[1:], others, strict=True):
         frontend.description = f'as {first}, but {settings_in_words(group[name], group[first])}'

@@ -166,14 +166,18 @@ class SharedNetworks:
 
     def _extracted(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> Features:
         """Extract, in the room that others leave."""
-        held = [seen for ref in self._held if (seen := ref()) is not None and seen.features is not None]
+        held = self._holding()
         for seen in held[:max(0, len(held) - self._room + 1)] if self._room else ():
             seen.let_go()
-        self._held = [weakref.ref(seen) for seen in held if seen.features is not None]
+        self._held = [weakref.ref(seen) for seen in self._holding()]
         return self._run_extractor(image, resized, mask)
 
     def _run_extractor(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> Features:
         return self._backend.extract(resized, mask)
+
+    def _holding(self) -> list[SeenFeatures]:
+        """Whose features the backend holds, those used last at the end."""
+        return [seen for ref in self._held if (seen := ref()) is not None and seen.features is not None]
 
     def _use(self, seen: SeenFeatures) -> None:
         if self._room and seen.features is not None:
@@ -187,10 +191,10 @@ class SharedPlacer(SharedNetworks):
     """
 
     places = True
+    _backend: Placer
 
     def __init__(self, backend: Placer, thresholds: Collection[Thresholds]) -> None:
         super().__init__(backend, thresholds)
-        self._placer = backend
         self._size: tuple[int, ...] = ()
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
@@ -202,21 +206,20 @@ class SharedPlacer(SharedNetworks):
             found = self.match(reference, current, thresholds)
             return found, self.place(reference, current, found.indices, points)
         first, second, meter = _ours(reference), _ours(current), Meter()
-        found, placed = self._placer.match_placed(*self._both(first, second), thresholds, points)
+        found, placed = self._backend.match_placed(*self._both(first, second), thresholds, points)
         cost = self._with_gpu(second, meter.cost)
         second.answers[first.number, thresholds] = found, cost
         return self._told(second, found, cost, meter), placed
 
     def place(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Placed:
-        return self._placer.place(*self._both(_ours(reference), _ours(current)), indices, points)
+        return self._backend.place(*self._both(_ours(reference), _ours(current)), indices, points)
 
     def _run_extractor(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> Features:
         if image.shape != self._size:  # the device keeps frames of one size
-            for ref in self._held:
-                if (seen := ref()) is not None and seen.features is not None:
-                    seen.let_go()
+            for seen in self._holding():
+                seen.let_go()
             self._size = image.shape
-        return self._placer.extract_frame(image, mask)
+        return self._backend.extract_frame(image, mask)
 
 
 def _ours(features: Any) -> SeenFeatures:
