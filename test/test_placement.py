@@ -72,6 +72,25 @@ def test_exposure_moves_no_point(change):
     assert np.isfinite(covariances).all()
 
 
+@pytest.mark.parametrize(('depth', 'period'), [(0.2, 160), (0.4, 80), (0.6, 40)])
+def test_bars_that_roll_over_the_image_make_points_less_known(depth, period):
+    """As lamps flicker: what they put wrong is claimed, and more is claimed the worse they are."""
+    image = photo('coffee', 480, 640)
+    points = corners(image)
+
+    def lit(phase):
+        bars = 1 - depth / 2 * (1 + np.sin(2 * np.pi * (np.arange(480) / period + phase)))
+        return (image * bars[:, None]).astype(np.uint8)
+
+    found, covariances = place(lit(0.0), lit(0.4), points, points)
+    apart = found - points
+    deviations = np.sqrt(np.einsum('mi,mij,mj->m', apart, np.linalg.inv(covariances), apart))
+    assert np.median(np.linalg.norm(apart, axis=1)) < 0.25
+    assert np.mean(deviations < 2) > 0.85, 'of a normal distribution in two dimensions 0.865 are'
+    steady = place(lit(0.0), lit(0.0), points, points)[1]
+    assert np.median(sigmas(covariances)) > 1.5 * np.median(sigmas(steady))
+
+
 def test_an_edge_is_known_across_and_not_along():
     image = cv2.GaussianBlur(np.repeat(np.where(np.arange(160) < 80, 60, 180)[None].astype(np.uint8), 120, axis=0), (0, 0), 1.5)
     noise = np.random.default_rng(0).normal(0, 1, (2, *image.shape))
