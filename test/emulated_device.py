@@ -34,6 +34,7 @@ class EmulatedCuda:
 
     def __init__(self) -> None:
         self.waits, self.uploaded = 0, 0
+        self.graphs: list[Any] = []  # that were captured, and not freed
 
     def memory_mib(self) -> tuple[float, float]:
         return 1e4, 1e4
@@ -79,7 +80,9 @@ class EmulatedCuda:
         self.waits += 1
 
     def capture(self, work):
-        return work
+        graph = SimpleNamespace(launch=work, free=lambda: self.graphs.remove(graph))
+        self.graphs.append(graph)
+        return graph
 
     def close(self) -> None:
         """Nothing is held."""

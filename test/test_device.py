@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,7 +64,7 @@ class FakeCuda:
         return Held(synchronize=lambda: None)
 
     def capture(self, work):
-        return None
+        raise EngineError('nothing can be captured')
 
     def staged(self, shape, dtype):
         return SimpleNamespace(array=self.pinned(shape, dtype), buffer=self.device(shape, dtype))
@@ -165,6 +167,108 @@ def test_nothing_outlives_the_context_where_another_camera_finds_no_memory(opene
         backend.turn_to(1)
     backend.close()
     assert FakeCuda.left == 0
+
+
+class PyCudaError(Exception):
+    """As PyCUDA's."""
+
+
+class OutOfMemoryError(PyCudaError):
+    """As PyCUDA's, of its own kind."""
+
+
+def a_cuda(monkeypatch, **driver) -> cuda.Cuda:
+    """On a driver whose functions do nothing but for these."""
+    device = SimpleNamespace(name=lambda: 'none', compute_capability=lambda: (8, 7), get_attribute=lambda which: 1,
+                             retain_primary_context=lambda: SimpleNamespace(**dict.fromkeys(('push', 'pop', 'detach'), list)))
+    monkeypatch.setattr(cuda, '_pycuda', lambda: SimpleNamespace(**{
+        'init': lambda: None, 'Device': lambda index: device, 'get_driver_version': lambda: 12060, 'Error': PyCudaError,
+        'device_attribute': SimpleNamespace(MULTIPROCESSOR_COUNT=0, INTEGRATED=1), 'mem_get_info': lambda: (300 << 20, 1 << 30),
+        'Stream': lambda: SimpleNamespace(handle=1, synchronize=lambda: None), 'MemoryError': OutOfMemoryError,
+        'host_alloc_flags': SimpleNamespace(DEVICEMAP=2), **driver}))
+    return cuda.Cuda()
+
+
+@pytest.mark.parametrize('way', ['pinned', 'staged'])
+@pytest.mark.parametrize(('error', 'kind', 'words'), [
+    (OutOfMemoryError('cuMemHostAlloc failed: out of memory'), DeviceMemoryError, 'page-locked memory is exhausted .* 300 MiB'),
+    (PyCudaError('cuMemHostAlloc failed: invalid value'), EngineError, 'the GPU failed')])
+def test_page_locked_memory_that_cannot_be_had_is_told_as_what_it_is(monkeypatch, way, error, kind, words):
+    def fail(*_, **__):
+        raise error
+
+    opened = a_cuda(monkeypatch, pagelocked_empty=fail)
+    with pytest.raises(EngineError, match=words) as caught:
+        getattr(opened, way)((8, 8), np.uint8)
+    assert type(caught.value) is kind
+    opened.close()
+
+
+class GraphDriver(SimpleNamespace):
+    """cuda-python's, of which the function `failing` fails; `living` are the graphs and executables that were not destroyed."""
+
+    def __init__(self, failing: str = '') -> None:
+        ok, wrong, living = SimpleNamespace(name='CUDA_SUCCESS'), SimpleNamespace(name='CUDA_ERROR_UNKNOWN'), []
+
+        def made(name, *_):
+            if name == failing:
+                return wrong, None
+            living.append(object())
+            return ok, living[-1]
+
+        super().__init__(
+            living=living, CUstream=int, CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1),
+            CUresult=SimpleNamespace(CUDA_SUCCESS=ok, CUDA_ERROR_OUT_OF_MEMORY=None), cuGraphDestroy=living.remove,
+            cuGraphExecDestroy=living.remove, cuGraphLaunch=lambda executable, stream: (ok if executable in living else wrong,),
+            cuStreamBeginCapture=lambda *_: (wrong if failing == 'cuStreamBeginCapture' else ok,),
+            **{name: partial(made, name) for name in ('cuStreamEndCapture', 'cuGraphInstantiate')})
+
+
+def installed(monkeypatch, driver) -> None:
+    monkeypatch.setitem(sys.modules, 'cuda', SimpleNamespace())
+    monkeypatch.setitem(sys.modules, 'cuda.bindings', SimpleNamespace(driver=driver))
+
+
+@pytest.mark.parametrize(('failing', 'words'), [
+    ('cuStreamBeginCapture', 'could not begin: CUDA_ERROR_UNKNOWN'), ('work', 'ValueError: what is enqueued'),
+    ('cuStreamEndCapture', 'the capture failed: CUDA_ERROR_UNKNOWN'),
+    ('cuGraphInstantiate', 'could not be instantiated: CUDA_ERROR_UNKNOWN')])
+def test_a_capture_that_fails_leaves_no_graph_and_says_why(monkeypatch, failing, words):
+    driver = GraphDriver(failing)
+    installed(monkeypatch, driver)
+    opened = a_cuda(monkeypatch)
+
+    def work() -> None:
+        if failing == 'work':
+            raise ValueError('what is enqueued')
+
+    with pytest.raises(EngineError, match=words):
+        opened.capture(work)
+    assert driver.living == []
+    opened.close()
+
+
+def test_graphs_are_destroyed_when_they_are_given_back_and_the_others_with_the_device(monkeypatch):
+    driver = GraphDriver()
+    installed(monkeypatch, driver)
+    opened = a_cuda(monkeypatch)
+    first, second = (opened.capture(lambda: None) for _ in range(2))
+    first.launch()
+    assert len(driver.living) == 2
+    opened.free(first)
+    assert len(driver.living) == 1
+    second.launch()
+    opened.close()
+    assert driver.living == []
+
+
+def test_without_cuda_python_the_description_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'cuda', None)
+    monkeypatch.setitem(sys.modules, 'cuda.bindings', None)
+    opened = a_cuda(monkeypatch)
+    with pytest.raises(EngineError, match='cuda-python is not installed'):
+        opened.capture(lambda: None)
+    opened.close()
 
 
 def test_a_thread_that_has_the_id_of_an_earlier_one_gets_a_context_of_its_own():

@@ -441,6 +441,7 @@ def test_frames_of_two_sizes_and_plain_ones_take_turns(backend):
             del reference, current
         backend.extract(next(frames(1)))
         memory = memory or (backend.cuda.memory_mib()[0] if number == 5 else None)
+        assert set(backend.cuda._graphs) == set(filter(None, backend._graphs.values())), 'none is kept that nothing launches'
     assert memory - backend.cuda.memory_mib()[0] < 64
 
 

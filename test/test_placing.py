@@ -143,6 +143,38 @@ def test_another_size_is_another_camera(backend):
         backend.place(third, backend.extract(photo('coffee', *ENGINE)), np.zeros(SPEC.max_keypoints, np.int32), points)
 
 
+def test_graphs_of_a_size_that_is_gone_are_destroyed(backend):
+    points, counts = np.zeros((1, 2), np.float32), []
+    for size in ((240, 320), (200, 300)) * 3:
+        for _ in range(4):  # in turn through the slots: plainly, captured, and as captured
+            reference, current = (backend.extract_frame(image) for image in pair(size))
+            backend.match_placed(reference, current, Thresholds(), points)
+            del reference, current
+        assert set(map(id, backend.cuda.graphs)) == {id(graph) for graph in backend._graphs.values() if graph}
+        counts.append(len(backend.cuda.graphs))
+    assert len(set(counts[1:])) == 1
+
+
+def test_a_graph_that_cannot_be_captured_is_told_with_the_next_matches_and_once(backend, monkeypatch):
+    images, points = pair((160, 240)), np.zeros((1, 2), np.float32)
+
+    def fail(work):
+        raise EngineError('the capture failed: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED')
+
+    monkeypatch.setattr(backend.cuda, 'capture', fail)
+    monkeypatch.setattr(backend, '_not_captured', '')
+    notes = []
+    for _ in range(6):
+        reference, current = (backend.extract_frame(image) for image in images)
+        found, _ = backend.match_placed(reference, current, Thresholds(), points)
+        notes.append(found.note)
+        assert (found.indices >= 0).sum() > 60
+        del reference, current
+    assert sorted(set(notes)) == ['', 'CUDA graphs are given up, which costs time: the capture failed: '
+                                  'CUDA_ERROR_STREAM_CAPTURE_INVALIDATED']
+    assert notes.count('') == 5
+
+
 def test_what_runs_is_made_of_what_is_there_to_read():
     source = hashlib.sha256(PTX.with_suffix('.cu').read_bytes()).hexdigest()
     assert source in PTX.read_text().splitlines()[0], 'placement.cu has changed: make kernels'

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import DeviceMemoryError, EngineError
+from ..errors import DeviceMemoryError, EngineError, in_words
 
 Array = NDArray[Any]
 
@@ -105,7 +105,7 @@ class Cuda:
             raise EngineError(f'GPU {index} cannot be used ({error}): check the NVIDIA driver') from error
         self._buffers: list[DeviceBuffer] = []
         self._pinned: list[Array] = []
-        self._graphs: list[_Graph] = []
+        self._graphs: list[Graph] = []
 
     @property
     def stream(self) -> int:
@@ -130,17 +130,14 @@ class Cuda:
         return buffer
 
     def pinned(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """A host array that the GPU copies from and to without a detour."""
-        array: Array = self._driver.pagelocked_empty(shape, dtype)
-        self._pinned.append(array)
-        return array
+        """A host array that the GPU copies from and to without a detour. Raises DeviceMemoryError when memory is exhausted."""
+        return self._page_locked(shape, dtype, 0)
 
     def staged(self, shape: tuple[int, ...], dtype: DTypeLike) -> Staged:
-        """A pinned host array with its place on the device, for `send` and `receive`."""
+        """A pinned host array with its place on the device, for `send` and `receive`. Raises DeviceMemoryError."""
         if not self.mapped:
             return Staged(self.pinned(shape, dtype), self.device(shape, dtype))
-        array: Array = self._driver.pagelocked_empty(shape, dtype, mem_flags=self._driver.host_alloc_flags.DEVICEMAP)
-        self._pinned.append(array)
+        array = self._page_locked(shape, dtype, self._driver.host_alloc_flags.DEVICEMAP)
         return Staged(array, Place(int(array.base.get_device_pointer())))  # type: ignore[union-attr]
 
     def send(self, staged: Staged) -> None:
@@ -157,13 +154,14 @@ class Cuda:
         """The kernels of a PTX file, on this stream. Raises EngineError."""
         return Kernels(self._driver, self._stream, ptx)
 
-    def free(self, *things: DeviceBuffer | Staged) -> None:
+    def free(self, *things: DeviceBuffer | Staged | Graph) -> None:
         """Give back what is of here and nothing uses any more."""
-        buffers = [each if isinstance(each, DeviceBuffer) else each.buffer for each in things]
-        given = {id(each) for each in (*buffers, *(each.array for each in things if isinstance(each, Staged)))}
-        for buffer in buffers:
-            if isinstance(buffer, DeviceBuffer):
-                buffer.free()
+        parts = [part for each in things for part in ((each.buffer, each.array) if isinstance(each, Staged) else (each,))]
+        for part in parts:
+            if isinstance(part, (DeviceBuffer, Graph)):
+                part.free()
+        given = set(map(id, parts))
+        self._graphs = [graph for graph in self._graphs if id(graph) not in given]
         self._buffers = [buffer for buffer in self._buffers if id(buffer) not in given]
         self._pinned = [array for array in self._pinned if id(array) not in given]
 
@@ -190,13 +188,11 @@ class Cuda:
         except self._driver.Error as error:
             raise self._failed(error) from error
 
-    def capture(self, work: Callable[[], None]) -> Callable[[], None] | None:
-        """Record what `work` enqueues as a CUDA graph; the function that launches it, None where that is not possible."""
-        graph = _Graph.record(self.stream, work)
-        if graph is None:
-            return None
+    def capture(self, work: Callable[[], None]) -> Graph:
+        """Record what `work` enqueues as a CUDA graph, which `free` gives back. Raises EngineError where that is not possible."""
+        graph = Graph.record(self.stream, work)
         self._graphs.append(graph)
-        return graph.launch
+        return graph
 
     def close(self) -> None:
         """Release graphs, memory, stream and context, in this order. Safe to call twice."""
@@ -205,16 +201,22 @@ class Cuda:
             return
         with suppress(self._driver.Error):
             self._stream.synchronize()
-        for graph in self._graphs:
-            graph.destroy()
-        for buffer in self._buffers:
-            buffer.free()
-        self._graphs, self._buffers, self._pinned, self._stream = [], [], [], None
+        self.free(*self._graphs)
+        self.free(*self._buffers)
+        self._pinned, self._stream = [], None
         context.leave()
 
-    def _failed(self, error: Exception) -> EngineError:
+    def _page_locked(self, shape: tuple[int, ...], dtype: DTypeLike, flags: int) -> Array:
+        try:
+            array: Array = self._driver.pagelocked_empty(shape, dtype, mem_flags=flags)
+        except self._driver.Error as error:
+            raise self._failed(error, 'page-locked memory') from error
+        self._pinned.append(array)
+        return array
+
+    def _failed(self, error: Exception, memory: str = 'device memory') -> EngineError:
         if isinstance(error, self._driver.MemoryError) or 'out of memory' in str(error):
-            return DeviceMemoryError(f'device memory is exhausted ({error}): {self.memory_mib()[0]:.0f} MiB are free; '
+            return DeviceMemoryError(f'{memory} is exhausted ({error}), {self.memory_mib()[0]:.0f} MiB are free on the device: '
                                      'use a smaller engine or end other programs')
         return EngineError(f'the GPU failed: {error}')
 
@@ -245,43 +247,51 @@ class _Context:
             self._context.detach()
 
 
-class _Graph:
+class Graph:
     """An instantiated CUDA graph, through cuda-python's driver, which shares the thread's current context."""
 
     def __init__(self, driver: Any, executable: Any, stream: Any) -> None:
         self._driver, self._executable, self._stream = driver, executable, stream
 
     @classmethod
-    def record(cls, stream_handle: int, work: Callable[[], None]) -> _Graph | None:
+    def record(cls, stream_handle: int, work: Callable[[], None]) -> Graph:
+        """What `work` enqueues on the stream. Raises EngineError where it cannot be recorded."""
         try:
             from cuda.bindings import driver
-        except ImportError:
-            return None
+        except ImportError as error:
+            raise EngineError('cuda-python is not installed') from error
         stream, ok = driver.CUstream(stream_handle), driver.CUresult.CUDA_SUCCESS
-        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        if driver.cuStreamBeginCapture(stream, mode)[0] != ok:
-            return None
-        failed = False
+        status, = driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        if status != ok:
+            raise EngineError(f'the capture could not begin: {status.name}')
+        failure = ''
         try:
             work()
-        except Exception:  # capture has to end whatever happened; plain enqueueing then shows the error
-            failed = True
+        except Exception as error:  # capture has to end whatever happened; plain enqueueing then shows the error
+            failure = in_words(error)
         status, graph = driver.cuStreamEndCapture(stream)
-        if failed or status != ok:
-            return None
-        status, executable = driver.cuGraphInstantiate(graph, 0)
+        if status != ok:
+            raise EngineError(failure or f'the capture failed: {status.name}')
+        if not failure:
+            status, executable = driver.cuGraphInstantiate(graph, 0)
         driver.cuGraphDestroy(graph)
-        return cls(driver, executable, stream) if status == ok else None
+        if failure or status != ok:
+            raise EngineError(failure or f'the graph could not be instantiated: {status.name}')
+        return cls(driver, executable, stream)
 
     def launch(self) -> None:
+        """Enqueue what was recorded. Raises EngineError, DeviceMemoryError."""
         status = self._driver.cuGraphLaunch(self._executable, self._stream)[0]
         if status == self._driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise DeviceMemoryError('device memory is exhausted: a CUDA graph could not be launched; end other programs')
         if status != self._driver.CUresult.CUDA_SUCCESS:
             raise EngineError(f'the CUDA graph could not be launched: {status.name}')
 
-    def destroy(self) -> None:
-        self._driver.cuGraphExecDestroy(self._executable)
+    def free(self) -> None:
+        """Destroy it, once it does not run any more. Safe to call twice."""
+        executable, self._executable = self._executable, None
+        if executable is not None:
+            self._driver.cuGraphExecDestroy(executable)
 
 
 def _pycuda() -> Any:

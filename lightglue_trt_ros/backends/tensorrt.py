@@ -18,7 +18,7 @@ from ..depth import Depth
 from ..errors import EngineError, clear_frames
 from ..features import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..placement import Placed
-from .cuda import Cuda
+from .cuda import Cuda, Graph
 from .device import DeviceFeatures, Engine, Slot, load_engines
 from .placing import PTX, DevicePlacement
 from .staged import StagedMatcher
@@ -37,7 +37,9 @@ class TensorRTBackend:
     def __init__(self, tensorrt: Any, spec: EngineSpec, depth: Depth, plans: Mapping[str, bytes], description: str, *,
                  cuda_graphs: bool = True) -> None:
         """`tensorrt` is the adapter that loads `plans`: the extractor's and those of `depth`."""
-        self.spec, self.depth, self._cancelled, self._cuda_graphs = spec, depth, False, cuda_graphs
+        self.spec, self.depth, self._cancelled = spec, depth, False
+        self._not_captured = '' if cuda_graphs else 'plain enqueue'  # why no more graphs are, for people
+        self._note = ''  # for whoever gets the next matches
         self._engines: dict[str, Engine] = {}
         self._slots: list[Slot] = []  # SLOTS for each camera, so that only pairs of one camera are matched, and captured
         self._free: list[list[Slot]] = []  # by camera
@@ -55,8 +57,9 @@ class TensorRTBackend:
             clear_frames(error)
             self.close()
             raise
-        mode = 'CUDA graphs' if self._cuda_graphs and any(self._graphs.values()) else 'plain enqueue'
-        self.description = f'{description}, {depth}, {mode}, {self.device_memory_mib:.0f} MiB on {self.cuda.name}'
+        self.description = (f'{description}, {depth}, {self._not_captured or "CUDA graphs"}, '
+                            f'{self.device_memory_mib:.0f} MiB on {self.cuda.name}')
+        self._note = ''  # which the description has said
 
     def turn_to(self, camera: int) -> None:
         self._check()
@@ -77,8 +80,8 @@ class TensorRTBackend:
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
         if self._placing.look(self._camera, (image.shape[0], image.shape[1])):
-            for key in [key for key in self._graphs if key[0] in ('frame', 'place') and key[1] // SLOTS == self._camera]:
-                del self._graphs[key]  # captured with the contexts and buffers of another size
+            stale = [key for key in self._graphs if key[0] in ('frame', 'place') and key[1] // SLOTS == self._camera]
+            self.cuda.free(*filter(None, map(self._graphs.pop, stale)))  # captured with the buffers of another size
         camera = self._placing.seen
         features = self._extract(camera.staging, image, mask, 'frame', lambda slot: self._placing.enqueue_frame(slot, self._image))
         features.slot.camera = camera
@@ -190,9 +193,9 @@ class TensorRTBackend:
         self._uploaded_mask = mask  # held, so that no other array has its identity
 
     def _found(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
-        found = self._matcher.found
-        return Matches(found['matches0'].copy(), found['scores'].copy(), layers, '' if finite else NOT_FINITE,
-                       confident)
+        found, note = self._matcher.found, '; '.join(filter(None, (self._note, '' if finite else NOT_FINITE)))
+        self._note = ''
+        return Matches(found['matches0'].copy(), found['scores'].copy(), layers, note, confident)
 
     def _load(self, tensorrt: Any, plans: Mapping[str, bytes]) -> None:
         self._engines = load_engines(tensorrt, plans, self.cuda)
@@ -214,7 +217,7 @@ class TensorRTBackend:
         self._upload_mask(None)
         self.turn_to(0)
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched', 'place', 'placed')}
-        self._graphs: dict[tuple[Any, ...], Callable[[], None] | None] = {}
+        self._graphs: dict[tuple[Any, ...], Graph | None] = {}
 
     def _warm_up(self) -> None:
         """Run everything once, so that the first frame costs what the others do, and capture the graphs.
@@ -249,15 +252,17 @@ class TensorRTBackend:
     def _run(self, key: tuple[Any, ...], work: Callable[[], None]) -> None:
         """Launch the graph of `work`; enqueue it where there is none, and try to capture it on its second run."""
         graph = self._graphs.get(key)
-        if graph is not None:
-            graph()
-        elif self._cuda_graphs and key in self._graphs:
-            self._graphs[key] = graph = self.cuda.capture(work)
-            (graph or work)()
-            self._cuda_graphs = graph is not None
-        else:
-            self._graphs[key] = None
+        if graph is None and key in self._graphs and not self._not_captured:
+            try:
+                graph = self.cuda.capture(work)
+            except EngineError as error:
+                self._not_captured = f'plain enqueue ({error})'
+                self._note = f'CUDA graphs are given up, which costs time: {error}'
+        self._graphs[key] = graph
+        if graph is None:
             work()
+        else:
+            graph.launch()
 
     def _enqueue_extract(self, slot: Slot, upload: Callable[[Slot], None]) -> None:
         upload(slot)

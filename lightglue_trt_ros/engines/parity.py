@@ -13,7 +13,7 @@ import numpy as np
 from ..backends import Backend
 from ..depth import Depth
 from ..errors import EngineError
-from ..features import Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
+from ..features import NOT_FINITE, Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
 
 RADIUS_PX = 0.5  # a keypoint is kept where the candidate has one within it
 FRAMES = 9  # that a gate runs on, consecutive ones
@@ -155,7 +155,7 @@ class _Counts:
     def add_pair(self, candidate: Sequence[Matches], reference: Sequence[Matches], kept0: Int32, kept1: Int32) -> None:
         self.pairs += 1
         for each, mine, theirs in zip(self.exits, candidate, reference, strict=True):
-            self.finite &= bool(np.isfinite(mine.scores).all()) and not mine.note
+            self.finite &= bool(np.isfinite(mine.scores).all()) and NOT_FINITE not in mine.note
             each.add(mine, theirs, kept0, kept1)
 
     def result(self) -> Parity:
