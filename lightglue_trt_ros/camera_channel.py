@@ -22,6 +22,7 @@ from .pictures import draw_matches, shade
 from .pipeline import Input
 from .right_camera import RightCamera
 from .subscription import decode, subscribe
+from .telemetry import FadingLog, in_time
 from .vins_topics import VinsTopics
 
 MATCH_FIELDS, STEREO_FIELDS = point_fields(PointField), point_fields(PointField, stereo=True)
@@ -41,6 +42,8 @@ class CameraChannel:
         self._masks: CameraMasks | None = None
         self._right: RightCamera | None = None
         self._advised: tuple[Any, ...] = ()
+        self._warnings, self._rejections = FadingLog(), FadingLog()  # of the executor's thread, of the pipeline's
+        self._silence: health.Verdict | None = None  # the last word on one whose end is not logged yet
 
     def open(self, on_image: Callable[[bytes], None], on_lost: Callable[[int], None]) -> None:
         """Subscribe and advertise. `on_image` gets each message, `on_lost` how many more were lost before they came.
@@ -63,6 +66,7 @@ class CameraChannel:
 
     def begin(self) -> None:
         """The node is active."""
+        self._silence = None
         if self._vins is not None:
             self._vins.begin()
         if self._right is not None:
@@ -93,9 +97,23 @@ class CameraChannel:
         return masked | ({} if self._right is None else self._right.figures())
 
     @property
-    def trouble(self) -> str:
-        """What is wrong with what it hears beside its images, for people; empty: nothing."""
-        return '' if self._right is None else self._right.trouble
+    def verdict(self) -> health.Verdict:
+        """On what it hears beside its images."""
+        if self._right is not None and (trouble := self._right.trouble):
+            return health.Verdict(health.WARN, trouble)
+        if self._masks is not None and (complaint := self._masks.complaint):
+            return health.Verdict(health.WARN, f'{complaint}: matching goes on without it', logged=True)
+        return health.MATCHING
+
+    def log_verdict(self, verdict: health.Verdict) -> None:
+        """Once a second: a warning is logged, less often the longer it lasts, and so is the end of a silence."""
+        if verdict.silent_s:
+            self._silence = verdict
+        elif self._silence is not None and not self._warnings.lasts(self._silence.message):
+            self.log.info(f'images come again on {self.images.topic_name}: none had come for {in_time(self._silence.silent_s)}')
+            self._silence = None
+        if verdict.level == health.WARN and not verdict.logged and self._warnings.due(verdict.message):
+            self.log.warning(verdict.message)
 
     def _publisher(self, kind: Any, topic: str) -> Any:
         publisher = self._node.create_lifecycle_publisher(kind, topic, RELIABLE)
@@ -138,11 +156,13 @@ class CameraChannel:
 
     def rejected(self, error: str, details: str) -> None:
         """As Outlet."""
+        if not self._rejections.due(error):
+            return
         if details:
-            self._log.error(f'frame dropped, {error}', throttle_duration_sec=THROTTLE_S)
+            self._log.error(f'frame dropped, {error}')
             self._log.debug(details)
         else:
-            self._log.warning(f'frame dropped: {error}', throttle_duration_sec=THROTTLE_S)
+            self._log.warning(f'frame dropped: {error}')
 
     def _advise(self, frame: Input) -> None:
         """Say once for each kind of image what would make matching better."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from .geometry import Size
 from .images import gray_from_image
 from .masks import Mask, load_mask
 from .parameters import NodeConfig
+from .telemetry import FIGURES
 
 QOS = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 ENCODINGS = ('mono8', '8UC1')
@@ -42,7 +42,7 @@ class CameraMasks:
         self._newest: bytes | None = None
         self._decoded: tuple[bytes, float, Mask | FrameError] | None = None  # of what was newest, and its stamp
         self._both: tuple[Mask, Size, Mask] | None = None  # of the topic, for images of that size, with that of the file
-        self._complaint = self._said = ''  # why the topic's is not used, and what was said of that, without figures
+        self.complaint = self._said = ''  # why the topic's is not used, and what was said of that, without figures
         self._used_since: float | None = None  # stamp
         self.told = ''  # what hides parts of the images just now, for people; empty: nothing ever did
 
@@ -63,7 +63,7 @@ class CameraMasks:
             seen = self._both[2]
         found = seen or self._of_file
         hidden = 'nothing' if found is None else f'{100 * found.share:.0f} % of the image, by {found.name}'
-        self.told = '' if found is None and not self._complaint else f'{hidden}; {self._complaint}'.strip('; ')
+        self.told = '' if found is None and not self.complaint else f'{hidden}; {self.complaint}'.strip('; ')
         return found
 
     def _seen(self, image: Size, stamp: float) -> Mask | None:
@@ -71,12 +71,12 @@ class CameraMasks:
         try:
             mask = self._current(image, stamp)
         except FrameError as error:
-            self._complaint, self._used_since = str(error), None
-            if (kind := re.sub(r'[\d.]+', '', self._complaint)) != self._said:
+            self.complaint, self._used_since = str(error), None
+            if (kind := FIGURES.sub('', self.complaint)) != self._said:
                 self._said = kind
                 self._log.warning(f'{error}: matching goes on without it')
             return None
-        self._complaint = ''
+        self.complaint = ''
         if mask is not None and self._used_since is None:
             self._used_since = stamp
         if mask is not None and self._said and abs(stamp - (self._used_since or 0.0)) > SETTLED_S:
@@ -99,8 +99,8 @@ class CameraMasks:
         mask.check(image, self._engine)
         if abs(stamp - taken) > self._longest_s:
             side = 'older' if taken < stamp else 'newer'
-            raise FrameError(f'{mask.name} is {abs(stamp - taken):.2f} s {side} than the image, mask_max_age_s is '
-                             f'{self._longest_s:g}')
+            raise FrameError(f'the newest mask on {self._topic} is {abs(stamp - taken):.2f} s {side} than the image, '
+                             f'mask_max_age_s is {self._longest_s:g}')
         return mask
 
     def _decode(self, data: bytes) -> tuple[float, Mask | FrameError]:

@@ -28,16 +28,19 @@ class Verdict(NamedTuple):
 
     level: bytes
     message: str
+    logged: bool = False  # by whoever found it
+    silent_s: float = 0.0  # how long no image has come
 
 
 OPENING = Verdict(WARN, 'opening the networks')  # which takes seconds, and minutes where engines are built
 IDLE = Verdict(DiagnosticStatus.STALE, 'not active')  # on purpose
+MATCHING = Verdict(DiagnosticStatus.OK, 'matching')
 
 
-def working(statistics: FrameStatistics, trouble: str = '') -> Verdict:
-    """Frames come; some may be bad, or what belongs to them is in `trouble`."""
+def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING) -> Verdict:
+    """Frames come; some may be bad, or come too fast. `otherwise` is the verdict on all else."""
     if statistics.rejection_age_s < RECENT_S:
-        return Verdict(WARN, f'frames are rejected: {statistics.last_error}')
+        return Verdict(WARN, f'frames are rejected: {statistics.last_error}', logged=True)
     seconds, count = statistics.recent()
     if count.lost:
         sent = count.received + count.lost
@@ -48,14 +51,15 @@ def working(statistics: FrameStatistics, trouble: str = '') -> Verdict:
     if count.resets >= OFTEN:
         return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s (the last time: '
                        f'{statistics.last_reset}): check the stamps of the images, or raise max_gap_s')
-    return Verdict(WARN, trouble) if trouble else Verdict(DiagnosticStatus.OK, 'matching')
+    return otherwise
 
 
 def silent(node: Node, subscription: Any, statistics: FrameStatistics) -> Verdict:
     """No frame comes: nobody publishes the topic, another topic carries images, or the QoS does not fit."""
     lost = statistics.recent()[1].lost
     reason = f'{lost} were lost on their way: {LOST}' if lost else why_silent(node, subscription)
-    return Verdict(WARN, f'no image on {subscription.topic_name} for {statistics.silence_s:.0f} s: {reason}')
+    seconds = statistics.silence_s
+    return Verdict(WARN, f'no image on {subscription.topic_name} for {seconds:.0f} s: {reason}', silent_s=seconds)
 
 
 def why_silent(node: Node, subscription: Any) -> str:
@@ -76,6 +80,12 @@ def why_silent(node: Node, subscription: Any) -> str:
         return f'nobody publishes it; {wanted} comes on {comes[wanted]}'
     nobody = f'nobody publishes {wanted} anywhere'
     return f'{nobody}; {other} comes on {comes[other]}: set image_transport to {kinds[other]}' if comes[other] else nobody
+
+
+def way_back(node: Node, transition: str) -> str:
+    """What follows once the cause of a failure is mended, for people."""
+    return (f'once that is mended: ros2 lifecycle set {node.get_fully_qualified_name()} {transition} (weights, precision, '
+            'engine_dir, mask_file and other read-only parameters change only by a restart)')
 
 
 def advice(image: UInt8, encoding: str, engine: Size) -> list[str]:

@@ -50,6 +50,7 @@ def _layouts() -> dict[str, _Layout]:
 
 _LAYOUTS = _layouts()
 SUPPORTED_ENCODINGS = tuple(sorted(_LAYOUTS))  # the ones that need no cv_bridge
+_IN_WORDS = 'mono8, rgb8, bgr8, rgba8, bgra8, bayer_*8, the same in 16 bits, 8UC1 to 16UC4, yuv422, yuv422_yuy2, nv12, nv21'
 
 
 def gray_from_image(msg: Any, bits: int = 16) -> UInt8:
@@ -161,7 +162,7 @@ def _to_gray(pixels: UInt8, code: int) -> UInt8:
 
 
 def _through_cv_bridge(msg: Any) -> UInt8:
-    refusal = f'image encoding {msg.encoding!r:.60} is not among those supported directly ({", ".join(SUPPORTED_ENCODINGS)})'
+    refusal = f'image encoding {msg.encoding!r:.60} is none of {_IN_WORDS}'
     try:
         from cv_bridge import CvBridge
     except Exception as error:  # built for another numpy it fails in its own ways

@@ -18,10 +18,10 @@ from std_msgs.msg import Header
 from std_srvs.srv import Trigger
 
 from . import health
-from .camera_channel import THROTTLE_S, CameraChannel
+from .camera_channel import CameraChannel
 from .config import MatcherConfig
 from .errors import ConfigError
-from .parameters import declare_settings
+from .parameters import as_declared, declare_settings
 from .pipeline import Inlet, Opener, Pipeline, State
 from .selection import open_backend
 from .spinning import ended_by_signals, spin
@@ -41,7 +41,7 @@ def told(transition: Transition) -> Transition:
             return transition(node, state)
         except Exception as error:
             node.failure = f'{transition.__name__} failed, {type(error).__name__}: {error}'
-            node.get_logger().error(node.failure)
+            node.get_logger().error(f'{node.failure}; {health.way_back(node, "configure, then activate")}')
             raise
     return logged
 
@@ -156,6 +156,10 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         response.success, response.message = True, 'reference and tracks are forgotten with the next frame'
         return response
 
+    def set_parameters_atomically(self, parameter_list: list[Parameter]) -> SetParametersResult:
+        """As rclpy's, which the parameter services call."""
+        return super().set_parameters_atomically(as_declared(parameter_list))
+
     def _on_set_parameters(self, parameters: list[Parameter]) -> SetParametersResult:
         names = {field.name for field in dataclasses.fields(MatcherConfig) if field.metadata['dynamic']}
         changes = {parameter.name: parameter.value for parameter in parameters if parameter.name in names}
@@ -171,15 +175,15 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         pipeline = self._pipeline
         if self._active and pipeline.state is State.ENDED:
             what = 'deactivated' if pipeline.was_open else 'not activated'
-            self.get_logger().error(f'{what}: {pipeline.failure}; activate again when that is mended')
+            self.get_logger().error(f'{what}: {pipeline.failure}; {health.way_back(self, "activate")}')
             self.trigger_deactivate()
 
     def _publish_diagnostics(self) -> None:
         statuses = []
         for channel, inlet in zip(self._channels, self._pipeline.inlets, strict=True):
             verdict = self._verdict(channel, inlet)
-            if verdict.level == health.WARN and self._pipeline.state is State.RUNNING:
-                channel.log.warning(verdict.message, throttle_duration_sec=2 * THROTTLE_S)
+            if self._pipeline.state is State.RUNNING:
+                channel.log_verdict(verdict)
             figures = {**self._pipeline.figures(inlet), **channel.figures()}
             statuses.append(health.status(self, channel.camera, verdict, figures))
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()), status=statuses))
@@ -193,7 +197,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             return health.OPENING
         if inlet.statistics.silence_s > SILENCE_S:
             return health.silent(self, channel.images, inlet.statistics)
-        return health.working(inlet.statistics, channel.trouble)
+        return health.working(inlet.statistics, channel.verdict)
 
 
 def run(node: MatcherNode) -> None:

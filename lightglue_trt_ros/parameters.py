@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import itertools
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.node import Node
+from rclpy.parameter import Parameter
 
 from .config import MAX_KEYPOINTS, MatcherConfig, check_cameras, check_names, check_setting, setting
 from .errors import ConfigError
@@ -84,6 +85,14 @@ def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
         value = float(value) if isinstance(field.default, float) else list(value) if isinstance(value, tuple) else value
         node.declare_parameter(name, value, _descriptor(field), ignore_override=True)
     return matcher, own
+
+
+def as_declared(parameters: Iterable[Parameter]) -> list[Parameter]:
+    """Whole numbers as floats where the setting is one: `ros2 param set` sends 1 as an integer, which rclpy does not convert."""
+    floats = {field.name for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)
+              if isinstance(field.default, float)}
+    return [Parameter(given.name, value=float(given.value)) if given.name in floats and type(given.value) is int else given
+            for given in parameters]
 
 
 def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:

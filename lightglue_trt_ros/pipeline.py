@@ -145,7 +145,7 @@ class Pipeline(Generic[T]):
     def figures(self, inlet: Inlet[T]) -> dict[str, str]:
         """What there is to tell about a camera, by name."""
         counts = inlet.statistics
-        return {**counts.report(), 'backend': self.backend, 'last error': self.failure or counts.last_error}
+        return {**counts.report(), 'backend': self.backend, 'last error': self.failure or counts.dated_error}
 
     # the thread
 

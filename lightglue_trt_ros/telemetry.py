@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter, deque
@@ -12,7 +13,10 @@ import numpy as np
 
 WINDOW = 256  # frames that percentiles look back on
 PERCENTILES = (50, 95, 99)
-LOOK_BACK_S = 10.0  # what diagnostics judge by
+LOOK_BACK_S = 10.0  # what diagnostics judge by, and rates are over
+PAUSES_S = (0.0, 10.0, 60.0, 600.0)  # before the first line of a warning, the second, the third, each other
+CALM_S = 5.0  # a warning that was not given for so long is over; and what lies between the lines of different ones
+FIGURES = re.compile(r'[\d.]+')
 
 
 class Counts(NamedTuple):
@@ -42,6 +46,42 @@ class Stopwatch:
     def total_ms(self) -> float:
         """From the start to the last lap."""
         return (self._last - self._started) * 1e3
+
+
+class FadingLog:
+    """When a warning that comes again and again is logged: at once, after 10 s, after a minute, then every 10 minutes.
+
+    Warnings that differ in figures only are the same one. For one thread.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._warnings: dict[str, tuple[float, int, float]] = {}  # without figures: when it came last, lines, time of the last
+        self._last_line = -np.inf
+
+    def lasts(self, warning: str) -> bool:
+        """Whether it was given in the last CALM_S."""
+        return self._clock() - self._warnings.get(FIGURES.sub('', warning), (-np.inf,))[0] < CALM_S
+
+    def due(self, warning: str) -> bool:
+        """Whether a warning that is given now is to be logged."""
+        now, kind = self._clock(), FIGURES.sub('', warning)
+        self._warnings = {each: value for each, value in self._warnings.items() if now - value[0] < CALM_S}
+        _, lines, line = self._warnings.get(kind, (now, 0, -np.inf))
+        due = bool(now - line >= PAUSES_S[min(lines, len(PAUSES_S) - 1)] and now - self._last_line >= CALM_S)
+        if due:
+            lines, line = lines + 1, now
+            self._last_line = now
+        self._warnings[kind] = now, lines, line
+        return due
+
+
+def in_time(seconds: float) -> str:
+    """A span of time for people: 12 s, 5 min, 3 h, 2 days."""
+    for unit, length, limit in (('s', 1, 120), ('min', 60, 7200), ('h', 3600, 172800)):
+        if seconds < limit:
+            return f'{seconds / length:.0f} {unit}'
+    return f'{seconds / 86400:.0f} days'
 
 
 class FrameStatistics:
@@ -99,6 +139,11 @@ class FrameStatistics:
             self.last_reset = reason
 
     @property
+    def dated_error(self) -> str:
+        """The last error after its age, e.g. 12 s ago: ...; empty where there was none."""
+        return f'{in_time(self.rejection_age_s)} ago: {self.last_error}' if self.last_error else ''
+
+    @property
     def rejection_age_s(self) -> float:
         """Seconds since a frame was rejected last; infinite while none was."""
         with self._lock:
@@ -120,11 +165,12 @@ class FrameStatistics:
         return Counts(self.received, self.processed, self.replaced, self.lost, self.resets)
 
     def report(self) -> dict[str, str]:
-        """Everything as text, in reading order; rates are over the time since the last report."""
+        """Everything as text, in reading order; rates are over the last LOOK_BACK_S."""
         with self._lock:
-            now, (then, before) = self._clock(), self._counts[-1]
-            while self._counts and now - self._counts[0][0] > LOOK_BACK_S:
+            now = self._clock()
+            while len(self._counts) > 1 and now - self._counts[0][0] > LOOK_BACK_S:
                 self._counts.popleft()
+            then, before = self._counts[0]
             self._counts.append((now, self._count()))
             span = max(now - then, 1e-9)
             table = {'fps in': f'{(self.received - before.received) / span:.2f}',

@@ -121,14 +121,17 @@ def test_a_file_and_a_topic_hide_what_either_hides_and_the_topic_only_while_it_i
     assert run.frame()[0] is both, 'the same mask is the same array'
     assert run.frame(step_s=0.5)[0] is first, 'the topic is silent'
     assert run.frame()[0] is first
-    assert run.said('the mask on /mask') == [
-        'the mask on /mask is 0.70 s older than the image, mask_max_age_s is 0.5: matching goes on without it']
-    assert run.figures() == (f'50 % of the image, by the mask {tmp_path}/mask.png; the mask on /mask is 0.80 s older than the '
-                             'image, mask_max_age_s is 0.5')
+    assert run.said('the newest mask on /mask') == [
+        'the newest mask on /mask is 0.70 s older than the image, mask_max_age_s is 0.5: matching goes on without it']
+    assert run.figures() == (f'50 % of the image, by the mask {tmp_path}/mask.png; the newest mask on /mask is 0.80 s older than '
+                             'the image, mask_max_age_s is 0.5')
+    assert run.peer.status() == (DiagnosticStatus.WARN, 'the newest mask on /mask is 0.80 s older than the image, mask_max_age_s '
+                                 'is 0.5: matching goes on without it')
     for _ in range(4):  # once it has come for a while, it is told of again
         run.mask(UPPER, age_s=-0.8)
         assert (run.frame(step_s=0.9)[0] > 0).sum() == (both > 0).sum()
     assert run.said('the mask on /mask is used')
+    wait_for(lambda: run.peer.status() == (DiagnosticStatus.OK, 'matching') and ';' not in run.figures())
     run.frame(step_s=0.9)
     assert len(run.said('older than the image')) == 2
 
@@ -156,7 +159,7 @@ def test_masks_of_no_use_are_told_of_once_and_the_frames_go_on_without(running):
     assert [line.removesuffix(': matching goes on without it') for line in run.said('goes on without it')] == [
         'no mask has come on /seen/people', 'the mask on /seen/people is rgb8: send mono8, 0 where no keypoint may be',
         "the mask on /seen/people is 40x30, the images are 128x96: a mask has their size, or the engine's 64x48",
-        'the mask on /seen/people is 3.00 s newer than the image, mask_max_age_s is 0.5']
+        'the newest mask on /seen/people is 3.00 s newer than the image, mask_max_age_s is 0.5']
     run.mask(np.zeros(SIZE, np.uint8))  # somebody stands before the camera
     assert len(run.frame()[1]) == 0
 
@@ -175,6 +178,7 @@ def test_a_node_with_a_file_of_no_use_does_not_configure_and_says_why(running, t
     run = running(mask_file=str(tmp_path / 'missing.png'))
     assert not run.active
     assert len(run.said('on_configure failed, ConfigError: the mask')) == 1
+    assert 'ros2 lifecycle set /matcher configure, then activate (weights, ' in run.said('on_configure failed')[0]
     wait_for(lambda: run.peer.status()[0] == DiagnosticStatus.ERROR)
     assert run.peer.status()[1].startswith('on_configure failed, ConfigError: the mask')
 

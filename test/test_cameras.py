@@ -205,7 +205,7 @@ def test_frames_that_fail_are_the_camera_s_and_do_not_end_the_others(rig, capfd)
     for number in range(15):
         run.send('rear', 10.0 + 0.1 * number)
         run.send('front', 10.2 + 0.1 * number, clouds=1)
-    wait_for(lambda: run.status('rear')[2]['last error'] == 'EngineError: of the rear camera alone')
+    wait_for(lambda: run.status('rear')[2]['last error'].endswith(' s ago: EngineError: of the rear camera alone'))
     assert run.status('front')[2]['last error'] == ''
     assert '[matcher.rear]: frame dropped, EngineError: of the rear camera alone' in capfd.readouterr().err
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lightglue_trt_ros.config import EngineSpec, MatcherConfig, check_names
+from lightglue_trt_ros.config import FETCHED_PAIRS, SHIPPED_PAIRS, EngineSpec, MatcherConfig, check_names
 from lightglue_trt_ros.errors import ConfigError
 
 PARAMS = Path(__file__).parents[1] / 'config' / 'matcher.yaml'
@@ -35,6 +35,12 @@ def test_a_misspelt_setting_names_the_nearest():
 def test_the_setting_that_weights_replaced_names_it():
     with pytest.raises(ConfigError, match=r"^the setting 'lightglue_weights' is now weights, .*: ours, ours_light \(shipped\)"):
         check_names(['lightglue_weights'], MatcherConfig.__dataclass_fields__)
+
+
+def test_the_params_file_names_all_weights_that_go_by_a_name():
+    comment = next(line for line in PARAMS.read_text().splitlines() if line.strip().startswith('weights:')).partition('#')[2]
+    assert [name for name in (*SHIPPED_PAIRS, *FETCHED_PAIRS) if name not in comment] == []
+    assert 'ours, ours_light (shipped)' in comment
 
 
 def test_an_integer_serves_as_a_float():

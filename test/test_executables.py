@@ -241,6 +241,7 @@ def test_missing_weights_leave_the_node_inactive_with_instructions(peer, tmp_pat
         process.send_signal(signal.SIGINT)
         log = finish(process)
     assert 'not activated' in log
+    assert 'read-only parameters change only by a restart' in log
     assert str(tmp_path) in log
     peer.reports.clear()
 

@@ -216,7 +216,7 @@ def test_without_cv_bridge_an_unknown_encoding_names_the_ways_out(monkeypatch):
     monkeypatch.setitem(sys.modules, 'cv_bridge', None)  # importing it now fails, also where it is installed
     with pytest.raises(ImageEncodingError) as caught:
         gray_from_image(message(np.zeros((4, 24), np.uint8), 4, 6, '32FC1'))
-    for part in ('32FC1', 'mono8', 'bayer_rggb16', 'install cv_bridge'):
+    for part in ('32FC1', 'mono8', 'bayer_*8', 'install cv_bridge'):
         assert part in str(caught.value)
 
 

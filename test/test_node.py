@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -190,6 +191,21 @@ def test_a_bad_frame_is_reported_and_the_next_good_one_works(running, name):
     assert matches_from_cloud(clouds[-1]).track_lengths[0] == 3, 'the bad frame cost no track'
 
 
+def test_frames_that_are_rejected_for_one_reason_are_logged_once(running, capfd):
+    peer = running().peer
+    for i in range(8):
+        message = image_message(10 * SECOND + i * SECOND // 10)
+        message.encoding = 'foo8'
+        peer.send(message)
+        time.sleep(0.2)
+    wait_for(lambda: peer.figures().get('frames rejected') == '8' and 'frames are rejected: ' in peer.status()[1])
+    peer.reports.clear()
+    wait_for(lambda: len(peer.reports) > 1)
+    assert len([line for line in capfd.readouterr().err.splitlines() if "'foo8'" in line]) == 1
+    assert len(peer.status()[1]) < 230
+    assert re.fullmatch(r"\d s ago: image encoding 'foo8' is none of mono8, .*", peer.figures()['last error'])
+
+
 def test_jpeg_garbage_is_reported(running):
     peer = running(image_transport='compressed').peer
     message = CompressedImage(header=header(SECOND), format='jpeg')
@@ -306,13 +322,16 @@ def test_parameters_are_described_ranged_and_read_only_where_a_restart_is_needed
 
 @pytest.mark.parametrize(('name', 'value', 'ok', 'reason'), [
     ('match_threshold', 0.5, True, ''), ('match_threshold', 1.5, False, ''), ('reference', 'keyframe', True, ''),
-    ('reference', 'first', False, 'previous, keyframe'), ('max_keypoints', 60, False, ''), ('match_threshold', 'high', False, '')])
+    ('reference', 'first', False, 'previous, keyframe'), ('max_keypoints', 60, False, ''), ('match_threshold', 'high', False, ''),
+    ('match_threshold', 1, True, ''), ('match_threshold', 2, False, ''), ('match_threshold', True, False, '')])
 def test_setting_parameters_while_it_runs(running, name, value, ok, reason):
     run = running()
     request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
     result = run.peer.call(SetParameters, '/matcher/set_parameters', request).results[0]
     assert result.successful == ok
     assert reason in result.reason
+    assert (run.node.get_parameter(name).value == value) == ok
+    assert run.node.get_parameter('match_threshold').type_ == Parameter.Type.DOUBLE
     first_pair(run.peer)
 
 
@@ -367,7 +386,9 @@ def test_an_error_that_nobody_expected_leaves_the_node_inactive_and_says_why(run
     run = running()
     wait_for(lambda: run.peer.status() == (DiagnosticStatus.ERROR, "ModuleNotFoundError: No module named 'spox'"))
     assert state_of(run.peer) == State.PRIMARY_STATE_INACTIVE
-    assert "not activated: ModuleNotFoundError: No module named 'spox'" in capfd.readouterr().err
+    log = capfd.readouterr().err
+    assert "not activated: ModuleNotFoundError: No module named 'spox'" in log
+    assert 'ros2 lifecycle set /matcher activate (weights, ' in log
     GatedBackend.refuse = None
     assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
     first_pair(run.peer)
@@ -384,7 +405,9 @@ def test_after_an_error_in_a_transition_nothing_is_there_twice(running, monkeypa
     monkeypatch.setattr(threading.Thread, 'start', refuse)
     assert changed(run.peer, Transition.TRANSITION_CONFIGURE)
     assert not changed(run.peer, Transition.TRANSITION_ACTIVATE)
-    assert "on_activate failed, RuntimeError: can't start new thread" in capfd.readouterr().err
+    log = capfd.readouterr().err
+    assert "on_activate failed, RuntimeError: can't start new thread" in log
+    assert 'ros2 lifecycle set /matcher configure, then activate' in log
     assert state_of(run.peer) == State.PRIMARY_STATE_UNCONFIGURED
     monkeypatch.undo()
     assert changed(run.peer, Transition.TRANSITION_CONFIGURE)
@@ -484,6 +507,21 @@ def test_silence_is_explained(running):
     wait_for(lambda: 'comes on /other/image' in peer.status()[1])
     peer.node.destroy_publisher(another)
     wait_for(lambda: 'comes on /image/compressed: set image_transport to compressed' in peer.status()[1])
+
+
+def test_images_that_come_again_after_a_silence_are_a_line(running, capfd, monkeypatch):
+    monkeypatch.setattr('lightglue_trt_ros.node.SILENCE_S', 0.5)
+    monkeypatch.setattr('lightglue_trt_ros.telemetry.CALM_S', 0.5)
+    peer, log, stamp = running().peer, '', 10 * SECOND
+    wait_for(lambda: 'no image on /image for' in peer.status()[1])
+    deadline = time.monotonic() + 10
+    while 'images come again on /image: none had come for ' not in log:
+        assert time.monotonic() < deadline, log
+        stamp += SECOND // 10
+        peer.send(image_message(stamp))
+        time.sleep(0.1)
+        log += capfd.readouterr().err
+    assert log.count('no image on /image for') == 1
 
 
 def test_a_frame_that_gives_way_is_never_deserialised(running, monkeypatch):
