@@ -35,6 +35,11 @@ class _Frame:
     mask: Mask | None
     points: Float32 | None = None  # (K + C, 2) pixels of the image: the features', finer where matched, then what is carried
 
+    @property
+    def can_be_refined(self) -> bool:
+        """Whether its image was kept, so that points can be refined in it."""
+        return self.pyramid is not None or self.placer is not None
+
 
 class FrameMatcher:
     """Matches every frame with its reference, extracting each frame once.
@@ -89,12 +94,12 @@ class FrameMatcher:
             clock.lap('match right')
             matches = dataclasses.replace(matches, right_keypoints=across.points,
                                           note='; '.join(filter(None, (matches.note, across.note))))
+        if self._is_next_reference(reference, current, matches):
+            self._reference = current
         if mask is not None:  # at its edge matches may be placed behind it
             matches = matches.only(mask.allows(matches.keypoints, current.size))
         if self.config.max_sigma_px:
             matches = matches.well_known(self.config.max_sigma_px)
-        if self._is_next_reference(reference, matches):
-            self._reference = current
         return matches
 
     def reset(self, reason: str = 'requested') -> None:
@@ -144,7 +149,7 @@ class FrameMatcher:
                         self._unit(current.size))
         reference.tracks.carry(current.tracks, carried.rows, carried.next_rows)
         current.points = carried.among(self._points(current))
-        if current.pyramid is not None or current.placer is not None:
+        if current.can_be_refined:
             clock.lap('place')
         scores = np.concatenate([found.scores.take(rows), np.zeros(len(carried.rows), np.float32)])
         rows, current_rows = np.concatenate([rows, carried.rows]), np.concatenate([current_rows, carried.next_rows])
@@ -223,8 +228,9 @@ class FrameMatcher:
             frame.points = to_original(frame.features.keypoints, self._engine_size, frame.size)
         return frame.points
 
-    def _is_next_reference(self, reference: _Frame, matches: FrameMatches) -> bool:
-        if self.config.reference == 'previous':
+    def _is_next_reference(self, reference: _Frame, current: _Frame, matches: FrameMatches) -> bool:
+        """By all that matched, published or not."""
+        if self.config.reference == 'previous' or (current.can_be_refined and not reference.can_be_refined):
             return True
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
         matched = int(np.count_nonzero(matches.carried == 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from lightglue_trt_ros.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.errors import FrameError
 from lightglue_trt_ros.features import HostFeatures, Matches
 from lightglue_trt_ros.frontend import FrameMatcher
+from lightglue_trt_ros.masks import Mask
 
 SPEC = EngineSpec(64, 80, 8)
 IMAGE = np.zeros((128, 160), np.uint8)
@@ -97,6 +100,27 @@ def test_keyframe_is_kept_until_too_little_of_it_is_matched():
     np.testing.assert_array_equal(results[2].track_lengths, [3])
     assert results[3].track_ids[0] == 0, 'a point that is seen again keeps its id across keyframes'
     assert results[3].track_lengths[0] == 4
+
+
+@pytest.mark.parametrize('settings', [{'max_sigma_px': 0.01}, {'mask': True}], ids=str)
+def test_what_is_not_published_was_matched_all_the_same(settings):
+    mask = Mask(np.zeros((64, 80), np.uint8)) if settings.pop('mask', False) else None
+    frames, backend = matcher(reference='keyframe', **settings)
+    results = [frames.process(IMAGE, 0.1 * i, mask=mask) for i in range(5)]
+    assert [len(result) for result in results[1:]] == [0] * 4
+    assert backend.pairs == [(0, number) for number in range(1, 5)], 'one keyframe'
+
+
+@pytest.mark.parametrize('reference', ['previous', 'keyframe'])
+def test_refinement_that_is_switched_on_needs_one_frame_to_take_effect(reference):
+    frames, _ = matcher(reference=reference, refinement='none')
+    image, refined = np.random.default_rng(0).integers(0, 256, IMAGE.shape, np.uint8), []
+    for number in range(6):
+        if number == 3:
+            frames.config = dataclasses.replace(frames.config, refinement='patches')
+        result = frames.process(image, 0.1 * number)
+        refined.append(result is not None and len(np.unique(result.covariances, axis=0)) > 1)
+    assert refined == [False] * 4 + [True] * 2
 
 
 @pytest.mark.parametrize('level', [0, 128, 255])

@@ -25,7 +25,7 @@ from lightglue_trt_ros.graphs.cache import written_graphs
 from lightglue_trt_ros.placement import Pyramid, place_all
 from lightglue_trt_ros.stereo import RightImage
 
-SPEC, DEPTH = EngineSpec(160, 216, 192), Depth((9,))
+SPEC, DEPTH = EngineSpec(160, 216, 192), Depth((4, 9))
 ENGINE = SPEC.image_height, SPEC.image_width
 # pixels, and shares: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
 CLOSE, ALIKE = (0.02, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.15)
@@ -141,6 +141,27 @@ def test_another_size_is_another_camera(backend):
     backend.match_placed(second, third, Thresholds(), points)
     with pytest.raises(EngineError, match='two frames of one size'):
         backend.place(third, backend.extract(photo('coffee', *ENGINE)), np.zeros(SPEC.max_keypoints, np.int32), points)
+
+
+def test_pairs_in_time_and_across_a_stereo_pair_are_each_guessed_by_their_own_kind(backend, monkeypatch):
+    """A camera that stands, so that pairs in time are easy, beside one that sees something else: one launch each."""
+    left, right, launches = photo('coffee', *ENGINE), photo('coffee', ENGINE[0], 600)[:, 384:], []
+    pictures = [backend.extract(image) for image in (left, left, right)]
+    easy, hard = (next(backend.match_exits(pictures[0], other, Thresholds())).confident for other in pictures[1:])
+    assert hard + 0.1 < easy
+    del pictures
+
+    def launch(pair, first, last, place=False, launch=backend._launch):
+        launches.append((first, last))
+        launch(pair, first, last, place)
+
+    monkeypatch.setattr(backend, '_launch', launch)
+    matcher = FrameMatcher(backend, MatcherConfig(image_height=ENGINE[0], image_width=ENGINE[1], max_keypoints=SPEC.max_keypoints,
+                                                  depth_confidence=(easy + hard) / 2))
+    for number in range(4):
+        launches.clear()
+        matcher.process(left, 0.1 * number, RightImage(right, plain_rig()))
+    assert launches == [(0, 0), (0, 1)]
 
 
 def test_graphs_of_a_size_that_is_gone_are_destroyed(backend):

@@ -8,7 +8,7 @@ the first one at which enough points are confident.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Any
 
@@ -42,15 +42,15 @@ class StagedMatcher:
         self.found = {name: cuda.pinned(*final.tensor(name)) for name in RESULTS}
         self._staged = {name: cuda.pinned((1,), np.float32) for name in SCALARS}
         self._set: tuple[float, float] | None = None
-        self._guesses: dict[int, int] = {}
+        self._guesses: dict[Hashable, int] = {}
 
-    def run(self, launch: Launch, thresholds: Thresholds, camera: int = 0) -> tuple[int, bool]:
+    def run(self, launch: Launch, thresholds: Thresholds, kind: Hashable = None) -> tuple[int, bool]:
         """Match with `launch`, which enqueues: layers that ran, and whether every confidence was finite. Results are in `found`.
 
-        The pair is guessed to be as easy as the last one of its `camera`.
+        The pair is guessed to be as easy as the last one of its `kind`.
         """
         last_stage = len(self.stages) - 1
-        first, last = 0, self._guesses.get(camera, last_stage) if thresholds.depth >= 0 else last_stage
+        first, last = 0, self._guesses.get(kind, last_stage) if thresholds.depth >= 0 else last_stage
         finite = True
         while True:
             launch(first, last)
@@ -62,7 +62,7 @@ class StagedMatcher:
                 break
             first, last = (last + 1, last + 1) if stop is None else (stop + 1, stop)  # on, or back: no stage, the assignment alone
         if thresholds.depth >= 0:
-            self._guesses[camera] = last
+            self._guesses[kind] = last
         return self.depth.ends[last], finite
 
     def run_exits(self, launch: Launch) -> Iterator[tuple[int, bool, float]]:

@@ -44,6 +44,7 @@ class TensorRTBackend:
         self._slots: list[Slot] = []  # SLOTS for each camera, so that only pairs of one camera are matched, and captured
         self._free: list[list[Slot]] = []  # by camera
         self._timed_placement = False
+        self._matched = False  # whether anything was, since the last extraction
         self._placement: DevicePlacement | None = None  # where the driver takes its kernels; else the host places points
         self.warning = ''  # what was given up, for people
         self.cuda = Cuda()
@@ -90,7 +91,7 @@ class TensorRTBackend:
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         pair, matcher = self._prepared(reference, current, thresholds)
         self.cuda.mark(self._marks['match'])
-        layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last), thresholds, _camera_of(pair))
+        layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last), thresholds, self._kind_of(pair))
         return self._found(layers, finite)
 
     def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
@@ -99,7 +100,8 @@ class TensorRTBackend:
         self._check_cameras(pair)
         self._placing.stage(points)
         self.cuda.mark(self._marks['match'])
-        layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last, place=True), thresholds, _camera_of(pair))
+        layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last, place=True), thresholds,
+                                     self._kind_of(pair))
         return self._found(layers, finite), self._placing.found(len(points))
 
     def place(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Placed:
@@ -158,6 +160,11 @@ class TensorRTBackend:
             raise EngineError(f'no points are placed on this GPU: {self.warning}')
         return self._placement
 
+    def _kind_of(self, pair: tuple[Slot, Slot]) -> tuple[int, bool]:
+        """Of a pair that is matched now: its camera, and whether its frame was matched already, as with a right image."""
+        again, self._matched = self._matched, True
+        return pair[1].index // SLOTS, again
+
     def _check_cameras(self, pair: tuple[Slot, Slot]) -> None:
         reference, current = (slot.camera for slot in pair)
         if reference is not current or current not in self._placing.cameras.values():
@@ -172,7 +179,7 @@ class TensorRTBackend:
         slot = free.pop(0)
         features = DeviceFeatures(slot)
         weakref.finalize(features, free.append, slot).atexit = False  # also when what follows fails
-        slot.camera = None
+        slot.camera, self._matched = None, False
         self._marks['extracted'].synchronize()  # the staging arrays may still be on their way
         np.copyto(staging, image)
         self.cuda.mark(self._marks['extract'])
@@ -273,7 +280,3 @@ class TensorRTBackend:
     def _check(self) -> None:
         if self._cancelled or not hasattr(self, '_matcher'):
             raise EngineError('this backend is cancelled or closed: open another one')
-
-
-def _camera_of(pair: tuple[Slot, Slot]) -> int:
-    return pair[1].index // SLOTS
