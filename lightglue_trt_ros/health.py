@@ -83,8 +83,8 @@ def why_silent(node: Node, subscription: Any) -> str:
 
 
 def way_back(node: Node, transition: str) -> str:
-    """What follows once the cause of a failure is mended, for people."""
-    return (f'once that is mended: ros2 lifecycle set {node.get_fully_qualified_name()} {transition} (weights, precision, '
+    """What follows once the cause of a failure is mended: a line of its own, as failures end in commands to copy."""
+    return (f'Once that is mended: ros2 lifecycle set {node.get_fully_qualified_name()} {transition} (weights, precision, '
             'engine_dir, mask_file and other read-only parameters change only by a restart)')
 
 

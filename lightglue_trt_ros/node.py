@@ -41,7 +41,7 @@ def told(transition: Transition) -> Transition:
             return transition(node, state)
         except Exception as error:
             node.failure = f'{transition.__name__} failed, {type(error).__name__}: {error}'
-            node.get_logger().error(f'{node.failure}; {health.way_back(node, "configure, then activate")}')
+            node.get_logger().error(f'{node.failure}\n{health.way_back(node, "configure, then activate")}')
             raise
     return logged
 
@@ -175,7 +175,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         pipeline = self._pipeline
         if self._active and pipeline.state is State.ENDED:
             what = 'deactivated' if pipeline.was_open else 'not activated'
-            self.get_logger().error(f'{what}: {pipeline.failure}; {health.way_back(self, "activate")}')
+            self.get_logger().error(f'{what}: {pipeline.failure}\n{health.way_back(self, "activate")}')
             self.trigger_deactivate()
 
     def _publish_diagnostics(self) -> None:

@@ -78,7 +78,7 @@ class Run(SpunMatcher):
 
     def said(self, about: str) -> list[str]:
         """Lines of the log with these words."""
-        self._lines += [line.partition(']: ')[2] for line in self._log.readouterr().err.splitlines()]
+        self._lines += [line.partition(']: ')[2] or line for line in self._log.readouterr().err.splitlines()]
         return [line for line in self._lines if about in line]
 
     def figures(self) -> str:
@@ -178,7 +178,7 @@ def test_a_node_with_a_file_of_no_use_does_not_configure_and_says_why(running, t
     run = running(mask_file=str(tmp_path / 'missing.png'))
     assert not run.active
     assert len(run.said('on_configure failed, ConfigError: the mask')) == 1
-    assert 'ros2 lifecycle set /matcher configure, then activate (weights, ' in run.said('on_configure failed')[0]
+    assert run.said('Once that is mended: ros2 lifecycle set /matcher configure, then activate (weights, ')
     wait_for(lambda: run.peer.status()[0] == DiagnosticStatus.ERROR)
     assert run.peer.status()[1].startswith('on_configure failed, ConfigError: the mask')
 
