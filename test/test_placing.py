@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
 import pytest
-from emulated_device import EmulatedCuda, EmulatedTensorRT
+from emulated_device import EmulatedGpu, EmulatedTensorRT
 from networks import moved, ours, photo
 from stereo_pairs import plain_rig
 
@@ -37,10 +38,14 @@ def plans():
 
 
 @pytest.fixture(scope='module')
-def backend(plans):
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tensorrt, 'Cuda', EmulatedCuda)
-        opened = tensorrt.TensorRTBackend(EmulatedTensorRT(), SPEC, DEPTH, plans, 'emulated')
+def gpu():
+    with EmulatedGpu().installed() as device:
+        yield device
+
+
+@pytest.fixture(scope='module')
+def backend(plans, gpu):
+    opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, DEPTH, plans, 'emulated')
     yield opened
     opened.close()
 
@@ -55,16 +60,16 @@ def points_of(features, size):
 
 
 @pytest.mark.parametrize('size', [ENGINE, (240, 320), (120, 300)], ids=str)
-def test_matches_come_back_placed_as_the_host_places_them(backend, size):
+def test_matches_come_back_placed_as_the_host_places_them(backend, gpu, size):
     assert isinstance(backend, Placer)
     images = pair(size)
     for _ in range(3):  # plainly, while it is captured, and as captured
         reference, current = (backend.extract_frame(image) for image in images)
         carried = np.random.default_rng(0).uniform(20, 100, (50, 2)).astype(np.float32)
         points = np.concatenate([points_of(reference, size) + np.float32(0.25), carried])
-        waits = backend.cuda.waits
+        waits = gpu.waits
         found, placed = backend.match_placed(reference, current, Thresholds(), points)
-        assert backend.cuda.waits == waits + 1, 'one wait for both'
+        assert gpu.waits == waits + 1, 'one wait for both'
         rows = np.flatnonzero(found.indices >= 0)
         unit = max(size[0] / ENGINE[0], size[1] / ENGINE[1])
         lost = np.setdiff1d(np.arange(len(points)), rows)
@@ -88,28 +93,29 @@ def test_features_of_a_frame_are_those_of_the_resized_one(backend):
     assert np.mean(apart < 0.1) > 0.9
 
 
-def test_a_frame_goes_up_once_and_nothing_else_of_its_size(backend):
+def test_a_frame_goes_up_once_and_nothing_else_of_its_size(backend, gpu):
     size = (240, 320)
     reference, current = (backend.extract_frame(image) for image in pair(size))
     points = points_of(reference, size)
     backend.match_placed(reference, current, Thresholds(), points)
-    before = backend.cuda.uploaded
+    before = gpu.uploaded
     del reference
     later = backend.extract_frame(pair(size)[0])
     backend.match_placed(current, later, Thresholds(), points)
-    assert backend.cuda.uploaded - before == size[0] * size[1] + 2 * points.nbytes
+    assert gpu.uploaded - before == size[0] * size[1] + 2 * points.nbytes
 
 
-def test_a_mask_goes_up_once_for_all_frames_that_have_it_and_is_the_captured_graphs_own(backend):
+def test_a_mask_goes_up_once_for_all_frames_that_have_it_and_is_the_captured_graphs_own(backend, gpu):
     left = np.zeros(ENGINE, np.uint8)
     left[:, :100] = 1
     right = 1 - left
     images, uploads = pair((240, 320)), []
+    backend.extract_frame(images[0])  # what depends on the size goes up
     for mask in (left, left, right, left, left, None, None):  # each slot's graph was captured with another one, or none
         for take, image in ((backend.extract_frame, images[0]), (backend.extract, resize_gray(images[1], ENGINE))):
-            before = backend.cuda.uploaded
+            before = gpu.uploaded
             found = take(image, mask)
-            uploads.append(backend.cuda.uploaded - before - image.size)
+            uploads.append(gpu.uploaded - before - image.size)
             u = found.keypoints[found.scores > 0][:, 0]
             assert len(u) > 100
             assert (u.min() > 99) == (mask is right)
@@ -164,15 +170,19 @@ def test_pairs_in_time_and_across_a_stereo_pair_are_each_guessed_by_their_own_ki
     assert launches == [(0, 0), (0, 1)]
 
 
-def test_graphs_of_a_size_that_is_gone_are_destroyed(backend):
-    points, counts = np.zeros((1, 2), np.float32), []
+def test_a_size_that_changes_to_and_fro_finds_what_it_found_and_the_graphs_of_the_one_that_is_gone_are_destroyed(backend, gpu):
+    """Long enough for each slot's graph to be captured, and launched with the buffers of another size."""
+    found, counts = {}, []
     for size in ((240, 320), (200, 300)) * 3:
         for _ in range(4):  # in turn through the slots: plainly, captured, and as captured
             reference, current = (backend.extract_frame(image) for image in pair(size))
-            backend.match_placed(reference, current, Thresholds(), points)
+            matches, placed = backend.match_placed(reference, current, Thresholds(), points_of(reference, size))
+            expected = found.setdefault(size, (matches, placed))
+            np.testing.assert_array_equal(matches.indices, expected[0].indices)
+            np.testing.assert_array_equal(placed.points, expected[1].points)
             del reference, current
-        assert set(map(id, backend.cuda.graphs)) == {id(graph) for graph in backend._graphs.values() if graph}
-        counts.append(len(backend.cuda.graphs))
+        assert len(gpu.graphs) == sum(graph is not None for graph in backend._graphs.values())
+        counts.append(len(gpu.graphs))
     assert len(set(counts[1:])) == 1
 
 
@@ -194,6 +204,31 @@ def test_a_graph_that_cannot_be_captured_is_told_with_the_next_matches_and_once(
     assert sorted(set(notes)) == ['', 'CUDA graphs are given up, which costs time: the capture failed: '
                                   'CUDA_ERROR_STREAM_CAPTURE_INVALIDATED']
     assert notes.count('') == 5
+
+
+def test_on_a_jetson_whose_memory_is_one_the_same_is_found(backend, plans):
+    points = np.random.default_rng(0).uniform(30, 200, (40, 2)).astype(np.float32)
+
+    def found(opened):
+        for _ in range(4):
+            reference, current = (opened.extract_frame(image) for image in pair((240, 320)))
+            matches, placed = opened.match_placed(reference, current, Thresholds(), points)
+            yield matches.indices, placed.points, placed.covariances
+            del reference, current
+
+    def on_a_jetson():
+        with EmulatedGpu(integrated=True).installed() as gpu:
+            opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, DEPTH, plans, 'emulated')
+            sent = gpu.uploaded
+            everything = list(found(opened))
+            assert gpu.uploaded == sent, 'frames and points are where the kernels read them'
+            opened.close()
+        return everything
+
+    with ThreadPoolExecutor(1) as thread:  # contexts belong to threads
+        for mine, theirs in zip(thread.submit(on_a_jetson).result(), found(backend), strict=True):
+            for one, other in zip(mine, theirs, strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 def test_what_runs_is_made_of_what_is_there_to_read():

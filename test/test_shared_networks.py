@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_device import EmulatedCuda, EmulatedTensorRT
+from emulated_device import EmulatedGpu, EmulatedTensorRT
 from evaluated_streams import evaluated_beside_the_node
 from networks import ours, photo
 
@@ -244,12 +244,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         raise AssertionError('points were placed on the host')
 
     spec, depth = CONFIG.engine_spec('fp32'), Depth((4, 9))
-    monkeypatch.setattr(tensorrt, 'Cuda', EmulatedCuda)
     monkeypatch.setattr(frontend, 'place_all', host)
-    backend = tensorrt.TensorRTBackend(EmulatedTensorRT(), spec, depth, written_graphs(spec, ours(), depth), 'emulated')
-    monkeypatch.setattr(contestants, 'open_backend', lambda config: Opened(backend, 'emulated'))
-    yield backend
-    backend.close()
+    with EmulatedGpu().installed() as gpu:
+        backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), spec, depth, written_graphs(spec, ours(), depth), 'emulated')
+        monkeypatch.setattr(contestants, 'open_backend', lambda config: Opened(backend, 'emulated'))
+        yield backend
+        backend.close()
 
 
 def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], device: Any) -> None:

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from emulated_device import EmulatedGpu
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lightglue_trt_ros.backends.cuda import Cuda
 from lightglue_trt_ros.backends.staged import StagedMatcher
 from lightglue_trt_ros.depth import ALL_LAYERS, Depth
 from lightglue_trt_ros.features import Thresholds
@@ -138,3 +140,17 @@ def test_an_easy_camera_and_a_hard_one_in_turn_take_one_launch_each():
         for camera, (shares, layers) in enumerate(cameras):
             assert run.match(shares, 0.95, camera) == (layers, True)
             assert number == 0 or run.launches == [(0, DEPTH.ends.index(layers))]
+
+
+def test_thresholds_that_follow_each_other_at_once_are_each_sent():
+    engine = SimpleNamespace(tensor=lambda name: ((1,), np.float32))
+    with EmulatedGpu().installed() as gpu:
+        device = Cuda()
+        matcher = StagedMatcher(device, DEPTH, dict.fromkeys(DEPTH.graphs, engine))
+        for match in (0.1, 0.2):
+            matcher.set_thresholds(Thresholds(match=match, detection=0.01))
+        device.synchronize()
+        for name, value in (('match_threshold', 0.2), ('detection_threshold', 0.01)):
+            assert gpu.at(matcher._common[name].address)[:4].view(np.float32) == pytest.approx(value)
+        del matcher
+        device.close()

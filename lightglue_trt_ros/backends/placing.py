@@ -153,8 +153,9 @@ class Camera:
         return self.image.array
 
     def close(self) -> None:
-        """Let go of the buffers, once nothing uses them."""
+        """Let go of the buffers, once nothing uses them, whoever holds this one."""
         self._cuda.free(self.image, *self._constants, *self._levels)
+        vars(self).clear()
 
     def _constant(self, values: Array) -> Staged:
         staged = self._cuda.staged(values.shape, values.dtype)
