@@ -83,16 +83,16 @@ class Calibration:
         return data
 
     @classmethod
-    def load(cls, path: Path) -> Calibration:
-        """Read a file of `content`. Raises EngineError when it cannot be read or is something else."""
-        from safetensors import SafetensorError, safe_open
+    def of_content(cls, data: bytes, path: Path) -> Calibration:
+        """What `content` gave, read from `path`. Raises EngineError when it is something else."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
         try:
-            with safe_open(path, 'numpy') as file:
-                notes = json.loads((file.metadata() or {})['calibration'])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = load(data)
+            notes = json.loads(json.loads(data[8:8 + int.from_bytes(data[:8], 'little')])['__metadata__']['calibration'])
             missing = [name for name in ('schema', 'peaks', 'fp8', 'provenance') if name not in notes]
             missing += [name for name in ('residual_basis', 'value_bases') if name not in tensors]
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise EngineError(f'{path} is no calibration of this package ({error}): make it with quantize') from error
         if missing:
             raise EngineError(f'{path} has no {", no ".join(missing)}: make it with quantize')

@@ -64,8 +64,8 @@ class EngineSpec:
 
     @property
     def name(self) -> str:
-        """The bundle's directory name, e.g. superpoint-480x640-k1024-fp16."""
-        return f'superpoint-{self.image_height}x{self.image_width}-k{self.max_keypoints}-{self.precision}'
+        """As folders' names have it, after the weights': 480x640-k1024-fp16."""
+        return f'{self.image_height}x{self.image_width}-k{self.max_keypoints}-{self.precision}'
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .backends import Backend
 from .config import MatcherConfig
 from .depth import Depth
-from .engines.artifacts import Artifact, Identity, engine_dir_of, open_artifact
+from .engines.artifacts import Artifact, Identity, engine_dir_of, open_artifact, read_artifact
 from .errors import EngineError, EngineMismatchError, LightglueTrtError
 from .processes import start, trim_heap, wait
 from .weights.pairs import identify_pair, load_pair
@@ -66,7 +66,7 @@ def _open_onnxruntime(config: MatcherConfig, threads: int, depth: Depth | None, 
     spec, calibration, warning = config.engine_spec(precision), None, ''
     if config.precision == 'fp8':
         wanted = Identity.of_calibration(spec, pair.identity)
-        calibration = open_artifact(engine_dir_of(config.engine_dir), wanted).calibration()
+        calibration = read_artifact(engine_dir_of(config.engine_dir), wanted, Artifact.calibration)[1]
         warning = 'precision is fp8, which ONNX Runtime emulates: its matches are those of FP8, its times are not'
     backend = OnnxRuntimeBackend(spec, pair, depth=depth, threads=threads, calibration=calibration)
     return Opened(backend, f'{backend.description} ({why})', warning)
@@ -95,9 +95,8 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
         uncalibrated = str(error)
 
     def load(precision: str) -> tuple[Artifact, dict[str, bytes]]:
-        found = open_artifact(folder, Identity.of_engines(config.engine_spec(precision), pair, tensorrt, machine,
-                                                          calibration_sha256=calibration_sha256))
-        return found, found.plans()
+        return read_artifact(folder, Identity.of_engines(config.engine_spec(precision), pair, tensorrt, machine,
+                                                         calibration_sha256=calibration_sha256), Artifact.plans)
 
     if uncalibrated and config.precision in ('auto', 'fp8'):
         try:

@@ -7,7 +7,9 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import lightglue_trt_ros
 from lightglue_trt_ros.cli import build_engines
 from lightglue_trt_ros.config import EngineSpec
 from lightglue_trt_ros.depth import Depth
@@ -30,13 +33,16 @@ from lightglue_trt_ros.engines.artifacts import (
     Draft,
     Identity,
     Manifest,
+    ReplacedError,
     drafting,
     files_of,
     find_timing_cache,
     open_artifact,
+    read_artifact,
 )
 from lightglue_trt_ros.engines.machine import Machine, target
 from lightglue_trt_ros.errors import EngineError, EngineMismatchError
+from lightglue_trt_ros.graphs.cache import code_sha256
 from lightglue_trt_ros.weights.pairs import PairIdentity, identify_pair
 
 SPEC = EngineSpec(480, 640, 1024, 'fp16')
@@ -77,10 +83,10 @@ def test_what_was_written_is_opened_again(tmp_path):
     written = put(tmp_path / 'engines')
     opened = open_artifact(tmp_path / 'engines', WANTED)
     assert opened == written
-    assert opened.path == tmp_path / 'engines' / 'superpoint-480x640-k1024-fp16'
+    assert opened.path == tmp_path / 'engines' / 'ours-480x640-k1024-fp16'
     assert opened.read('matcher-1-4.plan') == b'content of matcher-1-4.plan' * 100
     opened.verify()
-    assert left_in(tmp_path / 'engines') == {SPEC.name}
+    assert left_in(tmp_path / 'engines') == {WANTED.name}
     assert left_in(opened.path) == {*FILES, MANIFEST}
     assert next(iter(json.loads((opened.path / MANIFEST).read_text()))) == 'schema'
 
@@ -96,13 +102,14 @@ def test_each_difference_is_named_with_both_values_and_the_command(tmp_path, fie
     wanted = dataclasses.replace(WANTED, calibration_sha256='c' * 64)
     mine = dataclasses.replace(WANTED, **{field.name: other})
     place = put(tmp_path, mine).path
-    if place.name != SPEC.name:
-        place.rename(tmp_path / SPEC.name)
+    if place.name != WANTED.name:
+        place.rename(tmp_path / WANTED.name)
     with pytest.raises(EngineMismatchError) as caught:
         open_artifact(tmp_path, wanted)
     told, command = str(caught.value).splitlines()
-    assert told == (f'the bundle in {tmp_path / SPEC.name} is not the one needed: {field.name.replace("_", " ")}: the bundle has '
-                    f'{other}, needed is {getattr(wanted, field.name)}; make it again:')
+    assert told == (f'the bundle in {tmp_path / WANTED.name} is not the one needed: {field.name.replace("_", " ")}: the bundle has '
+                    f'{other}, needed is {getattr(wanted, field.name)}'
+                    f'{" (the package writes other graphs since)" * (field.name == "graph_code")}; make it again:')
     assert command.startswith('ros2 run lightglue_trt_ros build_engines ')
 
 
@@ -112,7 +119,7 @@ def test_a_pair_of_ones_own_may_lie_elsewhere_and_is_named_in_the_command_where_
     here = dataclasses.replace(mine, choice='/robot/my weights')
     open_artifact(tmp_path, Identity.of_engines(SPEC, here, TENSORRT, ADA)).verify()
     retrained = Identity.of_engines(SPEC, dataclasses.replace(here, extractor_sha256='f' * 64), TENSORRT, ADA)
-    with pytest.raises(EngineMismatchError, match=f'extractor sha256: the bundle has {"e" * 64}, needed is {"f" * 64}') as caught:
+    with pytest.raises(EngineError, match=r'no bundle in .*mine-\w{8}-480x640-k1024-fp16 \(there are mine-') as caught:
         open_artifact(tmp_path, retrained)
     assert build_engines._parse(shlex.split(str(caught.value).splitlines()[-1])[4:]).weights == '/robot/my weights'
 
@@ -150,7 +157,7 @@ def test_a_missing_bundle_names_those_that_are_there(tmp_path):
     with pytest.raises(EngineError, match=r'no bundle in .*nor another one.*make it:\nros2 run'):
         open_artifact(tmp_path / 'nowhere', WANTED)
     put(tmp_path, dataclasses.replace(WANTED, max_keypoints=512))
-    with pytest.raises(EngineError, match='there are superpoint-480x640-k512-fp16'):
+    with pytest.raises(EngineError, match='there are ours-480x640-k512-fp16'):
         open_artifact(tmp_path, WANTED)
 
 
@@ -170,7 +177,7 @@ def altered(text: str = '', **changes) -> str:
 @pytest.mark.parametrize(('text', 'complaint'), [
     ('', 'Expecting value'), ('{"schema": 1', 'Expecting'), ('[1]', 'no schema'), ('{}', 'no schema'),
     ('{"schema": "1"}', 'no schema'),
-    (b'\xff\xfe', 'decode'), (altered(schema=7), 'a newer version of this package'), (altered(schema=5), 'an older version'),
+    (b'\xff\xfe', 'decode'), (altered(schema=8), 'a newer version of this package'), (altered(schema=6), 'an older version'),
     (altered(extractor_sha256=None), 'extractor_sha256: missing'), (altered(package_version=None), 'package_version: missing'),
     (altered(gate_verdict=None), 'gate_verdict: missing'), (altered(gate_verdict='fine'), "verdict 'fine'"),
     (altered(kind='song'), "of 'song'"), (altered(layers=None), 'layers: missing'),
@@ -263,12 +270,12 @@ def test_a_new_bundle_takes_the_place_of_the_old_one(tmp_path):
     put(tmp_path, cache=b'old')
     put(tmp_path, cache=b'new')
     assert open_artifact(tmp_path, WANTED).read('timing.cache') == b'new'
-    assert left_in(tmp_path) == {SPEC.name}
+    assert left_in(tmp_path) == {WANTED.name}
 
 
 def fail_halfway(folder: Path) -> None:
     def fail() -> None:
-        with drafting(folder, SPEC.name, pytest.fail) as draft:
+        with drafting(folder, WANTED.name, pytest.fail) as draft:
             draft.write('extractor.onnx', b'half')
             raise KeyboardInterrupt
 
@@ -279,7 +286,7 @@ def fail_halfway(folder: Path) -> None:
 def test_what_fails_halfway_leaves_the_old_bundle_and_nothing_else(tmp_path):
     put(tmp_path, cache=b'old')
     fail_halfway(tmp_path)
-    assert left_in(tmp_path) == {SPEC.name}
+    assert left_in(tmp_path) == {WANTED.name}
     assert open_artifact(tmp_path, WANTED).read('timing.cache') == b'old'
 
 
@@ -327,13 +334,13 @@ def test_a_read_only_folder_is_refused_before_anything_is_built(tmp_path, monkey
 
 
 def test_folders_of_dead_builders_are_removed_but_not_those_of_other_bundles(tmp_path):
-    dead, other = tmp_path / f'.{SPEC.name}.123.tmp', tmp_path / '.superpoint-480x640-k512-fp16.123.tmp'
+    dead, other = tmp_path / f'.{WANTED.name}.123.tmp', tmp_path / '.ours-480x640-k512-fp16.123.tmp'
     put(tmp_path)
-    for folder in (dead, tmp_path / f'.{SPEC.name}.old', other):
+    for folder in (dead, tmp_path / f'.{WANTED.name}.old', other):
         folder.mkdir(parents=True)
         (folder / 'extractor.onnx').write_bytes(b'half')
     put(tmp_path)
-    assert left_in(tmp_path) == {SPEC.name, other.name}
+    assert left_in(tmp_path) == {WANTED.name, other.name}
 
 
 KILLED = """
@@ -381,10 +388,10 @@ def test_a_kill_between_the_renames_loses_nothing(tmp_path, there, renames):
     assert found() == expected, 'as the kill left it'
     fail_halfway(tmp_path)
     assert found() == expected, 'the next builder has failed'
-    assert left_in(tmp_path) == ({SPEC.name} if expected else set())
+    assert left_in(tmp_path) == ({WANTED.name} if expected else set())
     put(tmp_path, cache=b'newest')
     assert found() == b'newest'
-    assert left_in(tmp_path) == {SPEC.name}
+    assert left_in(tmp_path) == {WANTED.name}
 
 
 HOLDER = """
@@ -400,7 +407,7 @@ with drafting(Path(sys.argv[1]), sys.argv[2], print) as draft:
 
 def hold(folder: Path, seconds: float) -> subprocess.Popen[str]:
     """A process that holds the lock of the bundle, with a half-written draft."""
-    command = [sys.executable, '-c', HOLDER, str(folder), SPEC.name, str(seconds)]
+    command = [sys.executable, '-c', HOLDER, str(folder), WANTED.name, str(seconds)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == 'holding\n'
     return process
@@ -409,10 +416,10 @@ def hold(folder: Path, seconds: float) -> subprocess.Popen[str]:
 def test_a_second_builder_says_that_it_waits(tmp_path):
     process, said = hold(tmp_path, 0.7), []
     started = time.monotonic()
-    with process, drafting(tmp_path, SPEC.name, said.append) as draft:
+    with process, drafting(tmp_path, WANTED.name, said.append) as draft:
         assert time.monotonic() - started > 0.2
         assert left_in(tmp_path) == {draft.scratch.name}, 'the first one has tidied up'
-    assert said == [f'another process is making {SPEC.name}: waiting for it']
+    assert said == [f'another process is making {WANTED.name}: waiting for it']
 
 
 def test_a_killed_builder_blocks_nobody(tmp_path):
@@ -420,7 +427,7 @@ def test_a_killed_builder_blocks_nobody(tmp_path):
         assert len(left_in(tmp_path)) == 1
         process.send_signal(signal.SIGKILL)
     put(tmp_path)  # fails when it must wait
-    assert left_in(tmp_path) == {SPEC.name}
+    assert left_in(tmp_path) == {WANTED.name}
 
 
 def test_another_bundle_is_built_at_the_same_time(tmp_path):
@@ -435,10 +442,108 @@ def test_the_timing_cache_is_taken_from_the_newest_bundle_of_the_same_machine(tm
         made = put(tmp_path, dataclasses.replace(WANTED, max_keypoints=k, **changes), cache=f'cache {k}'.encode())
         os.utime(made.path / MANIFEST, (1e9 + number, 1e9 + number))
     assert find_timing_cache(tmp_path, WANTED) == b'cache 128'
-    (tmp_path / 'superpoint-480x640-k128-fp16' / 'timing.cache').write_bytes(b'damaged')
+    (tmp_path / 'ours-480x640-k128-fp16' / 'timing.cache').write_bytes(b'damaged')
     assert find_timing_cache(tmp_path, WANTED) == b'cache 64'
-    (tmp_path / 'superpoint-480x640-k64-fp16' / MANIFEST).write_text('{')
+    (tmp_path / 'ours-480x640-k64-fp16' / MANIFEST).write_text('{')
     assert find_timing_cache(tmp_path, WANTED) == b''
+
+
+def test_each_weights_have_engines_and_calibrations_of_their_own(tmp_path):
+    light = dataclasses.replace(OURS, name='ours_light', choice='ours_light', matcher_sha256='b' * 64)
+    own = dataclasses.replace(light, name='ours / night', choice='/robot/ours')
+    retrained = dataclasses.replace(own, matcher_sha256='c' * 64)
+    made = []
+    for pair in (OURS, light, own, retrained):
+        engines = Identity.of_engines(SPEC, pair, TENSORRT, ADA, ends=DEPTH.ends)
+        made += [(engines, put(tmp_path, engines)), (calibration := Identity.of_calibration(SPEC, pair), put_calibration(
+            tmp_path, calibration))]
+    for wanted, artifact in made:
+        assert open_artifact(tmp_path, wanted) == artifact
+    names = left_in(tmp_path)
+    assert len(names) == 8
+    shipped = {f'{pair}-480x640-k1024-{kind}' for pair in ('ours', 'ours_light') for kind in ('calibration', 'fp16')}
+    assert all(re.fullmatch(r'ours___night-[0-9a-f]{8}-480x640-k1024-(fp16|calibration)', name) for name in names - shipped)
+
+
+@pytest.mark.parametrize(('wanted', 'former'), [(WANTED, 'superpoint-480x640-k1024-fp16'),
+                                                (CALIBRATION, 'calibration-480x640-k1024')])
+def test_a_folder_of_before_is_named_with_the_command_that_makes_its_successor(tmp_path, wanted, former):
+    (put if wanted is WANTED else put_calibration)(tmp_path).path.rename(tmp_path / former)
+    with pytest.raises(EngineError, match=rf'there is no .*/{wanted.name} .*{former} is of an earlier version') as caught:
+        open_artifact(tmp_path, wanted)
+    assert str(caught.value).splitlines()[1:] == [wanted.command(tmp_path)]
+
+
+OPENED_BY_ANOTHER_VERSION = """
+import sys
+from pathlib import Path
+import test_artifacts
+from lightglue_trt_ros.errors import EngineMismatchError
+for wanted in (test_artifacts.WANTED, test_artifacts.CALIBRATION):
+    try:
+        test_artifacts.open_artifact(Path(sys.argv[1]), wanted)
+    except EngineMismatchError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize('changed', ['graphs/blocks.py', 'depth.py', 'e4m3.py', 'calibration.py', 'weights/architecture.py',
+                                     'node.py'])
+def test_what_other_code_has_written_is_refused_in_two_lines(tmp_path, changed):
+    """A copy of the package in which one file has a line more, as after an update: what writes graphs counts, the node does not."""
+    shutil.copytree(Path(lightglue_trt_ros.__file__).parent, tmp_path / 'update' / 'lightglue_trt_ros',
+                    ignore=shutil.ignore_patterns('data', '__pycache__'))
+    with (tmp_path / 'update' / 'lightglue_trt_ros' / changed).open('a') as file:
+        file.write('\nCHANGED = True\n')
+    put(tmp_path / 'engines')
+    put_calibration(tmp_path / 'engines')
+    path = os.pathsep.join([str(tmp_path / 'update'), str(Path(__file__).parent), os.environ.get('PYTHONPATH', '')])
+    done = subprocess.run([sys.executable, '-c', OPENED_BY_ANOTHER_VERSION, 'engines'], capture_output=True, text=True,
+                          env=os.environ | {'PYTHONPATH': path}, check=True, cwd=tmp_path)
+    told = done.stdout.splitlines()
+    assert len(told) == (0 if changed == 'node.py' else 4)
+    for line, noun in zip(told[::2], ('bundle', 'calibration')):  # noqa: B905 Python 3.10
+        assert re.fullmatch(rf'the {noun} in .* is not the one needed: graph code: the {noun} has {code_sha256()}, needed is '
+                            r'\w{64} \(the package writes other graphs since\); make it again:', line)
+    assert all(line.startswith('ros2 run lightglue_trt_ros ') for line in told[1::2])
+
+
+def test_what_is_replaced_while_it_is_read_is_not_called_damaged(tmp_path):
+    put(tmp_path, cache=b'old')
+    opened = open_artifact(tmp_path, WANTED)
+    put(tmp_path, cache=b'new')
+    with pytest.raises(ReplacedError, match='was replaced while it was read: try again'):
+        opened.read('timing.cache')
+    shutil.rmtree(opened.path)
+    with pytest.raises(ReplacedError):
+        opened.read('timing.cache')
+
+
+PUBLISHER = """
+import itertools, os, sys
+from pathlib import Path
+import test_artifacts
+os.fsync = lambda descriptor: None
+for number in itertools.count():
+    test_artifacts.put(Path(sys.argv[1]), cache=str(number).encode())
+"""
+
+
+def test_a_start_while_engines_are_published_reads_one_whole_bundle(tmp_path):
+    """Against a process that does nothing but publish, for two seconds."""
+    put(tmp_path)
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ.get('PYTHONPATH', '')])
+    process = subprocess.Popen([sys.executable, '-c', PUBLISHER, str(tmp_path)], env=os.environ | {'PYTHONPATH': path})
+    found, until = set(), time.monotonic() + 10
+    try:
+        while time.monotonic() < until and len(found) < 200:
+            artifact, (cache, _) = read_artifact(tmp_path, WANTED, lambda each: (each.read('timing.cache'), each.plans()))
+            assert hashlib.sha256(cache).hexdigest() == artifact.manifest.files['timing.cache']
+            found.add(cache)
+    finally:
+        process.kill()
+        process.wait()
+    assert len(found) > 2, 'it was replaced meanwhile'
 
 
 def test_the_checksums_are_those_of_the_files(tmp_path):

@@ -31,9 +31,10 @@ from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.calibration import Calibration, linear_members
 from lightglue_trt_ros.cli import build_engines
 from lightglue_trt_ros.commands import INTERRUPTED
-from lightglue_trt_ros.config import MatcherConfig
+from lightglue_trt_ros.config import SHIPPED_PAIRS, EngineSpec, MatcherConfig
 from lightglue_trt_ros.depth import LAYERS, Depth
 from lightglue_trt_ros.engines import build
+from lightglue_trt_ros.engines.adapter import open_tensorrt
 from lightglue_trt_ros.engines.artifacts import (
     FAILED,
     GRAPH,
@@ -56,13 +57,13 @@ from lightglue_trt_ros.geometry import resize_gray, to_original
 from lightglue_trt_ros.graphs.precision import read_stamp
 from lightglue_trt_ros.placement import Placed, Pyramid, place_matches
 from lightglue_trt_ros.recordings.sequence import RIGHT_TOPIC
-from lightglue_trt_ros.weights.pairs import load_pair
+from lightglue_trt_ros.weights.pairs import identify_pair, load_pair
 
 HEIGHT, WIDTH, K = 160, 208, 128
 SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
 DEPTH = Depth()
 NETWORKS = len(networks_of(DEPTH))
-NAME = f'superpoint-{HEIGHT}x{WIDTH}-k{K}'
+NAME = f'ours-{HEIGHT}x{WIDTH}-k{K}'
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 
 
@@ -259,14 +260,14 @@ def test_a_bundle_that_is_not_equal_is_built_again_and_the_reason_said(machine, 
     open_artifact(tmp_path, wanted).verify()
 
 
-def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_again_when_it_changes(machine, tmp_path, capsys):
+def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_beside_when_it_changes(machine, tmp_path, capsys):
     light = {'encoder': (32, 32, 64, 64), 'descriptors': 256, 'width': 128, 'layers': 5}
     folder = write_pair(tmp_path / 'light', 'featherweight', random_pair(**light))
     command = [*SIZE, '--engine-dir', str(tmp_path / 'e'), '--weights', str(folder), '--target-sm', '89', '--flavour', 'tensorrt']
     assert build_engines.main(command) == 0
-    place = tmp_path / 'e' / f'{NAME}-fp16'
-    manifest = json.loads((place / MANIFEST).read_text())
     pair = load_pair(str(folder))
+    place = tmp_path / 'e' / f'{pair.identity.label}-{HEIGHT}x{WIDTH}-k{K}-fp16'
+    manifest = json.loads((place / MANIFEST).read_text())
     assert manifest['identity']['ends'] == [2, 3, 5]
     assert {name: manifest['identity'][name] for name in ('weights', 'extractor_sha256', 'matcher_sha256', 'weights_choice')} == {
         'weights': 'featherweight', 'extractor_sha256': pair.extractor.sha256, 'matcher_sha256': pair.matcher.sha256,
@@ -275,8 +276,8 @@ def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_again_when_it_c
     assert 'nothing to build' in capsys.readouterr().out
     write_pair(folder, 'featherweight', random_pair(7, **light))
     assert build_engines.main(command) == 0
-    assert f'building again: the bundle in {place} is not the one needed: extractor sha256: the bundle has ' \
-        in capsys.readouterr().out
+    retrained = load_pair(str(folder)).identity.label
+    assert visible(tmp_path / 'e') == {place.name, place.name.replace(pair.identity.label, retrained)}
 
 
 def test_a_failed_gate_leaves_no_bundle(machine, tmp_path, capsys, monkeypatch):
@@ -625,7 +626,7 @@ def test_real_engines_for_another_machine(rtx, tmp_path, capsys, sm, height, wid
     size = ['--height', str(height), '--width', str(width), '--max-keypoints', str(k)]
     command = [*size, '--engine-dir', str(tmp_path), '--target-sm', str(sm), '--flavour', 'rtx']
     assert build_engines.main(command) == 0
-    place = tmp_path / f'superpoint-{height}x{width}-k{k}-fp16'
+    place = tmp_path / f'ours-{height}x{width}-k{k}-fp16'
     manifest = json.loads((place / MANIFEST).read_text())
     assert manifest['gate'] == {'frames': f'none: built for SM{sm} on another machine'}
     assert manifest['identity']['gate_verdict'] == 'not run'
@@ -636,6 +637,19 @@ def test_real_engines_for_another_machine(rtx, tmp_path, capsys, sm, height, wid
     assert all(0 < (place / f'{head}.plan').stat().st_size < 2 ** 21 for head in Depth().heads)
     assert build_engines.main(command) == 0
     assert 'nothing to build' in capsys.readouterr().out
+
+
+def test_real_engines_of_two_pairs_stand_side_by_side(rtx, tmp_path, capsys):
+    """As the node asks for them: once the second is built, the first is still found."""
+    for weights in SHIPPED_PAIRS:
+        command = [*SIZE, '--engine-dir', str(tmp_path), '--target-sm', '89', '--flavour', 'rtx', '--weights', weights]
+        assert build_engines.main(command) == 0
+    assert visible(tmp_path) == {f'{weights}-{HEIGHT}x{WIDTH}-k{K}-fp16' for weights in SHIPPED_PAIRS}
+    spec, tensorrt = EngineSpec(HEIGHT, WIDTH, K, 'fp16'), open_tensorrt('rtx')
+    for weights in SHIPPED_PAIRS:
+        found = open_artifact(tmp_path, Identity.of_engines(spec, identify_pair(weights), tensorrt, ADA))
+        assert found.identity.weights == weights
+        found.verify()
 
 
 def test_real_fp8_is_refused_below_ada(rtx, tmp_path, capsys):

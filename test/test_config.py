@@ -48,7 +48,7 @@ def test_an_integer_serves_as_a_float():
 
 
 def test_engine_names_tell_what_they_are():
-    assert EngineSpec(480, 640, 1024, 'fp16').name == 'superpoint-480x640-k1024-fp16'
+    assert EngineSpec(480, 640, 1024, 'fp16').name == '480x640-k1024-fp16'
 
 
 def test_params_file_lists_every_parameter_with_its_default():

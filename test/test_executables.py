@@ -250,7 +250,7 @@ def test_export_onnx_writes_both_networks(tmp_path):
     process = launch('cli.export_onnx', '--height', '64', '--width', '80', '--max-keypoints', '32', '--out', str(tmp_path))
     log = finish(process)
     assert process.returncode == 0, log
-    assert sorted(path.name for path in (tmp_path / 'superpoint-64x80-k32-fp32').iterdir()) == ['extractor.onnx', 'matcher.onnx']
+    assert sorted(path.name for path in (tmp_path / 'ours-64x80-k32-fp32').iterdir()) == ['extractor.onnx', 'matcher.onnx']
     refused = launch('cli.export_onnx', '--height', '65', '--out', str(tmp_path))
     assert 'image_height is 65' in finish(refused)
     assert refused.returncode == 1

@@ -156,7 +156,7 @@ def test_two_thousand_frames_grow_neither_device_nor_host_memory(backend, engine
 def test_the_same_frames_give_the_same_matches_with_and_without_cuda_graphs(engines):
     from lightglue_trt_ros.engines.adapter import open_tensorrt
     spec = EngineSpec(480, 640, 1024, 'fp16')
-    plans = {name: (engines / spec.name / f'{name}.plan').read_bytes() for name in networks_of(Depth())}
+    plans = {name: (engines / f'ours-{spec.name}' / f'{name}.plan').read_bytes() for name in networks_of(Depth())}
     found = []
     for graphs in (True, False):
         backend = TensorRTBackend(open_tensorrt(), spec, Depth(), plans, 'test', cuda_graphs=graphs)

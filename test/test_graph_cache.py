@@ -97,7 +97,7 @@ def test_everything_that_graphs_are_made_from_is_in_the_name(folder: Path, monke
     cache.written_graphs(SPEC, pair, Depth((pair.layers,)))
     cache.written_graphs(SPEC, other, depth)
     assert len(list(folder.iterdir())) == 5
-    monkeypatch.setattr(cache, '_code_sha256', lambda: 'other code')
+    monkeypatch.setattr(cache, 'code_sha256', lambda: 'other code')
     cache.written_graphs(SPEC, pair, depth)
     assert len(list(folder.iterdir())) == 6
 

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.float8
 
 HEIGHT, WIDTH, K = 160, 208, 128
 SPEC = EngineSpec(HEIGHT, WIDTH, K)
-NAME = f'calibration-{HEIGHT}x{WIDTH}-k{K}'
+NAME = f'ours-{HEIGHT}x{WIDTH}-k{K}-calibration'
 SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
 ROOT = Path(__file__).parents[1]
 

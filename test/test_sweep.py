@@ -142,7 +142,7 @@ def test_what_is_missing_stays_missing_and_says_how_to_get_it():
         assert set(cell.missing) == {
             'match_ms', 'speedup', 'engine_mib', 'engine_ratio', 'onnx_mib', 'onnx_ratio', 'matches', 'agreement'}
     assert table_rows(missing)[0][3:] == ['no engines'] * 3 + ['no calibration'] + ['no engines'] * 2
-    assert commands(cells) == ['ros2 run build superpoint-64x64-k64-fp8', 'ros2 run build superpoint-96x96-k64-fp8']
+    assert commands(cells) == ['ros2 run build 64x64-k64-fp8', 'ros2 run build 96x96-k64-fp8']
     assert [line for line in notes(cells) if 'no engines' in line] == [f'no engines: build them: {commands(cells)[0]}']
     plain = json.loads(json.dumps([cell.as_dict() for cell in cells], allow_nan=False))
     assert [plain[2]['match_ms'], plain[2]['engine_mib'], plain[2]['missing']['match_ms']] == [[], None, 'no engines']

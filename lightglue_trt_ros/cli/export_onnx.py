@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     spec = EngineSpec(args.height, args.width, args.max_keypoints, args.precision)
     pair = load_pair(args.weights)
     print(f'export_onnx: weights: {pair.identity}')
-    folder = args.out / spec.name
+    folder = args.out / f'{pair.identity.label}-{spec.name}'
     for file, write, weights in (('extractor.onnx', superpoint, pair.extractor), ('matcher.onnx', lightglue, pair.matcher)):
         started = time.perf_counter()
         model = write(spec, weights)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lightglue_trt_ros import __version__
 
@@ -27,7 +27,7 @@ from ..config import EngineSpec
 from ..depth import Depth
 from ..errors import ConfigError, EngineError, EngineMismatchError
 from ..files import locked
-from ..graphs.cache import EXTRACTOR
+from ..graphs.cache import EXTRACTOR, code_sha256
 from ..weights.pairs import PairIdentity
 from ..weights.store import cache_dir
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .adapter import TensorRT
     from .machine import Machine
 
-SCHEMA = 6
+SCHEMA = 7
 MANIFEST = 'manifest.json'
 TIMING_CACHE = 'timing.cache'
 TENSORS, GRAPH, PLOT = 'calibration.safetensors', 'matcher.fp8.onnx', 'frontier.png'  # of a calibration
@@ -45,6 +45,7 @@ RECORDS: dict[str, dict[str, type]] = {  # what the record of each kind says, at
     ENGINES: {'build_seconds': dict, 'layers': dict},
     CALIBRATION: {'settings': dict, 'flops_share': float, 'provenance': dict, 'frontier': list}}
 _OF_THE_MAKER = ('gpu', 'multiprocessors', 'calibration_sha256')  # where an artifact leaves them empty it fits any
+Content = TypeVar('Content')
 _NOUNS = {ENGINES: 'bundle', CALIBRATION: 'calibration'}
 
 
@@ -56,6 +57,10 @@ def networks_of(depth: Depth) -> tuple[str, ...]:
 def files_of(depth: Depth) -> tuple[str, ...]:
     """The files of a bundle beside its manifest."""
     return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in networks_of(depth)), TIMING_CACHE)
+
+
+class ReplacedError(EngineError):
+    """Files of an artifact were read while a successor took its place."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class Identity:
     graphs: dict[str, str] = field(default_factory=dict)  # sha256 of the ONNX files, by network
     calibration_sha256: str = ''  # of a calibration's tensors, and of those that FP8 engines were made with
     package_version: str = __version__
+    graph_code: str = field(default_factory=code_sha256)  # sha256 of the code that wrote the graphs
     gate_verdict: str = PASSED
     weights_choice: str = field(default='', compare=False)  # the setting that gave the pair: its name, or its folder there
 
@@ -112,10 +118,18 @@ class Identity:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
-        if self.kind == ENGINES:
-            return self.spec.name
-        return f'{CALIBRATION}-{self.image_height}x{self.image_width}-k{self.max_keypoints}'
+        """The folder's name: ours-480x640-k1024-fp16, ours-480x640-k1024-calibration."""
+        pair = PairIdentity(self.weights, self.extractor_sha256, self.matcher_sha256, self.weights_choice)
+        return f'{pair.label}-{self._shape}-{self.matcher_precision if self.kind == ENGINES else CALIBRATION}'
+
+    @property
+    def former_name(self) -> str:
+        """What an artifact for these shapes was called when its name did not say the weights."""
+        return f'superpoint-{self._shape}-{self.matcher_precision}' if self.kind == ENGINES else f'{CALIBRATION}-{self._shape}'
+
+    @property
+    def _shape(self) -> str:
+        return f'{self.image_height}x{self.image_width}-k{self.max_keypoints}'
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -150,7 +164,8 @@ class Identity:
                 others = [network for network in needed if mine.get(network) != needed[network]]
                 found += [f'graphs: the {_NOUNS[self.kind]} has another {" and another ".join(others)}'] if others else []
             else:
-                found.append(f'{entry.name.replace("_", " ")}: the {_NOUNS[self.kind]} has {mine}, needed is {needed}')
+                found.append(f'{entry.name.replace("_", " ")}: the {_NOUNS[self.kind]} has {mine}, needed is {needed}'
+                             + ' (the package writes other graphs since)' * (entry.name == 'graph_code'))
         return found
 
 
@@ -210,14 +225,16 @@ class Artifact:
         return self.manifest.identity
 
     def read(self, name: str) -> bytes:
-        """One of its files, its checksum compared. Raises EngineError."""
+        """One of its files, its checksum compared. Raises EngineError, ReplacedError where another artifact lies there now."""
         path = self.path / name
         again = f'make it again:\n{self.identity.command(self.path.parent)}'
         try:
             data = path.read_bytes()
         except OSError as error:
+            self._check_still_there()
             raise EngineError(f'{path} cannot be read ({error.strerror}); {again}') from error
         if (found := hashlib.sha256(data).hexdigest()) != self.manifest.files[name]:
+            self._check_still_there()
             raise EngineError(f'{path} is damaged: {len(data)} bytes of sha256 {found} where the manifest has '
                               f'{self.manifest.files[name]}; {again}')
         return data
@@ -236,8 +253,15 @@ class Artifact:
 
     def calibration(self) -> Calibration:
         """Of a calibration. Raises EngineError."""
-        self.read(TENSORS)
-        return Calibration.load(self.path / TENSORS)
+        return Calibration.of_content(self.read(TENSORS), self.path / TENSORS)
+
+    def _check_still_there(self) -> None:
+        try:
+            there = read_manifest(self.path).files == self.manifest.files
+        except (OSError, ValueError):
+            there = False
+        if not there:
+            raise ReplacedError(f'{self.path} was replaced while it was read: try again')
 
 
 def default_engine_dir() -> Path:
@@ -263,8 +287,10 @@ def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
                 manifest = read_manifest(path)
                 break
         else:
-            others = sorted(other.parent.name for other in engine_dir.glob(f'{wanted.name.partition("-")[0]}-*/{MANIFEST}'))
+            others = sorted(other.parent.name for other in engine_dir.glob(f'[!.]*/{MANIFEST}'))
             found = f'it has no {MANIFEST}' if place.is_dir() else f'there are {", ".join(others)}' if others else 'nor another one'
+            if wanted.former_name in others:
+                found += f'; {wanted.former_name} is of an earlier version and is never used: remove it'
             raise EngineError(f'there is no {noun} in {place} ({found}); make it:\n{command}')
     except OSError as error:
         raise EngineError(f'{path / MANIFEST} cannot be read ({error.strerror}): check its owner and permissions') from error
@@ -278,6 +304,14 @@ def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
             f'the {noun} in {path} {"did not pass its gate" if failed else "is not the one needed"}: {"; ".join(differences)}'
             f'{advice}:\n{command}')
     return Artifact(path, manifest)
+
+
+def read_artifact(engine_dir: Path, wanted: Identity, read: Callable[[Artifact], Content]) -> tuple[Artifact, Content]:
+    """`open_artifact`, and what `read` reads of it: of a successor where one takes its place meanwhile. Raises EngineError."""
+    while True:
+        found = open_artifact(engine_dir, wanted)
+        with suppress(ReplacedError):
+            return found, read(found)
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -107,7 +107,7 @@ def build_bundle(order: BuildOrder, machine: Machine, tensorrt: TensorRT, frames
     if machine.present and importlib.util.find_spec('onnxruntime') is None:  # before minutes of building, not after them
         raise EngineError('the parity gate compares the engines with ONNX Runtime, which is not installed: pip install onnxruntime')
     images, source = frames() if machine.present else ([], '')
-    with drafting(order.engine_dir, job.spec.name, out.say) as draft:
+    with drafting(order.engine_dir, job.identity.name, out.say) as draft:
         found, why = _find_equal(job)  # another process may have built it meanwhile
         if why:
             out.say(why)
@@ -182,14 +182,14 @@ def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> b
 
 def _find_equal(job: _Job) -> tuple[Artifact | None, str]:
     """The bundle that is there already and need not be built again, and a sentence that says what was found, if anything."""
-    path = job.order.engine_dir / job.spec.name
+    path = job.order.engine_dir / job.identity.name
     if job.order.force or not path.exists():
         return None, ''
     try:
         bundle = open_artifact(job.order.engine_dir, job.identity)
         bundle.verify()
     except EngineError as error:
-        return None, f'building again: {str(error).rpartition(chr(10))[0]}'  # the last line is the command that runs already
+        return None, f'building again: {str(error).partition(chr(10))[0]}'  # the second line is the command that runs already
     if job.machine.present and bundle.identity.gate_verdict == NOT_RUN:
         return None, f'building again: the parity gate of {path} was not run'
     return bundle, f'{path} is there already, and equal: nothing to build (--force builds it again)'

@@ -43,7 +43,7 @@ def _name(word: str) -> str:
     if setting == 'weights':
         return Path(value).name or word
     if _is_bundle(word):
-        return f'ours {Path(word).name}'
+        return Path(word).name
     return f'ours {value if value.isidentifier() else word}'
 
 
@@ -66,7 +66,7 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
     try:
         identity = read_manifest(folder).identity
     except (OSError, ValueError) as error:
-        raise ConfigError(f'--compare {word}: {folder / MANIFEST} cannot be used: {error}') from error
+        raise ConfigError(f'--compare {word}: {folder / MANIFEST} cannot be used ({error}): build_engines makes it anew') from error
     if identity.kind != ENGINES or identity.name != folder.name:
         raise ConfigError(f'--compare {word}: it holds the {identity.kind} {identity.name}; give engines, in a folder called so')
     return dataclasses.replace(

@@ -36,7 +36,7 @@ def written_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibratio
     tensors, checksums, spec, stages and calibration. A file that is damaged is written anew; a cache that cannot be written is
     done without. Raises as `write_graphs` does.
     """
-    parts = (_code_sha256(), spec, depth, pair.extractor.sha256, content_sha256(pair.extractor.tensors), pair.matcher.sha256,
+    parts = (code_sha256(), spec, depth, pair.extractor.sha256, content_sha256(pair.extractor.tensors), pair.matcher.sha256,
              content_sha256(pair.matcher.tensors), None if calibration is None else calibration.sha256)
     path = cache_dir() / 'graphs' / f'{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}.zip'
     names = (EXTRACTOR, *depth.graphs)
@@ -70,5 +70,6 @@ def write_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibration:
 
 
 @lru_cache(maxsize=1)
-def _code_sha256() -> str:
+def code_sha256() -> str:
+    """Of the code that writes graphs, hexadecimal: what was made by other code may hold other networks."""
     return hashlib.sha256(b''.join(path.read_bytes() for path in CODE)).hexdigest()

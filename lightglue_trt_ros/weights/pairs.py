@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +31,14 @@ class PairIdentity:
     def __str__(self) -> str:
         """For people: ours, or mine of /robot/weights."""
         return self.name if self.choice in NAMES else f'{self.name} of {self.choice}'
+
+    @property
+    def label(self) -> str:
+        """In names of folders: ours, or for weights of one's own mine-1a2b3c4d, with a hash of their checksums."""
+        if self.choice in NAMES:
+            return self.name
+        checksums = hashlib.sha256(f'{self.extractor_sha256} {self.matcher_sha256}'.encode()).hexdigest()
+        return f'{re.sub("[^A-Za-z0-9_-]", "_", self.name)[:64]}-{checksums[:8]}'
 
 
 @dataclass(frozen=True)
