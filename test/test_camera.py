@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stereo_pairs import camera_info
 
 from lightglue_trt_ros.errors import BagError
-from lightglue_trt_ros.recordings.camera import check_size, distortion_model, load_camera_in_body, load_intrinsics, undistort
+from lightglue_trt_ros.recordings.camera import (
+    check_size,
+    distortion_model,
+    intrinsics_of,
+    load_camera_in_body,
+    load_intrinsics,
+    undistort,
+)
 from lightglue_trt_ros.recordings.sequence import Intrinsics
 
 K = np.array([[458.654, 0, 367.215], [0, 457.296, 248.375], [0, 0, 1]])
@@ -157,6 +165,17 @@ def test_ros_file_of_a_fisheye(tmp_path: Path) -> None:
     path.write_text(ROS.replace('distortion_model: plumb_bob', 'distortion_model: mei'))
     with pytest.raises(BagError, match=r"camera\.yaml: distortion model 'mei'"):
         load_intrinsics(path)
+
+
+@pytest.mark.parametrize(('topic', 'rectified'), [
+    ('image_rect', True), ('image_rect_color', True), ('left_rect', True), ('image_rect_raw', True), ('image_rectified', True),
+    ('image_corrected', False), ('image_direct', False), ('image_unrectified', False), ('rect/image_raw', False)])
+@pytest.mark.parametrize('transport', ['', '/compressed'])
+def test_of_rectified_images_p_counts_and_of_no_others(topic, rectified, transport):
+    info = camera_info(k=K, d=BARREL)
+    info.p[0] = 400.0  # its focal length
+    found = intrinsics_of(info, f'/cam/{topic}{transport}')
+    assert (found.k[0, 0], bool(found.d.any())) == ((400.0, False) if rectified else (K[0, 0], True))
 
 
 def test_mounting(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class BagRecording(Recording):
 
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
-        """The K and D of CameraInfo; of rectified images (`rect` in the topic's last name) its P, without distortion."""
+        """The K and D of CameraInfo; of rectified images (`image_rect`) its P, without distortion."""
         if self.camera_info is None:
             return None
         info = deserialize(self.camera_info, CAMERA_INFO, f'{self.path}, its CameraInfo')

@@ -21,6 +21,7 @@ _FISHEYE = ('equidistant', 'fisheye')
 _NONE = ('', 'none')
 _COUNTS = {'plumb_bob': (4, 5), 'rational_polynomial': (8, 12, 14), 'equidistant': (4,)}
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-matrix')  # what OpenCV's files have beside YAML
+_RECTIFIED = re.compile(r'(^|_)rect(ified)?(_|$)')  # in a topic's last name, as image_rect_color has it
 _CRITERIA = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 200, 1e-12)
 _RESIDUAL_PX = 1e-2  # of an undistorted point that is distorted again
 
@@ -66,7 +67,7 @@ def load_intrinsics(path: Path) -> Intrinsics:
 
 
 def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:
-    """K and D of a sensor_msgs/CameraInfo; of rectified images (`rect` in the topic's last name) its P, without distortion.
+    """K and D of a sensor_msgs/CameraInfo; of rectified images (`image_rect`) its P, without distortion.
 
     What R and P say of a stereo pair is checked by StereoRig alone: others have no need of it. Raises BagError when the camera is
     not calibrated; `distortion_model` tells whether its model is known.
@@ -74,7 +75,7 @@ def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:
     k, d, model = np.array(info.k, np.float64).reshape(3, 3), np.array(info.d, np.float64), info.distortion_model
     turn, projection = (np.array(values, np.float64).reshape(3, -1) for values in (info.r, info.p))
     shift = -float(projection[0, 3] / projection[0, 0]) if projection[0, 0] > 0 else 0.0
-    if 'rect' in image_topic.removesuffix('/compressed').rpartition('/')[2] and projection[0, 0] > 0:
+    if _RECTIFIED.search(image_topic.removesuffix('/compressed').rpartition('/')[2]) and projection[0, 0] > 0:
         k, d, model, turn = projection[:, :3], np.zeros(5), 'plumb_bob', np.eye(3)
     return Intrinsics(info.width, info.height, k, model, d, turn if turn.any() else np.eye(3), shift)
 
