@@ -14,8 +14,9 @@ from . import health
 from .camera_info import camera_topic
 from .camera_masks import CameraMasks
 from .clouds import fill_cloud, point_fields, stamp_seconds
+from .config import MatcherConfig
 from .features import FrameMatches
-from .geometry import Size, size_of
+from .geometry import size_of
 from .images import fill_image
 from .parameters import NodeConfig
 from .pictures import draw_matches, shade
@@ -33,9 +34,9 @@ THROTTLE_S = 5.0  # one line of a kind in this time
 class CameraChannel:
     """Hands over a camera's messages as they come; what becomes of them it publishes, as the pipeline's Outlet."""
 
-    def __init__(self, node: LifecycleNode, settings: NodeConfig, camera: str, engine: Size) -> None:
-        """`camera` is its name, empty for the only one; `engine` the size, (height, width), that frames are resized to."""
-        self._node, self._settings, self.camera, self._engine = node, settings, camera, engine
+    def __init__(self, node: LifecycleNode, settings: NodeConfig, camera: str, config: MatcherConfig) -> None:
+        """`camera` is its name, empty for the only one; `config` has the size that frames are resized to."""
+        self._node, self._settings, self.camera, self._config = node, settings, camera, config
         self._log = node.get_logger().get_child(camera) if camera else node.get_logger()
         self._interfaces = ExitStack()
         self._vins: VinsTopics | None = None
@@ -55,7 +56,8 @@ class CameraChannel:
         if self._settings.tracks_format == 'vins':
             self._vins = VinsTopics(self._node, self._settings, RELIABLE, self.camera)
             self._interfaces.callback(self._vins.close)
-        self._masks = CameraMasks(self._node, self.log, self._settings, self._engine, self.camera)
+        engine = self._config.image_height, self._config.image_width
+        self._masks = CameraMasks(self._node, self.log, self._settings, engine, self.camera)
         self._interfaces.callback(self._masks.close)
         if self._settings.stereo:
             self._right = RightCamera(self._node, self._settings)
@@ -169,5 +171,5 @@ class CameraChannel:
         kind = (frame.image.shape, getattr(frame.source, 'encoding', ''))
         if kind != self._advised:
             self._advised = kind
-            for advice in health.advice(frame.image, kind[1], self._engine):
+            for advice in health.advice(frame.image, kind[1], self._config):
                 self._log.warning(advice)

@@ -106,7 +106,7 @@ class MatcherConfig:
         0.4, "A new keyframe is taken when fewer than this share of the keyframe's keypoints are matched",
         low=0.0, high=1.0, dynamic=True)
     max_gap_s: float = setting(
-        1.0, 'A longer gap between stamps forgets reference and tracks, seconds', low=0.0, high=3600.0, dynamic=True)
+        1.0, 'A longer gap between stamps forgets reference and tracks, seconds', low=0.001, high=3600.0, dynamic=True)
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -111,11 +111,13 @@ class FrameMatcher:
     def _reset_if_interrupted(self, image: UInt8, stamp: float) -> None:
         reference, last = self._reference, self._last_stamp
         if last is not None and stamp < last:
-            self.reset(f'time went back by {last - stamp:.3f} s')
+            self.reset(f'time went back by {last - stamp:.3f} s: a recording began again, or the stamps are wrong')
         elif last is not None and stamp - last > self.config.max_gap_s:
-            self.reset(f'a gap of {stamp - last:.3f} s, more than max_gap_s = {self.config.max_gap_s}')
+            self.reset(f'a gap of {stamp - last:.3f} s, more than max_gap_s = {self.config.max_gap_s}: check the stamps, or '
+                       'raise it')
         elif reference is not None and reference.size != image.shape:
-            self.reset(f'the image size changed from {_text(reference.size)} to {_text(image.shape)}')
+            self.reset(f'the image size changed from {_text(reference.size)} to {_text(image.shape)}: does one camera '
+                       'alone publish?')
 
     def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None) -> _Frame:
         """A frame's features, and what points are placed by: in the backend, where that takes the camera's own frames."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
@@ -9,6 +11,8 @@ from rclpy.node import Node
 from rclpy.qos import ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage
 
+from .config import STRIDE, MatcherConfig
+from .errors import ConfigError
 from .features import UInt8
 from .geometry import Size, fitting_size
 from .telemetry import FrameStatistics
@@ -49,8 +53,8 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING) -> Verdi
         return Verdict(WARN, f'slower than the camera: {count.processed / seconds:.1f} of {count.received / seconds:.1f} frames a '
                        'second are matched, the others dropped: fewer keypoints, smaller images or a GPU make it faster')
     if count.resets >= OFTEN:
-        return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s (the last time: '
-                       f'{statistics.last_reset}): check the stamps of the images, or raise max_gap_s')
+        return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
+                       f'{statistics.last_reset}')
     return otherwise
 
 
@@ -88,18 +92,27 @@ def way_back(node: Node, transition: str) -> str:
             'engine_dir, mask_file and other read-only parameters change only by a restart)')
 
 
-def advice(image: UInt8, encoding: str, engine: Size) -> list[str]:
+def advice(image: UInt8, encoding: str, config: MatcherConfig) -> list[str]:
     """What would make matching better, by the look of one frame: gray uint8 (H, W)."""
-    lines = []
-    stretch = (engine[0] * image.shape[1]) / (engine[1] * image.shape[0])
+    lines, height, width = [], *image.shape
+    stretch = (config.image_height * width) / (config.image_width * height)
     if max(stretch, 1 / stretch) > 1 + STRETCH:
-        height, width = fitting_size((image.shape[0], image.shape[1]), engine[0] * engine[1])
-        lines.append(f'frames of {image.shape[1]}x{image.shape[0]} are stretched to {engine[1]}x{engine[0]}, which costs matches: '
-                     f'set image_width to {width} and image_height to {height}')
+        lines.append(f'frames of {width}x{height} are stretched to {config.image_width}x{config.image_height}, which costs '
+                     f'matches: {_size_for((height, width), config)}')
     if '16' in encoding and image.max() < DARK:
         lines.append(f'the brightest pixel of this {encoding} frame is {image.max()} of 255: '
                      'if the camera fills fewer than 16 bits, set image_bits')
     return lines
+
+
+def _size_for(image: Size, config: MatcherConfig) -> str:
+    """Which size to set for images (height, width), for people."""
+    height, width = fitting_size(image, config.image_height * config.image_width)
+    with suppress(ConfigError):
+        if min(image) >= 2 * STRIDE:
+            dataclasses.replace(config, image_height=height, image_width=width)
+            return f'set image_width to {width} and image_height to {height}'
+    return 'the networks take no size that would fit images so small or so narrow'
 
 
 def status(node: Node, camera: str, verdict: Verdict, figures: dict[str, str]) -> DiagnosticStatus:

@@ -63,8 +63,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         self.failure = ''  # of the last transition that failed, until the node is configured again
         self._interfaces = ExitStack()
         self._config, self.settings = declare_settings(self)
-        engine = self._config.image_height, self._config.image_width
-        self._channels = [CameraChannel(self, self.settings, camera, engine) for camera in self.settings.cameras]
+        self._channels = [CameraChannel(self, self.settings, camera, self._config) for camera in self.settings.cameras]
         self._pipeline, self._active = self._new_pipeline(), False  # kept when it has ended, for what it tells
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)

@@ -252,11 +252,21 @@ def test_interruptions_start_tracks_anew(running, stamp_ns, size, reason):
 
 
 def test_advice_on_stretched_and_dark_images():
-    lines = health.advice(np.full((370, 1226), 90, np.uint8), 'mono8', (480, 640))
+    config = MatcherConfig()
+    lines = health.advice(np.full((370, 1226), 90, np.uint8), 'mono8', config)
     assert len(lines) == 1
     assert 'set image_width to 1008 and image_height to 304' in lines[0]
-    assert 'image_bits' in health.advice(np.full((480, 640), 15, np.uint8), 'mono16', (480, 640))[0]
-    assert not health.advice(np.full((960, 1280), 90, np.uint8), 'mono16', (480, 640))
+    assert 'image_bits' in health.advice(np.full((480, 640), 15, np.uint8), 'mono16', config)[0]
+    assert not health.advice(np.full((960, 1280), 90, np.uint8), 'mono16', config)
+
+
+@pytest.mark.parametrize('size', [(1, 1), (1, 1000), (1000, 1), (8, 8), (20, 20_000), (20, 4000)])
+def test_no_size_is_advised_that_would_be_refused(size):
+    config = MatcherConfig(image_height=144, image_width=480, max_keypoints=3000)
+    line, = health.advice(np.full(size, 90, np.uint8), 'mono8', config)
+    assert 'are stretched to 480x144' in line
+    assert 'image_width' not in line
+    assert 'the networks take no size that would fit' in line
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -323,7 +333,8 @@ def test_parameters_are_described_ranged_and_read_only_where_a_restart_is_needed
 @pytest.mark.parametrize(('name', 'value', 'ok', 'reason'), [
     ('match_threshold', 0.5, True, ''), ('match_threshold', 1.5, False, ''), ('reference', 'keyframe', True, ''),
     ('reference', 'first', False, 'previous, keyframe'), ('max_keypoints', 60, False, ''), ('match_threshold', 'high', False, ''),
-    ('match_threshold', 1, True, ''), ('match_threshold', 2, False, ''), ('match_threshold', True, False, '')])
+    ('match_threshold', 1, True, ''), ('match_threshold', 2, False, ''), ('match_threshold', True, False, ''),
+    ('max_gap_s', 0.0, False, '')])
 def test_setting_parameters_while_it_runs(running, name, value, ok, reason):
     run = running()
     request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
@@ -585,6 +596,6 @@ def test_being_slower_than_the_camera_and_repeated_resets_are_said(running):
         other.arrived()
         other.finished({}, 1)
         assert (health.working(other).level == DiagnosticStatus.WARN) == (i > 2)
-        other.started_anew('time went back by 1.000 s')
+        other.started_anew('the image size changed from 8x1 to 9x1')
     assert 'anew 5 times' in health.working(other).message
-    assert 'time went back' in health.working(other).message
+    assert health.working(other).message.endswith('the last time because the image size changed from 8x1 to 9x1')
