@@ -168,7 +168,7 @@ class FrameStatistics:
         """Everything as text, in reading order; rates are over the last LOOK_BACK_S."""
         with self._lock:
             now = self._clock()
-            while len(self._counts) > 1 and now - self._counts[0][0] > LOOK_BACK_S:
+            while len(self._counts) > 1 and now - self._counts[0][0] > LOOK_BACK_S + 0.5:  # a report is early or late
                 self._counts.popleft()
             then, before = self._counts[0]
             self._counts.append((now, self._count()))
