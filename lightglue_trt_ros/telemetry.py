@@ -16,7 +16,7 @@ PERCENTILES = (50, 95, 99)
 LOOK_BACK_S = 10.0  # what diagnostics judge by, and rates are over
 PAUSES_S = (0.0, 10.0, 60.0, 600.0)  # before the first line of a warning, the second, the third, each other
 CALM_S = 5.0  # a warning that was not given for so long is over; and what lies between the lines of different ones
-FIGURES = re.compile(r'[\d.]+')
+FIGURES = re.compile(r'\b[0-9a-f]{2}\b|[\d.]+')  # in a warning: bytes in hexadecimal, and numbers
 
 
 class Counts(NamedTuple):

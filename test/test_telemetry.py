@@ -51,6 +51,16 @@ def test_a_warning_that_lasts_is_logged_less_and_less_often():
     assert log.due('no image on /image for 3 s: nobody publishes it'), 'it is a new one'
 
 
+def test_warnings_that_differ_in_bytes_are_one():
+    clock = Clock()
+    log = FadingLog(clock)
+    lines = 0
+    for second in range(60):
+        clock.now = 100.0 + second
+        lines += log.due(f'300 bytes starting {bytes([second * 37 % 256, second * 91 % 256]).hex(" ")}: it cannot be decoded')
+    assert lines == 2
+
+
 def test_warnings_that_alternate_are_logged_in_turns_and_not_each_time():
     clock = Clock()
     log = FadingLog(clock)
