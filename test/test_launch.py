@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -210,8 +211,24 @@ def test_launch_fails_with_the_evaluation(launch_file: Any) -> None:
     node = evaluation()
     (shutdown,) = node.conclude(SimpleNamespace(returncode=0), {})
     assert type(shutdown).__name__ == 'Shutdown'
-    with pytest.raises(RuntimeError, match='evaluate_bag ended with 2'):
-        node.conclude(SimpleNamespace(returncode=2), {})
+    for returned, code in ((2, 2), (130, 130), (-9, 137)):
+        with pytest.raises(SystemExit) as ended:
+            node.conclude(SimpleNamespace(returncode=returned), {})
+        assert ended.value.code == code
+
+
+def test_real_launch_ends_with_the_evaluation_s_exit_code(tmp_path: Path) -> None:
+    pytest.importorskip('launch_ros', reason='launch_ros is not installed (no wheels): checked against stand-ins alone')
+    packages = pytest.importorskip('ament_index_python.packages')
+    try:
+        packages.get_package_prefix('lightglue_trt_ros')
+    except packages.PackageNotFoundError:
+        pytest.skip('the package is not installed: ros2 launch does not find evaluate_bag')
+    for arguments, code in ((['bag:=/nowhere'], 1), ([f'bag:={tmp_path}', 'strides:=0'], 2)):
+        done = subprocess.run(['ros2', 'launch', str(REPOSITORY / 'launch' / 'evaluate.launch.py'), *arguments],
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert 'Caught exception' not in done.stdout + done.stderr
 
 
 def test_an_evaluation_is_launched_with_what_was_given(launch_file: Any) -> None:
