@@ -1,17 +1,22 @@
-"""How commands end, but for the nodes: an error is a line, so is Ctrl-C, and where nobody reads on (`| head`) there is none."""
+"""How commands end: an error is a line, so is Ctrl-C; a signal ends a node with 0, and a reader that goes away (`| head`) any."""
 
 from __future__ import annotations
 
 import functools
 import os
 import select
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from .errors import LightglueTrtError
 
 INTERRUPTED = 130  # exit code, as shells have it for SIGINT
 UNREAD = 141  # and for SIGPIPE
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 Main = Callable[..., int]
 
@@ -25,9 +30,9 @@ def command(name: str, interrupted: str = 'interrupted') -> Callable[[Main], Mai
 
     def decorate(main: Main) -> Main:
         @functools.wraps(main)
-        def run(argv: list[str] | None = None) -> int:
+        def run(argv: list[str] | None = None, *more: Any) -> int:
             try:
-                code = main(argv)
+                code = main(argv, *more)
                 sys.stdout.flush()
                 return code
             except LightglueTrtError as error:
@@ -39,6 +44,74 @@ def command(name: str, interrupted: str = 'interrupted') -> Callable[[Main], Mai
                     raise
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more when it ends
                 return UNREAD
+        return run
+
+    return decorate
+
+
+class Ending:
+    """SIGINT and SIGTERM, as a node takes them: they end the process with exit code 0, at once until it is `ready`, then in order.
+
+    A thread reads them from Python's wakeup descriptor: no import and no wait in C delays them, and no exception comes of them.
+    """
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()  # by the first signal; more of them change nothing
+        self._ready = False
+        self._wake: Callable[[], None] = lambda: None
+
+    def ready(self) -> None:
+        """From now on the process watches `asked`: there is something to be ended in order."""
+        self._ready = True
+
+    def wakes(self, wake: Callable[[], None]) -> None:
+        """Call `wake`, from the thread that reads signals, when the first one comes."""
+        self._wake = wake
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """In the main thread, whose signals they are: from here to the process's end; in any other one nothing changes."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        ear, mouth = os.pipe()
+        os.set_blocking(mouth, False)
+        signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: None)
+        threading.Thread(target=self._listen, args=(ear,), name='signals', daemon=True).start()
+        try:
+            yield
+        finally:
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)  # a function would give way to the default while the interpreter ends
+            signal.set_wakeup_fd(-1)
+            os.close(mouth)
+
+    def _listen(self, ear: int) -> None:
+        while numbers := os.read(ear, 64):
+            if not set(numbers).intersection(SIGNALS) or self.asked.is_set():
+                continue
+            if not self._ready:
+                os._exit(0)
+            self.asked.set()
+            with suppress(Exception):  # of an executor that is gone already
+                self._wake()
+        os.close(ear)
+
+
+def node_command(name: str) -> Callable[[Callable[[list[str] | None, Ending], int]], Main]:
+    """Decorate a node's `main(argv, ending) -> exit code`: as `command`, but SIGINT and SIGTERM end it with 0, from the start.
+
+    The imports that take long belong into `main`.
+    """
+
+    def decorate(main: Callable[[list[str] | None, Ending], int]) -> Main:
+        @functools.wraps(main)
+        def run(argv: list[str] | None = None) -> int:
+            ending = Ending()
+            with ending.listening():
+                return command(name)(main)(argv, ending)
         return run
 
     return decorate

@@ -39,6 +39,10 @@ class BagError(LightglueTrtError):
     """A recording cannot be read or written, or lacks what was asked of it."""
 
 
+class NodeError(LightglueTrtError):
+    """A node can do its work no longer: whoever started it may start it anew."""
+
+
 def in_words(error: BaseException) -> str:
     """Errors made on purpose speak for themselves; the others need their type."""
     return str(error) if isinstance(error, LightglueTrtError) else f'{type(error).__name__}: {error}'

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial, wraps
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
@@ -19,12 +21,13 @@ from std_srvs.srv import Trigger
 
 from . import health
 from .camera_channel import CameraChannel
+from .commands import Ending
 from .config import MatcherConfig
-from .errors import ConfigError
+from .errors import ConfigError, LightglueTrtError
 from .parameters import as_declared, declare_settings
 from .pipeline import Inlet, Opener, Pipeline, State
 from .selection import open_backend
-from .spinning import ended_by_signals, spin
+from .spinning import spin
 from .tracks import TrackCounter
 
 SILENCE_S = 3.0  # without a frame for this long, the node says so
@@ -41,7 +44,8 @@ def told(transition: Transition) -> Transition:
             return transition(node, state)
         except Exception as error:
             node.failure = f'{transition.__name__} failed, {type(error).__name__}: {error}'
-            node.get_logger().error(f'{node.failure}\n{health.way_back(node, "configure, then activate")}')
+            trace = '' if isinstance(error, LightglueTrtError) else f'\n{traceback.format_exc().rstrip()}'
+            node.get_logger().error(f'{node.failure}{trace}\n{health.way_back(node, "configure, then activate")}')
             raise
     return logged
 
@@ -67,6 +71,9 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         self._pipeline, self._active = self._new_pipeline(), False  # kept when it has ended, for what it tells
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        for service in self.services:
+            if service.srv_type is ChangeState:
+                service.callback = partial(self._on_change_state, service.callback)
         self._pipeline_ended = self.create_guard_condition(self._give_up)
         # this timer also lets SIGTERM end the executor: keep it at a second or less, of a clock that runs without /clock too
         self.create_timer(1.0, self._publish_diagnostics, clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -115,7 +122,24 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         self._interfaces.close()
         return TransitionCallbackReturn.SUCCESS
 
-    on_shutdown = on_error = on_cleanup
+    on_shutdown = on_cleanup
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Cleaned up where a transition has failed; where that fails too the process ends, as no transition leads out of there."""
+        try:
+            return self.on_cleanup(state)
+        except Exception:
+            raise SystemExit(f'{self.get_name()}: cleaning up after an error failed: {self.failure}') from None
+
+    def _on_change_state(self, change: Callable[[Any, Any], Any], request: ChangeState.Request,
+                         response: ChangeState.Response) -> ChangeState.Response:
+        """rclpy lets rcl's error out for a transition that is not allowed now, and the one who asked gets no answer."""
+        try:
+            return change(request, response)
+        except RuntimeError as error:
+            self.get_logger().warning(f'transition {request.transition.id} is refused: {str(error).split(", at ")[0]}')
+            response.success = False
+            return response
 
     def _new_pipeline(self) -> Pipeline[bytes]:
         return Pipeline(self._config, self._open_backend, self, self._channels, self._counter)
@@ -138,8 +162,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
     def ended(self) -> None:
         """As Owner."""
-        with ended_by_signals():
-            self._pipeline_ended.trigger()
+        self._pipeline_ended.trigger()
 
     # callbacks of the executor: they only hand over
 
@@ -199,6 +222,6 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         return health.working(inlet.statistics, channel.verdict)
 
 
-def run(node: MatcherNode) -> None:
+def run(node: MatcherNode, ending: Ending) -> None:
     """Until SIGINT or SIGTERM, leaving nothing behind. For the main thread of a process that ends with it."""
-    spin(node, node.start if node.settings.autostart else node.wait, node.stop)
+    spin(node, ending, node.start if node.settings.autostart else node.wait, node.stop)

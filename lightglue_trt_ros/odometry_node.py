@@ -10,6 +10,7 @@ from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion, Transform, T
 from nav_msgs.msg import Odometry as OdometryMessage
 from nav_msgs.msg import Path
 from rclpy.clock import Clock, ClockType
+from rclpy.exceptions import InvalidParameterTypeException
 from rclpy.node import Node
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import PointCloud2
@@ -17,7 +18,7 @@ from std_msgs.msg import Header
 
 from .camera_info import CameraListener
 from .clouds import matches_from_cloud
-from .errors import FrameError
+from .errors import ConfigError, FrameError
 from .features import FrameMatches
 from .odometry.window import Quality, SlidingWindow
 from .parameters import settings_given
@@ -49,14 +50,18 @@ class OdometryNode(Node):  # type: ignore[misc]
     """Publishes the camera's poses in the frame `odom_frame`, which stands where the camera was first, upright as it was."""
 
     def __init__(self, **node_options: Any) -> None:
-        """Raises ConfigError for a parameter of another name."""
+        """Raises ConfigError for a parameter of another name or type."""
         super().__init__('odometry', automatically_declare_parameters_from_overrides=True, **node_options)
         settings_given(self, ('odom_frame', 'publish_tf'))
-        self._frame = str(self.declare_parameter('odom_frame', 'odom').value)
+        try:
+            self._frame = str(self.declare_parameter('odom_frame', 'odom').value)
+            transforms = bool(self.declare_parameter('publish_tf', True).value)
+        except InvalidParameterTypeException as error:
+            raise ConfigError(str(error)) from error
         reliable = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
         self._odometry = self.create_publisher(OdometryMessage, '~/odometry', reliable)
         self._path = self.create_publisher(Path, '~/path', 1)
-        self._transforms = self._transform_publisher() if self.declare_parameter('publish_tf', True).value else None
+        self._transforms = self._transform_publisher() if transforms else None
         self._camera = CameraListener(self, '~/odometry')
         self._rig = RigListener(self, '~/odometry', self._camera)  # for clouds that have right points
         self._window: SlidingWindow | None = None
@@ -125,7 +130,10 @@ class OdometryNode(Node):  # type: ignore[misc]
             line = {Quality.STARTING: f'waiting for {waiting}: nothing is published until then',
                     Quality.TRACKING: f'tracking {points} points',
                     Quality.LOST: 'lost: too few tracks agree; it begins anew from here, as fast as it was'}[quality]
-            (self.get_logger().warning if quality is Quality.LOST else self.get_logger().info)(line)
+            if quality is Quality.LOST:
+                self.get_logger().warning(line)
+            else:  # a call of its own: rclpy keeps the severity of a place's first line
+                self.get_logger().info(line)
 
     def _publish(self, header: Header, stamp: float, pose: Float64) -> None:
         header, child = Header(stamp=header.stamp, frame_id=self._frame), header.frame_id or 'camera'

@@ -94,7 +94,7 @@ def _answer() -> None:
         answer = function(*arguments, **named)
     except LightglueTrtError as error:
         answer = error
-    with answers:
+    with suppress(BrokenPipeError), answers:  # who asked has ended
         pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
 
 

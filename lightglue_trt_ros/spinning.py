@@ -1,50 +1,100 @@
-"""A node from its start to the signal that ends it, or in a thread."""
+"""A node from its start to the signal that ends it, or in a thread; what its callbacks raise ends it only where it must."""
 
 from __future__ import annotations
 
 import argparse
 import re
-import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import rclpy
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import ConditionReachedException, ExternalShutdownException, ShutdownException, SingleThreadedExecutor
+from rclpy.logging import get_logger
 from rclpy.node import Node
-from rclpy.signals import install_signal_handlers, uninstall_signal_handlers
+from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from .commands import Ending
+from .errors import NodeError, clear_frames, in_words
+
+FAILURES = 10  # of one callback in a row: it does nothing any more, which a restart may mend
 
 
-def start_ros(parser: argparse.ArgumentParser, argv: list[str] | None) -> bool:
-    """Read the command line, ROS's part of it too; False with a line on stderr where ROS refuses its own."""
+@contextmanager
+def ros_started(parser: argparse.ArgumentParser, argv: list[str] | None, ending: Ending) -> Iterator[argparse.Namespace]:
+    """Read the command line, ROS's part of it too; at the end ROS is shut down.
+
+    Exits with 2 and a line on stderr where ROS refuses its own part. Signals are the Ending's alone: rclpy's handlers take the
+    context away from whatever runs.
+    """
     arguments = sys.argv if argv is None else [parser.prog, *argv]
     try:
-        parser.parse_args(remove_ros_args(arguments)[1:])
-        rclpy.init(args=arguments)
+        args = parser.parse_args(remove_ros_args(arguments)[1:])
+        ending.ready()
+        rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as error:  # rcl's, of one line that ends in places in its sources
-        print(f'{parser.prog}: {re.split(r", at /", str(error))[0]}', file=sys.stderr)
-        return False
-    return True
+        parser.exit(2, f'{parser.prog}: {re.split(r", at /", str(error))[0]}\n')
+    try:
+        yield args
+    finally:
+        rclpy.try_shutdown()
 
 
-def spin(node: Node, begin: Callable[[], bool], end: Callable[[], None]) -> None:
-    """`begin`, spin until SIGINT or SIGTERM, `end`, and destroy the node and the context."""
-    executor = SingleThreadedExecutor()
+class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
+    """Logs what a callback raises, with its traceback, and goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._failures: dict[Any, int] = {}  # in a row, by what was called
+
+    def spin_until(self, ended: Callable[[], bool]) -> None:
+        """Until `ended()`, which `wake` makes it ask. Raises NodeError where one callback has failed FAILURES times in a row."""
+        while True:
+            entity, node, error = None, None, None
+            try:
+                task, entity, node = self.wait_for_ready_callbacks(None, None, ended)
+                task()
+                error = task.exception()
+            except (ConditionReachedException, ExternalShutdownException, ShutdownException):
+                return
+            except Exception as raised:  # while it looked for what is ready
+                error = raised
+            if error is None:
+                self._failures.pop(entity, None)
+            else:
+                self._failed(entity, node, error)
+
+    def _failed(self, entity: Any, node: Node | None, error: BaseException) -> None:
+        count = self._failures[entity] = self._failures.get(entity, 0) + 1
+        name = f'{type(entity).__name__} {getattr(entity, "topic_name", getattr(entity, "srv_name", ""))}'.rstrip()
+        lines = ''.join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+        log = get_logger('spinning') if node is None else node.get_logger()
+        log.error(f'the callback of a {name} failed, {count} times in a row: {in_words(error)}\n{lines}')
+        clear_frames(error)
+        if count >= FAILURES:
+            raise NodeError(f'the callback of a {name} failed {count} times in a row, the last time with: {in_words(error)}')
+        if entity is not None and not self.can_execute(entity):
+            # It failed before the callback, while the message was taken: then rclpy leaves its whole group locked.
+            entity._executor_event = False
+            entity.callback_group.ending_execution(entity)
+
+
+def spin(node: Node, ending: Ending, begin: Callable[[], object] = bool, end: Callable[[], None] = lambda: None) -> None:
+    """`begin`, spin until a signal comes, `end`, and destroy the node. Raises what `begin` and NodeExecutor do."""
+    executor = NodeExecutor()
     executor.add_node(node)
-    with signals_end_it_once():
-        try:
-            with ended_by_signals():
-                begin()
-                executor.spin()
-        finally:
-            end()
-            executor.remove_node(node)
-            node.destroy_node()
-            rclpy.try_shutdown()
+    ending.wakes(executor.wake)
+    try:
+        begin()
+        executor.spin_until(ending.asked.is_set)
+    finally:
+        end()
+        executor.remove_node(node)
+        node.destroy_node()
 
 
 @contextmanager
@@ -61,36 +111,3 @@ def spun_by_a_thread(node: Node) -> Iterator[None]:
         thread.join(2.0)
         node.destroy_node()
         rclpy.try_shutdown()
-
-
-@contextmanager
-def signals_end_it_once() -> Iterator[None]:
-    """A signal ends the context and raises no KeyboardInterrupt, and what comes after that changes nothing, to the process's end.
-
-    launch forwards the Ctrl-C that the terminal has sent to all: the second one would cut the ending short.
-    """
-    uninstall_signal_handlers()
-    for number in SIGNALS:
-        signal.signal(number, lambda *_: None)
-    install_signal_handlers()
-    try:
-        yield
-    finally:
-        uninstall_signal_handlers()
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # a function would give way to the default while the interpreter ends
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """What a signal cuts short ends here, without an error.
-
-    rclpy's handler invalidates the context at any moment; whatever uses that next, a publisher or a transition, raises RCLError.
-    """
-    try:
-        yield
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    except Exception:
-        if rclpy.ok():
-            raise

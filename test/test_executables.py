@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executables are not tested')
+from lifecycle_msgs.msg import Transition  # noqa: E402
+from lifecycle_msgs.srv import ChangeState  # noqa: E402
 from networks import moved, photo  # noqa: E402
+from rcl_interfaces.srv import SetParameters  # noqa: E402
+from rclpy.parameter import Parameter  # noqa: E402
 from ros_helpers import SECOND, Peer, image_message, wait_for  # noqa: E402
+from std_srvs.srv import Trigger  # noqa: E402
 
 from lightglue_trt_ros.clouds import matches_from_cloud  # noqa: E402
 
@@ -72,20 +79,27 @@ def test_real_networks_match_a_photograph_and_a_signal_ends_the_node_within_a_se
     peer.reports.clear()
 
 
-STARTING = """
-import os, signal, time
-import rclpy
-from lightglue_trt_ros.errors import EngineError
-from lightglue_trt_ros.node import MatcherNode, run
+NODE = """
+import argparse, os, signal, subprocess, sys, threading, time
+from lightglue_trt_ros.commands import node_command
 
+@node_command('matcher')
+def main(argv, ending):
+    from lightglue_trt_ros.node import MatcherNode, run
+    from lightglue_trt_ros.spinning import ros_started
+    with ros_started(argparse.ArgumentParser(prog='matcher'), argv, ending):
+        run(MatcherNode(opening), ending)
+    return 0
+"""
+STARTING = NODE + """
 def opening(config, *, cancelled):
+    from lightglue_trt_ros.errors import EngineError
     os.kill(os.getpid(), signal.SIGTERM)
-    while rclpy.ok():
+    while not cancelled():
         time.sleep(0.01)
     raise EngineError('no engine')
 
-rclpy.init()
-run(MatcherNode(opening))
+sys.exit(main())
 """
 
 
@@ -96,12 +110,7 @@ def test_a_signal_while_the_node_activates_ends_it_without_an_error():
     assert done.returncode == 0, done.stderr
 
 
-BUILDING = """
-import os, signal, subprocess, sys, threading
-import rclpy
-from lightglue_trt_ros import selection
-from lightglue_trt_ros.node import MatcherNode, run
-
+BUILDING = NODE + """
 def start(*words):
     builder = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])
     print(builder.pid, flush=True)
@@ -109,11 +118,11 @@ def start(*words):
     return builder
 
 def opening(config, **cancelled):
+    from lightglue_trt_ros import selection
+    selection.start = start
     selection._build(config, 'engines', 'fp16', *cancelled.values())
 
-selection.start = start
-rclpy.init()
-run(MatcherNode(opening))
+sys.exit(main())
 """
 
 
@@ -214,6 +223,157 @@ def test_signals_while_it_ends_change_nothing(peer):
         assert process.returncode == 0, log
         assert 'Traceback' not in log
         peer.reports.clear()
+
+
+STATUS = re.compile(r'SigCgt:\s*(\w+)')
+
+
+@pytest.mark.parametrize('command', ['matcher', 'odometry', 'play_bag'])
+def test_signals_end_a_node_with_0_from_its_start_on(command, tmp_path):
+    """From where Python, which takes a tenth of a second, has come to the node's own first line; imports take a second and more."""
+    def hears(process: subprocess.Popen) -> bool:
+        caught = int(STATUS.search(Path(f'/proc/{process.pid}/status').read_text())[1], 16)
+        return bool(caught & 1 << (signal.SIGTERM - 1))
+
+    arguments = [str(recording(tmp_path)), '--subscriber-timeout', '60'] if command == 'play_bag' else []
+    for step in range(8):
+        both = (signal.SIGINT, signal.SIGTERM)
+        for number in both if command == 'matcher' else both[step % 2:][:1]:
+            process = launch(f'cli.{command}', *arguments)
+            wait_for(lambda: hears(process))  # noqa: B023
+            time.sleep(0.2 * step)
+            process.send_signal(number)
+            log = finish(process, 10)
+            assert process.returncode == 0, f'{number.name} after {0.2 * step:.1f} s: {log}'
+            assert 'Traceback' not in log
+
+
+def recording(folder: Path) -> Path:
+    """Two frames, as an image folder."""
+    (folder / 'images').mkdir()
+    for name in ('000000.png', '000001.png'):
+        cv2.imwrite(str(folder / 'images' / name), np.zeros((48, 64), np.uint8))
+    (folder / 'timestamps.txt').write_text('1.0\n1.1\n')
+    return folder
+
+
+ATTACKED = """
+import os, sys, threading, traceback
+from lightglue_trt_ros.commands import node_command
+from lightglue_trt_ros.selection import Opened
+
+node_name, where, times = sys.argv.pop(1), sys.argv.pop(1), int(sys.argv.pop(1))
+
+def failing(owner, name):
+    healthy = getattr(owner, name)
+    def fails(*arguments, **words):
+        global times
+        times -= 1
+        if times >= 0:
+            raise ZeroDivisionError(f'injected into {name}')
+        return healthy(*arguments, **words)
+    fails.__name__ = name
+    setattr(owner, name, fails)
+
+if node_name == 'matcher':
+    from lightglue_trt_ros import node, selection
+    from lightglue_trt_ros.backends.null import NullBackend
+    from lightglue_trt_ros.errors import EngineError
+    refusals = [EngineError('no engine')] if where == '_give_up' else []
+    def opening(config, *, cancelled):
+        if refusals:
+            raise refusals.pop()
+        return Opened(NullBackend(config.engine_spec('fp32')), 'null')
+    node.MatcherNode.__init__.__defaults__ = (opening,)
+    owner = node.MatcherNode
+    from lightglue_trt_ros.cli.matcher import main
+else:
+    from lightglue_trt_ros.odometry_node import OdometryNode as owner
+    from lightglue_trt_ros.cli.odometry import main
+failing(owner, where)
+sys.exit(main())
+"""
+
+
+def attacked(node: str, where: str, times: int = 1) -> subprocess.Popen:
+    """The executable, whose method `where` raises the first `times` times that it is called."""
+    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
+    return subprocess.Popen([sys.executable, '-c', ATTACKED, node, where, str(times), *(['--ros-args', *SMALL] if node == 'matcher'
+                             else [])], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def change(peer: Peer, transition: int) -> bool:
+    request = ChangeState.Request(transition=Transition(id=transition))
+    return peer.call(ChangeState, '/matcher/change_state', request, 20).success
+
+
+def poke(peer: Peer, where: str) -> None:
+    """What has the matcher call `where`."""
+    if where == '_on_image':
+        wait_for(peer.images.get_subscription_count)
+        peer.images.publish(image_message(SECOND))
+    elif where == '_on_reset':
+        client = peer.node.create_client(Trigger, '/matcher/reset')
+        assert client.wait_for_service(20)
+        client.call_async(Trigger.Request())
+    elif where == '_on_set_parameters':
+        client = peer.node.create_client(SetParameters, '/matcher/set_parameters')
+        assert client.wait_for_service(20)
+        client.call_async(SetParameters.Request(parameters=[Parameter('match_threshold', value=0.3).to_parameter_msg()]))
+    elif where == 'stop':  # within on_deactivate
+        assert not change(peer, Transition.TRANSITION_DEACTIVATE)
+        assert change(peer, Transition.TRANSITION_CONFIGURE)
+        assert change(peer, Transition.TRANSITION_ACTIVATE)
+
+
+@pytest.mark.parametrize('where', ['_on_image', '_publish_diagnostics', '_on_reset', '_on_set_parameters', '_give_up',
+                                   'stop'])
+def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_matcher_goes_on(peer, where):
+    peer.reports.clear()
+    process = attacked('matcher', where)
+    try:
+        wait_for(lambda: 'null' in peer.figures().get('backend', '') or 'no engine' in peer.status()[1], 30)
+        poke(peer, where)
+        wait_for(lambda: change(peer, Transition.TRANSITION_DEACTIVATE))
+        assert change(peer, Transition.TRANSITION_ACTIVATE)
+        peer.send(image_message(10 * SECOND))
+        time.sleep(0.5)
+        peer.send(image_message(10 * SECOND + SECOND // 10), clouds=1)
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGINT)
+        log = finish(process, 20)
+    assert process.returncode == 0, log
+    assert log.count('Traceback (most recent call last)') == 1
+    assert f'ZeroDivisionError: injected into {where}' in log
+    peer.reports.clear()
+
+
+@pytest.mark.parametrize(('node', 'where', 'words'), [
+    ('matcher', '_publish_diagnostics', 'matcher: the callback of a Timer failed 10 times in a row'),
+    ('odometry', '_draw', 'odometry: the callback of a Timer failed 10 times in a row')])
+def test_a_callback_that_always_fails_ends_the_process_with_1_and_a_line(node, where, words):
+    process = attacked(node, where, 1000)
+    log = finish(process, 60)
+    assert process.returncode == 1, log
+    assert f'{words}, the last time with: ZeroDivisionError: injected into {where}' in log.splitlines()[-1]
+
+
+def test_where_cleaning_up_fails_too_the_process_ends_with_1_and_a_line(peer):
+    process = attacked('matcher', 'on_cleanup', 2)
+    try:
+        peer.reports.clear()
+        wait_for(lambda: 'null' in peer.figures().get('backend', ''), 30)
+        assert change(peer, Transition.TRANSITION_DEACTIVATE)
+        client = peer.node.create_client(ChangeState, '/matcher/change_state')
+        assert client.wait_for_service(20)
+        client.call_async(ChangeState.Request(transition=Transition(id=Transition.TRANSITION_CLEANUP)))
+        log = finish(process, 20)
+    finally:
+        process.kill()
+    assert process.returncode == 1, log
+    assert log.splitlines()[-1].startswith('matcher: cleaning up after an error failed: ')
+    peer.reports.clear()
 
 
 def test_the_odometry_ends_with_a_signal_and_refuses_a_parameter_of_the_wrong_type(peer):

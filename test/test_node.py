@@ -505,6 +505,15 @@ def changed(peer: Peer, transition: int) -> bool:
     return peer.call(ChangeState, '/matcher/change_state', request).success
 
 
+@pytest.mark.parametrize('transition', [Transition.TRANSITION_CONFIGURE, 99])
+def test_a_transition_that_is_not_allowed_is_refused_and_costs_nothing(running, transition, capfd):
+    peer = running().peer
+    assert not changed(peer, transition)
+    first_pair(peer)
+    assert f'transition {transition} is refused: ' in capfd.readouterr().err
+    assert changed(peer, Transition.TRANSITION_DEACTIVATE)
+
+
 def test_silence_is_explained(running):
     peer = running(qos_reliability='reliable').peer
     other = peer.node.create_publisher(Image, '/other/image', 1)

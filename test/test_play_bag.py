@@ -27,8 +27,9 @@ from rclpy.serialization import deserialize_message  # noqa: E402
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image  # noqa: E402
 
 from lightglue_trt_ros.cli.make_bag import main as make_bag  # noqa: E402
-from lightglue_trt_ros.cli.play_bag import LATE_S, Punctuality, main  # noqa: E402
+from lightglue_trt_ros.cli.play_bag import main  # noqa: E402
 from lightglue_trt_ros.packets import PREFETCH, PacketSource  # noqa: E402
+from lightglue_trt_ros.player import LATE_S, Punctuality  # noqa: E402
 from lightglue_trt_ros.processes import FASTDDS_CHOICES  # noqa: E402
 from lightglue_trt_ros.recordings.bag import open_recording  # noqa: E402
 from lightglue_trt_ros.recordings.bag_writer import write_bag  # noqa: E402

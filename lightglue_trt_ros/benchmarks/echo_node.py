@@ -5,10 +5,11 @@ What the middleware and the machine cost, to hold the matcher's own node against
 
 from __future__ import annotations
 
+import argparse
+import sys
 from typing import Any
 
 import numpy as np
-import rclpy
 from rclpy.node import Node
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
@@ -16,7 +17,8 @@ from sensor_msgs.msg import Image, PointCloud2
 
 from ..camera_channel import MATCH_FIELDS, RELIABLE
 from ..clouds import MATCH_DTYPE
-from ..spinning import spin
+from ..commands import Ending, node_command
+from ..spinning import ros_started, spin
 
 POINTS = np.zeros(1024, MATCH_DTYPE)
 
@@ -29,7 +31,6 @@ class EchoNode(Node):  # type: ignore[misc]
         self._clouds = self.create_publisher(PointCloud2, '~/matches', RELIABLE)
         newest = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self.create_subscription(Image, 'image', self._on_image, newest, raw=True)
-        self.create_timer(1.0, lambda: None)  # lets SIGTERM end the executor
         self._begun = False
 
     def _on_image(self, data: bytes) -> None:
@@ -42,6 +43,13 @@ class EchoNode(Node):  # type: ignore[misc]
         self._begun = True
 
 
+@node_command('echo_node')
+def main(argv: list[str] | None, ending: Ending) -> int:
+    """Until a signal ends it."""
+    with ros_started(argparse.ArgumentParser(prog='echo_node'), argv, ending):
+        spin(EchoNode(), ending)
+    return 0
+
+
 if __name__ == '__main__':
-    rclpy.init()
-    spin(EchoNode(), lambda: True, lambda: None)
+    sys.exit(main())

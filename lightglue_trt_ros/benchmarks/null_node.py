@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable
 
-import rclpy
-
 from ..backends.null import NullBackend
+from ..commands import Ending, node_command
 from ..config import MatcherConfig
 from ..node import MatcherNode, run
 from ..selection import Opened
+from ..spinning import ros_started
 
 
 def open_null(config: MatcherConfig, *, cancelled: Callable[[], bool]) -> Opened:
@@ -18,6 +20,13 @@ def open_null(config: MatcherConfig, *, cancelled: Callable[[], bool]) -> Opened
     return Opened(backend, backend.description)
 
 
+@node_command('null_node')
+def main(argv: list[str] | None, ending: Ending) -> int:
+    """Until a signal ends it."""
+    with ros_started(argparse.ArgumentParser(prog='null_node'), argv, ending):
+        run(MatcherNode(open_null), ending)
+    return 0
+
+
 if __name__ == '__main__':
-    rclpy.init()
-    run(MatcherNode(open_null))
+    sys.exit(main())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..errors import LightglueTrtError
+from ..commands import Ending, node_command
 
 EPILOG = """settings are ROS parameters, e.g.
   matcher --ros-args -p backend:=onnxruntime -r image:=/camera/image_raw
@@ -13,25 +13,16 @@ EPILOG = """settings are ROS parameters, e.g.
 config/matcher.yaml lists them all; `ros2 param describe` explains them"""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 when a signal ended it, 1 with a message when a setting is refused, 2 for the command line."""
-    import rclpy
-
+@node_command('matcher')
+def main(argv: list[str] | None, ending: Ending) -> int:
+    """Exit code 0 when a signal ended it, 1 with a message when a setting is refused or it fails, 2 for the command line."""
     from ..node import MatcherNode, run
-    from ..spinning import ended_by_signals, start_ros
+    from ..spinning import ros_started
     parser = argparse.ArgumentParser(prog='matcher', description='The ROS 2 node: camera frames in, correspondences out. Ends with '
                                      'SIGINT or SIGTERM.', epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      usage='matcher [-h] [--ros-args ...]')
-    if not start_ros(parser, argv):
-        return 2
-    with ended_by_signals():
-        try:
-            node = MatcherNode()
-        except LightglueTrtError as error:
-            print(f'matcher: {error}', file=sys.stderr)
-            rclpy.try_shutdown()
-            return 1
-        run(node)
+    with ros_started(parser, argv, ending):
+        run(MatcherNode(), ending)
     return 0
 
 

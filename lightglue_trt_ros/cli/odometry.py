@@ -5,32 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..errors import LightglueTrtError
+from ..commands import Ending, node_command
 
 EPILOG = """it reads matcher/matches and, beside the topic image, its CameraInfo, e.g.
   odometry --ros-args -r image:=/camera/image_raw -p odom_frame:=odom -p publish_tf:=true"""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 when a signal ended it, 1 with a message when a parameter is refused, 2 for the command line."""
-    import rclpy
-    from rclpy.exceptions import InvalidParameterTypeException
-
+@node_command('odometry')
+def main(argv: list[str] | None, ending: Ending) -> int:
+    """Exit code 0 when a signal ended it, 1 with a message when a parameter is refused or it fails, 2 for the command line."""
     from ..odometry_node import OdometryNode
-    from ..spinning import ended_by_signals, spin, start_ros
+    from ..spinning import ros_started, spin
     parser = argparse.ArgumentParser(prog='odometry', description='Poses from the tracks of a matcher: Odometry, Path and TF of '
                                      'one camera, in a unit of its own. Ends with SIGINT or SIGTERM.', epilog=EPILOG,
                                      formatter_class=argparse.RawDescriptionHelpFormatter, usage='odometry [-h] [--ros-args ...]')
-    if not start_ros(parser, argv):
-        return 2
-    with ended_by_signals():
-        try:
-            node = OdometryNode()
-        except (LightglueTrtError, InvalidParameterTypeException) as error:
-            print(f'odometry: {error}', file=sys.stderr)
-            rclpy.try_shutdown()
-            return 1
-        spin(node, lambda: True, lambda: None)
+    with ros_started(parser, argv, ending):
+        spin(OdometryNode(), ending)
     return 0
 
 
