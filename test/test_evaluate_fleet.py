@@ -28,7 +28,11 @@ from waiting import wait_for  # noqa: E402
 
 from lightglue_trt_ros import __version__  # noqa: E402
 from lightglue_trt_ros.cli.evaluate_fleet import main  # noqa: E402
+from lightglue_trt_ros.errors import LightglueTrtError  # noqa: E402
 from lightglue_trt_ros.fleet import cluster as cluster_module  # noqa: E402
+from lightglue_trt_ros.fleet.cluster import agreed  # noqa: E402
+from lightglue_trt_ros.fleet.plan import make_plan  # noqa: E402
+from lightglue_trt_ros.fleet.versions import installation  # noqa: E402
 from lightglue_trt_ros.weights.networks import write_network  # noqa: E402
 from lightglue_trt_ros.weights.pairs import shipped_folder  # noqa: E402
 
@@ -218,6 +222,31 @@ def test_ctrl_c_leaves_a_report_and_a_second_run_goes_on(runs: Path, tmp_path: P
     assert 'waiting' in statuses
     assert '<strong>Not complete</strong>: interrupted' in (tmp_path / 'fleet.html').read_text()
     wait_for(lambda: not evaluations(runs), 10)
+
+
+def test_what_counts_is_what_the_workers_have(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines where the fleet is started are nobody's; a worker whose engines are others is refused, by name."""
+    place = tmp_path / 'engines' / 'ours-480x640-k1024-fp16'
+    place.mkdir(parents=True)
+    (place / 'manifest.json').write_text('{}')
+    monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path))
+    plan = make_plan({'backend': 'auto', 'weights': 'ours'}, installation('ours'))
+    assert set(plan.contents) == {f'engines {place.name}'}
+    command = [sys.executable, '-m', 'distributed.cli.dask_worker', cluster, '--nthreads', '1', '--no-nanny', '--no-dashboard']
+    refused = rf'the worker tcp://\S+ has engines {place.name} \w+, not \w+, as tcp://\S+ has: install the same on both'
+    with distributed.Client(cluster, set_as_default=False) as client:
+        there = agreed(client, plan)
+        assert there.contents == {}
+        assert there.installed.libraries == plan.installed.libraries
+        assert there.key('one') != plan.key('one')
+        with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as other:  # with the folder of here
+            try:
+                client.wait_for_workers(3, timeout=60)
+                with pytest.raises(LightglueTrtError, match=refused):
+                    agreed(client, plan)
+            finally:
+                other.terminate()
+        wait_for(lambda: len(client.scheduler_info(n_workers=-1)['workers']) == 2, 30)
 
 
 def test_a_scheduler_that_is_not_there_is_told(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

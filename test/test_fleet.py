@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +14,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
+import onnxruntime
 import pytest
 
 for name in ('distributed', 'fsspec', 'pyarrow'):
@@ -22,6 +25,7 @@ for name in ('distributed', 'fsspec', 'pyarrow'):
 from fleets import copy_of, make_flight  # noqa: E402
 
 from lightglue_trt_ros.errors import LightglueTrtError  # noqa: E402
+from lightglue_trt_ros.fleet import versions  # noqa: E402
 from lightglue_trt_ros.fleet.comparison import AUC, INLIERS, PRECISION, PairColumns, compare, over_recordings  # noqa: E402
 from lightglue_trt_ros.fleet.finding import Listed, find_recordings, is_recording  # noqa: E402
 from lightglue_trt_ros.fleet.fingerprints import fingerprint  # noqa: E402
@@ -116,17 +120,59 @@ def test_a_key_knows_weights_settings_and_files_by_what_is_in_them(tmp_path: Pat
     assert plan.words == ['--strides=1,2', '--weights=ours', f'--camera={camera}', '--backend=onnxruntime']
     keys = {plan.key('one'), plan.key('two'), make_plan({**settings, 'strides': (1,)}, HERE).key('one')}
     keys |= {make_plan(settings, HERE._replace(**{field: 'other'})).key('one') for field in
-             ('build', 'extractor_sha256', 'matcher_sha256')}
+             ('build', 'extractor_sha256', 'matcher_sha256', 'libraries', 'gpu')}
     moved = tmp_path / 'moved.yaml'
     shutil.copy(camera, moved)
     assert make_plan({**settings, 'camera': str(moved), 'weights': '/a/copy'}, HERE).key('one') == plan.key('one')
     camera.write_text('fx: 2')
-    assert len(keys | {make_plan(settings, HERE).key('one')}) == 7
+    assert len(keys | {make_plan(settings, HERE).key('one')}) == 9
     with pytest.raises(LightglueTrtError, match=r'--camera .* cannot be read'):
         make_plan({'camera': '/nowhere.yaml'}, HERE)
     light = make_plan({'compare': 'weights=ours_light', 'backend': 'onnxruntime'}, HERE).contents
-    assert light == {'weights=ours_light': ' '.join(installation('ours_light')[2:])}
+    assert light == {'weights=ours_light': ' '.join(installation('ours_light')[2:4])}
     assert installation('ours').build.startswith('0.1.0-')
+
+
+def test_an_installation_has_the_versions_of_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = installation('ours', 'onnxruntime')
+    assert here.libraries == f'OpenCV {cv2.__version__}, NumPy {np.__version__}, ONNX Runtime {onnxruntime.__version__} (CPU)'
+    there = here.libraries.replace(cv2.__version__, '4.5.4')
+    monkeypatch.setattr(cv2, '__version__', '4.5.4')
+    monkeypatch.setattr(versions, '_libraries', versions._libraries.__wrapped__)
+    assert here.differences(installation('ours', 'onnxruntime')) == [f'libraries {there}, not {here.libraries}']
+
+
+@pytest.mark.parametrize('changed', ['backends/kernels/placement.ptx', 'backends/kernels/placement.cu', 'fleet/sorting.js',
+                                     'fleet/fleet.html.jinja', 'masks.py'])
+def test_a_copy_of_the_package_is_another_build_when_any_of_its_code_differs(tmp_path: Path, changed: str) -> None:
+    copy = tmp_path / 'lightglue_trt_ros'
+    shutil.copytree(versions.PACKAGE, copy, ignore=shutil.ignore_patterns('data', '__pycache__'))
+    command = [sys.executable, '-c', 'from lightglue_trt_ros.fleet import versions; print(versions.build())']
+
+    def build() -> str:
+        environment = os.environ | {'PYTHONPATH': os.pathsep.join([str(tmp_path), os.environ.get('PYTHONPATH', '')])}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert build() == versions.build()
+    with (copy / changed).open('a') as file:
+        file.write('\n')
+    assert build() != versions.build()
+
+
+def test_a_result_of_the_cpu_is_not_kept_for_a_gpu_with_engines(tmp_path: Path) -> None:
+    """A GPU that came is another key; one that was busy is the same, and what ran says what it was."""
+    cpu, other = 'ONNX Runtime 1.18.1 on CPU, fp32, 640x480, K = 1024, weights ours', 'SIFT, OpenCV with 1 thread'
+    settings = {'backend': 'auto', 'engine_dir': str(tmp_path)}
+    assert make_plan(settings, HERE).key('one') != make_plan(settings, HERE._replace(gpu='NVIDIA L4')).key('one')
+    for bundle, again in (('ours-480x640-k1024-calibration', False), ('ours-240x320-k1024-fp16', False),
+                          ('ours-480x640-k1024-fp16', True)):
+        (tmp_path / bundle).mkdir()
+        (tmp_path / bundle / 'manifest.json').write_text('{}')
+        plan = make_plan(settings, HERE._replace(gpu='NVIDIA L4'))
+        assert plan.fell_back([cpu, other]) is again
+    assert not plan.fell_back(['TensorRT 10.3.0, fp16, 640x480, K = 1024, weights ours', other])
+    assert not make_plan(settings, HERE).fell_back([cpu])
+    assert not make_plan({**settings, 'backend': 'tensorrt'}, HERE._replace(gpu='NVIDIA L4')).fell_back([cpu])
 
 
 def columns(errors: list[float | None], good: float = 0.8, **changes: Any) -> dict[str, list[Any]]:

@@ -162,20 +162,24 @@ def _session(model: Any, threads: int) -> Any:
     options.add_session_config_entry('session.intra_op.allow_spinning', '0')
     if _share_memory():
         options.add_session_config_entry('session.use_env_allocators', '1')
-    # not ONNX Runtime's own TensorRT provider: it would build engines for minutes, unasked
-    known, disabled = ['CUDAExecutionProvider', 'CPUExecutionProvider'], list[str]()
+    chosen, disabled = providers(), list[str]()
     if b'QuantizeLinear' in data:  # an operator's name stands in the file as it is
         if tuple(map(int, runtime.__version__.split('.')[:2])) < FLOAT8:
             raise EngineError(f'FP8 is emulated by ONNX Runtime {FLOAT8[0]}.{FLOAT8[1]} or later, this is {runtime.__version__}: '
                               'do it on another machine, or in a virtual environment with a newer NumPy')
         # an emulation: on the CPU, rounded as written; the transpose optimizer moves float8 into transposes, which have none
-        known, disabled = ['CPUExecutionProvider'], ['TransposeOptimizer']
+        chosen, disabled = ['CPUExecutionProvider'], ['TransposeOptimizer']
         options.add_session_config_entry('session.disable_quant_qdq', '1')
-    providers = [name for name in runtime.get_available_providers() if name in known]
     try:
-        return runtime.InferenceSession(data, options, providers=providers, disabled_optimizers=disabled)
+        return runtime.InferenceSession(data, options, providers=chosen, disabled_optimizers=disabled)
     except Exception as error:  # as above
         raise EngineError(f'ONNX Runtime cannot load a graph of {len(data)} bytes: {error}') from error
+
+
+def providers() -> list[str]:
+    """Those of this ONNX Runtime that are used. Not its own TensorRT provider: it would build engines for minutes, unasked."""
+    known = ('CUDAExecutionProvider', 'CPUExecutionProvider')
+    return [name for name in import_runtime().get_available_providers() if name in known]
 
 
 def _threads_asked_for() -> int:

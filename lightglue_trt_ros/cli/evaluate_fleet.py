@@ -16,7 +16,7 @@ from ..evaluation.baselines import BASELINES
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
 from ..evaluation.variants import variants
 from ..files import make_output_folder
-from ..fleet.cluster import connected
+from ..fleet.cluster import agreed, connected
 from ..fleet.finding import find_recordings
 from ..fleet.fleet_document import FILE, PAIRS, FleetReport, read_before, write_fleet_document
 from ..fleet.fleet_page import FAILURES, TOGETHER, together, verdict, worst_first, write_fleet_page
@@ -111,11 +111,13 @@ def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
     config = {name: config[name] for name in sorted(config) if name not in ('image_height', 'image_width')}
     if args.mask is not None:
         load_mask(args.mask)  # so does one of no use
-    plan = make_plan({**{name: getattr(args, name) for name in OF_EACH}, **config}, installation(args.weights))
+    here = installation(args.weights, backend='onnxruntime')  # without a GPU: what counts is the workers'
+    plan = make_plan({**{name: getattr(args, name) for name in OF_EACH}, **config}, here)
     listed = find_recordings(args.recordings, _say)
     kept = Kept(args.out.absolute())
     workers = args.workers or max(1, min(len(listed), len(os.sched_getaffinity(0)) // args.threads))
     with connected(args.scheduler, workers, plan.installed, _say) as client:
+        plan = agreed(client, plan)
         run = FleetRun(client, plan, kept, args.threads, stopped=stopped, say=_say)
         rows = run.rows(listed)
     incomplete = run.lost or (NOT_YET if any(row.status == WAITING for row in rows) else '')

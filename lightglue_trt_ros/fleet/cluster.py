@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import LightglueTrtError
+from ..errors import LightglueTrtError, in_words
 from ..processes import start, stop
 from .extra import fleet_module
+from .plan import EvaluationPlan, plan_here
 from .versions import Installation
 
 CONNECT_S = 10.0
@@ -39,6 +40,21 @@ def connected(scheduler: str | None, workers: int, installed: Installation, say:
         known = client.scheduler_info(n_workers=-1)['workers']
         say(f'{len(known)} workers of {sum(each["nthreads"] for each in known.values())} threads at {scheduler}')
         yield client
+
+
+def agreed(client: Any, plan: EvaluationPlan) -> EvaluationPlan:
+    """The plan as the workers have it: libraries, GPU, engines and files are theirs, wherever the fleet is started.
+
+    Raises LightglueTrtError where one cannot have it, or two have it differently.
+    """
+    first, found = '', plan
+    for worker, answer in client.run(plan_here, plan.settings, on_error='return').items():
+        if isinstance(answer, BaseException):
+            raise LightglueTrtError(f'the worker {worker} cannot evaluate: {in_words(answer)}')
+        if first and (differences := found.differences(answer)):
+            raise LightglueTrtError(f'the worker {worker} has {", ".join(differences)}, as {first} has: install the same on both')
+        first, found = first or worker, found if first else answer
+    return found
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from .comparison import Comparison, PairColumns, compare, over_recordings
 from .pairs_table import pairs_of, read_pairs
 from .plan import EvaluationPlan
 from .rows import EVALUATED, FAILED, FleetRow, facts_of
+from .versions import short
 
 SCHEMA, KIND = 1, 'fleet'
 FILE, PAIRS = 'fleet.json', 'pairs.parquet'
@@ -85,12 +86,14 @@ class Before:
     def _causes(self, plan: EvaluationPlan) -> list[str]:
         if not self.document:
             return []
-        then = [{'package': self.document['installed']['build']}, self.document['settings'], self.document['contents']]
-        now = [{'package': plan.installed.build}, plan.settings, plan.contents]
-        causes = [f'{name}: {_short(before.get(name))} before, {_short(after.get(name))} now'
+        then_installed, now_installed = self.document['installed'], plan.installed._asdict()
+        installed = [{label: each[name] for name, label in (('build', 'package'), ('libraries', 'libraries'), ('gpu', 'GPU'))
+                      if name in then_installed} for each in (then_installed, now_installed)]
+        then, now = (installed[0], self.document['settings'], self.document['contents']), (
+            installed[1], plan.settings, plan.contents)
+        causes = [f'{name}: {_told(before.get(name))} before, {_told(after.get(name))} now'
                   for before, after in zip(then, now, strict=True) for name in sorted({*before, *after})
                   if before.get(name) != after.get(name) and name != 'weights']
-        then_installed, now_installed = self.document['installed'], plan.installed._asdict()
         for network in ('extractor', 'matcher'):
             before, after = (each[f'{network}_sha256'] for each in (then_installed, now_installed))
             if before != after:
@@ -99,9 +102,8 @@ class Before:
         return causes
 
 
-def _short(value: Any) -> str:
-    text = 'default' if value is None else str(value)
-    return text[:12] if len(text) == 64 and ' ' not in text else text
+def _told(value: Any) -> str:
+    return 'default' if value is None else short(str(value))
 
 
 def read_before(path: Path) -> Before:

@@ -20,7 +20,7 @@ from ..errors import LightglueTrtError, in_words
 from ..processes import start
 from .finding import Listed, storage_of
 from .pairs_table import parquet_of
-from .versions import Installation, installation
+from .plan import EvaluationPlan, plan_here
 
 KEPT = ('report.html', 'report.json')  # of an evaluation; the page holds its pictures
 REASON_LINES = 4
@@ -35,9 +35,7 @@ class Job:
     """A recording and how to evaluate it."""
 
     listed: Listed
-    words: tuple[str, ...]  # options of evaluate_bag
-    weights: str  # the setting
-    installed: Installation  # where the fleet was started: it has to be the same here
+    plan: EvaluationPlan  # as the workers agreed on: it has to be the same here
     threads: int  # that the evaluation may use
     fleet: str  # whose Ctrl-C ends it
 
@@ -55,7 +53,7 @@ def evaluate(job: Job) -> Outcome:
     """Run the evaluation in a process of its own. Whatever goes wrong with this recording is its reason."""
     started = time.monotonic()
     try:
-        if differences := job.installed.differences(installation(job.weights)):
+        if differences := job.plan.differences(plan_here(job.plan.settings)):
             return Outcome(f'the worker {os.uname().nodename} has {", ".join(differences)}: install what the others have')
         with tempfile.TemporaryDirectory(prefix='lightglue_trt_ros-') as scratch, _here(job.listed, Path(scratch)) as path:
             return _evaluated(job, path, Path(scratch), started)
@@ -73,7 +71,7 @@ def end_all(fleet: str) -> None:
 def _evaluated(job: Job, path: Path, scratch: Path, started: float) -> Outcome:
     out, log = scratch / 'evaluation', scratch / 'stderr'
     with log.open('wb') as stderr:
-        status = _run(job, [str(path), '--out', str(out), *job.words], stderr)
+        status = _run(job, [str(path), '--out', str(out), *job.plan.words], stderr)
     if status:
         return Outcome(_reason(status, log.read_text(errors='replace')), seconds=time.monotonic() - started)
     files = {name: (out / name).read_bytes() for name in KEPT if (out / name).is_file()}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 from ..engines.artifacts import MANIFEST, engine_dir_of
 from ..errors import ConfigError
 from ..weights.pairs import identify_pair
-from .versions import Installation
+from .versions import Installation, installation, short
 
 FILES = ('camera', 'camera_in_body', 'mask')  # options that name files, which every worker must see
 
@@ -29,12 +31,34 @@ class EvaluationPlan:
         """The options as evaluate_bag takes them."""
         return [f'--{name.replace("_", "-")}={value}' for name, value in self.settings.items()]
 
+    def differences(self, other: EvaluationPlan) -> list[str]:
+        """What `other`, the same settings elsewhere, has differently, one line each."""
+        named = {name: (self.contents.get(name, ''), other.contents.get(name, '')) for name in (*self.contents, *other.contents)}
+        return self.installed.differences(other.installed) + [
+            f'{name} {short(there)}, not {short(here)}' for name, (here, there) in sorted(named.items()) if here != there]
+
+    def fell_back(self, descriptions: Iterable[str]) -> bool:
+        """Whether `auto` took ONNX Runtime, as what ran describes itself, where there are a GPU and engines of that shape."""
+        if self.settings.get('backend') != 'auto' or not self.installed.gpu:
+            return False
+        shapes = [re.search(r'^ONNX Runtime .* (\d+)x(\d+), K = (\d+)', each) for each in descriptions]
+        engines = [f'-{shape[2]}x{shape[1]}-k{shape[3]}-fp' for shape in shapes if shape]
+        return any(each in name for each in engines for name in self.contents)
+
     def key(self, fingerprint: str) -> str:
         """sha256 of all that a result depends on; weights and files count by what is in them, not by where they are."""
         settings = {name: value for name, value in self.settings.items() if name not in ('weights', 'engine_dir', *FILES)}
-        material = [fingerprint, self.installed.build, self.installed.extractor_sha256, self.installed.matcher_sha256,
-                    settings, self.contents]
+        installed = self.installed._replace(weights='')
+        material = [fingerprint, installed, settings, self.contents]
         return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+
+def plan_here(settings: dict[str, Any]) -> EvaluationPlan:
+    """The plan on this machine, a worker's: with its libraries, its GPU, and the files and engines that it sees.
+
+    Raises ConfigError, WeightsError.
+    """
+    return make_plan(settings, installation(str(settings.get('weights', '')), str(settings.get('backend', 'auto'))))
 
 
 def make_plan(settings: dict[str, Any], installed: Installation) -> EvaluationPlan:

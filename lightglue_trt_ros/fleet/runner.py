@@ -48,7 +48,8 @@ class FleetRun:
         for sha256, same in by_print.items():
             first, *others = same
             key = self._plan.key(sha256)
-            if (facts := self._kept.get(key)) is not None:
+            facts = self._kept.get(key)
+            if facts is not None and not self._plan.fell_back(each['description'] for each in facts['matchers']):
                 done[first.url] = self._row(first, sha256, key, facts)
             else:
                 new[sha256] = first
@@ -95,8 +96,7 @@ class FleetRun:
 
         plan = self._plan
         order = sorted(new, key=lambda sha256: -new[sha256].size)  # a long one that comes last would run alone
-        jobs = {sha256: Job(new[sha256], tuple(plan.words), str(plan.settings.get('weights', '')), plan.installed, self._threads,
-                            self._name) for sha256 in order}
+        jobs = {sha256: Job(new[sha256], plan, self._threads, self._name) for sha256 in order}
         self._run('evaluating recordings', {self._submit(evaluate, job, job.listed): sha256 for sha256, job in jobs.items()},
                   lambda sha256: 1 if 'max_frames' in plan.settings else new[sha256].size, finished)
 
