@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -13,50 +15,68 @@ import numpy as np
 RIGHTS, LEFTS = 8, 64  # right images that wait, with what they hold, and left ones that are remembered, without
 WAIT_S = 0.05  # for a right image that is on its way; no longer than to the next left one
 SILENT = 5  # left images in a row without any right one: it is not waited for
-JUDGED, ENOUGH = 30, 10  # the last left images, and how many say something
+JUDGED, BLAMED = 10, 5  # the last left images, which say whether something is wrong, and the last alone, which say what
 
 T = TypeVar('T')
 
 
+@dataclass
+class _Left:
+    """A left image: when it was taken and came, seconds, and what became of it."""
+
+    stamp: float
+    came: float
+    paired: bool = False
+    delay: float | None = None  # after which its right image came, too late to be paired
+
+
 class StereoPairing(Generic[T]):
-    """One thread reports left and right images as they come, another one takes the right image of each left one."""
+    """One thread reports left and right images as they come, another one takes the right image of each left one.
+
+    Where the stamps of a camera go back, time has begun again: of images from before nothing is left but the counts.
+    """
 
     def __init__(self, max_skew_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.paired = self.missing = self.late = 0
         self._max_skew_s, self._clock, self._change = max_skew_s, clock, threading.Condition()
-        self._lefts: deque[tuple[float, float]] = deque(maxlen=LEFTS)  # stamp and arrival
+        self._alone = 0  # left images since the last right one
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lefts: deque[_Left] = deque(maxlen=LEFTS)
+        self._judged: deque[_Left] = deque(maxlen=LEFTS)  # those of them that were taken, or went on alone
         self._rights: deque[tuple[float, T]] = deque(maxlen=RIGHTS)  # stamp and item
         self._last_right: tuple[float, float] | None = None  # stamp and arrival
-        self._unpaired: deque[float] = deque(maxlen=LEFTS)  # stamps of left images that went on alone
-        self._found: deque[bool] = deque(maxlen=JUDGED)  # of each left image, whether it had a right one
-        self._delays: deque[float] = deque(maxlen=JUDGED)  # of those that came too late
         self._apart: deque[tuple[float, float]] = deque(maxlen=JUDGED)  # between arrivals, seconds, and between their stamps
-        self._alone = 0  # left images since the last right one
 
     def left_came(self, stamp: float) -> None:
         """A left image, before it is offered to anybody."""
         with self._change:
+            if self._lefts and stamp < self._lefts[-1].stamp:
+                self._begin()
             now = self._clock()
-            if self._last_right is not None:
+            if self._last_right is not None and not self._alone:
                 self._apart.append((now - self._last_right[1], self._last_right[0] - stamp))
-            self._lefts.append((stamp, now))
+            self._lefts.append(_Left(stamp, now))
             self._alone += 1
             self._change.notify()
 
     def right_came(self, stamp: float, item: T) -> None:
         """A right image; it waits for its left one, or is dropped where that has gone on alone."""
         with self._change:
+            if self._last_right is not None and stamp < self._last_right[0]:
+                self._begin()
             now = self._clock()
             self._last_right, self._alone = (stamp, now), 0
             if self._lefts:
-                self._apart.append((now - self._lefts[-1][1], stamp - self._lefts[-1][0]))
-            missed = min(self._unpaired, key=lambda left: abs(left - stamp), default=np.inf)
-            if abs(missed - stamp) > self._max_skew_s:
-                self._rights.append((stamp, item))
-            else:
+                self._apart.append((now - self._lefts[-1].came, stamp - self._lefts[-1].stamp))
+            alone = (left for left in self._judged if not left.paired and left.delay is None)
+            missed = min(alone, key=lambda left: abs(left.stamp - stamp), default=None)
+            if missed is not None and abs(missed.stamp - stamp) <= self._reach_s:
                 self.late += 1
-                self._unpaired.remove(missed)
-                self._delays.extend(now - arrival for left, arrival in self._lefts if left == missed)
+                missed.delay = now - missed.came
+            else:
+                self._rights.append((stamp, item))
             self._change.notify()
 
     def take(self, stamp: float) -> T | None:
@@ -67,10 +87,11 @@ class StereoPairing(Generic[T]):
                 left_s = deadline - self._clock()
                 if left_s <= 0 or not self._change.wait(left_s):
                     break
-            self._found.append(found is not None)
+            if (left := next((each for each in reversed(self._lefts) if each.stamp == stamp), None)) is not None:
+                left.paired = found is not None
+                self._judged.append(left)
             if found is None:
                 self.missing += 1
-                self._unpaired.append(stamp)
                 return None
             self.paired += 1
             kept = [each for each in self._rights if each[0] > found[0]]
@@ -93,24 +114,44 @@ class StereoPairing(Generic[T]):
 
     @property
     def trouble(self) -> str:
-        """Why most left images have no right one, for people; empty: they have, or it is too early to say."""
+        """Why most of the last left images have no right one, for people; empty: they have, or it is too early to say."""
         skew = self.skew_s
         with self._change:
-            missing = len(self._found) - sum(self._found)
-            if len(self._found) < ENOUGH or missing <= len(self._found) / 2:
+            last = list(self._judged)[-JUDGED:]
+            missing = sum(not left.paired for left in last)
+            if len(last) < JUDGED or missing <= JUDGED / 2:
                 return ''
             if self._alone >= SILENT:
                 return f'no right image came with the last {self._alone} left ones'
-            if len(self._delays) > missing / 2:
-                return (f'right images come {np.median(self._delays):.3f} s after the left ones of their stamps, too late to be '
+            newest = self._last_right[0] + self._reach_s if self._last_right is not None else -np.inf
+            decided = [left.delay for left in self._judged if not left.paired and left.stamp <= newest][-BLAMED:]
+            delays = [delay for delay in decided if delay is not None]
+            if len(delays) > len(decided) / 2:
+                return (f'right images come {np.median(delays):.3f} s after the left ones of their stamps, too late to be '
                         'paired (or their clock is behind by as much): look at the driver and the link of the right camera')
-            return (f'the stamps of left and right images are {skew:+.3f} s apart, max_stereo_skew_s is {self._max_skew_s:g}: '
-                    'trigger both cameras together and synchronise their clocks, or raise it')
+            if abs(skew) <= self._reach_s:
+                return f'{missing} of the last {JUDGED} left images have no right one: look at the rate and the link of its camera'
+            reach = (f'max_stereo_skew_s is {self._max_skew_s:g}' if self._reach_s == self._max_skew_s else
+                     f'half the time between images is {self._reach_s:.3f} s')
+            return (f'the stamps of left and right images are {skew:+.3f} s apart, {reach}: '
+                    'trigger both cameras together and synchronise their clocks'
+                    + (', or raise it' if abs(skew) < self._half_period_s else ''))
+
+    @property
+    def _half_period_s(self) -> float:
+        """Half the usual time between left images; further away each right image has a left one that is nearer."""
+        stamps = [left.stamp for left in self._lefts]
+        apart = sorted(after - before for before, after in itertools.pairwise(stamps) if after > before)
+        return apart[len(apart) // 2] / 2 if apart else float('inf')
+
+    @property
+    def _reach_s(self) -> float:
+        return min(self._max_skew_s, self._half_period_s)
 
     def _nearest(self, stamp: float) -> tuple[float, T] | None:
         found = min(self._rights, key=lambda each: abs(each[0] - stamp), default=None)
-        return found if found is not None and abs(found[0] - stamp) <= self._max_skew_s else None
+        return found if found is not None and abs(found[0] - stamp) <= self._reach_s else None
 
     def _is_worth_waiting(self, stamp: float) -> bool:
         """Right images come at all, and no newer left one waits to be matched."""
-        return self._alone < SILENT and bool(self._lefts) and self._lefts[-1][0] == stamp
+        return self._alone < SILENT and bool(self._lefts) and self._lefts[-1].stamp == stamp

@@ -122,7 +122,8 @@ def test_no_more_than_a_few_right_images_wait():
     pairing: StereoPairing[bytes] = StereoPairing(0.005)
     for number in range(10_000):
         pairing.right_came(number * PERIOD, bytes(1))
-        pairing.left_came(-number * PERIOD - 1)
+        pairing.left_came(number * PERIOD + 10_000)
+        assert pairing.take((number - 1) * PERIOD + 10_000) is None
     assert len(pairing._rights) == RIGHTS
     assert all(len(held) <= 64 for held in vars(pairing).values() if hasattr(held, 'maxlen'))
 
@@ -142,9 +143,103 @@ def test_it_waits_for_an_image_on_its_way_but_not_beyond_the_next_left_one():
     assert 0.04 < time.monotonic() - began < 0.2
 
 
+def test_a_right_image_in_the_middle_of_two_left_ones_serves_one():
+    pairing: StereoPairing[str] = StereoPairing(0.1)
+    pairing.left_came(0.0)
+    pairing.right_came(0.0625, 'right')
+    pairing.left_came(0.125)
+    assert [pairing.take(0.0), pairing.take(0.125)] == ['right', None]
+    assert (pairing.paired, pairing.missing) == (1, 1)
+
+
+@pytest.mark.parametrize('max_skew', [0.06, 0.1, 0.12, 0.5])
+def test_a_lost_image_costs_its_pair_alone_however_large_a_skew_is_allowed(max_skew):
+    line = Timeline(max_skew)
+    line.play(*both(30, drop=lambda number: number == 9))
+    assert [number for number, found in enumerate(line.taken) if found is None] == [9]
+    assert line.pairing.late == 0
+
+
+def test_no_image_of_another_time_is_taken_for_one_on_its_way_however_large_a_skew_is_allowed():
+    pairing: StereoPairing[float] = StereoPairing(0.5)
+    for number in range(5):  # of which the pipeline takes the last one
+        pairing.left_came(number * PERIOD)
+        if number < 4:
+            pairing.right_came(number * PERIOD, number * PERIOD)
+    threading.Timer(0.01, pairing.right_came, (4 * PERIOD, 4 * PERIOD)).start()
+    assert pairing.take(4 * PERIOD) == 4 * PERIOD
+
+
+def test_a_skew_of_more_than_half_the_time_between_images_is_told_as_that():
+    line = Timeline(0.5)
+    line.play(*both(30, skew=1000.07))
+    assert '+1000.070 s apart, half the time between images is 0.050 s: trigger both cameras' in line.pairing.trouble
+    assert 'raise' not in line.pairing.trouble
+
+
+def changing(*phases: tuple[int, float, float]) -> list[tuple[float, str, float]]:
+    """Arrivals of so many frames, whose right stamps are ahead and which come later by so many seconds, after each other."""
+    arrivals, before = [], 0.0
+    for number, (skew, delay) in enumerate((skew, delay) for count, skew, delay in phases for _ in range(count)):
+        stamp = number * PERIOD
+        before = max(before + 1e-6, 50 + stamp + delay)  # none overtakes another
+        arrivals += [(50 + stamp, 'left', stamp), (before, 'right', stamp + skew)]
+    return arrivals
+
+
+GOOD, SKEWED, LATE = (0.0, 0.001), (0.02, 0.001), (0.0, 0.2)
+
+
+@pytest.mark.parametrize(('phases', 'words'), [
+    ([(8, *SKEWED), (8, 0.0, 0.03)], ''),
+    ([(8, *SKEWED), (8, 0.0, 0.03), (8, *LATE)], 'right images come 0.200 s after'),
+    ([(13, *LATE), (26, *GOOD)], ''),
+    ([(13, *LATE), (26, *GOOD), (8, *SKEWED)], '+0.020 s apart'),
+    ([(40, *SKEWED), (12, *LATE)], 'right images come 0.200 s after'),
+    ([(40, *LATE), (12, *SKEWED)], '+0.020 s apart')], ids=str)
+def test_each_cause_is_judged_by_the_last_frames(phases, words):
+    line = Timeline()
+    line.play(*changing(*phases))
+    assert words in line.pairing.trouble
+    assert bool(words) == bool(line.pairing.trouble)
+
+
+def test_images_that_never_come_are_no_matter_of_clocks():
+    line = Timeline()
+    line.play(*both(30, drop=lambda number: number % 4))
+    assert line.pairing.trouble.startswith('7 of the last 10 left images have no right one')
+
+
 def test_time_that_starts_again_finds_pairs_again():
     line = Timeline()
     line.play(*both(10))
     again = [(when + 10, side, stamp) for when, side, stamp in both(20)]
     line.play(*again)
     assert line.taken.count(None) <= 1
+
+
+@pytest.mark.parametrize('first', ['left', 'right'])
+def test_nothing_of_before_is_left_when_time_starts_again(first):
+    """A simulator that starts anew while right images wait; and a recording in a loop, whose first pass lost an image."""
+    pairing: StereoPairing[tuple[int, int]] = StereoPairing(0.005)
+    for run, (lefts, rights) in enumerate([(range(6), range(10)), (range(10), range(10)), (range(10), range(10))]):
+        found = []
+        for number in range(10):
+            come = [lambda number=number, lefts=lefts: pairing.left_came(number * PERIOD) if number in lefts else None,
+                    lambda number=number, run=run, rights=rights: pairing.right_came(number * PERIOD, (run, number))
+                    if number in rights and (run, number) != (0, 3) else None]
+            for each in come if first == 'left' else come[::-1]:
+                each()
+            if number in lefts:
+                found.append(pairing.take(number * PERIOD))
+        assert found == [None if (run, number) == (0, 3) else (run, number) for number in lefts]
+
+
+def test_a_left_image_of_before_that_is_taken_after_time_began_again_leaves_nothing():
+    pairing: StereoPairing[str] = StereoPairing(0.005)
+    pairing.left_came(5.0)
+    pairing.left_came(1.0)
+    assert pairing.take(5.0) is None
+    pairing.left_came(5.0)
+    pairing.right_came(5.0, 'right')
+    assert pairing.take(5.0) == 'right'
