@@ -56,7 +56,8 @@ def _matcher(name, number, names, frames, truth, intrinsics, strides, hz, rng, s
     if name == 'KLT':
         stages = {}
     stage_ms = {stage: (share * times).tolist() for stage, share in stages.items()} | {'frame': times.tolist()}
-    lengths, counts = np.unique(2 + rng.geometric(1 / (track - 1), 20 * steps) - 1, return_counts=True)
+    tracks = 2 + rng.geometric(1 / (track - 1), (steps, 20)) - 1
+    lengths, counts = np.unique(tracks, return_counts=True)
     histogram = None
     if truth and intrinsics and steps:
         errors = np.concatenate([abs(rng.normal(0, 0.8, int(9000 * good))), rng.gamma(1, 30, int(9000 * (1 - good)))])
@@ -67,6 +68,7 @@ def _matcher(name, number, names, frames, truth, intrinsics, strides, hz, rng, s
         rng.uniform(0.8 * good, good, 20).tolist() if steps else [],
         _odometry(error_deg, frames, truth, rng, hz) if intrinsics and steps else None,
         [_drawn(k, truth and intrinsics, rng, size) for k in range(worst)] if steps and not number else [],
+        tracks_ended=[(int(ended.sum()), len(ended)) for ended in tracks],
         cost_ms={'cpu_ms': (1.7 * times).tolist(), 'gpu_ms': [0.0] * steps} if steps else {})
 
 

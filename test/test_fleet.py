@@ -25,8 +25,19 @@ for name in ('distributed', 'fsspec', 'pyarrow'):
 from fleets import copy_of, make_flight  # noqa: E402
 
 from lightglue_trt_ros.errors import LightglueTrtError  # noqa: E402
+from lightglue_trt_ros.evaluation.bootstrap import mean_interval  # noqa: E402
 from lightglue_trt_ros.fleet import versions  # noqa: E402
-from lightglue_trt_ros.fleet.comparison import AUC, INLIERS, PRECISION, PairColumns, compare, over_recordings  # noqa: E402
+from lightglue_trt_ros.fleet.comparison import (  # noqa: E402
+    AUC,
+    INLIERS,
+    PRECISION,
+    Change,
+    Comparison,
+    PairColumns,
+    compare,
+    holm,
+    over_recordings,
+)
 from lightglue_trt_ros.fleet.finding import Listed, find_recordings, is_recording  # noqa: E402
 from lightglue_trt_ros.fleet.fingerprints import fingerprint  # noqa: E402
 from lightglue_trt_ros.fleet.fleet_document import FleetReport, read_before, write_fleet_document  # noqa: E402
@@ -203,8 +214,8 @@ def test_differences_of_poses_precision_and_inliers() -> None:
     assert auc.interval.difference == pytest.approx(-100 * 4 / 10, abs=3)
     assert precision.interval.difference == pytest.approx(-30)
     assert auc.verdict == 'behind'
-    assert auc.worse_by(1.0)
-    assert not auc.worse_by(60.0)
+    assert auc.interval.chance_above(-1.0) == 0
+    assert auc.interval.chance_above(-60.0) == 1
     assert {each.verdict for each in compare(before, before)} == {'the same'}
     (inliers,) = compare(pairs_of(report([None] * 10, good=0.9)), pairs_of(report([None] * 10)))
     assert (inliers.metric, inliers.verdict) == (INLIERS, 'ahead')
@@ -221,7 +232,26 @@ def test_only_pairs_that_both_have_are_compared() -> None:
 def test_few_pairs_are_no_reason_to_fail() -> None:
     few = compare(pairs_of(report([9.0] * 4)), pairs_of(report([1.0] * 4)))[0]
     assert few.interval.difference < -50
-    assert not few.worse_by(1.0)
+    assert Comparison('before', [], {'few': [few]}).failures(1.0) == []
+
+
+def test_the_gate_holds_for_all_recordings_at_once() -> None:
+    """Nothing changed, and each of two hundred recordings has its figures: a gate without correction fails nearly always."""
+    def failures(shift: float) -> list[str]:
+        rng = np.random.default_rng(0)
+        found = Comparison('before', [], {str(number): [Change(1, AUC, mean_interval(rng.normal(shift * (not number), 5, 50)))]
+                                          for number in range(200)})
+        assert sum(each.interval.verdict == 'behind' for changes in found.recordings.values() for each in changes) > 1
+        return found.failures(1e-9)
+    assert failures(0.0) == []
+    (line,) = failures(-8.0)
+    assert line.startswith('0: pose_auc@10 at stride 1 -')
+
+
+def test_holm_is_as_in_the_paper() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == [True, False, False, True]  # 0.005 * 4, 0.01 * 3, 0.03 * 2 > 0.05
+    assert holm([], 0.05) == []
+    assert holm([0.02, 1.0], 0.05) == [True, False]
 
 
 def test_the_mean_over_recordings_is_of_recordings() -> None:

@@ -138,7 +138,7 @@ def test_the_document_holds_the_numbers(tmp_path, pictures):
     assert report['bootstrap'] == {'resamples': 2000, 'level': 0.95, 'seed': 0}
     assert len(report['contests']) == 9 * len(CONTESTED) == 72
     assert report['contests'][9] == {'stride': 1, 'other': 'ORB', 'metric': 'pose_auc@10', 'pairs': 39, **{
-        name: getattr(found.contests()[9].interval, name) for name in ('difference', 'low', 'high', 'verdict')}}
+        name: getattr(found.contests()[9].interval, name) for name in ('difference', 'low', 'high', 'freedom', 'verdict')}}
     ours = report['matchers'][0]
     spread = first.spreads(2)['pose_auc@10']
     assert ours['intervals']['2']['pose_auc@10'] == {'low': spread.low, 'high': spread.high, 'over': 38}

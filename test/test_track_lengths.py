@@ -28,6 +28,7 @@ def test_tracks_by_hand():
     # 2 lived for 2 frames, 9 for 2, 3 for 3, 1 for 4, 22 for 2 and goes on.
     assert tracks.histogram() == {2: 3, 3: 1, 4: 1}
     assert tracks.histogram() == {2: 3, 3: 1, 4: 1}
+    assert tracks.ended() == [(0, 0), (2, 1), (2 + 3, 2), (4 + 2, 2)]
 
 
 def test_a_pair_without_matches_ends_every_track():

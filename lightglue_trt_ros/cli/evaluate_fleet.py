@@ -71,7 +71,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--against', type=Path, metavar='OLD/fleet.json', help='an earlier fleet, or the report.json of one '
                         'recording: what got better or worse since')
     parser.add_argument('--fail-under-worse', type=positive, metavar='POINTS', help='with --against, exit with 1 where pose AUC@10 '
-                        'or precision at 1 px (without truth the share of inliers) is lower by more: by the whole interval')
+                        'or precision at 1 px (without truth the share of inliers) is surely lower by more')
     each = parser.add_argument_group('of each evaluation, as evaluate_bag has them')
     each.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N', help='default: 1,2,4')
     each.add_argument('--baselines', type=some_of(BASELINES), default=(), metavar='NAME,NAME', help=f'of {",".join(BASELINES)}')

@@ -1,16 +1,24 @@
-"""How sure a figure is, and a difference between two matchers: the percentile bootstrap (Efron and Tibshirani, 1993, chapter 13).
+"""How sure a figure is, and a difference between two matchers: the moving-block bootstrap (Künsch, Annals of Statistics 1989).
 
-Pairs of frames are drawn with replacement, the same ones for every figure and every matcher that has as many pairs.
+Values of neighbouring pairs resemble each other, so blocks of them are drawn with replacement, not single ones. Blocks alone give
+intervals that are too narrow where values resemble each other much, so:
+- an AR(1) is fitted and removed before blocks are drawn, and put back into the mean (prewhitening: Andrews and Monahan,
+  Econometrica 1992); its coefficient is corrected for its bias (Marriott and Pope, Biometrika 1954), and it is that of means of
+  a few neighbours, as many as half the cube root of N: noise from pair to pair would hide what changes slowly;
+- the variance of a mean of blocks misses that of the mean they are measured from: it is divided by 1 - block / N;
+- the ends are as far apart as those of a t distribution, with the degrees of freedom of that many independent values.
+test_bootstrap.py holds how often an interval then misses the true mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..recordings.poses import Float64
 
@@ -20,8 +28,7 @@ SEED = 0  # the same pairs give the same interval
 MIN_PAIRS = 6  # 2 * 0.5^n, the chance that n pairs agree on a side that is none, is under 1 - LEVEL from here on
 AHEAD, BEHIND, OPEN = 'ahead', 'behind', 'cannot be told from these pairs'
 
-_CHUNK = 2_000_000  # drawn pairs that are held at a time
-_LARGEST = 200  # errors that may be the largest of a draw: that none of so many is drawn has a chance of exp(-200)
+_LEAST_FREEDOM = 4.0  # degrees: fewer are told apart by nothing that a few pairs show
 
 
 class Spread(NamedTuple):
@@ -44,10 +51,11 @@ class Interval:
     low: float
     high: float
     pairs: int  # that it rests on
+    freedom: float = _LEAST_FREEDOM  # degrees of freedom: about how many independent pairs these are worth, less one
 
     def scaled(self, factor: float) -> Interval:
         """The same in another unit."""
-        return Interval(self.difference * factor, self.low * factor, self.high * factor, self.pairs)
+        return Interval(self.difference * factor, self.low * factor, self.high * factor, self.pairs, self.freedom)
 
     @property
     def verdict(self) -> str:
@@ -56,134 +64,159 @@ class Interval:
             return OPEN
         return AHEAD if self.low > 0 else BEHIND
 
-
-class AreaSample:
-    """Pose errors (N,) in degrees, for the area under their recall curve up to a threshold; infinite and NaN: no pose."""
-
-    def __init__(self, errors: ArrayLike, threshold: float) -> None:
-        given = np.asarray(errors, np.float64).ravel()
-        within = given < threshold  # NaN is not
-        self._gains, self._threshold = np.where(within, threshold - given, 0.0), threshold
-        reached = np.where(within, given, 0.0)
-        self._order = np.argsort(-reached, kind='stable')[:_LARGEST]
-        self._largest = reached[self._order]
-
-    def __call__(self, weights: Float64) -> Float64:
-        """The area (R,) where pair i counts weights[:, i] times, (R, N).
-
-        The trapezoids of `twoview.pose_auc` add up to the sum of (threshold - error) and half the largest error under the
-        threshold, over N times the threshold: nothing needs sorting.
-        """
-        drawn = weights[:, self._order] > 0
-        largest = np.where(drawn.any(axis=1), self._largest[drawn.argmax(axis=1)], 0.0)
-        return np.asarray((weights @ self._gains + largest / 2) / (len(self._gains) * self._threshold), np.float64)
+    def chance_above(self, limit: float) -> float:
+        """The p value, one-sided, of a true difference of `limit` or more."""
+        from scipy.special import stdtr
+        if self.difference >= limit:
+            return 1.0
+        upper = self.high - self.difference
+        return float(stdtr(self.freedom, (self.difference - limit) / upper * _t(self.freedom))) if upper > 0 else 0.0
 
 
-class MeanSample:
-    """Values (N,), for the mean of those that are known: NaN is not."""
+class Sample(NamedTuple):
+    """A figure: the mean of what each pair adds, in order of time, and a constant."""
 
-    def __init__(self, values: ArrayLike) -> None:
-        given = np.asarray(values, np.float64).ravel()
-        self._known = np.isfinite(given).astype(np.float64)
-        self._values = np.where(np.isfinite(given), given, 0.0)
-
-    def __call__(self, weights: Float64) -> Float64:
-        """The mean (R,) where value i counts weights[:, i] times, (R, N); NaN where none is known."""
-        with np.errstate(invalid='ignore'):
-            return np.asarray(weights @ self._values / (weights @ self._known), np.float64)
+    parts: Float64  # (N,)
+    constant: float = 0.0
 
 
-Sample = AreaSample | MeanSample
+class Dependence(NamedTuple):
+    """How values resemble their neighbours."""
+
+    correlation: float  # of neighbours, corrected for its bias, 0 or more
+    block: int  # values that are drawn together
 
 
-def spreads(samples: Mapping[str, Sample], count: int, *, resamples: int = RESAMPLES, level: float = LEVEL,
-            seed: int = SEED) -> dict[str, Spread]:
-    """Where each figure of `count` pairs may lie; empty without pairs."""
-    if not count or not samples:
-        return {}
-    drawn: dict[str, list[Float64]] = {name: [] for name in samples}
-    for weights in _weights(count, resamples, seed):
-        for name, sample in samples.items():
-            drawn[name].append(sample(weights))
-    return {name: Spread(*_ends(np.concatenate(found), level), count) for name, found in drawn.items()}
+def area_sample(errors: ArrayLike, threshold: float) -> Sample:
+    """Pose errors (N,) in degrees, for the area under their recall curve up to a threshold; infinite and NaN: no pose.
+
+    The trapezoids of `twoview.pose_auc` add up to the sum of (threshold - error) and half the largest error under the threshold,
+    over N times the threshold. The latter is the constant: it is at most 1 / 2N, and hardly varies.
+    """
+    given = np.asarray(errors, np.float64).ravel()
+    within = given < threshold  # NaN is not
+    largest = given[within].max(initial=0.0) / (2 * max(len(given), 1) * threshold)
+    return Sample(np.where(within, threshold - np.where(within, given, 0.0), 0.0) / threshold, float(largest))
 
 
-def difference(first: Sample, other: Sample, count: int, *, resamples: int = RESAMPLES, level: float = LEVEL,
-               seed: int = SEED) -> Interval:
-    """The first less the other, over the same `count` pairs: each is drawn with both of its values. Without pairs all is 0."""
-    return differences({'': (first, other)}, count, resamples=resamples, level=level, seed=seed)['']
+def spread(sample: Sample) -> Spread:
+    """Where a figure may lie, within the values that it is the mean of; NaN without any."""
+    parts, constant = sample
+    if not len(parts):
+        return Spread(np.nan, np.nan, 0)
+    low, high, _ = _deviations(parts)
+    low, high = np.clip(parts.mean() + np.array([low, high]), parts.min(), parts.max()) + constant
+    return Spread(float(low), float(high), len(parts))
 
 
-def differences(samples: Mapping[str, tuple[Sample, Sample]], count: int, *, resamples: int = RESAMPLES, level: float = LEVEL,
-                seed: int = SEED) -> dict[str, Interval]:
-    """The same for several figures of the same pairs, by name."""
-    if not count:
-        return {name: Interval(0.0, 0.0, 0.0, 0) for name in samples}
-    drawn: dict[str, list[Float64]] = {name: [] for name in samples}
-    for weights in _weights(count, resamples, seed):
-        for name, (first, other) in samples.items():
-            drawn[name].append(first(weights) - other(weights))
-    every = np.ones((1, count))
-    return {name: Interval(float((first(every) - other(every))[0]), *_ends(np.concatenate(drawn[name]), level), count)
-            for name, (first, other) in samples.items()}
+def difference(first: Sample, other: Sample) -> Interval:
+    """The first less the other, over the same pairs: each counts with both of its values. Without pairs all is 0."""
+    parts = first.parts - other.parts
+    if not len(parts):
+        return Interval(0.0, 0.0, 0.0, 0)
+    return _interval(parts, first.constant - other.constant)
 
 
-def pose_auc_difference(first: ArrayLike, other: ArrayLike, threshold: float, *, resamples: int = RESAMPLES, level: float = LEVEL,
-                        seed: int = SEED) -> Interval:
+def pose_auc_difference(first: ArrayLike, other: ArrayLike, threshold: float) -> Interval:
     """Pose AUC up to `threshold` degrees of the first less that of the other, in [-1, 1], over the same pairs.
 
     `first` and `other` are the errors (N,) of both on each pair, degrees; infinity and NaN where no pose was found, which counts as
     in `twoview.pose_auc`.
     """
-    return difference(AreaSample(first, threshold), AreaSample(other, threshold), np.asarray(first).size, resamples=resamples,
-                      level=level, seed=seed)
+    return difference(area_sample(first, threshold), area_sample(other, threshold))
 
 
 def mean_spread(values: ArrayLike) -> Spread:
-    """Where the mean of values (N,) may lie; NaN without any."""
-    given = np.asarray(values, np.float64).ravel()
-    return spreads({'': MeanSample(given)}, len(given)).get('', Spread(np.nan, np.nan, 0))
+    """Where the mean of values (N,), in order of time, may lie; NaN without any."""
+    return spread(Sample(np.asarray(values, np.float64).ravel()))
 
 
-def mean_interval(differences: ArrayLike) -> Interval:
-    """The mean of differences (N,), N > 0, and where it may lie."""
-    given = np.asarray(differences, np.float64).ravel()
-    return Interval(float(given.mean()), *mean_spread(given))
+def mean_interval(differences: ArrayLike, ordered: bool = True) -> Interval:
+    """The mean of differences (N,), N > 0, and where it may lie; `ordered`: they follow each other in time."""
+    return _interval(np.asarray(differences, np.float64).ravel(), ordered=ordered)
 
 
-def percentile_spreads(values: ArrayLike, percents: tuple[int, ...]) -> list[Spread]:
-    """Where percentiles of values (N,), N > 0, may lie."""
-    given = np.asarray(values, np.float64).ravel()
-    rng, found = np.random.default_rng(SEED), [np.zeros((len(percents), 0))]
-    for rows in _chunks(len(given), RESAMPLES):
-        found.append(np.percentile(given[rng.integers(0, len(given), (rows, len(given)))], percents, axis=1))
-    return [Spread(*_ends(drawn, LEVEL), len(given)) for drawn in np.concatenate(found, axis=1)]
+def ratio_spread(sums: ArrayLike, counts: ArrayLike) -> Spread:
+    """Where the sum of `sums` (N,) over the sum of `counts` (N,) may lie, both in order of time; NaN without any count.
 
-
-def histogram_mean_spread(histogram: Mapping[int, int]) -> Spread:
-    """Where the mean may lie of what a histogram counts, value -> how often; NaN of an empty one."""
-    values, counts = (np.array(side, np.float64) for side in (list(histogram.keys()), list(histogram.values())))
-    total = int(counts.sum())
+    Each entry adds what it moves the ratio by (Cochran, Sampling Techniques, chapter 6).
+    """
+    above, below = np.asarray(sums, np.float64), np.asarray(counts, np.float64)
+    total = float(below.sum())
     if not total:
         return Spread(np.nan, np.nan, 0)
-    drawn = np.random.default_rng(SEED).multinomial(total, counts / total, RESAMPLES) @ values / total
-    return Spread(*_ends(drawn, LEVEL), total)
+    ratio, own = float(above.sum()) / total, above[below > 0] / below[below > 0]
+    low, high, _ = _deviations((above - ratio * below) / below.mean())
+    return Spread(float(max(ratio + low, own.min())), float(min(ratio + high, own.max())), int(total))
 
 
-def _weights(count: int, resamples: int, seed: int) -> Iterator[Float64]:
-    """How often each of `count` pairs is drawn, (R, count), R adding up to `resamples`."""
-    rng = np.random.default_rng(seed)
-    for rows in _chunks(count, resamples):
-        drawn = rng.integers(0, count, (rows, count)) + count * np.arange(rows)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count).astype(np.float64)
+def percentile_spreads(values: ArrayLike, percents: Sequence[int]) -> list[Spread]:
+    """Where percentiles of values (N,), N > 0, in order of time, may lie: the percentiles at the ends of the interval of the share
+    that lies below (Woodruff, Journal of the American Statistical Association 1952).
+    """
+    given, found = np.asarray(values, np.float64).ravel(), []
+    for percent in percents:
+        low, high, _ = _deviations((given <= np.percentile(given, percent)).astype(np.float64))
+        ends = np.percentile(given, np.clip([percent + 100 * low, percent + 100 * high], 0, 100))
+        found.append(Spread(float(ends[0]), float(ends[1]), len(given)))
+    return found
 
 
-def _chunks(count: int, resamples: int) -> Iterator[int]:
-    step = max(1, _CHUNK // count)
-    for start in range(0, resamples, step):
-        yield min(step, resamples - start)
+def dependence(values: ArrayLike) -> Dependence:
+    """How values (N,), or the columns of (N, K) that resemble their neighbours most, do so.
+
+    A block is as long as is best for the variance of an AR(1)'s mean (Politis and White, Econometric Reviews 2004), and at least
+    the cube root of N, as values may resemble each other over longer than an AR(1) tells; at most a quarter of N.
+    """
+    given = np.asarray(values, np.float64)
+    count, centred = len(given), given - given.mean(axis=0)
+    square = np.sum(centred**2, axis=0)
+    if count <= 4 or not np.any(square > 0):
+        return Dependence(0.0, 1)
+    lagged = np.max(np.sum(centred[1:] * centred[:-1], axis=0)[square > 0] / square[square > 0]) if given.ndim > 1 else \
+        np.sum(centred[1:] * centred[:-1]) / square
+    correlation = float(np.clip((count * lagged + 1) / (count - 3), 0, max(0.0, 1 - 4 / count)))  # there all are worth two values
+    best = (1.5 * count * (2 * correlation / (1 - correlation**2))**2)**(1 / 3)
+    return Dependence(correlation, max(1, int(min(max(best, count**(1 / 3)), count / 4))))
 
 
-def _ends(drawn: Float64, level: float) -> tuple[float, float]:
-    low, high = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2]) if np.isfinite(drawn).any() else (np.nan, np.nan)
-    return float(low), float(high)
+def drawn_blocks(count: int, block: int, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Indices (rows, count) of values in blocks that follow each other; the first value follows the last."""
+    starts = rng.integers(0, count, (rows, -(-count // block)))
+    return np.asarray((starts[:, :, None] + np.arange(block)).reshape(rows, -1)[:, :count] % count, np.int64)
+
+
+def _interval(parts: Float64, constant: float = 0.0, ordered: bool = True) -> Interval:
+    low, high, freedom = _deviations(parts, ordered)
+    mean = float(parts.mean()) + constant
+    return Interval(mean, mean + low, mean + high, len(parts), freedom)
+
+
+def _deviations(values: Float64, ordered: bool = True) -> tuple[float, float, float]:
+    """How far below and above their mean that of values (N,), N > 0, may lie, and the degrees of freedom that this rests on."""
+    if len(values) < 2 or np.ptp(values) <= 1e-12 * np.abs(values).max():
+        return 0.0, 0.0, max(len(values) - 1.0, _LEAST_FREEDOM)
+    joined = max(1, round(len(values)**(1 / 3) / 2)) if ordered else 1
+    count = len(values) // joined
+    means = values[len(values) - count * joined:].reshape(count, joined).mean(axis=1)
+    centred = means - means.mean()
+    correlation, block = dependence(means) if ordered else Dependence(0.0, 1)
+    rest = centred - correlation * np.concatenate([[0.0], centred[:-1]])
+    rest[0] *= math.sqrt(1 - correlation**2)
+    rest -= rest.mean()
+    sums = np.convolve(np.concatenate([rest, rest[:block - 1]]), np.ones(block), 'valid')  # of the block that starts at each
+    blocks = -(-count // block)
+    drawn = sums[np.random.default_rng(SEED).integers(0, count, (RESAMPLES, blocks))].sum(axis=1)
+    fitted = max(1, count - 1 - (correlation > 0))
+    edge = 1 - block / count if block > 1 else 1.0
+    drawn /= math.sqrt(blocks * block * fitted * edge) * (1 - correlation)
+    independent = float(centred @ centred) / (count - 1) / max(float(np.var(drawn)), 1e-300)
+    freedom = max(_LEAST_FREEDOM, min(independent - 1, count - 1, 1.5 * count / block if block > 1 else math.inf))
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * (_t(freedom) / _t(math.inf))
+    return float(min(low, 0.0)), float(max(high, 0.0)), freedom
+
+
+def _t(freedom: float) -> float:
+    """Quantile of the t distribution at the upper end of LEVEL."""
+    from scipy.special import ndtri, stdtrit
+    return float(stdtrit(freedom, (1 + LEVEL) / 2)) if math.isfinite(freedom) else float(ndtri((1 + LEVEL) / 2))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..telemetry import PERCENTILES
-from .bootstrap import AreaSample, Interval, MeanSample, Sample, Spread, differences, spreads
+from .bootstrap import Interval, Sample, Spread, area_sample, difference, spread
 from .twoview import pose_auc
 
 AUC_DEG = (5, 10, 20)
@@ -129,17 +129,13 @@ def summary_of(pairs: Sequence[PairResult]) -> dict[str, float]:
 
 def spreads_of(pairs: Sequence[PairResult]) -> dict[str, Spread]:
     """The intervals of what `MatcherResult.summary` says about pairs; each figure is over the pairs of which it is known."""
-    known: dict[int, dict[str, tuple[Sample, float]]] = {}  # those over as many pairs are drawn together
+    found: dict[str, Spread] = {}
     for name in PAIR_METRICS:
         values = np.array([_value(name, pair) for pair in pairs], np.float64)
-        rows = np.flatnonzero(~np.isnan(values))
-        if len(rows):
-            factor = float(len(rows)) if name == 'pose_failures' else FACTORS.get(name, 100.0)
-            known.setdefault(len(rows), {})[name] = _sample(name, values[rows]), factor
-    found: dict[str, Spread] = {}
-    for count, samples in known.items():
-        parts = spreads({name: sample for name, (sample, _) in samples.items()}, count)
-        found |= {name: part.scaled(samples[name][1]) for name, part in parts.items()}
+        values = values[~np.isnan(values)]  # in order of frames, as the pairs are
+        if len(values):
+            factor = float(len(values)) if name == 'pose_failures' else FACTORS.get(name, 100.0)
+            found[name] = spread(_sample(name, values)).scaled(factor)
     return found
 
 
@@ -147,21 +143,18 @@ def paired_differences(first: Sequence[PairResult], other: Sequence[PairResult])
     """CONTESTED of the first less the other's, as shares, each over the pairs of which both know it, where there are any."""
     theirs = {pair.frames: pair for pair in other}
     both = [(pair, theirs[pair.frames]) for pair in first if pair.frames in theirs]
-    samples: dict[int, dict[str, tuple[Sample, Sample]]] = {}  # those over as many pairs are drawn together
+    found: dict[str, Interval] = {}
     for metric in CONTESTED:
         values = np.array([[_value(metric, pair) for pair in pairs] for pairs in both], np.float64).reshape(-1, 2)
         values = values[~np.isnan(values).any(axis=1)]
         if len(values):
-            samples.setdefault(len(values), {})[metric] = _sample(metric, values[:, 0]), _sample(metric, values[:, 1])
-    found: dict[str, Interval] = {}
-    for count, parts in samples.items():
-        found |= differences(parts, count)
-    return {metric: found[metric] for metric in CONTESTED if metric in found}
+            found[metric] = difference(_sample(metric, values[:, 0]), _sample(metric, values[:, 1]))
+    return found
 
 
 def _sample(name: str, values: ArrayLike) -> Sample:
     angle = name.partition('_auc@')[2]
-    return AreaSample(values, float(angle)) if angle else MeanSample(values)
+    return area_sample(values, float(angle)) if angle else Sample(np.asarray(values, np.float64))
 
 
 def _value(name: str, pair: PairResult) -> float:

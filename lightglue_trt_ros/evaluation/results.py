@@ -14,7 +14,7 @@ from ..features import UInt8
 from ..recordings.poses import Float64
 from ..telemetry import PERCENTILES
 from .baselines import Correspondences
-from .bootstrap import Interval, Spread, histogram_mean_spread, mean_spread, percentile_spreads
+from .bootstrap import Interval, Spread, mean_spread, percentile_spreads, ratio_spread
 from .pair_metrics import CONTESTED, HEADLINES, PairResult, mean, paired_differences, spreads_of, summary_of
 from .pair_metrics import METRICS as METRICS  # with what they are of
 
@@ -66,6 +66,7 @@ class MatcherResult:
     latency_ms: list[float] = field(default_factory=list)  # live: image sent to cloud received
     figures: dict[str, float] = field(default_factory=dict)  # more of METRICS: dropped
     deviation_histogram: NDArray[np.int64] | None = None  # stride 1: counts between DEVIATION_EDGES; None without covariances
+    tracks_ended: list[tuple[int, int]] = field(default_factory=list)  # by pair in time: the sum of their lengths, their number
     _spreads: dict[tuple[int, int], dict[str, Spread]] = field(default_factory=dict, repr=False)
 
     def summary(self, stride: int = 1) -> dict[str, float]:
@@ -100,8 +101,8 @@ class MatcherResult:
         if stride == 1:
             if self.forward_backward:
                 found['forward_backward'] = mean_spread(self.forward_backward).scaled(100)
-            if self.track_lengths:
-                found['track_length'] = histogram_mean_spread(self.track_lengths)
+            if self.tracks_ended:
+                found['track_length'] = ratio_spread(*zip(*self.tracks_ended, strict=True))
             for name, times in (('frame_ms', self.stage_ms.get('frame')), ('latency_ms', self.latency_ms)):
                 if times:
                     parts = percentile_spreads(times, PERCENTILES)

@@ -77,7 +77,7 @@ class Tally:
 
     def finish(self) -> MatcherResult:
         """The result, with the tracks and the trajectory that need the last pair."""
-        self.result.track_lengths = self._tracks.histogram()
+        self.result.track_lengths, self.result.tracks_ended = self._tracks.histogram(), self._tracks.ended()
         scene, chain = self._scene, np.asarray(self._chain, np.int64)
         if len(chain) and scene.intrinsics is not None:
             self.result.odometry = self._odometry.result(

@@ -17,11 +17,12 @@ class TrackLengths:
 
     A pair's reference point goes on with the track whose current point in the pair before has the very same coordinates: so give
     the points as the matcher found them. Where several matches end in one point the longest track goes on, and where a point
-    has several matches the first one does: one point is one track. Memory does not grow with the recording.
+    has several matches the first one does: one point is one track. Of a pair two numbers are kept.
     """
 
     def __init__(self) -> None:
         self._ended: Counter[int] = Counter()
+        self._by_pair: list[tuple[int, int]] = []
         self._keys, self._lengths = _no_tracks()
 
     def add(self, found: Correspondences | None) -> float | None:
@@ -31,6 +32,7 @@ class TrackLengths:
         A pair of None (nothing was matched, or the matcher was reset) ends every track.
         """
         before = len(self._keys)
+        self._by_pair.append((0, 0))
         if found is None or not len(found[0]):
             self._end(self._lengths)
             self._keys, self._lengths = _no_tracks()
@@ -52,8 +54,14 @@ class TrackLengths:
         """Number of tracks by length in frames, at least 2; those that still go on count with the length that they have."""
         return dict(sorted((self._ended + Counter(self._lengths.tolist())).items()))
 
+    def ended(self) -> list[tuple[int, int]]:
+        """The sum of lengths, and the number, of the tracks that ended with each pair; at the end of those that still go on."""
+        return [*self._by_pair, (int(self._lengths.sum()), len(self._lengths))]
+
     def _end(self, lengths: NDArray[np.int64]) -> None:
         self._ended.update(lengths.tolist())
+        total, count = self._by_pair[-1]
+        self._by_pair[-1] = total + int(lengths.sum()), count + len(lengths)
 
 
 def _no_tracks() -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -47,6 +47,7 @@ class Drift(NamedTuple):
     segments_m: tuple[float, ...]  # lengths of which at least one segment lies in the path
     translations: tuple[float, ...]  # of each segment, as shares
     rotations: tuple[float, ...]  # of each segment, degrees per metre
+    starts: tuple[int, ...]  # of each segment, rows of the known poses
 
     @property
     def segments(self) -> int:
@@ -140,7 +141,7 @@ def kitti_drift(estimated: ArrayLike, true: ArrayLike, segments_m: tuple[float, 
     errors = _difference(poses, truth, first, last)
     translation, rotation = np.linalg.norm(errors[:, :3, 3], axis=1) / length, angles_deg(errors[:, :3, :3]) / length
     return Drift(100 * float(translation.mean()), float(rotation.mean()), tuple(np.unique(length).tolist()),
-                 tuple(translation.tolist()), tuple(rotation.tolist()))
+                 tuple(translation.tolist()), tuple(rotation.tolist()), tuple(first.tolist()))
 
 
 def _difference(one: Float64, other: Float64, first: NDArray[np.int64], last: NDArray[np.int64]) -> Float64:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evaluation.bootstrap import BEHIND, Interval, mean_interval, pose_auc_difference
+from ..evaluation.bootstrap import BEHIND, LEVEL, MIN_PAIRS, Interval, mean_interval, pose_auc_difference
 from ..recordings.poses import Float64
 
 AUC_DEG = 10
@@ -53,10 +53,6 @@ class Change(NamedTuple):
         found = self.interval
         return EQUAL if found.difference == found.low == found.high == 0 else found.verdict
 
-    def worse_by(self, limit: float) -> bool:
-        """Whether it got worse by more than `limit` points for sure: the whole interval says so."""
-        return self.interval.verdict == BEHIND and self.interval.high < -limit
-
     def as_dict(self) -> dict[str, Any]:
         return {'stride': self.stride, 'metric': self.metric, **asdict(self.interval), 'verdict': self.verdict}
 
@@ -74,14 +70,33 @@ class Comparison:
     added: list[str] = field(default_factory=list)  # that were not evaluated then
 
     def failures(self, limit: float) -> list[str]:
-        """A line for all that got worse by more than `limit` points, the fleet as a whole first."""
+        """A line for all that surely got worse by more than `limit` points, the fleet as a whole first.
+
+        Of many comparisons some are far off by chance, so each has to be the surer the more there are (Holm, Scandinavian
+        Journal of Statistics 1979): that any fails although none got worse has a chance of (1 - LEVEL) / 2 at most.
+        """
         named = [('all recordings', self.together), *sorted(self.recordings.items(), key=lambda each: worst(each[1]))]
-        worse = {name: [told(each) for each in changes if each.worse_by(limit)] for name, changes in named}
-        found = [f'{name}: {"; ".join(lines)}' for name, lines in worse.items() if lines]
+        judged = [(name, each) for name, changes in named for each in changes if each.interval.pairs >= MIN_PAIRS]
+        sure = holm([each.interval.chance_above(-limit) for _, each in judged], (1 - LEVEL) / 2)
+        lines: dict[str, list[str]] = {}
+        for (name, each), worse in zip(judged, sure, strict=True):
+            if worse:
+                lines.setdefault(name, []).append(told(each))
+        found = [f'{name}: {"; ".join(told_of)}' for name, told_of in lines.items()]
         found += [f'{name}: it was evaluated before and cannot be now' for name in self.unread]
         if not any(self.recordings.values()):
             found.append(f'nothing can be compared with {self.path}: no recording, or no stride, is the same')
         return found
+
+
+def holm(chances: Sequence[float], level: float) -> list[bool]:
+    """Which hypotheses of p values (N,) are rejected, so that the chance to reject any true one is at most `level`."""
+    values = np.asarray(chances)
+    order = np.argsort(values, kind='stable')
+    passed = np.minimum.accumulate(values[order] <= level / np.arange(len(values), 0, -1))
+    rejected = np.zeros(len(values), np.bool_)
+    rejected[order] = passed
+    return rejected.tolist()
 
 
 def change_at(changes: Sequence[Change], stride: int, metric: str = '') -> Change | None:
@@ -124,7 +139,7 @@ def over_recordings(differences: Iterable[list[Change]]) -> list[Change]:
         for each in recording:
             found.setdefault((each.stride, each.metric), []).append(each.interval.difference)
     metrics = (AUC, PRECISION, INLIERS)
-    return [Change(stride, metric, mean_interval(values)) for (stride, metric), values in
+    return [Change(stride, metric, mean_interval(values, ordered=False)) for (stride, metric), values in
             sorted(found.items(), key=lambda each: (metrics.index(each[0][1]), each[0][0])) if len(values) > 1]
 
 
