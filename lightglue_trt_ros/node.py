@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial, wraps
 from typing import Any
 
+import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.msg import SetParametersResult
@@ -64,6 +67,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
                 raise
             raise ConfigError("a parameter has no value: write [''] for an empty list, and leave out what is not set") from error
         self._open_backend, self._counter = open_backend, TrackCounter()
+        self.left_behind = False  # a thread, which may run on after the node
         self.failure = ''  # of the last transition that failed, until the node is configured again
         self._interfaces = ExitStack()
         self._config, self.settings = declare_settings(self)
@@ -148,6 +152,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         """End the pipeline, cutting short what it runs. Safe to call twice."""
         active, self._active = self._active, False
         if active and not self._pipeline.stop(STOP_S):
+            self.left_behind = True
             self.get_logger().error(f'the inference thread did not end within {STOP_S:g} s: it is left behind')
 
     # what the pipeline tells, in its thread
@@ -225,3 +230,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 def run(node: MatcherNode, ending: Ending) -> None:
     """Until SIGINT or SIGTERM, leaving nothing behind. For the main thread of a process that ends with it."""
     spin(node, ending, node.start if node.settings.autostart else node.wait, node.stop)
+    if node.left_behind:  # in C++, which aborts where it comes back to an interpreter that ends
+        rclpy.try_shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -6,12 +6,14 @@ import ctypes
 import os
 import pickle
 import platform
+import select
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -56,11 +58,14 @@ def start(module: str, *arguments: str, environment: Mapping[str, str] | None = 
     return subprocess.Popen(command, env={**os.environ, **(environment or {}), 'PYTHONPATH': path}, **options)
 
 
+given_up: ContextVar[Callable[[], bool]] = ContextVar('given_up', default=bool)  # whether what runs elsewhere is wanted no more
+
+
 def called_elsewhere(function: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result:
     """What a function of this package returns, called in a process of its own, whose memory and imports end with it.
 
     Function, arguments and result are pickled. The process ends with this one, however that ends, and hears no Ctrl-C. Raises what
-    the function raises of LightglueTrtError, and EngineError where the process ends without an answer.
+    the function raises of LightglueTrtError, and EngineError where the process ends without an answer, or `given_up` says so.
     """
     process = start('processes', stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdin is not None
@@ -69,6 +74,9 @@ def called_elsewhere(function: Callable[Given, Result], *arguments: Given.args, 
         with suppress(BrokenPipeError):  # it has ended already: its status says how
             pickle.dump((function, arguments, named), process.stdin, pickle.HIGHEST_PROTOCOL)
             process.stdin.flush()  # and stays open: its end would be the process's
+        while not select.select([process.stdout], [], [], 0.1)[0]:
+            if given_up.get()():
+                raise EngineError(f'{function.__name__}, in a process of its own, was given up')
         answer: Result | LightglueTrtError = pickle.load(process.stdout)
     except (EOFError, pickle.UnpicklingError):
         raise EngineError(f'{function.__name__}, in a process of its own, ended with exit status {process.wait()}: lines above say '

@@ -11,7 +11,7 @@ from .config import MatcherConfig
 from .depth import Depth
 from .engines.artifacts import Artifact, Identity, engine_dir_of, open_artifact, read_artifact
 from .errors import EngineError, EngineMismatchError, LightglueTrtError
-from .processes import start, trim_heap, wait
+from .processes import given_up, start, trim_heap, wait
 from .weights.pairs import identify_pair, load_pair
 
 
@@ -28,12 +28,14 @@ def open_backend(config: MatcherConfig, *, threads: int = 0, depth: Depth | None
     """The backend for `config`, opened in the thread that will use it; `depth` is for ONNX Runtime, engines have their own.
 
     `auto` takes TensorRT where its engines fit this machine, else ONNX Runtime with a warning that says why and how to get the
-    GPU back. Engines that it builds are given up once `cancelled()` is true.
+    GPU back. Engines that it builds, and graphs that are written for it, are given up once `cancelled()` is true.
     Raises EngineError where `tensorrt` was asked for and cannot be had, ConfigError, WeightsError.
     """
+    before = given_up.set(cancelled)
     try:
         return _open(config, threads, depth, cancelled)
     finally:
+        given_up.reset(before)
         trim_heap()  # of weights and graphs as they were read: the backend has them otherwise
 
 

@@ -171,6 +171,53 @@ def test_parameters_of_another_node_in_a_file_for_all_are_left_alone_and_lists_o
     peer.reports.clear()
 
 
+def test_a_signal_while_graphs_are_written_ends_the_node_and_the_writing(tmp_path):
+    process = launch('cli.matcher', '--ros-args', LIGHTGLUE_TRT_CACHE=str(tmp_path))  # at the defaults, which takes seconds
+
+    def writers() -> list[str]:
+        children = ''.join(path.read_text() for path in Path(f'/proc/{process.pid}/task').glob('*/children')).split()
+        return [child for child in children if 'lightglue_trt_ros.processes' in Path(f'/proc/{child}/cmdline').read_text()]
+
+    (writer,) = wait_for(writers, 30)
+    process.send_signal(signal.SIGINT)
+    log = finish(process, 20)
+    assert process.returncode == 0, log
+    assert 'left behind' not in log
+    assert not Path(f'/proc/{writer}').exists()
+
+
+BUSY = """
+import sys
+import numpy as np
+from lightglue_trt_ros import node
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.cli import matcher
+from lightglue_trt_ros.weights.pairs import load_pair
+
+def opened(config, *, cancelled):
+    backend, image = OnnxRuntimeBackend(config.engine_spec('fp32'), load_pair('ours_light')), np.zeros((48, 64), np.uint8)
+    print('busy', flush=True)
+    while True:
+        backend.extract(image)
+
+node.STOP_S = 0.2
+node.MatcherNode.__init__.__defaults__ = (opened,)
+sys.exit(matcher.main())
+"""
+
+
+def test_a_thread_that_is_left_behind_in_c_plus_plus_does_not_abort_the_process():
+    small = ['-p', 'image_height:=48', '-p', 'image_width:=64', '-p', 'max_keypoints:=50']
+    process = subprocess.Popen([sys.executable, '-c', BUSY, '--ros-args', *small], text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, env={**os.environ, 'PYTHONPATH': str(ROOT)})
+    while process.stdout.readline() not in ('busy\n', ''):
+        pass
+    process.send_signal(signal.SIGINT)
+    log = finish(process, 20)
+    assert process.returncode == 0, log
+    assert 'left behind' in log
+
+
 COMMANDS = sorted(path.stem for path in (ROOT / 'lightglue_trt_ros' / 'cli').glob('[a-z]*.py'))
 
 

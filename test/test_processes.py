@@ -57,6 +57,18 @@ def test_an_end_without_an_answer_is_told_with_its_status(capfd: pytest.CaptureF
     assert 'ZeroDivisionError' in capfd.readouterr().err
 
 
+def test_what_is_wanted_no_more_is_given_up() -> None:
+    began = time.monotonic()
+    token = processes.given_up.set(lambda: time.monotonic() - began > 0.5)
+    try:
+        with pytest.raises(EngineError, match='sleep, in a process of its own, was given up'):
+            called_elsewhere(time.sleep, 60)
+    finally:
+        processes.given_up.reset(token)
+    assert time.monotonic() - began < 20
+    assert called_elsewhere(len, 'abc') == 3
+
+
 def test_one_that_cannot_start_is_an_error_and_not_a_broken_pipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / 'python'
     broken.write_text('#!/bin/sh\nexit 3\n')
