@@ -266,9 +266,14 @@ def test_never_are_more_carried_than_there_are_keypoints():
 
 
 def test_what_leaves_its_epipolar_line_is_not_carried():
-    found = candidates([[20, 20], [40, 30], [40, 50]], before=[[25, 20.5], [45, 33], [40, 50]])
-    assert carry(found, KEYPOINTS, NO_ROWS, SIZE, SIDEWAYS).rows.tolist() == [100, 102]
-    assert carry(found, KEYPOINTS, NO_ROWS, SIZE, SIDEWAYS, unit=2.0).rows.tolist() == [100, 101, 102]
+    found = candidates([[20, 20], [40, 30], [40, 50], [70, 33]], before=[[25, 20.5], [45, 33], [40, 50], [75, 30]])
+    assert carry(found, KEYPOINTS, NO_ROWS, SIZE, SIDEWAYS).rows.tolist() == [100, 102], 'whichever side of it they are on'
+    assert carry(found, KEYPOINTS, NO_ROWS, SIZE, SIDEWAYS, unit=2.0).rows.tolist() == [100, 101, 102, 103]
+
+
+def test_what_leaves_the_image_on_any_side_is_not_carried():
+    found = candidates([[-0.5, 40], [40, -0.5], [99.5, 40], [40, 99.5], [0, 60], [60, 0], [99, 60], [60, 99]])
+    assert carry(found, KEYPOINTS, NO_ROWS, SIZE).rows.tolist() == [104, 105, 106, 107]
 
 
 @pytest.mark.parametrize('level', [0, 255])

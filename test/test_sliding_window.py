@@ -8,7 +8,7 @@ from moving_camera import BASELINE, FOCAL, Step, poses_of, steps
 
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate, rpe
 from lightglue_trt_ros.odometry.bundle import Belief, Bundle, adjust, reprojection_errors
-from lightglue_trt_ros.odometry.window import Fix, Quality, SlidingWindow
+from lightglue_trt_ros.odometry.window import Fix, Quality, SlidingWindow, _View
 
 
 def track(window: SlidingWindow, frames: list[Step], right: bool = False) -> list[Fix]:
@@ -50,6 +50,18 @@ def test_right_columns_that_are_all_off_cost_no_scale():
     poses, truth = tracked(frames, fixes)
     step, true = (np.linalg.norm(np.diff(each[20:, :3, 3], axis=0), axis=1).sum() for each in (poses, truth))
     assert step / true == pytest.approx(1, abs=0.01)
+
+
+def test_right_columns_that_are_known_to_be_off_put_points_where_they_are():
+    poses, offset = poses_of(2), 2 / FOCAL
+    points = np.array([[-2, 1, 6], [1, -1, 9], [3, 1, 20], [0, 0, 40]]) @ poses[1, :3, :3].T + poses[1, :3, 3]
+    there = (points - poses[1, :3, 3]) @ poses[1, :3, :3]
+    flat = there[:, :2] / there[:, 2:]
+    window = SlidingWindow(FOCAL, BASELINE)
+    window._belief = Belief(offset, FOCAL**2)
+    window._views = [_View(1.0, poses[1], np.arange(4), np.column_stack([flat, flat[:, 0] - BASELINE / there[:, 2] + offset]))]
+    window._triangulate()
+    np.testing.assert_allclose([window._points[number] for number in range(4)], points, rtol=1e-9)
 
 
 @pytest.mark.parametrize('right', [True, False])

@@ -13,6 +13,17 @@ def test_the_newest_item_replaces_the_one_that_waits():
     assert slot.take() == (0, 4)
 
 
+def test_a_source_that_offers_at_once_again_waits_for_the_others():
+    slots, served = NewestSlots(3), []
+    for source in range(3):
+        slots.offer('first', source)
+    for _ in range(6):
+        source, _ = slots.take()
+        slots.offer('again', source)
+        served.append(source)
+    assert served == [0, 1, 2, 0, 1, 2]
+
+
 def test_take_waits_and_close_lets_it_go():
     slot, taken = NewestSlots(), []
 
