@@ -110,6 +110,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         result = super().on_activate(state)
         for channel in self._channels:
             channel.begin()
+        self.get_logger().info('opening the networks: seconds, more at the first start with new settings')
         self._pipeline, self._active = self._new_pipeline(), True
         self._pipeline.start()
         return result
@@ -163,7 +164,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         if warning:
             self.get_logger().warning(warning)
         for channel in self._channels:
-            channel.log.info(channel.route)
+            channel.log.info(f'active: {channel.route}')
 
     def ended(self) -> None:
         """As Owner."""

@@ -431,7 +431,7 @@ def test_after_an_error_in_a_transition_nothing_is_there_twice(running, monkeypa
     assert len(run.peer.clouds) == 4
 
 
-def test_the_node_answers_and_reports_while_the_backend_is_opened(running):
+def test_the_node_answers_and_reports_while_the_backend_is_opened(running, capfd):
     GatedBackend.opening.clear()
     threading.Timer(4.0, GatedBackend.opening.set).start()
     run = running(autostart=False)
@@ -440,7 +440,11 @@ def test_the_node_answers_and_reports_while_the_backend_is_opened(running):
     assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
     wait_for(lambda: run.peer.status()[1] == 'opening the networks')
     assert time.monotonic() - started < 3, 'the executor does not wait'
+    log = capfd.readouterr().err
+    assert 'opening the networks: ' in log
+    assert 'active: ' not in log
     wait_for(lambda: 'null' in run.peer.figures()['backend'])
+    assert 'active: subscribed to /image ' in capfd.readouterr().err
     first_pair(run.peer)
 
 
