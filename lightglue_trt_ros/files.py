@@ -1,9 +1,10 @@
-"""Files that appear whole or not at all, and that one process writes at a time."""
+"""Files that appear whole or not at all, those that belong together all at once, and that one process writes at a time."""
 
 from __future__ import annotations
 
 import fcntl
 import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,26 @@ def write_output(path: Path, data: bytes) -> None:
         write_whole(path, data)
     except OSError as error:
         raise LightglueTrtError(f'{path} cannot be written ({error.strerror}): choose another place') from error
+
+
+@contextmanager
+def written_together(folder: Path, advice: str = 'choose another folder') -> Iterator[Path]:
+    """A scratch folder whose files take their places in `folder`, which is made, when the block ends well, and go otherwise.
+
+    So of files that belong together there are all or none, on a full disk too. Raises LightglueTrtError for an OSError, with
+    `advice`.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix='.', suffix='.tmp', dir=folder))
+        try:
+            yield scratch
+            for file in scratch.iterdir():
+                file.replace(folder / file.name)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    except OSError as error:
+        raise LightglueTrtError(f'{folder} cannot be written ({error.strerror or error}), and nothing was: {advice}') from error
 
 
 def make_output_folder(path: Path) -> None:

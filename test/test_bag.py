@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from full_disks import room_for
 
 from lightglue_trt_ros.cli.make_bag import main as make_bag
 from lightglue_trt_ros.errors import BagError
@@ -276,6 +277,16 @@ def test_writing_leaves_nothing_half_done(tmp_path: Path) -> None:
         write_bag(tmp_path / 'file' / 'bag', images(1))
     with pytest.raises(BagError, match="storage 'rosbag1'"):
         write_bag(tmp_path / 'new', images(1), storage='rosbag1')
+
+
+@pytest.mark.parametrize('storage', ['sqlite3', 'mcap'])
+def test_a_full_disk_leaves_the_bag_before_and_nothing_else(tmp_path, storage):
+    write_bag(tmp_path / 'bag', images(2), storage=storage)
+    for name in ('bag', 'new'):
+        with room_for(40_000), pytest.raises(BagError, match=f'cannot write .*{name}'):
+            write_bag(tmp_path / name, images(60), storage=storage, force=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ['bag']
+    assert len(open_recording(tmp_path / 'bag')) == 2
 
 
 def test_folder(tmp_path: Path) -> None:

@@ -412,7 +412,7 @@ def test_a_given_fp8_graph_is_built_as_it_is(machine, tmp_path, fp8_graph):
     assert (tmp_path / 'e' / f'{NAME}-fp8' / 'matcher.onnx').read_bytes() == path.read_bytes()
 
 
-CALIBRATION = f'calibration-{HEIGHT}x{WIDTH}-k{K}'
+CALIBRATION = f'{NAME}-calibration'
 
 
 def put_calibration(folder: Path, verdict: str = PASSED, peak: float = 64.0) -> Artifact:

@@ -22,6 +22,7 @@ import pytest
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: evaluate_bag is not tested')
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
+from full_disks import FULL, room_for  # noqa: E402
 from networks import photo  # noqa: E402
 from rclpy.node import Node  # noqa: E402
 from ros_helpers import spun  # noqa: E402
@@ -310,6 +311,14 @@ def test_no_bag_and_no_place_for_the_report(tmp_path: Path, capfd: pytest.Captur
     assert main([str(make_bag(tmp_path / 'bag')), '--out', str(tmp_path / 'file' / 'out')]) == 1
     assert 'cannot write to' in capfd.readouterr().err
     assert time.monotonic() - started < 5, 'it is known before the work'
+
+
+def test_a_full_disk_leaves_no_report_without_its_page(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> None:
+    bag, out = make_bag(tmp_path / 'bag'), tmp_path / 'out'
+    with room_for(60_000):
+        assert main([str(bag), '--out', str(out), *SMALL]) == 1
+    assert f'{out} cannot be written ({FULL}), and nothing was: choose another output folder' in capfd.readouterr().err
+    assert not list(out.iterdir())
 
 
 def test_memory_does_not_grow_with_the_recording(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

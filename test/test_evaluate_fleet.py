@@ -23,6 +23,7 @@ distributed = pytest.importorskip('distributed', reason='distributed is not inst
 parquet = pytest.importorskip('pyarrow.parquet', reason='pyarrow is not installed: fleets are not tested (extra fleet)')
 
 from fleets import SMALL, copy_of, make_flight  # noqa: E402
+from full_disks import FULL, room_for  # noqa: E402
 from networks import ours  # noqa: E402
 from waiting import wait_for  # noqa: E402
 
@@ -129,6 +130,20 @@ def test_a_second_run_does_only_what_is_new(run: Run, runs: Path, out: Path, tmp
     assert {each['verdict'] for changes in against['recordings'].values() for each in changes} == {'the same'}
     assert against['added'] == ['west']
     assert against['causes'] == []
+
+
+def test_a_full_disk_leaves_no_half_report_and_keeps_what_was_evaluated(run: Run, runs: Path, out: Path, tmp_path: Path) -> None:
+    shutil.copytree(out, tmp_path / 'out')
+    together = [tmp_path / 'out' / name for name in ('fleet.html', 'fleet.json', 'pairs.parquet')]
+    for path in together:
+        path.unlink()
+    with room_for(20_000):  # for pairs and fleet.json, and for no page
+        code, text, _ = run(tmp_path / 'out', runs / 'east')
+    assert code == 1
+    assert f'out cannot be written ({FULL}), and nothing was: what was written before is kept' in text
+    assert {path.name for path in (tmp_path / 'out').iterdir()} == {'recordings', 'fingerprints.json'}
+    assert '1 recordings: 0 to evaluate, 1 evaluated before' in run(tmp_path / 'out', runs / 'east')[1]
+    assert all(path.is_file() for path in together)
 
 
 def test_a_mask_is_of_every_recording(run: Run, runs: Path, tmp_path: Path) -> None:

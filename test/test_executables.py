@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executables are not tested')
+from full_disks import FULL, room_for  # noqa: E402
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from lifecycle_msgs.srv import ChangeState  # noqa: E402
 from networks import moved, photo  # noqa: E402
@@ -24,6 +25,7 @@ from rclpy.parameter import Parameter  # noqa: E402
 from ros_helpers import SECOND, Peer, image_message, wait_for  # noqa: E402
 from std_srvs.srv import Trigger  # noqa: E402
 
+from lightglue_trt_ros.cli.export_onnx import main as export_onnx  # noqa: E402
 from lightglue_trt_ros.clouds import matches_from_cloud  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
@@ -461,6 +463,13 @@ def test_export_onnx_writes_both_networks(tmp_path):
     refused = launch('cli.export_onnx', '--height', '65', '--out', str(tmp_path))
     assert 'image_height is 65' in finish(refused)
     assert refused.returncode == 1
+
+
+def test_a_full_disk_leaves_no_network_without_the_other(tmp_path, capsys):
+    with room_for(10_000_000):  # for the extractor, and for no matcher
+        assert export_onnx(['--height', '64', '--width', '80', '--max-keypoints', '32', '--out', str(tmp_path)]) == 1
+    assert f'cannot be written ({FULL}), and nothing was' in capsys.readouterr().err
+    assert not [path for path in tmp_path.rglob('*') if path.is_file()]
 
 
 def test_benchmark_prints_and_keeps_its_figures(tmp_path):

@@ -386,10 +386,11 @@ def test_a_full_disk_is_told_and_keeps_what_was_written(tmp_path: Path) -> None:
     try:
         kept = Kept(disk)
         kept.put('a' * 64, {}, {'report.json': bytes(1000)})
-        with pytest.raises(LightglueTrtError, match='No space left on device; what was written before is kept'):
+        with pytest.raises(LightglueTrtError, match=r'No space left on device\), and nothing was: what was written before is kept'):
             kept.put('b' * 64, {}, {'report.json': bytes(1000), 'report.html': bytes(300_000)})
         assert kept.get('a' * 64) is not None
         assert kept.get('b' * 64) is None
+        assert not list(kept.place('b' * 64).iterdir())
     finally:
         subprocess.run(['umount', str(disk)], check=True)
 

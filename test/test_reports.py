@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 import pytest
 from evaluations import FOUR, KINDS, evaluation
+from full_disks import FULL, room_for
 
 from lightglue_trt_ros.errors import ConfigError, LightglueTrtError
 from lightglue_trt_ros.evaluation.baselines import Correspondences
@@ -26,6 +27,7 @@ from lightglue_trt_ros.evaluation.twoview import pose_auc
 from lightglue_trt_ros.reports import page
 from lightglue_trt_ros.reports.page import render, write_report
 from lightglue_trt_ros.reports.requirements import Requirement, check
+from lightglue_trt_ros.reports.side_by_side import CameraReport, write_side_by_side
 from lightglue_trt_ros.reports.summary import grouped, print_summary, table, verdict, written
 from lightglue_trt_ros.tables import print_table
 
@@ -304,12 +306,26 @@ def test_what_is_not_installed_is_left_out_and_said(tmp_path, monkeypatch, pictu
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / 'file').write_text('in the way')
-    with pytest.raises(LightglueTrtError, match=r'cannot be written to .*file.*another output folder'):
+    with pytest.raises(LightglueTrtError, match=r'file/report cannot be written .*another output folder'):
         write_report(tmp_path / 'file' / 'report', evaluation(frames=0))
     if os.geteuid():
         (tmp_path / 'closed').mkdir(mode=0o500)
         with pytest.raises(LightglueTrtError, match='cannot be written'):
             write_report(tmp_path / 'closed', evaluation(frames=0))
+
+
+@pytest.mark.parametrize('earlier', [False, True])
+def test_a_full_disk_leaves_the_whole_report_before_or_none(tmp_path, pictures, earlier):
+    """There is room for report.json (7 kB), and for no page."""
+    if earlier:
+        write_report(tmp_path, evaluation(frames=5, worst=2))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with room_for(30_000), pytest.raises(LightglueTrtError, match=f'{FULL}\\), and nothing was: choose another output folder'):
+        write_report(tmp_path, evaluation(frames=5, truth=False, strides=(1,)))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    with room_for(2_000), pytest.raises(LightglueTrtError, match=FULL):
+        write_side_by_side(tmp_path, [CameraReport.of('front', evaluation(frames=5), [])])
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_the_terminal_gets_table_verdict_and_notes(capsys):

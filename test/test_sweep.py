@@ -277,7 +277,7 @@ def test_a_calibration_that_failed_its_gate_or_is_damaged_is_not_used(tmp_path):
     with pytest.raises(UnavailableError, match='there is no calibration'):
         graphs.matcher(EngineSpec(128, 128, 95, 'fp8'))
     write_calibration(tmp_path, spec)
-    next(tmp_path.glob('calibration-*/calibration.safetensors')).write_bytes(b'')
+    next(tmp_path.glob('*-calibration/calibration.safetensors')).write_bytes(b'')
     with pytest.raises(UnavailableError, match='is damaged'):
         graphs.matcher(spec)
 

@@ -24,7 +24,7 @@ from ..config import PRECISIONS, MatcherConfig
 from ..depth import ALL_LAYERS, Depth
 from ..errors import BagError, EngineError
 from ..features import UInt8
-from ..files import make_output_folder, write_output
+from ..files import make_output_folder, write_output, written_together
 from ..options import add_settings, numbers, positive, settings_of, some_of
 from ..processes import describe_machine
 from ..progress import progress
@@ -264,9 +264,10 @@ def _sweep(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     print('\n'.join(notes(cells)))
     if wanted := commands(cells):
         print('\n  '.join(['what is missing:', *wanted]))
-    write_output(args.out / 'sweep.md', markdown([describe_machine(), *about], cells).encode())
-    for picture in draw_sweep(cells):
-        write_output(args.out / f'{picture.name}.png', picture.png)
+    with written_together(args.out) as scratch:
+        (scratch / 'sweep.md').write_bytes(markdown([describe_machine(), *about], cells).encode())
+        for picture in draw_sweep(cells):
+            (scratch / f'{picture.name}.png').write_bytes(picture.png)
     _say(f'table and pictures are in {args.out}')
     return {'about': about, 'notes': notes(cells), 'cells': [cell.as_dict() for cell in cells]}
 

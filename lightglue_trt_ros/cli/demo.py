@@ -18,7 +18,7 @@ from ..demo.flight import Flight
 from ..demo.path import draw_path, odometry_path
 from ..errors import BagError, LightglueTrtError
 from ..features import UInt8
-from ..files import make_output_folder, write_output
+from ..files import make_output_folder, written_together
 from ..geometry import Size, fitting_size
 from ..images import gray_of
 from ..options import add_settings, positive
@@ -52,14 +52,14 @@ def main(argv: list[str] | None = None) -> int:
     if not got.matches:
         raise LightglueTrtError('the node published nothing: its log above says why')
     report = make_report(got, truth, len(recording), hz)
+    pictures = {'matches.png': _picture(recording, got, truth), 'plot.png': draw_plot(report)}
     if camera is not None and (walked := odometry_path(got.matches, camera, poses)) is not None:
         report['path'] = walked.figures
-        write_output(args.out / 'path.png', draw_path(walked))
-    write_output(args.out / 'report.json', json.dumps(report, indent=1).encode())
-    write_output(args.out / 'plot.png', draw_plot(report))
-    write_output(args.out / 'matches.png', _picture(recording, got, truth))
+        pictures['path.png'] = draw_path(walked)
+    with written_together(args.out) as scratch:
+        for name, data in {'report.json': json.dumps(report, indent=1).encode(), **pictures}.items():
+            (scratch / name).write_bytes(data)
     print_table('Demo', ['figure', 'value (medians over frames)'], table_rows(report))
-    pictures = ['matches.png', 'plot.png', *['path.png'] * ('path' in report)]
     print(f'demo: see {", ".join(f"{args.out}/{name}" for name in pictures)} and {args.out}/report.json')
     return 0
 

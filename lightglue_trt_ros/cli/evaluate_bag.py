@@ -34,7 +34,6 @@ from ..recordings.bag import open_recording
 from ..recordings.pose_files import KINDS
 from ..recordings.sequence import Recording
 from ..recordings.stereo_frames import stereo_recording
-from ..reports.document import write_document
 from ..reports.page import write_report
 from ..reports.requirements import Requirement, check
 from ..reports.side_by_side import CameraReport, print_side_by_side, write_side_by_side
@@ -105,7 +104,7 @@ def _every_camera(args: argparse.Namespace, stopped: Callable[[], bool]) -> tupl
 def _evaluated(args: argparse.Namespace, recording: Recording, stopped: Callable[[], bool]) -> tuple[Evaluation, list[str]]:
     """What was found, reported, and what failed: requirements too."""
     evaluation, failures = _evaluate(args, recording, stopped, _say)
-    files = _report(args.out, evaluation)
+    files = write_report(args.out, evaluation)
     print_summary(evaluation)
     _say(f'see {next((file for file in files if file.suffix == ".html"), args.out)}; '
          + ', '.join(f'{name} {seconds:.1f} s' for name, seconds in evaluation.wall_s.items())
@@ -265,19 +264,6 @@ def _mask(path: Path | None, image: Size, engine: Size) -> Mask | None:
     if mask is not None:
         mask.check(image, engine)
     return mask
-
-
-def _report(out: Path, evaluation: Evaluation) -> list[Path]:
-    """Write the report, with the time that writing it took."""
-    clock = WallTime()
-    try:
-        with clock.spent('report'):
-            files = write_report(out, evaluation)
-        evaluation.wall_s |= clock.seconds
-        write_document(out / 'report.json', evaluation)
-    except OSError as error:
-        raise LightglueTrtError(f'cannot write {out}: {error.strerror or error}') from error
-    return files
 
 
 def _without_ros(argv: list[str] | None) -> list[str]:

@@ -11,16 +11,15 @@ from pathlib import Path
 
 from ..commands import INTERRUPTED, command
 from ..config import MatcherConfig
-from ..errors import LightglueTrtError
 from ..evaluation.baselines import BASELINES
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
 from ..evaluation.variants import variants
-from ..files import make_output_folder
+from ..files import make_output_folder, written_together
 from ..fleet.cluster import agreed, connected
 from ..fleet.finding import find_recordings
 from ..fleet.fleet_document import FILE, PAIRS, FleetReport, read_before, write_fleet_document
 from ..fleet.fleet_page import FAILURES, TOGETHER, together, verdict, worst_first, write_fleet_page
-from ..fleet.kept import Kept
+from ..fleet.kept import GOES_ON, Kept
 from ..fleet.pairs_table import read_pairs, write_pairs
 from ..fleet.plan import make_plan
 from ..fleet.rows import WAITING
@@ -122,19 +121,16 @@ def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
         rows = run.rows(listed)
     incomplete = run.lost or (NOT_YET if any(row.status == WAITING for row in rows) else '')
     report = FleetReport(rows, plan, incomplete, limit=args.fail_under_worse)
-    try:
-        write_pairs(args.out / PAIRS, [(row.name, row.sha256, kept.place(row.key) / PAIRS) for row in report.evaluated])
+    with written_together(args.out, GOES_ON) as scratch:
+        write_pairs(scratch / PAIRS, [(row.name, row.sha256, kept.place(row.key) / PAIRS) for row in report.evaluated])
         if before is not None:
-            pairs = read_pairs(args.out / PAIRS, {row.sha256: row.first['name'] for row in report.evaluated})
+            pairs = read_pairs(scratch / PAIRS, {row.sha256: row.first['name'] for row in report.evaluated})
             report.comparison = before.compared(rows, plan, pairs)
             report.failures = [] if report.limit is None else report.comparison.failures(report.limit)
         report.seconds = time.monotonic() - started
-        write_fleet_document(args.out / FILE, report)
-        for line in write_fleet_page(args.out / PAGE, report):
+        write_fleet_document(scratch / FILE, report)
+        for line in write_fleet_page(scratch / PAGE, report):
             _say(line)
-    except OSError as error:
-        raise LightglueTrtError(f'cannot write {args.out}: {error.strerror or error}; the evaluations themselves are kept, and a '
-                                'run with the same --out goes on from there') from error
     return report
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..commands import command
 from ..config import EngineSpec
-from ..files import write_output
+from ..files import written_together
 from ..graphs.lightglue import lightglue
 from ..graphs.superpoint import superpoint
 from ..options import add_settings
@@ -24,13 +24,16 @@ def main(argv: list[str] | None = None) -> int:
     pair = load_pair(args.weights)
     print(f'export_onnx: weights: {pair.identity}')
     folder = args.out / f'{pair.identity.label}-{spec.name}'
-    for file, write, weights in (('extractor.onnx', superpoint, pair.extractor), ('matcher.onnx', lightglue, pair.matcher)):
-        started = time.perf_counter()
-        model = write(spec, weights)
-        data = model.SerializeToString()
-        write_output(folder / file, data)
-        print(f'export_onnx: {folder / file}, {len(data) / 2**20:.1f} MiB, {len(model.graph.node)} nodes, '
-              f'{time.perf_counter() - started:.1f} s')
+    written = []
+    with written_together(folder, 'choose another place') as scratch:
+        for file, write, weights in (('extractor.onnx', superpoint, pair.extractor), ('matcher.onnx', lightglue, pair.matcher)):
+            started = time.perf_counter()
+            model = write(spec, weights)
+            data = model.SerializeToString()
+            (scratch / file).write_bytes(data)
+            written.append(f'export_onnx: {folder / file}, {len(data) / 2**20:.1f} MiB, {len(model.graph.node)} nodes, '
+                           f'{time.perf_counter() - started:.1f} s')
+    print(*written, sep='\n')
     return 0
 
 

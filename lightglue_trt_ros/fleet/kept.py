@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LightglueTrtError
-from ..files import write_whole
+from ..files import write_whole, written_together
 from .finding import Listed
 
-FACTS = 'facts.json'  # written last: a result without it is none
+FACTS = 'facts.json'  # a result without it is none
+GOES_ON = 'what was written before is kept, and a run with the same --out goes on from there'
 LETTERS = 24  # of a key, in the name of a folder
 
 
@@ -36,14 +37,9 @@ class Kept:
     def put(self, key: str, facts: dict[str, Any], files: dict[str, bytes]) -> None:
         """Keep a result."""
         place = self.place(key)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            (place / FACTS).unlink(missing_ok=True)
+        with written_together(place, GOES_ON) as scratch:
             for name, data in {**files, FACTS: json.dumps({**facts, 'key': key, 'files': list(files)}).encode()}.items():
-                write_whole(place / name, data)
-        except OSError as error:
-            raise LightglueTrtError(f'cannot write {place}: {error.strerror}; what was written before is kept, and a run with '
-                                    'the same --out goes on from there') from error
+                (scratch / name).write_bytes(data)
 
     def fingerprint(self, listed: Listed) -> str | None:
         """The fingerprint of a recording none of whose files have changed since it was taken."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy as np
 from ..evaluation.bootstrap import LEVEL, RESAMPLES, SEED, Spread
 from ..evaluation.pair_metrics import METRICS, PRECISION_PX, PairResult
 from ..evaluation.results import ERROR_EDGES_PX, Evaluation, MatcherResult, OdometryResult
-from ..files import write_whole
 from ..recordings.poses import Float64
 from ..telemetry import PERCENTILES
 
@@ -42,11 +40,6 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
         'contests': [{'stride': found.stride, 'other': found.other, 'metric': found.metric, **asdict(found.interval),
                       'verdict': found.interval.verdict} for found in evaluation.contests()],
         'matchers': [_matcher(matcher, evaluation.strides) for matcher in evaluation.matchers]}))
-
-
-def write_document(path: Path, evaluation: Evaluation) -> None:
-    """Write `document`, whole or not at all. Raises OSError."""
-    write_whole(path, as_text(document(evaluation)))
 
 
 def as_text(value: dict[str, Any]) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,18 +13,19 @@ from typing import Any
 import cv2
 import numpy as np
 
-from ..errors import LightglueTrtError
+from ..evaluation.costs import WallTime
 from ..evaluation.pair_metrics import METRICS
 from ..evaluation.results import Evaluation
-from ..files import write_whole
+from ..files import written_together
 from ..telemetry import PERCENTILES
-from .document import write_document
+from .document import as_text, document
 from .plots import draw_all
 from .style import Picture
 from .summary import CONTEST_HEADS, INTERVAL, UNKNOWN, contests, coverage, grouped, table, verdict
 from .templates import REPORT, rendered
 
 JPEG_QUALITY = 88
+OTHER_FOLDER = 'choose another output folder'
 WORDS = {'path': 'recording', 'topic': 'image topic', 'duration_s': 'duration, s', 'width': 'width, px', 'height': 'height, px',
          'camera': 'camera', 'truth': 'ground truth', 'mask': 'mask'}
 NEEDED = {'matplotlib': 'no pictures', 'jinja2': 'no report.html'}
@@ -32,10 +34,11 @@ PICTURES = ('trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors',
 
 
 def write_report(folder: Path, evaluation: Evaluation) -> list[Path]:
-    """Write report.json, report.html and the pictures into `folder`, which is made; the paths, in this order.
+    """Write report.json, report.html and the pictures into `folder`, which is made, all or none; the paths, in this order.
 
-    Pictures and page of an earlier report there that this one does not have are removed. Where matplotlib or Jinja2 is not
-    installed, what needs it is left out, and a note that says so is added to `evaluation.notes`.
+    The time that this takes is added to `evaluation.wall_s`. Pictures and page of an earlier report there that this one does not
+    have are removed. Where matplotlib or Jinja2 is not installed, what needs it is left out, and a note that says so is added to
+    `evaluation.notes`.
     Raises LightglueTrtError where `folder` cannot be written.
     """
     missing = {name: what for name, what in NEEDED.items() if find_spec(name) is None}
@@ -43,21 +46,27 @@ def write_report(folder: Path, evaluation: Evaluation) -> list[Path]:
         note = f'{what}: {name} is not installed (pip install {name})'
         if note not in evaluation.notes:
             evaluation.notes.append(note)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [folder / 'report.json']
-        write_document(files[0], evaluation)
+    clock, page = WallTime(), {}
+    with clock.spent('report'):
         pictures = [] if 'matplotlib' in missing else draw_all(evaluation)
         if 'jinja2' not in missing:
-            files.append(folder / 'report.html')
-            write_whole(files[-1], render(evaluation, pictures).encode('utf-8', 'replace'))
-        for picture in pictures:
-            files.append(folder / f'{picture.name}.png')
-            write_whole(files[-1], picture.png)
-        remove_stale(folder, files)
-    except OSError as error:
-        raise LightglueTrtError(f'the report cannot be written to {folder}: {error}; choose another output folder') from error
-    return files
+            page['report.html'] = render(evaluation, pictures).encode('utf-8', 'replace')
+    evaluation.wall_s |= clock.seconds
+    files = {'report.json': as_text(document(evaluation)), **page, **{f'{picture.name}.png': picture.png for picture in pictures}}
+    return write_files(folder, files)
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write a report's files into `folder`, all or none, and remove page and pictures of an earlier one that it has not.
+
+    Raises LightglueTrtError.
+    """
+    with written_together(folder, OTHER_FOLDER) as scratch:
+        for name, data in files.items():
+            (scratch / name).write_bytes(data)
+    with suppress(OSError):
+        remove_stale(folder, [folder / name for name in files])
+    return [folder / name for name in files]
 
 
 def remove_stale(folder: Path, files: Sequence[Path]) -> None:

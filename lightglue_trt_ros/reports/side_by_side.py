@@ -8,13 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..errors import LightglueTrtError
 from ..evaluation.bootstrap import Spread
 from ..evaluation.results import Evaluation
-from ..files import write_whole
 from ..tables import print_table
 from .document import SCHEMA, as_text, intervals_of
-from .page import remove_stale
+from .page import write_files
 from .summary import INTERVAL, TELLING, UNKNOWN, coverage, grouped, table_of, verdict
 from .templates import rendered
 
@@ -61,16 +59,8 @@ class CameraReport:
 
 def write_side_by_side(folder: Path, cameras: Sequence[CameraReport]) -> list[Path]:
     """Write report.json, and report.html where Jinja2 is installed, into `folder`; the paths. Raises LightglueTrtError."""
-    files = [folder / 'report.json']
-    try:
-        write_whole(files[0], as_text(_document(cameras)))
-        if find_spec('jinja2') is not None:
-            files.append(folder / 'report.html')
-            write_whole(files[1], _page(cameras).encode('utf-8', 'replace'))
-        remove_stale(folder, files)
-    except OSError as error:
-        raise LightglueTrtError(f'the report cannot be written to {folder}: {error}; choose another output folder') from error
-    return files
+    page = {} if find_spec('jinja2') is None else {'report.html': _page(cameras).encode('utf-8', 'replace')}
+    return write_files(folder, {'report.json': as_text(_document(cameras)), **page})
 
 
 def print_side_by_side(cameras: Sequence[CameraReport]) -> None:
