@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -135,6 +136,7 @@ class CameraChannel:
         """As Outlet."""
         if self._right is not None and matches.right_keypoints is None:
             matches = matches.without_right()
+        matches = dataclasses.replace(matches, image_size=size_of(frame.image))
         cloud = PointCloud2(header=frame.source.header, fields=MATCH_FIELDS if self._right is None else STEREO_FIELDS)
         self._matches.publish(fill_cloud(cloud, matches))
         if self._vins is not None:

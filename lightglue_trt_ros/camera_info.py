@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 from rclpy.node import Node
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo
@@ -32,16 +35,17 @@ class CameraListener:
         remapped, plain = (node.resolve_topic_name(camera_topic(camera, 'camera_info'), only_expand=only) for only in (False, True))
         topic = remapped if remapped != plain else camera_info_topic(self._image_topic)
         self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, QOS)
-        self._camera: Intrinsics | None = None
+        self._camera: Intrinsics | None = None  # the same object as long as its values are the same
         self._refused = False  # what came last was no camera
         self._said = ''
+        self.trouble = ''  # why there is no camera, for people; empty: there is one
 
     def close(self) -> None:
         self._node.destroy_subscription(self._subscription)
 
     def camera(self, size: Size | None = None) -> Intrinsics | None:
         """The camera of images of `size` (height, width), if given; None, with one line of log, while there is none."""
-        camera = self._camera
+        camera = None if self._refused else self._camera
         if camera is None:
             if not self._refused:
                 self._say(f'{self._purpose} waits for a CameraInfo on {self._subscription.topic_name}')
@@ -50,6 +54,8 @@ class CameraListener:
             self._say(f'{self._purpose} waits: CameraInfo on {self._subscription.topic_name} is for {camera.width}x{camera.height} '
                       f'pixels, the images have {size[1]}x{size[0]}; publish the calibration of these images')
             return None
+        else:
+            self.trouble = ''
         return camera
 
     def _on_info(self, info: CameraInfo) -> None:
@@ -57,13 +63,20 @@ class CameraListener:
             camera = intrinsics_of(info, self._image_topic)
             distortion_model(camera)
         except BagError as error:
-            self._camera, self._refused = None, True
+            self._refused = True
             self._say(f'{self._purpose} waits: CameraInfo on {self._subscription.topic_name} is refused: {error}')
         else:
-            self._camera, self._refused = camera, False
+            self._refused = False
+            if self._camera is None or not _same(self._camera, camera):
+                self._camera = camera
 
     def _say(self, line: str) -> None:
         """Once, until there is something else to say."""
+        self.trouble = line
         if line != self._said:
             self._said = line
             self._node.get_logger().warning(line)
+
+
+def _same(one: Intrinsics, other: Intrinsics) -> bool:
+    return all(np.array_equal(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(one))

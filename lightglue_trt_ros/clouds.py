@@ -11,12 +11,17 @@ from .features import Float32, FrameMatches
 
 _COLUMNS = {'u': '<f4', 'v': '<f4', 'u_ref': '<f4', 'v_ref': '<f4', 'score': '<f4', 'track_id': '<u4', 'track_length': '<u4',
             't_ref': '<f4', 'cov_uu': '<f4', 'cov_uv': '<f4', 'cov_vv': '<f4', 'carried': '|u1'}
-_NAMES = tuple(_COLUMNS)
-MATCH_DTYPE = np.dtype({'names': list(_NAMES), 'formats': list(_COLUMNS.values()), 'itemsize': 48,
-                        'offsets': [4 * index for index in range(len(_NAMES))]})  # one point; new fields come last
-_RIGHT = ('u_right', 'v_right')
-STEREO_DTYPE = np.dtype({'names': [*_NAMES, *_RIGHT], 'formats': [*_COLUMNS.values(), '<f4', '<f4'], 'itemsize': 56,
-                         'offsets': [4 * index for index in range(len(_NAMES) + 2)]})  # the same, and the point in the right image
+_NAMES, _RIGHT, _SIZE = tuple(_COLUMNS), ('u_right', 'v_right'), ('image_width', 'image_height')
+
+
+def _layout(*right: str) -> np.dtype[Any]:
+    """One point: 4 bytes each, and the image's size last, of two each; new fields come behind it."""
+    names, width = (*_NAMES, *right, *_SIZE), 4 * len((*_NAMES, *right))
+    return np.dtype({'names': list(names), 'formats': [*_COLUMNS.values(), *('<f4' for _ in right), '<u2', '<u2'],
+                     'offsets': [*range(0, width, 4), width, width + 2], 'itemsize': width + 4})
+
+
+MATCH_DTYPE, STEREO_DTYPE = _layout(), _layout(*_RIGHT)  # with the point in the right image
 _OPTIONAL = dict.fromkeys(('cov_uu', 'cov_uv', 'cov_vv'), np.nan) | {'carried': 0}  # what clouds of before do not have
 _FORMATS = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}  # by sensor_msgs/PointField's datatypes
 _DATATYPES = {kind: number for number, kind in _FORMATS.items()}
@@ -31,8 +36,8 @@ def stamp_seconds(header_or_stamp: Any) -> float:
 def point_fields(kind: Any, stereo: bool = False) -> list[Any]:
     """The fields of ~/matches as messages of `kind`, which is sensor_msgs.msg.PointField."""
     layout = STEREO_DTYPE if stereo else MATCH_DTYPE
-    return [kind(name=name, offset=4 * index, datatype=_DATATYPES[layout[name].str[1:]], count=1)
-            for index, name in enumerate(layout.names or ())]
+    return [kind(name=name, offset=offset, datatype=_DATATYPES[form.str[1:]], count=1)
+            for name, (form, offset, *_) in (layout.fields or {}).items()]
 
 
 def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
@@ -49,6 +54,7 @@ def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
     points['carried'] = matches.carried
     if matches.right_keypoints is not None:
         points['u_right'], points['v_right'] = matches.right_keypoints.T
+    points['image_height'], points['image_width'] = matches.image_size or (0, 0)
     msg.height, msg.width, msg.point_step, msg.row_step = 1, len(points), points.itemsize, points.nbytes
     msg.is_bigendian, msg.is_dense = False, matches.right_keypoints is None  # NaN where a point has no place there
     msg.data.frombytes(points.view(np.uint8))
@@ -58,8 +64,8 @@ def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
 def matches_from_cloud(msg: Any) -> FrameMatches:
     """The correspondences in a cloud of ~/matches, found by field name: other offsets, padding, types and byte orders read too.
 
-    `reference_stamp` is NaN when the cloud holds no point; `stage_ms` is empty. Covariances are NaN in a cloud of a version that
-    knew none; `right_keypoints` are None in one without stereo.
+    `reference_stamp` is NaN and `image_size` None when the cloud holds no point; `stage_ms` is empty. Covariances are NaN, and
+    `image_size` is None, in a cloud of a version that knew none; `right_keypoints` are None in one without stereo.
     Raises FrameError when fields are missing or the data does not fit the layout that the message declares.
     """
     fields = {field.name: field for field in msg.fields}
@@ -67,7 +73,8 @@ def matches_from_cloud(msg: Any) -> FrameMatches:
     if missing:
         raise FrameError(f'cloud lacks {", ".join(missing)} (it has {", ".join(fields) or "no fields"}): subscribe to ~/matches')
     stereo = all(name in fields for name in _RIGHT)
-    names = [name for name in (*_NAMES, *(_RIGHT if stereo else ())) if name in fields]
+    sized = all(name in fields for name in _SIZE)
+    names = [name for name in (*_NAMES, *(_RIGHT if stereo else ()), *(_SIZE if sized else ())) if name in fields]
     points = np.empty(0, STEREO_DTYPE if stereo else MATCH_DTYPE)
     if msg.height and msg.width:
         row = msg.point_step * msg.width
@@ -93,8 +100,10 @@ def matches_from_cloud(msg: Any) -> FrameMatches:
         return np.stack([points[part].astype(np.float32) if part in known else np.full(len(points), _OPTIONAL[part], np.float32)
                          for part in parts], axis=1)
 
+    size = tuple(int(points[name][0]) for name in reversed(_SIZE)) if sized and len(points) else (0, 0)
     return FrameMatches(
-        stamp=stamp, reference_stamp=stamp + float(points['t_ref'][0]) if len(points) else float('nan'),
+        stamp=stamp, image_size=(size[0], size[1]) if all(size) else None,
+        reference_stamp=stamp + float(points['t_ref'][0]) if len(points) else float('nan'),
         keypoints=column('u', 'v'), reference_keypoints=column('u_ref', 'v_ref'), scores=column('score')[:, 0],
         track_ids=points['track_id'].astype(np.uint32), track_lengths=points['track_length'].astype(np.uint32),
         covariances=column('cov_uu', 'cov_uv', 'cov_uv', 'cov_vv').reshape(-1, 2, 2),

@@ -79,6 +79,7 @@ class FrameMatches:
     layers: int = LAYERS  # of LightGlue that ran
     note: str = ''  # what was wrong on the way, for people; empty: nothing
     right_keypoints: Float32 | None = None  # (M, 2) (u, v) in the right image, NaN where none; None without stereo
+    image_size: tuple[int, int] | None = None  # (height, width) of the current image, pixels, where it is known
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion, Transform, TransformStamped, Twist, Vector3
 from nav_msgs.msg import Odometry as OdometryMessage
 from nav_msgs.msg import Path
@@ -16,6 +19,7 @@ from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
+from . import health
 from .camera_info import CameraListener
 from .clouds import matches_from_cloud
 from .errors import ConfigError, FrameError
@@ -24,9 +28,13 @@ from .odometry.window import Quality, SlidingWindow
 from .parameters import settings_given
 from .recordings.camera import normalised
 from .recordings.poses import Float64, quaternions_from_rotations
+from .recordings.rig import StereoRig
+from .recordings.sequence import Intrinsics
 from .right_camera import RigListener
 
 THROTTLE_S = 5.0  # one line of a kind in this time
+SILENCE_S = 3.0  # without a cloud for this long, the diagnostics say so
+LOST = 'lost: too few tracks agree; it begins anew from here, as fast as it was'
 PATH_POSES = 10_000  # the path's last ones
 UPRIGHT = np.array([[0.0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]])  # from optical axes to x forward, y left, z up
 
@@ -39,11 +47,18 @@ except ImportError:  # no wheel has it, every installation of ROS does
 class _Seen(NamedTuple):
     """A frame's tracks on the plane z = 1, M rows."""
 
-    window: SlidingWindow
     points: Float64  # (M, 2)
     reference_points: Float64  # (M, 2)
     right_x: Float64 | None  # (M,)
-    axes: Float64  # (4, 4): from the camera's to those of the plane
+
+
+class _Cameras(NamedTuple):
+    """What a window's poses rest on."""
+
+    calibration: Intrinsics | StereoRig
+    focal_px: float
+    baseline_m: float | None
+    axes: Float64  # (4, 4): from the camera's to those of the plane z = 1
 
 
 class OdometryNode(Node):  # type: ignore[misc]
@@ -61,18 +76,23 @@ class OdometryNode(Node):  # type: ignore[misc]
         reliable = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
         self._odometry = self.create_publisher(OdometryMessage, '~/odometry', reliable)
         self._path = self.create_publisher(Path, '~/path', 1)
+        self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         self._transforms = self._transform_publisher() if transforms else None
         self._camera = CameraListener(self, '~/odometry')
         self._rig = RigListener(self, '~/odometry', self._camera)  # for clouds that have right points
         self._window: SlidingWindow | None = None
+        self._cameras: _Cameras | None = None  # the window's
         self._quality: Quality | None = None
+        self._points = self._clouds = self._losses = 0  # tracked now; that came; how often it was lost
+        self._heard = self._lost_since = time.monotonic()  # the last cloud; the last pose
         self._poses: deque[PoseStamped] = deque(maxlen=PATH_POSES)
-        self._last: tuple[float, Float64] | None = None
+        self._pose: Float64 | None = None  # (4, 4), the last one published
+        self._stamp = -math.inf
+        self._trouble = ''  # why clouds are of no use, for people
         self._drawn: PoseStamped | None = None
-        # this timer also lets SIGTERM end the executor: of a clock that runs without /clock too
-        self.create_timer(1.0, self._draw, clock=Clock(clock_type=ClockType.STEADY_TIME))
-        clouds = self.create_subscription(PointCloud2, 'matcher/matches', self._on_matches, reliable)
-        self.get_logger().info(f'listening to {clouds.topic_name}, publishing {self._odometry.topic_name}')
+        self.create_timer(1.0, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME))  # runs without /clock too
+        self._matches = self.create_subscription(PointCloud2, 'matcher/matches', self._on_matches, reliable)
+        self.get_logger().info(f'listening to {self._matches.topic_name}, publishing {self._odometry.topic_name}')
 
     def _transform_publisher(self) -> Any:
         if TFMessage is None:
@@ -81,70 +101,93 @@ class OdometryNode(Node):  # type: ignore[misc]
         return self.create_publisher(TFMessage, '/tf', QoSProfile(depth=100))
 
     def _on_matches(self, cloud: PointCloud2) -> None:
+        self._heard, self._clouds = time.monotonic(), self._clouds + 1
         try:
             matches = matches_from_cloud(cloud)
         except FrameError as error:
-            self.get_logger().error(f'cloud dropped, {error}', throttle_duration_sec=THROTTLE_S)
+            self._trouble = f'cloud dropped, {error}'
+            self.get_logger().error(self._trouble, throttle_duration_sec=THROTTLE_S)
             return
-        seen = self._seen(matches)
-        if seen is None:
+        if not len(matches):  # the tracks may go on after it: the window does not hear of it
+            if self._quality is Quality.TRACKING:
+                self._tell(Quality.LOST, 0)
             return
-        window, here, there, right, axes = seen
+        cameras = self._cameras_of(matches)
+        if cameras is None:
+            return
+        window, axes = self._begun(cameras), cameras.axes
+        if matches.stamp <= self._stamp:
+            self.get_logger().warning(f'time went back by {self._stamp - matches.stamp:.3f} s: it begins anew where it was',
+                                      throttle_duration_sec=THROTTLE_S)
+        self._stamp = matches.stamp
+        here, there, right = _on_the_plane(matches, cameras)
         known = np.isfinite(here).all(axis=1) & np.isfinite(there).all(axis=1)
         fix = window.add(matches.stamp, matches.track_ids[known], here[known], matches.reference_stamp, there[known],
                          None if right is None else right[known])
         self._tell(fix.quality, fix.points)
         if fix.quality is Quality.TRACKING:
-            self._publish(cloud.header, fix.stamp, UPRIGHT @ axes.T @ fix.pose @ axes)
+            self._publish(cloud.header, UPRIGHT @ axes.T @ fix.pose @ axes, axes[:3, :3].T @ fix.velocity)
 
-    def _seen(self, matches: FrameMatches) -> _Seen | None:
-        """On the plane z = 1 of the camera, or of the stereo pair; None while these are not known, or nothing is seen."""
+    def _cameras_of(self, matches: FrameMatches) -> _Cameras | None:
+        """Of a cloud's camera, or of its stereo pair; None while these are not known, or are of other images."""
         if matches.right_keypoints is None:
-            camera = self._camera.camera()
-            if camera is None or not len(matches):
-                return None
-            return _Seen(self._begun(float(camera.k[0, 0]), None), normalised(matches.keypoints, camera),
-                         normalised(matches.reference_keypoints, camera), None, np.eye(4))
-        rig = self._rig.rig()
-        if rig is None or not len(matches):
+            camera = self._camera.camera(matches.image_size)
+            self._trouble = self._camera.trouble
+            return None if camera is None else _Cameras(camera, float(camera.k[0, 0]), None, np.eye(4))
+        rig = self._rig.rig(matches.image_size)
+        self._trouble = self._rig.trouble
+        if rig is None:
             return None
         axes = np.eye(4)
         axes[:3, :3] = rig.left.rectification
-        return _Seen(self._begun(rig.focal_px, rig.baseline_m), rig.left_points(matches.keypoints),
-                     rig.left_points(matches.reference_keypoints), rig.right_points(matches.right_keypoints)[:, 0], axes)
+        return _Cameras(rig, rig.focal_px, rig.baseline_m, axes)
 
-    def _begun(self, focal_px: float, baseline_m: float | None) -> SlidingWindow:
-        """The window; another one where the clouds have become stereo, or are it no longer."""
-        if self._window is None or self._window.metric != (baseline_m is not None):
-            self._window, self._quality = SlidingWindow(focal_px, baseline_m), None
-            self.get_logger().info(f'the baseline is {baseline_m:.3f} m: poses are in metres' if baseline_m is not None else
-                                   'one camera knows no metres: the unit is the distance between the first two views')
+    def _begun(self, cameras: _Cameras) -> SlidingWindow:
+        """The window; of other cameras another one, which goes on from the last pose, at the speed there was."""
+        before = self._cameras
+        if self._window is None or before is None or before.calibration is not cameras.calibration:
+            pose = UPRIGHT if self._pose is None else self._pose
+            self._window = SlidingWindow(cameras.focal_px, cameras.baseline_m, cameras.axes @ UPRIGHT.T @ pose @ cameras.axes.T,
+                                         self._window.speed if self._window is not None else 0.0)
+            if before is None or (before.baseline_m is None) != (cameras.baseline_m is None):
+                self.get_logger().info(f'the baseline is {cameras.baseline_m:.3f} m: poses are in metres'
+                                       if cameras.baseline_m is not None else
+                                       'one camera knows no metres: the unit is the distance between the first two views')
+            else:
+                self.get_logger().warning(f'the calibration has changed, {_figures(before)} to {_figures(cameras)}: it begins anew '
+                                          'where the last pose was')
+            self._cameras, self._quality = cameras, None
         return self._window
 
     def _tell(self, quality: Quality, points: int) -> None:
         """Each change, once."""
-        if quality is not self._quality:
-            self._quality = quality
-            metric = self._window is not None and self._window.metric
-            waiting = 'tracks with points in the right image' if metric else 'the camera to move sideways'
-            line = {Quality.STARTING: f'waiting for {waiting}: nothing is published until then',
-                    Quality.TRACKING: f'tracking {points} points',
-                    Quality.LOST: 'lost: too few tracks agree; it begins anew from here, as fast as it was'}[quality]
-            if quality is Quality.LOST:
-                self.get_logger().warning(line)
-            else:  # a call of its own: rclpy keeps the severity of a place's first line
-                self.get_logger().info(line)
+        self._points = points
+        if quality is Quality.TRACKING:
+            self._lost_since = time.monotonic()
+        if quality is self._quality:
+            return
+        self._quality = quality
+        if quality is Quality.LOST:  # a call of its own for each severity: rclpy keeps that of a place's first line
+            self._losses += 1
+            self.get_logger().warning(LOST)
+        else:
+            self.get_logger().info(f'{self._waiting}: nothing is published until then' if quality is Quality.STARTING else
+                                   f'tracking {points} points')
 
-    def _publish(self, header: Header, stamp: float, pose: Float64) -> None:
+    @property
+    def _waiting(self) -> str:
+        metric = self._cameras is not None and self._cameras.baseline_m is not None
+        return f'waiting for {"tracks with points in the right image" if metric else "the camera to move sideways"}'
+
+    def _publish(self, header: Header, pose: Float64, velocity: Float64) -> None:
+        """A pose (4, 4) in `odom_frame`, and the velocity (3,) along the camera's axes."""
         header, child = Header(stamp=header.stamp, frame_id=self._frame), header.frame_id or 'camera'
         x, y, z = map(float, pose[:3, 3])
         turn = Quaternion(**dict(zip('xyzw', quaternions_from_rotations(pose[None, :3, :3])[0].tolist(), strict=True)))
         message = OdometryMessage(header=header, child_frame_id=child)
         message.pose.pose = Pose(position=Point(x=x, y=y, z=z), orientation=turn)
-        if self._last is not None and stamp > self._last[0]:
-            moved = pose[:3, :3].T @ (pose[:3, 3] - self._last[1][:3, 3]) / (stamp - self._last[0])
-            message.twist.twist = Twist(linear=Vector3(**dict(zip('xyz', moved.tolist(), strict=True))))
-        self._last = stamp, pose
+        message.twist.twist = Twist(linear=Vector3(**dict(zip('xyz', velocity.tolist(), strict=True))))
+        self._pose = pose
         self._odometry.publish(message)
         if self._transforms is not None:
             transform = Transform(translation=Vector3(x=x, y=y, z=z), rotation=turn)
@@ -152,8 +195,47 @@ class OdometryNode(Node):  # type: ignore[misc]
             self._transforms.publish(TFMessage(transforms=[stamped]))
         self._poses.append(PoseStamped(header=header, pose=message.pose.pose))
 
+    def _report(self) -> None:
+        """Once a second: the diagnostics, and the path."""
+        verdict, tracking = self._verdict(), self._quality is Quality.TRACKING
+        lost = time.monotonic() - self._lost_since if self._pose is not None and not tracking else 0.0
+        figures = {'state': 'waiting' if self._quality is None else self._quality.value, 'points': str(self._points),
+                   'lost for s': f'{lost:.0f}', 'times lost': str(self._losses), 'clouds received': str(self._clouds),
+                   'unit': 'unknown' if self._cameras is None else 'own' if self._cameras.baseline_m is None else 'metres'}
+        self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()),
+                                                  status=[health.status(self, 'poses', verdict, figures)]))
+        self._draw()
+
+    def _verdict(self) -> health.Verdict:
+        silence, lost = (time.monotonic() - since for since in (self._heard, self._lost_since))
+        if silence > SILENCE_S:
+            return health.Verdict(health.WARN, f'no cloud on {self._matches.topic_name} for {silence:.0f} s: is the matcher '
+                                  'active, and does it see images?')
+        if self._trouble:
+            return health.Verdict(health.WARN, self._trouble)
+        if self._quality is Quality.TRACKING:
+            return health.Verdict(DiagnosticStatus.OK, f'tracking {self._points} points')
+        if self._pose is not None:
+            return health.Verdict(health.WARN, f'lost for {lost:.0f} s: {self._waiting}')
+        return health.Verdict(health.WARN, self._waiting if self._quality is not None else 'waiting for matches')
+
     def _draw(self) -> None:
-        """The whole path, once a second where somebody looks and it has grown."""
+        """The whole path, where somebody looks and it has grown."""
         if self._poses and self._poses[-1] is not self._drawn and self._path.get_subscription_count():
             self._drawn = self._poses[-1]
             self._path.publish(Path(header=self._drawn.header, poses=list(self._poses)))
+
+
+def _on_the_plane(matches: FrameMatches, cameras: _Cameras) -> _Seen:
+    calibration, now, before = cameras.calibration, matches.keypoints, matches.reference_keypoints
+    if isinstance(calibration, Intrinsics):
+        return _Seen(normalised(now, calibration), normalised(before, calibration), None)
+    right = None if matches.right_keypoints is None else calibration.right_points(matches.right_keypoints)[:, 0]
+    return _Seen(calibration.left_points(now), calibration.left_points(before), right)
+
+
+def _figures(cameras: _Cameras) -> str:
+    """What tells one calibration from another, for people."""
+    camera = cameras.calibration if isinstance(cameras.calibration, Intrinsics) else cameras.calibration.left
+    k, baseline = camera.k, '' if cameras.baseline_m is None else f', baseline {cameras.baseline_m:.4f} m'
+    return f'fx {k[0, 0]:.2f} fy {k[1, 1]:.2f} cx {k[0, 2]:.2f} cy {k[1, 2]:.2f} px, D {np.round(camera.d, 4).tolist()}{baseline}'

@@ -48,6 +48,11 @@ class RigListener:
             self._of, self._known = (left, right), self._made(left, right)
         return self._known
 
+    @property
+    def trouble(self) -> str:
+        """Why there is no rig, for people; empty: there is one."""
+        return self._left.trouble or self._right.trouble or self._refused
+
     def _made(self, left: Intrinsics, right: Intrinsics) -> StereoRig | None:
         try:
             rig, refused = StereoRig(left, right), ''

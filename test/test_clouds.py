@@ -35,7 +35,7 @@ def frame_matches(count: int, seed: int = 0) -> FrameMatches:
         scores=rng.uniform(0.1, 1, count).astype(np.float32),
         track_ids=rng.integers(2 ** 31, 2 ** 32, count, dtype=np.uint32),
         track_lengths=rng.integers(2, 1000, count, dtype=np.uint32), covariances=symmetric(rng, count),
-        carried=rng.integers(0, 6, count, dtype=np.uint8))
+        carried=rng.integers(0, 6, count, dtype=np.uint8), image_size=(480, 640))
 
 
 def symmetric(rng, count):
@@ -63,14 +63,15 @@ def test_stamp_of_a_header_and_of_a_time():
 def test_cloud_round_trip(count):
     matches = frame_matches(count)
     cloud = cloud_of(matches)
-    assert (cloud.height, cloud.width, cloud.point_step, cloud.row_step) == (1, count, 48, 48 * count)
+    assert (cloud.height, cloud.width, cloud.point_step, cloud.row_step) == (1, count, 52, 52 * count)
     assert cloud.is_dense
     assert not cloud.is_bigendian
-    assert len(cloud.data) == 48 * count
+    assert len(cloud.data) == 52 * count
     assert cloud.header == header()
     read = matches_from_cloud(cloud)
     assert_same(read, matches)
     assert read.right_keypoints is None
+    assert read.image_size == ((480, 640) if count else None)
     assert np.isnan(read.reference_stamp) if count == 0 else read.reference_stamp == matches.reference_stamp
 
 
@@ -81,13 +82,14 @@ def test_a_stereo_cloud_has_two_fields_more_and_reads_as_what_it_was(count):
     right[:1] = np.nan
     matches = dataclasses.replace(matches, right_keypoints=right)
     cloud = fill_cloud(PointCloud2(header=header(), fields=point_fields(PointField, stereo=True)), matches)
-    assert (cloud.point_step, len(cloud.data), cloud.is_dense) == (56, 56 * count, False)
-    assert [(field.name, field.offset) for field in cloud.fields[-3:]] == [('carried', 44), ('u_right', 48), ('v_right', 52)]
+    assert (cloud.point_step, len(cloud.data), cloud.is_dense) == (60, 60 * count, False)
+    assert [(field.name, field.offset) for field in cloud.fields[-5:]] == [
+        ('carried', 44), ('u_right', 48), ('v_right', 52), ('image_width', 56), ('image_height', 58)]
     read = matches_from_cloud(cloud)
     assert_same(read, matches)
     np.testing.assert_array_equal(read.right_keypoints, right)
     if count:
-        assert struct.unpack_from('<2f', cloud.data, 2 * 56 + 48) == tuple(right[2])
+        assert struct.unpack_from('<2f', cloud.data, 2 * 60 + 48) == tuple(right[2])
         np.testing.assert_array_equal(read.well_known(0.3).right_keypoints, right[read.sigmas <= 0.3])
 
 
@@ -95,16 +97,17 @@ def test_cloud_on_the_wire_is_what_the_documentation_says():
     """Unpacked with struct alone, as a C++ reader would."""
     matches = frame_matches(3)
     cloud = cloud_of(matches)
-    kinds = {PointField.FLOAT32: 'f', PointField.UINT32: 'I', PointField.UINT8: 'B'}
+    kinds = {PointField.FLOAT32: 'f', PointField.UINT32: 'I', PointField.UINT8: 'B', PointField.UINT16: 'H'}
     assert [(field.name, field.offset, kinds[field.datatype], field.count) for field in cloud.fields] == [
         ('u', 0, 'f', 1), ('v', 4, 'f', 1), ('u_ref', 8, 'f', 1), ('v_ref', 12, 'f', 1), ('score', 16, 'f', 1),
         ('track_id', 20, 'I', 1), ('track_length', 24, 'I', 1), ('t_ref', 28, 'f', 1),
-        ('cov_uu', 32, 'f', 1), ('cov_uv', 36, 'f', 1), ('cov_vv', 40, 'f', 1), ('carried', 44, 'B', 1)]
-    assert MATCH_DTYPE.itemsize == 48
-    row = struct.unpack_from('<5f2If3fB', cloud.data, 48)
+        ('cov_uu', 32, 'f', 1), ('cov_uv', 36, 'f', 1), ('cov_vv', 40, 'f', 1), ('carried', 44, 'B', 1),
+        ('image_width', 48, 'H', 1), ('image_height', 50, 'H', 1)]
+    assert MATCH_DTYPE.itemsize == 52
+    row = struct.unpack_from('<5f2If3fB3x2H', cloud.data, 52)
     assert row == (*matches.keypoints[1], *matches.reference_keypoints[1], matches.scores[1],
                    matches.track_ids[1], matches.track_lengths[1], -0.125,
-                   *matches.covariances[1].ravel()[[0, 1, 3]], matches.carried[1])
+                   *matches.covariances[1].ravel()[[0, 1, 3]], matches.carried[1], 640, 480)
 
 
 @pytest.mark.parametrize('order', ['<', '>'])
@@ -130,16 +133,17 @@ def test_cloud_with_another_layout_reads_by_name(order):
     read = matches_from_cloud(source)
     assert np.isnan(read.covariances).all()
     assert not read.carried.any()
+    assert read.image_size is None
     assert_same(dataclasses.replace(read, covariances=matches.covariances, carried=matches.carried), matches)
 
 
 @pytest.mark.parametrize(('spoil', 'told'), [
     (lambda cloud: cloud.fields.pop(5), 'lacks track_id'),
     (lambda cloud: cloud.fields.clear(), 'no fields'),
-    (lambda cloud: cloud.data.pop(), 'needs 192 bytes and holds 191'),
+    (lambda cloud: cloud.data.pop(), 'needs 208 bytes and holds 207'),
     (lambda cloud: setattr(cloud, 'point_step', 0), 'offset 0'),
     (lambda cloud: setattr(cloud, 'point_step', 31), 't_ref'),
-    (lambda cloud: setattr(cloud, 'width', 2 ** 32 - 1), 'holds 192'),
+    (lambda cloud: setattr(cloud, 'width', 2 ** 32 - 1), 'holds 208'),
     (lambda cloud: (setattr(cloud, 'height', 4), setattr(cloud, 'width', 1), setattr(cloud, 'row_step', 0)), 'row_step 0')])
 def test_a_cloud_that_is_not_ours_is_refused(spoil, told):
     cloud = cloud_of(frame_matches(4))

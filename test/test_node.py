@@ -122,13 +122,15 @@ def test_cloud_carries_the_image_header_and_the_correspondences(running):
     first_pair(peer)
     cloud = peer.clouds[-1]
     assert (cloud.header.stamp.sec, cloud.header.stamp.nanosec, cloud.header.frame_id) == (10, 100000000, 'camera')
-    assert (cloud.height, cloud.width, cloud.point_step, cloud.is_bigendian) == (1, 50, 48, False)
+    assert (cloud.height, cloud.width, cloud.point_step, cloud.is_bigendian) == (1, 50, 52, False)
     assert [field.name for field in cloud.fields] == [
-        'u', 'v', 'u_ref', 'v_ref', 'score', 'track_id', 'track_length', 't_ref', 'cov_uu', 'cov_uv', 'cov_vv', 'carried']
+        'u', 'v', 'u_ref', 'v_ref', 'score', 'track_id', 'track_length', 't_ref', 'cov_uu', 'cov_uv', 'cov_vv', 'carried',
+        'image_width', 'image_height']
     matches = matches_from_cloud(cloud)
     np.testing.assert_array_equal(matches.keypoints, matches.reference_keypoints)
     np.testing.assert_array_equal(matches.track_lengths, 2)
     assert matches.reference_stamp - matches.stamp == pytest.approx(-0.1)
+    assert matches.image_size == (48, 64)
 
 
 @pytest.mark.parametrize('reliability', [ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT])

@@ -10,6 +10,7 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
+from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
 from moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from ros_helpers import SECOND, Peer, header, image_message, spun, wait_for  # noqa: E402
@@ -40,8 +41,8 @@ def pixels_of(points: np.ndarray, axes: np.ndarray) -> np.ndarray:
     return (rays[:, :2] / rays[:, 2:]) @ K[:2, :2].T + K[:2, 2]
 
 
-def cloud_of(step, left: np.ndarray = STRAIGHT, right: np.ndarray | None = None) -> PointCloud2:
-    """With `right` the cloud is a stereo one, every third point without a place in the right image."""
+def cloud_of(step, left: np.ndarray = STRAIGHT, right: np.ndarray | None = None, size: tuple[int, int] = SIZE[::-1]) -> PointCloud2:
+    """With `right` the cloud is a stereo one, every third point without a place in the right image; `size` (height, width)."""
     pixels, before = (pixels_of(points, left) for points in (step.points, step.reference_points))
     count, across = len(step.ids), None
     if right is not None:
@@ -51,7 +52,7 @@ def cloud_of(step, left: np.ndarray = STRAIGHT, right: np.ndarray | None = None)
         stamp=step.stamp, reference_stamp=step.stamp - 0.1, keypoints=pixels.astype(np.float32),
         reference_keypoints=before.astype(np.float32), scores=np.ones(count, np.float32), track_ids=step.ids.astype(np.uint32),
         track_lengths=np.full(count, 2, np.uint32), covariances=unplaced(count), carried=np.zeros(count, np.uint8),
-        right_keypoints=across)
+        right_keypoints=across, image_size=size)
     fields = point_fields(PointField, stereo=right is not None)
     return fill_cloud(PointCloud2(header=header(round(step.stamp * SECOND)), fields=fields), matches)
 
@@ -73,6 +74,16 @@ class Watcher:
         self.right_infos = self.peer.node.create_publisher(CameraInfo, '/right/camera_info', 10)
         wait_for(lambda: all(each.get_subscription_count() for each in (self.clouds, self.infos, self.right_infos))
                  and self.peer.node.count_publishers('/odometry/odometry'))
+
+    def hear(self, *messages) -> None:
+        """Publish clouds one by one, as a camera would (a queue of ten), and CameraInfos, which are taken before the rest."""
+        for message in messages:
+            (self.clouds if isinstance(message, PointCloud2) else self.infos).publish(message)
+            time.sleep(0.05 if isinstance(message, PointCloud2) else 0.3)
+
+    def status(self) -> tuple[bytes, str, dict[str, str]]:
+        found = self.peer.reports[-1].status[0] if self.peer.reports else DiagnosticStatus()
+        return found.level, found.message, {each.key: each.value for each in found.values}
 
     def poses(self) -> np.ndarray:
         """(N, 4, 4) of the camera's optical axes in the first ones."""
@@ -159,6 +170,87 @@ def test_the_transform_is_published_where_tf2_is_installed(stack, capfd):
         watcher.clouds.publish(cloud_of(step))
     wait_for(lambda: transforms)
     assert (transforms[0].transforms[0].header.frame_id, transforms[0].transforms[0].child_frame_id) == ('odom', 'camera')
+
+
+def test_a_calibration_of_another_size_than_the_images_is_refused_with_both_sizes(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(12)))
+    watcher.hear(info(size=(320, 240)), *map(cloud_of, truth[:5]))
+    line = 'CameraInfo on /camera_info is for 320x240 pixels, the images have 640x480'
+    wait_for(lambda: line in watcher.status()[1])
+    assert watcher.status()[0] == DiagnosticStatus.WARN
+    assert not watcher.messages
+    assert capfd.readouterr().err.count(line) == 1
+    watcher.hear(info(), *map(cloud_of, truth[5:]))
+    wait_for(lambda: watcher.messages)
+    wait_for(lambda: watcher.status()[0] == DiagnosticStatus.OK and watcher.status()[1].startswith('tracking '))
+
+
+def test_another_calibration_begins_anew_where_the_last_pose_was_and_the_same_one_again_does_not(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(30)))
+    watcher.hear(info(), *map(cloud_of, truth[:8]), info(), *map(cloud_of, truth[8:14]))
+    wait_for(lambda: len(watcher.messages) >= 13)
+    assert 'calibration' not in capfd.readouterr().err
+    before = len(watcher.messages)
+    watcher.hear(info(K @ np.diag([1.01, 1.01, 1])), *map(cloud_of, truth[14:]))
+    wait_for(lambda: len(watcher.messages) >= before + 10)
+    assert 'the calibration has changed, fx 500.00' in capfd.readouterr().err
+    assert_continuous(watcher)
+
+
+def test_poses_go_on_where_clouds_change_between_stereo_and_mono_and_where_time_goes_back(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(40)))
+    watcher.right_infos.publish(info(shift=BASELINE))
+    watcher.hear(info(), *(cloud_of(step, right=STRAIGHT) for step in truth[:12]))
+    wait_for(lambda: len(watcher.messages) >= 11)
+    watcher.hear(*map(cloud_of, truth[12:24]), *(cloud_of(step, right=STRAIGHT) for step in truth[24:30]))
+    wait_for(lambda: watcher.messages[-1].header.stamp.nanosec == cloud_of(truth[29]).header.stamp.nanosec)
+    assert_continuous(watcher)
+    poses, first = watcher.poses(), watcher.messages[0].header.stamp
+    begun = round((first.sec + first.nanosec / SECOND - truth[0].stamp) * 10)
+    moved = np.linalg.norm(poses[-1, :3, 3] - poses[0, :3, 3])
+    assert moved == pytest.approx(np.linalg.norm(truth[29].pose[:3, 3] - truth[begun].pose[:3, 3]), rel=0.1), 'metres, more or less'
+    last = len(watcher.messages)
+    capfd.readouterr()
+    watcher.hear(*(cloud_of(step, right=STRAIGHT) for step in truth[:6]))
+    wait_for(lambda: len(watcher.messages) >= last + 4)
+    assert 'time went back by 2.900 s: it begins anew where it was' in capfd.readouterr().err
+    assert_continuous(watcher)
+
+
+def assert_continuous(watcher: Watcher) -> None:
+    """No pose is further from the one before than a few frames' way, and every velocity is that of the frames."""
+    way = np.linalg.norm(np.diff(watcher.poses()[:, :3, 3], axis=0), axis=1)
+    assert way.max() < 6 * np.median(way)
+    assert np.linalg.norm(watcher.poses()[-1, :3, 3]) > 5 * np.median(way)
+    speeds = np.array([np.linalg.norm([each.x, each.y, each.z]) for each in (one.twist.twist.linear for one in watcher.messages)])
+    np.testing.assert_allclose(speeds, np.median(speeds), rtol=0.25)
+
+
+def test_lost_is_a_warning_and_it_begins_anew_within_ten_frames(stack, capfd):
+    """Twenty frames without a point, as of a black image, and other tracks afterwards."""
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(60)))
+    watcher.hear(info(), *map(cloud_of, truth[:12]))
+    wait_for(lambda: len(watcher.messages) >= 9)
+    wait_for(lambda: watcher.status()[2].get('state') == 'tracking')
+    nobody = [each._replace(**{name: getattr(each, name)[:0] for name in ('ids', 'points', 'reference_points', 'right_x')})
+              for each in truth[12:32]]
+    watcher.hear(*map(cloud_of, nobody))
+    wait_for(lambda: watcher.status()[1].startswith('lost for '))
+    level, _, figures = watcher.status()
+    assert (level, figures['state'], figures['times lost'], figures['points']) == (DiagnosticStatus.WARN, 'lost', '1', '0')
+    before = len(watcher.messages)
+    watcher.hear(*(cloud_of(each._replace(ids=each.ids + 10_000)) for each in truth[32:42]))
+    wait_for(lambda: len(watcher.messages) > before)
+    log = capfd.readouterr().err
+    assert log.count('lost: too few tracks agree') == 1
+    assert '[WARN]' in log
+    wait_for(lambda: watcher.status()[0] == DiagnosticStatus.OK)
+
+
+def test_a_silent_matcher_is_told_in_the_diagnostics(stack):
+    watcher = Watcher(stack, publish_tf=False)
+    wait_for(lambda: watcher.status()[1].startswith('no cloud on /matcher/matches for '))
+    assert watcher.peer.reports[-1].status[0].name == 'odometry: poses'
 
 
 def test_without_a_camera_it_waits_with_one_line_and_bad_clouds_cost_nothing(stack, capfd):

@@ -114,7 +114,7 @@ def test_one_cloud_per_pair_whatever_the_right_camera_does(stack):
     last = found[PAIRS - 1]
     assert np.median(np.abs(last.keypoints - last.right_keypoints - [DISPARITY, 0])[known(last)]) < 0.1
     assert last.track_lengths.max() == PAIRS
-    assert (rig.peer.clouds[-1].point_step, rig.peer.clouds[-1].is_dense) == (56, False)
+    assert (rig.peer.clouds[-1].point_step, rig.peer.clouds[-1].is_dense) == (60, False)
     extracted = rig.backends[0].extracted
     assert len(extracted) == len(set(extracted)) == PAIRS + PAIRS - 4
     wait_for(lambda: rig.peer.figures().get('stereo pairs') == str(PAIRS - 2))

@@ -52,6 +52,7 @@ class Fix(NamedTuple):
     pose: Float64  # (4, 4) world from camera
     quality: Quality
     points: int  # that agree
+    velocity: Float64 = np.zeros(3)  # (3,) along the camera's axes, units a second; 0 where it is not tracking
 
 
 @dataclass
@@ -85,13 +86,16 @@ class SlidingWindow:
         fix = window.add(stamp, track_ids, points, reference_stamp, reference_points, right_x)
     """
 
-    def __init__(self, focal_px: float, baseline_m: float | None = None) -> None:
-        """`focal_px` tells how large a pixel is on the plane z = 1. Without `baseline_m`, right columns are not looked at."""
+    def __init__(self, focal_px: float, baseline_m: float | None = None, pose: Float64 | None = None, speed: float = 0.0) -> None:
+        """`focal_px` tells how large a pixel is on the plane z = 1. Without `baseline_m`, right columns are not looked at.
+
+        One that goes on from another has that one's last pose (4, 4) and its `speed`.
+        """
         self._pixel, self._baseline = 1 / focal_px, baseline_m
         self._views: list[_View] = []
         self._points: dict[int, Float64] = {}  # (3,) world, by id
-        self._pose, self._step = np.eye(4), np.eye(4)  # the last frame's, and the motion to it from the one before
-        self._speed = 0.0  # of that, units a second
+        self._pose = np.eye(4) if pose is None else pose  # the last frame's
+        self._step, self.speed = np.eye(4), speed  # the motion to it from the one before, and its speed, units a second
         self._begun, self._begin = False, self._begin_in_own_unit if baseline_m is None else self._begin_metric
         self._belief = Belief(0.0, (OFFSET_PX * self._pixel)**-2)
 
@@ -124,15 +128,18 @@ class SlidingWindow:
             self._views.pop()
         view = _View(stamp, before.pose @ self._step, tracks, here)
         self._views.append(view)
+        follows, velocity = self._begun, np.zeros(3)
         try:
-            quality, count = self._follow() if self._begun else self._begin()
+            quality, count = self._follow() if follows else self._begin()
         except (np.linalg.LinAlgError, cv2.error):  # tracks that no geometry fits, where nothing before has noticed
             quality, count = self._lose(before.pose @ self._step)
         if quality is Quality.TRACKING:
-            self._step = np.asarray(np.linalg.solve(before.pose, view.pose), np.float64)
-            self._speed = float(np.linalg.norm(self._step[:3, 3])) / (stamp - before.stamp)
+            origin = before if follows else self._views[-2]  # one camera begins with a view that may be some frames back
+            self._step = np.asarray(np.linalg.solve(origin.pose, view.pose), np.float64)
+            velocity = self._step[:3, :3].T @ self._step[:3, 3] / (stamp - origin.stamp)
+            self.speed = float(np.linalg.norm(velocity))
         self._views, self._pose = self._views[-VIEWS:], view.pose
-        return Fix(stamp, view.pose, quality, count)
+        return Fix(stamp, view.pose, quality, count, velocity)
 
     def _stays(self, before: _View, view: _View) -> bool:
         moved = np.linalg.norm(view.of(before.ids)[:, :2] - before.seen[:, :2], axis=1) / self._pixel
@@ -168,7 +175,7 @@ class SlidingWindow:
         if relative is None:
             return Quality.STARTING, 0
         motion = np.eye(4)
-        length = self._speed * (last.stamp - first.stamp) or 1.0  # the unit, or on as fast as before
+        length = self.speed * (last.stamp - first.stamp) or 1.0  # the unit, or on as fast as before
         motion[:3, :3], motion[:3, 3] = relative.rotation, relative.translation * length
         rays0, rays1 = _rays(first.seen[known]), _rays(shared[known]) @ relative.rotation
         angles = np.arccos(np.clip(np.sum(rays0 * rays1, axis=1), -1, 1))[relative.inliers]
