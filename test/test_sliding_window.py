@@ -168,3 +168,12 @@ def test_bundle_adjustment_finds_the_least_cost():
     errors = reprojection_errors(found, seen, BASELINE)
     assert np.nanmax(errors) < 1e-4
     np.testing.assert_array_equal(np.isnan(errors), np.isnan(seen[..., 0]))
+
+
+def test_where_time_begins_again_the_old_points_are_forgotten():
+    """A bag that is played twice has the ids of its first time, and another world."""
+    frames, window = list(steps(poses_of(6))), SlidingWindow(FOCAL, BASELINE)
+    last = track(window, frames, right=True)[-1].pose
+    for frame, fix in zip(frames, track(window, frames, right=True), strict=True):
+        assert fix.quality is Quality.TRACKING
+        np.testing.assert_allclose(fix.pose, last @ frame.pose, atol=1e-3)

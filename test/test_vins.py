@@ -92,6 +92,13 @@ def test_ids_stay_where_float32_tells_them_apart():
     assert channels(found, 5)['id'].astype(np.int64).tolist() == found.ids.tolist()
 
 
+def test_each_camera_has_ids_of_its_own():
+    tracks = [VinsTracks(10, camera, 3) for camera in range(3)]
+    found = [each.update(frame(stamp, [5, 6], [[30, 40], [300, 40]]), PINHOLE) for stamp in (1.0, 1.1) for each in tracks]
+    assert [(set(each.ids % 3), set(each.cameras)) for each in found] == 2 * [({0}, {0}), ({1}, {1}), ({2}, {2})]
+    assert max(each.ids.max() for each in found) < 3 * 3
+
+
 def test_the_channels_of_both_estimators():
     found = VinsTracks(2).update(frame(1.0, [1], [[100, 50]], [[99, 50]]), PINHOLE)
     assert list(channels(found, 5)) == ['id', 'u', 'v', 'vx', 'vy']
