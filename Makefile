@@ -9,6 +9,7 @@ IMAGE_TOPIC ?=
 PYTEST_ARGS ?=
 WORKERS ?= 2
 COVERAGE ?= 1
+MUTANTS ?=
 
 export ROS_DISTRO
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -28,7 +29,7 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint pytest parity colcon-test gpu-test kernels robot clean
+.PHONY: help demo test lint pytest parity colcon-test gpu-test kernels mutants robot clean
 
 help:
 	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
@@ -41,6 +42,8 @@ help:
 	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'
 	@echo 'make gpu-test     on a machine with a GPU, TensorRT and PyCUDA, with its own Python: engines, parity, node, memory'
 	@echo 'make kernels      after a change of placement.cu, with the CUDA toolkit: placement.ptx, which is what runs'
+	@echo 'make mutants      plant the faults of test/mutants.yaml one at a time, and see the tests fail: half an hour;'
+	@echo '                  MUTANTS="images stereo" takes those whose file or description has one of these words'
 	@echo 'make robot        with the Python, NumPy and OpenCV of RELEASE=humble (or jazzy, kilted): all starts, and matches the same'
 	@echo 'make clean        remove everything made here, virtual environments too'
 	@echo 'ROS_DISTRO=kilted make ... takes ROS 2 Kilted instead of Jazzy; PYTHON=python3.12 make ... another Python'
@@ -83,6 +86,9 @@ kernels:
 	sed -i 's/^\.version .*/.version 7.0/' build/placement.ptx
 	ptxas -arch=sm_87 -o build/placement.cubin build/placement.ptx
 	@printf '// made by make kernels of placement.cu, sha256 %s\n' "$$(sha256sum < $(KERNELS).cu | cut -d' ' -f1)" | cat - build/placement.ptx > $(KERNELS).ptx
+
+mutants: $(TEST)
+	@$(PY) test/mutants.py $(MUTANTS)
 
 RELEASE ?= humble
 robot: $(RUN)
