@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import LightglueTrtError
@@ -61,6 +62,25 @@ def make_output_folder(path: Path) -> None:
             pass
     except OSError as error:
         raise LightglueTrtError(f'cannot write to {path}: {error.strerror}; name another folder with --out') from None
+
+
+@contextmanager
+def own_output_folder(path: Path) -> Iterator[None]:
+    """`make_output_folder`, and no other run that asks so writes there meanwhile. Raises LightglueTrtError where one does.
+
+    The kernel keeps the lock of the folder itself, so no file is left; where the storage knows no such locks there is none.
+    """
+    make_output_folder(path)
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LightglueTrtError(f'another run writes to {path}: wait for it, or name another folder with --out') from None
+        yield
+    finally:
+        os.close(folder)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ class Opened(NamedTuple):
     backend: Backend
     reason: str
     warning: str = ''
+    without_gpu: bool = False  # the warning is that there is no GPU, which nobody had asked for
 
 
 def open_backend(config: MatcherConfig, *, threads: int = 0, depth: Depth | None = None,
@@ -49,7 +50,8 @@ def _open(config: MatcherConfig, threads: int, depth: Depth | None, cancelled: C
             raise
         why = str(error)  # the error itself would keep what its traceback holds
     opened = _open_onnxruntime(config, threads, depth, 'auto: TensorRT cannot be used here')
-    return opened._replace(warning=f'running on ONNX Runtime, not on TensorRT: {why}')
+    from .engines.machine import has_gpu
+    return opened._replace(warning=f'running on ONNX Runtime, not on TensorRT: {why}', without_gpu=not has_gpu())
 
 
 def _warned(opened: Opened, config: MatcherConfig) -> Opened:

@@ -32,6 +32,7 @@ from lightglue_trt_ros.backends.null import NullBackend  # noqa: E402
 from lightglue_trt_ros.cli import evaluate_bag  # noqa: E402
 from lightglue_trt_ros.cli.evaluate_bag import main  # noqa: E402
 from lightglue_trt_ros.evaluation import contestants  # noqa: E402
+from lightglue_trt_ros.files import own_output_folder  # noqa: E402
 from lightglue_trt_ros.recordings.bag_writer import write_bag  # noqa: E402
 from lightglue_trt_ros.recordings.poses import Trajectory  # noqa: E402
 from lightglue_trt_ros.recordings.sequence import IMAGE, Intrinsics  # noqa: E402
@@ -157,6 +158,19 @@ def test_compared_settings_share_a_report(run: Any, tmp_path: Path) -> None:
     code, text, _ = run(tmp_path / 'bag', '--compare', 'fp12')
     assert code == 1
     assert '--compare fp12: give precisions' in text
+
+
+def test_two_runs_do_not_write_one_report(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> None:
+    make_bag(tmp_path / 'bag')
+    out, words = tmp_path / 'out', [str(tmp_path / 'bag'), '--out', str(tmp_path / 'out'), *SMALL]
+    with own_output_folder(out):
+        assert main(words) == 1
+    assert capfd.readouterr().err == f'evaluate_bag: another run writes to {out}: wait for it, or name another folder with --out\n'
+    assert not list(out.iterdir())
+    replaced = f'evaluate_bag: {out} has the report of an earlier run, which this one replaces at its end\n'
+    for earlier in (False, True):
+        assert main(words) == 0
+        assert (replaced in capfd.readouterr().out) == earlier
 
 
 def test_options_take_their_own_words_alone(run: Any, tmp_path: Path) -> None:

@@ -331,8 +331,8 @@ def test_a_full_disk_leaves_the_whole_report_before_or_none(tmp_path, pictures, 
 def test_the_terminal_gets_table_verdict_and_notes(capsys):
     print_summary(evaluation(frames=40, truth=False, interrupted=True))
     text = capsys.readouterr().out
-    assert re.search(r'matches per frame\W+39\W+\d+ ±\d+\*', text)
-    assert 'stride 4: matches per frame' in text
+    assert re.search(r'matches\W+39\W+\d+ ±\d+\*', text)
+    assert 'stride4.matches' in text
     assert 'Interrupted' in text
     assert 'pose AUC up to 10 degrees: ours fp16 less the others' not in text
     assert 'note: no ground truth' in text
@@ -403,6 +403,21 @@ def test_no_terminal_is_so_narrow_that_words_break(columns, monkeypatch, capsys)
     assert '15 to 119' in printed
     assert '-12345.6 ±1234.5*' in printed
     assert max(map(len, printed.splitlines())) <= max(columns, 62)
+
+
+@pytest.mark.parametrize('columns', [63, 80])  # 80 less what launch writes before each line
+@pytest.mark.parametrize('strides', [(1,), (1, 2, 4)])
+def test_the_tables_fit_the_terminal(columns, strides, monkeypatch, capsys):
+    pytest.importorskip('rich', reason='rich is not installed: columns are as wide as they are')
+    monkeypatch.setenv('COLUMNS', str(columns))
+    monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
+    print_summary(evaluation(('ours', 'SIFT', 'ORB', 'KLT'), strides=strides))
+    printed = re.sub(r'\x1b\[\d*m', '', capsys.readouterr().out)
+    tables = [line for line in printed.splitlines() if re.search(r'[│┃━─]|^ ?(stride\d\.)?[a-z_]+(@\d+)? ', line)
+              and not line.startswith('pose AUC')]
+    assert max(map(len, tables)) <= columns
+    assert re.search(r'(?m)^\W*precision@1 % .*\d\.\d\*.*\d\.\d', printed), 'a figure is one line'
+    assert ('stride4.pose_auc@10' in printed) == (4 in strides)
 
 
 def test_an_interrupted_evaluation_says_what_it_covers(capsys):

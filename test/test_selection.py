@@ -13,6 +13,7 @@ from lightglue_trt_ros.depth import LAYERS
 from lightglue_trt_ros.engines.artifacts import GRAPH, TENSORS, Identity, drafting
 from lightglue_trt_ros.engines.machine import probe
 from lightglue_trt_ros.errors import EngineError
+from lightglue_trt_ros.evaluation.contestants import open_frontends
 from lightglue_trt_ros.selection import open_backend
 
 SMALL = {'image_height': 64, 'image_width': 80, 'max_keypoints': 32}
@@ -33,6 +34,16 @@ def test_auto_falls_back_with_a_warning_that_says_why():
     assert isinstance(opened.backend, OnnxRuntimeBackend)
     assert opened.warning.startswith('running on ONNX Runtime, not on TensorRT: ')
     assert 'auto' in opened.reason
+
+
+@pytest.mark.parametrize('gpu', [False, True])
+def test_a_report_tells_of_a_gpu_that_is_not_used_where_there_is_one(monkeypatch, gpu):
+    monkeypatch.setattr('lightglue_trt_ros.engines.machine.has_gpu', lambda: gpu)
+    frontends, warning = open_frontends({'ours': MatcherConfig(**SMALL)})
+    for frontend in frontends:
+        frontend.close()
+    assert warning.startswith('ours: running on ONNX Runtime, not on TensorRT: ') == gpu
+    assert bool(warning) == gpu
 
 
 def test_tensorrt_asked_for_is_refused_instead():

@@ -111,9 +111,14 @@ def test_what_is_no_stereo_recording_says_so(tmp_path):
         stereo_recording(open_recording(alone))
 
 
-def test_a_bag_has_the_right_images_on_a_topic(tmp_path):
+def test_a_bag_has_the_right_images_on_a_topic(tmp_path, capsys):
     folder = images_folder(tmp_path / 'one')
     assert make_bag([str(folder), str(tmp_path / 'bag'), '--stereo']) == 0
+    for program, line in zip(('play_bag', 'evaluate_bag'), capsys.readouterr().out.splitlines()[1:], strict=True):
+        assert line == (f'ros2 run lightglue_trt_ros {program} {tmp_path / "bag"} --image-topic /camera/image_raw '
+                        '--right-topic /camera_right/image_raw')
+    with pytest.raises(BagError, match=r'choose one \(--image-topic\), and of a stereo pair the other one as --right-topic'):
+        open_recording(tmp_path / 'bag')
     left = open_recording(tmp_path / 'bag', '/camera/image_raw')
     assert right_of(left) is None
     _, right, rig = stereo_recording(left, '/camera_right/image_raw')

@@ -283,7 +283,7 @@ def _rendered(side: int) -> dict[str, ImagePair]:
 
 @contextmanager
 def _opened(config: MatcherConfig, depth: Depth | None = None) -> Iterator[Backend]:
-    backend, reason, warning = open_backend(config, depth=depth)
+    backend, reason, warning, _ = open_backend(config, depth=depth)
     _say(reason)
     if warning:
         print(f'benchmark: {warning}', file=sys.stderr, flush=True)

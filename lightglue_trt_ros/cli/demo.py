@@ -97,7 +97,7 @@ def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[Match
     config = MatcherConfig(image_height=height, image_width=width, max_gap_s=3600.0, weights=weights)
     if hz is not None:
         return config, hz
-    backend, reason, warning = open_backend(config)
+    backend, reason, warning, _ = open_backend(config)
     print(f'demo: {reason}')
     if warning:
         print(f'demo: {warning}')

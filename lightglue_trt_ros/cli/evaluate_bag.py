@@ -23,7 +23,7 @@ from ..evaluation.survey import Asked, survey, usable_frames
 from ..evaluation.turns import evaluate_in_turn
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
 from ..evaluation.variants import is_variant, variants
-from ..files import make_output_folder
+from ..files import make_output_folder, own_output_folder
 from ..geometry import Size, fitting_size
 from ..images import gray_of
 from ..masks import Mask, load_mask
@@ -53,8 +53,9 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was evaluated and every requirement met, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)
     give_memory_back()
-    make_output_folder(args.out)
-    with stop_on_sigint(_say) as stop:
+    with own_output_folder(args.out), stop_on_sigint(_say) as stop:
+        if (args.out / 'report.json').exists():
+            _say(f'{args.out} has the report of an earlier run, which this one replaces at its end')
         interrupted, failures = (_every_camera if args.cameras else _one_camera)(args, stop.is_set)
     for failure in failures:
         print(f'evaluate_bag: {failure}', file=sys.stderr)

@@ -14,7 +14,7 @@ from ..config import MatcherConfig
 from ..evaluation.baselines import BASELINES
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
 from ..evaluation.variants import variants
-from ..files import make_output_folder, written_together
+from ..files import own_output_folder, written_together
 from ..fleet.cluster import agreed, connected
 from ..fleet.finding import find_recordings
 from ..fleet.fleet_document import FILE, PAIRS, FleetReport, read_before, write_fleet_document
@@ -42,8 +42,7 @@ OF_EACH = ('strides', 'baselines', 'compare', 'estimator', 'max_frames', 'image_
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when recordings were evaluated and none got worse than allowed, 1 with a message otherwise, 130 interrupted."""
     args = _parse(argv)
-    make_output_folder(args.out)
-    with stop_on_sigint(_say) as stop:
+    with own_output_folder(args.out), stop_on_sigint(_say) as stop:
         report = _run(args, stop.is_set)
     _print(args.out, report)
     if report.interrupted == NOT_YET:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -48,6 +49,11 @@ def main(argv: list[str] | None = None) -> int:
     seconds = (recording.stamps_ns[-1] - recording.stamps_ns[0]) / 1e9
     info = 'with CameraInfo' if recording.intrinsics else 'no CameraInfo'
     print(f'{args.out}: {count} frames over {seconds:.1f} s, {info}, {poses}, {size / 1e6:.1f} MB, {args.storage}')
+    if right is not None:
+        ending = '/compressed' * bool(args.compressed)
+        topics = f'--image-topic {args.image_topic}{ending} --right-topic {RIGHT_TOPIC}{ending}'
+        for program in ('play_bag', 'evaluate_bag'):
+            print(f'ros2 run lightglue_trt_ros {program} {shlex.quote(str(args.out))} {topics}')
     return 0
 
 

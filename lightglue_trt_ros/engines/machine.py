@@ -64,6 +64,11 @@ def target(sm: int) -> Machine:
     return Machine('', divmod(sm, 10), 0, 0, 0, '', False)
 
 
+def has_gpu() -> bool:
+    """Whether the kernel shows a GPU of NVIDIA's, whatever can be done with it: on a board, a Jetson, or through WSL."""
+    return any(Path('/dev', name).exists() for name in ('nvidiactl', 'nvhost-gpu', 'nvgpu', 'dxg'))
+
+
 def probe() -> Machine:
     """The GPU that CUDA counts as the first one. Raises EngineError where there is no PyCUDA, no driver or no GPU.
 

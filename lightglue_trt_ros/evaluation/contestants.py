@@ -180,7 +180,10 @@ def by_networks(wanted: dict[str, MatcherConfig]) -> list[dict[str, MatcherConfi
 
 
 def open_frontends(group: dict[str, MatcherConfig], mask: Mask | None = None) -> tuple[list[Frontend], str]:
-    """The frontends of one of the groups of `by_networks`, and a line where they run otherwise than asked. Raises EngineError."""
+    """The frontends of one of the groups of `by_networks`, and a line where they run otherwise than asked.
+
+    That there is no GPU is no reason for one, unless it was asked for. Raises EngineError.
+    """
     first, *others = group
     found = open_backend(group[first])
     thresholds, placer = [thresholds_of(config) for config in group.values()], placer_of(found.backend)
@@ -191,7 +194,7 @@ def open_frontends(group: dict[str, MatcherConfig], mask: Mask | None = None) ->
     frontends = [Frontend(name, networks, config, mask) for name, config in group.items()]
     for frontend, name in zip(frontends[1:], others, strict=True):
         frontend.description = f'as {first}, but {settings_in_words(group[name], group[first])}'
-    return frontends, f'{", ".join(group)}: {found.warning}' if found.warning else ''
+    return frontends, f'{", ".join(group)}: {found.warning}' if found.warning and not found.without_gpu else ''
 
 
 def thresholds_of(config: MatcherConfig) -> Thresholds:

@@ -118,7 +118,7 @@ class BagRecording(Recording):
                 raise BagError(f'{self.path} has no images on {name}. It holds: {listing}')
         else:
             chosen = [topic for topic in self.image_topics if topic.count]
-            whose, choice = '', 'choose one (--image-topic)'
+            whose, choice = '', 'choose one (--image-topic), and of a stereo pair the other one as --right-topic'
             if self._camera:
                 chosen = [topic for topic in chosen if self._camera in topic.name.split('/')]
                 whose, choice = f' of a camera {self._camera}', 'name them with --image-topic and {camera} in place of the name'

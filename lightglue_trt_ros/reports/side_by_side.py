@@ -10,10 +10,9 @@ from typing import Any
 
 from ..evaluation.bootstrap import Spread
 from ..evaluation.results import Evaluation
-from ..tables import print_table
 from .document import SCHEMA, as_text, intervals_of
 from .page import write_files
-from .summary import INTERVAL, TELLING, UNKNOWN, coverage, grouped, table_of, verdict
+from .summary import INTERVAL, TELLING, TerminalRow, coverage, grouped, print_figures, short_name, table_of, verdict
 from .templates import rendered
 
 TEMPLATE = Path(__file__).with_name('side_by_side.html.jinja')
@@ -67,13 +66,11 @@ def print_side_by_side(cameras: Sequence[CameraReport]) -> None:
     """The first matcher's figures, a column for each camera; what others made of it, and why something is missing, is above."""
     done = [camera for camera in cameras if camera.matchers]
     firsts = [camera.matchers[0] for camera in done]
-    rows = [[('' if stride == 1 else f'stride {stride}: ') + (f'{row.label}, {row.unit}' if row.unit else row.label),
-             *(f'{cell.text} {cell.around}'.rstrip() for cell in row.cells)]
+    rows = [TerminalRow(short_name(row, stride), row.over, [cell._replace(best=False) for cell in row.cells])
             for stride in (done[0].strides if done else ()) for row in table_of(firsts, stride)
             if stride == 1 or row.name in TELLING]
     if rows:
-        print_table(f'{firsts[0].name}, every camera by itself', ['', *(camera.name for camera in done)], rows, left=1)
-        print(f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL}; {UNKNOWN} cannot be known')
+        print_figures(f'{firsts[0].name}, every camera by itself', [camera.name for camera in done], rows)
 
 
 def _document(cameras: Sequence[CameraReport]) -> dict[str, Any]:

@@ -49,6 +49,14 @@ class TableRow(NamedTuple):
     over: str = ''  # how many pairs, frames or tracks the figures rest on
 
 
+class TerminalRow(NamedTuple):
+    """A figure of every matcher, as the terminal shows it."""
+
+    name: str
+    over: str
+    cells: list[TableCell]
+
+
 class Judged(Protocol):
     """What has figures, as MatcherResult."""
 
@@ -207,6 +215,28 @@ def _odometry(first: MatcherResult) -> str:
     return ''
 
 
+def short_name(row: TableRow, stride: int) -> str:
+    """A figure's name as requirements have it, with its unit: stride4.pose_auc@10 %."""
+    return (f'{row.name} {row.unit}' if row.unit else row.name) if stride == 1 else f'stride{stride}.{row.name}'
+
+
+def print_figures(title: str, names: Sequence[str], rows: Sequence[TerminalRow]) -> None:
+    """Print figures, a column for each of `names`: with their intervals and sizes where the terminal is wide enough."""
+    if not rows:
+        return
+
+    def cells(row: TerminalRow, around: bool) -> list[str]:
+        return [(f'{cell.text} {cell.around}'.rstrip() if around else cell.text) + ('*' if cell.best else '\N{NO-BREAK SPACE}')
+                for cell in row.cells]
+
+    with_sizes, plain = ['', 'over', *names], ['', *names]
+    print_table(title, with_sizes, [[row.name, row.over, *cells(row, True)] for row in rows], 1,
+                (with_sizes, [[row.name, row.over, *cells(row, False)] for row in rows]),
+                (plain, [[row.name, *cells(row, False)] for row in rows]))
+    print(f'* the best; {UNKNOWN} cannot be known; over: how many pairs, frames, segments, tracks;\n'
+          f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL} (in a wide terminal; report.html has all)')
+
+
 def print_summary(evaluation: Evaluation) -> None:
     """Print the table, metrics as rows and matchers as columns (* marks the best), the notes that say what is missing in it, the
     differences, then the verdict. Of strides beyond 1 the most telling rows are printed; the report has them all.
@@ -217,17 +247,10 @@ def print_summary(evaluation: Evaluation) -> None:
         for row in found:
             if stride != 1 and row.name not in TELLING:
                 continue
-            label = f'{row.label}, {row.unit}' if row.unit else row.label
-            rows.append([label if stride == 1 else f'stride {stride}: {label}', row.over,
-                         *(f'{cell.text} {cell.around}'.rstrip() + ('*' if cell.best else '\N{NO-BREAK SPACE}')
-                           for cell in row.cells)])
+            rows.append(TerminalRow(short_name(row, stride), row.over, row.cells))
         if not found and evaluation.matchers:
-            rows.append([f'stride {stride}: no pairs', *[''] * (1 + len(evaluation.matchers))])
-    if rows:
-        header = ['', 'over', *(matcher.name for matcher in evaluation.matchers)]
-        print_table(str(evaluation.recording.get('path', 'evaluation')), header, rows, left=1)
-        print(f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL}; over: how many pairs, frames, segments, tracks; '
-              f'* the best; {UNKNOWN} cannot be known')
+            rows.append(TerminalRow(f'stride {stride}: no pairs', '', [TableCell('', False)] * len(evaluation.matchers)))
+    print_figures(str(evaluation.recording.get('path', 'evaluation')), [matcher.name for matcher in evaluation.matchers], rows)
     for note in dict.fromkeys(evaluation.notes):
         print(f'note: {note}')
     if found_contests := contests(evaluation):
