@@ -19,14 +19,17 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executa
 from full_disks import FULL, room_for  # noqa: E402
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from lifecycle_msgs.srv import ChangeState  # noqa: E402
+from nav_msgs.msg import Odometry  # noqa: E402
 from networks import moved, photo  # noqa: E402
 from rcl_interfaces.srv import SetParameters  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from ros_helpers import SECOND, Peer, image_message, wait_for  # noqa: E402
+from sensor_msgs.msg import CameraInfo, PointCloud2  # noqa: E402
 from std_srvs.srv import Trigger  # noqa: E402
 
 from lightglue_trt_ros.cli.export_onnx import main as export_onnx  # noqa: E402
 from lightglue_trt_ros.clouds import matches_from_cloud  # noqa: E402
+from lightglue_trt_ros.demo.flight import Flight  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 SMALL = ['-p', 'image_height:=240', '-p', 'image_width:=328', '-p', 'max_keypoints:=256']
@@ -422,6 +425,65 @@ def test_where_cleaning_up_fails_too_the_process_ends_with_1_and_a_line(peer):
         process.kill()
     assert process.returncode == 1, log
     assert log.splitlines()[-1].startswith('matcher: cleaning up after an error failed: ')
+    peer.reports.clear()
+
+
+@pytest.mark.parametrize('where', ['_on_matches', '_report'])
+def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_odometry_goes_on(peer, where):
+    peer.reports.clear()
+    process = attacked('odometry', where)
+    clouds = peer.node.create_publisher(PointCloud2, '/matcher/matches', 10)
+    try:
+        wait_for(clouds.get_subscription_count, 30)
+        wait_for(lambda: clouds.publish(PointCloud2()) or 'cloud lacks u, v' in peer.status()[1], 30)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        log = finish(process, 10)
+    peer.node.destroy_publisher(clouds)
+    assert process.returncode == 0, log
+    assert log.count('Traceback (most recent call last)') == 1
+    assert f'ZeroDivisionError: injected into {where}' in log
+    peer.reports.clear()
+
+
+def test_black_frames_lose_the_odometry_which_says_so_and_publishes_again_within_ten_frames(peer):
+    """Real networks, two processes: 25 frames of a flight, 20 black ones, which are two seconds at 10 Hz, and the flight's next."""
+    pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
+    flight = Flight(frames=55, height=160, width=208, rate_hz=10.0)
+    sizes = ['-p', 'image_height:=160', '-p', 'image_width:=208', '-p', 'max_keypoints:=300']
+    peer.reports.clear()
+    peer.clouds.clear()
+    matcher, odometry = launch('cli.matcher', '--ros-args', *sizes), launch('cli.odometry')
+    poses: list[Odometry] = []
+    own = [peer.node.create_subscription(Odometry, '/odometry/odometry', poses.append, 100)]
+    infos = peer.node.create_publisher(CameraInfo, '/camera_info', 10)
+    try:
+        wait_for(lambda: 'ONNX Runtime' in str(peer.reports), 40)
+        wait_for(infos.get_subscription_count, 30)
+        infos.publish(CameraInfo(width=208, height=160, distortion_model='plumb_bob', d=[0.0] * 5, k=flight.intrinsics.ravel()))
+        again = []
+        for number, frame in enumerate(flight.render()):
+            image = np.zeros_like(frame.image) if 25 <= number < 45 else frame.image
+            peer.send(image_message(frame.stamp_ns, image), clouds=min(number, 1))
+            if number in (0, 24, 44):
+                time.sleep(1.0)  # for what is published of it
+            if number == 24:
+                assert len(poses) > 15
+            if number >= 45:
+                again.append(len(poses))
+        wait_for(lambda: poses[-1].header.stamp.nanosec == peer.clouds[-1].header.stamp.nanosec)
+    finally:
+        for process in (matcher, odometry):
+            process.send_signal(signal.SIGINT)
+        logs = [finish(process, 20) for process in (matcher, odometry)]
+        for each in own:
+            peer.node.destroy_subscription(each)
+        peer.node.destroy_publisher(infos)
+    assert (matcher.returncode, odometry.returncode) == (0, 0), logs
+    assert logs[1].count('lost: too few tracks agree') == 1
+    assert '[WARN]' in logs[1]
+    assert len(poses) > again[0], 'it publishes again'
+    assert 'Traceback' not in ''.join(logs)
     peer.reports.clear()
 
 
