@@ -24,7 +24,8 @@ setup(
     maintainer_email='maintainers@lightglue-trt-ros.dev',
     license='Apache-2.0',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
-    package_data={PACKAGE: ['data/*/*.safetensors', 'reports/*.jinja', 'fleet/*.jinja', 'fleet/*.js', 'backends/kernels/*']},
+    package_data={PACKAGE: ['data/*/*.safetensors', 'reports/*.jinja', 'reports/*.json', 'fleet/*.jinja', 'fleet/*.json',
+                            'fleet/*.js', 'backends/kernels/*']},
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
         (f'share/{PACKAGE}', ['package.xml']),
@@ -37,7 +38,7 @@ setup(
         'run': ['onnxruntime', 'onnx', 'ml_dtypes', 'spox', 'safetensors', 'rosbags'],  # what rosdep cannot install
         'demo': ['rich', 'matplotlib', 'jinja2', 'scikit-image'],
         'fleet': FLEET,
-        'test': [*FLEET, 'pytest', 'pytest-cov', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'ruff', 'mypy',
+        'test': [*FLEET, 'pytest', 'pytest-cov', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'jsonschema', 'ruff', 'mypy',
                  'types-PyYAML',
                  'tensorrt-rtx-cu12-libs==1.7.1.116', 'tensorrt-rtx-cu12-bindings==1.7.1.116',  # a real builder, without a GPU
                  'colcon-ros', 'colcon-package-information', 'colcon-test-result'],

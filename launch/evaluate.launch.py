@@ -1,6 +1,7 @@
 """ros2 launch lightglue_trt_ros evaluate.launch.py bag:=PATH live:=true baselines:=sift,orb,klt; add -s to list the arguments."""
 
 import shlex
+import shutil
 
 from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, RegisterEventHandler, Shutdown
@@ -8,6 +9,7 @@ from launch.event_handlers import OnProcessExit
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
+PREFIX = '[evaluate_bag-1] '  # that launch writes before each line
 OPTIONS = {  # of evaluate_bag, by launch argument; empty leaves the command's default
     'image_topic': 'Topic of the images, where the bag has several',
     'cameras': 'Names of several cameras, with commas; {camera} stands for the name in topics and files below and above',
@@ -48,7 +50,8 @@ def start_evaluation(context):
         package='lightglue_trt_ros', executable='evaluate_bag',
         arguments=[argument('bag'), *given, *live, *shlex.split(argument('options'))],
         sigterm_timeout='60',  # after Ctrl-C it writes the report of what was done
-        output='screen', additional_env={'PYTHONUNBUFFERED': '1'})  # no terminal: launch holds a bar back, not lines
+        output='screen', additional_env={'PYTHONUNBUFFERED': '1',  # no terminal: launch holds a bar back, not lines
+                                         'COLUMNS': str(shutil.get_terminal_size((177, 24)).columns - len(PREFIX))})
     return [evaluation, RegisterEventHandler(OnProcessExit(target_action=evaluation, on_exit=conclude))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +25,8 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
         print('\n'.join([title, *('  '.join(map(str.ljust, line, widths)).rstrip() for line in (header, *rows))]))
         return
-    console, unbounded = Console(width=None if sys.stdout.isatty() else FILE_WIDTH), Console(width=UNBOUNDED)
+    known = sys.stdout.isatty() or 'COLUMNS' in os.environ  # which a launch file sets, whose terminal this is in the end
+    console, unbounded = Console(width=None if known else FILE_WIDTH), Console(width=UNBOUNDED)
     for header, rows in ((header, rows), *narrower):  # noqa: B020 a version at a time
         table = Table()
         _fill(table, header, rows, left)

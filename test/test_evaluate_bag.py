@@ -26,6 +26,7 @@ from full_disks import FULL, room_for  # noqa: E402
 from networks import photo  # noqa: E402
 from rclpy.node import Node  # noqa: E402
 from ros_helpers import spun  # noqa: E402
+from schemas import violations  # noqa: E402
 from sensor_msgs.msg import Image, PointCloud2  # noqa: E402
 
 from lightglue_trt_ros.backends.null import NullBackend  # noqa: E402
@@ -120,6 +121,7 @@ def test_a_bag_and_its_report(run: Any, tmp_path: Path) -> None:
     assert [matcher['name'] for matcher in report['matchers']] == ['ours', 'SIFT', 'ORB', 'KLT']
     assert report['recording'] | {'frames': 8, 'width': WIDTH, 'height': HEIGHT} == report['recording']
     assert report['notes'] == []
+    assert violations('report', report) == []
     assert set(report['wall_s']) >= {'reading', 'inference', 'baselines', 'estimating', 'report'}
     assert report['peak_memory_mib'] > 50
     files = {path.name for path in (tmp_path / 'out').iterdir()}

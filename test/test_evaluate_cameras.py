@@ -11,6 +11,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from schemas import violations
 
 pytest.importorskip('rclpy', reason='rclpy is not installed: evaluate_bag is not tested')
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
@@ -57,6 +58,7 @@ def test_each_camera_is_evaluated_as_if_it_were_alone(run: Any, tmp_path: Path) 
     assert code == 0, text
     together = report_of(out)
     assert list(together['cameras']) == ['camera', 'camera_right']
+    assert violations('report', together) == violations('report', report_of(out / 'camera')) == []
     for name, size, frames in (('camera', (WIDTH, HEIGHT), 6), ('camera_right', (2 * WIDTH, 2 * HEIGHT), 5)):
         assert run(bag, '--image-topic', f'/{name}/image_raw', '--baselines', 'klt', out=name)[0] == 0
         alone, own = report_of(tmp_path / name), report_of(out / name)

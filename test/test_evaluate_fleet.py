@@ -25,6 +25,7 @@ parquet = pytest.importorskip('pyarrow.parquet', reason='pyarrow is not installe
 from fleets import SMALL, copy_of, make_flight  # noqa: E402
 from full_disks import FULL, room_for  # noqa: E402
 from networks import ours  # noqa: E402
+from schemas import violations  # noqa: E402
 from waiting import wait_for  # noqa: E402
 
 from lightglue_trt_ros import __version__  # noqa: E402
@@ -94,6 +95,7 @@ def test_every_recording_is_a_row(run: Run, runs: Path, out: Path) -> None:
     code, text, found = run(out, runs)
     assert code == 0, text
     rows = by_name(found)
+    assert violations('fleet', found) == []
     assert {name: row['status'] for name, row in rows.items()} == {
         'blind': 'evaluated', 'east': 'evaluated', 'torn': 'failed', 'twin': 'repeated'}
     assert rows['torn']['reason'] == f'{runs / "torn"} has 1 stamps and 9 images: they must be as many'
@@ -180,6 +182,7 @@ def test_noise_on_one_layer_is_found_and_named(run: Run, runs: Path, out: Path, 
     assert code == 1, text
     (line,) = (line for line in text.splitlines() if line.startswith('evaluate_fleet: east: '))
     assert 'precision@1 at stride 1 -' in line
+    assert violations('fleet', found) == []
     (cause,) = found['against']['causes']
     assert cause.startswith('the matcher of the weights: ours (')
     assert found['against']['failures']

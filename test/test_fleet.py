@@ -406,7 +406,7 @@ class Parsed(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ('meta', 'link', 'img', 'br'):
+        if tag not in ('meta', 'link', 'img', 'br', 'wbr'):
             self.open.append(tag)
         self.links += [value or '' for name, value in attrs if name == 'href' and tag == 'a']
         self.rows += [''] * (tag == 'tr')
@@ -447,6 +447,14 @@ def test_the_script_that_sorts_is_the_one_that_the_page_allows(tmp_path: Path) -
     script = re.search('<script>(.*?)</script>', text, re.S)
     assert script is not None
     assert f"script-src 'sha256-{base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()}'" in text
+
+
+def test_long_names_break_where_their_parts_do(tmp_path: Path) -> None:
+    page = render_fleet(fleet(tmp_path, {'tartanair_hospital': [1.0], 'x<b>': [1.0]}), pictured=False)
+    assert '>tartanair_<wbr>hospital</a>' in page
+    assert '>x&lt;b&gt;</a>' in page
+    assert 'overflow-wrap: anywhere' not in re.sub(r'(h1|code) \{.*?\}', '', page), 'no word of a table breaks'
+    assert re.search(r'\.scroll \{ [^}]*var\(--shade\)', page), 'an edge shows that there is more'
 
 
 def test_a_page_of_nothing() -> None:

@@ -23,7 +23,7 @@ COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_ba
             'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'odometry'}
 ROSDEP_KEYS = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                **{name: f'python3-{name}'
-                  for name in ('hypothesis', 'jinja2', 'matplotlib', 'numpy', 'pytest', 'rich', 'scipy', 'yaml')}}
+                  for name in ('hypothesis', 'jinja2', 'jsonschema', 'matplotlib', 'numpy', 'pytest', 'rich', 'scipy', 'yaml')}}
 PIP_NAMES = {'skimage': 'scikit-image'}
 OF_CI = {'torch', 'transformers', 'ml_dtypes', 'tensorrt_rtx_libs'}  # tests skip without them, and say why
 OF_THE_MACHINE = {'tensorrt', 'pycuda', 'cuda'}  # they come with JetPack or CUDA

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from evaluations import FOUR, KINDS, evaluation
 from full_disks import FULL, room_for
+from schemas import SCHEMAS, violations
 
 from lightglue_trt_ros.errors import ConfigError, LightglueTrtError
 from lightglue_trt_ros.evaluation.baselines import Correspondences
@@ -25,6 +26,7 @@ from lightglue_trt_ros.evaluation.pair_metrics import CONTESTED, METRICS, PairRe
 from lightglue_trt_ros.evaluation.results import DrawnPair, MatcherResult, OdometryResult
 from lightglue_trt_ros.evaluation.twoview import pose_auc
 from lightglue_trt_ros.reports import page
+from lightglue_trt_ros.reports.document import document
 from lightglue_trt_ros.reports.page import render, write_report
 from lightglue_trt_ros.reports.requirements import Requirement, check
 from lightglue_trt_ros.reports.side_by_side import CameraReport, write_side_by_side
@@ -159,6 +161,30 @@ def test_the_document_holds_the_numbers(tmp_path, pictures):
     poses = np.array(ours['odometry']['poses']).reshape(-1, 3, 4)
     np.testing.assert_allclose(poses, first.odometry.poses[:, :3], atol=1e-8)
     assert ours['worst'][0] == {'frames': [0, 1], 'badness': None, 'matches': 160, 'why': ''}
+
+
+@pytest.mark.parametrize('case', [{}, {'truth': False}, {'intrinsics': False}, {'frames': 0}, {'frames': 2, 'strides': (1,)},
+                                  {'interrupted': True, 'covered': 7}])
+def test_the_document_is_as_its_schema_says(case):
+    found = document(evaluation(**{'frames': 20, **case}))
+    assert violations('report', found) == []
+    found['matchers'][0]['pairs']['1']['frame'].append(0.5)
+    del found['matchers'][0]['intervals']
+    found['unheard'] = 1
+    assert len(violations('report', found)) == 3
+
+
+@pytest.mark.parametrize('name', ['report', 'fleet'])
+def test_every_key_is_described(name):
+    def undescribed(schema, place):
+        named = {key: schema[key] for key in ('properties', '$defs') if key in schema}
+        found = [f'{place}/{key}' for part in named.values() for key, value in part.items()
+                 if '$ref' not in value and not value.get('description')]
+        parts = [*((f'{place}/{key}', value) for part in named.values() for key, value in part.items()),
+                 *((place, schema[key]) for key in ('items', 'additionalProperties') if isinstance(schema.get(key), dict)),
+                 *((place, value) for value in schema.get('anyOf', []))]
+        return found + [each for deeper, value in parts for each in undescribed(value, deeper)]
+    assert undescribed(json.loads(SCHEMAS[name].read_bytes()), '') == []
 
 
 def test_the_best_is_marked_in_the_metrics_own_direction():
@@ -410,7 +436,7 @@ def test_no_terminal_is_so_narrow_that_words_break(columns, monkeypatch, capsys)
 def test_the_tables_fit_the_terminal(columns, strides, monkeypatch, capsys):
     pytest.importorskip('rich', reason='rich is not installed: columns are as wide as they are')
     monkeypatch.setenv('COLUMNS', str(columns))
-    monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
+    monkeypatch.setattr(sys.stdout, 'isatty', lambda: columns == 80)
     print_summary(evaluation(('ours', 'SIFT', 'ORB', 'KLT'), strides=strides))
     printed = re.sub(r'\x1b\[\d*m', '', capsys.readouterr().out)
     tables = [line for line in printed.splitlines() if re.search(r'[│┃━─]|^ ?(stride\d\.)?[a-z_]+(@\d+)? ', line)
