@@ -469,7 +469,7 @@ def test_each_weights_have_engines_and_calibrations_of_their_own(tmp_path):
                                                 (CALIBRATION, 'calibration-480x640-k1024')])
 def test_a_folder_of_before_is_named_with_the_command_that_makes_its_successor(tmp_path, wanted, former):
     (put if wanted is WANTED else put_calibration)(tmp_path).path.rename(tmp_path / former)
-    with pytest.raises(EngineError, match=rf'there is no .*/{wanted.name} .*{former} is of an earlier version') as caught:
+    with pytest.raises(EngineError, match=rf'there is no .*/{wanted.name} \({former} there is of an earlier version') as caught:
         open_artifact(tmp_path, wanted)
     assert str(caught.value).splitlines()[1:] == [wanted.command(tmp_path)]
 

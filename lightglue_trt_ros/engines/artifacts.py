@@ -290,7 +290,7 @@ def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
             others = sorted(other.parent.name for other in engine_dir.glob(f'[!.]*/{MANIFEST}'))
             found = f'it has no {MANIFEST}' if place.is_dir() else f'there are {", ".join(others)}' if others else 'nor another one'
             if wanted.former_name in others:
-                found += f'; {wanted.former_name} is of an earlier version and is never used: remove it'
+                found = f'{wanted.former_name} there is of an earlier version and is never used: remove it'
             raise EngineError(f'there is no {noun} in {place} ({found}); make it:\n{command}')
     except OSError as error:
         raise EngineError(f'{path / MANIFEST} cannot be read ({error.strerror}): check its owner and permissions') from error
