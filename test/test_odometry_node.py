@@ -141,6 +141,9 @@ def test_stereo_clouds_become_poses_in_metres(stack, capfd, turn):
     axes[:3, :3] = left
     true = np.stack([axes.T @ np.linalg.inv(first) @ step.pose @ axes for step in truth[1:]])
     np.testing.assert_allclose(watcher.poses(), true, atol=5e-3)
+    velocity = watcher.messages[-1].twist.twist.linear
+    expected = true[-1, :3, :3].T @ (true[-1, :3, 3] - true[-2, :3, 3]) / 0.1
+    np.testing.assert_allclose([velocity.x, velocity.y, velocity.z], expected, atol=0.02)
     log = capfd.readouterr().err
     assert f'the baseline is {BASELINE:.3f} m: poses are in metres' in log
     watcher.clouds.publish(cloud_of(truth[-1], left))  # and the right camera is gone for good
