@@ -241,3 +241,23 @@ def test_of_several_images_each_is_seen_as_if_it_were_alone():
         alone = single.run(ort_values({'images': image[None]}), None)
         for name, values in alone.items():
             np.testing.assert_allclose(together[name].numpy()[number], values.numpy()[0], atol=1e-5)
+
+
+def test_descriptors_are_sampled_on_the_released_models_grid():
+    """The centre of the first cell is pixel 3.5, and W - 4.5 comes to the last one."""
+    height, width, spec = 48, 64, EngineSpec(48, 64, 20)
+    image = np.random.default_rng(2).integers(0, 256, (height, width), np.uint8)
+    pixels, _, descriptors = session(superpoint(spec, ours().extractor, subpixel=False)).run(
+        None, {'image': image, 'mask': np.ones_like(image)})
+    dense = Network(dense_superpoint(spec, ours().extractor, 1), 1).run(ort_values({'images': image[None]}), None)
+    cells = dense['descriptors'].numpy()[0].transpose(1, 2, 0)  # (H / 8, W / 8, D)
+    cells /= np.linalg.norm(cells, axis=2, keepdims=True)
+    u, v = ((pixels - 3.5) / (np.array([width, height]) - 4.5) * (np.array([width, height]) / 8 - 1)).T
+    expected = np.zeros_like(descriptors)
+    for row in (0, 1):
+        for column in (0, 1):
+            j, i = np.floor(v).astype(int) + row, np.floor(u).astype(int) + column
+            weight = (1 - np.abs(v - j)) * (1 - np.abs(u - i)) * ((j >= 0) & (j < height // 8) & (i >= 0) & (i < width // 8))
+            expected += weight[:, None] * cells[np.clip(j, 0, height // 8 - 1), np.clip(i, 0, width // 8 - 1)]
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(descriptors, expected, atol=1e-5)
