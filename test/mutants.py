@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,8 +74,14 @@ class Copy:
         return found.returncode == PASSED
 
     def _run(self, timeout_s: float, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, *arguments], cwd=self.folder, env=self._environment, timeout=timeout_s,
-                              capture_output=True, text=True)
+        with subprocess.Popen([sys.executable, *arguments], cwd=self.folder, env=self._environment, start_new_session=True,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            try:
+                output = process.communicate(timeout=timeout_s)
+            finally:
+                with suppress(ProcessLookupError):  # what it started too, where a mutant makes a node hang
+                    os.killpg(process.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(process.args, process.returncode, *output)
 
 
 def main(words: list[str]) -> int:
@@ -81,6 +89,8 @@ def main(words: list[str]) -> int:
     os.nice(5)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[attr-defined]
     chosen = [each for each in mutants() if not words or any(word in f'{each.file} {each.breaks}' for word in words)]
+    if not chosen:
+        sys.exit(f'no mutant of test/mutants.yaml has {" or ".join(words)} in its file or description')
     begun, bounds, killed, wrong = time.monotonic(), dict[str, float](), 0, 0
     with tempfile.TemporaryDirectory(prefix='lightglue_trt_ros-mutants-') as folder:
         copy = Copy(Path(folder).resolve())

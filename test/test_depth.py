@@ -98,6 +98,11 @@ def test_an_early_exit_keeps_most_matches(features, backend):
     assert np.count_nonzero(both) >= 0.9 * np.count_nonzero(full.indices >= 0)
 
 
+def test_weak_matches_are_none_at_an_early_exit_however_low_the_threshold(features, backend):
+    *early, last = (found.scores[found.indices >= 0].min() for found in backend.match_exits(*features, Thresholds(match=0.0)))
+    assert min(early) > EARLY_MATCH_SCORE > last
+
+
 def test_masked_rows_do_not_count(features):
     """Padding is never confident: counted, it would keep the share under its part of the rows."""
     threshold = float(features[0].scores[64])
