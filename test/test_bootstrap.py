@@ -198,6 +198,9 @@ def test_the_chance_is_the_intervals():
     assert found.chance_above(found.difference) == 1
     assert found.chance_above(5.0) < 1e-6
     assert mean_interval([-3.0] * 9).chance_above(-1) == 0
+    wide = mean_interval([-1.0, 1.0, 0.9])
+    assert max(-wide.low, wide.high) > 1
+    assert (wide.within(1).low, wide.within(1).high) == (-1, 1)
 
 
 def test_every_figure_of_a_stride_has_its_interval():

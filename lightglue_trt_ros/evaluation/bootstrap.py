@@ -57,6 +57,10 @@ class Interval:
         """The same in another unit."""
         return Interval(self.difference * factor, self.low * factor, self.high * factor, self.pairs, self.freedom)
 
+    def within(self, limit: float) -> Interval:
+        """The same of what cannot be further from 0 than `limit`."""
+        return Interval(self.difference, max(self.low, -limit), min(self.high, limit), self.pairs, self.freedom)
+
     @property
     def verdict(self) -> str:
         """AHEAD or BEHIND where the interval excludes 0 and there are MIN_PAIRS, else OPEN."""

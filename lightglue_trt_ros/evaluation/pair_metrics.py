@@ -148,7 +148,7 @@ def paired_differences(first: Sequence[PairResult], other: Sequence[PairResult])
         values = np.array([[_value(metric, pair) for pair in pairs] for pairs in both], np.float64).reshape(-1, 2)
         values = values[~np.isnan(values).any(axis=1)]
         if len(values):
-            found[metric] = difference(_sample(metric, values[:, 0]), _sample(metric, values[:, 1]))
+            found[metric] = difference(_sample(metric, values[:, 0]), _sample(metric, values[:, 1])).within(1)
     return found
 
 

@@ -116,13 +116,13 @@ def _changes(now: PairColumns, then: PairColumns) -> Iterator[Change]:
         known = ~(np.isnan(mine.pose_error_deg) | np.isnan(theirs.pose_error_deg))
         if known.any():
             interval = pose_auc_difference(mine.pose_error_deg[known], theirs.pose_error_deg[known], AUC_DEG)
-            yield Change(stride, AUC, interval.scaled(100))
+            yield Change(stride, AUC, interval.within(1).scaled(100))
             gains = mine.precision - theirs.precision
             if (told := ~np.isnan(gains)).any():
-                yield Change(stride, PRECISION, mean_interval(gains[told]).scaled(100))
+                yield Change(stride, PRECISION, mean_interval(gains[told]).within(1).scaled(100))
         elif len(known):
             gains = mine.inliers / np.maximum(mine.matches, 1) - theirs.inliers / np.maximum(theirs.matches, 1)
-            yield Change(stride, INLIERS, mean_interval(gains).scaled(100))
+            yield Change(stride, INLIERS, mean_interval(gains).within(1).scaled(100))
 
 
 def _common(first: PairColumns, second: PairColumns) -> tuple[PairColumns, PairColumns]:
@@ -139,7 +139,7 @@ def over_recordings(differences: Iterable[list[Change]]) -> list[Change]:
         for each in recording:
             found.setdefault((each.stride, each.metric), []).append(each.interval.difference)
     metrics = (AUC, PRECISION, INLIERS)
-    return [Change(stride, metric, mean_interval(values, ordered=False)) for (stride, metric), values in
+    return [Change(stride, metric, mean_interval(values, ordered=False).within(100)) for (stride, metric), values in
             sorted(found.items(), key=lambda each: (metrics.index(each[0][1]), each[0][0])) if len(values) > 1]
 
 

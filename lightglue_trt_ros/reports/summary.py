@@ -216,8 +216,8 @@ def _odometry(first: MatcherResult) -> str:
 
 
 def short_name(row: TableRow, stride: int) -> str:
-    """A figure's name as requirements have it, with its unit: stride4.pose_auc@10 %."""
-    return (f'{row.name} {row.unit}' if row.unit else row.name) if stride == 1 else f'stride{stride}.{row.name}'
+    """A figure's name as requirements have it, which mostly says its unit: stride4.pose_auc@10."""
+    return row.name if stride == 1 else f'stride{stride}.{row.name}'
 
 
 def print_figures(title: str, names: Sequence[str], rows: Sequence[TerminalRow]) -> None:
@@ -233,8 +233,8 @@ def print_figures(title: str, names: Sequence[str], rows: Sequence[TerminalRow])
     print_table(title, with_sizes, [[row.name, row.over, *cells(row, True)] for row in rows], 1,
                 (with_sizes, [[row.name, row.over, *cells(row, False)] for row in rows]),
                 (plain, [[row.name, *cells(row, False)] for row in rows]))
-    print(f'* the best; {UNKNOWN} cannot be known; over: how many pairs, frames, segments, tracks;\n'
-          f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL} (in a wide terminal; report.html has all)')
+    print(f'* the best; {UNKNOWN} cannot be known; over: pairs, frames or tracks\n'
+          f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL}, in a wide terminal')
 
 
 def print_summary(evaluation: Evaluation) -> None:
