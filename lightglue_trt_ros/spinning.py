@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import rclpy
@@ -70,17 +70,25 @@ class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
 
     def _failed(self, entity: Any, node: Node | None, error: BaseException) -> None:
         count = self._failures[entity] = self._failures.get(entity, 0) + 1
-        name = f'{type(entity).__name__} {getattr(entity, "topic_name", getattr(entity, "srv_name", ""))}'.rstrip()
+        name = _name(entity)
         lines = ''.join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
         log = get_logger('spinning') if node is None else node.get_logger()
-        log.error(f'the callback of a {name} failed, {count} times in a row: {in_words(error)}\n{lines}')
+        log.error(f'{name} failed, {count} times in a row: {in_words(error)}\n{lines}')
         clear_frames(error)
         if count >= FAILURES:
-            raise NodeError(f'the callback of a {name} failed {count} times in a row, the last time with: {in_words(error)}')
+            raise NodeError(f'{name} failed {count} times in a row, the last time with: {in_words(error)}')
         if entity is not None and not self.can_execute(entity):
             # It failed before the callback, while the message was taken: then rclpy leaves its whole group locked.
             entity._executor_event = False
             entity.callback_group.ending_execution(entity)
+
+
+def _name(entity: Any) -> str:
+    """Of what was called, for people."""
+    name = ''
+    with suppress(Exception):  # where it is destroyed already
+        name = getattr(entity, 'topic_name', '') or getattr(entity, 'srv_name', '')
+    return f'the callback of a {type(entity).__name__} {name}'.rstrip()
 
 
 def spin(node: Node, ending: Ending, begin: Callable[[], object] = bool, end: Callable[[], None] = lambda: None) -> None:
