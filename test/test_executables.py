@@ -401,14 +401,22 @@ def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_matcher_goe
     peer.reports.clear()
 
 
-@pytest.mark.parametrize(('node', 'where', 'words'), [
-    ('matcher', '_publish_diagnostics', 'matcher: the callback of a Timer failed 10 times in a row'),
-    ('odometry', '_draw', 'odometry: the callback of a Timer failed 10 times in a row')])
-def test_a_callback_that_always_fails_ends_the_process_with_1_and_a_line(node, where, words):
+@pytest.mark.parametrize(('node', 'where', 'topic'), [
+    ('matcher', '_on_image', '/image'), ('odometry', '_on_matches', '/matcher/matches')])
+def test_a_callback_that_always_fails_ends_the_process_with_1_and_a_line(peer, node, where, topic):
     process = attacked(node, where, 1000)
-    log = finish(process, 60)
+    publisher = peer.images if node == 'matcher' else peer.node.create_publisher(PointCloud2, topic, 10)
+    message = image_message(SECOND) if node == 'matcher' else PointCloud2()
+    try:
+        wait_for(lambda: publisher.publish(message) or time.sleep(0.02) or process.poll() is not None, 60)
+    finally:
+        process.kill()
+        log = finish(process)
     assert process.returncode == 1, log
-    assert f'{words}, the last time with: ZeroDivisionError: injected into {where}' in log.splitlines()[-1]
+    last = log.splitlines()[-1]
+    assert last.startswith(f'{node}: the callback of a Subscription {topic} failed 10 times in a row, the last time with: ZeroDiv')
+    assert log.count('Traceback (most recent call last)') == 10
+    peer.reports.clear()
 
 
 def test_where_cleaning_up_fails_too_the_process_ends_with_1_and_a_line(peer):
