@@ -138,7 +138,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
     def _on_change_state(self, change: Callable[[Any, Any], Any], request: ChangeState.Request,
                          response: ChangeState.Response) -> ChangeState.Response:
-        """Until Kilted, rclpy lets rcl's error out for a transition that is not allowed now, and the one who asked gets no answer."""
+        """Before Kilted, rclpy lets rcl's error out for a transition that is not allowed now, and who asked gets no answer."""
         try:
             return change(request, response)
         except RuntimeError as error:

@@ -76,10 +76,15 @@ class Watcher:
                  and self.peer.node.count_publishers('/odometry/odometry'))
 
     def hear(self, *messages) -> None:
-        """Publish clouds one by one, as a camera would (a queue of ten), and CameraInfos, which are taken before the rest."""
+        """Publish clouds, each when the one before is taken, and CameraInfos, which are taken before the rest."""
         for message in messages:
-            (self.clouds if isinstance(message, PointCloud2) else self.infos).publish(message)
-            time.sleep(0.05 if isinstance(message, PointCloud2) else 0.3)
+            taken = self.node._clouds
+            if isinstance(message, PointCloud2):
+                self.clouds.publish(message)
+                wait_for(lambda: self.node._clouds > taken)  # noqa: B023
+            else:
+                self.infos.publish(message)
+                time.sleep(0.3)
 
     def status(self) -> tuple[bytes, str, dict[str, str]]:
         found = self.peer.reports[-1].status[0] if self.peer.reports else DiagnosticStatus()
