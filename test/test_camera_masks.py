@@ -134,6 +134,9 @@ def test_a_file_and_a_topic_hide_what_either_hides_and_the_topic_only_while_it_i
     wait_for(lambda: run.peer.status() == (DiagnosticStatus.OK, 'matching') and ';' not in run.figures())
     run.frame(step_s=0.9)
     assert len(run.said('older than the image')) == 2
+    run.mask(UPPER, age_s=-0.8)
+    assert run.frame()[0] is first, 'it is of another time too'
+    assert run.said('0.80 s newer than the image')
 
 
 def test_without_any_mask_nothing_is_masked_and_nothing_said(running):
