@@ -87,6 +87,7 @@ class Copy:
 def main(words: list[str]) -> int:
     """The exit code: 0 where each mutant was killed, but for those that are explained."""
     os.nice(5)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests must not inherit what a shell's background jobs ignore
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[attr-defined]
     chosen = [each for each in mutants() if not words or any(word in f'{each.file} {each.breaks}' for word in words)]
     if not chosen:

@@ -22,7 +22,7 @@ PARAMS = Path(__file__).parents[1] / 'config' / 'matcher.yaml'
     ({'match_threshold': '0.1'}, r"match_threshold is '0.1' \(str\): it must be float"),
     ({'max_keypoints': 512.0}, r'max_keypoints is 512.0 \(float\): it must be int'), ({'max_keypoints': True}, r'True \(bool\)'),
     ({'reference': 'first'}, 'previous, keyframe'), ({'max_gap_s': -1.0}, 'max_gap_s is -1'),
-    ({'max_gap_s': 0.0}, 'max_gap_s is 0.0')])
+    ({'max_gap_s': 0.0}, 'max_gap_s is 0.0'), ({'match_threshold': True}, r'match_threshold is True \(bool\): it must be float')])
 def test_bad_settings_are_refused_with_their_value(settings, words):
     with pytest.raises(ConfigError, match=words):
         MatcherConfig(**settings)
