@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,6 +102,17 @@ def test_everything_that_graphs_are_made_from_is_in_the_name(folder: Path, monke
     monkeypatch.setattr(cache, 'code_sha256', lambda: 'other code')
     cache.written_graphs(SPEC, pair, depth)
     assert len(list(folder.iterdir())) == 6
+
+
+def test_each_calibration_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(function: Any, spec: EngineSpec, pair: Any, depth: Depth, calibration: Any) -> dict[str, bytes]:
+        return dict.fromkeys(('extractor', *depth.graphs), calibration.sha256.encode())
+
+    monkeypatch.setattr(cache, 'called_elsewhere', write)
+    pair = random_pair(**TINY)
+    for sha256 in ('one', 'other', 'one'):
+        found = cache.written_graphs(SPEC, pair, Depth.of(pair.layers), SimpleNamespace(sha256=sha256))
+        assert set(found.values()) == {sha256.encode()}
 
 
 def test_the_code_that_writes_graphs_is_all_in_the_hash() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -343,6 +344,13 @@ def test_tensors_without_a_scale_are_named(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(measurement, 'measure_peaks', lambda *arguments, peaks=peaks: peaks)
         with pytest.raises(EngineError, match=rf'1 tensors.*layers\.1\.self\.update \({shown}\)'):
             measurement.calibrate(SPEC, shallow(), [sample()], [FramePair(0, 0, 1)], provenance())
+
+
+def test_a_tensor_that_was_nan_in_one_pair_has_no_peak(monkeypatch: pytest.MonkeyPatch):
+    seen = iter([{'x': np.array([1.0, np.nan])}, {'x': np.array([1.0, -2.0])}])
+    monkeypatch.setattr(measurement, 'features_of', lambda samples, pair: ())
+    matcher = SimpleNamespace(observe=lambda: next(seen))
+    assert math.isnan(measurement.measure_peaks(matcher, [], [FramePair(0, 0, 1), FramePair(0, 1, 2)])['x'])
 
 
 def test_saturating_tensors_are_named():
