@@ -16,7 +16,7 @@ from .features import Float32, Rows, largest_sigmas
 from .geometry import Float64, Size, epipolar_distances
 from .placement import PREDICTED_PX, Placed
 
-KNOWN_PX = PREDICTED_PX / 2  # largest standard deviation: at least three quarters of what is known came from the images
+KNOWN_PX = 0.57 * PREDICTED_PX  # largest standard deviation: at least two thirds of what is known came from the images
 LINE_PX = 2.0  # distance to the epipolar line
 NEAR_PX = 3.0  # points nearer than this are one: SuperPoint's keypoints are more than 4 apart
 

@@ -61,6 +61,18 @@ class Matches:
     note: str = ''  # what was wrong on the way, for people; empty: nothing
     confident: float = math.nan  # share of points that were, at this exit; NaN after the last layer and where nobody asked
 
+    def finite(self, points0: Float32, points1: Float32) -> Matches:
+        """Without the matches of which a score or a point is not finite; points are (K and more, 2) of both frames."""
+        rows = np.flatnonzero(self.indices >= 0)
+        parts = self.scores.take(rows)[:, None], points0.take(rows, axis=0), points1.take(self.indices.take(rows), axis=0)
+        wrong = rows[~np.isfinite(np.concatenate(parts, axis=1)).all(axis=1)]
+        if not len(wrong):
+            return self
+        indices, scores = self.indices.copy(), self.scores.copy()
+        indices[wrong], scores[wrong] = -1, 0
+        note = f'{len(wrong)} of {len(rows)} matches are not finite and are left out; check weights and engines'
+        return dataclasses.replace(self, indices=indices, scores=scores, note='; '.join(filter(None, (self.note, note))))
+
 
 @dataclass(frozen=True)
 class FrameMatches:

@@ -14,7 +14,7 @@ from .errors import FrameError
 from .features import Features, Float32, FrameMatches, Matches, Rows, Thresholds, UInt8, largest_sigmas
 from .geometry import Size, resize_gray, size_of, to_original
 from .masks import Mask
-from .placement import Placed, Pyramid, place_all, unplaced
+from .placement import UNPLACED_PX, Placed, Pyramid, place_all, unplaced
 from .placement.consistency import VarianceFactor
 from .recordings.rig import StereoRig
 from .stereo import Across, RightImage, believed
@@ -192,8 +192,10 @@ class FrameMatcher:
         thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold, self.config.depth_confidence)
         placer = current.placer if reference.placer else None
         if placer is not None:
-            return placer.match_placed(reference.features, current.features, thresholds, self._points(reference))
-        return self.backend.match(reference.features, current.features, thresholds), None
+            found, everything = placer.match_placed(reference.features, current.features, thresholds, self._points(reference))
+        else:
+            found, everything = self.backend.match(reference.features, current.features, thresholds), None
+        return found.finite(self._points(reference), self._points(current)), everything
 
     def _place(self, reference: _Frame, current: _Frame, rows: Rows, current_rows: Rows,
                everything: Placed | None) -> tuple[Placed, Candidates]:
@@ -207,7 +209,8 @@ class FrameMatcher:
         lost = reference.tracks.missed_at_most(self.config.carry_frames if len(rows) else 0)
         reference_points, lost_points = every_point.take(rows, axis=0), every_point.take(lost, axis=0)
         if everything is not None:
-            placed, candidates = everything.of(rows), Candidates(lost, lost_points, everything.of(lost))
+            placed = everything.of(rows).or_else(points, unplaced(len(points), unit, UNPLACED_PX))
+            candidates = Candidates(lost, lost_points, everything.of(lost))
         elif reference.pyramid is not None and current.pyramid is not None:
             placed, others = place_all(reference.pyramid, current.pyramid, reference_points, points, lost_points)
             candidates = Candidates(lost, lost_points, others)

@@ -178,6 +178,28 @@ def test_thresholds_of_the_moment_reach_the_matcher():
     assert [(t.match, t.detection) for t in backend.thresholds] == [(0.2, 0.0005), (0.7, 0.01)]
 
 
+@pytest.mark.parametrize('refinement', ['none', 'patches'])
+@pytest.mark.parametrize('value', [np.nan, np.inf])
+def test_a_network_that_gives_no_numbers_costs_the_points_that_have_none(value, refinement):
+    """One NaN was every later point's, and nothing was said."""
+    class Hostile(ScriptedBackend):
+        def extract(self, image, mask=None):
+            found = super().extract(image, mask)
+            if len(self.extracted) == 3:
+                found.keypoints[2], found.keypoints[5, 0] = value, value
+            return found
+
+    backend = Hostile()
+    frames = FrameMatcher(backend, MatcherConfig(image_height=64, image_width=80, max_keypoints=8, refinement=refinement))
+    image = np.random.default_rng(0).integers(0, 256, IMAGE.shape, np.uint8)
+    results = [frames.process(image, 0.1 * number) for number in range(6)][1:]
+    assert [int(np.count_nonzero(result.carried == 0)) for result in results] == [8, 6, 6, 8, 8]
+    for result in results:
+        for name in ('keypoints', 'reference_keypoints', 'covariances', 'scores'):
+            assert np.isfinite(getattr(result, name)).all(), name
+    assert ['2 of 8 matches are not finite' in result.note for result in results] == [False, True, True, False, False]
+
+
 @given(st.lists(st.lists(st.integers(-1, 7), min_size=8, max_size=8), min_size=1, max_size=12),
        st.sampled_from(['previous', 'keyframe']))
 def test_tracks_stay_consistent_whatever_matches(rows, reference):

@@ -140,6 +140,35 @@ def test_frames_without_texture_and_hardly_a_match_give_numbers(gray, matched):
     assert (np.linalg.eigvalsh(found.covariances[:matched]) > 1).all(), 'hardly known'
 
 
+def test_a_row_that_is_not_finite_poisons_no_other():
+    """A keypoint of a network that gives NaN: the mean of all matches was NaN with it, and with the mean every view."""
+    pair, points, keypoints, matches = scene('coffee', (240, 320), 3, 1.02, 200)
+    rows, levels = np.flatnonzero(matches >= 0), [levels_of(image, 2)[1] for image in pair]
+    hostile, seen, fewer = points.copy(), keypoints.copy(), matches.copy()
+    hostile[rows[::20]] = np.nan
+    seen[matches[rows[7::20]]] = np.inf
+    fewer[rows[::20]] = fewer[rows[7::20]] = -1
+    left = np.flatnonzero(fewer >= 0)
+    expected, found = place(*levels, points, keypoints, fewer), place(*levels, hostile, seen, matches)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(one[left], other[left])
+        assert np.isfinite(other).all()
+
+
+def test_ramps_without_noise_give_numbers_as_on_the_host():
+    """Under a textured patch the way back goes on for ever, and squared it is more than a float holds."""
+    v, u = np.mgrid[:480, :640].astype(np.float64)
+    textured = np.clip(128 + 100 * np.sin(u * u / 90) * np.cos(v * v / 70), 0, 255).astype(np.uint8)
+    points = np.random.default_rng(0).uniform(10, [629, 469], (COUNT, 2)).astype(np.float32)
+    keypoints, matches = ((points + 0.5) / 2 - 0.5).astype(np.float32), np.arange(COUNT, dtype=np.int32)
+    for shading in (u / 4, (u + 2 * v) / 8, u / 4 + np.sin(v / 50)):
+        pair = textured, np.clip(shading, 0, 255).astype(np.uint8)
+        found = place(*(levels_of(image, 3)[1] for image in pair), points, keypoints, matches)
+        assert all(np.isfinite(values).all() for values in found)
+        assert all(np.isfinite(values).all() for values in place_all(*(Pyramid(image, 2.0) for image in pair), points, points,
+                                                                     points[:0])[0])
+
+
 def test_a_black_frame_has_nothing_of_the_patches():
     (image, _), points, keypoints, matches = scene('coffee', (240, 320), 3, 1.02, 200)
     rows = matches >= 0

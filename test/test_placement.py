@@ -11,6 +11,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from networks import moved, photo
 
 from lightglue_trt_ros import placement
@@ -101,7 +103,7 @@ def test_an_edge_is_known_across_and_not_along():
     across, along = np.sqrt(covariances[:, 0, 0]), np.sqrt(covariances[:, 1, 1])
     assert ((across > 0.2) & (across < 0.35)).all()  # no real edge is quite straight
     assert (along > 3 * across).all()
-    assert (along > 1.4).all()  # as SuperPoint saw it: noise along the edge says nothing
+    assert (along > 1.9).all()  # as SuperPoint saw it: noise along the edge says nothing
 
 
 def test_a_point_that_was_only_predicted_is_known_as_a_doubtful_match_is_once_its_edge_is_found():
@@ -112,7 +114,7 @@ def test_a_point_that_was_only_predicted_is_known_as_a_doubtful_match_is_once_it
     on_noise = grid((120, 64), 16, 4)
     _, others = place_all(Pyramid(first), Pyramid(second), matched, matched, np.vstack([np.float32([[80, 60]]), on_noise]))
     on_edge, *bare = sigmas(others.covariances)
-    assert 1.4 < on_edge < 1.1 * UNPLACED_PX
+    assert 0.9 * UNPLACED_PX < on_edge < 1.1 * UNPLACED_PX
     assert np.mean(np.array(bare) > 0.99 * PREDICTED_PX) > 0.99
 
 
@@ -229,6 +231,50 @@ def test_the_factor_finds_what_variances_lack(wrong_by):
     assert wrong_by / 1.4 < factor < wrong_by * 1.4
 
 
+def mean_factor(count, true_px, claimed_px):
+    """The geometric mean over 20 scenes of the factor of one frame; deviations along each axis, numbers or (N,)."""
+    logs, claimed = [], np.broadcast_to(claimed_px, count).astype(np.float32)
+    for seed in range(20):
+        first, second, _ = scene(count, 0, seed)
+        second = second + np.random.default_rng(seed).normal(0, 1, second.shape) * np.reshape(true_px, (-1, 1))
+        covariances = np.eye(2, dtype=np.float32) * (claimed**2)[:, None, None]
+        logs.append(np.log(VarianceFactor().update(first, second.astype(np.float32), covariances)))
+    return np.exp(np.mean(logs))
+
+
+@pytest.mark.parametrize('count', [60, 300])
+@pytest.mark.parametrize('sigma_px', [0.1, 0.25, 0.5, 0.75, 1.0, 1.5])
+def test_honest_covariances_are_left_as_they_are(count, sigma_px):
+    assert 0.8 < mean_factor(count, sigma_px, sigma_px) < 1.25
+
+
+@pytest.mark.parametrize('count', [60, 300])
+@pytest.mark.parametrize('sigma_px', [0.4, 0.8, 1.2])
+def test_covariances_that_are_too_small_are_seen_however_large_the_errors_are(count, sigma_px):
+    assert 2.5 < mean_factor(count, sigma_px, sigma_px / 2) <= 4, '4 is right'
+
+
+@pytest.mark.parametrize('count', [60, 300])
+def test_well_known_points_among_badly_known_ones_make_neither_less_or_better_known(count):
+    sigmas_px = np.where(np.arange(count) % 2, 0.15, 1.2)
+    assert 0.8 < mean_factor(count, sigmas_px, sigmas_px) < 1.25
+
+
+def test_a_fifth_of_wrong_matches_changes_no_factor():
+    first, second, covariances = scene(300, 0.2)
+    second[::5] += np.random.default_rng(1).choice([-1, 1], (60, 2)) * np.random.default_rng(2).uniform(7, 14, (60, 2))
+    assert 0.7 < VarianceFactor().update(first, second.astype(np.float32), covariances) < 1.4
+
+
+def test_one_frame_moves_the_factor_by_a_fifth_of_the_way():
+    first, second, covariances = scene(300, 0.2)
+    factor = VarianceFactor()
+    before = factor.update(first, second, covariances)
+    after = factor.update(first, second, covariances / 3)
+    assert np.log(after / before) == pytest.approx(0.2 * np.log(3), rel=0.05)
+    assert factor.update(first[:20], second[:20], covariances[:20]) == after, 'too few to say: it stays'
+
+
 def test_what_the_geometry_leaves_is_what_its_lines_say():
     first, second, covariances = scene(200, 0.1)
     found = fit_epipolar(first, second, covariances)
@@ -314,6 +360,46 @@ def test_points_are_placed_in_blocks_as_all_at_once(monkeypatch):
     parts = place(image, view, points, truth)
     np.testing.assert_allclose(parts.points, whole.points, atol=1e-4)
     np.testing.assert_allclose(parts.covariances, whole.covariances, rtol=1e-3, atol=1e-6)
+
+
+SHADINGS = {
+    'flat': lambda u, v: 0 * u + 90, 'black': lambda u, v: 0 * u, 'saturated': lambda u, v: 0 * u + 255,
+    'ramp': lambda u, v: u / 4, 'ramps': lambda u, v: (u + 2 * v) / 8, 'edge': lambda u, v: np.where(u < v, 40.0, 220.0),
+    'faint': lambda u, v: 128 + np.sin(u / 40 + v / 50),
+    'textured': lambda u, v: 128 + 100 * np.sin(u * u / 90) * np.cos(v * v / 70)}
+
+
+@given(st.sampled_from(sorted(SHADINGS)), st.sampled_from(sorted(SHADINGS)), st.sampled_from([1.0, 2.0, 4.0]), st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_every_number_is_finite_whatever_patches_show(first, second, unit, seed):
+    """Noise-free ramps under a textured patch gave NaN where the way back went on for ever."""
+    rng, (v, u) = np.random.default_rng(seed), np.mgrid[:120, :160].astype(np.float64)
+    frames = [Pyramid(np.clip(SHADINGS[name](u, v), 0, 255).astype(np.uint8), unit) for name in (first, second)]
+    points = rng.uniform(0, [159, 119], (80, 2)).astype(np.float32)
+    seen = points + rng.normal(0, 2, points.shape).astype(np.float32)
+    for placed in place_all(*frames, points[:50], seen[:50], points[50:]):
+        assert np.isfinite(placed.points).all()
+        assert np.isfinite(placed.covariances).all()
+        assert (np.linalg.eigvalsh(placed.covariances) > 0).all()
+
+
+def test_a_way_back_that_never_ends_is_no_place(monkeypatch):
+    """Squared, its length is more than a float32 holds: times False, that was NaN."""
+    image = photo('coffee', 480, 640)
+    points = corners(image)
+    find = placement.find_patches
+
+    def lost(*given):
+        fit = find(*given)
+        fit.backward[:, ::3] = 1e25
+        fit.points[:, 1::3] = np.nan
+        return fit
+
+    monkeypatch.setattr(placement, 'find_patches', lost)
+    found, covariances = place(image, image, points, points + np.float32(0.5))
+    assert np.isfinite(found).all()
+    assert np.isfinite(covariances).all()
+    np.testing.assert_allclose(sigmas(covariances)[1::3], UNPLACED_PX, rtol=1e-3)
 
 
 def test_threads_do_not_write_into_each_other_s_patches():

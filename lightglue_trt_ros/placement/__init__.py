@@ -33,9 +33,9 @@ BLOCK = 512  # points at a time, at most: their patches are 5 MB then
 FLOOR_PX = 0.03  # standard deviation that the best texture leaves, in a level's pixels
 DISAGREEMENT = 0.25  # times the square of what levels differ by
 GHOST = 0.5  # times the residual: structure that noise alone seems to have, in every direction
-BEND = 0.2  # times how much further a point may slide along an edge than across: how far off that takes it, for edges bend
+BEND = 0.15  # times how much further a point may slide along an edge than across: how far off that takes it, for edges bend
 LIMIT_PX = 6.0  # a patch found further away is another one
-UNPLACED_PX = 1.5  # standard deviation of a matched point whose patch is not found, and at worst of any whose patch is
+UNPLACED_PX = 2.0  # standard deviation of a matched point whose patch is not found, and at worst of any whose patch is
 SEEN_PX = 0.5  # and of one as SuperPoint sees it
 PREDICTED_PX, PREDICTED_LIMIT_PX = 5.0, 12.0  # both for a point that is only known to go where its neighbours went
 
@@ -49,6 +49,16 @@ class Placed(NamedTuple):
     def of(self, rows: Rows) -> Placed:
         """Some of them."""
         return Placed(self.points.take(rows, axis=0), self.covariances.take(rows, axis=0))
+
+    def or_else(self, points: Float32, covariances: Float32) -> Placed:
+        """The same, but `points` (M, 2) with `covariances` (M, 2, 2) in rows that are not finite."""
+        finite = np.isfinite(self.points).all(axis=1) & np.isfinite(self.covariances).all(axis=(1, 2))
+        wrong = np.flatnonzero(~finite)
+        if not len(wrong):
+            return self
+        placed = Placed(self.points.copy(), self.covariances.copy())
+        placed.points[wrong], placed.covariances[wrong] = points[wrong], covariances[wrong]
+        return placed
 
 
 class Pyramid:
@@ -77,7 +87,7 @@ def place_matches(reference: Pyramid, current: Pyramid, reference_points: Float3
     """Matched points (M, 2) of the current frame, moved to where the reference's patches are found.
 
     The mean of where SuperPoint saw the point and of where its patch is found at each level, weighted by their covariances. What is
-    found beyond LIMIT_PX or outside the image does not count, nor does what has nothing of the patch.
+    found beyond LIMIT_PX or outside the image does not count, nor does what has nothing of the patch, nor what is not finite.
     """
     return _place(reference, current, reference_points, current_points, (COARSE, FINE))
 
@@ -99,9 +109,9 @@ def known_at(reference: Pyramid, current: Pyramid, reference_points: Float32, cu
     return _place(reference, current, reference_points, current_points, still).covariances
 
 
-def unplaced(count: int, unit: float = 1.0) -> Float32:
+def unplaced(count: int, unit: float = 1.0, sigma_px: float = SEEN_PX) -> Float32:
     """Covariances (count, 2, 2) in pixels squared of points as SuperPoint sees them."""
-    return np.tile(np.eye(2, dtype=np.float32) * np.float32((SEEN_PX * max(1.0, unit))**2), (count, 1, 1))
+    return np.tile(np.eye(2, dtype=np.float32) * np.float32((sigma_px * max(1.0, unit))**2), (count, 1, 1))
 
 
 def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32, how: tuple[Level, Level],
@@ -121,7 +131,8 @@ def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, curr
     wanted = _Wanted(points_last(reference_points), points_last(start), points_last(view), before_px * np.float32(current.unit),
                      limit_px * np.float32(current.unit))
     blocks = np.array_split(np.arange(len(start)), -(-len(start) // BLOCK))
-    placed = [_place_block(reference, current, wanted.of(rows), how) for rows in blocks]
+    with np.errstate(over='ignore', invalid='ignore'):  # of what is then not found
+        placed = [_place_block(reference, current, wanted.of(rows), how) for rows in blocks]
     return Placed(*(points_first(np.concatenate(each, axis=-1)) for each in zip(*placed, strict=True)))
 
 
@@ -139,7 +150,7 @@ class _Wanted(NamedTuple):
 
 
 def _place_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tuple[Level, Level]) -> tuple[Float32, Float32]:
-    """Where the points are, (2, M), and their covariances (2, 2, M)."""
+    """Where the points are, (2, M), and their covariances (2, 2, M); both are finite where the start is."""
     start = here = wanted.start
     last = np.array(current.levels[0].shape[::-1], np.float32)[:, None] - 1
     information, moved = identity(wanted.before_px**-2), np.zeros_like(start)
@@ -149,14 +160,13 @@ def _place_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tup
         scale, level = np.float32(2**depth), how[0] if depth == len(current.levels) - 1 else how[1]
         found = find_patches(reference.levels[depth], current.levels[depth], wanted.asked / scale, here / scale, wanted.view,
                              level.radius, level.steps)
-        points = found.points * scale
+        points, more = found.points * scale, inverse_2x2(_covariances(found, level) * scale**2)
         good = np.sum((points - start)**2, axis=0) < wanted.limit_px**2
-        good &= found.alike & np.all((points >= 0) & (points <= last), axis=0)
+        good &= found.alike & np.all((points >= 0) & (points <= last), axis=0) & np.isfinite(more).all(axis=(0, 1))
         points = np.where(good, points, start)
-        apart = (points - here) * (good & found_before)
+        apart, more = (points - here) * (good & found_before), np.where(good, more, np.float32(0))
         spread += outer(apart, apart) * np.float32(DISAGREEMENT)
         here, found_before, found_once = points, good, found_once | good
-        more = inverse_2x2(_covariances(found, level) * scale**2) * good
         information, moved = information + more, moved + through(more, here - start)
         claimed = claimed + lessened(more, _of_noise(level) / scale**2)
     at_worst = np.where(found_once, np.float32(UNPLACED_PX * current.unit), wanted.before_px)

@@ -1,4 +1,4 @@
-"""Whether covariances are as large as they should be: the matches of a frame must agree on one epipolar geometry."""
+"""Scale of the covariances, estimated from how far the matches of a frame miss their common epipolar geometry."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from ..features import Float32
 from ..geometry import Float64, sampled_model
@@ -15,8 +16,10 @@ ENOUGH = 30  # matches that say something beside the geometry, which takes eight
 SAMPLES = 300  # more say no more
 ROUNDS, SETTLED = 40, 1e-6  # at most, and how far from parallel two rounds' matrices are, as 1 - cosine, when no more are needed
 EXACT = 1e-6  # of a variance, squared errors below it are none
-QUANTILE, NORMAL = 0.8, 1.642  # of the squares of a standard normal variable
-INLIER_PX = 1.0  # matches further from their line are wrong, and say nothing
+QUANTILE, NORMAL = 0.85, 2.072  # of the squares of a standard normal variable
+FREEDOM = 7  # of a fundamental matrix: the fit takes as many of the matches' errors away
+WRONG_PX, WRONG_SIGMAS = 4.0, 4.0  # further than both, a match is wrong: keypoints of the extractor are more than 4 pixels apart
+INLIER_PX = 1.0  # of MAGSAC++
 RATE = 0.2  # of a frame in the mean over frames
 LEAST, MOST = 0.1, 4.0
 UNLIKELY = 0.455 * MOST  # half of all squares of a standard normal variable are below 0.455: a fit that leaves more is none
@@ -24,7 +27,7 @@ CONFIDENCE, SAMPLINGS = 0.99, 300  # of MAGSAC++
 
 
 class VarianceFactor:
-    """What variances have to be multiplied with, followed over frames as a mean of logarithms.
+    """The factor that covariances are multiplied by, followed over frames as a mean of logarithms.
 
     A rolling shutter, a lens's distortion or motion blur put points off by more than the patches know, a quiet camera by less.
     """
@@ -38,16 +41,27 @@ class VarianceFactor:
         return 1.0 if self._log is None else math.exp(self._log)
 
     def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0) -> float:
-        """The factor after M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones."""
+        """The factor after M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones, all finite.
+
+        The quantile of the squared distances over their variances, against that of a normal distribution. Matches that are not
+        wrong count, so the limit grows with the covariance: one fixed limit would hide how large errors are.
+        """
         some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
         self.fundamental = None
         if len(points0) >= ENOUGH:
-            self.fundamental, distances, ratios = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit)
-            near = ratios[distances < INLIER_PX * unit]
-            ratio = _quantile(near) / NORMAL if len(near) >= ENOUGH else 1.0
-            measured = math.log(min(max(ratio, LEAST), MOST))
-            self._log = measured if self._log is None else (1 - RATE) * self._log + RATE * measured
+            fit = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit)
+            self.fundamental = fit.fundamental
+            right = fit.ratios[plausible(fit.distances, fit.ratios, unit)]
+            if len(right) >= ENOUGH:
+                ratio = _quantile(right) / NORMAL * len(right) / (len(right) - FREEDOM)
+                measured = math.log(min(max(ratio, LEAST), MOST))
+                self._log = measured if self._log is None else (1 - RATE) * self._log + RATE * measured
         return self.value
+
+
+def plausible(distances: Float64, ratios: Float64, unit: float = 1.0) -> NDArray[np.bool_]:
+    """Which matches (M,) are not wrong, by their distances in pixels to their lines and these squared over their variances."""
+    return (np.abs(distances) < WRONG_PX * unit) | (ratios < WRONG_SIGMAS**2)
 
 
 class EpipolarFit(NamedTuple):

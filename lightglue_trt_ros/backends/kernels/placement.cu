@@ -13,7 +13,8 @@
 constexpr int LANES = 32, WARPS = 8, THREADS = 256;  // lanes and warps of `place`, threads of `choose_sources`
 #else
 #include <algorithm>
-using std::max, std::min;
+#include <cmath>
+using std::isfinite, std::max, std::min;
 #define KERNEL extern "C" void
 #define SHARED static
 #define __device__ static
@@ -131,6 +132,13 @@ __device__ Pair match_of(const Settings *s, const float *keypoints, int match) {
     return {(keypoints[2 * match] + 0.5f) * s->scale_u - 0.5f, (keypoints[2 * match + 1] + 0.5f) * s->scale_v - 0.5f};
 }
 
+// Whether a row has a match, and both its points are finite.
+__device__ bool has_match(const Settings *s, const float *points, const float *keypoints, const int *matches, int row) {
+    if (matches[row] < 0) return false;
+    Pair there = match_of(s, keypoints, matches[row]);
+    return isfinite(points[2 * row] + points[2 * row + 1] + there.u + there.v);
+}
+
 // Of the matches of `count` rows every so many, SOURCES at most, about their mean: what views.local_affine takes. One block.
 KERNEL choose_sources(const Settings *s, const float *points, const float *keypoints, const int *matches, int count, Sources *sources) {
     SHARED int ranks[THREADS];
@@ -138,7 +146,7 @@ KERNEL choose_sources(const Settings *s, const float *points, const float *keypo
     int thread = threadIdx.x, each = (count + THREADS - 1) / THREADS, from = thread * each, to = min(count, from + each), found = 0;
     float u = 0, v = 0, du = 0, dv = 0;
     for (int row = from; row < to; row++)
-        if (matches[row] >= 0) {
+        if (has_match(s, points, keypoints, matches, row)) {
             Pair there = match_of(s, keypoints, matches[row]);
             found++;
             u += points[2 * row], v += points[2 * row + 1];
@@ -157,7 +165,7 @@ KERNEL choose_sources(const Settings *s, const float *points, const float *keypo
     float known = max(total, 1), stride = (total + SOURCES - 1) / SOURCES;
     u /= known, v /= known, du /= known, dv /= known;
     for (int row = from; row < to; row++)
-        if (matches[row] >= 0) {
+        if (has_match(s, points, keypoints, matches, row)) {
             int rank = before++;
             if (rank % (int)stride) continue;
             Pair there = match_of(s, keypoints, matches[row]);
@@ -300,9 +308,9 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
     int lane = threadIdx.x;
     for (int row = blockIdx.x * WARPS + threadIdx.y; row < rows; row += gridDim.x * WARPS) {
         Pair point = {points[2 * row], points[2 * row + 1]}, start;
-        if (point.u != point.u) continue;  // nothing is asked for here
+        if (!isfinite(point.u + point.v)) continue;  // nothing is asked for here
         Full view = view_of(s, sources, point, lane, &start);
-        bool matched = row < count && matches[row] >= 0;
+        bool matched = row < count && has_match(s, points, keypoints, matches, row);
         if (matched) start = match_of(s, keypoints, matches[row]);
         float limit = (matched ? s->limit_px : s->predicted_limit_px) * s->unit;
         float before_px = (matched ? s->unplaced_px : s->predicted_px) * s->unit;
@@ -321,10 +329,11 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
             Pair here = {fit.here.u * scale, fit.here.v * scale}, to = {here.u - start.u, here.v - start.v};
             bool good = fit.alike && to.u * to.u + to.v * to.v < limit * limit;
             good = good && here.u >= 0 && here.v >= 0 && here.u <= width - 1 && here.v <= height - 1;
+            Symmetric more = inverse(scaled(fit.covariance, scale * scale));
+            good = good && isfinite(more.a + more.b + more.d);
             if (good && found) spread = added(spread, scaled(squared({to.u - shift.u, to.v - shift.v}), s->disagreement));
             if (good) {
                 float side = 2 * level.radius + 1, of_noise = s->ghost * side * side / level.noise;
-                Symmetric more = inverse(scaled(fit.covariance, scale * scale));
                 Pair towards = times(more, to);
                 information = added(information, more);
                 claimed = added(claimed, lessened(more, of_noise / (scale * scale)));
