@@ -203,6 +203,21 @@ def test_a_mask_holds_for_all_matchers(run: Any, tmp_path: Path) -> None:
     assert text.endswith(f"mask.png is 10x10, the images are {WIDTH}x{HEIGHT}: a mask has their size, or the engine's 128x96\n")
 
 
+def test_frames_are_degraded_for_every_matcher_alike(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    plain = run(bag, '--baselines', 'sift', 'orb')[2]
+    code, text, report = run(bag, '--baselines', 'sift', 'orb', '--degrade', 'dim')
+    assert code == 0
+    assert 'degraded, dim: Three tenths of the light' in text
+    assert report['recording']['degraded'] == 'dim'
+    for before, after in zip(plain['matchers'][1:], report['matchers'][1:], strict=True):
+        assert before['pairs']['1']['matches'] != after['pairs']['1']['matches'], before['name']
+    assert report['matchers'][1]['pairs'] == run(bag, '--baselines', 'sift', 'orb', '--degrade', 'dim')[2]['matchers'][1]['pairs']
+    with pytest.raises(SystemExit):
+        main([str(bag), '--degrade', 'dim', '--live'])
+    assert 'leave out --live' in capfd.readouterr().err
+
+
 def test_max_frames(run: Any, tmp_path: Path) -> None:
     report = run(make_bag(tmp_path / 'bag'), '--max-frames', '4')[2]
     assert report['matchers'][0]['pairs']['1']['frame'] == [1, 2, 3]

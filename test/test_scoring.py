@@ -47,6 +47,29 @@ def test_a_pair_with_everything_known():
         estimate.rotation, estimate.translation, *relative_pose(POSE0, POSE1))
 
 
+@pytest.mark.parametrize(('error_px', 'claimed_px', 'within'), [
+    (0.5, 0.5, (68.3, 95.4)), (1.0, 1.0, (68.3, 95.4)), (1.5, 1.5, (68.3, 95.4)), (1.0, 0.5, (38.3, 68.3)),
+    (3.0, 1.0, (31.9, 60.5)), (0.25, 0.5, (95.4, 100))])
+def test_shares_within_deviations_are_those_of_all_right_matches(error_px, claimed_px, within):
+    """While matches over 1 px were left out, errors of 3 px under covariances of 1 px gave 100 and 100."""
+    found = []
+    for seed in range(4):
+        points0, points1 = scene(count=500, wrong=100, noise=0, seed=seed)
+        points1 = points1 + np.random.default_rng(seed).normal(0, error_px, points1.shape)
+        covariances = np.tile(np.eye(2) * claimed_px**2, (500, 1, 1))
+        pair = score_pair(FRAMES, STAMP, (points0, points1), CAMERA, POSE0, POSE1, covariances=covariances).pair
+        found.append((pair.within_1_sigma, pair.within_2_sigma, pair.true_within_1_sigma, pair.true_within_2_sigma))
+    np.testing.assert_allclose(100 * np.mean(found, axis=0), within * 2, atol=4)
+
+
+def test_without_truth_or_baseline_nothing_is_said_of_true_deviations():
+    covariances = np.tile(0.01 * np.eye(2), (300, 1, 1))
+    for second, truth in ((POSE1, None), (TURNED, TURNED)):
+        pair = score_pair(FRAMES, STAMP, scene(second), CAMERA, POSE0, truth, covariances=covariances).pair
+        assert pair.true_within_1_sigma is None
+        assert pair.within_1_sigma is not None
+
+
 def test_the_estimator_that_is_asked_for_gives_the_pose():
     estimates = [score_pair(FRAMES, STAMP, scene(noise=0.5), CAMERA, POSE0, POSE1, estimator=estimator).estimate
                  for estimator in (ESTIMATORS['ml'], ESTIMATORS['magsac'])]

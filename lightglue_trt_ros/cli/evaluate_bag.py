@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..commands import INTERRUPTED, command
 from ..config import PRECISIONS, MatcherConfig, check_cameras
@@ -17,12 +17,14 @@ from ..errors import BagError, ConfigError, LightglueTrtError
 from ..evaluation.baselines import BASELINES
 from ..evaluation.contestants import Baseline
 from ..evaluation.costs import WallTime
+from ..evaluation.degradation import DEGRADATIONS, degraded
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.results import Evaluation
 from ..evaluation.survey import Asked, survey, usable_frames
 from ..evaluation.turns import evaluate_in_turn
 from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
 from ..evaluation.variants import is_variant, variants
+from ..features import UInt8
 from ..files import make_output_folder, own_output_folder
 from ..geometry import Size, fitting_size
 from ..images import gray_of
@@ -148,6 +150,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         help='how poses are estimated, for every matcher; default: %(default)s; '
                         + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()))
     parser.add_argument('--max-frames', type=int, metavar='N', help='evaluate the first N frames alone')
+    parser.add_argument('--degrade', choices=tuple(DEGRADATIONS), help='show every matcher the frames in bad light')
     parser.add_argument('--stereo', dest='right_topic', action='store_const', const=ITS_OWN,
                         help='match left to right as well, where the folder has right images beside the left ones')
     parser.add_argument('--right-topic', metavar='TOPIC', help='the same, with the right images that a bag has on this topic')
@@ -168,6 +171,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error('give both of --height and --width, or neither')
     if args.max_frames is not None and args.max_frames < 2:
         parser.error('--max-frames must be at least 2')
+    if args.degrade and (args.live or args.right_topic):
+        parser.error('--degrade is for the matchers offline: leave out --live, --stereo and --right-topic')
     if args.cameras:
         _check_cameras(parser, args)
     if args.live and find_spec('rclpy') is None:
@@ -223,8 +228,11 @@ def _evaluate(args: argparse.Namespace, recording: Recording, stopped: Callable[
         facts['mask'] = f'{args.mask}, {100 * mask.share:.1f} % of the image'
     estimator = ESTIMATORS[args.estimator]
     baselines = [Baseline(name, config.max_keypoints, mask) for name in args.baselines]
-    evaluator = partial(Evaluator, partial(usable_frames, recording, scene.timeline), gray_of, scene, estimator=estimator,
-                        wall=wall, stopped=stopped, tell=note)
+    if args.degrade:
+        facts['degraded'] = args.degrade
+        note(f'every frame is degraded, {args.degrade}: {DEGRADATIONS[args.degrade].__doc__}')
+    evaluator = partial(Evaluator, partial(usable_frames, recording, scene.timeline), _decoder(args.degrade), scene,
+                        estimator=estimator, wall=wall, stopped=stopped, tell=note)
     wanted = variants(config, args.compare)
     first = next(iter(wanted.values()))
     results, covered, failure = evaluate_in_turn(wanted, baselines, evaluator, args.strides, args.out,
@@ -257,6 +265,11 @@ def _evaluate(args: argparse.Namespace, recording: Recording, stopped: Callable[
     found = Evaluation(facts, describe_machine(), results, tuple(args.strides), notes, interrupted, covered, wall.seconds,
                        memory_mib, ESTIMATOR_LABELS[args.estimator])
     return found, failures
+
+
+def _decoder(degradation: str | None) -> Callable[[Any], UInt8]:
+    """What makes a gray image of a message, as it was recorded or degraded."""
+    return gray_of if degradation is None else lambda message: degraded(gray_of(message), degradation)
 
 
 def _mask(path: Path | None, image: Size, engine: Size) -> Mask | None:

@@ -34,8 +34,10 @@ METRICS: dict[str, Metric] = {
     **{f'precision@{px}': Metric(f'matches within {px} px of the true epipolar line', '%', True, 1) for px in PRECISION_PX},
     **{f'pose_auc@{deg}': Metric(f'pose AUC up to {deg} degrees', '%', True, 1) for deg in AUC_DEG},
     **{f'rotation_auc@{deg}': Metric(f'rotation AUC up to {deg} degree{"s" * (deg > 1)}', '%', True, 1) for deg in ROTATION_DEG},
-    'within_1_sigma': Metric("inliers within their standard deviation of the pose's epipolar line: 68.3 is right", '%', True, 1),
-    'within_2_sigma': Metric('inliers within two of them: 95.4 is right', '%', True, 1),
+    'within_1_sigma': Metric("matches within their standard deviation of the pose's epipolar line: 68.3 is right", '%', True, 1),
+    'within_2_sigma': Metric('matches within two of them: 95.4 is right', '%', True, 1),
+    'true_within_1_sigma': Metric("matches within it of the true motion's line, if the truth is exact", '%', True, 1),
+    'true_within_2_sigma': Metric('matches within two of them', '%', True, 1),
     'pose_failures': Metric('pairs without a pose', '', False, 0),
     'track_length': Metric('track length, mean', 'frames', True, 1),
     'track_survival': Metric('points matched again in the next frame', '%', True, 1),
@@ -62,8 +64,8 @@ METRICS: dict[str, Metric] = {
     'dropped': Metric('frames that got no cloud', '', False, 0),
     **{f'latency_ms_p{p}': Metric(f'image sent to cloud received, p{p}', 'ms', False, 1) for p in PERCENTILES},
 }
-MEANS = {'within_1_sigma': 100, 'within_2_sigma': 100, 'track_survival': 100, 'retention': 100, 'agreement_f1': 100,
-         'count_ratio': 100, 'layers': 1}  # factors
+MEANS = {'within_1_sigma': 100, 'within_2_sigma': 100, 'true_within_1_sigma': 100, 'true_within_2_sigma': 100,
+         'track_survival': 100, 'retention': 100, 'agreement_f1': 100, 'count_ratio': 100, 'layers': 1}  # factors
 FACTORS = {'matches': 1.0, 'layers': 1.0}  # others are shares, in percent
 PAIR_METRICS = ('matches', 'inlier_ratio', *(name for name in METRICS if name.startswith(('precision@', 'pose_', 'rotation_'))),
                 *MEANS)
@@ -89,8 +91,10 @@ class PairResult:
     agreement_f1: float | None = None  # against the first matcher
     count_ratio: float | None = None  # against the first matcher
     layers: int | None = None  # of LightGlue that ran
-    within_1_sigma: float | None = None  # share of the inliers whose distance to the estimated pose's epipolar line is below its
-    within_2_sigma: float | None = None  # standard deviation, and below two; None without covariances or without a pose
+    within_1_sigma: float | None = None  # share of `consistency.plausible` matches whose distance to the estimated pose's epipolar
+    within_2_sigma: float | None = None  # line is below one, and two, standard deviations; None without covariances or a pose
+    true_within_1_sigma: float | None = None  # the same to the line of the true motion; None without covariances, truth or
+    true_within_2_sigma: float | None = None  # baseline
     step_m: float | None = None  # true distance between the two cameras; None without truth
     step_per_depth: float | None = None  # the same over the median depth of the scene; None where that is unknown
 

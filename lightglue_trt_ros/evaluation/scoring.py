@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..geometry import sampled_model
+from ..placement.consistency import plausible
 from ..recordings.poses import Float64
 from .baselines import Correspondences
 from .pair_metrics import PRECISION_PX, PairResult
@@ -45,7 +46,7 @@ class Scored(NamedTuple):
     pair: PairResult
     errors_px: Float64 | None  # (M,) distances to the true epipolar lines; None without truth or camera
     estimate: RelativePose | None  # None without a camera or where no pose was found
-    deviations: Float64 | None = None  # of the inliers from the estimated geometry, over their standard deviations; None unknown
+    deviations: Float64 | None = None  # of matches from the estimated geometry, over their standard deviations; None: unknown
 
 
 class Agreement(NamedTuple):
@@ -76,16 +77,20 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
     matrix = np.asarray(camera, np.float64)
     weights: tuple[ArrayLike, ...] = () if covariances is None else (covariances,)
     estimate = estimator(points0, points1, matrix, matrix, *weights) if len(points0) else None
-    off = None if estimate is None or covariances is None else _deviations(points0, points1, covariances, matrix, estimate)
-    if off is not None and len(off):
-        within = [float(np.mean(np.abs(off) < limit)) for limit in (1, 2)]
-        pair = dataclasses.replace(pair, within_1_sigma=within[0], within_2_sigma=within[1])
+    off = None  # from the estimated geometry, which many points know better than most truths do
+    if estimate is not None and covariances is not None:
+        off = _plausible_deviations(points0, points1, covariances, fundamental_of(estimate, matrix, matrix))
+        pair = dataclasses.replace(pair, within_1_sigma=_share(off, 1), within_2_sigma=_share(off, 2))
     if pose0 is None or pose1 is None or not known_poses(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
         return Scored(pair, None, estimate, off)
     rotation, translation = relative_pose(pose0, pose1)
     step_m = float(np.linalg.norm(translation))
     if step_m > min_baseline_m:
-        errors = epipolar_errors(points0, points1, fundamental_from_poses(pose0, pose1, matrix, matrix))
+        true = fundamental_from_poses(pose0, pose1, matrix, matrix)
+        errors = epipolar_errors(points0, points1, true)
+        if covariances is not None:
+            truly_off = _plausible_deviations(points0, points1, covariances, true)
+            pair = dataclasses.replace(pair, true_within_1_sigma=_share(truly_off, 1), true_within_2_sigma=_share(truly_off, 2))
     else:
         errors = homography_errors(points0, points1, matrix @ rotation @ np.linalg.inv(matrix))
     turn = shift = math.inf
@@ -99,11 +104,15 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
     return Scored(pair, errors, estimate, off)
 
 
-def _deviations(points0: Float64, points1: Float64, covariances: ArrayLike, camera: Float64, estimate: RelativePose) -> Float64:
-    """Of the inliers: from the estimated geometry, which many points know better than truths do."""
-    fundamental = fundamental_of(estimate, camera, camera)
-    near = epipolar_errors(points0, points1, fundamental) < INLIER_PX
-    return deviations(points0[near], points1[near], np.asarray(covariances)[near], fundamental)
+def _plausible_deviations(points0: Float64, points1: Float64, covariances: ArrayLike, fundamental: Float64) -> Float64:
+    """Signed distances of the matches that are not wrong, over their standard deviations."""
+    distances, found = deviations(points0, points1, covariances, fundamental)
+    return found[plausible(distances, found * found)]
+
+
+def _share(off: Float64, limit: float) -> float | None:
+    """Of deviations (M,) that are below `limit`; None of none."""
+    return float(np.mean(np.abs(off) < limit)) if len(off) else None
 
 
 def count_inliers(points0: ArrayLike, points1: ArrayLike, camera: ArrayLike | None) -> tuple[int, str]:

@@ -63,13 +63,14 @@ def epipolar_errors(points0: ArrayLike, points1: ArrayLike, fundamental: ArrayLi
     return np.asarray(np.sqrt(np.where(np.isnan(squared), np.inf, squared)), np.float64)
 
 
-def deviations(points0: ArrayLike, points1: ArrayLike, covariances: ArrayLike, fundamental: ArrayLike) -> Float64:
-    """Signed distances (M,) of the second points to their epipolar lines, over their standard deviations.
+def deviations(points0: ArrayLike, points1: ArrayLike, covariances: ArrayLike, fundamental: ArrayLike) -> tuple[Float64, Float64]:
+    """Signed distances (M,) in pixels of the second points to their epipolar lines, and over their standard deviations.
 
     `covariances` are (M, 2, 2), pixels squared, of the second points given the first. NaN at the epipole.
     """
     distances, normals = epipolar_distances(points0, points1, fundamental)
-    return np.asarray(distances / np.sqrt(np.einsum('in,nij,jn->n', normals, np.asarray(covariances, np.float64), normals)))
+    variances = np.einsum('in,nij,jn->n', normals, np.asarray(covariances, np.float64), normals)
+    return distances, np.asarray(distances / np.sqrt(variances), np.float64)
 
 
 def fundamental_of(pose: RelativePose, intrinsics0: ArrayLike, intrinsics1: ArrayLike) -> Float64:

@@ -147,11 +147,12 @@ def _deviations(drawn: Drawn) -> Picture | None:
     axes.plot(levels, [100 * math.erf(level / math.sqrt(2)) for level in levels], color=INK, lw=6, alpha=0.3, label='as claimed')
     for histogram, look in known:
         axes.plot(levels, 100 * np.cumsum(histogram)[:-1] / histogram.sum(), **look.line)
-    percent_axis(axes, 'Inliers within … of their standard deviations')
+    percent_axis(axes, 'Matches within … of their standard deviations')
     axes.set_xlim(0, levels[-1])
     axes.set_xlabel('distance to the epipolar line, in standard deviations')
     caption = ('Whether covariances can be believed: a curve on the wide gray line is right, one below it claims too much, one '
-               'above it too little. Lines are those of the estimated pose; inliers are within 1 px of theirs.')
+               'above it too little. Lines are those of the estimated pose. Matches further away than 4 px and than four of their '
+               'standard deviations are wrong, and left out.')
     return Picture('deviations', 'Are covariances right', caption, finish(figure, axes))
 
 
