@@ -23,7 +23,7 @@ CACHE = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-cache-'))  # the user's 
 if (cache_dir() / 'weights').is_dir():
     (CACHE / 'weights').symlink_to(cache_dir() / 'weights')
 os.environ[CACHE_VARIABLE] = str(CACHE)
-for name in FASTDDS_VARIABLES:
+for name in (*FASTDDS_VARIABLES, 'COLUMNS'):  # pytest-xdist's workers have the terminal's width, the commands write to a pipe
     os.environ.pop(name, None)
 os.environ.update({
     'ROS_DOMAIN_ID': str(1 + os.getpid() % 99),

@@ -109,7 +109,7 @@ def test_evaluate_bag_has_the_figures_of_a_stereo_folder(tmp_path: Path, capsys:
     assert found['stereo_row_px'] < 0.1
     assert found['stereo_disparity_px'] < 0.15
     assert found['stereo_consistent'] > 95
-    assert 'points with a place in the right image' in capsys.readouterr().out
+    assert 'stereo_points' in capsys.readouterr().out
     (tmp_path / 'calib_right.yaml').unlink()
     assert evaluate_bag([str(tmp_path), '--stereo', '--out', str(out), *options]) == 1
     assert 'stereo needs that of both cameras' in capsys.readouterr().err
