@@ -42,7 +42,7 @@ help:
 	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'
 	@echo 'make gpu-test     on a machine with a GPU, TensorRT and PyCUDA, with its own Python: engines, parity, node, memory'
 	@echo 'make kernels      after a change of placement.cu, with the CUDA toolkit: placement.ptx, which is what runs'
-	@echo 'make mutants      plant the faults of test/mutants.yaml one at a time, and see the tests fail: half an hour;'
+	@echo 'make mutants      plant the faults of test/mutants.yaml one at a time, and see the tests fail: 15 minutes;'
 	@echo '                  MUTANTS="images stereo" takes those whose file or description has one of these words'
 	@echo 'make robot        with the Python, NumPy and OpenCV of RELEASE=humble (or jazzy, kilted): all starts, and matches the same'
 	@echo 'make clean        remove everything made here, virtual environments too'
