@@ -298,6 +298,24 @@ def test_the_geometry_is_found_where_half_of_the_matches_are_wrong():
         assert np.quantile(np.abs(distances), 0.95) < 0.5
 
 
+@pytest.mark.parametrize(('precise', 'wrong', 'step'), [(0.0, 0.25, 1.0), (0.0, 0.4, 1.0), (0.2, 0.25, 1.0)])
+def test_the_geometry_is_found_under_covariances_that_are_too_large(precise, wrong, step):
+    """At night on a road most patches are not found: what a wrong geometry leaves is likely then, by the covariances alone."""
+    rng, factor, astray = np.random.default_rng(0), VarianceFactor(), 0
+    for _ in range(30):
+        space = rng.uniform([-8, -2, 6], [8, 2, 40], (300, 3))
+        first, second = (700 * view[:, :2] / view[:, 2:] + [600, 180] for view in (space, space - [0.02, 0, step]))
+        known = rng.random(300) < precise
+        error_px, claimed_px = np.where(known, 0.15, 0.4), np.where(known, 0.15, 2.4)
+        far = (rng.random(300) < wrong) & ~known
+        seen = second + error_px[:, None] * rng.normal(size=(300, 2)) + far[:, None] * rng.normal(0, 30, (300, 2))
+        factor.update(first.astype(np.float32), seen.astype(np.float32),
+                      (claimed_px**2)[:, None, None].astype(np.float32) * np.eye(2, dtype=np.float32))
+        astray += np.quantile(np.abs(epipolar_distances(first, second, factor.fundamental)[0]), 0.9) > 2
+    assert astray <= 3, '15 to 26 of 30 before'
+    assert factor.value < 0.5
+
+
 @pytest.mark.parametrize('count', [0, 5, 29])
 def test_too_few_matches_say_nothing_of_variances(count):
     first, second, covariances = scene(60, 0.1)

@@ -22,7 +22,8 @@ WRONG_PX, WRONG_SIGMAS = 4.0, 4.0  # further than both, a match is wrong: keypoi
 INLIER_PX = 1.0  # of MAGSAC++
 RATE = 0.2  # of a frame in the mean over frames
 LEAST, MOST = 0.1, 4.0
-UNLIKELY = 0.455 * MOST  # half of all squares of a standard normal variable are below 0.455: a fit that leaves more is none
+HALF = 0.455  # half of all squares of a standard normal variable are below it
+UNLIKELY = 2.0  # times the factor so far: a fit that leaves more of its squares' median than such variances do is none
 CONFIDENCE, SAMPLINGS = 0.99, 300  # of MAGSAC++
 
 
@@ -49,7 +50,8 @@ class VarianceFactor:
         some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
         self.fundamental = None
         if len(points0) >= ENOUGH:
-            fit = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit)
+            factor = 0.0 if self._log is None else min(UNLIKELY * self.value, MOST)
+            fit = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit, factor)
             self.fundamental = fit.fundamental
             right = fit.ratios[plausible(fit.distances, fit.ratios, unit)]
             if len(right) >= ENOUGH:
@@ -72,16 +74,17 @@ class EpipolarFit(NamedTuple):
     ratios: Float64  # (M,) squares of these, over their variances
 
 
-def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, threshold_px: float = INLIER_PX) -> EpipolarFit:
+def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, threshold_px: float = INLIER_PX,
+                 factor: float = MOST) -> EpipolarFit:
     """The fundamental matrix that fits matches (M, 2) best, covariances (M, 2, 2) of the second points; M is 8 at least.
 
     The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, until that settles.
-    Where it settles on what no right matches leave, as it may where a third of them are wrong, MAGSAC++ (Barath et al., CVPR 2020)
-    says where to begin, at `threshold_px`.
+    Where it leaves more than right matches do whose variances are `factor` times as large, as it may where a third of them are
+    wrong, the rounds begin again from MAGSAC++'s (Barath et al., CVPR 2020), at `threshold_px`; the better of both is taken.
     """
     table = _Table(points0, points1, covariances)
     fit = table.settled(np.ones(len(points0)))
-    if fit.middle > UNLIKELY:
+    if fit.middle > HALF * factor:
         sampled = sampled_model(cv2.findFundamentalMat, np.asarray(points0, np.float64), np.asarray(points1, np.float64),
                                 cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
         if sampled is not None:
