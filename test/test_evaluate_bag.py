@@ -359,13 +359,13 @@ def test_memory_does_not_grow_with_the_recording(run: Any, tmp_path: Path, monke
     height, width = 3 * HEIGHT, 3 * WIDTH
     camera = Intrinsics(width, height, np.array([[330.0, 0, 192], [0, 330.0, 144], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
     peaks: list[int] = []
-    report = evaluate_bag._report
+    report = evaluate_bag.write_report
 
     def measured(*arguments: Any) -> Any:
         peaks.append(tracemalloc.get_traced_memory()[1])
         return report(*arguments)
 
-    monkeypatch.setattr(evaluate_bag, '_report', measured)
+    monkeypatch.setattr(evaluate_bag, 'write_report', measured)
     for count in (8, 40, 140):  # the first one imports
         bag = make_bag(tmp_path / f'bag{count}', count, sizes=dict.fromkeys(range(count), (height, width)), intrinsics=camera)
         gc.collect()
