@@ -42,7 +42,7 @@ def main() -> int:
 def match(bag: Path) -> dict[str, np.ndarray]:
     """By frame (M, 4): u, v, u_ref, v_ref of its matches."""
     config = MatcherConfig(image_height=SIZE[0], image_width=SIZE[1], max_keypoints=512, backend='onnxruntime')
-    backend, why, _ = open_backend(config)
+    backend, why, *_ = open_backend(config)
     print(f'matches: {why}')
     frames, found = FrameMatcher(backend, config), {}
     for frame in open_recording(bag).frames():
