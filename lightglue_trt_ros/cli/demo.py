@@ -97,9 +97,9 @@ def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[Match
     config = MatcherConfig(image_height=height, image_width=width, max_gap_s=3600.0, weights=weights)
     if hz is not None:
         return config, hz
-    backend, reason, warning, _ = open_backend(config)
+    backend, reason, warning, without_gpu = open_backend(config)
     print(f'demo: {reason}')
-    if warning:
+    if warning and not without_gpu:
         print(f'demo: {warning}')
     fps = measure_stages(backend, config, iter(images)).fps
     backend.close()
