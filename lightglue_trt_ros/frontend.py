@@ -14,7 +14,7 @@ from .errors import FrameError
 from .features import Features, Float32, FrameMatches, Matches, Rows, Thresholds, UInt8, largest_sigmas
 from .geometry import Size, resize_gray, size_of, to_original
 from .masks import Mask
-from .placement import UNPLACED_PX, Placed, Pyramid, place_all, unplaced
+from .placement import Placed, Pyramid, place_all, unplaced
 from .placement.consistency import VarianceFactor
 from .recordings.rig import StereoRig
 from .stereo import Across, RightImage, believed
@@ -209,7 +209,7 @@ class FrameMatcher:
         lost = reference.tracks.missed_at_most(self.config.carry_frames if len(rows) else 0)
         reference_points, lost_points = every_point.take(rows, axis=0), every_point.take(lost, axis=0)
         if everything is not None:
-            placed = everything.of(rows).or_else(points, unplaced(len(points), unit, UNPLACED_PX))
+            placed = everything.of(rows).or_else(points, unit)
             candidates = Candidates(lost, lost_points, everything.of(lost))
         elif reference.pyramid is not None and current.pyramid is not None:
             placed, others = place_all(reference.pyramid, current.pyramid, reference_points, points, lost_points)

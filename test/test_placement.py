@@ -17,7 +17,17 @@ from networks import moved, photo
 
 from lightglue_trt_ros import placement
 from lightglue_trt_ros.geometry import epipolar_distances
-from lightglue_trt_ros.placement import LIMIT_PX, PREDICTED_PX, UNPLACED_PX, Pyramid, known_at, place_all, place_matches, unplaced
+from lightglue_trt_ros.placement import (
+    LIMIT_PX,
+    PREDICTED_PX,
+    UNPLACED_PX,
+    Placed,
+    Pyramid,
+    known_at,
+    place_all,
+    place_matches,
+    unplaced,
+)
 from lightglue_trt_ros.placement.consistency import VarianceFactor, fit_epipolar
 from lightglue_trt_ros.placement.matrices import eigenvalue_gap, lessened, points_first, points_last
 
@@ -418,6 +428,16 @@ def test_a_way_back_that_never_ends_is_no_place(monkeypatch):
     assert np.isfinite(found).all()
     assert np.isfinite(covariances).all()
     np.testing.assert_allclose(sigmas(covariances)[1::3], UNPLACED_PX, rtol=1e-3)
+
+
+def test_what_is_not_finite_is_where_the_match_was():
+    placed = Placed(np.float32([[1, 2], [np.nan, 4], [5, 6]]), unplaced(3))
+    placed.covariances[2, 0, 1] = np.inf
+    matched = np.float32([[9, 9], [8, 8], [7, 7]])
+    found = placed.or_else(matched, 2.0)
+    np.testing.assert_array_equal(found.points, [[1, 2], [8, 8], [7, 7]])
+    np.testing.assert_allclose(sigmas(found.covariances), [0.5, 2 * UNPLACED_PX, 2 * UNPLACED_PX])
+    assert np.isnan(placed.points[1, 0]), 'what was given is left alone'
 
 
 def test_threads_do_not_write_into_each_other_s_patches():

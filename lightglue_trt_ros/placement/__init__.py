@@ -50,14 +50,14 @@ class Placed(NamedTuple):
         """Some of them."""
         return Placed(self.points.take(rows, axis=0), self.covariances.take(rows, axis=0))
 
-    def or_else(self, points: Float32, covariances: Float32) -> Placed:
-        """The same, but `points` (M, 2) with `covariances` (M, 2, 2) in rows that are not finite."""
+    def or_else(self, points: Float32, unit: float) -> Placed:
+        """The same, but `points` (M, 2) with UNPLACED_PX in rows that are not finite."""
         finite = np.isfinite(self.points).all(axis=1) & np.isfinite(self.covariances).all(axis=(1, 2))
         wrong = np.flatnonzero(~finite)
         if not len(wrong):
             return self
         placed = Placed(self.points.copy(), self.covariances.copy())
-        placed.points[wrong], placed.covariances[wrong] = points[wrong], covariances[wrong]
+        placed.points[wrong], placed.covariances[wrong] = points[wrong], np.eye(2) * (UNPLACED_PX * unit)**2
         return placed
 
 
@@ -109,9 +109,9 @@ def known_at(reference: Pyramid, current: Pyramid, reference_points: Float32, cu
     return _place(reference, current, reference_points, current_points, still).covariances
 
 
-def unplaced(count: int, unit: float = 1.0, sigma_px: float = SEEN_PX) -> Float32:
+def unplaced(count: int, unit: float = 1.0) -> Float32:
     """Covariances (count, 2, 2) in pixels squared of points as SuperPoint sees them."""
-    return np.tile(np.eye(2, dtype=np.float32) * np.float32((sigma_px * max(1.0, unit))**2), (count, 1, 1))
+    return np.tile(np.eye(2, dtype=np.float32) * np.float32((SEEN_PX * max(1.0, unit))**2), (count, 1, 1))
 
 
 def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32, how: tuple[Level, Level],
