@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import shutil
+import signal
 import tempfile
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +16,9 @@ import pytest
 from lightglue_trt_ros.backends.onnxruntime import FLOAT8
 from lightglue_trt_ros.processes import FASTDDS_VARIABLES, fastdds_variable
 from lightglue_trt_ros.weights.store import CACHE_VARIABLE, cache_dir
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in a shell's background, and what it starts: Ctrl-C would be lost
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LOG_DIR = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-'))

@@ -563,8 +563,7 @@ SLOW_BUILDER = textwrap.dedent("""
 def start_builder(folder: Path, seconds: float) -> subprocess.Popen[str]:
     script = SLOW_BUILDER.format(tests=str(Path(__file__).parent), seconds=seconds, folder=str(folder))
     return subprocess.Popen([sys.executable, '-c', script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            env=os.environ | {'PYTHONUNBUFFERED': '1'}, cwd=Path(__file__).parents[1],
-                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's & ignores it
+                            env=os.environ | {'PYTHONUNBUFFERED': '1'}, cwd=Path(__file__).parents[1])
 
 
 def wait_for(process: subprocess.Popen[str], text: str) -> None:

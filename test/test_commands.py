@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -40,9 +42,15 @@ def test_what_main_returns_is_the_exit_code():
     assert command('walk')(lambda argv: 7)([]) == 7
 
 
-def started(name: str, *arguments: str, **pipes: int) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, '-m', f'lightglue_trt_ros.cli.{name}', *arguments], text=True,
-                            stderr=subprocess.PIPE, **pipes)
+@contextmanager
+def started(name: str, *arguments: str, **pipes: int) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, '-m', f'lightglue_trt_ros.cli.{name}', *arguments], text=True,
+                               stderr=subprocess.PIPE, **pipes)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()  # one that did not end in time is not waited for
 
 
 @pytest.mark.parametrize('unbuffered', ['', '1'])
