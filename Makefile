@@ -35,7 +35,7 @@ help:
 	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
 	@echo '                  SEQUENCE=path takes a folder of images or a rosbag2 instead,'
 	@echo '                  IMAGE_TOPIC=/topic one of several of its cameras'
-	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/test_geometry.py -x" narrows it,'
+	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/core/test_geometry.py -x" narrows it,'
 	@echo '                  WORKERS=1 takes one process instead of two, COVERAGE=0 measures none and is faster'
 	@echo 'make lint         ruff and mypy alone'
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
@@ -71,12 +71,12 @@ parity:
 
 colcon-test: $(TEST)
 	$(COLCON) build $(COLCON_BASES)
-	$(COLCON) test $(COLCON_BASES) --pytest-args $(or $(PYTEST_ARGS),test/test_packaging.py)
+	$(COLCON) test $(COLCON_BASES) --pytest-args $(or $(PYTEST_ARGS),test/package/test_packaging.py)
 	$(COLCON) test-result --test-result-base build/colcon/build --verbose
 
 # Not in a virtual environment: TensorRT and PyCUDA are the machine's.
 gpu-test:
-	$(PYTHON) -m pytest -rs test/test_gpu.py test/test_machine.py $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -rs test/backends/test_gpu.py test/engines/test_gpu_info.py $(PYTEST_ARGS)
 
 # A driver takes PTX of its own version and older ones; 7.0 is CUDA 11's.
 KERNELS := lightglue_trt_ros/backends/kernels/placement

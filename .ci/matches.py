@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from lightglue_trt_ros.config import MatcherConfig
-from lightglue_trt_ros.frontend import FrameMatcher
-from lightglue_trt_ros.images import gray_of
-from lightglue_trt_ros.recordings.bag import open_recording
-from lightglue_trt_ros.recordings.bag_writer import write_bag
-from lightglue_trt_ros.selection import open_backend
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.engines.selection import open_backend
 
 FRAMES, SIZE = 8, (240, 320)
 CLOSE_PX, SHARE = 0.1, 0.95  # of the matches, either way, that must stand within so many pixels
@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument('--against', type=Path)
     args = parser.parse_args()
     if args.render:
-        from lightglue_trt_ros.demo.flight import Flight
+        from lightglue_trt_ros.datasets.flight import Flight
         args.render.parent.mkdir(parents=True, exist_ok=True)
         write_bag(args.render, ((frame.stamp_ns, frame.image) for frame in Flight(frames=FRAMES).render()), force=True)
         return 0

@@ -9,7 +9,7 @@ from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironment
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode, Node
 
-from lightglue_trt_ros.processes import FASTDDS_CHOICES, fastdds_variable
+from lightglue_trt_ros.utils.processes import FASTDDS_CHOICES, fastdds_variable
 
 CONFIG = Path(get_package_share_directory('lightglue_trt_ros')) / 'config'
 

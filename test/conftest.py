@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from lightglue_trt_ros.backends.onnxruntime import FLOAT8
-from lightglue_trt_ros.processes import FASTDDS_VARIABLES, fastdds_variable
-from lightglue_trt_ros.weights.store import CACHE_VARIABLE, cache_dir
+from lightglue_trt_ros.networks.weight_store import CACHE_VARIABLE, cache_dir
+from lightglue_trt_ros.utils.processes import FASTDDS_VARIABLES, fastdds_variable
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in a shell's background, and what it starts: Ctrl-C would be lost
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import DeviceMemoryError, EngineError, in_words
+from ..utils.errors import DeviceMemoryError, EngineError, in_words
 
 Array = NDArray[Any]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..config import EngineSpec
-from ..depth import Depth
-from ..features import Features, HostFeatures, Matches, Thresholds, UInt8
+from ..core.config import EngineSpec
+from ..core.early_exit import Depth
+from ..core.types import Features, HostFeatures, Matches, Thresholds, UInt8
 
 
 class NullBackend:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..calibration import Calibration
-from ..config import EngineSpec
-from ..depth import Depth, stops
-from ..errors import EngineError
-from ..features import NOT_FINITE, Features, HostFeatures, Matches, Thresholds, UInt8
-from ..graphs.cache import EXTRACTOR, written_graphs
-from ..weights.pairs import WeightsPair
+from ..core.config import EngineSpec
+from ..core.early_exit import Depth, stops
+from ..core.types import NOT_FINITE, Features, HostFeatures, Matches, Thresholds, UInt8
+from ..networks.fp8_calibration import Calibration
+from ..networks.graph_cache import EXTRACTOR, written_graphs
+from ..networks.models import WeightsPair
+from ..utils.errors import EngineError
 
 FLOAT8 = (1, 18)  # the first ONNX Runtime with E4M3 at opset 21
 THREADS_VARIABLE = 'LIGHTGLUE_TRT_THREADS'  # of a session whose owner leaves their number open

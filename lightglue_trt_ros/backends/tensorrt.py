@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ..config import EngineSpec
-from ..depth import Depth
-from ..errors import EngineError, clear_frames
-from ..features import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
-from ..placement import Placed
+from ..core.config import EngineSpec
+from ..core.early_exit import Depth
+from ..core.refinement import Placed
+from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
+from ..utils.errors import EngineError, clear_frames
+from .buffers import DeviceFeatures, Engine, Slot, load_engines
 from .cuda import Cuda, Graph
-from .device import DeviceFeatures, Engine, Slot, load_engines
-from .placing import PTX, DevicePlacement
-from .staged import StagedMatcher
+from .gpu_refinement import PTX, DevicePlacement
+from .tensorrt_early_exit import StagedMatcher
 
 SLOTS = 3  # a camera's feature sets on the device: a keyframe, the frame before, the current one
 

@@ -11,22 +11,22 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from ..commands import command
-from ..config import EngineSpec, MatcherConfig
-from ..depth import Depth
-from ..engines.adapter import Progress, open_tensorrt
-from ..engines.artifacts import Artifact, default_engine_dir
+from ..core.config import EngineSpec, MatcherConfig
+from ..core.early_exit import Depth
+from ..core.geometry import resize_gray
+from ..core.images import gray_of
+from ..core.options import add_settings
+from ..core.types import UInt8
 from ..engines.build import BuildOrder, FrameSource, build_bundle
-from ..engines.machine import Machine, decide, probe, target
+from ..engines.engine_store import Artifact, default_engine_dir
+from ..engines.gpu_info import Machine, decide, probe, target
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
-from ..errors import BagError, ConfigError, EngineError
-from ..features import UInt8
-from ..geometry import resize_gray
-from ..images import gray_of
-from ..options import add_settings
-from ..progress import progress
-from ..tables import print_table
-from ..weights.pairs import load_pair
+from ..engines.tensorrt_api import Progress, open_tensorrt
+from ..networks.models import load_pair
+from ..utils.commands import command
+from ..utils.errors import BagError, ConfigError, EngineError
+from ..utils.progress import progress
+from ..utils.tables import print_table
 
 
 @command('build_engines', interrupted='interrupted, and nothing was kept')
@@ -129,7 +129,7 @@ def _frames(args: argparse.Namespace) -> FrameSource:
 
 def _recorded_frames(path: Path, image_topic: str | None, size: tuple[int, int]) -> tuple[list[UInt8], str]:
     """The middle of a recording: its ends often show a robot that stands."""
-    from ..recordings.bag import open_recording
+    from ..datasets.bag import open_recording
     recording = open_recording(path, image_topic)
     first = max(0, (len(recording) - FRAMES) // 2)
     images = []
@@ -142,7 +142,7 @@ def _recorded_frames(path: Path, image_topic: str | None, size: tuple[int, int])
 
 
 def _flight_frames(size: tuple[int, int]) -> tuple[list[UInt8], str]:
-    from ..demo.flight import Flight
+    from ..datasets.flight import Flight
     flight = Flight(frames=FRAMES, height=size[0], width=size[1])
     return [frame.image for frame in flight.render()], "the demo's flight over photographs (real ones: --frames PATH)"
 

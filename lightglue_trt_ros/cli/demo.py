@@ -10,27 +10,37 @@ from pathlib import Path
 
 import numpy as np
 
-from ..benchmarks.stages import measure_stages
-from ..commands import command
-from ..config import MatcherConfig
-from ..demo.figures import CORRECT_PX, NO_TRUTH, Truth, draw_plot, flight_truth, make_report, pose_truth, table_rows
-from ..demo.flight import Flight
-from ..demo.path import draw_path, odometry_path
-from ..errors import BagError, LightglueTrtError
-from ..features import UInt8
-from ..files import make_output_folder, written_together
-from ..geometry import Size, fitting_size
-from ..images import gray_of
-from ..options import add_settings, positive
-from ..recordings.bag import open_recording
-from ..recordings.bag_writer import write_bag
-from ..recordings.poses import Trajectory
-from ..recordings.sequence import Intrinsics, Recording
-from ..recordings.truth import load_truth
-from ..replay import Reception, replay
-from ..reports.pair_pictures import draw_pair
-from ..selection import open_backend
-from ..tables import print_table
+from ..core.cameras import Intrinsics
+from ..core.config import MatcherConfig
+from ..core.geometry import Size, fitting_size
+from ..core.images import gray_of
+from ..core.options import add_settings, positive
+from ..core.types import UInt8
+from ..datasets.bag import open_recording
+from ..datasets.bag_writer import write_bag
+from ..datasets.flight import Flight
+from ..datasets.ground_truth import load_truth
+from ..datasets.poses import Trajectory
+from ..datasets.sequence import Recording
+from ..engines.selection import open_backend
+from ..evaluation.report.demo_figures import (
+    CORRECT_PX,
+    NO_TRUTH,
+    Truth,
+    draw_plot,
+    flight_truth,
+    make_report,
+    pose_truth,
+    table_rows,
+)
+from ..evaluation.report.demo_path import draw_path, odometry_path
+from ..evaluation.report.pair_pictures import draw_pair
+from ..evaluation.timing.stages import measure_stages
+from ..ros.replay import Reception, replay
+from ..utils.commands import command
+from ..utils.errors import BagError, LightglueTrtError
+from ..utils.files import make_output_folder, written_together
+from ..utils.tables import print_table
 
 HEADROOM = 0.6  # frames are sent at this share of the rate that the machine was measured to keep, alone: now a player works beside
 

@@ -11,36 +11,36 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..commands import INTERRUPTED, command
-from ..config import PRECISIONS, MatcherConfig, check_cameras
-from ..errors import BagError, ConfigError, LightglueTrtError
+from ..core.config import PRECISIONS, MatcherConfig, check_cameras
+from ..core.geometry import Size, fitting_size
+from ..core.images import gray_of
+from ..core.masks import Mask, load_mask
+from ..core.options import add_settings, numbers, one_word_each, positive, settings_of, some_of
+from ..core.types import UInt8
+from ..datasets.bag import open_recording
+from ..datasets.pose_files import KINDS
+from ..datasets.sequence import Recording
+from ..datasets.stereo_pairs import stereo_recording
 from ..evaluation.baselines import BASELINES
-from ..evaluation.contestants import Baseline
 from ..evaluation.costs import WallTime
+from ..evaluation.dataset_info import Asked, survey, usable_frames
 from ..evaluation.degradation import DEGRADATIONS, degraded
 from ..evaluation.evaluator import Evaluator
+from ..evaluation.methods import Baseline
+from ..evaluation.report.page import write_report
+from ..evaluation.report.requirements import Requirement, check
+from ..evaluation.report.side_by_side import CameraReport, print_side_by_side, write_side_by_side
+from ..evaluation.report.summary import print_summary
 from ..evaluation.results import Evaluation
-from ..evaluation.survey import Asked, survey, usable_frames
-from ..evaluation.turns import evaluate_in_turn
-from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
+from ..evaluation.stereo_accuracy import evaluate_stereo
+from ..evaluation.variant_runs import evaluate_in_turn
 from ..evaluation.variants import is_variant, variants
-from ..features import UInt8
-from ..files import make_output_folder, own_output_folder
-from ..geometry import Size, fitting_size
-from ..images import gray_of
-from ..masks import Mask, load_mask
-from ..options import add_settings, numbers, one_word_each, positive, settings_of, some_of
-from ..processes import describe_machine, give_memory_back, stop_on_sigint
-from ..progress import progress
-from ..recordings.bag import open_recording
-from ..recordings.pose_files import KINDS
-from ..recordings.sequence import Recording
-from ..recordings.stereo_frames import stereo_recording
-from ..reports.page import write_report
-from ..reports.requirements import Requirement, check
-from ..reports.side_by_side import CameraReport, print_side_by_side, write_side_by_side
-from ..reports.summary import print_summary
-from ..stereo_evaluation import evaluate_stereo
+from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
+from ..utils.commands import INTERRUPTED, command
+from ..utils.errors import BagError, ConfigError, LightglueTrtError
+from ..utils.files import make_output_folder, own_output_folder
+from ..utils.processes import describe_machine, give_memory_back, stop_on_sigint
+from ..utils.progress import progress
 
 ITS_OWN = '--stereo'  # in place of a topic: the right images that a recording knows by itself
 OF_CAMERA = ('image_topic', 'camera', 'camera_in_body', 'mask', 'truth', 'truth_topic', 'truth_child_frame')  # may have {camera}
@@ -254,7 +254,7 @@ def _evaluate(args: argparse.Namespace, recording: Recording, stopped: Callable[
         say(f'playing {recording.path} at {args.rate:g} times its pace into the node')
         try:
             with wall.spent('live'):
-                from ..live import evaluate_live
+                from ..evaluation.live import evaluate_live
                 results.append(evaluate_live(recording, first, scene, estimator, args.rate, results[0], stopped, note, args.mask))
         except LightglueTrtError as error:
             failures.append(f'live: {error}')
@@ -284,10 +284,10 @@ def _without_ros(argv: list[str] | None) -> list[str]:
     """What is left when a launch file's --ros-args are taken away."""
     words = sys.argv[1:] if argv is None else argv
     try:
-        from rclpy.utilities import remove_ros_args
+        from ..ros.executor import without_ros_args
     except ImportError:  # nor is there launch
         return words
-    return list(remove_ros_args(words))
+    return without_ros_args(words)
 
 
 def _requirement(text: str, over: bool) -> Requirement:

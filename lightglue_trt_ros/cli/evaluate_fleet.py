@@ -9,27 +9,27 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..commands import INTERRUPTED, command
-from ..config import MatcherConfig
+from ..core.config import MatcherConfig
+from ..core.masks import load_mask
+from ..core.options import add_settings, numbers, positive, settings_of, some_of
 from ..evaluation.baselines import BASELINES
-from ..evaluation.twoview import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
+from ..evaluation.fleet.cluster import agreed, connected
+from ..evaluation.fleet.discovery import find_recordings
+from ..evaluation.fleet.fleet_json import FILE, PAIRS, FleetReport, read_before, write_fleet_document
+from ..evaluation.fleet.fleet_page import FAILURES, TOGETHER, together, verdict, worst_first, write_fleet_page
+from ..evaluation.fleet.pairs_table import read_pairs, write_pairs
+from ..evaluation.fleet.plan import make_plan
+from ..evaluation.fleet.result_store import GOES_ON, Kept
+from ..evaluation.fleet.rows import WAITING
+from ..evaluation.fleet.runner import NOT_YET, FleetRun
+from ..evaluation.fleet.versions import installation
+from ..evaluation.report.summary import written
 from ..evaluation.variants import variants
-from ..files import own_output_folder, written_together
-from ..fleet.cluster import agreed, connected
-from ..fleet.finding import find_recordings
-from ..fleet.fleet_document import FILE, PAIRS, FleetReport, read_before, write_fleet_document
-from ..fleet.fleet_page import FAILURES, TOGETHER, together, verdict, worst_first, write_fleet_page
-from ..fleet.kept import GOES_ON, Kept
-from ..fleet.pairs_table import read_pairs, write_pairs
-from ..fleet.plan import make_plan
-from ..fleet.rows import WAITING
-from ..fleet.runner import NOT_YET, FleetRun
-from ..fleet.versions import installation
-from ..masks import load_mask
-from ..options import add_settings, numbers, positive, settings_of, some_of
-from ..processes import stop_on_sigint
-from ..reports.summary import written
-from ..tables import print_table
+from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
+from ..utils.commands import INTERRUPTED, command
+from ..utils.files import own_output_folder, written_together
+from ..utils.processes import stop_on_sigint
+from ..utils.tables import print_table
 
 PAGE = 'fleet.html'
 SHOWN = 20  # rows on the terminal

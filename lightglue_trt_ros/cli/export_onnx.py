@@ -7,13 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-from ..commands import command
-from ..config import EngineSpec
-from ..files import written_together
-from ..graphs.lightglue import lightglue
-from ..graphs.superpoint import superpoint
-from ..options import add_settings
-from ..weights.pairs import load_pair
+from ..core.config import EngineSpec
+from ..core.options import add_settings
+from ..networks.lightglue import lightglue
+from ..networks.models import load_pair
+from ..networks.superpoint import superpoint
+from ..utils.commands import command
+from ..utils.files import written_together
 
 
 @command('export_onnx')

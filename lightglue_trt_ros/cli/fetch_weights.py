@@ -7,14 +7,14 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from ..commands import command
-from ..config import SHIPPED_PAIRS
-from ..errors import LightglueTrtError
-from ..progress import progress
-from ..weights.architecture import NETWORKS
-from ..weights.networks import read_network
-from ..weights.pairs import NAMES, file_name, load_pair, shipped_folder
-from ..weights.store import CACHE_VARIABLE, Source, cache_dir, fetch, is_available, places, sources_of
+from ..core.config import SHIPPED_PAIRS
+from ..networks.architecture import NETWORKS
+from ..networks.models import NAMES, file_name, load_pair, shipped_folder
+from ..networks.weight_store import CACHE_VARIABLE, Source, cache_dir, fetch, is_available, places, sources_of
+from ..networks.weights import read_network
+from ..utils.commands import command
+from ..utils.errors import LightglueTrtError
+from ..utils.progress import progress
 
 
 @command('fetch_weights', interrupted='interrupted; what has come is kept, and the next run goes on from there')

@@ -7,13 +7,13 @@ import shlex
 import sys
 from pathlib import Path
 
-from ..commands import command
-from ..errors import BagError
-from ..progress import progress
-from ..recordings.bag import open_recording
-from ..recordings.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, RightFrames, write_bag
-from ..recordings.layouts import FolderRecording
-from ..recordings.sequence import IMAGE_TOPIC, RIGHT_TOPIC
+from ..datasets.bag import open_recording
+from ..datasets.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, RightFrames, write_bag
+from ..datasets.image_folders import FolderRecording
+from ..datasets.sequence import IMAGE_TOPIC, RIGHT_TOPIC
+from ..utils.commands import command
+from ..utils.errors import BagError
+from ..utils.progress import progress
 
 
 @command('make_bag', interrupted='interrupted; nothing was written')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..commands import Ending, node_command
+from ..utils.commands import Ending, node_command
 
 EPILOG = """settings are ROS parameters, e.g.
   matcher --ros-args -p backend:=onnxruntime -r image:=/camera/image_raw
@@ -16,8 +16,8 @@ config/matcher.yaml lists them all; `ros2 param describe` explains them"""
 @node_command('matcher')
 def main(argv: list[str] | None, ending: Ending) -> int:
     """Exit code 0 when a signal ended it, 1 with a message when a setting is refused or it fails, 2 for the command line."""
-    from ..node import MatcherNode, run
-    from ..spinning import ros_started
+    from ..ros.executor import ros_started
+    from ..ros.matcher.node import MatcherNode, run
     parser = argparse.ArgumentParser(prog='matcher', description='The ROS 2 node: camera frames in, correspondences out. Ends with '
                                      'SIGINT or SIGTERM.', epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      usage='matcher [-h] [--ros-args ...]')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..commands import Ending, node_command
+from ..utils.commands import Ending, node_command
 
 EPILOG = """it reads matcher/matches and, beside the topic image, its CameraInfo, e.g.
   odometry --ros-args -r image:=/camera/image_raw -p odom_frame:=odom -p publish_tf:=true"""
@@ -14,8 +14,8 @@ EPILOG = """it reads matcher/matches and, beside the topic image, its CameraInfo
 @node_command('odometry')
 def main(argv: list[str] | None, ending: Ending) -> int:
     """Exit code 0 when a signal ended it, 1 with a message when a parameter is refused or it fails, 2 for the command line."""
-    from ..odometry_node import OdometryNode
-    from ..spinning import ros_started, spin
+    from ..ros.executor import ros_started, spin
+    from ..ros.odometry_node import OdometryNode
     parser = argparse.ArgumentParser(prog='odometry', description='Poses from the tracks of a matcher: Odometry, Path and TF of '
                                      'one camera, in a unit of its own. Ends with SIGINT or SIGTERM.', epilog=EPILOG,
                                      formatter_class=argparse.RawDescriptionHelpFormatter, usage='odometry [-h] [--ros-args ...]')

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from ..commands import Ending, node_command
+from ..utils.commands import Ending, node_command
 
 
 @node_command('play_bag')
 def main(argv: list[str] | None, ending: Ending) -> int:
     """Exit code 0 when all was played or a signal ended it, 1 with a message when the recording cannot be played."""
-    from ..player import play
+    from ..ros.player import play
     play(argv, ending)
     return 0
 

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..commands import command
-from ..config import EngineSpec, MatcherConfig
-from ..engines.artifacts import PASSED, default_engine_dir
-from ..images import gray_of
-from ..options import add_settings
-from ..progress import progress
+from ..core.config import EngineSpec, MatcherConfig
+from ..core.images import gray_of
+from ..core.options import add_settings
+from ..engines.engine_store import PASSED, default_engine_dir
+from ..networks.models import load_pair
 from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, QualityGate
 from ..quantization.samples import HELD_OUT, LEAST_FRAMES
 from ..quantization.workflow import CalibrationOrder, CalibrationOutcome, Terminal, quantize
-from ..weights.pairs import load_pair
+from ..utils.commands import command
+from ..utils.progress import progress
 
 
 @command('quantize', interrupted='interrupted, and nothing was kept')

@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..backends import Placer
-from ..config import EngineSpec
-from ..depth import Depth
-from ..errors import EngineError
-from ..features import UInt8
-from ..graphs.cache import EXTRACTOR
-from ..weights.networks import Weights
-from ..weights.pairs import WeightsPair
-from .adapter import BuildOptions, Progress, TensorRT
-from .artifacts import NOT_RUN, PASSED, TIMING_CACHE, Artifact, Draft, Identity, drafting, find_timing_cache, open_artifact
-from .audit import Plan, audit
-from .machine import Decision, Machine, decide
+from ..core.backend import Placer
+from ..core.config import EngineSpec
+from ..core.early_exit import Depth
+from ..core.types import UInt8
+from ..networks.graph_cache import EXTRACTOR
+from ..networks.models import WeightsPair
+from ..networks.weights import Weights
+from ..utils.errors import EngineError
+from .engine_store import NOT_RUN, PASSED, TIMING_CACHE, Artifact, Draft, Identity, drafting, find_timing_cache, open_artifact
+from .gpu_info import Decision, Machine, decide
 from .parity import LIMITS, failures, parity, rows
-from .placement_gate import PLACED_SHARE, placed_as_on_the_host
+from .precision_check import Plan, audit
+from .refinement_check import PLACED_SHARE, placed_as_on_the_host
+from .tensorrt_api import BuildOptions, Progress, TensorRT
 
 FrameSource = Callable[[], tuple[list[UInt8], str]]  # gray frames of the engines' size, and what they are
 
@@ -136,9 +136,9 @@ def _decide(order: BuildOrder, machine: Machine, tensorrt: TensorRT) -> tuple[De
 
 def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: Decision, calibration: Artifact | None,
              out: Reporter) -> _Job:
-    from ..graphs.lightglue import lightglue_stages
-    from ..graphs.precision import read_stamp
-    from ..graphs.superpoint import superpoint
+    from ..networks.lightglue import lightglue_stages
+    from ..networks.superpoint import superpoint
+    from ..networks.typed_onnx import read_stamp
 
     def shapes(precision: str) -> EngineSpec:
         return EngineSpec(order.image_height, order.image_width, order.max_keypoints, precision)
@@ -163,7 +163,7 @@ def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: 
 
 def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> bytes:
     """A quantised graph, as it was given; what its stamp says must not contradict the order."""
-    from ..graphs.precision import read_stamp
+    from ..networks.typed_onnx import read_stamp
     try:
         data = path.read_bytes()
         stamp = read_stamp(model.FromString(data))

@@ -10,10 +10,10 @@ from typing import Any
 import cv2
 import numpy as np
 
-from ..backends import Backend
-from ..depth import Depth
-from ..errors import EngineError
-from ..features import NOT_FINITE, Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
+from ..core.backend import Backend
+from ..core.early_exit import Depth
+from ..core.types import NOT_FINITE, Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
+from ..utils.errors import EngineError
 
 RADIUS_PX = 0.5  # a keypoint is kept where the candidate has one within it
 FRAMES = 9  # that a gate runs on, consecutive ones

@@ -14,10 +14,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FrameError
-from ..features import Float32, UInt8
-from ..geometry import size_of
-from ..masks import Mask
+from ..core.geometry import size_of
+from ..core.masks import Mask
+from ..core.types import Float32, UInt8
+from ..utils.errors import FrameError
 
 
 class Correspondences(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import cv2
 import numpy as np
 
-from ..features import Float32, UInt8
+from ..core.types import Float32, UInt8
 
 Degradation = Callable[[Float32, np.random.Generator], Float32]
 

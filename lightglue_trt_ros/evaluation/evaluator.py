@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import BagError, EngineError, FrameError
-from ..features import UInt8
-from ..recordings.sequence import Frame
+from ..core.types import UInt8
+from ..datasets.sequence import Frame
+from ..odometry.two_view import PoseEstimator
+from ..utils.errors import BagError, EngineError, FrameError
 from .baselines import Correspondences
-from .contestants import Contestant, Sighting, Stream
+from .concurrency import Floor, ahead
 from .costs import Cost, Meter, WallTime
-from .overlap import Floor, ahead
+from .methods import Contestant, Sighting, Stream
 from .results import MatcherResult
 from .scene import Scene
-from .scoring import SAME_PX
+from .score import SAME_PX
 from .tally import Tally
-from .twoview import PoseEstimator
 
 BACKWARD_PAIRS = 20  # that are matched backwards as well
 TIMED_PAIRS = 30  # whose second frame is timed

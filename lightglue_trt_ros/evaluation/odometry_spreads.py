@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from ..recordings.poses import Float64
-from .bootstrap import LEVEL, SEED, Spread, dependence, drawn_blocks, mean_spread, ratio_spread
+from ..core.types import Float64
+from .confidence import LEVEL, SEED, Spread, dependence, drawn_blocks, mean_spread, ratio_spread
 from .trajectory import Drift, align_sim3, ate, known_poses, step_errors
 
 TRAJECTORIES = 200  # that are drawn

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..features import UInt8
-from ..recordings.poses import Float64
-from ..telemetry import PERCENTILES
+from ..core.timing import PERCENTILES
+from ..core.types import Float64, UInt8
 from .baselines import Correspondences
-from .bootstrap import Interval, Spread, mean_spread, percentile_spreads, ratio_spread
-from .pair_metrics import CONTESTED, HEADLINES, PairResult, mean, paired_differences, spreads_of, summary_of
-from .pair_metrics import METRICS as METRICS  # with what they are of
+from .confidence import Interval, Spread, mean_spread, percentile_spreads, ratio_spread
+from .metrics import CONTESTED, HEADLINES, PairResult, mean, paired_differences, spreads_of, summary_of
+from .metrics import METRICS as METRICS  # with what they are of
 
 DEVIATION_EDGES = np.concatenate([np.linspace(0, 4, 81), [np.inf]])  # bins of distances over their standard deviations
 ERROR_EDGES_PX = np.concatenate([[0], np.geomspace(0.05, 50, 121), [np.inf]])  # bins of the epipolar errors' histogram

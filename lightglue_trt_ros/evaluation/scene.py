@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BagError
-from ..features import Float32, UInt8
-from ..recordings.camera import undistort
-from ..recordings.poses import Float64
-from ..recordings.sequence import Frame, Intrinsics
+from ..core.cameras import Intrinsics, undistort
+from ..core.types import Float32, Float64, UInt8
+from ..datasets.sequence import Frame
+from ..odometry.two_view import relative_pose
+from ..utils.errors import BagError
 from .baselines import Correspondences
-from .resolution import MIN_STEP_PER_DEPTH, Motion, follow_corners, shifts, step_per_depth
-from .twoview import relative_pose
+from .motion_observability import MIN_STEP_PER_DEPTH, Motion, follow_corners, shifts, step_per_depth
 
 SECOND = 10**9
 GAP_PERIODS = 3  # a gap is longer than max_gap_s, and than this many times the usual time between frames

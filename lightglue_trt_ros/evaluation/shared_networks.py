@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends import Backend, Placer
-from ..depth import stops
-from ..errors import EngineError
-from ..features import Features, Float32, Int32, Matches, Thresholds, UInt8
-from ..placement import Placed
+from ..core.backend import Backend, Placer
+from ..core.early_exit import stops
+from ..core.refinement import Placed
+from ..core.types import Features, Float32, Int32, Matches, Thresholds, UInt8
+from ..utils.errors import EngineError
 from .costs import Cost, Meter
 
 T = TypeVar('T')

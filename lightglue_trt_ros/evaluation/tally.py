@@ -7,20 +7,19 @@ import heapq
 
 import numpy as np
 
-from ..features import Float32, UInt8
-from ..recordings.poses import Float64
+from ..core.types import Float32, Float64, UInt8
+from ..odometry.two_view import PoseEstimator
 from .baselines import Correspondences
-from .causes import causes
-from .contestants import Sighting
 from .costs import Cost
-from .odometry import Odometry
-from .pair_metrics import PairResult
-from .resolution import Motion
+from .failures import causes
+from .methods import Sighting
+from .metrics import PairResult
+from .motion_observability import Motion
 from .results import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult
 from .scene import SECOND, Scene
-from .scoring import Agreement, Scored, agreement, agreement_of_rows, score_pair
+from .score import Agreement, Scored, agreement, agreement_of_rows, score_pair
 from .track_lengths import TrackLengths
-from .twoview import PoseEstimator
+from .two_view_odometry import Odometry
 
 WORST = 5  # pairs that are kept
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..features import Float32
+from ..core.types import Float32
 from .baselines import Correspondences
 
 

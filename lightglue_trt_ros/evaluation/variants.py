@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..config import PRECISIONS, MatcherConfig, check_names
-from ..errors import ConfigError
+from ..core.config import PRECISIONS, MatcherConfig, check_names
+from ..utils.errors import ConfigError
 
 DYNAMIC = tuple(field.name for field in dataclasses.fields(MatcherConfig) if field.metadata['dynamic'])
 COMPARABLE = ('weights', *DYNAMIC)
@@ -61,7 +61,7 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
     if not _is_bundle(word):
         raise ConfigError(f'--compare {word}: give precisions ({", ".join(PRECISIONS)}), numbers of keypoints, SETTING=VALUE, or '
                           'folders of bundles (with a manifest.json)')
-    from ..engines.artifacts import ENGINES, MANIFEST, read_manifest
+    from ..engines.engine_store import ENGINES, MANIFEST, read_manifest
     folder = Path(word).expanduser()
     try:
         identity = read_manifest(folder).identity

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..backends import onnxruntime as runtime
-from ..calibration import Calibration
-from ..config import EngineSpec
-from ..depth import LAYERS, Depth
-from ..errors import EngineError
-from ..features import Float32, HostFeatures, Int32, Thresholds
-from ..weights.architecture import layers_of
-from ..weights.networks import Weights
+from ..core.config import EngineSpec
+from ..core.early_exit import LAYERS, Depth
+from ..core.types import Float32, HostFeatures, Int32, Thresholds
+from ..networks.architecture import layers_of
+from ..networks.fp8_calibration import Calibration
+from ..networks.weights import Weights
+from ..utils.errors import EngineError
 from .samples import FramePair, RecordingSample
 
 OBSERVED = 'inputs.'
@@ -60,7 +60,7 @@ def open_matcher(spec: EngineSpec, weights: Weights, calibration: Calibration | 
     """The FP32 matcher with its usual exits; with a calibration its emulation in FP8. With `observe` one graph of all layers, which
     tells what would be rounded.
     """
-    from ..graphs.lightglue import lightglue, lightglue_stages
+    from ..networks.lightglue import lightglue, lightglue_stages
     if observe:
         return HostMatcher({'matcher': lightglue(_fp32(spec), weights, calibration=calibration, observe=True)})
     depth = Depth.of(layers_of(weights.tensors))

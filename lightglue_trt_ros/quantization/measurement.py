@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import e4m3
-from ..calibration import BLOCKS, Calibration, RoundedWeights, linear_members, member
-from ..config import EngineSpec
-from ..errors import EngineError
-from ..features import Float32, Int32
-from ..graphs.folding import DIM, HEADS, Array, Block, Folded, diagonal, fold, rebased
-from ..weights.architecture import HEAD_DIM
-from ..weights.networks import Weights
+from ..core.config import EngineSpec
+from ..core.types import Float32, Int32
+from ..networks import e4m3
+from ..networks.architecture import HEAD_DIM
+from ..networks.fp8_calibration import BLOCKS, Calibration, RoundedWeights, linear_members, member
+from ..networks.weight_folding import DIM, HEADS, Array, Block, Folded, diagonal, fold, rebased
+from ..networks.weights import Weights
+from ..utils.errors import EngineError
 from .matchers import HostMatcher, Tell, features_of, open_matcher
 from .noise import Float64, Reader, balanced, rounded_weights, shared
 from .samples import FramePair, RecordingSample

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import e4m3
-from ..calibration import RoundedWeights
-from ..features import Float32
+from ..core.types import Float32
+from ..networks import e4m3
+from ..networks.fp8_calibration import RoundedWeights
 
 Float64 = NDArray[np.float64]
 

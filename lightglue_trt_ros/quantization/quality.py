@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BagError
+from ..core.geometry import Size, to_original
+from ..core.types import Int32
 from ..evaluation.baselines import Correspondences
 from ..evaluation.results import MatcherResult
-from ..evaluation.scoring import score_pair
-from ..features import Int32
-from ..geometry import Size, to_original
-from ..tables import print_table
+from ..evaluation.score import score_pair
+from ..utils.errors import BagError
+from ..utils.tables import print_table
 from .matchers import HostMatcher, answers, features_of
 from .samples import FramePair, RecordingSample, Say, mixed, some
 

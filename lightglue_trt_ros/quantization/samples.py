@@ -11,18 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends import Extractor
-from ..config import EngineSpec, MatcherConfig
-from ..errors import BagError, FrameError
+from ..core.backend import Extractor
+from ..core.cameras import Intrinsics, distortion_model
+from ..core.config import EngineSpec, MatcherConfig
+from ..core.geometry import resize_gray
+from ..core.types import Float64, HostFeatures, Thresholds, UInt8
+from ..datasets.bag import open_recording
+from ..datasets.damaged_bags import readable_frames
+from ..datasets.ground_truth import load_truth, poses_at
+from ..datasets.sequence import Frame, Recording
 from ..evaluation.scene import Scene, Timeline
-from ..features import HostFeatures, Thresholds, UInt8
-from ..geometry import resize_gray
-from ..recordings.bag import open_recording
-from ..recordings.camera import distortion_model
-from ..recordings.poses import Float64
-from ..recordings.salvage import readable_frames
-from ..recordings.sequence import Frame, Intrinsics, Recording
-from ..recordings.truth import load_truth, poses_at
+from ..utils.errors import BagError, FrameError
 
 STRIDES = (1, 2, 4)  # frames between the two of a pair
 RUN = 24  # frames in a row, where a recording has more than are taken

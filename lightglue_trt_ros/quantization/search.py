@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..calibration import BLOCKS, PARTS, Calibration, member
-from ..config import EngineSpec
-from ..features import Int32
-from ..graphs.folding import DIM
-from ..pictures import GRAY
-from ..tables import print_table
-from ..weights.networks import Weights
+from ..core.config import EngineSpec
+from ..core.drawing import GRAY
+from ..core.types import Int32
+from ..networks.fp8_calibration import BLOCKS, PARTS, Calibration, member
+from ..networks.weight_folding import DIM
+from ..networks.weights import Weights
+from ..utils.tables import print_table
 from .matchers import Tell, open_matcher
 from .quality import LEVELS, HeldOutSet, QualityGate, Score, judge, rounded_figure
 from .samples import RecordingSample
@@ -172,7 +172,7 @@ def draw_frontier(tried: Sequence[TriedParts], gate: QualityGate) -> bytes:
     """F1 against the share of FLOPs in FP8, PNG."""
     from matplotlib import rc_context
 
-    from ..reports.style import RC, finish, new_figure
+    from ..evaluation.report.style import RC, finish, new_figure
     with rc_context(RC):
         figure, (axes,) = new_figure(height=4.6)
         for level, label in LEVELS.items():

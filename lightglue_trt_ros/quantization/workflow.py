@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from lightglue_trt_ros import __version__
-
-from .. import e4m3
-from ..calibration import Calibration, linear_members
-from ..config import EngineSpec
-from ..engines.artifacts import FAILED, GRAPH, PASSED, PLOT, TENSORS, Artifact, Identity, drafting, read_manifest
-from ..errors import EngineError
-from ..features import Int32, UInt8
-from ..graphs.rounding import check_width
-from ..weights.pairs import WeightsPair
+from .. import __version__
+from ..core.config import EngineSpec
+from ..core.types import Int32, UInt8
+from ..engines.engine_store import FAILED, GRAPH, PASSED, PLOT, TENSORS, Artifact, Identity, drafting, read_manifest
+from ..networks import e4m3
+from ..networks.fp8_calibration import Calibration, linear_members
+from ..networks.fp8_rounding import check_width
+from ..networks.models import WeightsPair
+from ..utils.errors import EngineError
 from .matchers import HostMatcher, open_matcher
 from .measurement import calibrate, measure_peaks, saturated, steps
 from .quality import (
@@ -170,7 +169,7 @@ class _Work:
 
     def _write(self, calibration: Calibration, identity: Identity, gate: dict[str, Any],
                settings: dict[str, Any]) -> CalibrationOutcome:
-        from ..graphs.lightglue import lightglue
+        from ..networks.lightglue import lightglue
         passed, scales = bool(calibration.fp8), {name: {'peak': round(peak, 6), 'scale': e4m3.scale_of(peak)}
                                                  for name, peak in calibration.peaks.items()}
         provenance = {**calibration.provenance, 'versions': _versions(), 'scales': scales, 'fp8': sorted(calibration.fp8)}
@@ -211,7 +210,7 @@ def _find_equal(engine_dir: Path, identity: Identity, settings: dict[str, Any]) 
 
 def _extract(order: CalibrationOrder, samples: Sequence[RecordingSample], terminal: Terminal) -> None:
     from ..backends.onnxruntime import OnnxRuntimeBackend
-    from ..depth import Depth
+    from ..core.early_exit import Depth
     spec = dataclasses.replace(order.spec, precision='fp32')
     backend = OnnxRuntimeBackend(spec, order.pair, depth=Depth((order.pair.layers,)))
     try:

@@ -1,1 +1,0 @@
-"""What `ros2 run lightglue_trt_ros benchmark` measures: one file per question."""

@@ -1,0 +1,214 @@
+"""Cameras: their intrinsics and distortion, and two of them as a stereo rig."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..utils.errors import BagError
+from .types import Float64
+
+POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial-tangential': 'plumb_bob', 'radtan': 'plumb_bob',
+               'rational_polynomial': 'rational_polynomial'}
+FISHEYE = ('equidistant', 'fisheye')
+_NONE = ('', 'none')
+_COUNTS = {'plumb_bob': (4, 5), 'rational_polynomial': (8, 12, 14), 'equidistant': (4,)}
+_RECTIFIED = re.compile(r'(^|_)rect(ified)?(_|$)')  # in a topic's last name, as image_rect_color has it
+_CRITERIA = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 200, 1e-12)
+_RESIDUAL_PX = 1e-2  # of an undistorted point that is distorted again
+LEAST_BASELINE_M = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Intrinsics:
+    """A pinhole camera, as sensor_msgs/CameraInfo describes it. Raises BagError when it cannot be one."""
+
+    width: int  # pixels
+    height: int
+    k: Float64  # (3, 3), pixels
+    distortion_model: str  # plumb_bob, rational_polynomial or equidistant
+    d: Float64  # (n,)
+    rectification: Float64 = field(default_factory=lambda: np.eye(3))  # (3, 3): from its axes to those that a stereo pair shares
+    shift_m: float = 0.0  # along the x axis of these, from the pair's origin
+
+    def __post_init__(self) -> None:
+        if self.width <= 0 or self.height <= 0:
+            raise BagError(f'the intrinsics are for {self.width}x{self.height} pixels')
+        if self.k.shape != (3, 3) or not np.isfinite(self.k).all() or not np.isfinite(self.d).all():
+            raise BagError(f'the intrinsics are not finite: K = {self.k.tolist()}, D = {self.d.tolist()}; calibrate the camera')
+        if not (self.k[0, 0] > 0 and self.k[1, 1] > 0 and self.k[2, 2] == 1):
+            raise BagError(f'the intrinsics are K = {self.k.tolist()}: the camera is not calibrated')
+
+    @property
+    def projection(self) -> Float64:
+        """P of its CameraInfo, (3, 4)."""
+        column = np.array([[-self.k[0, 0] * self.shift_m if self.shift_m else 0.0], [0.0], [0.0]])
+        return np.hstack([self.k, column])
+
+
+def camera_info_topic(image_topic: str) -> str:
+    """The topic beside an image topic that holds its CameraInfo: /camera/image_raw[/compressed] has /camera/camera_info."""
+    return image_topic.removesuffix('/compressed').rpartition('/')[0] + '/camera_info'
+
+
+def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:
+    """K and D of a sensor_msgs/CameraInfo; of rectified images (`image_rect`) its P, without distortion.
+
+    What R and P say of a stereo pair is checked by StereoRig alone: others have no need of it. Raises BagError when the camera is
+    not calibrated; `distortion_model` tells whether its model is known.
+    """
+    k, d, model = np.array(info.k, np.float64).reshape(3, 3), np.array(info.d, np.float64), info.distortion_model
+    turn, projection = (np.array(values, np.float64).reshape(3, -1) for values in (info.r, info.p))
+    shift = -float(projection[0, 3] / projection[0, 0]) if projection[0, 0] > 0 else 0.0
+    if _RECTIFIED.search(image_topic.removesuffix('/compressed').rpartition('/')[2]) and projection[0, 0] > 0:
+        k, d, model, turn = projection[:, :3], np.zeros(5), 'plumb_bob', np.eye(3)
+    return Intrinsics(info.width, info.height, k, model, d, turn if turn.any() else np.eye(3), shift)
+
+
+def in_rig(camera: Intrinsics, rectification: Float64, shift_m: float) -> Intrinsics:
+    """The camera as one of a stereo pair, see Intrinsics."""
+    return dataclasses.replace(camera, rectification=rectification, shift_m=shift_m)
+
+
+def rectifying(right_in_left: Float64) -> tuple[Float64, Float64, float]:
+    """Rotations (3, 3) from the left and from the right camera's axes to those that both share, and the baseline in metres.
+
+    `right_in_left` (4, 4), left from right. x goes along the baseline, z is as near to both optical axes as it can be.
+    """
+    turn, place = right_in_left[:3, :3], right_in_left[:3, 3]
+    baseline = float(np.linalg.norm(place))
+    x = place / (baseline or 1.0)
+    y = np.cross(turn[:, 2] + [0, 0, 1], x)
+    y /= np.linalg.norm(y)
+    shared = np.stack([x, y, np.cross(x, y)])
+    return shared, shared @ turn, baseline
+
+
+def check_size(intrinsics: Intrinsics, height: int, width: int) -> None:
+    """Raise BagError when the images, `height` x `width` pixels, are not of the size that the intrinsics are for.
+
+    Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
+    """
+    if (intrinsics.height, intrinsics.width) != (height, width):
+        raise BagError(f'the intrinsics are for {intrinsics.width}x{intrinsics.height} pixels, the images have {width}x{height}: '
+                       'give the calibration of these images (--camera)')
+
+
+def distortion_model(intrinsics: Intrinsics) -> str | None:
+    """plumb_bob, rational_polynomial or equidistant; None where the camera is an ideal pinhole.
+
+    An equidistant camera whose coefficients are zero is no pinhole; one without coefficients counts as one.
+    Raises BagError when the model is unknown or has a wrong number of coefficients.
+    """
+    name, d = intrinsics.distortion_model.strip().lower(), intrinsics.d
+    model = 'equidistant' if name in FISHEYE else POLYNOMIAL.get(name)
+    if name in _NONE and not d.any():
+        return None
+    if model is None:
+        raise BagError(f'distortion model {intrinsics.distortion_model!r} with D = {d.tolist()} is not known: '
+                       f'{", ".join((*POLYNOMIAL, *FISHEYE))} are; undistort the images before recording, or calibrate anew')
+    if d.size == 0 or (model != 'equidistant' and not d.any()):
+        return None
+    if d.size not in _COUNTS[model] and not (model == 'plumb_bob' and d.size in _COUNTS['rational_polynomial']):
+        counts = ' or '.join(map(str, _COUNTS[model]))
+        raise BagError(f'{intrinsics.distortion_model} has {counts} coefficients, not D = {d.tolist()}')
+    return model
+
+
+def undistort(points: ArrayLike, intrinsics: Intrinsics) -> Float64:
+    """Map pixels (M, 2) of the camera's image to those of the ideal pinhole with the same K, (M, 2) float64.
+
+    A row is NaN where the model has no inverse: the point is not finite, lies where the polynomial folds back or at 90 degrees
+    and more from the axis; found by distorting the result again, which must come back to within 0.01 px.
+    Models as in sensor_msgs/CameraInfo; solved by OpenCV (Kannala and Brandt, PAMI 2006, for equidistant). Raises BagError.
+    """
+    given = np.array(points, np.float64).reshape(-1, 2)
+    model = distortion_model(intrinsics)
+    if model is None or not len(given):
+        return given
+    k, d = intrinsics.k, intrinsics.d.reshape(-1)
+    finite = np.isfinite(given).all(axis=1, keepdims=True)
+    rays = _rays(np.where(finite, given, k[:2, 2]), k, d, model)
+    sane = finite & (np.abs(rays) < 1e3).all(axis=1, keepdims=True)
+    back = _distorted(np.where(sane, rays, 0.0), k, d, model)
+    good = sane & (np.linalg.norm(back - given, axis=1, keepdims=True) < _RESIDUAL_PX)
+    return np.where(good, rays @ k[:2, :2].T + k[:2, 2], np.nan)
+
+
+def normalised(points: ArrayLike, intrinsics: Intrinsics) -> Float64:
+    """Map pixels (M, 2) to the plane z = 1 in front of the camera, without distortion: (M, 2) float64, NaN rows as `undistort`."""
+    camera = intrinsics.k
+    return np.asarray(np.linalg.solve(camera[:2, :2], (undistort(points, intrinsics) - camera[:2, 2]).T).T, np.float64)
+
+
+def _rays(pixels: Float64, k: Float64, d: Float64, model: str) -> Float64:
+    if model == 'equidistant':
+        rays: Any = cv2.fisheye.undistortPoints(pixels[:, None], k, d)
+    elif hasattr(cv2, 'undistortPointsIter'):  # until OpenCV 4; 5 has its criteria in undistortPoints
+        rays = cv2.undistortPointsIter(pixels[:, None], k, d, None, None, _CRITERIA)
+    else:
+        rays = cv2.undistortPoints(pixels[:, None], k, d, criteria=_CRITERIA)
+    return np.asarray(rays, np.float64).reshape(-1, 2)
+
+
+def _distorted(rays: Float64, k: Float64, d: Float64, model: str) -> Float64:
+    points, zero = np.column_stack([rays, np.ones(len(rays))])[:, None], np.zeros(3)
+    project = cv2.fisheye.projectPoints if model == 'equidistant' else cv2.projectPoints
+    return np.asarray(project(points, zero, zero, k, d)[0], np.float64).reshape(-1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class StereoRig:
+    """A left and a right camera, as their two CameraInfos describe them: K and D, and the R and P of stereo calibration.
+
+    Of rectified images K is P's and there is no D and no R; of others the rectification goes into the points, not into the images:
+    rows on the shared plane z = 1 are the epipolar lines of the essential matrix R_right^T [baseline]x R_left.
+    Raises BagError when the two are no pair, or are swapped.
+    """
+
+    left: Intrinsics
+    right: Intrinsics
+
+    def __post_init__(self) -> None:
+        for name, camera in (('left', self.left), ('right', self.right)):
+            turn = camera.rectification
+            if not (np.isfinite(turn).all() and np.abs(turn @ turn.T - np.eye(3)).max() < 1e-3 and np.linalg.det(turn) > 0):
+                raise BagError(f'R of the {name} camera is {turn.tolist()}, which is no rotation: calibrate the pair as one')
+        if not np.isfinite(self.baseline_m):
+            raise BagError(f'the baseline is {self.baseline_m} m: P of the CameraInfos is not finite; calibrate the pair as one')
+        if self.baseline_m < -LEAST_BASELINE_M:
+            raise BagError(f'left and right are swapped: by their CameraInfos the right camera stands {-self.baseline_m:.3f} m to '
+                           'the left of the left one')
+        if self.baseline_m < LEAST_BASELINE_M:
+            raise BagError('the CameraInfos have no baseline: P[3] of the right one must be -fx * baseline, in metres; calibrate '
+                           'the pair as one')
+
+    @property
+    def baseline_m(self) -> float:
+        return self.right.shift_m - self.left.shift_m
+
+    @property
+    def focal_px(self) -> float:
+        """Pixels of the left image that 1 on the shared plane is."""
+        return float(self.left.k[0, 0])
+
+    def left_points(self, pixels: ArrayLike) -> Float64:
+        """Pixels (M, 2) of the left image on the shared plane z = 1, (M, 2); NaN where they have no place on it."""
+        return _shared(pixels, self.left)
+
+    def right_points(self, pixels: ArrayLike) -> Float64:
+        """The same of the right image: x is smaller than the left one's by baseline over depth, y is the same."""
+        return _shared(pixels, self.right)
+
+
+def _shared(pixels: ArrayLike, camera: Intrinsics) -> Float64:
+    flat = normalised(pixels, camera)
+    rays = np.column_stack([flat, np.ones(len(flat))]) @ camera.rectification.T
+    depth = np.where(rays[:, 2:] > 0, rays[:, 2:], np.nan)
+    return np.asarray(rays[:, :2] / depth, np.float64)

@@ -1,0 +1,154 @@
+"""Settings: what an engine is (EngineSpec) and how the frontend uses it (MatcherConfig).
+
+The fields of MatcherConfig are the node's parameters: their defaults, ranges and descriptions stand here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..utils.errors import ConfigError
+from .early_exit import ALL_LAYERS, DEPTH_CONFIDENCE, check_depth_confidence
+
+STRIDE = 8  # SuperPoint's cell: image sides are multiples of it
+MAX_KEYPOINTS = 3840  # the largest K that TensorRT's TopK takes, in every version so far
+PRECISIONS = ('fp32', 'fp16', 'fp8')
+SHIPPED_PAIRS = ('ours', 'ours_light')  # of extractor and matcher; the package has their files in data/NAME
+FETCHED_PAIRS = ('magicleap',)
+WEIGHTS = (f'{", ".join(SHIPPED_PAIRS)} (shipped), {", ".join(FETCHED_PAIRS)} (once fetched), or a folder that holds '
+           'extractor.safetensors and matcher.safetensors')
+ONE_PLACEMENT = {'refinement': ('lucas_kanade', 'affine')}  # values of before: both are patches now
+RENAMED = {'lightglue_weights': f'weights, which chooses extractor and matcher together: {WEIGHTS}'}
+
+
+def setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None,
+            choices: tuple[Any, ...] = (), dynamic: bool = False) -> Any:
+    """A dataclass field that carries its own documentation and bounds."""
+    meta = {'doc': doc, 'low': low, 'high': high, 'choices': choices, 'dynamic': dynamic}
+    return dataclasses.field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """The fixed shapes and the precision that a pair of networks is built for.
+
+    Raises ConfigError when they cannot be built: sides must be multiples of 8, and at most one keypoint
+    survives in each 4x4 block of pixels.
+    """
+
+    image_height: int = 480
+    image_width: int = 640
+    max_keypoints: int = 1024
+    precision: str = 'fp32'
+
+    def __post_init__(self) -> None:
+        for side, value in (('image_height', self.image_height), ('image_width', self.image_width)):
+            if value < 2 * STRIDE or value % STRIDE:
+                near = max(2 * STRIDE, round(value / STRIDE) * STRIDE)
+                raise ConfigError(f'{side} is {value}: it must be a multiple of {STRIDE}, at least {2 * STRIDE}; use {near}')
+        blocks = (self.image_height - STRIDE) * (self.image_width - STRIDE) // 16  # none stands in the border of 4 pixels
+        if not 1 <= self.max_keypoints <= min(MAX_KEYPOINTS, blocks):
+            raise ConfigError(f'max_keypoints is {self.max_keypoints}: {self.image_width}x{self.image_height} takes 1 to '
+                              f'{min(MAX_KEYPOINTS, blocks)} (one per 4x4 pixels off the border, {MAX_KEYPOINTS} in TensorRT)')
+        if self.precision not in PRECISIONS:
+            raise ConfigError(f'precision is {self.precision!r}: use one of {", ".join(PRECISIONS)}')
+
+    def __str__(self) -> str:
+        """For people, e.g. fp16, 640x480, K = 1024."""
+        return f'{self.precision}, {self.image_width}x{self.image_height}, K = {self.max_keypoints}'
+
+    @property
+    def name(self) -> str:
+        """As folders' names have it, after the weights': 480x640-k1024-fp16."""
+        return f'{self.image_height}x{self.image_width}-k{self.max_keypoints}-{self.precision}'
+
+
+@dataclass(frozen=True)
+class MatcherConfig:
+    """Everything a user may set. Raises ConfigError when a value is of the wrong type or out of its range."""
+
+    backend: str = setting(
+        'auto', 'What runs the networks; auto takes TensorRT where an engine fits, else ONNX Runtime, and says which and why',
+        choices=('auto', 'tensorrt', 'onnxruntime'))
+    engine_dir: str = setting('', 'Folder of the TensorRT engines that build_engines made; empty: in the user cache')
+    build_on_start: bool = setting(False, 'Build missing TensorRT engines before activation, which takes minutes')
+    weights: str = setting(SHIPPED_PAIRS[0], f'Extractor and matcher: {WEIGHTS}')
+    image_height: int = setting(480, 'Height that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
+    image_width: int = setting(640, 'Width that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
+    max_keypoints: int = setting(1024, 'Keypoints per frame (K)', low=1, high=MAX_KEYPOINTS)
+    precision: str = setting(
+        'auto', 'Arithmetic of the networks; auto is fp32 on the CPU, on a GPU the best that it runs and that passed its gate',
+        choices=('auto', *PRECISIONS))
+    match_threshold: float = setting(
+        0.1, 'Least score of a published match', low=0.0, high=1.0, dynamic=True)
+    detection_threshold: float = setting(
+        0.0005, 'Least SuperPoint score of a keypoint that takes part', low=0.0, high=1.0, dynamic=True)
+    depth_confidence: float = setting(
+        DEPTH_CONFIDENCE, 'Share of confident points at which LightGlue stops before its last layer, in (0, 1); -1: never',
+        low=ALL_LAYERS, high=1.0, dynamic=True)
+    refinement: str = setting(
+        'patches', 'How matched points are placed: patches, where the images themselves have them, to a tenth of a pixel where '
+        'there is texture; none leaves them where SuperPoint saw them', choices=('patches', 'none'), dynamic=True)
+    max_sigma_px: float = setting(
+        0.0, 'Points less well known are not published: largest standard deviation in any direction, pixels; 0: all are',
+        low=0.0, high=1000.0, dynamic=True)
+    carry_frames: int = setting(
+        10, 'Frames that a tracked point is carried on without a match, where the image itself shows it; 0: none is',
+        low=0, high=100, dynamic=True)
+    reference: str = setting(
+        'previous', 'What a frame is matched against', choices=('previous', 'keyframe'), dynamic=True)
+    keyframe_min_ratio: float = setting(
+        0.4, "A new keyframe is taken when fewer than this share of the keyframe's keypoints are matched",
+        low=0.0, high=1.0, dynamic=True)
+    max_gap_s: float = setting(
+        1.0, 'A longer gap between stamps forgets reference and tracks, seconds', low=0.001, high=3600.0, dynamic=True)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            check_setting(field, getattr(self, field.name))
+        check_depth_confidence(self.depth_confidence)
+        self.engine_spec('fp32')
+
+    def engine_spec(self, precision: str) -> EngineSpec:
+        """The spec of the engine pair that this configuration asks for, at a resolved precision."""
+        return EngineSpec(self.image_height, self.image_width, self.max_keypoints, precision)
+
+
+def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
+    """Raise ConfigError unless `value` has the type of the field's default and lies in its range or choices."""
+    expected, meta = type(field.default), field.metadata
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) if expected is float else type(value) is expected
+    if not fits:
+        raise ConfigError(f'{field.name} is {value!r} ({type(value).__name__}): it must be '
+                          f'{"a list of names" if expected is tuple else expected.__name__}')
+    if value in ONE_PLACEMENT.get(field.name, ()):
+        raise ConfigError(f'{field.name} is {value!r}, which patches has replaced: use {" or ".join(meta["choices"])}')
+    if meta['choices'] and value not in meta['choices']:
+        raise ConfigError(f'{field.name} is {value!r}: use one of {", ".join(map(str, meta["choices"]))}')
+    if meta['low'] is not None and not meta['low'] <= value <= meta['high']:
+        raise ConfigError(f'{field.name} is {value}: it must lie in [{meta["low"]}, {meta["high"]}]')
+
+
+def check_cameras(names: Sequence[str]) -> None:
+    """Raise ConfigError unless there are names, each a token of a topic's, and each once; or the empty one alone."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f'cameras has {name!r} {names.count(name)} times: each camera needs a name of its own')
+        if tuple(names) != ('',) and not (isinstance(name, str) and re.fullmatch(r'[A-Za-z_][A-Za-z0-9_]*', name)):
+            raise ConfigError(f'cameras has {name!r}: a name is part of topics, of letters, digits and underscores, no digit first')
+
+
+def check_names(given: Collection[str], known: Collection[str]) -> None:
+    """Raise ConfigError for the first name that is not known, with the nearest one that is."""
+    for name in given:
+        if name in RENAMED:
+            raise ConfigError(f'the setting {name!r} is now {RENAMED[name]}')
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f'did you mean {near[0]}?' if near else f'there are {", ".join(known)}'
+            raise ConfigError(f'unknown setting {name!r}: {hint}')

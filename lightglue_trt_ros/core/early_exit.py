@@ -1,0 +1,71 @@
+"""Adaptive depth: where LightGlue may stop, and when (Lindenberger et al., LightGlue, ICCV 2023, section 3.3)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from ..utils.errors import ConfigError
+
+LAYERS = 9  # of the published network, and of the shipped one
+ALL_LAYERS = -1.0  # a depth confidence that never stops early
+DEPTH_CONFIDENCE = 0.97  # share of confident points that stops; published: 0.95, which loses matches three frames apart
+EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/benchmarks.md)
+
+
+@dataclass(frozen=True)
+class Depth:
+    """The matcher as a chain of stages, with an exit after each; one stage of all layers is the network as a whole.
+
+    Raises ConfigError unless the ends ascend.
+    """
+
+    ends: tuple[int, ...] = (4, 5, 6, LAYERS)  # layers that have run at each exit, all at the last; why: docs/benchmarks.md
+
+    def __post_init__(self) -> None:
+        if not self.ends or any(not low < high for low, high in itertools.pairwise((0, *self.ends))):
+            raise ConfigError(f'the stages end after layers {self.ends}: give ascending numbers, the last one the number of layers')
+
+    @classmethod
+    def of(cls, layers: int) -> Depth:
+        """The usual exits of a network of so many layers: the default's, in proportion."""
+        return cls(tuple(sorted({max(1, math.floor(layers * end / LAYERS + 0.5)) for end in cls().ends})))
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages' graphs, first to last: matcher for one alone, else matcher-1-4, matcher-5 and so on, by their layers."""
+        if len(self.ends) == 1:
+            return ('matcher',)
+        spans = [(low + 1, high) for low, high in itertools.pairwise((0, *self.ends))]
+        return tuple(f'matcher-{first}-{last}' if first < last else f'matcher-{last}' for first, last in spans)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The assignments of the early exits, in their order; the last stage brings its own."""
+        return tuple(f'assignment-{end}' for end in self.ends[:-1])
+
+    @property
+    def graphs(self) -> tuple[str, ...]:
+        return self.stages + self.heads
+
+    def __str__(self) -> str:
+        """For people: all 9 layers, or exits after 4, 5, 6 and 9 layers."""
+        *early, last = self.ends
+        return f'exits after {", ".join(map(str, early))} and {last} layers' if early else f'all {last} layers'
+
+
+def confidence_threshold(layer: int, layers: int = LAYERS) -> float:
+    """How sure a point must be after `layer` (from 0) to count as confident: later layers may be less sure."""
+    return min(1.0, max(0.0, 0.8 + 0.1 * math.exp(-4.0 * layer / layers)))
+
+
+def stops(share: float, depth_confidence: float) -> bool:
+    """Whether enough points are confident to stop; never for ALL_LAYERS or NaN."""
+    return depth_confidence >= 0 and share > depth_confidence
+
+
+def check_depth_confidence(value: float) -> None:
+    """Raise ConfigError unless `value` is ALL_LAYERS or lies in (0, 1)."""
+    if value != ALL_LAYERS and not 0 < value < 1:
+        raise ConfigError(f'depth_confidence is {value}: it must lie between 0 and 1, or be -1, which runs all layers')

@@ -1,0 +1,46 @@
+"""From left to right: which of a frame's points in the other image of a pair can be believed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .cameras import StereoRig
+from .types import Float32, UInt8
+
+LINE_PX = 1.5  # a point further from its epipolar line is another one
+NO_DISPARITY_PX = 1.0  # a negative disparity of less is none
+ENOUGH = 20  # points on their lines, to say that the images are swapped
+
+
+class RightImage(NamedTuple):
+    """The right image of a frame, taken with it, and how the two cameras stand."""
+
+    image: UInt8  # gray (H, W), of the left image's size
+    rig: StereoRig
+
+
+class Across(NamedTuple):
+    """A frame's M points in the right image."""
+
+    points: Float32  # (M, 2) pixels, NaN where none
+    note: str = ''  # what is wrong with the pair, for people; empty: nothing
+
+
+def believed(rig: StereoRig, left: Float32, right: Float32, unit: float = 1.0) -> Across:
+    """Those of `right` (M, 2) that lie on the epipolar lines of `left` (M, 2), pixels, in front of both cameras.
+
+    `unit` is how many pixels of the images one of the extractor's is. NaN rows stay NaN.
+    """
+    here, there = rig.left_points(left) * rig.focal_px, rig.right_points(right) * rig.focal_px
+    limit = max(1.0, unit)
+    on_line = np.abs(there[:, 1] - here[:, 1]) < LINE_PX * limit
+    disparities = here[:, 0] - there[:, 0]
+    good = on_line & (disparities > 0)
+    behind = int(np.count_nonzero(on_line & (disparities < -NO_DISPARITY_PX * limit)))
+    note = ''
+    if behind >= ENOUGH and behind > np.count_nonzero(good):
+        note = (f'left and right look swapped: {behind} of {np.count_nonzero(on_line)} points on their epipolar lines have '
+                'negative disparities; swap the topics')
+    return Across(np.where(good[:, None], right, np.float32(np.nan)).astype(np.float32), note)

@@ -1,0 +1,128 @@
+"""Coordinates. Pixels are (u, v) = (column, row); the centre of the top-left pixel is (0, 0), as in OpenCV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .config import STRIDE
+from .types import Float32, Int32, UInt8
+
+Size = tuple[int, int]  # (height, width)
+Float64 = NDArray[np.float64]
+
+
+def size_of(image: UInt8) -> Size:
+    """(height, width)."""
+    return image.shape[0], image.shape[1]
+
+
+def fitting_size(image: Size, area: int = 640 * 480) -> Size:
+    """The engine's size for an image: its aspect ratio, about `area` pixels, each side a multiple of 8."""
+    scale = (area / (image[0] * image[1])) ** 0.5
+    height, width = (max(2 * STRIDE, round(side * scale / STRIDE) * STRIDE) for side in image)
+    return height, width
+
+
+def resize_gray(image: UInt8, size: Size) -> UInt8:
+    """Resize a gray image, uint8 (H, W), to `size`: area averaging, or bilinear where both sides grow."""
+    height, width = size
+    if image.shape == (height, width):
+        return image
+    grows = height >= image.shape[0] and width >= image.shape[1]
+    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA), np.uint8)
+
+
+def resize_nearest(image: UInt8, size: Size) -> UInt8:
+    """uint8 (H, W) at `size`: of each pixel's centre the value that is there, none mixed of several."""
+    rows, columns = (((np.arange(new) + 0.5) * (old / new)).astype(np.int32) for old, new in zip(image.shape, size, strict=True))
+    return np.ascontiguousarray(image[np.ix_(rows, columns)])
+
+
+class Taps(NamedTuple):
+    """What each new pixel along an axis is made of: `weights` (n, taps) of the old ones from `first` (n,) on."""
+
+    first: Int32
+    weights: Float32
+
+
+def resize_taps(source: Size, target: Size) -> tuple[Taps, Taps]:
+    """`resize_gray` along the rows' axis and along the columns'.
+
+    As OpenCV has it: areas are averaged where both sides shrink; where one grows INTER_AREA takes two pixels a side.
+    """
+    scales = [old / new for old, new in zip(source, target, strict=True)]
+    if min(scales) >= 1:
+        down, right = (_areas(old, new) for old, new in zip(source, target, strict=True))
+    else:
+        down, right = (_two_taps(old, new, max(scales) <= 1) for old, new in zip(source, target, strict=True))
+    return _taps(down), _taps(right)
+
+
+def _taps(shares: Float32) -> Taps:
+    """Of a matrix (new, old) that is zero but for some neighbours in each row."""
+    used = shares != 0
+    first = used.argmax(axis=1)
+    count = int((shares.shape[1] - used[:, ::-1].argmax(axis=1) - first).max())
+    first = np.minimum(first, shares.shape[1] - count)
+    weights = np.take_along_axis(shares, first[:, None] + np.arange(count), axis=1)
+    return Taps(first.astype(np.int32), np.ascontiguousarray(weights))
+
+
+def _areas(old: int, new: int) -> Float32:
+    """(new, old): the share of each old pixel in each new one."""
+    edges = np.arange(new + 1)[:, None] * (old / new)
+    covered = np.clip(edges - np.arange(old), 0, 1)  # of each old pixel, up to each edge
+    return np.asarray(np.diff(covered, axis=0) * (new / old), np.float32)
+
+
+def _two_taps(old: int, new: int, between_centres: bool) -> Float32:
+    """(new, old): two neighbours each, by the distance of centres, or, as INTER_AREA does it, by what the new pixel covers."""
+    place = np.arange(new)
+    if between_centres:
+        at = np.clip((place + 0.5) * (old / new) - 0.5, 0, old - 1)
+        first = np.floor(at).astype(int)
+        second_share = at - first
+    else:
+        first = np.floor(place * (1 / (new / old))).astype(int)  # rounded as OpenCV does, which decides on the pixel here and there
+        beyond = np.asarray(place + 1 - (first + 1) * (new / old), np.float32)
+        second_share = np.where(beyond <= 0, 0.0, beyond - np.floor(beyond))
+    weights = np.zeros((new, old), np.float32)
+    weights[place, first] = 1 - second_share
+    weights[place, np.minimum(first + 1, old - 1)] += second_share.astype(np.float32)
+    return weights
+
+
+def to_original(keypoints: Float32, engine: Size, original: Size) -> Float32:
+    """Map (N, 2) pixels of the engine's image to the original's: u = (u' + 0.5) / s - 0.5, each axis with its own s."""
+    scale = np.array([original[1] / engine[1], original[0] / engine[0]], np.float32)
+    return np.asarray((keypoints + np.float32(0.5)) * scale - np.float32(0.5), np.float32)
+
+
+def epipolar_distances(points0: ArrayLike, points1: ArrayLike, fundamental: ArrayLike) -> tuple[Float64, Float64]:
+    """Signed distances (M,) in pixels of the second points (M, 2) to the epipolar lines of the first, and these lines' normals.
+
+    Normals (2, M) are of length 1. At the epipole, which has no line, all is NaN.
+    """
+    (u0, v0), (u1, v1) = np.reshape(points0, (-1, 2)).T, np.reshape(points1, (-1, 2)).T
+    f = np.asarray(fundamental, np.float64)[:, :, None]
+    lines = f[:, 0] * u0 + f[:, 1] * v0 + f[:, 2]
+    with np.errstate(divide='ignore', invalid='ignore'):
+        lines /= np.sqrt(lines[0] * lines[0] + lines[1] * lines[1])
+    return np.asarray(lines[0] * u1 + lines[1] * v1 + lines[2], np.float64), np.asarray(lines[:2], np.float64)
+
+
+def sampled_model(find: Callable[..., Any], *given: Any, **settings: Any) -> Float64 | None:
+    """The (3, 3) matrix that one of OpenCV's estimators finds by random samples; None where nothing fits.
+
+    Some raise then: OpenCV 5's MAGSAC++ for a fundamental matrix of points that all moved alike.
+    """
+    try:
+        model = find(*given, **settings)[0]
+    except cv2.error:
+        return None
+    return np.asarray(model, np.float64) if model is not None and model.shape == (3, 3) else None

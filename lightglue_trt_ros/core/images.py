@@ -1,0 +1,188 @@
+"""Images: whatever has the fields of sensor_msgs/Image or CompressedImage to gray, and back. No ROS here.
+
+The encodings that cameras send are views into the message and at most one OpenCV call; cv_bridge is asked for the others alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from ..utils.errors import BagError, ConfigError, ImageEncodingError
+from ..utils.limits import decode_image
+from .types import UInt8
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the samples of one encoding lie (sensor_msgs/image_encodings.hpp) and what turns them into luma."""
+
+    channels: int = 1
+    sample_bytes: int = 1
+    pixel_bytes: int = 1  # from one pixel's first sample to the next pixel's
+    first: int = 0  # offset of the first sample: luma in packed YUV
+    to_gray: int | None = None  # cv2 colour code; None: the samples are luma
+    planar: bool = False  # half as many chroma rows follow the luma plane
+
+
+def _layouts() -> dict[str, _Layout]:
+    table = {'mono8': _Layout(), '8UC1': _Layout(), 'nv12': _Layout(planar=True), 'nv21': _Layout(planar=True)}
+    table |= dict.fromkeys(('yuv422', 'uyvy'), _Layout(pixel_bytes=2, first=1))
+    table |= dict.fromkeys(('yuv422_yuy2', 'yuyv'), _Layout(pixel_bytes=2))
+    table |= dict.fromkeys(('mono16', '16UC1'), _Layout(sample_bytes=2, pixel_bytes=2))
+    colours = (('rgb{}', '', 3, cv2.COLOR_RGB2GRAY), ('bgr{}', '{}UC3', 3, cv2.COLOR_BGR2GRAY),
+               ('rgba{}', '', 4, cv2.COLOR_RGBA2GRAY), ('bgra{}', '{}UC4', 4, cv2.COLOR_BGRA2GRAY))
+    # OpenCV names a mosaic after its second row's second and third pixels, ROS after the four at the top left.
+    mosaics = (('rggb', cv2.COLOR_BayerBG2GRAY), ('bggr', cv2.COLOR_BayerRG2GRAY),
+               ('gbrg', cv2.COLOR_BayerGR2GRAY), ('grbg', cv2.COLOR_BayerGB2GRAY))
+    for size in (1, 2):
+        for name, alias, channels, code in colours:
+            layout = _Layout(channels, size, channels * size, to_gray=code)
+            table |= {form.format(8 * size): layout for form in (name, alias) if form}
+        for name, code in mosaics:
+            table[f'bayer_{name}{8 * size}'] = _Layout(1, size, size, to_gray=code)
+    return table
+
+
+_LAYOUTS = _layouts()
+SUPPORTED_ENCODINGS = tuple(sorted(_LAYOUTS))  # the ones that need no cv_bridge
+_IN_WORDS = 'mono8, rgb8, bgr8, rgba8, bgra8, bayer_*8, the same in 16 bits, 8UC1 to 16UC4, yuv422, yuv422_yuy2, nv12, nv21'
+
+
+def gray_from_image(msg: Any, bits: int = 16) -> UInt8:
+    """Luma of an Image, uint8 (height, width); a view that shares the message's memory wherever no arithmetic is needed.
+
+    YUV gives its luma plane untouched. 16-bit samples give their top byte, whatever the frame holds: a gain that followed
+    each frame's brightness would make the descriptors of one point differ between frames. For a camera that puts 10, 12 or 14
+    bits low into 16, say so with `bits` (8 to 16): samples are then multiplied by 2^(8 - bits), rounded, saturated at 255.
+
+    Raises ImageEncodingError when the encoding is unknown or size, step and data do not fit each other.
+    """
+    layout = _LAYOUTS.get(msg.encoding)
+    _check_image(msg, layout or _Layout())
+    if layout is None:
+        return _through_cv_bridge(msg)
+    shape = (msg.height, msg.width, layout.channels)
+    strides = (msg.step, layout.pixel_bytes, layout.sample_bytes)
+    if layout.sample_bytes == 2 and bits != 16:
+        wide = np.ndarray(shape, '>u2' if msg.is_bigendian else '<u2', msg.data, 0, strides)
+        samples = _scale(wide, bits)
+    else:
+        low_byte_first = layout.sample_bytes == 2 and not msg.is_bigendian
+        samples = np.ndarray(shape, np.uint8, msg.data, layout.first + low_byte_first, strides)
+    pixels = samples if layout.channels > 1 else samples[..., 0]
+    return pixels if layout.to_gray is None else _to_gray(pixels, layout.to_gray)
+
+
+def gray_from_compressed(msg: Any, bits: int = 16, megapixels: float | None = None) -> UInt8:
+    """Luma of a CompressedImage (JPEG, PNG, whatever OpenCV reads), uint8 (H, W), EXIF orientation ignored.
+
+    16-bit files follow the rule of `gray_from_image`. A mosaic that compressed_image_transport stored as it was
+    ('bayer_rggb8; png compressed ') is demosaiced. A JPEG without its end marker was cut off: refused, although some OpenCV
+    versions return its upper part. Damage inside the data is not detectable once the decoder accepts it. An image of more than
+    `megapixels` (None: as `limits` has it) is not decoded.
+
+    Raises ImageEncodingError.
+    """
+    data = bytes(msg.data)
+    what = f'compressed image of format {msg.format!r:.60}, {len(data)} bytes'
+    if 'compressedDepth' in msg.format:
+        raise ImageEncodingError(f'{what} is a depth image: subscribe to the compressed intensity or colour image')
+    if not data:
+        raise ImageEncodingError(f'{what}: there is nothing to decode, check the publisher')
+    flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION | (cv2.IMREAD_ANYDEPTH if bits != 16 else 0)
+    try:
+        image = decode_image(data, flags, megapixels)
+    except ValueError as error:
+        raise ImageEncodingError(f'{what}: {error}') from None
+    except cv2.error as error:
+        raise ImageEncodingError(f'{what}: OpenCV refuses it ({error.err}); check the publisher') from error
+    if image is None or image.size == 0 or image.dtype not in (np.uint8, np.uint16):
+        raise ImageEncodingError(f'{what} starting {data[:8].hex(" ")}: it cannot be decoded, send whole JPEG or PNG files')
+    gray = _scale(image, bits) if image.dtype == np.uint16 else np.asarray(image, np.uint8)
+    source, _, stored = msg.format.partition(';')
+    stored = stored.partition('compressed')[2].strip()
+    mosaic = _LAYOUTS.get(source) if source.startswith('bayer_') and stored in ('', source) else None
+    return gray if mosaic is None or mosaic.to_gray is None else _to_gray(gray, mosaic.to_gray)
+
+
+def gray_of(msg: Any, bits: int = 16, megapixels: float | None = None) -> UInt8:
+    """`gray_from_compressed` for a CompressedImage, `gray_from_image` for an Image, told apart by their fields."""
+    return gray_from_compressed(msg, bits, megapixels) if hasattr(msg, 'format') else gray_from_image(msg, bits)
+
+
+def fill_image(msg: Any, image: UInt8, encoding: str) -> Any:
+    """An Image that holds a header alone, with uint8 (H, W) or (H, W, channels) in an encoding of as many bytes per pixel (bgr8).
+
+    Raises ImageEncodingError when the array and the encoding do not fit.
+    """
+    layout = _LAYOUTS.get(encoding)
+    channels = image.shape[2] if image.ndim == 3 else 1
+    fits = image.ndim in (2, 3) and image.dtype == np.uint8 and image.size > 0
+    if layout is None or layout.planar or layout.pixel_bytes != channels or not fits:
+        raise ImageEncodingError(f'cannot send a {image.dtype} array of shape {image.shape} as {encoding!r:.60}: '
+                                 'use uint8 (H, W) with mono8, or (H, W, 3) with bgr8 or rgb8')
+    msg.height, msg.width, msg.encoding, msg.step = *image.shape[:2], encoding, image.shape[1] * channels
+    msg.data.frombytes(np.ascontiguousarray(image).reshape(-1))
+    return msg
+
+
+def _check_image(msg: Any, layout: _Layout) -> None:
+    """Raise ImageEncodingError unless the message holds the rows that it declares."""
+    what = f'image {msg.width}x{msg.height} {msg.encoding!r:.60}, step {msg.step}, {len(msg.data)} bytes'
+    if msg.width < 1 or msg.height < 1:
+        raise ImageEncodingError(f'{what}: it has no pixels; check the camera driver')
+    if msg.step < msg.width * layout.pixel_bytes:
+        raise ImageEncodingError(f'{what}: one row needs {msg.width * layout.pixel_bytes} bytes, more than step; '
+                                 'the driver must set step to the full row length in bytes, padding included')
+    rows = msg.height + (msg.height + 1) // 2 if layout.planar else msg.height
+    missing = msg.step * rows - len(msg.data)
+    if missing > 0:
+        raise ImageEncodingError(f'{what}: {missing} bytes are missing, step x {rows} rows is {msg.step * rows}; '
+                                 'the message was cut short or its size is wrong, check the camera driver')
+
+
+def _scale(samples: NDArray[Any], bits: int) -> UInt8:
+    """16-bit samples of which the low `bits` count, any shape and byte order, to uint8 of the same shape."""
+    if not 8 <= bits <= 16:
+        raise ConfigError(f'bits is {bits}: a 16-bit image has 8 to 16 significant bits')
+    aligned = np.require(samples, np.uint16, ['C', 'A'])  # OpenCV misreads 16-bit rows at odd addresses
+    return np.asarray(cv2.convertScaleAbs(aligned, alpha=2.0 ** (8 - bits)), np.uint8).reshape(samples.shape)
+
+
+def _to_gray(pixels: UInt8, code: int) -> UInt8:
+    if pixels.ndim == 2 and min(pixels.shape) < 3:  # OpenCV answers such a mosaic with zeros
+        raise ImageEncodingError(f'a Bayer image of {pixels.shape[1]}x{pixels.shape[0]} pixels is too small: '
+                                 'demosaicing needs 3x3, send whole frames')
+    return np.asarray(cv2.cvtColor(pixels, code), np.uint8)
+
+
+def _through_cv_bridge(msg: Any) -> UInt8:
+    refusal = f'image encoding {msg.encoding!r:.60} is none of {_IN_WORDS}'
+    try:
+        from cv_bridge import CvBridge
+    except Exception as error:  # built for another numpy it fails in its own ways
+        raise ImageEncodingError(f'{refusal}; for others install cv_bridge ({error})') from error
+    try:
+        gray = np.asarray(CvBridge().imgmsg_to_cv2(msg, 'mono8'))
+    except Exception as error:  # CvBridgeError, cv2.error, and what numpy raises
+        raise ImageEncodingError(f'{refusal}, and cv_bridge refuses it: {error}; set the camera to one of them') from error
+    if gray.shape != (msg.height, msg.width) or gray.dtype != np.uint8:
+        raise ImageEncodingError(f'{refusal}, and cv_bridge made {gray.dtype} {gray.shape} of it; set the camera to one of them')
+    return gray
+
+
+def stamp_of(raw: bytes, where: str) -> int:
+    """header.stamp, where a message with a header begins: after 4 bytes of encapsulation, int32 seconds, uint32 nanoseconds.
+
+    Raises BagError.
+    """
+    if len(raw) < 12 or raw[0] != 0:
+        raise BagError(f'{where} is {len(raw)} bytes that are no serialised message: the bag is damaged')
+    seconds, nanoseconds = struct.unpack_from('<iI' if raw[1] & 1 else '>iI', raw, 4)
+    return int(seconds) * 10**9 + int(nanoseconds)

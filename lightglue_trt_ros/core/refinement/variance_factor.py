@@ -1,0 +1,182 @@
+"""Scale of the covariances, estimated from how far the matches of a frame miss their common epipolar geometry."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from ..geometry import Float64, sampled_model
+from ..types import Float32
+
+ENOUGH = 30  # matches that say something beside the geometry, which takes eight
+SAMPLES = 300  # more say no more
+ROUNDS, SETTLED = 40, 1e-6  # at most, and how far from parallel two rounds' matrices are, as 1 - cosine, when no more are needed
+EXACT = 1e-6  # of a variance, squared errors below it are none
+QUANTILE, NORMAL = 0.85, 2.072  # of the squares of a standard normal variable
+FREEDOM = 7  # of a fundamental matrix: the fit takes as many of the matches' errors away
+WRONG_PX, WRONG_SIGMAS = 4.0, 4.0  # further than both, a match is wrong: keypoints of the extractor are more than 4 pixels apart
+INLIER_PX = 1.0  # of MAGSAC++
+RATE = 0.2  # of a frame in the mean over frames
+LEAST, MOST = 0.1, 4.0
+HALF = 0.455  # half of all squares of a standard normal variable are below it
+UNLIKELY = 2.0  # times the factor so far: a fit that leaves more of its squares' median than such variances do is none
+CONFIDENCE, SAMPLINGS = 0.99, 300  # of MAGSAC++
+
+
+class VarianceFactor:
+    """The factor that covariances are multiplied by, followed over frames as a mean of logarithms.
+
+    A rolling shutter, a lens's distortion or motion blur put points off by more than the patches know, a quiet camera by less.
+    """
+
+    def __init__(self) -> None:
+        self._log: float | None = None
+        self.fundamental: Float64 | None = None  # matrix (3, 3) of the last matches, where they were enough
+
+    @property
+    def value(self) -> float:
+        return 1.0 if self._log is None else math.exp(self._log)
+
+    def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0) -> float:
+        """The factor after M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones, all finite.
+
+        The quantile of the squared distances over their variances, against that of a normal distribution. Matches that are not
+        wrong count, so the limit grows with the covariance: one fixed limit would hide how large errors are.
+        """
+        some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
+        self.fundamental = None
+        if len(points0) >= ENOUGH:
+            factor = 0.0 if self._log is None else min(UNLIKELY * self.value, MOST)
+            fit = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit, factor)
+            self.fundamental = fit.fundamental
+            right = fit.ratios[plausible(fit.distances, fit.ratios, unit)]
+            if len(right) >= ENOUGH:
+                ratio = _quantile(right) / NORMAL * len(right) / (len(right) - FREEDOM)
+                measured = math.log(min(max(ratio, LEAST), MOST))
+                self._log = measured if self._log is None else (1 - RATE) * self._log + RATE * measured
+        return self.value
+
+
+def plausible(distances: Float64, ratios: Float64, unit: float = 1.0) -> NDArray[np.bool_]:
+    """Which matches (M,) are not wrong, by their distances in pixels to their lines and these squared over their variances."""
+    return (np.abs(distances) < WRONG_PX * unit) | (ratios < WRONG_SIGMAS**2)
+
+
+class EpipolarFit(NamedTuple):
+    """The geometry of M matches, and what it leaves of each."""
+
+    fundamental: Float64  # matrix (3, 3) that maps points to their lines
+    distances: Float64  # (M,) pixels, of the second points to their lines
+    ratios: Float64  # (M,) squares of these, over their variances
+
+
+def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, threshold_px: float = INLIER_PX,
+                 factor: float = MOST) -> EpipolarFit:
+    """The fundamental matrix that fits matches (M, 2) best, covariances (M, 2, 2) of the second points; M is 8 at least.
+
+    The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, until that settles.
+    Where it leaves more than right matches do whose variances are `factor` times as large, as it may where a third of them are
+    wrong, the rounds begin again from MAGSAC++'s (Barath et al., CVPR 2020), at `threshold_px`; the better of both is taken.
+    """
+    table = _Table(points0, points1, covariances)
+    fit = table.settled(np.ones(len(points0)))
+    if fit.middle > HALF * factor:
+        sampled = sampled_model(cv2.findFundamentalMat, np.asarray(points0, np.float64), np.asarray(points1, np.float64),
+                                cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
+        if sampled is not None:
+            fit = min(fit, table.settled(table.of_pixels(sampled).weights()), key=lambda each: each.middle)
+    matrix = fit.matrix.reshape(3, 3)
+    lines = matrix[:2] @ table.x0
+    lines *= lines
+    distances = np.sqrt(fit.squares / (lines[0] + lines[1] + 1e-30)) / table.to1[0, 0]
+    return EpipolarFit(table.to1.T @ matrix @ table.to0, distances, fit.ratios)
+
+
+class _Judged(NamedTuple):
+    """What M matches say of a matrix of normalised points."""
+
+    matrix: Float64  # (9,)
+    squares: Float64  # (M,) of x1' F x0
+    variances: Float64  # (M,) of that
+    ratios: Float64  # (M,) of both
+    middle: float  # median of the ratios
+
+    def weights(self) -> Float64:
+        """Of the next round, (M,)."""
+        weights = self.ratios * (1 / max(4.0, self.middle))
+        weights += 1
+        weights *= weights
+        weights *= self.variances
+        return np.reciprocal(weights, out=weights)
+
+
+class _Table:
+    """What is the same in all rounds is made before them: matches are few, and each call of NumPy counts."""
+
+    def __init__(self, points0: Float32, points1: Float32, covariances: Float32) -> None:
+        (self.x0, self.to0), (x1, self.to1) = _normalised(points0), _normalised(points1)
+        self._products = (x1[:, None] * self.x0).reshape(9, -1)  # times the matrix, row by row: x1' F x0
+        self._spreads = _spreads(self.x0, np.asarray(covariances, np.float64) * self.to1[0, 0]**2)
+
+    def settled(self, weights: Float64) -> _Judged:
+        """Where rounds that begin with `weights` (M,) end."""
+        before = np.zeros(9)
+        for _ in range(ROUNDS):
+            judged = self._judged(np.linalg.eigh((self._products * weights) @ self._products.T)[1][:, 0])
+            # a camera that stands still: every geometry fits
+            if 1 - abs(float(before.dot(judged.matrix))) < SETTLED or judged.middle < EXACT:
+                break
+            before, weights = judged.matrix, judged.weights()
+        return judged
+
+    def of_pixels(self, fundamental: Float64) -> _Judged:
+        """A fundamental matrix (3, 3) of pixels."""
+        matrix = (np.linalg.inv(self.to1).T @ fundamental @ np.linalg.inv(self.to0)).ravel()
+        return self._judged(matrix / np.linalg.norm(matrix))
+
+    def _judged(self, matrix: Float64) -> _Judged:
+        squares, parts = matrix.dot(self._products), matrix[:6].dot(self._spreads)
+        squares *= squares
+        parts *= parts
+        variances = parts[:len(squares)] + parts[len(squares):]
+        variances += 1e-18
+        ratios, half = squares / variances, len(squares) // 2
+        return _Judged(matrix, squares, variances, ratios, float(np.partition(ratios, half)[half]))
+
+
+def _spreads(x0: Float64, covariances: Float64) -> Float64:
+    """(6, 2 M): times the first two rows of a matrix, what has the variances along lines (M,) as the sum of two squares.
+
+    Of points (3, M), whose lines the matrix makes, by Cholesky's roots of the covariances (M, 2, 2).
+    """
+    a, b, d = covariances[:, 0, 0], covariances[:, 0, 1], covariances[:, 1, 1]
+    along = np.sqrt(a + 1e-18)
+    mixed = b / along
+    spreads = np.zeros((2, 3, 2, x0.shape[1]))
+    np.multiply(x0, along, out=spreads[0, :, 0])
+    np.multiply(x0, mixed, out=spreads[1, :, 0])
+    np.multiply(x0, np.sqrt(np.maximum(d - mixed * mixed, 0)), out=spreads[1, :, 1])
+    return spreads.reshape(6, -1)
+
+
+def _normalised(points: Float32) -> tuple[Float64, Float64]:
+    """Homogeneous points (3, M) about their mean, spread by one, and the matrix (3, 3) that makes them of pixels (M, 2)."""
+    x = np.ones((3, len(points)))
+    x[:2] = points.T
+    mean = np.add.reduce(x[:2], axis=1) / len(points)
+    x[:2] -= mean[:, None]
+    scale = math.sqrt(float(np.vdot(x[:2], x[:2])) / (2 * len(points))) or 1.0
+    x[:2] *= 1 / scale
+    return x, np.array([[1 / scale, 0, -mean[0] / scale], [0, 1 / scale, -mean[1] / scale], [0, 0, 1]])
+
+
+def _quantile(values: Float64) -> float:
+    """QUANTILE of the values, in between two of them as NumPy has it, in a fifth of its time."""
+    below, share = divmod(QUANTILE * (len(values) - 1), 1)
+    first = int(below)
+    ordered = np.partition(values, (first, min(first + 1, len(values) - 1)))[first:first + 2]
+    return float(ordered[0] + share * (ordered[-1] - ordered[0]))

@@ -1,0 +1,72 @@
+"""Track ids: the same number for the same scene point for as long as it is re-matched."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .types import Rows, UInt32
+
+NONE = -1  # a row that belongs to no track yet
+
+
+class Tracks:
+    """Ids and lengths of the rows of one frame, K slots and after them a row for each point that is carried beside those.
+
+    A row gets an id when it is first matched; the rows of later frames inherit it. Ids count up and wrap at 2^32. `missed` are
+    the frames in a row in which a track was not matched.
+    """
+
+    def __init__(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], missed: NDArray[np.int64]) -> None:
+        self.ids, self.lengths, self.missed = ids, lengths, missed
+
+    @classmethod
+    def empty(cls, count: int) -> Tracks:
+        return cls(np.full(count, NONE, np.int64), np.ones(count, np.int64), np.zeros(count, np.int64))
+
+    def follow(self, rows: Rows, next_rows: Rows, next_count: int, counter: TrackCounter) -> Tracks:
+        """Tracks of the next frame, in which `next_rows` (M,) re-observe this frame's `rows` (M,).
+
+        This frame's matched rows get their ids and grow too: a keyframe is matched again and again.
+        """
+        fresh = rows[self.ids.take(rows) == NONE]
+        self.ids[fresh] = counter.take(len(fresh))
+        self.missed += self.ids != NONE
+        self.missed[rows] = 0
+        following = Tracks.empty(next_count)
+        self._go_on(following, rows, next_rows)
+        return following
+
+    def missed_at_most(self, count: int) -> Rows:
+        """Rows (N,) of tracks that were not matched now, but `count` frames ago or later."""
+        return np.flatnonzero((self.missed > 0) & (self.missed <= count))
+
+    def carry(self, following: Tracks, rows: Rows, next_rows: Rows) -> None:
+        """Let tracks of `rows` (C,) go on without a match, in `next_rows` of the next frame's, which grow as far as need be."""
+        more = Tracks.empty(max(0, int(next_rows.max(initial=-1)) + 1 - len(following.ids)))
+        for name, added in vars(more).items():
+            setattr(following, name, np.concatenate([getattr(following, name), added]))
+        self._go_on(following, rows, next_rows)
+
+    def _go_on(self, following: Tracks, rows: Rows, next_rows: Rows) -> None:
+        self.lengths[rows] += 1
+        for name, values in vars(self).items():
+            getattr(following, name)[next_rows] = values.take(rows)
+
+    def published(self, rows: Rows) -> tuple[UInt32, UInt32]:
+        """Ids and lengths of `rows`, both uint32 (M,)."""
+        return self.ids.take(rows).astype(np.uint32), self.lengths.take(rows).astype(np.uint32)
+
+
+class TrackCounter:
+    """Hands out track ids, to any thread; no reset starts it again, so no id returns before 2^32 others."""
+
+    def __init__(self) -> None:
+        self._next, self._lock = 0, threading.Lock()
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        with self._lock:
+            first, self._next = self._next, (self._next + count) % 2**32
+        return (first + np.arange(count, dtype=np.int64)) % 2**32

@@ -1,0 +1,131 @@
+"""What flows between extractor, matcher and frontend: arrays, shapes, coordinates."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .early_exit import ALL_LAYERS, LAYERS
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Int32 = NDArray[np.int32]
+Rows = NDArray[np.intp]  # what NumPy counts by: other integers it converts, each time
+UInt8 = NDArray[np.uint8]
+UInt32 = NDArray[np.uint32]
+
+NOT_FINITE = 'LightGlue confidence is not finite: no early exit there; check weights and engines (build_engines --force)'
+
+
+class Features(Protocol):
+    """One frame's features, owned by the backend that extracted them. K rows, best score first."""
+
+    @property
+    def keypoints(self) -> Float32:
+        """(K, 2) float32, (u, v) in pixels of the engine's image; on a GPU this may wait for the extractor."""
+
+    @property
+    def scores(self) -> Float32:
+        """(K,) float32 in [0, 1]; rows under the detection threshold are padding and never match."""
+
+
+@dataclass(frozen=True)
+class HostFeatures:
+    """Features in host memory."""
+
+    keypoints: Float32  # (K, 2)
+    scores: Float32  # (K,)
+    descriptors: NDArray[Any]  # (K, D), float32 or float16, unit length
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What counts as a keypoint, as a match, and as enough; all may change between frames without another engine."""
+
+    match: float = 0.1  # least score of a match
+    detection: float = 0.0005  # least SuperPoint score of a keypoint
+    depth: float = ALL_LAYERS  # share of confident points that stops LightGlue early
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The matcher's answer for a (reference, current) pair, one row per reference keypoint."""
+
+    indices: Int32  # (K,) the current frame's row that reference row i matches, -1 where none
+    scores: Float32  # (K,) in (0, 1], 0 where none
+    layers: int  # of LightGlue that ran
+    note: str = ''  # what was wrong on the way, for people; empty: nothing
+    confident: float = math.nan  # share of points that were, at this exit; NaN after the last layer and where nobody asked
+
+    def finite(self, points0: Float32, points1: Float32) -> Matches:
+        """Without the matches of which a score or a point is not finite; points are (K and more, 2) of both frames."""
+        rows = np.flatnonzero(self.indices >= 0)
+        parts = self.scores.take(rows)[:, None], points0.take(rows, axis=0), points1.take(self.indices.take(rows), axis=0)
+        wrong = rows[~np.isfinite(np.concatenate(parts, axis=1)).all(axis=1)]
+        if not len(wrong):
+            return self
+        indices, scores = self.indices.copy(), self.scores.copy()
+        indices[wrong], scores[wrong] = -1, 0
+        note = f'{len(wrong)} of {len(rows)} matches are not finite and are left out; check weights and engines'
+        return dataclasses.replace(self, indices=indices, scores=scores, note='; '.join(filter(None, (self.note, note))))
+
+
+@dataclass(frozen=True)
+class FrameMatches:
+    """The correspondences of one frame with its reference: M rows, in pixels of the original images."""
+
+    stamp: float  # seconds, the current image's
+    reference_stamp: float  # seconds, the reference image's
+    keypoints: Float32  # (M, 2) (u, v) in the current image
+    reference_keypoints: Float32  # (M, 2) (u, v) in the reference image
+    scores: Float32  # (M,) in (0, 1], 0 for what is carried
+    track_ids: UInt32  # (M,) kept while a point is re-matched or carried
+    track_lengths: UInt32  # (M,) frames in which the point was seen, >= 2
+    covariances: Float32  # (M, 2, 2) pixels squared, of keypoints given reference_keypoints
+    carried: UInt8  # (M,) frames since the point was last matched: 0 for what LightGlue has matched now
+    stage_ms: dict[str, float] = field(default_factory=dict)  # wall time by stage: resize, extract, match, track, place
+    layers: int = LAYERS  # of LightGlue that ran
+    note: str = ''  # what was wrong on the way, for people; empty: nothing
+    right_keypoints: Float32 | None = None  # (M, 2) (u, v) in the right image, NaN where none; None without stereo
+    image_size: tuple[int, int] | None = None  # (height, width) of the current image, pixels, where it is known
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def sigmas(self) -> Float32:
+        """(M,) pixels, the standard deviations along the axis in which each point is known least."""
+        return largest_sigmas(self.covariances)
+
+    def well_known(self, max_sigma_px: float) -> FrameMatches:
+        """Those that are known to `max_sigma_px` in every direction."""
+        return self.only(self.sigmas <= max_sigma_px)
+
+    def matched(self) -> FrameMatches:
+        """Those that LightGlue has matched: without the points that are carried."""
+        return self if not self.carried.any() else self.only(self.carried == 0)
+
+    def without_right(self) -> FrameMatches:
+        """The same with a right image in which none of them is."""
+        return dataclasses.replace(self, right_keypoints=np.full((len(self), 2), np.nan, np.float32))
+
+    def only(self, kept: NDArray[np.bool_]) -> FrameMatches:
+        """Those that are `kept`, (M,)."""
+        which = np.flatnonzero(kept)
+        rows = {name: getattr(self, name).take(which, axis=0) for name in _ROWS if getattr(self, name) is not None}
+        return dataclasses.replace(self, **rows)
+
+
+def largest_sigmas(covariances: Float32) -> Float32:
+    """Standard deviations (M,) of covariances (M, 2, 2) along the axis in which each is largest."""
+    a, b, d = covariances[:, 0, 0], covariances[:, 0, 1], covariances[:, 1, 1]
+    return np.asarray(np.sqrt((a + d) / 2 + np.sqrt((a - d)**2 / 4 + b * b)), np.float32)
+
+
+_ROWS = ('keypoints', 'reference_keypoints', 'scores', 'track_ids', 'track_lengths', 'covariances', 'carried',
+         'right_keypoints')

@@ -1,0 +1,1 @@
+"""Bags, image folders, calibrations, ground truth, and a rendered flight."""

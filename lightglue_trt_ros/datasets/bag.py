@@ -1,0 +1,147 @@
+"""rosbag2 recordings (sqlite3 or mcap, compressed or not), read without ROS."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from pathlib import Path
+
+from ..core.cameras import Intrinsics, camera_info_topic, intrinsics_of
+from ..core.images import gray_of, stamp_of
+from ..core.types import UInt8
+from ..utils.errors import BagError
+from .bag_storage import SUFFIXES, Storage, bag_files, deserialize
+from .damaged_bags import unpacked
+from .image_folders import open_folder
+from .pose_topics import Poses, read_poses
+from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, Recording, Topic
+
+
+def open_recording(path: str | os.PathLike[str], image_topic: str | None = None, camera: str = '') -> Recording:
+    """Open a rosbag2 directory, a single .db3 or .mcap file, or an image folder (see layouts).
+
+    `image_topic` may be left out when the bag holds images on one topic. Of several cameras, one is that `camera` whose name is a
+    part of a topic: /front/image_raw is of the camera front, and only a CameraInfo beside it is too. A damaged bag opens as long as
+    something in it can be read. Raises BagError, with what was found.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise BagError(f'{path} does not exist')
+    if path.is_dir():
+        if not (path / 'metadata.yaml').exists():
+            folder = open_folder(path, image_topic or IMAGE_TOPIC)
+            if folder is not None and camera:
+                raise BagError(f'{path} is a folder of images, of one camera: several have names in the topics of a bag')
+            if folder is not None:
+                return folder
+        path = _bag_in(path)
+    elif path.suffix not in SUFFIXES:
+        advice = {'.bag': 'convert this ROS 1 bag with rosbags-convert', '.zstd': f'open its directory, {path.parent}'}
+        raise BagError(f'{path} is no rosbag2 file (.db3, .mcap): {advice.get(path.suffix, "name a bag or an image folder")}')
+    return BagRecording(path, image_topic, camera)
+
+
+def gray_images(path: Path, image_topic: str | None = None) -> Iterator[UInt8]:
+    """The images of a recording, uint8 (H, W), one at a time. Raises BagError."""
+    for frame in open_recording(path, image_topic).frames():
+        yield gray_of(frame.load())
+
+
+class BagRecording(Recording):
+    """One image topic of a rosbag2. Every pass opens the bag anew, so passes may run side by side."""
+
+    def __init__(self, path: Path, image_topic: str | None = None, camera: str = '') -> None:
+        self.path, self._camera = path, camera
+        self._storage = Storage(path)
+        self.topics = self._storage.topics
+        self._topic = self._choose(image_topic)
+        self.image_topic = self._topic.name
+
+    def __len__(self) -> int:
+        return self._topic.count
+
+    def frames(self, on_bad: Callable[[int, BagError], None] | None = None) -> Iterator[Frame]:
+        """As Recording says. Raises BagError when the bag ends early, after the frames that it does hold."""
+        count = 0
+        for received, raw in self._storage.messages(self._topic):
+            where, number, count = f'{self.path}, message {count + 1} of {self._topic.name}', count, count + 1
+            try:
+                raw = unpacked(raw, where)
+                stamp = stamp_of(raw, where)
+            except BagError as error:
+                if on_bad is None:
+                    raise
+                on_bad(number, error)
+                continue
+            yield Frame(stamp, received, partial(deserialize, raw, self._topic.type, where), raw, number)
+        if count < len(self):
+            raise BagError(f'{self.path} ends after {count} of the {len(self)} messages that it promises on {self._topic.name}: '
+                           'it was cut off or is damaged; copy it again')
+
+    @cached_property
+    def camera_info(self) -> bytes | None:
+        infos = [topic for topic in self.topics if topic.type == CAMERA_INFO and topic.count]
+        beside = [topic for topic in infos if topic.name == camera_info_topic(self.image_topic)]
+        if not beside and (self._camera or len(infos) != 1):
+            return None
+        topic = (beside or infos)[0]
+        return next((unpacked(raw, f'{self.path}, {topic.name}') for _, raw in self._storage.messages(topic)), None)
+
+    @cached_property
+    def intrinsics(self) -> Intrinsics | None:
+        """The K and D of CameraInfo; of rectified images (`image_rect`) its P, without distortion."""
+        if self.camera_info is None:
+            return None
+        info = deserialize(self.camera_info, CAMERA_INFO, f'{self.path}, its CameraInfo')
+        try:
+            return intrinsics_of(info, self.image_topic)
+        except BagError as error:
+            raise BagError(f'{self.path}: {error}') from None
+
+    def poses(self, topic: Topic, tell: Callable[[str], None] | None = None) -> list[Poses]:
+        """The poses of a topic, by the frames that they join; `tell` gets a line when some cannot be read. Raises BagError."""
+        return read_poses(self._storage.messages(topic), topic, self.path, tell)
+
+    @cached_property
+    def frame_id(self) -> str:
+        """header.frame_id of the first image that can be read; empty where there is none."""
+        for frame in self.frames(lambda *_: None):
+            try:
+                return str(frame.load().header.frame_id).strip('/')
+            except BagError:
+                continue
+        return ''
+
+    def _choose(self, name: str | None) -> Topic:
+        listing = '; '.join(map(str, self.topics)) or 'nothing'
+        if name is not None:
+            chosen = [topic for topic in self.image_topics if topic.name == name]
+            if not chosen:
+                raise BagError(f'{self.path} has no images on {name}. It holds: {listing}')
+        else:
+            chosen = [topic for topic in self.image_topics if topic.count]
+            whose, choice = '', 'choose one (--image-topic), and of a stereo pair the other one as --right-topic'
+            if self._camera:
+                chosen = [topic for topic in chosen if self._camera in topic.name.split('/')]
+                whose, choice = f' of a camera {self._camera}', 'name them with --image-topic and {camera} in place of the name'
+            if not chosen:
+                raise BagError(f'{self.path} holds no images{whose} ({IMAGE} or {COMPRESSED_IMAGE}). It holds: {listing}')
+            if len(chosen) > 1:
+                raise BagError(f'{self.path} holds {len(chosen)} image topics{whose}, {choice}. It holds: {listing}')
+        if not chosen[0].count:
+            raise BagError(f'{self.path} has no message on {chosen[0].name}. It holds: {listing}')
+        return chosen[0]
+
+
+def _bag_in(path: Path) -> Path:
+    """The bag of a directory; one whose recorder died has no metadata.yaml."""
+    if (path / 'metadata.yaml').exists():
+        return path
+    files = bag_files(path)
+    if files:
+        return files[0] if len(files) == 1 else path
+    names = sorted(entry.name for entry in path.iterdir())
+    found = ', '.join(names[:8]) + (', …' if len(names) > 8 else '') if names else 'nothing'
+    raise BagError(f'{path} is neither a rosbag2 (metadata.yaml) nor an image folder (images/ and timestamps.txt, rgb.txt, '
+                   f'image_0/ and times.txt, or mav0/): it holds {found}')

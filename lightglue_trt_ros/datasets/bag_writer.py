@@ -1,0 +1,161 @@
+"""Recordings written as rosbag2 (sqlite3 or mcap), without ROS."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+
+from ..core.cameras import Intrinsics, camera_info_topic
+from ..core.types import UInt8
+from ..utils.errors import BagError
+from .bag_storage import rosbags_modules
+from .poses import Trajectory, quaternions_from_rotations
+from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, POSE_STAMPED, POSE_TOPIC, RIGHT_TOPIC, ImageRecord
+
+STORAGES = ('sqlite3', 'mcap')
+COMPRESSIONS = ('jpeg', 'png')
+VERSIONS = (8, 9)  # of metadata.yaml
+_SECOND = 10**9
+
+
+class RightFrames(NamedTuple):
+    """The right images of a stereo pair, as the left ones."""
+
+    frames: Iterable[tuple[int, UInt8]]
+    intrinsics: Intrinsics | None
+
+
+def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]], intrinsics: Intrinsics | None = None,
+              trajectory: Trajectory | None = None, *, image_topic: str = IMAGE_TOPIC, frame_id: str = 'camera',
+              storage: str = 'sqlite3', version: int = 9, compressed: str | None = None, force: bool = False,
+              right: RightFrames | None = None, progress: Callable[[int], None] | None = None) -> int:
+    """Write a rosbag2 directory and return the number of frames.
+
+    `frames` yields (stamp in ns, image), gray (H, W) or BGR (H, W, 3) uint8. They are recorded as mono8 or bgr8 on `image_topic`,
+    or with `compressed` (jpeg, png) as CompressedImage on `image_topic`/compressed; a CameraInfo beside each, the poses on
+    /ground_truth/pose. The `right` images of a stereo pair come on /camera_right/image_raw in the same way. `progress` is called
+    with the count after each frame. The bag appears under its name once it is whole.
+
+    Raises BagError, and whatever `frames` raises.
+    """
+    path = Path(path)
+    if storage not in STORAGES or version not in VERSIONS or compressed not in (None, *COMPRESSIONS):
+        raise BagError(f'storage {storage!r}, version {version!r}, compressed {compressed!r}: '
+                       f'use one of {STORAGES}, of {VERSIONS}, of {(None, *COMPRESSIONS)}')
+    rosbag2, store = rosbags_modules()
+    from rosbags.rosbag2 import StoragePlugin
+    plugin, make = StoragePlugin[storage.upper()], _Messages(store, frame_id)
+    poses = deque([] if not trajectory else zip(trajectory.stamps_ns.tolist(), make.poses(trajectory), strict=True))
+    kind = COMPRESSED_IMAGE if compressed else IMAGE
+    count, clock = 0, 0
+    with _whole(path, force) as target, rosbag2.Writer(target, version=version, storage_plugin=plugin) as writer:
+        left = _Side(writer, store, image_topic, kind, frames, intrinsics)
+        sides = [left] if right is None else [left, _Side(writer, store, RIGHT_TOPIC, kind, *right)]
+        truth = writer.add_connection(POSE_TOPIC, POSE_STAMPED, typestore=store) if poses else None
+        for stamp, image, side in heapq.merge(*sides, key=lambda each: each[0]):
+            clock = max(clock, stamp)  # a bag is read in the order of these times: stamps that step back must not reorder it
+            while poses and poses[0][0] <= clock:
+                writer.write(truth, *poses.popleft())
+            if side.intrinsics is not None:
+                writer.write(side.infos, clock, make.info(stamp, side.intrinsics))
+            writer.write(side.images, clock, make.image(stamp, image, compressed))
+            count += side is left
+            if progress is not None:
+                progress(count)
+        if not count:
+            raise BagError(f'there are no frames to write to {path}')
+        for stamp, raw in poses:
+            writer.write(truth, stamp, raw)
+    return count
+
+
+class _Side:
+    """A camera's frames and where they are written to."""
+
+    def __init__(self, writer: Any, store: Any, topic: str, kind: str, frames: Iterable[tuple[int, UInt8]],
+                 intrinsics: Intrinsics | None) -> None:
+        self._frames, self.intrinsics = frames, intrinsics
+        self.images = writer.add_connection(topic + '/compressed' * (kind == COMPRESSED_IMAGE), kind, typestore=store)
+        self.infos = writer.add_connection(camera_info_topic(topic), CAMERA_INFO, typestore=store) if intrinsics else None
+
+    def __iter__(self) -> Iterator[tuple[int, UInt8, _Side]]:
+        return ((stamp, image, self) for stamp, image in self._frames)
+
+
+@contextmanager
+def _whole(path: Path, force: bool) -> Iterator[Path]:
+    """Where to write the bag; it is moved to `path` when the block ends well, and nothing is left of it otherwise."""
+    if path.exists() and not force:
+        raise BagError(f'{path} exists: choose another name, or overwrite it with --force')
+    if path.exists() and not (path / 'metadata.yaml').is_file():
+        raise BagError(f'{path} exists and is not a rosbag2 directory: it is never overwritten')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f'.{path.name}.', dir=path.parent))
+    except OSError as error:
+        raise BagError(f'cannot write {path}: {error}') from None
+    try:
+        yield scratch / path.name  # the storage file inside is named after its directory, so the scratch is a parent
+        if path.exists():
+            os.replace(path, scratch / 'replaced')
+        os.replace(scratch / path.name, path)
+    except (OSError, sqlite3.Error) as error:
+        raise BagError(f'cannot write {path}: {error}') from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+class _Messages:
+    """Serialised messages (CDR)."""
+
+    def __init__(self, store: Any, frame_id: str) -> None:
+        self.store, self.types, self.frame_id = store, store.types, frame_id
+
+    def image(self, stamp: int, image: UInt8, compressed: str | None) -> memoryview:
+        header, record = self._header(stamp), ImageRecord.from_array(image)
+        if compressed is None:
+            return self._make(IMAGE, header, record.height, record.width, record.encoding, 0, record.step, record.data)
+        return self._make(COMPRESSED_IMAGE, header, compressed_format(record.encoding, compressed), encode(image, compressed))
+
+    def info(self, stamp: int, camera: Intrinsics) -> memoryview:
+        region = self.types['sensor_msgs/msg/RegionOfInterest'](0, 0, 0, 0, False)
+        return self._make(CAMERA_INFO, self._header(stamp), camera.height, camera.width, camera.distortion_model, camera.d,
+                          camera.k.reshape(-1), camera.rectification.reshape(-1), camera.projection.reshape(-1), 0, 0, region)
+
+    def poses(self, trajectory: Trajectory) -> Iterator[memoryview]:
+        point, quaternion, pose = (self.types[f'geometry_msgs/msg/{name}'] for name in ('Point', 'Quaternion', 'Pose'))
+        quaternions = quaternions_from_rotations(trajectory.poses[:, :3, :3]).tolist()
+        for stamp, t, q in zip(trajectory.stamps_ns.tolist(), trajectory.poses[:, :3, 3].tolist(), quaternions, strict=True):
+            yield self._make(POSE_STAMPED, self._header(stamp, 'world'), pose(point(*t), quaternion(*q)))
+
+    def _header(self, stamp: int, frame_id: str | None = None) -> Any:
+        time = self.types['builtin_interfaces/msg/Time'](stamp // _SECOND, stamp % _SECOND)
+        return self.types['std_msgs/msg/Header'](time, self.frame_id if frame_id is None else frame_id)
+
+    def _make(self, kind: str, *fields: Any) -> memoryview:
+        raw: memoryview = self.store.serialize_cdr(self.types[kind](*fields), kind)
+        return raw
+
+
+def encode(image: UInt8, compression: str) -> UInt8:
+    """The bytes (n,) uint8 of a JPEG (quality 95) or PNG of gray (H, W) or BGR (H, W, 3) uint8. Raises BagError."""
+    done, data = cv2.imencode('.jpg' if compression == 'jpeg' else '.png', image)
+    if not done:
+        raise BagError(f'OpenCV cannot encode an image of shape {image.shape} as {compression}')
+    return np.asarray(data, np.uint8).reshape(-1)
+
+
+def compressed_format(encoding: str, compression: str) -> str:
+    """CompressedImage.format as image_transport's compressed plugin writes and parses it."""
+    return f'{encoding}; {compression} compressed {encoding}'

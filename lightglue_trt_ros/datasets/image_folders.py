@@ -1,0 +1,311 @@
+"""Image folders: this package's own layout, TUM RGB-D, KITTI odometry and EuRoC."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+
+from ..core.cameras import Intrinsics, in_rig, rectifying
+from ..core.types import Float64, UInt8
+from ..utils.errors import BagError
+from .calibration_files import load_baseline, load_camera_in_body, load_intrinsics
+from .pose_files import parse_nanoseconds, read_euroc, read_kitti, read_list, read_stamps, read_tum
+from .poses import Trajectory, parse_stamp
+from .sequence import IMAGE, IMAGE_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_image
+
+SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
+
+
+class FolderRecording(Recording):
+    """An image folder. Raises BagError when there is no image, or when the stamps do not fit."""
+
+    kind = 'tum'  # of its truth: tum, kitti or euroc
+    calibration = 'calib.yaml'
+
+    def __init__(self, path: Path, image_topic: str = IMAGE_TOPIC) -> None:
+        self.path, self.image_topic = path, image_topic
+        self.files, self.stamps_ns = self._index()
+        if len(self.files) != len(self.stamps_ns):
+            raise BagError(f'{path} has {len(self.stamps_ns)} stamps and {len(self.files)} images: they must be as many')
+        if not self.files:
+            raise BagError(f'{path} lists no image')
+        self.topics = (Topic(image_topic, IMAGE, len(self.files)),)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def frames(self, on_bad: Callable[[int, BagError], None] | None = None) -> Iterator[Frame]:
+        for number, (file, stamp) in enumerate(zip(self.files, self.stamps_ns, strict=True)):
+            yield Frame(stamp, stamp, partial(_load, file), number=number)
+
+    def images(self) -> Iterator[tuple[int, UInt8]]:
+        """Iterate over (stamp in ns, image): gray (H, W) or BGR (H, W, 3) uint8, as the file is. Raises BagError."""
+        for file, stamp in zip(self.files, self.stamps_ns, strict=True):
+            yield stamp, read_image(file)
+
+    @property
+    def right(self) -> FolderRecording | None:
+        return None
+
+    @cached_property
+    def intrinsics(self) -> Intrinsics | None:
+        path = self.path / self.calibration
+        return load_intrinsics(path) if path.exists() else None
+
+    def truth(self, camera_in_body: Float64 | None = None) -> Trajectory | None:
+        """The folder's truth as poses of this camera; `camera_in_body` (4, 4) replaces what the folder says of its mounting."""
+        found = self._truth()
+        return None if found is None else self.mount(found, camera_in_body)
+
+    def mount(self, truth: Trajectory, camera_in_body: Float64 | None = None) -> Trajectory:
+        """Poses of this camera from those that this layout's truth files hold."""
+        if camera_in_body is not None:
+            return truth.of_camera(camera_in_body, 'moved into the camera as asked')
+        if self.camera_in_body is not None:
+            return truth.of_camera(self.camera_in_body, f'moved into the camera by its calibration in {self.path}')
+        return truth.of_camera(None, "taken as the camera's own")
+
+    @property
+    def camera_in_body(self) -> Float64 | None:
+        """(4, 4) body from camera, the body being what this layout's truth is of; None where that is the camera."""
+        return None
+
+    def _listed(self, listing: str, folder: Path, parse: Callable[[str], int],
+                separator: str | None = None) -> tuple[list[Path], list[int]]:
+        """The files in `folder` that a listing names, and their stamps.
+
+        Raises BagError where one lies outside the recording, through a link too.
+        """
+        home, rows = self.path.resolve(), read_list(self.path / listing, parse, separator)
+        for _, name in rows:
+            if not (file := (folder / name).resolve()).is_relative_to(home):
+                raise BagError(f'{self.path / listing} names {name!r}, which is {file}, outside of {home}: '
+                               'copy what belongs to the recording into its folder')
+        return [folder / name for _, name in rows], [stamp for stamp, _ in rows]
+
+    @abstractmethod
+    def _index(self) -> tuple[list[Path], list[int]]:
+        """Images and their stamps in nanoseconds."""
+
+    def _truth(self) -> Trajectory | None:
+        """What the truth file beside the images holds."""
+        path = self.path / 'groundtruth.txt'
+        return read_tum(path) if path.exists() else None
+
+
+class RightFolder(FolderRecording):
+    """The right images of another folder; `camera` is in one rig with that folder's. Raises BagError."""
+
+    def __init__(self, left: FolderRecording, files: list[Path], camera: Intrinsics | None,
+                 stamps_ns: list[int] | None = None) -> None:
+        """Without stamps of their own there must be one for each left image."""
+        self._right, self._left, self._camera = (files, stamps_ns), left, camera
+        super().__init__(left.path, RIGHT_TOPIC)
+
+    @property
+    def intrinsics(self) -> Intrinsics | None:
+        return self._camera
+
+    def _index(self) -> tuple[list[Path], list[int]]:
+        files, stamps = self._right
+        if stamps is None and len(files) != len(self._left.files):
+            raise BagError(f'{self._left.path} has {len(self._left.files)} images and {len(files)} right ones: they must be pairs')
+        return files, stamps or self._left.stamps_ns
+
+
+class ImagesFolder(FolderRecording):
+    """images/ beside timestamps.txt (seconds, a line per image in the order of names), groundtruth.txt (TUM), calib.yaml.
+
+    Of a rectified stereo pair images/ is the left one; images_right/ has the right images, calib_right.yaml also baseline_m.
+    """
+
+    @staticmethod
+    def find(path: Path) -> Path | None:
+        return path if (path / 'images').is_dir() else None
+
+    def _index(self) -> tuple[list[Path], list[int]]:
+        files = _images_in(self.path / 'images', 'timestamps.txt')
+        stamps = self.path / 'timestamps.txt'
+        if not stamps.exists():
+            raise BagError(f'{stamps} does not exist: write one stamp per image into it, in seconds, in order of names')
+        return files, read_stamps(stamps)
+
+    @cached_property
+    def right(self) -> FolderRecording | None:
+        folder, calibration = self.path / 'images_right', self.path / 'calib_right.yaml'
+        if not folder.is_dir():
+            return None
+        camera = in_rig(load_intrinsics(calibration), np.eye(3), load_baseline(calibration)) if calibration.exists() else None
+        return RightFolder(self, _images_in(folder, 'timestamps.txt'), camera)
+
+
+class TumFolder(FolderRecording):
+    """rgb.txt (stamp, file), rgb/, groundtruth.txt: the TUM RGB-D benchmark. It has no calibration: add a calib.yaml."""
+
+    @staticmethod
+    def find(path: Path) -> Path | None:
+        return path if (path / 'rgb.txt').is_file() else None
+
+    def _index(self) -> tuple[list[Path], list[int]]:
+        return self._listed('rgb.txt', self.path, parse_stamp)
+
+
+class KittiFolder(FolderRecording):
+    """image_0/ or image_2/, times.txt, calib.txt, and poses in poses.txt or in ../../poses/NN.txt: a sequence of KITTI's odometry.
+
+    The truth is of camera 0; another one's offset stands in the fourth column of its projection in calib.txt. image_1/ and image_3/
+    are their right images.
+    """
+
+    kind = 'kitti'
+
+    @staticmethod
+    def find(path: Path) -> Path | None:
+        return path if (path / 'times.txt').is_file() and _kitti_camera(path) is not None else None
+
+    def _index(self) -> tuple[list[Path], list[int]]:
+        return _images_in(self.path / f'image_{_kitti_camera(self.path)}', 'times.txt'), read_stamps(self.path / 'times.txt')
+
+    @cached_property
+    def intrinsics(self) -> Intrinsics | None:
+        return super().intrinsics if self._projection is None else self._camera(self._projection)
+
+    @cached_property
+    def right(self) -> FolderRecording | None:
+        number = (_kitti_camera(self.path) or 0) + 1
+        folder = self.path / f'image_{number}'
+        if not folder.is_dir():
+            return None
+        projection = self._projection_of(number)
+        return RightFolder(self, _images_in(folder, 'times.txt'), None if projection is None else self._camera(projection))
+
+    def _camera(self, projection: Float64) -> Intrinsics:
+        height, width = read_image(self.files[0]).shape[:2]
+        camera = Intrinsics(width, height, projection[:, :3], 'plumb_bob', np.zeros(5))
+        return in_rig(camera, np.eye(3), -float(np.linalg.solve(projection[:, :3], projection[:, 3])[0]))
+
+    @cached_property
+    def camera_in_body(self) -> Float64 | None:
+        if self._projection is None or not self._projection[:, 3].any():
+            return None
+        mounting = np.eye(4)
+        mounting[:3, 3] = -np.linalg.solve(self._projection[:, :3], self._projection[:, 3])
+        return mounting
+
+    @cached_property
+    def _projection(self) -> Float64 | None:
+        return self._projection_of(_kitti_camera(self.path) or 0)
+
+    def _projection_of(self, camera: int) -> Float64 | None:
+        path, name = self.path / 'calib.txt', f'P{camera}'
+        if not path.exists():
+            return None
+        try:
+            rows = dict(line.split(':', 1) for line in path.read_text(encoding='utf-8').splitlines() if ':' in line)
+            return np.array([float(word) for word in rows[name].split()], np.float64).reshape(3, 4)
+        except KeyError:
+            raise BagError(f'{path} has no {name}, the projection of image_{name[1:]}') from None
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            raise BagError(f'{path}: {error}') from None
+
+    def _truth(self) -> Trajectory | None:
+        here = self.path.resolve()
+        places = (here / 'poses.txt', here.parent.parent / 'poses' / f'{here.name}.txt')
+        path = next((place for place in places if place.is_file()), None)
+        return None if path is None else read_kitti(path, self.stamps_ns)
+
+
+class EurocFolder(FolderRecording):
+    """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0: a sequence of EuRoC.
+
+    mav0/cam1 has the right images; how the two cameras stand is in both sensor.yaml.
+    """
+
+    kind = 'euroc'
+    calibration = 'sensor.yaml'
+
+    @staticmethod
+    def find(path: Path) -> Path | None:
+        places = (path / 'mav0' / 'cam0', path / 'cam0', path)
+        return next((place for place in places if (place / 'data.csv').is_file() and (place / 'data').is_dir()), None)
+
+    def _index(self) -> tuple[list[Path], list[int]]:
+        return self._listed('data.csv', self.path / 'data', parse_nanoseconds, ',')
+
+    @cached_property
+    def intrinsics(self) -> Intrinsics | None:
+        camera = super().intrinsics
+        return camera if camera is None or self._rig is None else in_rig(camera, self._rig[0], 0.0)
+
+    @cached_property
+    def right(self) -> FolderRecording | None:
+        if self.path.name != 'cam0' or not (self._beside / 'data.csv').is_file():
+            return None
+        other = EurocFolder(self._beside, RIGHT_TOPIC)
+        camera = other.intrinsics
+        if camera is not None and self._rig is not None:
+            camera = in_rig(camera, *self._rig[1:])
+        return RightFolder(self, other.files, camera, other.stamps_ns)
+
+    @property
+    def _beside(self) -> Path:
+        return self.path.with_name('cam1')
+
+    @cached_property
+    def _rig(self) -> tuple[Float64, Float64, float] | None:
+        """How this camera and the right one stand: as `rectifying` has it."""
+        path, here = self._beside / self.calibration, self.camera_in_body
+        there = load_camera_in_body(path) if self.path.name == 'cam0' and path.exists() else None
+        return None if here is None or there is None else rectifying(np.asarray(np.linalg.solve(here, there), np.float64))
+
+    @cached_property
+    def camera_in_body(self) -> Float64 | None:
+        path = self.path / self.calibration
+        return load_camera_in_body(path) if path.exists() else None
+
+    def _truth(self) -> Trajectory | None:
+        path = self.path.parent / 'state_groundtruth_estimate0' / 'data.csv'
+        return euroc_truth(path) if path.exists() else None
+
+
+def euroc_truth(path: Path) -> Trajectory:
+    """Poses of the body of an EuRoC data.csv: the sensor.yaml beside it says where its own sensor is. Raises BagError."""
+    truth, sensor = read_euroc(path), path.with_name('sensor.yaml')
+    mounting = load_camera_in_body(sensor) if sensor.exists() else None
+    return truth if mounting is None else Trajectory(truth.stamps_ns, truth.poses @ np.linalg.inv(mounting), truth.source)
+
+
+def open_folder(path: Path, image_topic: str = IMAGE_TOPIC) -> FolderRecording | None:
+    """The recording of an image folder; None where the folder has none of the layouts. Raises BagError."""
+    for layout in (ImagesFolder, TumFolder, KittiFolder, EurocFolder):
+        found = layout.find(path)
+        if found is not None:
+            return layout(found, image_topic)
+    return None
+
+
+def _images_in(folder: Path, stamps: str) -> list[Path]:
+    found = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
+    files = sorted((folder / name for name in found if name.lower().endswith(SUFFIXES)), key=natural)
+    if not files:
+        raise BagError(f'{folder} holds no image ({len(found)} other files): an image folder has {folder.name}/*.png '
+                       f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')
+    return files
+
+
+def _kitti_camera(path: Path) -> int | None:
+    return next((number for number in (0, 2) if (path / f'image_{number}').is_dir()), None)
+
+
+def natural(path: Path) -> list[tuple[int, str]]:
+    """A key for sorting: frame 10 comes after frame 9, with zeros in front or without."""
+    return [(int(part), '') if part.isdigit() else (-1, part) for part in re.split(r'([0-9]+)', path.name)]
+
+
+def _load(path: Path) -> ImageRecord:
+    return ImageRecord.from_array(read_image(path))

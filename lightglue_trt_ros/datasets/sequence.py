@@ -1,0 +1,134 @@
+"""Recordings: what a bag and an image folder have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from ..core.cameras import Intrinsics
+from ..core.types import UInt8
+from ..utils.errors import BagError
+from ..utils.limits import decode_image
+
+IMAGE = 'sensor_msgs/msg/Image'
+COMPRESSED_IMAGE = 'sensor_msgs/msg/CompressedImage'
+CAMERA_INFO = 'sensor_msgs/msg/CameraInfo'
+POSE_STAMPED = 'geometry_msgs/msg/PoseStamped'
+IMAGE_TOPIC = '/camera/image_raw'
+RIGHT_TOPIC = '/camera_right/image_raw'
+POSE_TOPIC = '/ground_truth/pose'
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic of a recording."""
+
+    name: str
+    type: str  # as ROS 2 spells it, e.g. sensor_msgs/msg/Image
+    count: int  # messages
+
+    def __str__(self) -> str:
+        return f'{self.name} ({self.type}, {self.count} messages)'
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One image of a recording, not read or decoded yet."""
+
+    stamp_ns: int  # header.stamp, nanoseconds
+    received_ns: int  # when the recorder wrote it; the stamp where nobody recorded that
+    load: Callable[[], Any]  # an object with the fields of sensor_msgs/Image or CompressedImage; raises BagError
+    raw: bytes | None = None  # the message as serialised in the bag (CDR), None in a folder
+    number: int = 0  # its place in the recording, from 0; frames that cannot be read have places too
+
+
+@dataclass(frozen=True)
+class ImageRecord:
+    """The fields of sensor_msgs/Image, for images that never were a message."""
+
+    height: int
+    width: int
+    encoding: str  # mono8 or bgr8
+    step: int  # bytes per row
+    data: UInt8  # (height * step,)
+    is_bigendian: int = 0
+
+    @classmethod
+    def from_array(cls, image: UInt8) -> ImageRecord:
+        """Wrap gray (H, W) or BGR (H, W, 3) uint8. Raises BagError for anything else."""
+        if image.dtype != np.uint8 or image.size == 0 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)):
+            raise BagError(f'an image of shape {image.shape} and type {image.dtype}: uint8 (H, W) or (H, W, 3) can be recorded')
+        height, width = image.shape[:2]
+        channels = 1 if image.ndim == 2 else 3
+        return cls(height, width, 'mono8' if channels == 1 else 'bgr8', width * channels, np.ascontiguousarray(image).reshape(-1))
+
+
+class Recording(ABC):
+    """Frames of one camera in recorded order, with what else is known about it. Made by `bag.open_recording`."""
+
+    path: Path
+    topics: tuple[Topic, ...]
+    image_topic: str
+
+    @property
+    def compressed(self) -> bool:
+        """Whether frames load as CompressedImage."""
+        return any(topic.name == self.image_topic and topic.type == COMPRESSED_IMAGE for topic in self.topics)
+
+    @property
+    def image_topics(self) -> tuple[Topic, ...]:
+        """The topics that hold images."""
+        return tuple(topic for topic in self.topics if topic.type in (IMAGE, COMPRESSED_IMAGE))
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of frames."""
+
+    @abstractmethod
+    def frames(self, on_bad: Callable[[int, BagError], None] | None = None) -> Iterator[Frame]:
+        """Iterate from the first frame on; one frame is in memory at a time. Raises BagError.
+
+        A message that is none is told to `on_bad`, with its number, and left out; without `on_bad` it raises.
+        """
+
+    @property
+    @abstractmethod
+    def intrinsics(self) -> Intrinsics | None:
+        """The camera's, None where nothing was recorded. Raises BagError when NaN, infinite or not calibrated."""
+
+    @property
+    def right(self) -> Recording | None:
+        """The right images of the same moments, where the recording says by itself which these are."""
+        return None
+
+    @property
+    def camera_info(self) -> bytes | None:
+        """The first recorded sensor_msgs/CameraInfo, serialised (CDR); None in a folder."""
+        return None
+
+
+def read_image(path: Path) -> UInt8:
+    """Read an image file as gray (H, W) or BGR (H, W, 3) uint8, EXIF orientation ignored; deeper ones lose their low bits.
+
+    Raises BagError.
+    """
+    try:
+        data = path.read_bytes()
+        image = decode_image(data, cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except (OSError, ValueError, cv2.error) as error:
+        raise BagError(f'cannot read {path}: {error}') from None
+    if image is None:
+        raise BagError(f'{path} ({len(data)} bytes) is not an image, or is cut off: replace it, or delete it and its stamp')
+    return np.asarray(image, np.uint8)
+
+
+def read_gray(path: Path) -> UInt8:
+    """The same, always gray. Raises BagError."""
+    image = read_image(path)
+    return image if image.ndim == 2 else np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), np.uint8)

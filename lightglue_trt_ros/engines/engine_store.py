@@ -1,0 +1,430 @@
+"""The store: engines of one shape, and FP8 calibrations, each in a folder with a manifest that says what it is and who may use it.
+
+An artifact appears whole or not at all: it is written beside its place, under a lock that the kernel releases when its holder
+dies, and renamed. It is opened by who wants just what it is: every field of its identity is compared, every file's checksum too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .. import __version__
+from ..core.config import EngineSpec
+from ..core.early_exit import Depth
+from ..networks.fp8_calibration import Calibration
+from ..networks.graph_cache import EXTRACTOR, code_sha256
+from ..networks.models import PairIdentity
+from ..networks.weight_store import cache_dir
+from ..utils.errors import ConfigError, EngineError, EngineMismatchError
+from ..utils.files import locked
+
+if TYPE_CHECKING:
+    from .gpu_info import Machine
+    from .tensorrt_api import TensorRT
+
+SCHEMA = 7
+MANIFEST = 'manifest.json'
+TIMING_CACHE = 'timing.cache'
+TENSORS, GRAPH, PLOT = 'calibration.safetensors', 'matcher.fp8.onnx', 'frontier.png'  # of a calibration
+ENGINES, CALIBRATION = 'engines', 'calibration'
+PASSED, FAILED, NOT_RUN = 'passed', 'failed', 'not run'
+RECORDS: dict[str, dict[str, type]] = {  # what the record of each kind says, at least
+    ENGINES: {'build_seconds': dict, 'layers': dict},
+    CALIBRATION: {'settings': dict, 'flops_share': float, 'provenance': dict, 'frontier': list}}
+_OF_THE_MAKER = ('gpu', 'multiprocessors', 'calibration_sha256')  # where an artifact leaves them empty it fits any
+Content = TypeVar('Content')
+_NOUNS = {ENGINES: 'bundle', CALIBRATION: 'calibration'}
+
+
+def networks_of(depth: Depth) -> tuple[str, ...]:
+    """The graphs and engines of a bundle, by name."""
+    return (EXTRACTOR, *depth.graphs)
+
+
+def files_of(depth: Depth) -> tuple[str, ...]:
+    """The files of a bundle beside its manifest."""
+    return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in networks_of(depth)), TIMING_CACHE)
+
+
+class ReplacedError(EngineError):
+    """Files of an artifact were read while a successor took its place."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What must agree between an artifact and who wants it; what the latter leaves empty may be anything.
+
+    Flat: each field is compared and named by itself.
+    """
+
+    kind: str  # engines or calibration
+    image_height: int
+    image_width: int
+    max_keypoints: int
+    weights: str  # the pair's name
+    extractor_sha256: str  # of its files
+    matcher_sha256: str
+    extractor_precision: str = ''  # from here to `ends` of engines alone
+    matcher_precision: str = ''
+    tensorrt: str = ''  # tensorrt or tensorrt_rtx
+    tensorrt_version: str = ''
+    compute_capability: str = ''  # 8.7
+    gpu: str = ''  # empty: any of the compute capability
+    multiprocessors: int = 0  # tells GPUs of one name apart; 0: any
+    ends: tuple[int, ...] = ()  # of the matcher's stages: layers after which it may stop
+    graphs: dict[str, str] = field(default_factory=dict)  # sha256 of the ONNX files, by network
+    calibration_sha256: str = ''  # of a calibration's tensors, and of those that FP8 engines were made with
+    package_version: str = __version__
+    graph_code: str = field(default_factory=code_sha256)  # sha256 of the code that wrote the graphs
+    gate_verdict: str = PASSED
+    weights_choice: str = field(default='', compare=False)  # the setting that gave the pair: its name, or its folder there
+
+    @classmethod
+    def of_engines(cls, spec: EngineSpec, pair: PairIdentity, tensorrt: TensorRT, machine: Machine, **more: Any) -> Identity:
+        """Engines of `spec` with the weights of `pair` that TensorRT builds for `machine`; `more` are further fields."""
+        return cls(ENGINES, spec.image_height, spec.image_width, spec.max_keypoints, pair.name, pair.extractor_sha256,
+                   pair.matcher_sha256, 'fp32' if spec.precision == 'fp32' else 'fp16', spec.precision, tensorrt.name,
+                   tensorrt.version, '{}.{}'.format(*machine.compute_capability), machine.gpu, machine.multiprocessors,
+                   weights_choice=pair.choice, **more)
+
+    @classmethod
+    def of_calibration(cls, spec: EngineSpec, pair: PairIdentity, **more: Any) -> Identity:
+        """A calibration of `spec`'s shapes, whatever its precision, for the weights of `pair`."""
+        return cls(CALIBRATION, spec.image_height, spec.image_width, spec.max_keypoints, pair.name, pair.extractor_sha256,
+                   pair.matcher_sha256, weights_choice=pair.choice, **more)
+
+    @property
+    def spec(self) -> EngineSpec:
+        """Of engines."""
+        return EngineSpec(self.image_height, self.image_width, self.max_keypoints, self.matcher_precision)
+
+    @property
+    def depth(self) -> Depth:
+        """Of engines."""
+        return Depth(self.ends)
+
+    @property
+    def name(self) -> str:
+        """The folder's name: ours-480x640-k1024-fp16, ours-480x640-k1024-calibration."""
+        pair = PairIdentity(self.weights, self.extractor_sha256, self.matcher_sha256, self.weights_choice)
+        return f'{pair.label}-{self._shape}-{self.matcher_precision if self.kind == ENGINES else CALIBRATION}'
+
+    @property
+    def former_name(self) -> str:
+        """What an artifact for these shapes was called when its name did not say the weights."""
+        return f'superpoint-{self._shape}-{self.matcher_precision}' if self.kind == ENGINES else f'{CALIBRATION}-{self._shape}'
+
+    @property
+    def _shape(self) -> str:
+        return f'{self.image_height}x{self.image_width}-k{self.max_keypoints}'
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What belongs to it beside the manifest; a calibration that failed leaves its figures and no more."""
+        if self.kind == ENGINES:
+            return files_of(self.depth)
+        return (TENSORS, GRAPH) if self.gate_verdict == PASSED else ()
+
+    def command(self, engine_dir: Path) -> str:
+        """The command that makes it."""
+        engines = self.kind == ENGINES
+        words: list[str | int | Path] = ['ros2', 'run', 'lightglue_trt_ros', 'build_engines' if engines else 'quantize']
+        words += ['--height', self.image_height, '--width', self.image_width, '--max-keypoints', self.max_keypoints]
+        words += ['--precision', self.matcher_precision] if engines else []
+        words += ['--weights', self.weights_choice]
+        words += ['--engine-dir', engine_dir] if engine_dir != default_engine_dir() else []
+        words += ['--flavour', 'rtx'] if self.tensorrt == 'tensorrt_rtx' else []
+        words += ['--target-sm', self.compute_capability.replace('.', '')] if engines and not self.multiprocessors else []
+        return shlex.join(map(str, words)) + ('' if engines else ' --calibration BAG')
+
+    def differences(self, wanted: Identity) -> list[str]:
+        """The fields in which this artifact is not the wanted one, each with both values."""
+        found = []
+        for entry in dataclasses.fields(self):
+            mine, needed = getattr(self, entry.name), getattr(wanted, entry.name)
+            anybody = not needed or (not mine and entry.name in _OF_THE_MAKER)
+            if entry.name == 'gate_verdict':  # built for any GPU, on a machine that could not run it
+                anybody |= mine == NOT_RUN and self.kind == ENGINES and not self.multiprocessors
+            if not entry.compare or anybody or mine == needed:
+                continue
+            if entry.name == 'graphs':
+                others = [network for network in needed if mine.get(network) != needed[network]]
+                found += [f'graphs: the {_NOUNS[self.kind]} has another {" and another ".join(others)}'] if others else []
+            else:
+                found.append(f'{entry.name.replace("_", " ")}: the {_NOUNS[self.kind]} has {mine}, needed is {needed}'
+                             + ' (the package writes other graphs since)' * (entry.name == 'graph_code'))
+        return found
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """manifest.json."""
+
+    identity: Identity
+    files: dict[str, str]  # name -> sha256
+    gate: dict[str, Any]  # limits and figures
+    record: dict[str, Any]  # how it was made: see RECORDS
+    schema: int = SCHEMA
+
+    def to_json(self) -> str:
+        return json.dumps({'schema': self.schema, **dataclasses.asdict(self)}, indent=1, allow_nan=False) + '\n'
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Raises ValueError, which says what is wrong, and names the fields that are missing."""
+        values: Any = json.loads(text)
+        if not isinstance(values, dict) or type(values.get('schema')) is not int:
+            raise ValueError('it has no schema number')
+        if values['schema'] != SCHEMA:
+            age = 'a newer' if values['schema'] > SCHEMA else 'an older'
+            raise ValueError(f'{age} version of this package wrote it: its schema is {values["schema"]}, this one reads {SCHEMA}')
+        _check_fields(values, {'identity': dict, 'files': dict, 'gate': dict, 'record': dict, 'schema': int})
+        _check_fields(values['identity'], {entry.name: _IDENTITY_TYPES[str(entry.type)] for entry in dataclasses.fields(Identity)})
+        identity = Identity(**{**values['identity'], 'ends': tuple(values['identity']['ends'])})
+        if identity.kind not in RECORDS or identity.gate_verdict not in (PASSED, FAILED, NOT_RUN):
+            raise ValueError(f'it is of {identity.kind!r}, with the verdict {identity.gate_verdict!r}: neither is known')
+        _check_fields(values['record'], RECORDS[identity.kind], more=True)
+        try:
+            names = identity.files
+        except (ConfigError, TypeError) as error:
+            raise ValueError(f'ends: {error}') from None
+        if missing := [name for name in names if not isinstance(values['files'].get(name), str)]:
+            raise ValueError(f'it has no checksum of {", ".join(missing)}')
+        if identity.kind == ENGINES and identity.graphs != _graphs(values['files']):
+            raise ValueError('its graphs are not those of its files')
+        if TENSORS in names and identity.calibration_sha256 != values['files'][TENSORS]:
+            raise ValueError(f'its calibration_sha256 is not that of {TENSORS}')
+        return cls(**{**values, 'identity': identity})
+
+
+_IDENTITY_TYPES = {'int': int, 'str': str, 'tuple[int, ...]': list, 'dict[str, str]': dict}
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Engines or a calibration whose manifest was read, and fits."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def identity(self) -> Identity:
+        return self.manifest.identity
+
+    def read(self, name: str) -> bytes:
+        """One of its files, its checksum compared. Raises EngineError, ReplacedError where another artifact lies there now."""
+        path = self.path / name
+        again = f'make it again:\n{self.identity.command(self.path.parent)}'
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            self._check_still_there()
+            raise EngineError(f'{path} cannot be read ({error.strerror}); {again}') from error
+        if (found := hashlib.sha256(data).hexdigest()) != self.manifest.files[name]:
+            self._check_still_there()
+            raise EngineError(f'{path} is damaged: {len(data)} bytes of sha256 {found} where the manifest has '
+                              f'{self.manifest.files[name]}; {again}')
+        return data
+
+    def verify(self) -> None:
+        """Read every file. Raises EngineError."""
+        for name in self.identity.files:
+            self.read(name)
+
+    def plans(self) -> dict[str, bytes]:
+        """All plans by network; that their graphs are whole is checked too. Raises EngineError."""
+        networks = networks_of(self.identity.depth)
+        for network in networks:
+            self.read(f'{network}.onnx')
+        return {network: self.read(f'{network}.plan') for network in networks}
+
+    def calibration(self) -> Calibration:
+        """Of a calibration. Raises EngineError."""
+        return Calibration.of_content(self.read(TENSORS), self.path / TENSORS)
+
+    def _check_still_there(self) -> None:
+        try:
+            there = read_manifest(self.path).files == self.manifest.files
+        except (OSError, ValueError):
+            there = False
+        if not there:
+            raise ReplacedError(f'{self.path} was replaced while it was read: try again')
+
+
+def default_engine_dir() -> Path:
+    """`engines` in the cache that also holds the weights."""
+    return cache_dir() / 'engines'
+
+
+def engine_dir_of(setting: str) -> Path:
+    """The folder that the setting `engine_dir` names; empty is the default."""
+    return Path(setting).expanduser() if setting else default_engine_dir()
+
+
+def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
+    """What lies in `engine_dir` and is the wanted one. Files are checked as they are read.
+
+    Raises EngineMismatchError, naming each field that differs, and EngineError where it is missing, cannot be used, or failed its
+    gate; all give the command that makes it.
+    """
+    place, noun, command = engine_dir / wanted.name, _NOUNS[wanted.kind], wanted.command(engine_dir)
+    try:
+        for path in (place, _retired(place), place):  # a successor may be taking its place just now, or have died doing so
+            with suppress(FileNotFoundError, NotADirectoryError):
+                manifest = read_manifest(path)
+                break
+        else:
+            others = sorted(other.parent.name for other in engine_dir.glob(f'[!.]*/{MANIFEST}'))
+            found = f'it has no {MANIFEST}' if place.is_dir() else f'there are {", ".join(others)}' if others else 'nor another one'
+            if wanted.former_name in others:
+                found = f'{wanted.former_name} there is of an earlier version and is never used: remove it'
+            raise EngineError(f'there is no {noun} in {place} ({found}); make it:\n{command}')
+    except OSError as error:
+        raise EngineError(f'{path / MANIFEST} cannot be read ({error.strerror}): check its owner and permissions') from error
+    except ValueError as error:  # JSON's and Unicode's too
+        raise EngineError(f'{path / MANIFEST} cannot be used: {error}; make it again, or update the package:\n{command}') from error
+    if differences := manifest.identity.differences(wanted):
+        failed = manifest.identity.gate_verdict == FAILED and len(differences) == 1
+        advice = f' (its {MANIFEST} has the figures): use fp16, or calibrate on more of what the robot sees' \
+            if failed and wanted.kind == CALIBRATION else '; make it again'
+        raise (EngineError if failed else EngineMismatchError)(
+            f'the {noun} in {path} {"did not pass its gate" if failed else "is not the one needed"}: {"; ".join(differences)}'
+            f'{advice}:\n{command}')
+    return Artifact(path, manifest)
+
+
+def read_artifact(engine_dir: Path, wanted: Identity, read: Callable[[Artifact], Content]) -> tuple[Artifact, Content]:
+    """`open_artifact`, and what `read` reads of it: of a successor where one takes its place meanwhile. Raises EngineError."""
+    while True:
+        found = open_artifact(engine_dir, wanted)
+        with suppress(ReplacedError):
+            return found, read(found)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest in a folder. Raises OSError, and ValueError where it cannot be used."""
+    return Manifest.from_json((path / MANIFEST).read_text(encoding='utf-8'))
+
+
+@dataclass
+class Draft:
+    """An artifact that is being written, in a directory of its own beside its place. Raises EngineError when the disk fails."""
+
+    place: Path
+    scratch: Path
+    files: dict[str, str] = field(default_factory=dict)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write one of the files, down to the disk."""
+        self.files[name] = hashlib.sha256(data).hexdigest()
+        self._write(name, data)
+
+    def publish(self, identity: Identity, gate: dict[str, Any], record: dict[str, Any]) -> Artifact:
+        """Add the manifest, with the checksums of what was written, and put all of it into its place.
+
+        Between the two renames the one before lies beside its place: `open_artifact` finds it, the next draft puts it back.
+        """
+        graphs = _graphs(self.files) if identity.kind == ENGINES else {}
+        tensors = self.files.get(TENSORS, identity.calibration_sha256)
+        identity = dataclasses.replace(identity, graphs=graphs, calibration_sha256=tensors)
+        text = Manifest(identity, dict(self.files), gate, record).to_json()
+        self._write(MANIFEST, text.encode())
+        with _disk(self.place.parent):
+            _sync(self.scratch)
+            if self.place.exists():
+                os.rename(self.place, _retired(self.place))
+            os.rename(self.scratch, self.place)
+            _sync(self.place.parent)
+        shutil.rmtree(_retired(self.place), ignore_errors=True)
+        return Artifact(self.place, Manifest.from_json(text))  # as it will be read
+
+    def _write(self, name: str, data: bytes) -> None:
+        with _disk(self.place.parent), (self.scratch / name).open('wb') as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def drafting(engine_dir: Path, name: str, say: Callable[[str], None]) -> Iterator[Draft]:
+    """Hold the lock of the artifact `name` and give a draft of it; what is not published is removed.
+
+    Where another process holds the lock, says so and waits. Tidies up after killed ones. Raises EngineError when `engine_dir`
+    cannot be written.
+    """
+    place = engine_dir / name
+    with ExitStack() as held:
+        with _disk(engine_dir):
+            engine_dir.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(engine_dir / f'.lock-{name}',
+                                      lambda: say(f'another process is making {name}: waiting for it')))
+            if not place.exists() and _retired(place).exists():
+                os.rename(_retired(place), place)  # somebody was killed between the renames
+            for left in engine_dir.glob(f'.{name}.*'):
+                shutil.rmtree(left)
+            scratch = engine_dir / f'.{name}.{uuid.uuid4().hex}.tmp'
+            scratch.mkdir()
+        try:
+            yield Draft(place, scratch)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def find_timing_cache(engine_dir: Path, wanted: Identity) -> bytes:
+    """The newest timing cache that the same TensorRT wrote for the same GPU, for any shape; empty where there is none."""
+    def key(identity: Identity) -> tuple[str | int, ...]:
+        return identity.tensorrt, identity.tensorrt_version, identity.compute_capability, identity.gpu, identity.multiprocessors
+
+    for path in sorted(engine_dir.glob(f'[!.]*/{MANIFEST}'), key=os.path.getmtime, reverse=True):
+        try:
+            found = Artifact(path.parent, read_manifest(path.parent))
+            if found.identity.kind == ENGINES and key(found.identity) == key(wanted):
+                return found.read(TIMING_CACHE)
+        except (OSError, ValueError, EngineError):
+            continue
+    return b''
+
+
+def _retired(place: Path) -> Path:
+    """Where an artifact lies between the two renames of its successor."""
+    return place.with_name(f'.{place.name}.old')
+
+
+def _graphs(files: dict[str, str]) -> dict[str, str]:
+    return {name.removesuffix('.onnx'): checksum for name, checksum in files.items() if name.endswith('.onnx')}
+
+
+def _check_fields(values: dict[str, Any], types: dict[str, type], more: bool = False) -> None:
+    names = {*types} if more else {*types, *values}
+    if wrong := [name for name in names if type(values.get(name)) is not types.get(name)]:
+        raise ValueError(f'{", ".join(sorted(wrong))}: missing, unknown or of the wrong type')
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _disk(engine_dir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        advice = 'free some space' if error.errno in (errno.ENOSPC, errno.EDQUOT) else 'make it writable'
+        raise EngineError(f'{engine_dir} cannot be written ({error.strerror}): {advice}, '
+                          'or choose another folder with --engine-dir') from error

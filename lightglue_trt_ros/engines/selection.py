@@ -1,0 +1,143 @@
+"""Which backend runs, and why: nothing falls back without saying so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from ..core.backend import Backend
+from ..core.config import MatcherConfig
+from ..core.early_exit import Depth
+from ..networks.models import identify_pair, load_pair
+from ..utils.errors import EngineError, EngineMismatchError, LightglueTrtError
+from ..utils.processes import given_up, start, trim_heap, wait
+from .engine_store import Artifact, Identity, engine_dir_of, open_artifact, read_artifact
+
+
+class Opened(NamedTuple):
+    """A backend, what it is and why it was taken, and what was given up for it (empty: nothing)."""
+
+    backend: Backend
+    reason: str
+    warning: str = ''
+    without_gpu: bool = False  # the warning is that there is no GPU, which nobody had asked for
+
+
+def open_backend(config: MatcherConfig, *, threads: int = 0, depth: Depth | None = None,
+                 cancelled: Callable[[], bool] = lambda: False) -> Opened:
+    """The backend for `config`, opened in the thread that will use it; `depth` is for ONNX Runtime, engines have their own.
+
+    `auto` takes TensorRT where its engines fit this machine, else ONNX Runtime with a warning that says why and how to get the
+    GPU back. Engines that it builds, and graphs that are written for it, are given up once `cancelled()` is true.
+    Raises EngineError where `tensorrt` was asked for and cannot be had, ConfigError, WeightsError.
+    """
+    before = given_up.set(cancelled)
+    try:
+        return _open(config, threads, depth, cancelled)
+    finally:
+        given_up.reset(before)
+        trim_heap()  # of weights and graphs as they were read: the backend has them otherwise
+
+
+def _open(config: MatcherConfig, threads: int, depth: Depth | None, cancelled: Callable[[], bool]) -> Opened:
+    if config.backend == 'onnxruntime':
+        return _open_onnxruntime(config, threads, depth, 'asked for')
+    try:
+        return _warned(_open_tensorrt(config, cancelled), config)
+    except EngineError as error:
+        if config.backend == 'tensorrt' or cancelled():
+            raise
+        why = str(error)  # the error itself would keep what its traceback holds
+    opened = _open_onnxruntime(config, threads, depth, 'auto: TensorRT cannot be used here')
+    from .gpu_info import has_gpu
+    return opened._replace(warning=f'running on ONNX Runtime, not on TensorRT: {why}', without_gpu=not has_gpu())
+
+
+def _warned(opened: Opened, config: MatcherConfig) -> Opened:
+    """Said once, at the start: early exits are asked for, and these engines have none."""
+    if config.depth_confidence < 0 or len(opened.backend.depth.ends) > 1:
+        return opened
+    warning = (f'depth_confidence is {config.depth_confidence:g}, but these engines run all layers: build_engines makes others '
+               '(without --stages 9), -1 asks for no early exit')
+    return opened._replace(warning='; '.join(filter(None, (opened.warning, warning))))
+
+
+def _open_onnxruntime(config: MatcherConfig, threads: int, depth: Depth | None, why: str) -> Opened:
+    from ..backends.onnxruntime import OnnxRuntimeBackend
+    pair = load_pair(config.weights)
+    precision = 'fp16' if config.precision == 'fp16' else 'fp32'
+    spec, calibration, warning = config.engine_spec(precision), None, ''
+    if config.precision == 'fp8':
+        wanted = Identity.of_calibration(spec, pair.identity)
+        calibration = read_artifact(engine_dir_of(config.engine_dir), wanted, Artifact.calibration)[1]
+        warning = 'precision is fp8, which ONNX Runtime emulates: its matches are those of FP8, its times are not'
+    backend = OnnxRuntimeBackend(spec, pair, depth=depth, threads=threads, calibration=calibration)
+    return Opened(backend, f'{backend.description} ({why})', warning)
+
+
+def _open_tensorrt(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opened:
+    try:
+        return _open_engines(config, cancelled)
+    except LightglueTrtError:
+        raise
+    except Exception as error:  # a broken installation fails in many ways: no library, no driver, another version
+        raise EngineError(f'TensorRT cannot be used, {type(error).__name__}: {error}; mend the installation, or set backend to '
+                          'onnxruntime') from error
+
+
+def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opened:
+    from .gpu_info import decide, probe
+    from .tensorrt_api import open_tensorrt
+    machine, tensorrt = probe(), open_tensorrt()
+    pair, folder = identify_pair(config.weights), engine_dir_of(config.engine_dir)
+    calibration_sha256, uncalibrated = '', ''
+    try:
+        wanted = Identity.of_calibration(config.engine_spec('fp8'), pair)
+        calibration_sha256 = open_artifact(folder, wanted).identity.calibration_sha256
+    except EngineError as error:
+        uncalibrated = str(error)
+
+    def load(precision: str) -> tuple[Artifact, dict[str, bytes]]:
+        return read_artifact(folder, Identity.of_engines(config.engine_spec(precision), pair, tensorrt, machine,
+                                                         calibration_sha256=calibration_sha256), Artifact.plans)
+
+    if uncalibrated and config.precision in ('auto', 'fp8'):
+        try:
+            load('fp8')  # only a calibration that passed makes such engines: they may have come without it
+            uncalibrated = ''
+        except EngineMismatchError as error:
+            uncalibrated = str(error)
+        except EngineError:
+            pass
+    decision = decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name, uncalibrated)
+    if config.build_on_start:
+        try:
+            load(decision.matcher)
+        except EngineError:
+            _build(config, folder, decision.matcher, cancelled)
+    reason, warning = decision.reason, ''
+    try:
+        bundle, plans = load(decision.matcher)
+    except EngineError as error:
+        if config.precision != 'auto' or decision.matcher != 'fp8':
+            raise
+        try:
+            bundle, plans = load('fp16')
+        except EngineError:
+            raise error from None
+        reason, warning = 'FP16 engines are there', f'running in fp16, not in fp8: {error}'
+    from ..backends.tensorrt import TensorRTBackend
+    spec = bundle.identity.spec
+    description = f'TensorRT {tensorrt.version}, {spec}, weights {pair}'
+    backend = TensorRTBackend(tensorrt, spec, bundle.identity.depth, plans, description)
+    warning = '; '.join(filter(None, (warning, backend.warning)))
+    return Opened(backend, f'{backend.description} ({reason}; engines in {bundle.path})', warning)
+
+
+def _build(config: MatcherConfig, folder: Path, precision: str, cancelled: Callable[[], bool]) -> None:
+    """Build the engines where they are not there yet, which takes minutes: in a process of its own, whose memory then goes back."""
+    words = ['--height', config.image_height, '--width', config.image_width, '--max-keypoints', config.max_keypoints,
+             '--precision', precision, '--engine-dir', folder, '--weights', config.weights]
+    if wait(start('cli.build_engines', *map(str, words)), cancelled):
+        raise EngineError('build_on_start: the engines could not be built; the lines above say why')

@@ -1,0 +1,1 @@
+"""Many recordings, evaluated on a Dask cluster."""

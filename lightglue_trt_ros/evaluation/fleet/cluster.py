@@ -1,0 +1,111 @@
+"""Where evaluations run: a Dask cluster on this machine, or one that is there already."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ...utils.errors import LightglueTrtError, in_words
+from ...utils.processes import start, stop
+from .extra import fleet_module
+from .plan import EvaluationPlan, plan_here
+from .versions import Installation
+
+CONNECT_S = 10.0
+WORKERS_S = 60.0  # for the first worker to come
+
+
+@contextmanager
+def connected(scheduler: str | None, workers: int, installed: Installation, say: Callable[[str], None]) -> Iterator[Any]:
+    """A distributed.Client on the cluster at `scheduler`, or on one of `workers` processes here, which ends with the block.
+
+    Raises LightglueTrtError where there is no such cluster, no worker comes, or the package there is another one.
+    """
+    fleet_module('pyarrow.parquet')  # what the workers need is missing here too: told before anything runs
+    if scheduler is None:
+        with _started_here(workers) as address, _client(address) as client:
+            client.wait_for_workers(workers, timeout=WORKERS_S)
+            yield client
+        return
+    with _client(scheduler) as client:
+        try:
+            client.wait_for_workers(1, timeout=WORKERS_S)
+        except TimeoutError:
+            raise LightglueTrtError(f'the scheduler at {scheduler} has no worker, after {WORKERS_S:.0f} s: start some '
+                                    f'(dask worker {scheduler})') from None
+        _refuse_others(client, scheduler, installed)
+        known = client.scheduler_info(n_workers=-1)['workers']
+        say(f'{len(known)} workers of {sum(each["nthreads"] for each in known.values())} threads at {scheduler}')
+        yield client
+
+
+def agreed(client: Any, plan: EvaluationPlan) -> EvaluationPlan:
+    """The plan as the workers have it: libraries, GPU, engines and files are theirs, wherever the fleet is started.
+
+    Raises LightglueTrtError where one cannot have it, or two have it differently.
+    """
+    first, found = '', plan
+    for worker, answer in client.run(plan_here, plan.settings, on_error='return').items():
+        if isinstance(answer, BaseException):
+            raise LightglueTrtError(f'the worker {worker} cannot evaluate: {in_words(answer)}')
+        if first and (differences := found.differences(answer)):
+            raise LightglueTrtError(f'the worker {worker} has {", ".join(differences)}, as {first} has: install the same on both')
+        first, found = first or worker, found if first else answer
+    return found
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    try:
+        client = fleet_module('distributed').Client(address, timeout=CONNECT_S)
+    except (OSError, TimeoutError, ValueError, ImportError) as error:
+        raise LightglueTrtError(f'there is no Dask scheduler at {address} ({type(error).__name__}: {error}): start one with '
+                                '`dask scheduler`, or leave --scheduler out') from None
+    with client:
+        yield client
+
+
+@contextmanager
+def _started_here(workers: int) -> Iterator[str]:
+    """The address of a scheduler in a session of its own."""
+    with tempfile.TemporaryFile() as log:
+        process = start('evaluation.fleet.local_cluster', str(workers), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                        start_new_session=True)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            if not (address := process.stdout.readline().decode().strip()):
+                process.wait()
+                log.seek(0)
+                raise LightglueTrtError(f'the cluster on this machine did not start: {log.read().decode(errors="replace")[-500:]}')
+            yield address
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(CONNECT_S)
+            except subprocess.TimeoutExpired:
+                stop(process)
+
+
+def _refuse_others(client: Any, address: str, installed: Installation) -> None:
+    """Raise LightglueTrtError unless scheduler and workers have this package; what comes later is refused job by job."""
+    def ask() -> str:  # inside a function, so that its code is sent: there may be nothing there to import it from
+        import lightglue_trt_ros
+        try:
+            from .versions import build
+        except ImportError:
+            return lightglue_trt_ros.__version__
+        return build()
+
+    try:
+        told = {f'the scheduler {address}': client.run_on_scheduler(ask)}
+    except ImportError as error:
+        told = {f'the scheduler {address}': error}
+    told |= {f'the worker {worker}': answer for worker, answer in client.run(ask, on_error='return').items()}
+    for who, answer in told.items():
+        if answer != installed.build:
+            there = f'lightglue_trt_ros {answer}' if isinstance(answer, str) else f'no lightglue_trt_ros ({answer})'
+            raise LightglueTrtError(f'{who} has {there}, here is {installed.build}: install the same on both')

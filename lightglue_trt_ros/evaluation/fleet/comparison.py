@@ -1,0 +1,155 @@
+"""Two fleets on the same recordings: what got better, what worse, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.types import Float64
+from ..confidence import BEHIND, LEVEL, MIN_PAIRS, Interval, mean_interval, pose_auc_difference
+
+AUC_DEG = 10
+AUC, PRECISION, INLIERS = f'pose_auc@{AUC_DEG}', 'precision@1', 'inlier_ratio'  # what is compared, in METRICS
+COLUMNS = ('stride', 'reference_frame', 'frame', 'pose_error_deg', PRECISION, 'inliers', 'matches')  # that this takes
+EQUAL = 'the same'
+
+
+class PairColumns(NamedTuple):
+    """The pairs of one matcher on one recording, N rows: COLUMNS."""
+
+    stride: NDArray[np.int64]
+    reference_frame: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    pose_error_deg: Float64  # infinite where no pose was found, NaN where the truth does not say
+    precision: Float64  # share; NaN likewise
+    inliers: Float64
+    matches: Float64
+
+    @classmethod
+    def none(cls) -> PairColumns:
+        """No pair at all."""
+        numbers, figures = np.zeros(0, np.int64), np.zeros(0)
+        return cls(numbers, numbers, numbers, figures, figures, figures, figures)
+
+    def rows(self, chosen: NDArray[Any]) -> PairColumns:
+        """Some of them, by numbers or by a mask."""
+        return PairColumns(*(column[chosen] for column in self))
+
+
+class Change(NamedTuple):
+    """One recording now, less then."""
+
+    stride: int
+    metric: str
+    interval: Interval  # points of a percentage, positive where it got better
+
+    @property
+    def verdict(self) -> str:
+        """EQUAL where nothing differs, else the interval's."""
+        found = self.interval
+        return EQUAL if found.difference == found.low == found.high == 0 else found.verdict
+
+    def as_dict(self) -> dict[str, Any]:
+        return {'stride': self.stride, 'metric': self.metric, **asdict(self.interval), 'verdict': self.verdict}
+
+
+@dataclass
+class Comparison:
+    """Everything that is said of a fleet and the one before."""
+
+    path: str  # of the one before
+    causes: list[str]  # what was set or installed differently
+    recordings: dict[str, list[Change]] = field(default_factory=dict)  # by name
+    together: list[Change] = field(default_factory=list)  # means over recordings; the interval's pairs are recordings
+    missing: list[str] = field(default_factory=list)  # names of recordings that were evaluated then and are not asked for now
+    unread: list[str] = field(default_factory=list)  # that were evaluated then and could not be now
+    added: list[str] = field(default_factory=list)  # that were not evaluated then
+
+    def failures(self, limit: float) -> list[str]:
+        """A line for all that surely got worse by more than `limit` points, the fleet as a whole first.
+
+        Of many comparisons some are far off by chance, so each has to be the surer the more there are (Holm, Scandinavian
+        Journal of Statistics 1979): that any fails although none got worse has a chance of (1 - LEVEL) / 2 at most.
+        """
+        named = [('all recordings', self.together), *sorted(self.recordings.items(), key=lambda each: worst(each[1]))]
+        judged = [(name, each) for name, changes in named for each in changes if each.interval.pairs >= MIN_PAIRS]
+        sure = holm([each.interval.chance_above(-limit) for _, each in judged], (1 - LEVEL) / 2)
+        lines: dict[str, list[str]] = {}
+        for (name, each), worse in zip(judged, sure, strict=True):
+            if worse:
+                lines.setdefault(name, []).append(told(each))
+        found = [f'{name}: {"; ".join(told_of)}' for name, told_of in lines.items()]
+        found += [f'{name}: it was evaluated before and cannot be now' for name in self.unread]
+        if not any(self.recordings.values()):
+            found.append(f'nothing can be compared with {self.path}: no recording, or no stride, is the same')
+        return found
+
+
+def holm(chances: Sequence[float], level: float) -> list[bool]:
+    """Which hypotheses of p values (N,) are rejected, so that the chance to reject any true one is at most `level`."""
+    values = np.asarray(chances)
+    order = np.argsort(values, kind='stable')
+    passed = np.minimum.accumulate(values[order] <= level / np.arange(len(values), 0, -1))
+    rejected = np.zeros(len(values), np.bool_)
+    rejected[order] = passed
+    return rejected.tolist()
+
+
+def change_at(changes: Sequence[Change], stride: int, metric: str = '') -> Change | None:
+    """The change of a metric at a stride; by default the one that a recording is judged by: AUC, or without truth INLIERS."""
+    metrics = (metric,) if metric else (AUC, INLIERS)
+    return next((each for each in changes if each.stride == stride and each.metric in metrics), None)
+
+
+def compare(now: PairColumns, then: PairColumns) -> list[Change]:
+    """One recording at each stride that both have: pose AUC and precision where there is truth, else the share of inliers."""
+    return list(_changes(now, then))
+
+
+def _changes(now: PairColumns, then: PairColumns) -> Iterator[Change]:
+    for stride in sorted(set(now.stride.tolist()) & set(then.stride.tolist())):
+        mine, theirs = _common(now.rows(now.stride == stride), then.rows(then.stride == stride))
+        known = ~(np.isnan(mine.pose_error_deg) | np.isnan(theirs.pose_error_deg))
+        if known.any():
+            interval = pose_auc_difference(mine.pose_error_deg[known], theirs.pose_error_deg[known], AUC_DEG)
+            yield Change(stride, AUC, interval.within(1).scaled(100))
+            gains = mine.precision - theirs.precision
+            if (told := ~np.isnan(gains)).any():
+                yield Change(stride, PRECISION, mean_interval(gains[told]).within(1).scaled(100))
+        elif len(known):
+            gains = mine.inliers / np.maximum(mine.matches, 1) - theirs.inliers / np.maximum(theirs.matches, 1)
+            yield Change(stride, INLIERS, mean_interval(gains).within(1).scaled(100))
+
+
+def _common(first: PairColumns, second: PairColumns) -> tuple[PairColumns, PairColumns]:
+    """The pairs of frames that both have, in one order."""
+    keys, other_keys = (side.reference_frame * (1 << 32) + side.frame for side in (first, second))
+    _, rows, others = np.intersect1d(keys, other_keys, return_indices=True)
+    return first.rows(rows), second.rows(others)
+
+
+def over_recordings(differences: Iterable[list[Change]]) -> list[Change]:
+    """The mean change at each stride where there are several, every recording counting once; recordings are what is drawn anew."""
+    found: dict[tuple[int, str], list[float]] = {}
+    for recording in differences:
+        for each in recording:
+            found.setdefault((each.stride, each.metric), []).append(each.interval.difference)
+    metrics = (AUC, PRECISION, INLIERS)
+    return [Change(stride, metric, mean_interval(values, ordered=False).within(100)) for (stride, metric), values in
+            sorted(found.items(), key=lambda each: (metrics.index(each[0][1]), each[0][0])) if len(values) > 1]
+
+
+def worst(changes: Sequence[Change]) -> float:
+    """The lowest of those that are surely lower, points; 0 without any."""
+    return min((each.interval.difference for each in changes if each.interval.verdict == BEHIND), default=0.0)
+
+
+def told(difference: Change) -> str:
+    """For people: pose_auc@10 at stride 2 -5.3 points (-7.0 to -3.1)"""
+    found = difference.interval
+    return (f'{difference.metric} at stride {difference.stride} {found.difference:+.1f} points '
+            f'({found.low:+.1f} to {found.high:+.1f})')

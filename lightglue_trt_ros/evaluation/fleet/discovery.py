@@ -1,0 +1,140 @@
+"""Recordings from what was named on the command line: folders, globs, lists, and single ones; local, or wherever fsspec reaches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...utils.errors import LightglueTrtError
+from .extra import fleet_module
+
+BAGS = ('.db3', '.mcap', '.db3.zstd', '.mcap.zstd')
+BESIDE_IMAGES = {'timestamps.txt', 'groundtruth.txt', 'calib.yaml'}
+DEPTH = 8  # folders below the one that was named
+CHANGED = ('mtime', 'ETag', 'etag', 'md5Hash', 'LastModified', 'last_modified', 'updated', 'created', 'CRC')  # by storage
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A recording that was asked for, not opened yet."""
+
+    url: str  # a local path, or what fsspec opens
+    name: str  # for people, one for each recording of a fleet
+    size: int = 0  # bytes
+    stamp: str = ''  # hash of names, sizes and times of change
+    reason: str = ''  # why it cannot be read
+
+    @property
+    def local(self) -> bool:
+        return '://' not in self.url
+
+
+def find_recordings(words: Iterable[str], tell: Callable[[str], None] = lambda line: None) -> list[Listed]:
+    """Every recording that `words` lead to, each place once, in this order. A place that does not exist has its reason.
+
+    A .txt file is a list: one word a line, # begins a comment, paths are relative to the list. `tell` hears of places that are
+    named again. Raises LightglueTrtError for a folder, glob or list without any recording, and for a storage that cannot be had.
+    """
+    found: dict[str, Listed] = {}
+    for word in words:
+        for listed in _expanded(word):
+            if listed.url in found:
+                tell(f'{listed.url} is named more than once: it is evaluated once')
+            found.setdefault(listed.url, listed)
+    names = _names(list(found))
+    return [replace(listed, name=name) for listed, name in zip(found.values(), names, strict=True)]
+
+
+def storage_of(url: str) -> tuple[Any, str]:
+    """The fsspec file system of a place, and its path there. Raises LightglueTrtError."""
+    try:
+        system, path = fleet_module('fsspec.core').url_to_fs(url)
+    except (ImportError, ValueError, OSError) as error:
+        raise LightglueTrtError(f'{url} cannot be opened: {error}') from None
+    return system, str(path)
+
+
+def _expanded(word: str) -> list[Listed]:
+    system, path = storage_of(word)
+    try:
+        if any(letter in path for letter in '*?[') and not system.exists(path):
+            found = [each for hit in sorted(system.glob(path)) for each in _below(word, system, str(hit))]
+            what = 'matches no recording'
+        elif path.endswith('.txt') and system.isfile(path):
+            lines = [line.partition('#')[0].strip() for line in system.cat_file(path).decode().splitlines()]
+            beside = _url(word, posixpath.dirname(path))
+            found = [each for line in lines if line
+                     for each in _expanded(line if '://' in line or line.startswith('/') else f'{beside}/{line}')]
+            what = 'lists no recording'
+        elif not system.exists(path):
+            return [Listed(_url(word, path), '', reason='it does not exist')]
+        else:
+            found, what = list(_below(word, system, path)), 'holds no recording (rosbag2, .db3, .mcap, or an image folder)'
+    except (OSError, UnicodeDecodeError, NotImplementedError) as error:
+        raise LightglueTrtError(f'{word} cannot be searched: {error}') from None
+    if not found:
+        raise LightglueTrtError(f'{word} {what}')
+    return found
+
+
+def _below(word: str, system: Any, path: str) -> Iterator[Listed]:
+    """The recording at `path`, or else those in the folders below."""
+    if system.isfile(path):
+        if path.endswith(BAGS) or path == storage_of(word)[1]:  # what was named itself is told why it cannot be read
+            yield _measured(word, system, path)
+        return
+    yield from (_measured(word, system, place) for place in _search(system, path, DEPTH))
+
+
+def _search(system: Any, path: str, depth: int) -> Iterator[str]:
+    entries = {posixpath.basename(entry['name'].rstrip('/')): entry for entry in system.ls(path, detail=True)}
+    bags = sorted(name for name in entries if name.endswith(BAGS))
+    parts = {re.sub(r'_\d+(\.\w+)+$', '', name) for name in bags}
+    if is_recording(entries) or (len(bags) > 1 and len(parts) == 1):  # several parts of one bag
+        yield path
+        return
+    yield from (entries[name]['name'] for name in bags)
+    for name in sorted(entries.keys() - set(bags)):
+        below, kind = entries[name]['name'], entries[name]['type']
+        if depth and not name.startswith('.') and (kind == 'directory' or (kind != 'file' and system.isdir(below))):  # a link
+            yield from _search(system, below, depth - 1)
+
+
+def is_recording(names: Iterable[str]) -> bool:
+    """Whether a folder that holds these names is one recording: a rosbag2, or images in one of the layouts."""
+    here = set(names)
+    return bool('metadata.yaml' in here or 'rgb.txt' in here or 'mav0' in here or 'cam0' in here
+                or ('images' in here and here & BESIDE_IMAGES) or ('times.txt' in here and here & {'image_0', 'image_2'})
+                or {'data.csv', 'data'} <= here)
+
+
+def _measured(word: str, system: Any, path: str) -> Listed:
+    files = {path: system.info(path)} if system.isfile(path) else system.find(path, detail=True)
+    rows = [(name[len(path):], info.get('size') or 0, str(next((info[key] for key in CHANGED if info.get(key)), '')))
+            for name, info in sorted(files.items())]
+    return Listed(_url(word, path), '', sum(row[1] for row in rows), hashlib.sha256(json.dumps(rows).encode()).hexdigest())
+
+
+def _url(word: str, path: str) -> str:
+    """`path` of the storage that `word` is in: zip://runs/a::file:///all.zip for runs/a of that archive."""
+    head, chained, rest = word.partition('::')
+    protocol, marked, _ = head.partition('://')
+    if chained and not marked:  # simplecache::s3://bucket/run
+        return f'{head}::{_url(rest, path)}'
+    if '://' in path or (not chained and (not marked or protocol in ('file', 'local'))):
+        return path
+    return f'{protocol}://{path.lstrip("/")}{chained}{rest}'
+
+
+def _names(urls: Sequence[str]) -> list[str]:
+    """The end of each place, as short as no other has it."""
+    parts = [url.partition('::')[0].rstrip('/').split('/') for url in urls]
+    ends = [['/'.join(each[-count:]) for count in range(1, len(each) + 1)] for each in parts]
+    counts = Counter(end for each in ends for end in each)
+    return [next((end for end in each if counts[end] == 1), url) for each, url in zip(ends, urls, strict=True)]

@@ -1,0 +1,146 @@
+"""fleet.json: all rows of a fleet, and what is said of them, as plain values under a versioned schema; and the one of before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...utils.errors import LightglueTrtError
+from ...utils.files import write_whole
+from ..confidence import LEVEL, RESAMPLES, SEED
+from ..metrics import METRICS
+from .comparison import Comparison, PairColumns, compare, over_recordings
+from .pairs_table import pairs_of, read_pairs
+from .plan import EvaluationPlan
+from .rows import EVALUATED, FAILED, FleetRow, facts_of
+from .versions import short
+
+SCHEMA, KIND = 1, 'fleet'
+FILE, PAIRS = 'fleet.json', 'pairs.parquet'
+
+
+@dataclass
+class FleetReport:
+    """Everything that a fleet's page and its fleet.json show."""
+
+    rows: list[FleetRow]  # as they were asked for
+    plan: EvaluationPlan
+    interrupted: str = ''  # why rows are missing
+    seconds: float = 0.0
+    comparison: Comparison | None = None
+    limit: float | None = None  # --fail-under-worse
+    failures: list[str] = field(default_factory=list)  # of that gate
+
+    @property
+    def evaluated(self) -> list[FleetRow]:
+        return [row for row in self.rows if row.status == EVALUATED]
+
+
+def write_fleet_document(path: Path, report: FleetReport) -> None:
+    """Write fleet.json, whole or not at all. Raises OSError."""
+    plan, found = report.plan, report.comparison
+    against = None if found is None else {
+        'path': found.path, 'causes': found.causes, 'missing': found.missing, 'unread': found.unread, 'added': found.added,
+        'limit': report.limit, 'failures': report.failures, 'together': [each.as_dict() for each in found.together],
+        'recordings': {name: [each.as_dict() for each in differences] for name, differences in found.recordings.items()}}
+    document = {
+        'schema': SCHEMA, 'kind': KIND, 'package': 'lightglue_trt_ros', 'installed': plan.installed._asdict(),
+        'settings': plan.settings, 'contents': plan.contents, 'interrupted': report.interrupted,
+        'seconds': round(report.seconds, 1), 'pairs': PAIRS,
+        'metrics': {name: {'label': metric.label, 'unit': metric.unit, 'higher_is_better': metric.higher_is_better}
+                    for name, metric in METRICS.items()},
+        'bootstrap': {'resamples': RESAMPLES, 'level': LEVEL, 'seed': SEED}, 'against': against,
+        'recordings': [asdict(row) for row in report.rows]}
+    write_whole(path, (json.dumps(document, indent=1, allow_nan=False) + '\n').encode())
+
+
+@dataclass(frozen=True)
+class Before:
+    """What an earlier fleet, or the evaluation of one recording, found."""
+
+    path: str
+    document: dict[str, Any]  # of a fleet; empty of a single evaluation
+    names: dict[str, str]  # of its evaluated recordings by fingerprint, or by their own name where there is none
+    pairs: dict[str, PairColumns]  # likewise
+
+    def compared(self, rows: Sequence[FleetRow], plan: EvaluationPlan, pairs: dict[str, PairColumns]) -> Comparison:
+        """Today's rows and pairs, by fingerprint, beside these."""
+        found = Comparison(self.path, self._causes(plan))
+        for row in rows:
+            then = next((key for key in (row.sha256, Path(row.url).name) if key in self.names), None)
+            if row.status == EVALUATED and then is not None:
+                mine, theirs = pairs.get(row.sha256), self.pairs.get(then)
+                found.recordings[row.name] = compare(mine, theirs) if mine and theirs else []
+            elif row.status == FAILED and (then is not None or row.name in self.names.values()):
+                found.unread.append(row.name)
+            elif row.status == EVALUATED:
+                found.added.append(row.name)
+        asked = {row.sha256 for row in rows} | {Path(row.url).name for row in rows}
+        found.missing = sorted(name for key, name in self.names.items() if key not in asked and name not in found.unread)
+        found.together = over_recordings(found.recordings.values())
+        return found
+
+    def _causes(self, plan: EvaluationPlan) -> list[str]:
+        if not self.document:
+            return []
+        then_installed, now_installed = self.document['installed'], plan.installed._asdict()
+        installed = [{label: each[name] for name, label in (('build', 'package'), ('libraries', 'libraries'), ('gpu', 'GPU'))
+                      if name in then_installed} for each in (then_installed, now_installed)]
+        then, now = (installed[0], self.document['settings'], self.document['contents']), (
+            installed[1], plan.settings, plan.contents)
+        causes = [f'{name}: {_told(before.get(name))} before, {_told(after.get(name))} now'
+                  for before, after in zip(then, now, strict=True) for name in sorted({*before, *after})
+                  if before.get(name) != after.get(name) and name != 'weights']
+        for network in ('extractor', 'matcher'):
+            before, after = (each[f'{network}_sha256'] for each in (then_installed, now_installed))
+            if before != after:
+                causes.append(f'the {network} of the weights: {then_installed["weights"]} ({before[:12]}) before, '
+                              f'{now_installed["weights"]} ({after[:12]}) now')
+        return causes
+
+
+def _told(value: Any) -> str:
+    return 'default' if value is None else short(str(value))
+
+
+def read_before(path: Path) -> Before:
+    """What `--against` names: a fleet.json with its pairs beside it, the folder of one, or the report.json of one recording.
+
+    Raises LightglueTrtError, with what is wrong with it.
+    """
+    if path.is_dir():
+        path = path / FILE
+    elif path.name == 'report.json' and not path.exists() and (path.parent / FILE).is_file():
+        path = path.parent / FILE
+    try:
+        document = json.loads(path.read_bytes())
+        if not isinstance(document, dict) or not ({'kind', 'matchers'} & document.keys()):
+            raise ValueError('it is no report of evaluate_fleet or evaluate_bag')
+        if document.get('kind') == KIND:
+            if document['schema'] != SCHEMA:
+                raise ValueError(f'its schema is {document["schema"]}, this version reads {SCHEMA}')
+            return _of_fleet(path, document)
+        name = Path(document['recording']['path']).name
+        facts_of(document, 0.0)
+        return Before(str(path), {}, {name: name}, {name: pairs_of(document)})
+    except OSError as error:
+        raise LightglueTrtError(f'--against {path} cannot be read: {error.strerror or error}') from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        damaged = isinstance(error, (json.JSONDecodeError, UnicodeDecodeError))
+        text = f'it lacks {error}' if isinstance(error, KeyError) else f'it is no whole JSON ({error})' if damaged else str(error)
+        raise LightglueTrtError(f'--against {path} cannot be used: {text}; evaluate what it was made of again') from None
+
+
+def _of_fleet(path: Path, document: dict[str, Any]) -> Before:
+    rows = [FleetRow(**row) for row in document['recordings']]
+    done = [row for row in rows if row.status == EVALUATED]
+    try:
+        pairs = read_pairs(path.parent / document['pairs'], {row.sha256: row.first['name'] for row in done})
+    except (OSError, ValueError) as error:
+        raise ValueError(f'its pairs, {document["pairs"]} beside it, cannot be read ({error})') from None
+    if missing := {'installed', 'settings', 'contents'} - document.keys():
+        raise KeyError(min(missing))
+    return Before(str(path), document, {row.sha256: row.name for row in done}, pairs)

@@ -1,0 +1,149 @@
+"""fleet.html: every recording a row, the worst first, what is distributed how, and what changed; one file that needs no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...utils.files import write_whole
+from ..confidence import AHEAD, BEHIND
+from ..metrics import METRICS
+from ..report.summary import INTERVAL, UNKNOWN, span, written
+from ..report.templates import rendered
+from .comparison import AUC, EQUAL, INLIERS, PRECISION, Change, Comparison, change_at, worst
+from .fleet_json import FleetReport
+from .fleet_plots import draw_fleet
+from .rows import EVALUATED, FAILED, REPEATED, WAITING, FleetRow
+
+TEMPLATE = Path(__file__).with_name('fleet.html.jinja')
+SCRIPT = Path(__file__).with_name('sorting.js')
+COLUMNS = {PRECISION: '≤ 1 px, %', INLIERS: 'inliers, %', 'matches': 'matches', 'pose_failures': 'no pose',
+           'frame_ms_p50': 'ms a frame'}
+FAILURES = 20  # that are told one by one
+STATES = {FAILED: 'cannot be evaluated', WAITING: 'not evaluated', REPEATED: 'repeated'}
+
+
+TOGETHER = ('now less before, points', 'stride', 'mean', INTERVAL, 'recordings', 'verdict')
+
+
+class FleetCell(NamedTuple):
+    """What stands in the table, and the number that it is sorted by; None goes to the end either way."""
+
+    text: str
+    value: float | None = None
+    kind: str = ''  # better, worse, or empty
+
+
+def write_fleet_page(path: Path, report: FleetReport) -> list[str]:
+    """Write the page; what it lacks, and why, one line each. Raises OSError."""
+    if find_spec('jinja2') is None:
+        return ['no fleet.html: jinja2 is not installed (pip install jinja2)']
+    pictured = find_spec('matplotlib') is not None
+    write_whole(path, render_fleet(report, pictured).encode('utf-8', 'replace'))
+    return [] if pictured else ['no pictures in fleet.html: matplotlib is not installed (pip install matplotlib)']
+
+
+def render_fleet(report: FleetReport, pictured: bool = True) -> str:
+    """The page; every value is escaped."""
+    script = SCRIPT.read_text(encoding='utf-8')
+    heads, rows = _table(report)
+    drawn = draw_fleet(report.evaluated, report.comparison) if pictured else []
+    return rendered(
+        TEMPLATE, report=report, verdict=verdict(report), together_heads=TOGETHER, together=together(report.comparison),
+        heads=heads, rows=rows, states=STATES, most=FAILURES, means=_means(report.evaluated),
+        pictures=[(picture, f'data:image/png;base64,{_base64(picture.png)}') for picture in drawn],
+        script=script, script_sha256=_base64(hashlib.sha256(script.encode()).digest()))
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def verdict(report: FleetReport) -> list[str]:
+    """What the fleet comes to, in a few sentences."""
+    counts = {status: sum(row.status == status for row in report.rows) for status in (EVALUATED, FAILED, REPEATED, WAITING)}
+    lines = [f'{counts[EVALUATED]} of {len(report.rows)} recordings evaluated'
+             + ''.join(f', {counts[status]} {STATES[status]}' for status in (FAILED, REPEATED, WAITING) if counts[status]) + '.']
+    if (found := report.comparison) is not None:
+        sides = [{each.verdict for each in changes} for changes in found.recordings.values() if changes]
+        lines.append(f'{len(sides)} recordings are compared: {sum(BEHIND in each for each in sides)} behind and '
+                     f'{sum(AHEAD in each for each in sides)} ahead of before in a figure or more, '
+                     f'{sum(each == {EQUAL} for each in sides)} the same.')
+    return lines
+
+
+def together(comparison: Comparison | None) -> list[tuple[str, ...]]:
+    """TOGETHER for each mean over recordings."""
+    return [] if comparison is None else [
+        (METRICS[each.metric].label, str(each.stride), f'{each.interval.difference:+.1f}', span(each.interval),
+         str(each.interval.pairs), each.verdict.replace('pairs', 'recordings')) for each in comparison.together]
+
+
+def worst_first(rows: Sequence[FleetRow], comparison: Comparison | None) -> list[FleetRow]:
+    """What cannot be evaluated, then what surely lost most, then what is lowest; at the end what is no result."""
+    def rank(row: FleetRow) -> tuple[float, ...]:
+        change = worst(comparison.recordings.get(row.name, [])) if comparison else 0.0
+        figure = row.figure(AUC)
+        return ((FAILED, EVALUATED, WAITING, REPEATED).index(row.status), change, figure is None,
+                figure if figure is not None else row.figure(INLIERS) or 0.0)
+    return sorted(rows, key=rank)
+
+
+def _table(report: FleetReport) -> tuple[list[str], list[tuple[FleetRow, list[FleetCell]]]]:
+    strides = sorted({stride for row in report.evaluated for stride in row.facts['strides']})
+    others = list(dict.fromkeys(each['name'] for row in report.evaluated for each in row.facts['matchers'][1:]))
+    shown = {metric: head for metric, head in COLUMNS.items() if any(row.figure(metric) is not None for row in report.evaluated)}
+    changes = [] if report.comparison is None else [*((stride, '') for stride in strides), (1, PRECISION)]
+    heads = [*(f'AUC@10, stride {stride}' for stride in strides),
+             *(f'change of {COLUMNS[metric]}' if metric else f'change, stride {stride}' for stride, metric in changes),
+             *(f'{name}: AUC@10' for name in others), *shown.values(), 'pairs', 'frames']
+    rows = []
+    for row in worst_first(report.rows, report.comparison):
+        known = report.comparison.recordings.get(row.name, []) if report.comparison else []
+        cells = [] if row.status != EVALUATED else [
+            *(_figure(AUC, row.figure(AUC, stride)) for stride in strides),
+            *(_change(change_at(known, stride, metric)) for stride, metric in changes),
+            *(_figure(AUC, row.figure(AUC, matcher=name)) for name in others),
+            *(_figure(metric, row.figure(metric)) for metric in shown),
+            _count(row.first['pairs'].get('1')), _count(row.facts['recording'].get('frames'))]
+        rows.append((row, cells))
+    return heads, rows
+
+
+def _figure(metric: str, value: float | None) -> FleetCell:
+    return FleetCell(written(metric, value), value)
+
+
+def _count(value: Any) -> FleetCell:
+    return FleetCell(UNKNOWN if value is None else str(value), value)
+
+
+def _change(found: Change | None) -> FleetCell:
+    if found is None:
+        return FleetCell(UNKNOWN)
+    interval = found.interval
+    kind = {AHEAD: 'better', BEHIND: 'worse'}.get(found.verdict, '')
+    text = '0' if found.verdict == EQUAL else f'{interval.difference:+.1f} ({span(interval)})'
+    return FleetCell(text, interval.difference, kind)
+
+
+def _means(rows: Sequence[FleetRow]) -> dict[str, Any]:
+    """Means over recordings, every one counting once: matchers by metric and stride."""
+    names = list(dict.fromkeys(each['name'] for row in rows for each in row.facts['matchers']))
+    strides = sorted({stride for row in rows for stride in row.facts['strides']})
+    wanted = [*((AUC, stride) for stride in strides), *((metric, 1) for metric in COLUMNS if metric != 'pose_failures')]
+    lines = []
+    for metric, stride in wanted:
+        known = [[value for row in rows if (value := row.figure(metric, stride, name)) is not None] for name in names]
+        if any(known):
+            unit = f', {METRICS[metric].unit}' if METRICS[metric].unit else ''
+            lines.append((f'{METRICS[metric].label}{unit}' + f', stride {stride}' * (stride > 1),
+                          [written(metric, float(np.mean(values)) if values else None) for values in known],
+                          max(map(len, known))))
+    return {'names': names, 'lines': lines}

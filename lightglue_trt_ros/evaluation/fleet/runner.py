@@ -1,0 +1,177 @@
+"""From recordings to rows: fingerprints, then an evaluation for each that is new, wherever a worker is free."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+
+from ...utils.errors import in_words
+from ...utils.progress import progress
+from .discovery import Listed
+from .fingerprints import fingerprint
+from .job import Job, Outcome, end_all, evaluate
+from .plan import EvaluationPlan
+from .result_store import Kept
+from .rows import EVALUATED, FAILED, REPEATED, WAITING, FleetRow, facts_of
+
+LISTEN_S = 0.2  # between two looks whether an end was asked for
+GONE_S = 30.0  # without its scheduler a run ends
+NOT_YET = 'interrupted'
+
+Item = TypeVar('Item')
+Finished = Callable[[Item, Any, BaseException | None], None]  # what was done, what it gave, or the error instead
+
+
+class FleetRun:
+    """`client` is a distributed.Client, `stopped` is asked several times a second, `say` gets lines for people.
+
+    Afterwards `lost` says why the run ended early, where it was not asked to.
+    """
+
+    def __init__(self, client: Any, plan: EvaluationPlan, kept: Kept, threads: int, *, stopped: Callable[[], bool],
+                 say: Callable[[str], None]) -> None:
+        self._client, self._plan, self._kept, self._threads = client, plan, kept, threads
+        self._stopped, self._say, self._name = stopped, say, secrets.token_hex(8)
+        self.lost = ''
+
+    def rows(self, listed: Sequence[Listed]) -> list[FleetRow]:
+        """A row for each recording, in this order. Raises LightglueTrtError where results cannot be kept."""
+        done = {each.url: FleetRow.of(each, FAILED, each.reason) for each in listed if each.reason}
+        by_print = self._fingerprints([each for each in listed if each.url not in done], done)
+        new: dict[str, Listed] = {}  # by fingerprint
+        for sha256, same in by_print.items():
+            first, *others = same
+            key = self._plan.key(sha256)
+            facts = self._kept.get(key)
+            if facts is not None and not self._plan.fell_back(each['description'] for each in facts['matchers']):
+                done[first.url] = self._row(first, sha256, key, facts)
+            else:
+                new[sha256] = first
+            reason = f'the same recording as {first.name}'
+            done |= {other.url: FleetRow.of(other, REPEATED, reason, sha256=sha256) for other in others}
+        kept = sum(row.status == EVALUATED for row in done.values())
+        self._say(f'{len(listed)} recordings: {len(new)} to evaluate, {kept} evaluated before'
+                  + f', {len(listed) - len(new) - kept} repeated or not to be read' * (len(listed) > len(new) + kept))
+        self._evaluate(new, done)
+        return [done.get(each.url) or FleetRow.of(each, WAITING, self.lost or NOT_YET) for each in listed]
+
+    def _fingerprints(self, listed: Sequence[Listed], done: dict[str, FleetRow]) -> dict[str, list[Listed]]:
+        """Recordings by what is in them; what cannot be read is put to the others that are done."""
+        known = {each.url: found for each in listed if (found := self._kept.fingerprint(each)) is not None}
+
+        def learned(each: Listed, sha256: str, error: BaseException | None) -> None:
+            if error is not None:
+                done[each.url] = FleetRow.of(each, FAILED, in_words(error))
+                return
+            known[each.url] = sha256
+            self._kept.learn(each, sha256)
+
+        unknown = [each for each in listed if each.url not in known]
+        self._run('reading recordings', {self._submit(fingerprint, each, each): each for each in unknown},
+                  lambda each: each.size, learned)
+        self._kept.save()
+        by_print: dict[str, list[Listed]] = {}
+        for each in listed:
+            if each.url in known:
+                by_print.setdefault(known[each.url], []).append(each)
+        return by_print
+
+    def _evaluate(self, new: dict[str, Listed], done: dict[str, FleetRow]) -> None:
+        def finished(sha256: str, outcome: Outcome, error: BaseException | None) -> None:
+            each, key = new[sha256], self._plan.key(sha256)
+            if error is not None:
+                outcome = Outcome(self._why(error))
+            if outcome.reason:
+                done[each.url] = FleetRow.of(each, FAILED, outcome.reason, sha256=sha256)
+                return
+            facts = facts_of(json.loads(outcome.files['report.json']), outcome.seconds)
+            self._kept.put(key, facts, outcome.files)
+            done[each.url] = self._row(each, sha256, key, facts)
+
+        plan = self._plan
+        order = sorted(new, key=lambda sha256: -new[sha256].size)  # a long one that comes last would run alone
+        jobs = {sha256: Job(new[sha256], plan, self._threads, self._name) for sha256 in order}
+        self._run('evaluating recordings', {self._submit(evaluate, job, job.listed): sha256 for sha256, job in jobs.items()},
+                  lambda sha256: 1 if 'max_frames' in plan.settings else new[sha256].size, finished)
+
+    def _submit(self, function: Callable[..., Any], argument: Any, listed: Listed) -> Any:
+        return self._client.submit(function, argument, key=f'{function.__name__}-{self._name}-{listed.url}')
+
+    def _run(self, title: str, futures: dict[Any, Item], size: Callable[[Item], int], finished: Finished[Item]) -> None:
+        """Hand over what each future gives, until all are done, an end is asked for, or the scheduler is gone."""
+        if not futures:
+            return
+        ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for future in futures:
+            future.add_done_callback(ready.put)
+        left, total, seen = TimeLeft(sum(map(size, futures.values()))), len(futures), time.monotonic()
+        try:
+            with progress(title, total, self._say) as tell:
+                while futures and not self._stopped():
+                    try:
+                        future = ready.get(timeout=LISTEN_S)
+                    except queue.Empty:
+                        if self._client.status == 'running':
+                            seen = time.monotonic()
+                        elif self._client.status == 'closed' or time.monotonic() - seen > GONE_S:
+                            raise ConnectionError from None
+                        continue
+                    if future.status in ('cancelled', 'lost'):  # the scheduler is another one, or gone
+                        raise ConnectionError
+                    error = future.exception()
+                    result = None if error is not None else future.result()
+                    item = futures.pop(future)
+                    future.release()
+                    finished(item, result, error)
+                    left.add(size(item))
+                    tell(total - len(futures), phase=f'({left})')
+        except (OSError, CancelledError, asyncio.CancelledError):
+            self.lost = f'the scheduler was lost after {total - len(futures)} of {total}'
+        finally:
+            if futures:
+                self._end(list(futures))
+
+    def _end(self, futures: list[Any]) -> None:
+        """Nothing more starts, and what runs is ended."""
+        try:
+            self._client.cancel(futures, force=True)
+            self._client.run(end_all, self._name, on_error='ignore')
+        except (OSError, TimeoutError, RuntimeError):
+            pass  # there is nobody to tell
+
+    def _row(self, listed: Listed, sha256: str, key: str, facts: dict[str, Any]) -> FleetRow:
+        page = self._kept.place(key) / 'report.html'
+        report = page.relative_to(self._kept.folder).as_posix() if page.is_file() else ''
+        return FleetRow.of(listed, EVALUATED, sha256=sha256, key=key, report=report, facts=facts)
+
+    @staticmethod
+    def _why(error: BaseException) -> str:
+        if type(error).__name__ == 'KilledWorker':
+            return 'every worker that evaluated it died: its memory was probably exhausted, or somebody ends workers'
+        return in_words(error)
+
+
+class TimeLeft:
+    """How long the rest takes, if bytes (of bounded recordings: their number) go on as they went."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._since = total, 0, time.monotonic()
+
+    def add(self, size: int) -> None:
+        """So much more is done."""
+        self._done += size
+
+    def __str__(self) -> str:
+        """Coarsely: about 40 s left, about 3 min left."""
+        if not self._done:
+            return 'no telling how long'
+        seconds = (time.monotonic() - self._since) * (self._total - self._done) / self._done
+        if seconds < 95:
+            return 'seconds left' if seconds < 15 else f'about {10 * round(seconds / 10)} s left'
+        return f'about {seconds / 60:.0f} min left' if seconds < 5700 else f'about {seconds / 3600:.1f} h left'

@@ -1,0 +1,214 @@
+"""Who takes part in an evaluation: the frontend itself with one or several settings, and the baselines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from typing import Any, NamedTuple, Protocol
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.backend import placer_of
+from ..core.config import MatcherConfig
+from ..core.frame_matcher import FrameMatcher
+from ..core.masks import Mask
+from ..core.refinement import Pyramid, known_at
+from ..core.refinement.variance_factor import VarianceFactor
+from ..core.types import FrameMatches, Thresholds, UInt8
+from ..engines.selection import open_backend
+from ..utils.errors import ConfigError
+from .baselines import BASELINES, Correspondences
+from .costs import Cost, Meter
+from .shared_networks import RECENT, SharedNetworks, SharedPlacer
+from .variants import settings_in_words
+
+NEVER_S = 3600.0  # a gap that no recording has: which frames belong together is the evaluation's to say
+
+
+class MatchedRows(NamedTuple):
+    """Which features the matches are of: two with the same `features` are compared by their rows."""
+
+    features: object  # whose they are
+    rows: NDArray[np.int32]  # (M, 2) of the reference and of the current image
+
+
+class Sighting(NamedTuple):
+    """What a contestant found in a frame."""
+
+    points: Correspondences  # pixels of the reference and of the current image
+    stage_ms: dict[str, float]
+    layers: int | None = None  # of LightGlue that ran
+    matched: MatchedRows | None = None
+    saved: Cost = Cost()  # what had been computed for another contestant already: it belongs to what this one costs
+    followed: Correspondences | None = None  # what tracks are made of, where points are carried beside those that matched
+
+
+def correspondences(matches: FrameMatches) -> Correspondences:
+    """Of a frame, with their covariances."""
+    return Correspondences(matches.reference_keypoints, matches.keypoints, matches.covariances)
+
+
+class Stream(Protocol):
+    """Frames in, correspondences with the frame before out."""
+
+    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
+        """Match a gray image, uint8 (H, W), with the one before; None for a first one. `alone`: this is timed."""
+
+    def reset(self) -> None:
+        """Forget the last image."""
+
+
+class Contestant(Protocol):
+    """A matcher that takes part. Ours is used by the thread that made it, others by one thread at a time."""
+
+    name: str
+    description: str
+    ours: bool
+
+    def stream(self) -> Stream:
+        """A sequence of frames of its own: one for each stride."""
+
+    def close(self) -> None:
+        """Release everything."""
+
+
+class Frontend:
+    """FrameMatcher as the node runs it, each frame against the one before, on networks that others may look through too."""
+
+    ours = True
+
+    def __init__(self, name: str, networks: SharedNetworks, config: MatcherConfig, mask: Mask | None = None) -> None:
+        self.name, self._networks, self._mask = name, networks, mask
+        self._config = dataclasses.replace(config, reference='previous', max_gap_s=NEVER_S)
+        self.description = f'{networks.description}, {settings_in_words(config)}, {_opencv()}'
+
+    def stream(self) -> Stream:
+        return _FrontendStream(self._networks, FrameMatcher(self._networks, self._config), self._mask)
+
+    def close(self) -> None:
+        self._networks.close()
+
+
+class _FrontendStream:
+    def __init__(self, networks: SharedNetworks, frames: FrameMatcher, mask: Mask | None) -> None:
+        self._networks, self._frames, self._mask = networks, frames, mask
+
+    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
+        networks = self._networks
+        networks.show(image, alone)
+        found = self._frames.process(image, stamp, mask=self._mask)
+        if found is None:
+            return None
+        return Sighting(correspondences(found.matched()), found.stage_ms | networks.stage_ms, found.layers,
+                        MatchedRows(networks, networks.rows), networks.saved, correspondences(found))
+
+    def reset(self) -> None:
+        self._frames.reset()
+
+
+class Baseline:
+    """One of BASELINES with as many keypoints as ours, under the same mask; each frame is described once. Raises ConfigError."""
+
+    ours = False
+
+    def __init__(self, key: str, features: int, mask: Mask | None = None) -> None:
+        if key not in BASELINES:
+            raise ConfigError(f'there is no baseline {key!r}: use {", ".join(BASELINES)}')
+        self._key, self._features, self._mask = key, features, mask
+        matcher = BASELINES[key](features)
+        self._detector = _DetectorOnce(matcher.detector) if hasattr(matcher, 'detector') else None
+        self.name = key.upper()
+        self.description = f'{getattr(matcher, "name", key)}, {_opencv()}'
+
+    def stream(self) -> Stream:
+        matcher: Any = BASELINES[self._key](self._features)
+        matcher.mask = self._mask
+        if self._detector is not None:
+            matcher.detector = self._detector
+        return _BaselineStream(matcher)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _BaselineStream:
+    """A baseline's points get their covariances as ours do, by the patches where they are: the comparison stays fair."""
+
+    def __init__(self, matcher: Any) -> None:
+        self._matcher, self._variance_factor = matcher, VarianceFactor()
+        self._previous: UInt8 | None = None
+
+    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
+        points = self._matcher.process(image)
+        meter = Meter()
+        previous, self._previous = self._previous, image
+        if points is None or previous is None or previous.shape != image.shape:
+            return None if points is None else Sighting(points, {})
+        covariances = known_at(Pyramid(previous), Pyramid(image), points.reference, points.current)  # not kept: one for each stride
+        factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances))
+        return Sighting(points._replace(covariances=covariances * factor), {}, saved=Cost().plus(meter.cost, -1))  # not its own
+
+    def reset(self) -> None:
+        self._matcher.reset()
+        self._previous = None
+
+
+class _DetectorOnce:
+    """OpenCV's detector; of the last few images it tells again what it has found."""
+
+    def __init__(self, detector: Any) -> None:
+        self._detector = detector
+        self._found: deque[tuple[UInt8, Any]] = deque(maxlen=RECENT)
+
+    def detectAndCompute(self, image: UInt8, mask: UInt8 | None) -> Any:  # noqa: N802 OpenCV's name
+        for known, found in self._found:
+            if known is image:
+                return found
+        found = self._detector.detectAndCompute(image, mask)
+        self._found.append((image, found))
+        return found
+
+
+def by_networks(wanted: dict[str, MatcherConfig]) -> list[dict[str, MatcherConfig]]:
+    """Variants that share their networks together: their settings differ in what may change while the node runs, no more."""
+    groups: dict[MatcherConfig, dict[str, MatcherConfig]] = {}
+    for name, config in wanted.items():
+        groups.setdefault(_networks_of(config), {})[name] = config
+    return list(groups.values())
+
+
+def open_frontends(group: dict[str, MatcherConfig], mask: Mask | None = None) -> tuple[list[Frontend], str]:
+    """The frontends of one of the groups of `by_networks`, and a line where they run otherwise than asked.
+
+    That there is no GPU is no reason for one, unless it was asked for. Raises EngineError.
+    """
+    first, *others = group
+    found = open_backend(group[first])
+    thresholds, placer = [thresholds_of(config) for config in group.values()], placer_of(found.backend)
+    if placer is not None and any(config.refinement != 'none' for config in group.values()):
+        networks: SharedNetworks = SharedPlacer(placer, thresholds)
+    else:
+        networks = SharedNetworks(found.backend, thresholds)
+    frontends = [Frontend(name, networks, config, mask) for name, config in group.items()]
+    for frontend, name in zip(frontends[1:], others, strict=True):
+        frontend.description = f'as {first}, but {settings_in_words(group[name], group[first])}'
+    return frontends, f'{", ".join(group)}: {found.warning}' if found.warning and not found.without_gpu else ''
+
+
+def thresholds_of(config: MatcherConfig) -> Thresholds:
+    """Those that its frontend gives to the backend."""
+    return Thresholds(config.match_threshold, config.detection_threshold, config.depth_confidence)
+
+
+def _networks_of(config: MatcherConfig) -> MatcherConfig:
+    """The configuration without what may change while the node runs: what it opens."""
+    default = MatcherConfig()
+    changes = {field.name: getattr(default, field.name) for field in dataclasses.fields(config) if field.metadata['dynamic']}
+    return dataclasses.replace(config, **changes)
+
+
+def _opencv() -> str:
+    count = cv2.getNumThreads()
+    return f'OpenCV with {count} thread{"s" * (count != 1)}'

@@ -1,0 +1,1 @@
+"""An evaluation as JSON, as a page and as pictures."""

@@ -1,0 +1,132 @@
+"""The demo's figures: how far points are from where they really went, a row per received cloud, medians, and how they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...core.drawing import BLUE, GRAY, ORANGE
+from ...core.types import Float64, FrameMatches
+from ...datasets.flight import FlightFrame, transfer
+from ...datasets.poses import Trajectory
+from ...odometry.two_view import epipolar_errors, fundamental_from_poses
+from ...ros.replay import Reception
+from ...utils.processes import describe_machine
+from .style import RC, finish, new_figure
+
+CORRECT_PX = 3.0
+FORMATS = {'within_3px': '{:.1%}', 'error_median_px': '{:.2f}', 'error_p95_px': '{:.2f}'}  # others: whole numbers
+SUMMARY = {'matches': 'matches per frame', 'error_median_px': 'error, median, px', 'error_p95_px': 'error, 95th percentile, px',
+           'within_3px': f'matches within {CORRECT_PX:g} px', 'track_length': 'track length, frames', 'latency_ms': 'latency, ms'}
+
+
+class Truth(NamedTuple):
+    """What the demo's points are held against."""
+
+    kind: str  # in words
+    errors: Callable[[FrameMatches], Float64]  # (M,) pixels from the truth, NaN where it does not say
+
+
+NO_TRUTH = Truth('no ground truth in the recording', lambda matches: np.full(len(matches), np.nan))
+
+
+def flight_truth(frames: Sequence[FlightFrame], camera: Float64) -> Truth:
+    """Depth and poses of a rendered flight: how far a point is from where it really went."""
+    by_stamp = {frame.stamp_ns: frame for frame in frames}
+
+    def errors(matches: FrameMatches) -> Float64:
+        first, second = (_at(by_stamp, stamp) for stamp in (matches.reference_stamp, matches.stamp))
+        there, visible = transfer(matches.reference_keypoints, first.depth, first.pose, second.pose, camera)
+        return np.where(visible, np.linalg.norm(there - matches.keypoints, axis=1), np.nan)
+
+    return Truth('distance to the true position', errors)
+
+
+def pose_truth(trajectory: Trajectory, camera: Float64) -> Truth:
+    """Recorded poses: how far a point is from its true epipolar line."""
+    by_stamp = dict(zip(trajectory.stamps_ns.tolist(), trajectory.poses, strict=True))
+
+    def errors(matches: FrameMatches) -> Float64:
+        first, second = (_at(by_stamp, stamp) for stamp in (matches.reference_stamp, matches.stamp))
+        fundamental = fundamental_from_poses(first, second, camera, camera)
+        return np.asarray(epipolar_errors(matches.reference_keypoints, matches.keypoints, fundamental))
+
+    return Truth('distance to the true epipolar line', errors)
+
+
+def make_report(got: Reception, truth: Truth, published: int, hz: float) -> dict[str, Any]:
+    """Plain values for JSON, the table and the plot."""
+    start = got.matches[0].reference_stamp
+    rows = [{'time_s': matches.stamp - start, **_row(matches, latency_ms, truth.errors(matches))}
+            for matches, latency_ms in zip((each.matched() for each in got.matches), got.latency_ms, strict=True)]
+    return {'schema': 1, 'machine': describe_machine(),
+            'backend': got.diagnostics.get('backend', 'none'), 'truth': truth.kind, 'correct_px': CORRECT_PX,
+            'frames_published': published, 'rate_hz': hz, 'period_ms': 1e3 / hz, 'clouds_received': len(rows),
+            'frames_dropped': published - 1 - len(rows), 'summary': {name: _median(rows, name) for name in SUMMARY},
+            'diagnostics': got.diagnostics, 'per_frame': rows}
+
+
+def draw_plot(report: dict[str, Any]) -> bytes:
+    """The PNG of matches, error and latency of every frame over time."""
+    from matplotlib import rc_context
+
+    def column(name: str) -> Float64:
+        return np.array([row.get(name) for row in report['per_frame']], float)  # None becomes NaN, which matplotlib leaves out
+
+    time, latency_ms = column('time_s'), column('latency_ms')
+    with rc_context(RC):
+        figure, (counts, errors, latency) = new_figure(3, 8.0)
+        counts.set_title('Matches')
+        counts.plot(time, column('matches'), color=BLUE, label='published')
+        counts.fill_between(time, column('correct'), color=BLUE, alpha=0.15, lw=0, label=f'within {CORRECT_PX:g} px')
+        errors.set_title(f'{report["truth"].capitalize()}, px')
+        errors.plot(time, column('error_median_px'), color=BLUE, label='median')
+        errors.plot(time, column('error_p95_px'), color=ORANGE, label='p95')
+        latency.set_title('Latency, ms')
+        latency.plot(time, latency_ms, color=BLUE, lw=1, marker='o', ms=4, label='image to matches')
+        latency.axhline(report['period_ms'], color=GRAY, lw=1.5, ls='--', label='period of the frames')
+        latency.set_xlabel('time since the first frame, s')
+        for axes in (counts, errors, latency):
+            axes.set_ylim(0, 1.25 * axes.get_ylim()[1])  # room for the legend
+            axes.margins(x=0.01)
+            axes.legend(loc='upper right', ncol=2, fontsize='small')
+        return finish(figure)
+
+
+def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the table shows: names and values."""
+    rows = [('backend', report['backend']), ('frames published', f'{report["frames_published"]} at {report["rate_hz"]:.2f} Hz'),
+            ('clouds received', f'{report["clouds_received"]} (the first frame has no reference)'),
+            ('frames dropped', str(report['frames_dropped'])), ('error against', report['truth'])]
+    for name, label in SUMMARY.items():
+        value = report['summary'][name]
+        if value is not None:
+            rows.append((label, FORMATS.get(name, '{:.0f}').format(value)))
+    path = report.get('path', {})
+    if 'ate_m' in path:
+        off = f'{path["ate_m"]:.3f} m off the truth over {path["length_m"]:.1f} m (ATE, aligned)'
+        rows.append(('odometry of the matches', off))
+    return rows
+
+
+def _row(matches: Any, latency_ms: float, errors: Any) -> dict[str, Any]:
+    known = errors[np.isfinite(errors)]
+    row: dict[str, Any] = {'matches': len(matches), 'latency_ms': latency_ms if np.isfinite(latency_ms) else None,
+                           'track_length': float(np.median(matches.track_lengths)) if len(matches) else None}
+    if len(known):
+        within = float(np.mean(known <= CORRECT_PX))
+        row |= {'within_3px': within, 'correct': within * len(matches), 'error_median_px': float(np.median(known)),
+                'error_p95_px': float(np.percentile(known, 95))}
+    return row
+
+
+def _median(rows: list[dict[str, Any]], name: str) -> float | None:
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return float(np.median(values)) if values else None
+
+
+def _at(by_stamp: dict[int, Any], stamp: float) -> Any:
+    """The entry nearest to `stamp` seconds."""
+    return by_stamp[min(by_stamp, key=lambda key: abs(key * 1e-9 - stamp))]

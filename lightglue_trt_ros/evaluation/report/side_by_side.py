@@ -1,0 +1,94 @@
+"""What an evaluation of several cameras found: their figures side by side; each camera's own report is in a folder of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..confidence import Spread
+from ..results import Evaluation
+from .json_report import SCHEMA, as_text, intervals_of
+from .page import write_files
+from .summary import INTERVAL, TELLING, TerminalRow, coverage, grouped, print_figures, short_name, table_of, verdict
+from .templates import rendered
+
+TEMPLATE = Path(__file__).with_name('side_by_side.html.jinja')
+
+
+@dataclass(frozen=True)
+class KeptFigures:
+    """A matcher's figures on one camera, without the pairs and images that they were made of."""
+
+    name: str
+    summaries: dict[int, dict[str, float]]  # by stride, as MatcherResult.summary
+    intervals: dict[int, dict[str, Spread]]
+
+    def summary(self, stride: int = 1) -> dict[str, float]:
+        return self.summaries[stride]
+
+    def spreads(self, stride: int = 1) -> dict[str, Spread]:
+        return self.intervals[stride]
+
+
+@dataclass(frozen=True)
+class CameraReport:
+    """What is kept of a camera's evaluation once its own report is written. A camera that failed has no matchers."""
+
+    name: str
+    recording: dict[str, Any] = field(default_factory=dict)  # as Evaluation has it
+    strides: tuple[int, ...] = ()
+    matchers: list[KeptFigures] = field(default_factory=list)
+    verdict: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    interrupted: bool = False
+    failures: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, name: str, evaluation: Evaluation, failures: list[str]) -> CameraReport:
+        matchers = [KeptFigures(matcher.name, {stride: matcher.summary(stride) for stride in evaluation.strides},
+                                {stride: matcher.spreads(stride) for stride in evaluation.strides})
+                    for matcher in evaluation.matchers]
+        covered = [coverage(evaluation)] if evaluation.interrupted else []
+        return cls(name, evaluation.recording, evaluation.strides, matchers, verdict(evaluation), [*covered, *evaluation.notes],
+                   evaluation.interrupted, failures)
+
+
+def write_side_by_side(folder: Path, cameras: Sequence[CameraReport]) -> list[Path]:
+    """Write report.json, and report.html where Jinja2 is installed, into `folder`; the paths. Raises LightglueTrtError."""
+    page = {} if find_spec('jinja2') is None else {'report.html': _page(cameras).encode('utf-8', 'replace')}
+    return write_files(folder, {'report.json': as_text(_document(cameras)), **page})
+
+
+def print_side_by_side(cameras: Sequence[CameraReport]) -> None:
+    """The first matcher's figures, a column for each camera; what others made of it, and why something is missing, is above."""
+    done = [camera for camera in cameras if camera.matchers]
+    firsts = [camera.matchers[0] for camera in done]
+    rows = [TerminalRow(short_name(row, stride), row.over, [cell._replace(best=False) for cell in row.cells])
+            for stride in (done[0].strides if done else ()) for row in table_of(firsts, stride)
+            if stride == 1 or row.name in TELLING]
+    if rows:
+        print_figures(f'{firsts[0].name}, every camera by itself', [camera.name for camera in done], rows)
+
+
+def _document(cameras: Sequence[CameraReport]) -> dict[str, Any]:
+    return {'schema': SCHEMA, 'package': 'lightglue_trt_ros', 'interrupted': any(camera.interrupted for camera in cameras),
+            'cameras': {camera.name: {
+                'report': f'{camera.name}/report.json' if camera.matchers else None, 'recording': camera.recording,
+                'interrupted': camera.interrupted, 'notes': camera.notes, 'failures': camera.failures,
+                'matchers': [{'name': each.name, 'summary': {str(stride): found for stride, found in each.summaries.items()},
+                              'intervals': {str(stride): intervals_of(found) for stride, found in each.intervals.items()}}
+                             for each in camera.matchers]}
+                for camera in cameras}}
+
+
+def _page(cameras: Sequence[CameraReport]) -> str:
+    """Every matcher on every camera, a column each. Every value is escaped."""
+    done = [camera for camera in cameras if camera.matchers]
+    columns = [matcher for camera in done for matcher in camera.matchers]
+    name = next((str(camera.recording['path']) for camera in done), '').rstrip('/').rsplit('/', 1)[-1]
+    return rendered(
+        TEMPLATE, name=name, cameras=cameras, done=done, columns=columns, interval=INTERVAL,
+        tables=[(stride, grouped(table_of(columns, stride))) for stride in (done[0].strides if done else ())])

@@ -1,0 +1,1 @@
+"""Time of each stage, and of the GPU alone."""

@@ -1,0 +1,1 @@
+"""Weights, and the ONNX graphs of SuperPoint and LightGlue."""

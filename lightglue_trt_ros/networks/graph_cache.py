@@ -1,0 +1,76 @@
+"""Graphs that have been written, kept in the user's cache; a start that does not find its own there has them written.
+
+That is done in a process of its own: who runs networks imports neither spox nor onnx, and never holds what writing them takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from contextlib import suppress
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+
+from ..core.config import EngineSpec
+from ..core.early_exit import Depth
+from ..utils.errors import EngineError
+from ..utils.files import write_whole
+from ..utils.processes import called_elsewhere
+from .fp8_calibration import Calibration
+from .models import WeightsPair
+from .weight_store import cache_dir
+from .weights import content_sha256
+
+EXTRACTOR = 'extractor'
+KEEP = 4  # files, those used last: 53 MB each for the published widths in FP32
+_ROOM = Path(__file__).parent
+_WRITERS = ('architecture', 'blocks', 'e4m3', 'fp8_calibration', 'fp8_rounding', 'graph_cache', 'lightglue', 'superpoint',
+            'typed_onnx', 'weight_folding')
+CODE = (*(_ROOM / f'{name}.py' for name in _WRITERS), _ROOM.parent / 'core' / 'early_exit.py')
+
+
+def written_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibration: Calibration | None = None) -> dict[str, bytes]:
+    """The extractor's graph and the matcher's by the names of `depth`, as ONNX files hold them.
+
+    They lie in `cache_dir()`/graphs in one file, named after the hash of what they are made from: the code that writes them,
+    tensors, checksums, spec, stages and calibration. A file that is damaged is written anew; a cache that cannot be written is
+    done without. Raises as `write_graphs` does.
+    """
+    parts = (code_sha256(), spec, depth, pair.extractor.sha256, content_sha256(pair.extractor.tensors), pair.matcher.sha256,
+             content_sha256(pair.matcher.tensors), None if calibration is None else calibration.sha256)
+    path = cache_dir() / 'graphs' / f'{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}.zip'
+    names = (EXTRACTOR, *depth.graphs)
+    with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        graphs = {name: archive.read(name) for name in names}  # each with its checksum
+        path.touch()
+        return graphs
+    graphs = called_elsewhere(write_graphs, spec, pair, depth, calibration)
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, 'w') as archive:
+        for name, graph in graphs.items():
+            archive.writestr(name, graph)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, packed.getvalue())
+        for old in sorted(path.parent.glob('*.zip'), key=lambda file: file.stat().st_mtime)[:-KEEP]:
+            old.unlink()
+    return graphs
+
+
+def write_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibration: Calibration | None = None) -> dict[str, bytes]:
+    """The same, written here and now. Raises as `superpoint` and `lightglue_stages` do, EngineError where a library is missing."""
+    try:
+        from .lightglue import lightglue_stages
+        from .superpoint import superpoint
+    except ImportError as error:
+        raise EngineError(f'a first start with new settings writes graphs, and cannot ({error}): pip install onnx ml_dtypes spox'
+                          ) from error
+    graphs = {EXTRACTOR: superpoint(spec, pair.extractor), **lightglue_stages(spec, pair.matcher, depth, calibration=calibration)}
+    return {name: graphs.pop(name).SerializeToString() for name in list(graphs)}  # each goes when it is serialised
+
+
+@lru_cache(maxsize=1)
+def code_sha256() -> str:
+    """Of the code that writes graphs, hexadecimal: what was made by other code may hold other networks."""
+    return hashlib.sha256(b''.join(path.read_bytes() for path in CODE)).hexdigest()

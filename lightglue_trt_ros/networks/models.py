@@ -1,0 +1,130 @@
+"""Pairs: an extractor and the matcher that was trained on its descriptors. They are chosen, checked and named together."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..core.config import FETCHED_PAIRS, SHIPPED_PAIRS
+from ..utils.errors import ConfigError, WeightsError
+from .architecture import EXTRACTOR, MATCHER, NETWORKS, check_network, descriptors_for, descriptors_of, layers_of
+from .weight_store import load_weights, sources_of
+from .weights import Weights, read_network
+
+NAMES = (*SHIPPED_PAIRS, *FETCHED_PAIRS)
+DEFAULT = NAMES[0]
+
+
+@dataclass(frozen=True)
+class PairIdentity:
+    """What tells a pair from every other: whatever is made of it, engines or a calibration, is kept under this."""
+
+    name: str
+    extractor_sha256: str
+    matcher_sha256: str
+    choice: str = field(compare=False)  # the setting `weights` that gives it: its name, or its folder, which may be moved
+
+    def __str__(self) -> str:
+        """For people: ours, or mine of /robot/weights."""
+        return self.name if self.choice in NAMES else f'{self.name} of {self.choice}'
+
+    @property
+    def label(self) -> str:
+        """In names of folders: ours, or for weights of one's own mine-1a2b3c4d, with a hash of their checksums."""
+        if self.choice in NAMES:
+            return self.name
+        checksums = hashlib.sha256(f'{self.extractor_sha256} {self.matcher_sha256}'.encode()).hexdigest()
+        return f'{re.sub("[^A-Za-z0-9_-]", "_", self.name)[:64]}-{checksums[:8]}'
+
+
+@dataclass(frozen=True)
+class WeightsPair:
+    """An extractor and its matcher. Raises WeightsError where the matcher's descriptors are not the extractor's."""
+
+    name: str  # what its files say, else their folder's name
+    extractor: Weights
+    matcher: Weights
+    choice: str  # as in PairIdentity
+
+    def __post_init__(self) -> None:
+        given, taken = descriptors_of(self.extractor.tensors), descriptors_for(self.matcher.tensors)
+        if given != taken:
+            raise WeightsError(f'the extractor of {self.name} gives descriptors of {given} numbers ({self.extractor.path}), its '
+                               f'matcher takes {taken} ({self.matcher.path}): they are not of one pair')
+
+    @property
+    def identity(self) -> PairIdentity:
+        return PairIdentity(self.name, self.extractor.sha256, self.matcher.sha256, self.choice)
+
+    @property
+    def layers(self) -> int:
+        """Of the matcher."""
+        return layers_of(self.matcher.tensors)
+
+
+def load_pair(choice: str = DEFAULT, cache: Path | None = None) -> WeightsPair:
+    """The pair that the setting `weights` names: one of NAMES, or a folder with extractor.safetensors and matcher.safetensors.
+
+    Nothing is fetched; `cache` replaces `cache_dir()`. Raises ConfigError where there is no such pair, WeightsError where its files
+    are missing, damaged, of different pairs, or not the networks that they should be.
+    """
+    if choice in SHIPPED_PAIRS:
+        return _of_folder(shipped_folder(choice), choice)
+    if choice in FETCHED_PAIRS:
+        networks = [load_weights(source.name, cache) for source in sources_of(choice)]
+        for network, weights in zip(NETWORKS, networks, strict=True):
+            check_network(network, weights.tensors, str(weights.path))
+        extractor, matcher = networks
+        return WeightsPair(choice, extractor, matcher, choice)
+    return _of_folder(_own_folder(choice), '')
+
+
+def identify_pair(choice: str = DEFAULT) -> PairIdentity:
+    """The identity of what `load_pair` gives. A fetched pair need not be there: its checksums are pinned."""
+    if choice in FETCHED_PAIRS:
+        extractor, matcher = sources_of(choice)
+        return PairIdentity(choice, extractor.sha256, matcher.sha256, choice)
+    return load_pair(choice).identity
+
+
+def shipped_folder(name: str) -> Path:
+    """Where the package has a pair of its own."""
+    return Path(__file__).parent / 'data' / name
+
+
+def file_name(network: str) -> str:
+    """extractor.safetensors or matcher.safetensors"""
+    return f'{network}.safetensors'
+
+
+def _own_folder(choice: str) -> Path:
+    folder = Path(choice).expanduser().absolute()
+    if os.sep in choice or (choice and folder.is_dir()):
+        return folder
+    near = difflib.get_close_matches(choice, NAMES, n=1)
+    hint = f'did you mean {near[0]}? There are' if near else 'there are'
+    raise ConfigError(f'weights is {choice!r}: {hint} {", ".join(NAMES)}, or a folder that holds '
+                      f'{" and ".join(map(file_name, NETWORKS))}')
+
+
+def _of_folder(folder: Path, shipped: str) -> WeightsPair:
+    """`shipped`: the pair must be the package's own of this name; empty: it is somebody's."""
+    advice = 'install the package again' if shipped else 'replace it'
+    if missing := [file_name(network) for network in NETWORKS if not (folder / file_name(network)).is_file()]:
+        raise WeightsError(f'{folder} has no {" and no ".join(missing)}: '
+                           + (advice if shipped else 'the folder of a pair holds both networks'))
+    extractor, matcher = (read_network(folder / file_name(network), network, advice) for network in NETWORKS)
+    if extractor.pair != matcher.pair:
+        names = [file.pair or 'no pair that it names' for file in (extractor, matcher)]
+        raise WeightsError(f'{extractor.weights.path} is the {EXTRACTOR} of {names[0]}, {matcher.weights.path} the {MATCHER} of '
+                           f'{names[1]}: they were not trained together; take both from one pair')
+    if shipped:
+        for file in (extractor, matcher):
+            if file.pair != shipped or not file.content_sha256:
+                raise WeightsError(f'{file.weights.path} is of the pair {file.pair or "without a name"}, '
+                                   f'with {"a" if file.content_sha256 else "no"} checksum of its content: {advice}')
+    return WeightsPair(extractor.pair or folder.name, extractor.weights, matcher.weights, shipped or str(folder))

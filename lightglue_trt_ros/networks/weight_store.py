@@ -1,0 +1,173 @@
+"""Weights that are fetched, of single networks: where they come from, how they are kept and checked.
+
+They are kept as `networks` writes them. Every source file is pinned by its sha256. Loading never touches the network; `fetch` does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..utils.errors import WeightsError
+from ..utils.files import locked, write_whole
+from .download import Progress, check_sha256, download
+from .torch_checkpoint import read_torch
+from .weights import Tensors, Weights, content_sha256, parse, read_file, serialize
+
+CACHE_VARIABLE = 'LIGHTGLUE_TRT_CACHE'
+FETCH_COMMAND = 'ros2 run lightglue_trt_ros fetch_weights'
+
+
+@dataclass(frozen=True)
+class Source:
+    """One network's weights: the file they come from and the terms they come under."""
+
+    name: str
+    pair: str  # that they belong to
+    file: str
+    sha256: str  # of that file, hexadecimal
+    size: int  # bytes
+    licence: str
+    url: str
+    caveat: str = ''  # what a user accepts by fetching
+
+
+_RELEASE = 'https://github.com/cvg/LightGlue/releases/download/v0.1_arxiv'
+
+REGISTRY = {source.name: source for source in (  # of each pair the extractor, then the matcher
+    Source(
+        name='superpoint', pair='magicleap', file='superpoint_v1.pth', size=5206086,
+        url=f'{_RELEASE}/superpoint_v1.pth',
+        sha256='52b6708629640ca883673b5d5c097c4ddad37d8048b33f09c8ca0d69db12c40e',
+        licence='Magic Leap, non-commercial research only',
+        caveat="SuperPoint's released weights belong to Magic Leap, Inc. Their licence allows academic and non-profit,\n"
+               'NON-COMMERCIAL RESEARCH USE ONLY. They are not part of this package; by fetching them you accept that licence:\n'
+               'https://github.com/magicleap/SuperPointPretrainedNetwork/blob/master/LICENSE'),
+    Source(
+        name='lightglue_official', pair='magicleap', file='superpoint_lightglue.pth', size=47500279,
+        url=f'{_RELEASE}/superpoint_lightglue.pth',
+        sha256='6ff7040d0a497fc6639337946d7538dae07428c18f77a067a0b5a960e7cc551a', licence='Apache-2.0'),
+)}
+
+
+def cache_dir() -> Path:
+    """$LIGHTGLUE_TRT_CACHE, else $XDG_CACHE_HOME/lightglue_trt_ros, else ~/.cache/lightglue_trt_ros; it need not exist."""
+    own = os.environ.get(CACHE_VARIABLE)
+    if own:
+        return Path(own).expanduser().absolute()
+    xdg = Path(os.environ.get('XDG_CACHE_HOME', ''))
+    base = xdg if xdg.is_absolute() else Path('~/.cache').expanduser()
+    return base / 'lightglue_trt_ros'
+
+
+def sources_of(pair: str) -> tuple[Source, Source]:
+    """A fetched pair's extractor and matcher."""
+    extractor, matcher = (source for source in REGISTRY.values() if source.pair == pair)
+    return extractor, matcher
+
+
+def is_available(name: str, cache: Path | None = None) -> bool:
+    """Whether the weights are here: cached, or put into the cache by hand. Raises WeightsError on an unknown name."""
+    return any(os.path.isfile(path) for path in places(_source(name), cache))
+
+
+def load_weights(name: str, cache: Path | None = None) -> Weights:
+    """Load weights that are on this machine, checked against their checksums; `cache` replaces `cache_dir()`.
+
+    A .pth file that was put into the cache by hand is converted on first use. Raises WeightsError when the weights are
+    missing (it says where to get them), damaged, or not the ones that the registry pins.
+    """
+    source = _source(name)
+    converted, original = places(source, cache)
+    if os.path.isfile(converted):
+        return Weights(name, _read_converted(source, converted), source.sha256, converted)
+    if not os.path.isfile(original):
+        raise WeightsError(f'the weights {name} are not on this machine: run `{FETCH_COMMAND} {source.pair}`,\n'
+                           f'or {_by_hand(source, original)}')
+    tensors = _read_original(source, original)
+    try:
+        write_whole(converted, _serialize(source, tensors))
+    except OSError:  # a cache that cannot be written: converted again next time
+        return Weights(name, tensors, source.sha256, original)
+    return Weights(name, tensors, source.sha256, converted)
+
+
+def fetch(name: str, force: bool = False, progress: Progress = lambda done, total: None,
+          say: Callable[[str], None] = lambda line: None, cache: Path | None = None) -> Path:
+    """Get weights into the cache, unless they are there, and return the path of the converted file.
+
+    A second process waits for the first. `force` replaces what is there; `progress` is called with (bytes there, bytes in all),
+    `say` with lines for people.
+    Raises WeightsError when they cannot be had, are not the pinned ones, or the cache cannot be written.
+    """
+    source = _source(name)
+    converted, original = places(source, cache)
+    if os.path.isfile(converted) and not force:
+        return load_weights(name, cache).path
+    folder = converted.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder.with_name(f'.{folder.name}.lock'),
+                    lambda: say(f'waiting for another process that fetches into {folder}')):
+            if os.path.isfile(converted) and not force:  # another process was at it
+                return load_weights(name, cache).path
+            by_hand = os.path.isfile(original) and not (
+                force and hashlib.sha256(original.read_bytes()).hexdigest() != source.sha256)
+            if not by_hand:
+                try:
+                    download(source.url, original, source.size, source.sha256, progress)
+                except WeightsError as error:
+                    raise WeightsError(f'{error}\nWithout this download, {_by_hand(source, original)}') from error
+            write_whole(converted, _serialize(source, _read_original(source, original)))
+            if not by_hand:
+                original.unlink()
+    except OSError as error:
+        raise WeightsError(f'the cache {folder} cannot be written ({error.strerror or error}): '
+                           f'set {CACHE_VARIABLE} to a directory that can') from error
+    return converted
+
+
+def _source(name: str) -> Source:
+    if name not in REGISTRY:
+        raise WeightsError(f'there are no weights {name!r}: use one of {", ".join(REGISTRY)}')
+    return REGISTRY[name]
+
+
+def places(source: Source, cache: Path | None = None) -> tuple[Path, Path]:
+    """Where the canonical file and the source file belong."""
+    original = (cache or cache_dir()) / 'weights' / source.file
+    return original.with_suffix('.safetensors'), original
+
+
+def _by_hand(source: Source, original: Path) -> str:
+    return f'put {source.url} (sha256 {source.sha256}) at {original}'
+
+
+def _read_original(source: Source, path: Path) -> Tensors:
+    data = read_file(path)
+    check_sha256(data, source.sha256, str(path), f'replace it, or run `{FETCH_COMMAND} {source.pair} --force`')
+    # The official LightGlue checkpoint numbers its layers the other way round: self_attn.0.… is transformers.0.self_attn.…
+    return {re.sub(r'^(self_attn|cross_attn)\.(\d+)\.', r'transformers.\2.\1.', name): tensor
+            for name, tensor in read_torch(data, str(path)).items()}
+
+
+def _read_converted(source: Source, path: Path) -> Tensors:
+    advice = f'run `{FETCH_COMMAND} {source.pair} --force`'
+    try:
+        tensors, metadata = parse(read_file(path))
+    except ValueError as error:
+        raise WeightsError(f'{path} is damaged ({error}): {advice}') from error
+    if metadata.get('source_sha256') != source.sha256:
+        raise WeightsError(f'{path} was made from sha256 {metadata.get("source_sha256")}, '
+                           f'where {source.sha256} is expected: {advice}')
+    if metadata.get('content_sha256') != content_sha256(tensors):
+        raise WeightsError(f'{path} is damaged (its content has another checksum than was written): {advice}')
+    return tensors
+
+
+def _serialize(source: Source, tensors: Tensors) -> bytes:
+    return serialize(tensors, {'licence': source.licence, 'name': source.name, 'source_sha256': source.sha256})

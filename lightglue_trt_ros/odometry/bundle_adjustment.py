@@ -1,0 +1,155 @@
+"""Bundle adjustment of a short window: Levenberg-Marquardt on poses and points, points eliminated (Triggs et al., 2000).
+
+A window has P views and L points, and few enough of both that dense arrays over (P, L) beat any sparse bookkeeping. Observations
+are (P, L, 3): x and y on the plane z = 1 of the left camera and x on that of a rectified right one, NaN where not seen.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from ..core.types import Float64
+
+NEAR = 1e-3  # a point this close to the camera's plane, or behind it, is taken for this deep
+RIDGE = 1e-6  # keeps apart what the views do not see apart
+ENOUGH = 1e-4  # a share by which a step has to make it better
+
+
+class Bundle(NamedTuple):
+    """Poses and points. `inverse_poses` takes the world's points to each camera's axes."""
+
+    inverse_poses: Float64  # (P, 4, 4) camera from world
+    points: Float64  # (L, 3) world
+    offset: float = 0.0  # by which all x of the right camera are too large, on its plane z = 1: what its calibration is off
+
+
+class Belief(NamedTuple):
+    """A normal distribution of the offset. Its variance would be 1 / information if errors as large as `scale` were usual."""
+
+    offset: float = 0.0
+    information: float = 0.0
+
+
+class _Linear(NamedTuple):
+    """The problem around a bundle, each row under the square root of its weight."""
+
+    errors: Float64  # (P, L, 3)
+    of_pose: Float64  # (P, L, 3, 6): a turn and a shift in the camera's axes, after the pose
+    of_point: Float64  # (P, L, 3, 3)
+    of_offset: Float64  # (P, L): of the right column alone
+
+
+def adjust(bundle: Bundle, seen: Float64, first_free: int, baseline: float, scale: float, steps: int,
+           prior: Belief) -> tuple[Bundle, Belief]:
+    """The bundle of least cost near the given one, and what is then believed of the offset.
+
+    The cost is Cauchy's loss of `scale` (on the plane z = 1) and the prior's. Poses from `first_free` on are free. `baseline` is
+    the right camera's place on the left one's x axis.
+    """
+    def cost_of(trial: Bundle) -> float:
+        return float(_loss(_errors(trial, seen, baseline, scale)).sum() + prior.information * (trial.offset - prior.offset)**2)
+
+    cost, damping = cost_of(bundle), 1e-4
+    linear = _linearised(bundle, seen, baseline, scale)
+    for _ in range(steps):
+        trial = _Normal(linear, first_free, damping, bundle.offset, prior).step(bundle)
+        trial_cost = cost_of(trial)
+        if not trial_cost < cost:
+            damping *= 10
+            continue
+        done = cost - trial_cost < ENOUGH * cost
+        bundle, cost, damping = trial, trial_cost, damping / 5
+        linear = _linearised(bundle, seen, baseline, scale)
+        if done:
+            break
+    return bundle, Belief(bundle.offset, _Normal(linear, first_free, RIDGE, bundle.offset, prior).information())
+
+
+def reprojection_errors(bundle: Bundle, seen: Float64, baseline: float) -> Float64:
+    """(P, L): the larger of the left and the right distance on the plane z = 1; NaN where not seen, infinite behind a camera."""
+    errors = _errors(bundle, seen, baseline, 1.0)
+    distance = np.maximum(np.linalg.norm(errors[..., :2], axis=2), np.abs(errors[..., 2]))
+    distance[_in_cameras(bundle)[..., 2] <= NEAR] = np.inf
+    return np.asarray(np.where(np.isfinite(seen[..., 0]), distance, np.nan), np.float64)
+
+
+def _in_cameras(bundle: Bundle) -> Float64:
+    """(P, L, 3)"""
+    rotations, shifts = bundle.inverse_poses[:, :3, :3], bundle.inverse_poses[:, None, :3, 3]
+    return np.asarray(bundle.points @ rotations.transpose(0, 2, 1) + shifts, np.float64)
+
+
+def _errors(bundle: Bundle, seen: Float64, baseline: float, scale: float) -> Float64:
+    """Predicted minus seen, (P, L, 3) in units of `scale`; 0 where not seen."""
+    x, y, z = np.moveaxis(_in_cameras(bundle), 2, 0)
+    predicted = np.stack([x, y, x - baseline], axis=2) / np.maximum(z, NEAR)[..., None]
+    predicted[..., 2] += bundle.offset
+    return np.where(np.isnan(seen), 0.0, (predicted - seen) / scale)
+
+
+def _loss(errors: Float64) -> Float64:
+    """Cauchy's, (P, L, 2): of the left point and of the right column."""
+    return np.log1p(np.stack([errors[..., 0]**2 + errors[..., 1]**2, errors[..., 2]**2], axis=2))
+
+
+def _linearised(bundle: Bundle, seen: Float64, baseline: float, scale: float) -> _Linear:
+    errors = _errors(bundle, seen, baseline, scale)
+    roots = np.exp(-_loss(errors) / 2)[..., [0, 0, 1]] * ~np.isnan(seen)  # the weight is 1 / (1 + error^2)
+    there = _in_cameras(bundle)
+    x, y, z = np.moveaxis(there, 2, 0)
+    z = np.maximum(z, NEAR)
+    of_camera = np.zeros((*there.shape, 3))  # what x, y, z in the camera's axes change
+    of_camera[..., 0, 0] = of_camera[..., 1, 1] = of_camera[..., 2, 0] = 1 / z
+    of_camera[..., 2] -= np.stack([x, y, x - baseline], axis=2) / (z * z)[..., None]
+    of_camera *= roots[..., None] / scale
+    turns = np.cross(there[:, :, None], of_camera)
+    return _Linear(errors * roots, np.concatenate([turns, of_camera], axis=3),
+                   of_camera @ bundle.inverse_poses[:, None, :3, :3], roots[..., 2] / scale)
+
+
+class _Normal:
+    """The normal equations: `shared` unknowns are six of each free pose and the offset, the points' own are eliminated."""
+
+    def __init__(self, linear: _Linear, first_free: int, damping: float, offset: float, prior: Belief) -> None:
+        self.first_free, of_pose, count = first_free, linear.of_pose[first_free:], linear.errors.shape[1]
+        views = len(of_pose)
+        per_point = linear.of_point.transpose(1, 0, 2, 3).reshape(count, -1, 3)
+        self.points_square = per_point.transpose(0, 2, 1) @ per_point
+        self.points_right = -(linear.errors.transpose(1, 0, 2).reshape(count, 1, -1) @ per_point)[:, 0]
+        square, right = np.zeros((6 * views + 1, 6 * views + 1)), np.zeros(6 * views + 1)
+        for view in range(views):
+            rows, part = of_pose[view].reshape(-1, 6), slice(6 * view, 6 * view + 6)
+            square[part, part], right[part] = rows.T @ rows, -rows.T @ linear.errors[first_free + view].ravel()
+            square[part, -1] = square[-1, part] = of_pose[view, :, 2].T @ linear.of_offset[first_free + view]
+        square[-1, -1] = np.sum(linear.of_offset**2) + prior.information
+        right[-1] = -np.sum(linear.of_offset * linear.errors[..., 2]) - prior.information * (offset - prior.offset)
+        self.mixed = np.empty((count, 6 * views + 1, 3))
+        mixed = of_pose.transpose(0, 1, 3, 2) @ linear.of_point[first_free:]
+        self.mixed[:, :-1] = mixed.transpose(1, 0, 2, 3).reshape(count, 6 * views, 3)
+        self.mixed[:, -1] = np.einsum('pl,pli->li', linear.of_offset, linear.of_point[:, :, 2])
+        for each in (self.points_square, square):
+            axes = np.arange(each.shape[-1])
+            each[..., axes, axes] = each[..., axes, axes] * (1 + damping) + RIDGE
+        eliminated = self.mixed @ np.linalg.inv(self.points_square)
+        flat = (matrix.transpose(1, 0, 2).reshape(6 * views + 1, 3 * count) for matrix in (eliminated, self.mixed))
+        self.square = square - next(flat) @ next(flat).T
+        self.right = right - np.einsum('lai,li->a', eliminated, self.points_right)
+
+    def step(self, bundle: Bundle) -> Bundle:
+        """The bundle one Gauss-Newton step on."""
+        step = np.linalg.solve(self.square, self.right)
+        points_step = np.linalg.solve(self.points_square, (self.points_right - step @ self.mixed)[..., None])[..., 0]
+        poses = bundle.inverse_poses.copy()
+        for view, (*turn, x, y, z) in enumerate(step[:-1].reshape(-1, 6), self.first_free):
+            change = np.eye(4)
+            change[:3, :3], change[:3, 3] = cv2.Rodrigues(np.array(turn))[0], (x, y, z)
+            poses[view] = change @ poses[view]
+        return Bundle(poses, bundle.points + points_step, bundle.offset + float(step[-1]))
+
+    def information(self) -> float:
+        """Of the offset, whatever poses and points are."""
+        rest = np.linalg.solve(self.square[:-1, :-1], self.square[:-1, -1])
+        return float(max(0.0, self.square[-1, -1] - self.square[-1, :-1] @ rest))

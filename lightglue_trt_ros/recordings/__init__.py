@@ -1,1 +1,0 @@
-"""Recordings: rosbag2 and image folders, with intrinsics and ground truth."""

@@ -1,0 +1,123 @@
+"""What the node's diagnostics say: a verdict in words a user can act on, and the figures behind it."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from rclpy.node import Node
+from rclpy.qos import ReliabilityPolicy
+from sensor_msgs.msg import CompressedImage
+
+from ..core.config import STRIDE, MatcherConfig
+from ..core.geometry import Size, fitting_size
+from ..core.timing import FrameStatistics
+from ..core.types import UInt8
+from ..utils.errors import ConfigError
+
+STRETCH = 0.05  # a change of the aspect ratio by less goes unmentioned
+DARK = 64  # of 255: a 10-bit image read as 16 bits ends at 3
+RECENT_S = 3.0  # a rejected frame colours the diagnostics for this long
+SLOW = 0.1  # of the frames that come; fewer dropped ones go unmentioned
+SETTLED_S = 3.0  # since the networks were opened: the first frames take longer
+OFTEN = 3  # resets
+WARN = DiagnosticStatus.WARN
+LOST = 'where they are published, large images need config/fastdds_large_images.xml, other networks a better link'
+
+
+class Verdict(NamedTuple):
+    """One of DiagnosticStatus's levels, and a sentence."""
+
+    level: bytes
+    message: str
+    logged: bool = False  # by whoever found it
+    silent_s: float = 0.0  # how long no image has come
+
+
+OPENING = Verdict(WARN, 'opening the networks')  # which takes seconds, and minutes where engines are built
+IDLE = Verdict(DiagnosticStatus.STALE, 'not active')  # on purpose
+MATCHING = Verdict(DiagnosticStatus.OK, 'matching')
+
+
+def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING) -> Verdict:
+    """Frames come; some may be bad, or come too fast. `otherwise` is the verdict on all else."""
+    if statistics.rejection_age_s < RECENT_S:
+        return Verdict(WARN, f'frames are rejected: {statistics.last_error}', logged=True)
+    seconds, count = statistics.recent()
+    if count.lost:
+        sent = count.received + count.lost
+        return Verdict(WARN, f'{count.lost} of {sent} frames of the last {seconds:.0f} s were lost before they came here: {LOST}')
+    if seconds > SETTLED_S and count.replaced > SLOW * count.received:
+        return Verdict(WARN, f'slower than the camera: {count.processed / seconds:.1f} of {count.received / seconds:.1f} frames a '
+                       'second are matched, the others dropped: fewer keypoints, smaller images or a GPU make it faster')
+    if count.resets >= OFTEN:
+        return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
+                       f'{statistics.last_reset}')
+    return otherwise
+
+
+def silent(node: Node, subscription: Any, statistics: FrameStatistics) -> Verdict:
+    """No frame comes: nobody publishes the topic, another topic carries images, or the QoS does not fit."""
+    lost = statistics.recent()[1].lost
+    reason = f'{lost} were lost on their way: {LOST}' if lost else why_silent(node, subscription)
+    seconds = statistics.silence_s
+    return Verdict(WARN, f'no image on {subscription.topic_name} for {seconds:.0f} s: {reason}', silent_s=seconds)
+
+
+def why_silent(node: Node, subscription: Any) -> str:
+    """Why no image comes to a subscription, for people."""
+    publishers = node.get_publishers_info_by_topic(subscription.topic_name)
+    best_effort = [info.node_name for info in publishers if info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT]
+    if best_effort and subscription.qos_profile.reliability == ReliabilityPolicy.RELIABLE:
+        return (f'{", ".join(best_effort)} publishes best effort, which a reliable subscription never receives; '
+                'set qos_reliability to best_effort')
+    if publishers:
+        return f'{len(publishers)} publisher(s) there, but no image arrives'
+    own = node.get_fully_qualified_name() + '/'
+    kinds = {'sensor_msgs/msg/Image': 'raw', 'sensor_msgs/msg/CompressedImage': 'compressed'}
+    comes = {kind: ', '.join(name for name, types in node.get_topic_names_and_types()
+                             if kind in types and node.count_publishers(name) and not name.startswith(own)) for kind in kinds}
+    wanted, other = sorted(kinds, reverse=subscription.msg_type is not CompressedImage)
+    if comes[wanted]:
+        return f'nobody publishes it; {wanted} comes on {comes[wanted]}'
+    nobody = f'nobody publishes {wanted} anywhere'
+    return f'{nobody}; {other} comes on {comes[other]}: set image_transport to {kinds[other]}' if comes[other] else nobody
+
+
+def way_back(node: Node, transition: str) -> str:
+    """What follows once the cause of a failure is mended: a line of its own, as failures end in commands to copy."""
+    return (f'Once that is mended: ros2 lifecycle set {node.get_fully_qualified_name()} {transition} (weights, precision, '
+            'engine_dir, mask_file and other read-only parameters change only by a restart)')
+
+
+def advice(image: UInt8, encoding: str, config: MatcherConfig) -> list[str]:
+    """What would make matching better, by the look of one frame: gray uint8 (H, W)."""
+    lines, height, width = [], *image.shape
+    stretch = (config.image_height * width) / (config.image_width * height)
+    if max(stretch, 1 / stretch) > 1 + STRETCH:
+        lines.append(f'frames of {width}x{height} are stretched to {config.image_width}x{config.image_height}, which costs '
+                     f'matches: {_size_for((height, width), config)}')
+    if '16' in encoding and image.max() < DARK:
+        lines.append(f'the brightest pixel of this {encoding} frame is {image.max()} of 255: '
+                     'if the camera fills fewer than 16 bits, set image_bits')
+    return lines
+
+
+def _size_for(image: Size, config: MatcherConfig) -> str:
+    """Which size to set for images (height, width), for people."""
+    height, width = fitting_size(image, config.image_height * config.image_width)
+    with suppress(ConfigError):
+        if min(image) >= 2 * STRIDE:
+            dataclasses.replace(config, image_height=height, image_width=width)
+            return f'set image_width to {width} and image_height to {height}'
+    return 'the networks take no size that would fit images so small or so narrow'
+
+
+def status(node: Node, camera: str, verdict: Verdict, figures: dict[str, str]) -> DiagnosticStatus:
+    """The verdict on a camera, whose name is empty for the only one, and its figures as diagnostic_msgs/DiagnosticStatus."""
+    return DiagnosticStatus(
+        level=verdict.level, message=verdict.message, hardware_id='lightglue_trt_ros',
+        name=f'{node.get_fully_qualified_name().lstrip("/")}: {camera or "matching"}',
+        values=[KeyValue(key=key, value=value) for key, value in figures.items()])

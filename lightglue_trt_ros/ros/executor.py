@@ -1,0 +1,126 @@
+"""A node from its start to the signal that ends it, or in a thread; what its callbacks raise ends it only where it must."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import rclpy
+from rclpy.executors import ConditionReachedException, ExternalShutdownException, ShutdownException, SingleThreadedExecutor
+from rclpy.logging import get_logger
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import remove_ros_args
+
+from ..utils.commands import Ending
+from ..utils.errors import NodeError, clear_frames, in_words
+
+FAILURES = 10  # of one callback in a row: it does nothing any more, which a restart may mend
+
+
+@contextmanager
+def ros_started(parser: argparse.ArgumentParser, argv: list[str] | None, ending: Ending) -> Iterator[argparse.Namespace]:
+    """Read the command line, ROS's part of it too; at the end ROS is shut down.
+
+    Exits with 2 and a line on stderr where ROS refuses its own part. Signals are the Ending's alone: rclpy's handlers take the
+    context away from whatever runs.
+    """
+    arguments = sys.argv if argv is None else [parser.prog, *argv]
+    try:
+        args = parser.parse_args(remove_ros_args(arguments)[1:])
+        ending.ready()
+        rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+    except RuntimeError as error:  # rcl's, of one line that ends in places in its sources
+        parser.exit(2, f'{parser.prog}: {re.split(r", at /", str(error))[0]}\n')
+    try:
+        yield args
+    finally:
+        rclpy.try_shutdown()
+
+
+def without_ros_args(words: list[str]) -> list[str]:
+    """What is left of a command line when a launch file's --ros-args are taken away."""
+    return list(remove_ros_args(words))
+
+
+class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
+    """Logs what a callback raises, with its traceback, and goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._failures: dict[Any, int] = {}  # in a row, by what was called
+
+    def spin_until(self, ended: Callable[[], bool]) -> None:
+        """Until `ended()`, which `wake` makes it ask. Raises NodeError where one callback has failed FAILURES times in a row."""
+        while True:
+            entity, node, error = None, None, None
+            try:
+                task, entity, node = self.wait_for_ready_callbacks(None, None, ended)
+                task()
+                error = task.exception()
+            except (ConditionReachedException, ExternalShutdownException, ShutdownException):
+                return
+            except Exception as raised:  # while it looked for what is ready
+                error = raised
+            if error is None:
+                self._failures.pop(entity, None)
+            else:
+                self._failed(entity, node, error)
+
+    def _failed(self, entity: Any, node: Node | None, error: BaseException) -> None:
+        count = self._failures[entity] = self._failures.get(entity, 0) + 1
+        name = _name(entity)
+        lines = ''.join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+        log = get_logger('spinning') if node is None else node.get_logger()
+        log.error(f'{name} failed, {count} times in a row: {in_words(error)}\n{lines}')
+        clear_frames(error)
+        if count >= FAILURES:
+            raise NodeError(f'{name} failed {count} times in a row, the last time with: {in_words(error)}')
+        if entity is not None and not self.can_execute(entity):
+            # It failed before the callback, while the message was taken: then rclpy leaves its whole group locked.
+            entity._executor_event = False
+            entity.callback_group.ending_execution(entity)
+
+
+def _name(entity: Any) -> str:
+    """Of what was called, for people."""
+    name = ''
+    with suppress(Exception):  # where it is destroyed already
+        name = getattr(entity, 'topic_name', '') or getattr(entity, 'srv_name', '')
+    return f'the callback of a {type(entity).__name__} {name}'.rstrip()
+
+
+def spin(node: Node, ending: Ending, begin: Callable[[], object] = bool, end: Callable[[], None] = lambda: None) -> None:
+    """`begin`, spin until a signal comes, `end`, and destroy the node. Raises what `begin` and NodeExecutor do."""
+    executor = NodeExecutor()
+    executor.add_node(node)
+    ending.wakes(executor.wake)
+    try:
+        begin()
+        executor.spin_until(ending.asked.is_set)
+    finally:
+        end()
+        executor.remove_node(node)
+        node.destroy_node()
+
+
+@contextmanager
+def spun_by_a_thread(node: Node) -> Iterator[None]:
+    """The node's callbacks run in a thread; at the end node and context are gone."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    thread = threading.Thread(target=executor.spin, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        executor.shutdown()
+        thread.join(2.0)
+        node.destroy_node()
+        rclpy.try_shutdown()

@@ -1,0 +1,239 @@
+"""The reference consumer of ~/matches: Odometry, Path and TF of the left camera of a stereo pair, in metres, or of one camera."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion, Transform, TransformStamped, Twist, Vector3
+from nav_msgs.msg import Odometry as OdometryMessage
+from nav_msgs.msg import Path
+from rclpy.clock import Clock, ClockType
+from rclpy.exceptions import InvalidParameterTypeException
+from rclpy.node import Node
+from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import PointCloud2
+from std_msgs.msg import Header
+
+from ..core.cameras import Intrinsics, StereoRig, normalised
+from ..core.types import Float64, FrameMatches
+from ..datasets.poses import quaternions_from_rotations
+from ..odometry.sliding_window import Quality, SlidingWindow
+from ..utils.errors import ConfigError, FrameError
+from . import diagnostics as health
+from .camera_info import CameraListener
+from .clouds import matches_from_cloud
+from .parameters import settings_given
+from .right_camera import RigListener
+
+THROTTLE_S = 5.0  # one line of a kind in this time
+SILENCE_S = 3.0  # without a cloud for this long, the diagnostics say so
+LOST = 'lost: too few tracks agree; it begins anew from here, as fast as it was'
+PATH_POSES = 10_000  # the path's last ones
+UPRIGHT = np.array([[0.0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]])  # from optical axes to x forward, y left, z up
+
+try:
+    from tf2_msgs.msg import TFMessage
+except ImportError:  # no wheel has it, every installation of ROS does
+    TFMessage = None
+
+
+class _Seen(NamedTuple):
+    """A frame's tracks on the plane z = 1, M rows."""
+
+    points: Float64  # (M, 2)
+    reference_points: Float64  # (M, 2)
+    right_x: Float64 | None  # (M,)
+
+
+class _Cameras(NamedTuple):
+    """What a window's poses rest on."""
+
+    calibration: Intrinsics | StereoRig
+    focal_px: float
+    baseline_m: float | None
+    axes: Float64  # (4, 4): from the camera's to those of the plane z = 1
+
+
+class OdometryNode(Node):  # type: ignore[misc]
+    """Publishes the camera's poses in the frame `odom_frame`, which stands where the camera was first, upright as it was."""
+
+    def __init__(self, **node_options: Any) -> None:
+        """Raises ConfigError for a parameter of another name or type."""
+        super().__init__('odometry', automatically_declare_parameters_from_overrides=True, **node_options)
+        settings_given(self, ('odom_frame', 'publish_tf'))
+        try:
+            self._frame = str(self.declare_parameter('odom_frame', 'odom').value)
+            transforms = bool(self.declare_parameter('publish_tf', True).value)
+        except InvalidParameterTypeException as error:
+            raise ConfigError(str(error)) from error
+        reliable = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
+        self._odometry = self.create_publisher(OdometryMessage, '~/odometry', reliable)
+        self._path = self.create_publisher(Path, '~/path', 1)
+        self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        self._transforms = self._transform_publisher() if transforms else None
+        self._camera = CameraListener(self, '~/odometry')
+        self._rig = RigListener(self, '~/odometry', self._camera)  # for clouds that have right points
+        self._window: SlidingWindow | None = None
+        self._cameras: _Cameras | None = None  # the window's
+        self._quality: Quality | None = None
+        self._points = self._clouds = self._losses = 0  # tracked now; that came; how often it was lost
+        self._heard = self._lost_since = time.monotonic()  # the last cloud; the last pose
+        self._poses: deque[PoseStamped] = deque(maxlen=PATH_POSES)
+        self._pose: Float64 | None = None  # (4, 4), the last one published
+        self._stamp = -math.inf
+        self._trouble = ''  # why clouds are of no use, for people
+        self._drawn: PoseStamped | None = None
+        self.create_timer(1.0, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME))  # runs without /clock too
+        self._matches = self.create_subscription(PointCloud2, 'matcher/matches', self._on_matches, reliable)
+        self.get_logger().info(f'listening to {self._matches.topic_name}, publishing {self._odometry.topic_name}')
+
+    def _transform_publisher(self) -> Any:
+        if TFMessage is None:
+            self.get_logger().warning('tf2_msgs is not installed: no TF is published')
+            return None
+        return self.create_publisher(TFMessage, '/tf', QoSProfile(depth=100))
+
+    def _on_matches(self, cloud: PointCloud2) -> None:
+        self._heard, self._clouds = time.monotonic(), self._clouds + 1
+        try:
+            matches = matches_from_cloud(cloud)
+        except FrameError as error:
+            self._trouble = f'cloud dropped, {error}'
+            self.get_logger().error(self._trouble, throttle_duration_sec=THROTTLE_S)
+            return
+        if not len(matches):  # the tracks may go on after it: the window does not hear of it
+            if self._quality is Quality.TRACKING:
+                self._tell(Quality.LOST, 0)
+            return
+        cameras = self._cameras_of(matches)
+        if cameras is None:
+            return
+        window, axes = self._begun(cameras), cameras.axes
+        if matches.stamp <= self._stamp:
+            self.get_logger().warning(f'time went back by {self._stamp - matches.stamp:.3f} s: it begins anew where it was',
+                                      throttle_duration_sec=THROTTLE_S)
+        self._stamp = matches.stamp
+        here, there, right = _on_the_plane(matches, cameras)
+        known = np.isfinite(here).all(axis=1) & np.isfinite(there).all(axis=1)
+        fix = window.add(matches.stamp, matches.track_ids[known], here[known], matches.reference_stamp, there[known],
+                         None if right is None else right[known])
+        self._tell(fix.quality, fix.points)
+        if fix.quality is Quality.TRACKING:
+            self._publish(cloud.header, UPRIGHT @ axes.T @ fix.pose @ axes, axes[:3, :3].T @ fix.velocity)
+
+    def _cameras_of(self, matches: FrameMatches) -> _Cameras | None:
+        """Of a cloud's camera, or of its stereo pair; None while these are not known, or are of other images."""
+        if matches.right_keypoints is None:
+            camera = self._camera.camera(matches.image_size)
+            self._trouble = self._camera.trouble
+            return None if camera is None else _Cameras(camera, float(camera.k[0, 0]), None, np.eye(4))
+        rig = self._rig.rig(matches.image_size)
+        self._trouble = self._rig.trouble
+        if rig is None:
+            return None
+        axes = np.eye(4)
+        axes[:3, :3] = rig.left.rectification
+        return _Cameras(rig, rig.focal_px, rig.baseline_m, axes)
+
+    def _begun(self, cameras: _Cameras) -> SlidingWindow:
+        """The window; of other cameras another one, which goes on from the last pose, at the speed there was."""
+        before = self._cameras
+        if self._window is None or before is None or before.calibration is not cameras.calibration:
+            pose = UPRIGHT if self._pose is None else self._pose
+            self._window = SlidingWindow(cameras.focal_px, cameras.baseline_m, cameras.axes @ UPRIGHT.T @ pose @ cameras.axes.T,
+                                         self._window.speed if self._window is not None else 0.0)
+            if before is None or (before.baseline_m is None) != (cameras.baseline_m is None):
+                self.get_logger().info(f'the baseline is {cameras.baseline_m:.3f} m: poses are in metres'
+                                       if cameras.baseline_m is not None else
+                                       'one camera knows no metres: the unit is the distance between the first two views')
+            else:
+                self.get_logger().warning(f'the calibration has changed, {_figures(before)} to {_figures(cameras)}: it begins anew '
+                                          'where the last pose was')
+            self._cameras, self._quality = cameras, None
+        return self._window
+
+    def _tell(self, quality: Quality, points: int) -> None:
+        """Each change, once."""
+        self._points = points
+        if quality is Quality.TRACKING:
+            self._lost_since = time.monotonic()
+        if quality is self._quality:
+            return
+        self._quality = quality
+        if quality is Quality.LOST:  # a call of its own for each severity: rclpy keeps that of a place's first line
+            self._losses += 1
+            self.get_logger().warning(LOST)
+        else:
+            self.get_logger().info(f'{self._waiting}: nothing is published until then' if quality is Quality.STARTING else
+                                   f'tracking {points} points')
+
+    @property
+    def _waiting(self) -> str:
+        metric = self._cameras is not None and self._cameras.baseline_m is not None
+        return f'waiting for {"tracks with points in the right image" if metric else "the camera to move sideways"}'
+
+    def _publish(self, header: Header, pose: Float64, velocity: Float64) -> None:
+        """A pose (4, 4) in `odom_frame`, and the velocity (3,) along the camera's axes."""
+        header, child = Header(stamp=header.stamp, frame_id=self._frame), header.frame_id or 'camera'
+        x, y, z = map(float, pose[:3, 3])
+        turn = Quaternion(**dict(zip('xyzw', quaternions_from_rotations(pose[None, :3, :3])[0].tolist(), strict=True)))
+        message = OdometryMessage(header=header, child_frame_id=child)
+        message.pose.pose = Pose(position=Point(x=x, y=y, z=z), orientation=turn)
+        message.twist.twist = Twist(linear=Vector3(**dict(zip('xyz', velocity.tolist(), strict=True))))
+        self._pose = pose
+        self._odometry.publish(message)
+        if self._transforms is not None:
+            transform = Transform(translation=Vector3(x=x, y=y, z=z), rotation=turn)
+            stamped = TransformStamped(header=header, child_frame_id=child, transform=transform)
+            self._transforms.publish(TFMessage(transforms=[stamped]))
+        self._poses.append(PoseStamped(header=header, pose=message.pose.pose))
+
+    def _report(self) -> None:
+        """Once a second: the diagnostics, and the path."""
+        verdict, tracking = self._verdict(), self._quality is Quality.TRACKING
+        lost = time.monotonic() - self._lost_since if self._pose is not None and not tracking else 0.0
+        figures = {'state': 'waiting' if self._quality is None else self._quality.value, 'points': str(self._points),
+                   'lost for s': f'{lost:.0f}', 'times lost': str(self._losses), 'clouds received': str(self._clouds),
+                   'unit': 'unknown' if self._cameras is None else 'own' if self._cameras.baseline_m is None else 'metres'}
+        self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()),
+                                                  status=[health.status(self, 'poses', verdict, figures)]))
+        self._draw()
+
+    def _verdict(self) -> health.Verdict:
+        silence, lost = (time.monotonic() - since for since in (self._heard, self._lost_since))
+        if silence > SILENCE_S:
+            return health.Verdict(health.WARN, f'no cloud on {self._matches.topic_name} for {silence:.0f} s: is the matcher '
+                                  'active, and does it see images?')
+        if self._trouble:
+            return health.Verdict(health.WARN, self._trouble)
+        if self._quality is Quality.TRACKING:
+            return health.Verdict(DiagnosticStatus.OK, f'tracking {self._points} points')
+        if self._pose is not None:
+            return health.Verdict(health.WARN, f'lost for {lost:.0f} s: {self._waiting}')
+        return health.Verdict(health.WARN, self._waiting if self._quality is not None else 'waiting for matches')
+
+    def _draw(self) -> None:
+        """The whole path, where somebody looks and it has grown."""
+        if self._poses and self._poses[-1] is not self._drawn and self._path.get_subscription_count():
+            self._drawn = self._poses[-1]
+            self._path.publish(Path(header=self._drawn.header, poses=list(self._poses)))
+
+
+def _on_the_plane(matches: FrameMatches, cameras: _Cameras) -> _Seen:
+    calibration, now, before = cameras.calibration, matches.keypoints, matches.reference_keypoints
+    if isinstance(calibration, Intrinsics):
+        return _Seen(normalised(now, calibration), normalised(before, calibration), None)
+    right = None if matches.right_keypoints is None else calibration.right_points(matches.right_keypoints)[:, 0]
+    return _Seen(calibration.left_points(now), calibration.left_points(before), right)
+
+
+def _figures(cameras: _Cameras) -> str:
+    """What tells one calibration from another, for people."""
+    camera = cameras.calibration if isinstance(cameras.calibration, Intrinsics) else cameras.calibration.left
+    k, baseline = camera.k, '' if cameras.baseline_m is None else f', baseline {cameras.baseline_m:.4f} m'
+    return f'fx {k[0, 0]:.2f} fy {k[1, 1]:.2f} cx {k[0, 2]:.2f} cy {k[1, 2]:.2f} px, D {np.round(camera.d, 4).tolist()}{baseline}'

@@ -1,0 +1,150 @@
+"""The settings as ROS parameters: declared, described and ranged from the dataclasses' own metadata."""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import difflib
+import itertools
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+from ..core.config import MAX_KEYPOINTS, MatcherConfig, check_cameras, check_names, check_setting, setting
+from ..utils.errors import ConfigError
+from ..utils.limits import MEGAPIXELS
+
+SIMILAR = 0.8  # a name so close to a setting is a mistake, also where another node could have it
+_OF_RCLPY = ('use_sim_time', 'start_type_description_service', 'qos_overrides')  # prefixes of what rclpy declares itself
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """Settings of the node alone. Raises ConfigError as MatcherConfig does."""
+
+    image_transport: str = setting(
+        'raw', 'raw subscribes to sensor_msgs/Image on the image topic, compressed to CompressedImage on <image>/compressed',
+        choices=('raw', 'compressed'))
+    qos_reliability: str = setting(
+        'best_effort', 'Reliability of the image subscription; best_effort receives from every publisher',
+        choices=('best_effort', 'reliable'))
+    image_bits: int = setting(
+        16, 'Bits that a camera with 16-bit encodings fills, counted from the lowest: 10 or 12 where the image looks black',
+        low=8, high=16)
+    max_megapixels: float = setting(
+        MEGAPIXELS, 'Compressed images of more megapixels are refused before they are decoded', low=0.01, high=170.0)
+    tracks_format: str = setting(
+        'none', 'vins also publishes tracks as the estimators of VINS-Mono and VINS-Fusion read them, on ~/feature and ~/restart; '
+        'needs CameraInfo', choices=('none', 'vins'))
+    vins_channels: int = setting(
+        5, 'Channels of ~/feature: 5 as VINS-Mono reads (id, u, v, vx, vy), 9 as VINS-Fusion (id, camera, u, v, vx, vy, 0, 0, 0)',
+        choices=(5, 9))
+    max_tracks: int = setting(200, 'Tracks in a message of ~/feature at most, spread over the image', low=1, high=MAX_KEYPOINTS)
+    mask_file: str = setting(
+        '', "An 8-bit gray PNG of the images' or the engine's size: no keypoint is where it is 0; {camera} in "
+        'its path is the name; empty: none')
+    mask_max_age_s: float = setting(
+        0.5, "A mask of the topic is used for images whose stamps are no further from its own, seconds", low=0.0, high=3600.0)
+    stereo: bool = setting(
+        False, 'Match every frame with the right image of its pair too: ~/matches gains u_right, v_right; needs both CameraInfos')
+    max_stereo_skew_s: float = setting(
+        0.005, 'Stamps of a left and a right image that are one pair differ by no more, seconds', low=0.0, high=1.0)
+    draw_covariances: bool = setting(False, 'Draw on ~/debug_image how well points are known: ellipses of ten standard deviations')
+    cameras: tuple[str, ...] = setting(
+        ('',), "Names of several cameras, each with topics of its own, <name>/image and ~/<name>/matches, on one set of networks; "
+        "['']: one camera, whose topics have no name")
+    autostart: bool = setting(True, 'Configure and activate by itself; false leaves that to a lifecycle manager')
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            check_setting(field, getattr(self, field.name))
+        check_cameras(self.cameras)
+        if self.stereo and self.cameras != ('',):
+            raise ConfigError(f'stereo is of one pair, and cameras has {", ".join(self.cameras)}: run a node for each pair')
+
+
+def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
+    """Declare every setting and return the values; `node` must declare its parameters from overrides automatically.
+
+    Raises ConfigError for an unknown name, a wrong type or a value out of range in a params file or on the command line.
+    """
+    fields = {field.name: field for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)}
+    given = settings_given(node, fields)
+    given = {name: tuple(value) or ('',) if isinstance(value, (list, array.array)) else value for name, value in given.items()}
+    matcher = MatcherConfig(**_of(MatcherConfig, given))
+    own = NodeConfig(**_of(NodeConfig, given))
+    for name, field in fields.items():
+        value = getattr(own if hasattr(own, name) else matcher, name)
+        value = float(value) if isinstance(field.default, float) else list(value) if isinstance(value, tuple) else value
+        node.declare_parameter(name, value, _descriptor(field), ignore_override=True)
+    return matcher, own
+
+
+def as_declared(parameters: Iterable[Parameter]) -> list[Parameter]:
+    """Whole numbers as floats where the setting is one: `ros2 param set` sends 1 as an integer, which rclpy does not convert."""
+    floats = {field.name for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)
+              if isinstance(field.default, float)}
+    return [Parameter(given.name, value=float(given.value)) if given.name in floats and type(given.value) is int else given
+            for given in parameters]
+
+
+def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
+    """What a params file or the command line gives of the `known` settings; `node` declares parameters from overrides by itself.
+
+    Undeclared again, as rclpy declares them without type, range and description. What a params file gives to every node (/**) and
+    is unlike any setting belongs to another one, and is left alone. Raises ConfigError for any other name.
+    """
+    given = {name: parameter.value for name, parameter in node.get_parameters_by_prefix('').items()
+             if not name.startswith(_OF_RCLPY)}
+    foreign = {name for name in set(given).intersection(given_to_every_node(sys.argv)) - set(known)
+               if not difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR)}
+    if foreign:
+        node.get_logger().warning(f'a params file gives {", ".join(sorted(foreign))} to every node (/**): no settings of this one')
+    given = {name: value for name, value in given.items() if name not in foreign}
+    check_names(given, known)
+    for name in given:
+        node.undeclare_parameter(name)
+    return given
+
+
+def given_to_every_node(arguments: Sequence[str]) -> set[str]:
+    """Names of the parameters that params files among the ROS arguments give to nodes of any name."""
+    names: set[str] = set()
+    for option, path in itertools.pairwise(arguments):
+        if option == '--params-file' and Path(path).is_file():
+            sections = yaml.load(Path(path).read_text(), Loader=yaml.BaseLoader)  # reads past launch's !!python/tuple
+            for node, section in sections.items() if isinstance(sections, dict) else ():
+                if '*' in node and isinstance(section, dict):
+                    names.update(_flat(section.get('ros__parameters') or {}))
+    return names
+
+
+def _flat(section: dict[str, Any], prefix: str = '') -> Iterator[str]:
+    for name, value in section.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f'{prefix}{name}.')
+        else:
+            yield f'{prefix}{name}'
+
+
+def _of(kind: type, given: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: given[field.name] for field in dataclasses.fields(kind) if field.name in given}
+
+
+def _descriptor(field: dataclasses.Field[Any]) -> ParameterDescriptor:
+    meta = field.metadata
+    descriptor = ParameterDescriptor(
+        description=meta['doc'], read_only=not meta['dynamic'],
+        additional_constraints='one of: ' + ', '.join(map(str, meta['choices'])) if meta['choices'] else '')
+    if meta['low'] is not None and isinstance(field.default, float):
+        descriptor.floating_point_range = [FloatingPointRange(from_value=float(meta['low']), to_value=float(meta['high']))]
+    elif meta['low'] is not None:
+        descriptor.integer_range = [IntegerRange(from_value=int(meta['low']), to_value=int(meta['high']), step=1)]
+    return descriptor

@@ -1,0 +1,250 @@
+"""The node of play_bag: images of a recording, with their CameraInfo, published at the recorded or a chosen pace."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from rclpy.duration import Duration
+from rclpy.node import Node
+from rclpy.publisher import Publisher
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+from ..core.cameras import camera_info_topic
+from ..core.options import positive
+from ..datasets.bag import BagRecording, open_recording
+from ..datasets.bag_writer import COMPRESSIONS
+from ..datasets.sequence import RIGHT_TOPIC, Recording
+from ..datasets.stereo_pairs import right_of
+from ..utils.commands import Ending
+from ..utils.errors import BagError
+from ..utils.processes import use_fastdds_profile
+from .executor import ros_started
+from .packets import CameraMessages, Packet, PacketSource
+
+LATE_S = 0.005  # a frame that leaves this much after its time counts as late
+SETTLE_S = 1.0  # for subscriptions to what goes along with the first camera's images
+FLUSH_S = 3.5  # Fast DDS asks for acknowledgements every 3 s
+SUFFIX = '/compressed'
+
+
+@dataclass
+class Punctuality:
+    """What was published, and how punctually."""
+
+    frames: int = 0
+    late: int = 0
+    worst_s: float = 0.0
+    first_s: float = 0.0  # monotonic time of the first and the last frame
+    last_s: float = 0.0
+
+    def add(self, now: float, due: float) -> None:
+        """Count a frame that left at `now` and should have left at `due`, monotonic seconds."""
+        self.first_s, self.last_s = (now if not self.frames else self.first_s), now
+        self.frames += 1
+        self.late += now - due > LATE_S
+        self.worst_s = max(self.worst_s, now - due)
+
+    def __str__(self) -> str:
+        span = self.last_s - self.first_s
+        rate = f'{(self.frames - 1) / span:.2f} Hz' if span > 0 else 'no rate'
+        return (f'published {self.frames} frames in {span:.2f} s, {rate}, {self.late} late by more than {LATE_S * 1e3:.0f} ms '
+                f'(worst {self.worst_s * 1e3:.1f} ms)')
+
+
+class Voice:
+    """The publishers of one camera: of images, and of CameraInfo where the recording has it."""
+
+    def __init__(self, node: Node, camera: CameraMessages, asked: str | None, qos: QoSProfile) -> None:
+        """On the topic that was `asked` for, or as recorded."""
+        recording = camera.recording
+        base = (asked or recording.image_topic).removesuffix(SUFFIX)
+        topic = base + SUFFIX * camera.compressed if asked or not recording.compressed else recording.image_topic
+        self.images = node.create_publisher(CompressedImage if camera.compressed else Image, topic, qos)
+        self.infos = node.create_publisher(CameraInfo, camera_info_topic(base), qos) if camera.has_info else None
+
+    def say(self, packet: Packet) -> None:
+        if self.infos is not None and packet.info is not None:
+            self.infos.publish(packet.info)
+        self.images.publish(packet.image)
+
+
+class Player(Node):  # type: ignore[misc]
+    """The node: publishers of a camera or several, and of masks."""
+
+    def __init__(self, args: argparse.Namespace, source: PacketSource, stop: threading.Event) -> None:
+        super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
+        reliability = ReliabilityPolicy.RELIABLE if args.reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
+        qos = QoSProfile(depth=10, reliability=reliability)
+        self._voices = [Voice(self, camera, None if number else args.topic, qos) for number, camera in enumerate(source.cameras)]
+        self._masks = self.create_publisher(Image, args.mask_topic, qos) if args.mask_topic else None
+        self.punctuality = Punctuality()
+        self._args, self._source, self._stop = args, source, stop
+
+    @property
+    def topics(self) -> str:
+        """Of the images, for people."""
+        return ' and '.join(voice.images.topic_name for voice in self._voices)
+
+    def wait_for_subscribers(self) -> None:
+        """Return when enough subscriptions exist, when the timeout is over, or when told to stop.
+
+        Those of the first camera's images are waited for; of masks and further cameras, which the same node is told of at about
+        the same time, for SETTLE_S more, as nobody need want them.
+        """
+        wanted, timeout = self._args.wait_for_subscribers, self._args.subscriber_timeout
+        first, *others = (voice.images for voice in self._voices)
+        name = first.topic_name
+        if first.get_subscription_count() < wanted:
+            _say(f'waiting up to {timeout:g} s for {wanted} subscriber{"s" * (wanted > 1)} on {name}')
+        if self._subscribed([first], timeout):
+            self._subscribed([*others, *filter(None, [self._masks])], SETTLE_S)
+        elif not self._stop.is_set():
+            _say(f'{first.get_subscription_count()} of {wanted} subscribers on {name} after {timeout:g} s; playing all the same')
+
+    def _subscribed(self, publishers: list[Publisher], seconds: float) -> bool:
+        """Wait that long for as many subscriptions as are wanted to each; whether they came."""
+        deadline = time.monotonic() + seconds
+        while any(each.get_subscription_count() < self._args.wait_for_subscribers for each in publishers):
+            if time.monotonic() > deadline or self._stop.wait(0.02):
+                return False
+        return True
+
+    def play(self, log: TextIO | None = None) -> None:
+        """Publish every packet at its time; `log` gets its stamp and that time. Raises what reading the recording raises."""
+        self._stop.wait(self._args.start_delay)
+        start: float | None = None
+        for packet in self._source:
+            start = time.monotonic() if start is None else start
+            due = start + packet.due_s
+            if (ahead := due - time.monotonic()) > 0:
+                self._stop.wait(ahead)
+            if self._stop.is_set():
+                return
+            if packet.camera:
+                self._voices[packet.camera].say(packet)
+                continue
+            if self._masks is not None:
+                for mask in packet.masks:
+                    self._masks.publish(mask)
+            self.punctuality.add(time.monotonic(), due)
+            if log is not None:
+                log.write(f'{packet.stamp_ns} {time.monotonic_ns()}\n')
+            self._voices[0].say(packet)
+
+    def flush(self) -> None:
+        """Stay until reliable subscribers have acknowledged the last frames: from a publisher gone they get none again."""
+        deadline, at_once = time.monotonic() + FLUSH_S, Duration(seconds=0)
+        for publisher in filter(None, [self._masks, *(each for voice in self._voices for each in (voice.images, voice.infos))]):
+            while not publisher.wait_for_all_acked(at_once) and time.monotonic() < deadline and not self._stop.wait(0.02):
+                pass
+
+
+def play(argv: list[str] | None, ending: Ending) -> None:
+    """What the command line names, until a signal comes. Raises BagError when the recording cannot be played."""
+    use_fastdds_profile()
+    try:
+        with ros_started(_parser(), argv, ending) as args:
+            _play(args, ending.asked)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise BagError(str(error)) from error
+
+
+def _play(args: argparse.Namespace, stop: threading.Event) -> None:
+    recording = open_recording(args.path, args.image_topic)
+    right = None if args.left_alone else right_of(recording, args.right_topic)
+    others = [*filter(None, [right]), *(_more(args.path, topic, recording) for topic in args.more_topics)]
+    masks = _masks(args.path, args.mask_topic) if args.mask_topic else None
+    source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, others, masks,
+                          args.max_frames)
+    player = Player(args, source, stop)
+    info = 'with CameraInfo' if source.cameras[0].has_info else 'no CameraInfo'
+    info += f', {len(masks)} masks on {args.mask_topic}' if masks is not None else ''
+    frames = min(len(recording), args.max_frames or len(recording))
+    _say(f'{recording.path}: {frames} frames on {player.topics}, {info}, {args.reliability}')
+    player.wait_for_subscribers()
+    try:
+        with args.sent.open('w') if args.sent else nullcontext() as log:
+            player.play(log)
+    finally:
+        _say(('stopped; ' if stop.is_set() else '') + str(player.punctuality))
+        player.flush()
+        player.destroy_node()
+
+
+def _more(path: str, topic: str, first: Recording) -> Recording:
+    """Another camera's images. Raises BagError."""
+    recording = open_recording(path, topic)
+    if not isinstance(recording, BagRecording) or recording.image_topic == first.image_topic:
+        raise BagError(f'{recording.path} has no further camera on {topic}: name topics of a bag beside {first.image_topic}')
+    return recording
+
+
+def _masks(path: str, topic: str) -> Recording:
+    """Raises BagError."""
+    recording = open_recording(path, topic)
+    if not isinstance(recording, BagRecording) or recording.compressed:
+        raise BagError(f'{recording.path} has no masks to play on {topic}: a mask topic is one of Image, in a bag')
+    return recording
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog='play_bag', description='Publish the images and CameraInfo of a rosbag2 (directory, '
+                                     '.db3, .mcap) or an image folder. Stamps are as recorded, in repetitions too.')
+    parser.add_argument('path', help='bag or image folder')
+    pace = parser.add_mutually_exclusive_group()
+    pace.add_argument('--rate', type=positive, default=1.0, metavar='R', help='times the recorded pace, default: %(default)s')
+    pace.add_argument('--hz', type=positive, metavar='N', help='frames per second, instead of the recorded pace')
+    parser.add_argument('--image-topic', metavar='TOPIC', help='recorded topic to play, where a bag has several with images')
+    parser.add_argument('--more-topics', type=lambda text: text.split(','), default=[], metavar='TOPIC,…',
+                        help="recorded topics of further cameras' images, played too, as recorded")
+    parser.add_argument('--mask-topic', metavar='TOPIC', help='play these recorded masks too, each with the first image after it')
+    stereo = parser.add_mutually_exclusive_group()
+    stereo.add_argument('--right-topic', metavar='TOPIC', help='recorded topic of the right images of a stereo pair, played too; '
+                        'an image folder has them beside the left ones, and they are played on ' + RIGHT_TOPIC)
+    stereo.add_argument('--left-alone', action='store_true', help='leave out the right images of an image folder')
+    parser.add_argument('--topic', help='topic to publish on (compressed images on TOPIC/compressed), default: as recorded')
+    parser.add_argument('--compressed', nargs='?', const='jpeg', choices=COMPRESSIONS,
+                        help='publish CompressedImage (jpeg unless named); what is recorded compressed is played as it is')
+    parser.add_argument('--loop', action='store_true', help='start over at the end, until stopped')
+    parser.add_argument('--max-frames', type=_at_least(1), metavar='N', help='play the first N frames alone')
+    parser.add_argument('--start-delay', type=_not_negative, default=0.2, metavar='S',
+                        help='seconds before the first frame, after subscribers came, default: %(default)s')
+    parser.add_argument('--wait-for-subscribers', type=_at_least(0), default=1, metavar='N',
+                        help='default: %(default)s, 0: do not wait')
+    parser.add_argument('--subscriber-timeout', type=_not_negative, default=10.0, metavar='S',
+                        help='seconds after which it plays all the same, default: %(default)s')
+    parser.add_argument('--reliability', choices=('reliable', 'best_effort'), default='reliable',
+                        help='QoS, default: %(default)s, which every subscriber matches')
+    parser.add_argument('--sent', type=Path, metavar='FILE',
+                        help="write each image's stamp and the monotonic time of its sending there, nanoseconds")
+    parser.add_argument('--frame-id', default='camera', help='header.frame_id where none was recorded, default: %(default)s')
+    return parser
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def whole(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f'{text}, must be at least {least}')
+        return int(text)
+    return whole
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f'{text} must not be negative')
+    return value
+
+
+def _say(text: str) -> None:
+    print(f'play_bag: {text}', flush=True)

@@ -1,0 +1,139 @@
+"""Play a recording into the node as it is launched for real, each in a process of its own, and receive what it publishes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import PointCloud2
+
+from ..core.config import MatcherConfig
+from ..core.types import FrameMatches
+from ..datasets.bag import open_recording
+from ..utils.errors import LightglueTrtError
+from ..utils.processes import start, stop, use_fastdds_profile
+from .clouds import matches_from_cloud
+from .executor import spun_by_a_thread
+
+START_S = 60.0  # the node may take this long to become active
+QUIET_S = 2.0  # at least, before the last cloud is given up
+SECOND = 10**9
+
+Arrival = tuple[int, int]  # a cloud's stamp and when it came, both in nanoseconds, the latter on the monotonic clock
+
+
+@dataclass
+class Reception:
+    """What came over DDS."""
+
+    matches: list[FrameMatches] = field(default_factory=list)  # empty where they were given away
+    arrivals: list[Arrival] = field(default_factory=list)  # one per cloud
+    sent: dict[int, int] = field(default_factory=dict)  # stamps of the images that were played, and when
+    diagnostics: dict[str, str] = field(default_factory=dict)  # the last figures of the node
+
+    @property
+    def latency_ms(self) -> list[float]:
+        """Image sent to its cloud received, one per cloud; NaN where no image has its stamp."""
+        return [(came - self.sent[stamp]) * 1e-6 if stamp in self.sent else float('nan') for stamp, came in self.arrivals]
+
+
+def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: float = 1.0, image_topic: str | None = None,
+           max_frames: int | None = None, mask: Path | None = None, keep: Callable[[FrameMatches], None] | None = None,
+           stopped: Callable[[], bool] = lambda: False) -> Reception:
+    """Play the bag or folder at `path` into a node of this configuration, `hz` frames per second or `rate` times the recorded pace.
+
+    `max_frames` are the first of the recording. All of it is in a namespace of its own: a robot that runs meanwhile neither gets
+    these images nor takes part.
+    `keep` is given every cloud's matches, from another thread; without it the Reception holds them. Once `stopped` is true the
+    player is told to end. Raises LightglueTrtError when the node does not become active, BagError for the recording.
+    """
+    use_fastdds_profile()
+    recording = open_recording(path, image_topic)
+    namespace = f'/replay_{os.getpid()}'
+    topic = f'{namespace}/{recording.image_topic.strip("/").removesuffix("/compressed")}'
+    default = MatcherConfig()
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(default, name)}
+    if mask is not None:
+        settings['mask_file'] = str(mask.absolute())
+    settings['image_transport'] = 'compressed' if recording.compressed else 'raw'
+    parameters = [item for name, value in settings.items() for item in ('-p', f'{name}:={value}')]
+    pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
+    pace += [] if max_frames is None else ['--max-frames', str(max_frames)]
+    with _listening(f'{namespace}/matcher', keep) as got, tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / 'sent'
+        log.touch()
+        matcher = start('cli.matcher', '--ros-args', '-r', f'__ns:={namespace}', '-r', f'image:={topic}', *parameters)
+        player = None
+        try:
+            _wait_until_active(got, matcher, stopped)
+            player = start('cli.play_bag', str(path), '--image-topic', recording.image_topic, '--topic', topic, '--left-alone',
+                           *pace, '--sent', str(log))
+            while player.poll() is None and not stopped():
+                time.sleep(0.02)
+            stop(player)
+            got.sent = {int(stamp): int(when) for stamp, when in map(str.split, log.read_text().splitlines())}
+            if not stopped():
+                _drain(got)
+        finally:
+            for process in (player, matcher):
+                if process is not None:
+                    stop(process)
+    return got
+
+
+@contextmanager
+def _listening(matcher: str, keep: Callable[[FrameMatches], None] | None) -> Iterator[Reception]:
+    """To the node of that full name."""
+    got = Reception()
+    keep = keep or got.matches.append
+
+    def on_matches(cloud: PointCloud2) -> None:
+        came, stamp = time.monotonic_ns(), cloud.header.stamp
+        keep(matches_from_cloud(cloud))
+        got.arrivals.append((stamp.sec * SECOND + stamp.nanosec, came))
+
+    def on_diagnostics(array: DiagnosticArray) -> None:
+        own = (status for status in array.status if status.name.startswith(f'{matcher[1:]}:'))
+        got.diagnostics.update({value.key: value.value for status in own for value in status.values})
+
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    node = Node('replay')
+    node.create_subscription(PointCloud2, f'{matcher}/matches', on_matches, QoSProfile(depth=100))
+    node.create_subscription(DiagnosticArray, '/diagnostics', on_diagnostics, 10)
+    with spun_by_a_thread(node):
+        yield got
+
+
+def _wait_until_active(got: Reception, matcher: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + START_S
+    while got.diagnostics.get('backend', 'none') == 'none' and not stopped():
+        if error := got.diagnostics.get('last error'):
+            raise LightglueTrtError(f'the node is not active: {error}')
+        if matcher.poll() is not None or time.monotonic() > deadline:
+            raise LightglueTrtError(f'the node is not active after {START_S:.0f} s: its log above says why')
+        time.sleep(0.05)
+
+
+def _drain(got: Reception) -> None:
+    """Wait for the last image's cloud, or until none has come for QUIET_S and twice the longest time between two of them."""
+    last = next(reversed(got.sent), None)
+    count, since = len(got.arrivals), time.monotonic()
+    times = [came for _, came in got.arrivals]
+    longest = max((b - a for a, b in itertools.pairwise(times)), default=0) / SECOND
+    while time.monotonic() - since < QUIET_S + 2 * longest and not (got.arrivals and got.arrivals[-1][0] == last):
+        time.sleep(0.05)
+        if len(got.arrivals) != count:
+            count, since = len(got.arrivals), time.monotonic()

@@ -1,0 +1,1 @@
+"""The cost of the node itself, measured over DDS."""

@@ -1,0 +1,179 @@
+"""Several cameras on one node against as many nodes, over real DDS and on the real networks: memory, frames a second, latency."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import rclpy
+from rclpy.node import Node
+from sensor_msgs.msg import Image, PointCloud2
+from std_msgs.msg import Header
+
+from ...backends.cuda import Cuda
+from ...core.config import MatcherConfig
+from ...core.images import fill_image
+from ...core.options import FIELDS
+from ...datasets.flight import textured_frames
+from ...utils.errors import EngineError, LightglueTrtError
+from ...utils.processes import start, stop, use_fastdds_profile
+from ..executor import spun_by_a_thread
+
+ONE, MANY = 'one node', 'a node each'
+SETTINGS = ('-p', 'max_gap_s:=60.0')  # on a slow machine a camera's turn comes after more than a second
+OPENING_S = 120.0  # for the networks of all nodes
+IDLE_S = 2.0  # without a cloud: the nodes are done with their last frames
+PERIOD = 32  # frames of the texture; then it drifts back
+
+
+@dataclass
+class RigCost:
+    """What cameras cost that are matched in one of the ways."""
+
+    memory_mib: float = 0.0  # of the nodes' processes, what they share counted once
+    device_mib: float = 0.0  # of the GPU's memory; 0 without one
+    seconds: float = 0.0
+    cpu_s: float = 0.0  # of all cores
+    latency_ms: list[list[float]] = field(default_factory=list)  # by camera, image published to cloud received
+
+    @property
+    def fps(self) -> list[float]:
+        """Clouds a second, by camera."""
+        return [len(times) / self.seconds for times in self.latency_ms]
+
+    @property
+    def cpu_ms(self) -> float:
+        """Time of one core for a cloud: what another load of the machine changes least."""
+        return 1e3 * self.cpu_s / max(1, sum(map(len, self.latency_ms)))
+
+
+def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: float, rounds: int) -> dict[str, RigCost]:
+    """Both ways in turn, `rounds` times, each fed by `cameras` at `rate` Hz for `seconds`.
+
+    Raises LightglueTrtError when a node does not come up.
+    """
+    use_fastdds_profile()
+    names = [f'camera{number}' for number in range(cameras)]
+    costs = {way: RigCost(latency_ms=[[] for _ in names]) for way in (ONE, MANY)}
+    rclpy.init()
+    with spun_by_a_thread(node := rclpy.create_node('benchmark')):
+        rig = _Rig(node, names, config)
+        for way in (ONE, MANY) * rounds:
+            free = _free_device_mib()
+            with ExitStack() as ends:
+                nodes = [start('cli.matcher', '--ros-args', '--log-level', 'error', *_settings(config), *SETTINGS, *words)
+                         for words in ([_together(names)] if way == ONE else map(_alone, names))]
+                for each in nodes:
+                    ends.callback(stop, each)
+                rig.feed(rate, OPENING_S, nodes, until=lambda: all(rig.latency_ms))
+                cost = costs[way]
+                cost.cpu_s -= sum(cpu_seconds(each.pid) for each in nodes)
+                rig.feed(rate, seconds, nodes)
+                cost.cpu_s += sum(cpu_seconds(each.pid) for each in nodes)
+                cost.memory_mib = max(cost.memory_mib, sum(proportional_mib(each.pid) for each in nodes))
+                cost.device_mib = max(cost.device_mib, free - _free_device_mib())
+                cost.seconds += seconds
+                for all_times, times in zip(cost.latency_ms, rig.latency_ms, strict=True):
+                    all_times += times
+                rig.settle()
+            rig.clear()
+    return costs
+
+
+def _together(names: Sequence[str]) -> tuple[str, ...]:
+    return '-p', f'cameras:=[{", ".join(names)}]'
+
+
+def _alone(name: str) -> tuple[str, ...]:
+    """A node of one camera, which publishes where the node of all would."""
+    return ('-r', f'__node:=matcher_{name}', '-r', f'image:=/{name}/image', '-r', f'~/matches:=/matcher/{name}/matches')
+
+
+def _settings(config: MatcherConfig) -> Iterator[str]:
+    for name, setting in FIELDS.items():
+        value = getattr(config, name)
+        if value != setting.default:
+            yield from ('-p', f'{name}:={value}')
+
+
+class _Rig:
+    """Publishers of all cameras, and the clouds that come back."""
+
+    def __init__(self, node: Node, names: Sequence[str], config: MatcherConfig) -> None:
+        self.latency_ms: list[list[float]] = [[] for _ in names]
+        self._sent: dict[tuple[int, int], float] = {}
+        self._ticks = itertools.count(1)
+        self._images: list[Any] = []
+        for number, name in enumerate(names):
+            self._images.append(node.create_publisher(Image, f'/{name}/image', 1))
+            node.create_subscription(PointCloud2, f'/matcher/{name}/matches', self._receiver(number), 10)
+        self._messages = [fill_image(Image(header=Header(frame_id='camera')), image, 'mono8')
+                          for image in textured_frames(PERIOD, config.image_height, config.image_width)]
+        self._messages += self._messages[-2:0:-1]
+
+    def feed(self, rate: float, seconds: float, nodes: Sequence[Popen[bytes]], until: Callable[[], bool] | None = None) -> None:
+        """Publish for so long, or `until` that is so; clouds of before are forgotten, late ones not waited for.
+
+        The cameras are out of step with each other, as cameras are. Raises LightglueTrtError where a node ends, or it never is so.
+        """
+        self.clear()
+        begin = time.perf_counter()
+        steps = len(self._images)
+        for step in itertools.count():
+            now = begin + step / (rate * steps)
+            if now > begin + seconds or (until is not None and until()):
+                break
+            if any(each.poll() is not None for each in nodes):
+                raise LightglueTrtError('a node ended by itself: the lines above say why')
+            time.sleep(max(0.0, now - time.perf_counter()))
+            tick, number = divmod(step, steps)
+            stamp = round(next(self._ticks) * 1e9 / (rate * steps))
+            message = self._messages[(tick + 7 * number) % len(self._messages)]
+            message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp, 10**9)
+            self._sent[message.header.stamp.sec, message.header.stamp.nanosec] = time.perf_counter()
+            self._images[number].publish(message)
+        if until is not None and not until():
+            raise LightglueTrtError(f'not every camera had matches within {seconds:.0f} s: run the node alone to see why')
+
+    def settle(self) -> None:
+        count = -1
+        while count != (count := sum(map(len, self.latency_ms))):
+            time.sleep(IDLE_S)
+
+    def clear(self) -> None:
+        for times in self.latency_ms:
+            times.clear()
+
+    def _receiver(self, number: int) -> Callable[[PointCloud2], None]:
+        def receive(cloud: PointCloud2) -> None:
+            sent = self._sent[cloud.header.stamp.sec, cloud.header.stamp.nanosec]
+            self.latency_ms[number].append((time.perf_counter() - sent) * 1e3)
+        return receive
+
+
+def proportional_mib(pid: int) -> float:
+    """Memory of a process, MiB, where pages that several share count in parts (Linux)."""
+    lines = Path(f'/proc/{pid}/smaps_rollup').read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith('Pss:')) / 1024
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all cores, since a process began (Linux)."""
+    words = Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf('SC_CLK_TCK')
+
+
+def _free_device_mib() -> float:
+    """0 without a GPU."""
+    try:
+        with closing(Cuda()) as cuda:
+            return cuda.memory_mib()[0]
+    except EngineError:
+        return 0.0

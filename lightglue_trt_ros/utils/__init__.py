@@ -1,0 +1,1 @@
+"""Errors, files, processes and the console."""

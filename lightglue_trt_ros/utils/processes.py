@@ -1,0 +1,200 @@
+"""This package's executables, and functions of it, in processes of their own, which end cleanly and with who started them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import platform
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from .errors import EngineError, LightglueTrtError
+
+Given = ParamSpec('Given')
+Result = TypeVar('Result')
+
+PACKAGE = Path(__file__).resolve().parents[1]
+FASTDDS_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')  # up to Jazzy, from Kilted on
+FASTDDS_CHOICES = (*FASTDDS_VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS')  # each of them says that the user has chosen transports
+
+
+def fastdds_variable() -> str:
+    """The variable that this release reads: Jazzy does not know the new name, later ones warn about the old."""
+    return FASTDDS_VARIABLES[os.environ.get('ROS_DISTRO', 'jazzy') not in ('humble', 'jazzy')]
+
+
+def fastdds_profile() -> Path | None:
+    """The Fast DDS profile for large images: of the installed share folder, or of the source tree."""
+    folders = [PACKAGE.parent / 'config']
+    for prefix in os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep):
+        folders.append(Path(prefix) / 'share' / 'lightglue_trt_ros' / 'config')
+    found = [folder / 'fastdds_large_images.xml' for folder in folders]
+    return next((path for path in found if path.is_file()), None)
+
+
+def use_fastdds_profile() -> None:
+    """Let this process, before its rclpy.init(), and its children use the profile, unless the user has chosen transports."""
+    profile = fastdds_profile()
+    if profile and not any(os.environ.get(name) for name in FASTDDS_CHOICES):
+        os.environ[fastdds_variable()] = str(profile)
+
+
+def start(module: str, *arguments: str, environment: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
+    """Run `python -m lightglue_trt_ros.<module>` in this interpreter and environment, with what `environment` adds to it.
+
+    `options` are subprocess.Popen's.
+    """
+    path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get('PYTHONPATH')]))
+    command = [sys.executable, '-m', f'lightglue_trt_ros.{module}', *arguments]
+    return subprocess.Popen(command, env={**os.environ, **(environment or {}), 'PYTHONPATH': path}, **options)
+
+
+given_up: ContextVar[Callable[[], bool]] = ContextVar('given_up', default=bool)  # whether what runs elsewhere is wanted no more
+
+
+def called_elsewhere(function: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result:
+    """What a function of this package returns, called in a process of its own, whose memory and imports end with it.
+
+    Function, arguments and result are pickled. The process ends with this one, however that ends, and hears no Ctrl-C. Raises what
+    the function raises of LightglueTrtError, and EngineError where the process ends without an answer, or `given_up` says so.
+    """
+    process = start('utils.processes', stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with suppress(BrokenPipeError):  # it has ended already: its status says how
+            pickle.dump((function, arguments, named), process.stdin, pickle.HIGHEST_PROTOCOL)
+            process.stdin.flush()  # and stays open: its end would be the process's
+        while not select.select([process.stdout], [], [], 0.1)[0]:
+            if given_up.get()():
+                raise EngineError(f'{function.__name__}, in a process of its own, was given up')
+        answer: Result | LightglueTrtError = pickle.load(process.stdout)
+    except (EOFError, pickle.UnpicklingError):
+        raise EngineError(f'{function.__name__}, in a process of its own, ended with exit status {process.wait()}: lines above say '
+                          'why, or, of -9, the memory was exhausted') from None
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+    if isinstance(answer, LightglueTrtError):
+        raise answer
+    return answer
+
+
+def _answer() -> None:
+    """The other side of `called_elsewhere`."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), 'wb')
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
+    function, arguments, named = pickle.load(sys.stdin.buffer)
+    end_with_parent()
+    try:
+        answer = function(*arguments, **named)
+    except LightglueTrtError as error:
+        answer = error
+    with suppress(BrokenPipeError), answers:  # who asked has ended
+        pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
+
+
+def end_with_parent() -> None:
+    """From now on this process ends, at once and without a word, when its standard input does: its parent holds the other end."""
+    def wait() -> None:
+        wait_for_parent()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def wait_for_parent() -> None:
+    """Block until standard input ends, which it does however the process ends that holds its other end."""
+    while os.read(0, 1):
+        pass
+
+
+def wait(process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> int:
+    """The exit status of a process, which is ended once `cancelled()` is true, or when waiting itself is cut short."""
+    try:
+        while not cancelled():
+            try:
+                return process.wait(0.1)
+            except subprocess.TimeoutExpired:
+                continue
+    finally:
+        status = stop(process, timeout=3.0)
+    return status
+
+
+def stop(process: subprocess.Popen[bytes], timeout: float = 5.0) -> int:
+    """SIGINT, then SIGKILL after `timeout` seconds; the exit status."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait()
+
+
+@contextmanager
+def stop_on_sigint(say: Callable[[str], None]) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one is a KeyboardInterrupt."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop.set()
+        say('interrupted: the report of what was done follows; once more to leave at once')
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def memory_mib(pid: int) -> float:
+    """Resident memory of a process, MiB (Linux)."""
+    for line in Path(f'/proc/{pid}/status').read_text().splitlines():
+        if line.startswith('VmRSS'):
+            return int(line.split()[1]) / 1024
+    return float('nan')
+
+
+def give_memory_back() -> None:
+    """From now on, large blocks that are freed go back to the system at once, and threads share two heaps (glibc; else nothing).
+
+    For long work of several threads on images, which otherwise keeps what its worst moment took.
+    """
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL('libc.so.6')
+        mmap_threshold, arena_max = -3, -8  # of malloc.h
+        libc.mallopt(mmap_threshold, 1 << 20)
+        libc.mallopt(arena_max, 2)
+
+
+def trim_heap() -> None:
+    """Give what is free now back to the system (glibc; else nothing)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL('libc.so.6').malloc_trim(0)
+
+
+def describe_machine() -> str:
+    """Processor, cores and Python, for reports."""
+    info = Path('/proc/cpuinfo')
+    lines = info.read_text().splitlines() if info.exists() else []
+    model = next((line.split(':')[1].strip() for line in lines if line.startswith('model name')), platform.machine())
+    return f'{model}, {os.cpu_count()} cores, Python {platform.python_version()}'
+
+
+if __name__ == '__main__':
+    _answer()

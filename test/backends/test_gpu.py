@@ -1,0 +1,468 @@
+"""Real TensorRT on a real GPU: make gpu-test. Everywhere else these tests skip, and say why.
+
+LIGHTGLUE_TRT_TEST_ENGINES keeps the engines between runs; LIGHTGLUE_TRT_TACTIC_SOURCES limits TensorRT's tactics.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from support.evaluated_streams import evaluated_beside_the_node
+
+from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.types import Thresholds
+from lightglue_trt_ros.datasets.image_folders import ImagesFolder
+from lightglue_trt_ros.engines.engine_store import networks_of
+from lightglue_trt_ros.engines.gpu_info import probe
+from lightglue_trt_ros.engines.selection import open_backend
+from lightglue_trt_ros.utils.errors import EngineError
+from lightglue_trt_ros.utils.processes import memory_mib
+
+for module in ('tensorrt', 'pycuda'):
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f'{module} is not installed: engines cannot run here', allow_module_level=True)
+try:
+    MACHINE = probe()
+except EngineError as error:
+    pytest.skip(f'no GPU: {error}'.partition('\n')[0], allow_module_level=True)
+
+from lightglue_trt_ros.backends.cuda import Cuda
+from lightglue_trt_ros.backends.tensorrt import SLOTS, TensorRTBackend
+
+SHAPES = {'full': EngineSpec(480, 640, 1024), 'small': EngineSpec(240, 320, 512)}
+SOURCES = os.environ.get('LIGHTGLUE_TRT_TACTIC_SOURCES', '')
+
+
+@pytest.fixture(scope='session')
+def engine_dir(tmp_path_factory) -> Path:
+    return Path(os.environ.get('LIGHTGLUE_TRT_TEST_ENGINES') or tmp_path_factory.mktemp('engines'))
+
+
+def config_of(engine_dir: Path, shape: str = 'full', precision: str = 'fp16', **settings) -> MatcherConfig:
+    spec = SHAPES[shape]
+    return MatcherConfig(backend='tensorrt', engine_dir=str(engine_dir), precision=precision, image_height=spec.image_height,
+                         image_width=spec.image_width, max_keypoints=spec.max_keypoints, **settings)
+
+
+def build(engine_dir: Path, shape: str, precision: str, *more: str) -> int:
+    from lightglue_trt_ros.cli.build_engines import main
+    spec = SHAPES[shape]
+    sources = ['--tactic-sources', SOURCES] if SOURCES else []
+    return main(['--height', str(spec.image_height), '--width', str(spec.image_width), '--max-keypoints', str(spec.max_keypoints),
+                 '--precision', precision, '--engine-dir', str(engine_dir), *sources, *more])
+
+
+@pytest.fixture(scope='session')
+def engines(engine_dir):
+    """FP16 engines at both shapes."""
+    for shape in SHAPES:
+        assert build(engine_dir, shape, 'fp16') == 0
+    return engine_dir
+
+
+@pytest.fixture
+def backend(engines):
+    opened = open_backend(config_of(engines))
+    yield opened.backend
+    opened.backend.close()
+
+
+def gray_images(folder: Path) -> list[np.ndarray]:
+    return [image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) for _, image in ImagesFolder(folder).images()]
+
+
+def frames(count: int, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        yield rng.integers(0, 256, (480, 640), np.uint8)
+
+
+@pytest.mark.parametrize('shape', SHAPES)
+@pytest.mark.parametrize('precision', ['fp16', 'fp32'])
+def test_engines_build_pass_their_gate_and_are_not_built_twice(engine_dir, shape, precision, capsys):
+    assert build(engine_dir, shape, precision) == 0
+    first = capsys.readouterr().out
+    print(first)
+    assert 'parity gate: passed' in first
+    assert build(engine_dir, shape, precision) == 0
+    again = capsys.readouterr().out
+    assert 'nothing to build' in again
+    assert 'ros2 ' in again.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize('sequence', ['kitti_short_1', 'hololens'])
+def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_data, sequence):
+    from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+    from lightglue_trt_ros.core.geometry import resize_gray
+    from lightglue_trt_ros.engines.parity import failures, parity
+    from lightglue_trt_ros.networks.models import load_pair
+    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / sequence)[:8]]
+    reference = OnnxRuntimeBackend(SHAPES['full'], load_pair())
+    opened = open_backend(config_of(engines))
+    found = parity(opened.backend, reference, images)
+    opened.backend.close()
+    print(sequence, found)
+    assert not failures(found, 'fp16')
+
+
+def test_fp16_costs_less_than_a_point_of_pose_auc(engine_dir, engines, shared_data):
+    from lightglue_trt_ros.evaluation.score import score_pair
+    from lightglue_trt_ros.odometry.two_view import pose_auc
+    assert build(engine_dir, 'full', 'fp32') == 0
+    recording, images = ImagesFolder(shared_data / 'kitti_short_1'), gray_images(shared_data / 'kitti_short_1')
+    camera, poses, areas = recording.intrinsics.k, recording.truth().poses, {}
+    for precision in ('fp32', 'fp16'):
+        config = config_of(engines, precision=precision)
+        opened = open_backend(config)
+        matcher = FrameMatcher(opened.backend, config)
+        errors = []
+        for row, image in enumerate(images):
+            found = matcher.process(image, 0.1 * row)
+            if found is not None:
+                points = found.reference_keypoints, found.keypoints
+                errors.append(score_pair((row - 1, row), 0.1 * row, points, camera, poses[row - 1], poses[row]).pair.pose_error_deg)
+        opened.backend.close()
+        areas[precision] = pose_auc(errors)
+        print(precision, areas[precision])
+    for full, half in zip(areas['fp32'], areas['fp16'], strict=True):
+        assert half >= full - 0.01
+
+
+def test_two_thousand_frames_grow_neither_device_nor_host_memory(backend, engines):
+    matcher = FrameMatcher(backend, config_of(engines))
+    pool = list(frames(16))
+    before = None
+    for i in range(2000):
+        matcher.process(pool[i % 16], 0.1 * i)
+        if i == 200:
+            before = backend.cuda.memory_mib()[0], memory_mib(os.getpid())
+    after = backend.cuda.memory_mib()[0], memory_mib(os.getpid())
+    print(f'device {before[0] - after[0]:.1f} MiB, host {after[1] - before[1]:.1f} MiB, peak of the engines '
+          f'{backend.device_memory_mib:.0f} MiB')
+    assert before[0] - after[0] < 4
+    assert after[1] - before[1] < 10
+
+
+def test_the_same_frames_give_the_same_matches_with_and_without_cuda_graphs(engines):
+    from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
+    spec = EngineSpec(480, 640, 1024, 'fp16')
+    plans = {name: (engines / f'ours-{spec.name}' / f'{name}.plan').read_bytes() for name in networks_of(Depth())}
+    found = []
+    for graphs in (True, False):
+        backend = TensorRTBackend(open_tensorrt(), spec, Depth(), plans, 'test', cuda_graphs=graphs)
+        print(backend.description)
+        features = [backend.extract(image) for image in frames(2)]
+        found.append((features[0].keypoints.copy(), backend.match(*features, Thresholds())))
+        del features
+        backend.close()
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1].indices, found[1][1].indices)
+
+
+def test_slots_come_back_and_holding_too_many_is_refused(backend):
+    images = list(frames(4))
+    held = [backend.extract(image) for image in images[:SLOTS]]
+    with pytest.raises(EngineError, match='held already'):
+        backend.extract(images[3])
+    del held
+    backend.extract(images[3])
+
+
+def test_cameras_in_turn_are_each_as_if_alone(backend, engines, shared_data):
+    """Frames of two sizes, an easy recording and a hard one."""
+    config = config_of(engines)
+    cameras = [gray_images(shared_data / name)[:8] for name in ('kitti_short_1', 'tartanair_hospital')]
+    alone = []
+    for images in cameras:
+        matcher = FrameMatcher(backend, config)
+        alone.append([matcher.process(image, 0.1 * number) for number, image in enumerate(images)])
+    free = backend.cuda.memory_mib()[0]
+    del matcher
+    matchers = [FrameMatcher(backend, config) for _ in cameras]
+    for number, images in enumerate(zip(*cameras, strict=True)):
+        for camera, (matcher, image) in enumerate(zip(matchers, images, strict=True)):
+            backend.turn_to(camera)
+            found, expected = matcher.process(image, 0.1 * number), alone[camera][number]
+            if number:
+                np.testing.assert_array_equal(found.keypoints, expected.keypoints)
+                np.testing.assert_array_equal(found.covariances, expected.covariances)
+                assert found.layers == expected.layers
+    print(f'another camera takes {free - backend.cuda.memory_mib()[0]:.0f} MiB of the GPU')
+    assert all(key[1] // SLOTS == key[2] // SLOTS for key in backend._graphs if key[0] in ('match', 'place'))
+
+
+def test_a_failing_extract_gives_its_slot_back(backend):
+    for _ in range(SLOTS + 1):
+        with pytest.raises(ValueError, match='broadcast'):
+            backend.extract(np.zeros((10, 10), np.uint8))
+    backend.extract(next(frames(1)))
+
+
+def test_thresholds_change_between_frames(backend):
+    image = next(frames(1))
+    features = backend.extract(image)
+    other = backend.extract(image)
+    many = np.sum(backend.match(features, other, Thresholds(0.1, 0.0)).indices >= 0)
+    none = np.sum(backend.match(features, other, Thresholds(0.1, 1.0)).indices >= 0)
+    assert many > 0
+    assert none == 0
+
+
+def test_masks_change_between_frames_and_hold_in_captured_graphs(backend):
+    image = next(frames(1))
+    left = (np.arange(640) < 320).astype(np.uint8) * np.ones((480, 1), np.uint8)
+    right = 1 - left
+    plain = backend.extract(image).keypoints.copy()
+    times = {}
+    for name, mask in [('none', None), ('left', left), ('left', left), ('right', right), ('none', None)] * 3:
+        for take in (backend.extract, backend.extract_frame):
+            features = take(image, mask)
+            keypoints = features.keypoints[features.scores > Thresholds().detection]
+            times.setdefault((take.__name__, name), []).append(backend.device_ms()['extract'])
+            assert len(keypoints) > 200
+            assert (keypoints[:, 0].max() < 320) == (name == 'left')
+            assert (keypoints[:, 0].min() > 319) == (name == 'right')
+            if mask is None and take == backend.extract:
+                np.testing.assert_array_equal(features.keypoints, plain)
+            del features
+    print('device ms', {key: round(float(np.median(values)), 3) for key, values in times.items()})
+
+
+def test_a_second_context_beside_the_first(backend, engines):
+    results, image = {}, next(frames(1))
+
+    def work() -> None:
+        other = open_backend(config_of(engines)).backend
+        results['other'] = other.extract(image).keypoints.copy()
+        other.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    mine = backend.extract(image).keypoints.copy()
+    thread.join()
+    np.testing.assert_array_equal(results['other'], mine)
+
+
+def test_engines_open_again_after_close(engines):
+    for _ in range(3):
+        opened = open_backend(config_of(engines))
+        opened.backend.extract(next(frames(1)))
+        opened.backend.close()
+        opened.backend.close()
+        with pytest.raises(EngineError):
+            opened.backend.extract(next(frames(1)))
+
+
+def test_a_flipped_byte_is_found_and_auto_falls_back_with_a_warning(engines, tmp_path):
+    name = next(engines.glob('*-240x320-k512-fp16')).name
+    shutil.copytree(engines / name, tmp_path / name)
+    plan = tmp_path / name / 'matcher-1-4.plan'
+    data = bytearray(plan.read_bytes())
+    data[len(data) // 2] ^= 1
+    plan.write_bytes(data)
+    with pytest.raises(EngineError, match='damaged'):
+        open_backend(config_of(tmp_path, 'small'))
+    from dataclasses import replace
+    opened = open_backend(replace(config_of(tmp_path, 'small'), backend='auto'))
+    assert 'ONNX Runtime' in opened.backend.description
+    assert 'damaged' in opened.warning
+    assert 'build_engines' in opened.warning
+    opened.backend.close()
+
+
+def test_exhausted_device_memory_is_an_error_that_leaves_the_backend_usable(backend):
+    with pytest.raises(EngineError, match='exhausted'):
+        backend.cuda.device((1 << 44,), np.uint8)
+    backend.extract(next(frames(1)))
+
+
+def test_without_memory_the_backend_does_not_open_and_with_it_opens_again(engines):
+    hog = Cuda()
+    held = hog.device((int((hog.memory_mib()[0] - 40) * 2**20),), np.uint8)
+    with pytest.raises(EngineError) as caught:
+        open_backend(config_of(engines))
+    print(type(caught.value).__name__, caught.value)
+    assert 'memory' in str(caught.value).lower()
+    held.free()
+    opened = open_backend(config_of(engines))
+    opened.backend.extract(next(frames(1)))
+    opened.backend.close()
+    hog.close()
+
+
+def test_the_exit_is_the_first_one_whatever_the_pair_before_took(backend, shared_data):
+    from lightglue_trt_ros.core.geometry import resize_gray
+    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:12:4]]
+    pairs = [(images[0], images[0]), (images[0], images[2]), *[tuple(frames(2))]]
+    expected = [matched(backend, pair, Thresholds(depth=0.9)) for pair in pairs]
+    print('layers', [found.layers for found in expected])
+    assert len({found.layers for found in expected}) > 1
+    for number in (0, 1, 0, 2, 2, 1, 2, 0, 1, 1):
+        found = matched(backend, pairs[number], Thresholds(depth=0.9))
+        assert found.layers == expected[number].layers
+        np.testing.assert_array_equal(found.indices, expected[number].indices)
+    for pair in pairs:
+        assert matched(backend, pair, Thresholds()).layers == 9
+
+
+def test_the_decision_on_the_gpu_is_the_cpus(backend, shared_data):
+    from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+    from lightglue_trt_ros.core.geometry import resize_gray
+    from lightglue_trt_ros.networks.models import load_pair
+    cpu = OnnxRuntimeBackend(SHAPES['full'], load_pair())
+    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:9]]
+    layers = [[matched(each, pair, Thresholds(depth=0.97)).layers for pair in itertools.pairwise(images)]
+              for each in (backend, cpu)]
+    print('GPU', layers[0], 'CPU', layers[1])
+    assert sum(gpu == cpu for gpu, cpu in zip(*layers, strict=True)) >= 6
+
+
+def test_every_exit_is_what_the_matcher_gives_where_it_stops_there(backend, shared_data):
+    from lightglue_trt_ros.core.geometry import resize_gray
+    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:5:4]]
+    features = [backend.extract(image) for image in images]
+    exits = list(backend.match_exits(*features, Thresholds()))
+    assert [each.layers for each in exits] == list(Depth().ends)
+    assert all(np.sum(each.indices >= 0) > 100 for each in exits)
+    for depth in (0.01, 0.9, -1.0):
+        found = backend.match(*features, Thresholds(depth=depth))
+        same = next(each for each in exits if each.layers == found.layers)
+        np.testing.assert_array_equal(same.indices, found.indices)
+
+
+def matched(backend, pair, thresholds):
+    return backend.match(backend.extract(pair[0]), backend.extract(pair[1]), thresholds)
+
+
+def test_engines_of_one_stage_run_all_layers_and_it_is_said(engines, tmp_path):
+    assert build(tmp_path, 'small', 'fp16', '--stages', '9') == 0
+    opened = open_backend(config_of(tmp_path, 'small'))
+    assert 'run all layers' in opened.warning
+    image = np.ascontiguousarray(next(frames(1))[:240, :320])
+    assert matched(opened.backend, (image, image), Thresholds(depth=0.5)).layers == 9
+    opened.backend.close()
+    opened = open_backend(config_of(tmp_path, 'small', depth_confidence=-1.0))
+    assert not opened.warning
+    opened.backend.close()
+
+
+def test_a_context_belongs_to_its_thread_and_closes_twice():
+    cuda = Cuda()
+    assert cuda.memory_mib()[1] == pytest.approx(MACHINE.total_mib, rel=0.05)
+    cuda.close()
+    cuda.close()
+
+
+def device_array(backend, buffer):
+    array = backend.cuda.pinned(buffer.shape, buffer.dtype)
+    backend.cuda.download(array, buffer)
+    backend.cuda.synchronize()
+    return array
+
+
+CAMERAS = pytest.mark.parametrize('sequence', ['kitti_short_1', 'kitti_short_2', 'hololens', 'tartanair_hospital'])
+
+
+@CAMERAS
+def test_the_camera_s_frame_is_resized_and_halved_on_the_device_as_on_the_host(backend, shared_data, sequence):
+    from lightglue_trt_ros.core.geometry import resize_gray
+    from lightglue_trt_ros.core.refinement import Pyramid
+    image = gray_images(shared_data / sequence)[3]
+    features = backend.extract_frame(image)
+    apart = np.abs(device_array(backend, backend._image).astype(int) - resize_gray(image, (480, 640)))
+    print(sequence, image.shape, f'{np.mean(apart > 0):.2%} differ, by at most {apart.max()}')
+    assert apart.max() <= 1
+    levels = Pyramid(image, max(image.shape[0] / 480, image.shape[1] / 640)).levels
+    found = device_array(backend, backend._placement.camera._levels[features.slot.index])
+    np.testing.assert_allclose(found, np.concatenate([level.ravel() for level in levels]), atol=1e-2)
+
+
+@CAMERAS
+@pytest.mark.parametrize('stride', [1, 4])
+def test_points_are_placed_on_the_device_where_the_host_places_them(backend, shared_data, sequence, stride):
+    from lightglue_trt_ros.core.geometry import to_original
+    from lightglue_trt_ros.core.refinement import Placed, Pyramid, place_matches
+    from lightglue_trt_ros.engines.refinement_check import distances
+    images = gray_images(shared_data / sequence)[:8 * stride:stride]
+    size = images[0].shape
+    unit, apart, deviations, alike, again = max(size[0] / 480, size[1] / 640), [], [], [], []
+    for before, image in itertools.pairwise(images):
+        reference, current = backend.extract_frame(before), backend.extract_frame(image)
+        points0, points1 = (to_original(features.keypoints, (480, 640), size) for features in (reference, current))
+        found, placed = backend.match_placed(reference, current, Thresholds(), points0)
+        rows = np.flatnonzero(found.indices >= 0)
+        matched = points0[rows], points1[found.indices[rows]]
+        expected = place_matches(Pyramid(before, unit), Pyramid(image, unit), *matched)
+        placed = Placed(placed.points[rows], placed.covariances[rows])
+        for found_there, values in zip((apart, deviations), distances(placed.points, expected), strict=True):
+            found_there.append(values)
+        largest = np.trace(expected.covariances, axis1=1, axis2=2)
+        alike.append(np.abs(placed.covariances - expected.covariances).max(axis=(1, 2)) / largest)
+        again.append(distances(backend.place(reference, current, found.indices, points0).points[rows], placed)[1])
+        del reference, current
+    apart, deviations, alike, again = map(np.concatenate, (apart, deviations, alike, again))
+    print(sequence, stride, f'{len(apart)} points, apart (median, 99 %, worst)', np.quantile(apart, [0.5, 0.99, 1]),
+          'deviations', np.quantile(deviations, [0.5, 0.9, 0.99]),
+          'covariances', np.quantile(alike, [0.5, 0.99]), 'by themselves', np.quantile(again, [0.5, 0.99, 1]),
+          'device ms', {name: round(ms, 3) for name, ms in backend.device_ms().items()})
+    if int(cv2.__version__.partition('.')[0]) >= 5:
+        assert np.mean(apart < 0.02) >= 0.99
+        assert np.mean(alike < 0.03) >= 0.98
+    else:  # the host rounds to 1/32 px, and steps along edges go astray
+        assert np.mean((apart < 0.05) | (deviations < 0.5)) >= 0.9
+        assert np.median(alike) < 0.1
+    assert np.mean(again < 0.1) >= 0.99, 'the same matches, told by the host'
+
+
+def test_an_evaluation_finds_what_the_node_finds(backend, engines, shared_data):
+    images = gray_images(shared_data / 'kitti_short_2')[:9]
+    for found, expected in evaluated_beside_the_node(backend, config_of(engines), images):
+        np.testing.assert_allclose(found.current, expected.keypoints, atol=1e-3)
+        np.testing.assert_allclose(found.covariances, expected.covariances, rtol=1e-3, atol=1e-6)
+
+
+def test_frames_of_two_sizes_and_plain_ones_take_turns(backend):
+    memory = None
+    for number, size in enumerate([(480, 640), (370, 1226)] * 10):
+        for image in (np.random.default_rng(number).integers(0, 256, size, np.uint8) for _ in range(3)):
+            reference, current = backend.extract_frame(image), backend.extract_frame(image)
+            _, placed = backend.match_placed(reference, current, Thresholds(), np.zeros((1024, 2), np.float32))
+            assert np.isfinite(placed.covariances).all()
+            del reference, current
+        backend.extract(next(frames(1)))
+        memory = memory or (backend.cuda.memory_mib()[0] if number == 5 else None)
+        assert set(backend.cuda._graphs) == set(filter(None, backend._graphs.values())), 'none is kept that nothing launches'
+    assert memory - backend.cuda.memory_mib()[0] < 64
+
+
+def test_the_benchmark_measures_the_gpu(engines, capsys):
+    from lightglue_trt_ros.cli.benchmark import main
+    assert main(['device', 'stages', 'profile', '--backend', 'tensorrt', '--precision', 'fp16',
+                 '--engine-dir', str(engines), '--frames', '100']) == 0
+    printed = capsys.readouterr().out
+    print(printed)
+    for text in ("The GPU's own time", 'place', 'Stages of a frame', 'matcher-1-4', 'Share of time by precision'):
+        assert text in printed
+
+
+def test_the_node_on_the_gpu_over_dds(engines, shared_data, tmp_path):
+    pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+    from lightglue_trt_ros.cli.make_bag import main as make_bag
+    from lightglue_trt_ros.ros.replay import replay
+    assert make_bag([str(shared_data / 'kitti_short_1'), str(tmp_path / 'bag')]) == 0
+    config = MatcherConfig(backend='tensorrt', engine_dir=str(engines), precision='fp16', max_gap_s=10.0)
+    got = replay(tmp_path / 'bag', config, hz=30.0)
+    print(got.diagnostics, f'latency {np.nanmedian(got.latency_ms):.2f} ms')
+    assert len(got.matches) == 50
+    assert 'TensorRT' in got.diagnostics['backend']
+    assert np.median([len(matches) for matches in got.matches]) > 300

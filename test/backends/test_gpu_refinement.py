@@ -1,0 +1,305 @@
+"""The TensorRT backend as a Placer, on an emulated device: the camera's frame goes up once, and points come back in place."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+
+import cv2
+import numpy as np
+import pytest
+from support.emulated_device import EmulatedGpu, EmulatedTensorRT
+from support.networks import moved, ours, photo
+from support.stereo_pairs import plain_rig
+
+from lightglue_trt_ros.backends import gpu_refinement as placing
+from lightglue_trt_ros.backends import tensorrt
+from lightglue_trt_ros.backends.gpu_refinement import PTX
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.core.backend import Placer
+from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.epipolar_check import RightImage
+from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.geometry import resize_gray, to_original
+from lightglue_trt_ros.core.refinement import Pyramid, place_all
+from lightglue_trt_ros.core.types import Thresholds
+from lightglue_trt_ros.networks.graph_cache import written_graphs
+from lightglue_trt_ros.utils.errors import EngineError
+
+SPEC, DEPTH = EngineSpec(160, 216, 192), Depth((4, 9))
+ENGINE = SPEC.image_height, SPEC.image_width
+# pixels, and shares: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
+CLOSE, ALIKE = (0.02, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.15)
+
+
+@pytest.fixture(scope='module')
+def plans():
+    return written_graphs(SPEC, ours(), DEPTH)
+
+
+@pytest.fixture(scope='module')
+def gpu():
+    with EmulatedGpu().installed() as device:
+        yield device
+
+
+@pytest.fixture(scope='module')
+def backend(plans, gpu):
+    opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, DEPTH, plans, 'emulated')
+    yield opened
+    opened.close()
+
+
+def pair(size):
+    image = photo('coffee', *size)
+    return image, moved(image, 3, 1.02, (4, -3))[0]
+
+
+def points_of(features, size):
+    return to_original(features.keypoints, ENGINE, size)
+
+
+@pytest.mark.parametrize('size', [ENGINE, (240, 320), (120, 300)], ids=str)
+def test_matches_come_back_placed_as_the_host_places_them(backend, gpu, size):
+    assert isinstance(backend, Placer)
+    images = pair(size)
+    for _ in range(3):  # plainly, while it is captured, and as captured
+        reference, current = (backend.extract_frame(image) for image in images)
+        carried = np.random.default_rng(0).uniform(20, 100, (50, 2)).astype(np.float32)
+        points = np.concatenate([points_of(reference, size) + np.float32(0.25), carried])
+        waits = gpu.waits
+        found, placed = backend.match_placed(reference, current, Thresholds(), points)
+        assert gpu.waits == waits + 1, 'one wait for both'
+        rows = np.flatnonzero(found.indices >= 0)
+        unit = max(size[0] / ENGINE[0], size[1] / ENGINE[1])
+        lost = np.setdiff1d(np.arange(len(points)), rows)
+        expected, others = place_all(*(Pyramid(image, unit) for image in images), points[rows],
+                                     points_of(current, size)[found.indices[rows]], points[lost])
+        assert len(rows) > 60
+        assert np.mean(np.linalg.norm(placed.points[rows] - expected.points, axis=1) < CLOSE) >= 0.98
+        assert np.mean(np.linalg.norm(placed.points[lost] - others.points, axis=1) < CLOSE) >= 0.9
+        assert np.median(np.abs(placed.covariances[rows] / expected.covariances - 1)) < ALIKE
+        again = backend.place(reference, current, found.indices, points)
+        np.testing.assert_array_equal(again.points, placed.points)
+        np.testing.assert_array_equal(again.covariances, placed.covariances)
+        del reference, current
+
+
+def test_features_of_a_frame_are_those_of_the_resized_one(backend):
+    image, _ = pair((240, 320))
+    plain = OnnxRuntimeBackend(SPEC, ours(), depth=DEPTH).extract(resize_gray(image, ENGINE))
+    found = backend.extract_frame(image)
+    apart = np.linalg.norm(found.keypoints[:, None] - plain.keypoints, axis=2).min(axis=1)
+    assert np.mean(apart < 0.1) > 0.9
+
+
+def test_a_frame_goes_up_once_and_nothing_else_of_its_size(backend, gpu):
+    size = (240, 320)
+    reference, current = (backend.extract_frame(image) for image in pair(size))
+    points = points_of(reference, size)
+    backend.match_placed(reference, current, Thresholds(), points)
+    before = gpu.uploaded
+    del reference
+    later = backend.extract_frame(pair(size)[0])
+    backend.match_placed(current, later, Thresholds(), points)
+    assert gpu.uploaded - before == size[0] * size[1] + 2 * points.nbytes
+
+
+def test_a_mask_goes_up_once_for_all_frames_that_have_it_and_is_the_captured_graphs_own(backend, gpu):
+    left = np.zeros(ENGINE, np.uint8)
+    left[:, :100] = 1
+    right = 1 - left
+    images, uploads = pair((240, 320)), []
+    backend.extract_frame(images[0])  # what depends on the size goes up
+    for mask in (left, left, right, left, left, None, None):  # each slot's graph was captured with another one, or none
+        for take, image in ((backend.extract_frame, images[0]), (backend.extract, resize_gray(images[1], ENGINE))):
+            before = gpu.uploaded
+            found = take(image, mask)
+            uploads.append(gpu.uploaded - before - image.size)
+            u = found.keypoints[found.scores > 0][:, 0]
+            assert len(u) > 100
+            assert (u.min() > 99) == (mask is right)
+            assert (u.max() < 100) == (mask is left)
+            del found
+    assert uploads == [left.size * changed for changed in (1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0)]
+
+
+def test_twice_as_many_points_as_the_engine_has_rows_are_placed_and_no_more(backend):
+    images = pair((240, 320))
+    reference, current = (backend.extract_frame(image) for image in images)
+    points = np.random.default_rng(0).uniform(30, 200, (2 * SPEC.max_keypoints, 2)).astype(np.float32)
+    nothing = np.full(SPEC.max_keypoints, -1, np.int32)
+    found = backend.place(reference, current, nothing, points)
+    assert found.points.shape == points.shape
+    assert found.covariances.shape == (len(points), 2, 2)
+    assert len(backend.place(reference, current, nothing, points[:0]).points) == 0
+    with pytest.raises(EngineError, match=f'room for {len(points)}'):
+        backend.place(reference, current, nothing, np.concatenate([points, points[:1]]))
+
+
+def test_another_size_is_another_camera(backend):
+    first, second = (backend.extract_frame(photo('coffee', *size)) for size in ((240, 320), (200, 300)))
+    points = points_of(first, (240, 320))
+    with pytest.raises(EngineError, match='two frames of one size'):
+        backend.match_placed(first, second, Thresholds(), points)
+    del first
+    third = backend.extract_frame(photo('coffee', 200, 300))
+    backend.match_placed(second, third, Thresholds(), points)
+    with pytest.raises(EngineError, match='two frames of one size'):
+        backend.place(third, backend.extract(photo('coffee', *ENGINE)), np.zeros(SPEC.max_keypoints, np.int32), points)
+
+
+def test_pairs_in_time_and_across_a_stereo_pair_are_each_guessed_by_their_own_kind(backend, monkeypatch):
+    """A camera that stands, so that pairs in time are easy, beside one that sees something else: one launch each."""
+    left, right, launches = photo('coffee', *ENGINE), photo('coffee', ENGINE[0], 600)[:, 384:], []
+    pictures = [backend.extract(image) for image in (left, left, right)]
+    easy, hard = (next(backend.match_exits(pictures[0], other, Thresholds())).confident for other in pictures[1:])
+    assert hard + 0.1 < easy
+    del pictures
+
+    def launch(pair, first, last, place=False, launch=backend._launch):
+        launches.append((first, last))
+        launch(pair, first, last, place)
+
+    monkeypatch.setattr(backend, '_launch', launch)
+    matcher = FrameMatcher(backend, MatcherConfig(image_height=ENGINE[0], image_width=ENGINE[1], max_keypoints=SPEC.max_keypoints,
+                                                  depth_confidence=(easy + hard) / 2))
+    for number in range(4):
+        launches.clear()
+        matcher.process(left, 0.1 * number, RightImage(right, plain_rig()))
+    assert launches == [(0, 0), (0, 1)]
+
+
+def test_a_size_that_changes_to_and_fro_finds_what_it_found_and_the_graphs_of_the_one_that_is_gone_are_destroyed(backend, gpu):
+    """Long enough for each slot's graph to be captured, and launched with the buffers of another size."""
+    found, counts = {}, []
+    for size in ((240, 320), (200, 300)) * 3:
+        for _ in range(4):  # in turn through the slots: plainly, captured, and as captured
+            reference, current = (backend.extract_frame(image) for image in pair(size))
+            matches, placed = backend.match_placed(reference, current, Thresholds(), points_of(reference, size))
+            expected = found.setdefault(size, (matches, placed))
+            np.testing.assert_array_equal(matches.indices, expected[0].indices)
+            np.testing.assert_array_equal(placed.points, expected[1].points)
+            del reference, current
+        assert len(gpu.graphs) == sum(graph is not None for graph in backend._graphs.values())
+        counts.append(len(gpu.graphs))
+    assert len(set(counts[1:])) == 1
+
+
+def test_a_graph_that_cannot_be_captured_is_told_with_the_next_matches_and_once(backend, monkeypatch):
+    images, points = pair((160, 240)), np.zeros((1, 2), np.float32)
+
+    def fail(work):
+        raise EngineError('the capture failed: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED')
+
+    monkeypatch.setattr(backend.cuda, 'capture', fail)
+    monkeypatch.setattr(backend, '_not_captured', '')
+    notes = []
+    for _ in range(6):
+        reference, current = (backend.extract_frame(image) for image in images)
+        found, _ = backend.match_placed(reference, current, Thresholds(), points)
+        notes.append(found.note)
+        assert (found.indices >= 0).sum() > 60
+        del reference, current
+    assert sorted(set(notes)) == ['', 'CUDA graphs are given up, which costs time: the capture failed: '
+                                  'CUDA_ERROR_STREAM_CAPTURE_INVALIDATED']
+    assert notes.count('') == 5
+
+
+def test_on_a_jetson_whose_memory_is_one_the_same_is_found(backend, plans):
+    points = np.random.default_rng(0).uniform(30, 200, (40, 2)).astype(np.float32)
+
+    def found(opened):
+        for _ in range(4):
+            reference, current = (opened.extract_frame(image) for image in pair((240, 320)))
+            matches, placed = opened.match_placed(reference, current, Thresholds(), points)
+            yield matches.indices, placed.points, placed.covariances
+            del reference, current
+
+    def on_a_jetson():
+        with EmulatedGpu(integrated=True).installed() as gpu:
+            opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, DEPTH, plans, 'emulated')
+            sent = gpu.uploaded
+            everything = list(found(opened))
+            assert gpu.uploaded == sent, 'frames and points are where the kernels read them'
+            opened.close()
+        return everything
+
+    with ThreadPoolExecutor(1) as thread:  # contexts belong to threads
+        for mine, theirs in zip(thread.submit(on_a_jetson).result(), found(backend), strict=True):
+            for one, other in zip(mine, theirs, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_what_runs_is_made_of_what_is_there_to_read():
+    source = hashlib.sha256(PTX.with_suffix('.cu').read_bytes()).hexdigest()
+    assert source in PTX.read_text().splitlines()[0], 'placement.cu has changed: make kernels'
+
+
+def test_cameras_of_other_sizes_in_turn_are_each_as_if_alone(backend, monkeypatch):
+    """One after the other, and then in turn: buffers are made once for each, and only pairs of one camera are captured."""
+    made, cameras, config = [], ((240, 320), (200, 300)), MatcherConfig(
+        image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
+    monkeypatch.setattr(placing.Camera, '__init__', lambda self, *rest, init=placing.Camera.__init__: (
+        made.append(self), init(self, *rest))[1])
+
+    def frame(size, number):
+        return moved(photo('coffee', *size), number, 1 + 0.01 * number, (2 * number, -number))[0]
+
+    expected = []
+    for size in cameras:
+        alone = FrameMatcher(backend, config)
+        expected.append([alone.process(frame(size, number), 0.1 * number) for number in range(3)])
+    del alone
+    made.clear()
+    matchers = [FrameMatcher(backend, config) for _ in cameras]
+    for number in range(3):
+        for camera, (size, matcher) in enumerate(zip(cameras, matchers, strict=True)):
+            backend.turn_to(camera)
+            found = matcher.process(frame(size, number), 0.1 * number)
+            if number:
+                np.testing.assert_array_equal(found.keypoints, expected[camera][number].keypoints)
+                np.testing.assert_array_equal(found.covariances, expected[camera][number].covariances)
+    backend.turn_to(0)
+    assert len(made) == 2
+    pairs = [{index // tensorrt.SLOTS for index in key[1:3]} for key in backend._graphs if key[0] in ('match', 'place')]
+    assert all(pair in ({0}, {1}) for pair in pairs)
+    assert 0 < pairs.count({1}) < pairs.count({0}), 'captured as they are needed'
+
+
+@pytest.mark.parametrize('reference', ['previous', 'keyframe'])
+def test_the_frontend_finds_the_same_on_the_device_and_carries_as_much(backend, reference):
+    """Also where placement is turned off and on again."""
+    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints,
+                           reference=reference)
+    host = OnnxRuntimeBackend(SPEC, ours(), depth=DEPTH)
+    matchers = [FrameMatcher(each, config) for each in (backend, host)]
+    for number in range(7):
+        image = moved(photo('coffee', 240, 320), number, 1 + 0.01 * number, (2 * number, -number))[0]
+        for matcher in matchers:
+            matcher.config = dataclasses.replace(config, refinement='none') if number == 5 else config
+        mine, theirs = (matcher.process(image, 0.1 * number) for matcher in matchers)
+        if mine is None:
+            continue
+        assert len(mine) == pytest.approx(len(theirs), abs=10)
+        assert (mine.carried > 0).sum() == pytest.approx((theirs.carried > 0).sum(), abs=8)
+        assert np.median(np.linalg.norm(mine.keypoints[:, None] - theirs.keypoints, axis=2).min(axis=1)) < 0.03
+        assert set(mine.stage_ms) == set(theirs.stage_ms) - ({'resize'} if number != 5 else set())
+
+
+def test_the_frontend_finds_the_same_right_points_on_the_device(backend):
+    """In the slots that one camera has: a reference, the current frame and its right image."""
+    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
+    matchers = [FrameMatcher(each, config) for each in (backend, OnnxRuntimeBackend(SPEC, ours(), depth=DEPTH))]
+    rig, wall = plain_rig(), photo('coffee', 240, 400)
+    for number, x in enumerate(range(0, 12, 3)):
+        mine, theirs = (matcher.process(wall[:, x:x + 320], 0.1 * number, RightImage(wall[:, x + 9:x + 329], rig))
+                        for matcher in matchers)
+        if mine is None:
+            continue
+        known = np.isfinite(mine.right_keypoints[:, 0])
+        assert known.sum() == pytest.approx(np.isfinite(theirs.right_keypoints[:, 0]).sum(), abs=10)
+        assert known.mean() > 0.8
+        assert np.median(np.linalg.norm(mine.keypoints[known] - mine.right_keypoints[known] - [9, 0], axis=1)) < 0.1

@@ -1,0 +1,77 @@
+"""What `benchmark` measures on a recording of one's own."""
+
+from __future__ import annotations
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from lightglue_trt_ros.cli.benchmark import main
+from lightglue_trt_ros.datasets.flight import forth_and_back
+from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
+from lightglue_trt_ros.utils.errors import BagError
+
+SMALL = ('--height', '64', '--width', '80', '--max-keypoints', '32', '--backend', 'onnxruntime')
+
+
+def folder_of(path, count):
+    """A folder of `count` gray images, 100x70."""
+    (path / 'images').mkdir(parents=True)
+    for number in range(count):
+        image = np.random.default_rng(number).integers(0, 256, (70, 100), np.uint8)
+        assert cv2.imwrite(str(path / 'images' / f'{number:06}.png'), image)
+    (path / 'timestamps.txt').write_text('\n'.join(str(0.1 * number) for number in range(count)) + '\n')
+    return path
+
+
+def numbers_of(count, wanted):
+    images = (np.full((1, 1), number, np.uint8) for number in range(count))
+    return [int(image[0, 0]) for image in forth_and_back(images, wanted)]
+
+
+def test_a_recording_is_gone_through_forth_and_back():
+    assert numbers_of(4, 10) == [0, 1, 2, 3, 2, 1, 0, 1, 2, 3]
+    assert numbers_of(2, 5) == [0, 1, 0, 1, 0]
+    assert numbers_of(9, 3) == [0, 1, 2], 'no more than are asked for'
+
+
+@pytest.mark.parametrize('count', [0, 1])
+def test_a_frame_alone_is_no_recording(count):
+    with pytest.raises(BagError, match=f'the recording has {count} frames'):
+        numbers_of(count, 5)
+
+
+def test_stages_of_a_recording_s_own_frames(tmp_path, capsys):
+    out = tmp_path / 'figures.json'
+    assert main(['stages', 'caching', '--recording', str(folder_of(tmp_path / 'recording', 4)), '--frames', '9', *SMALL,
+                 '--json', str(out)]) == 0
+    assert 'Stages of a frame' in capsys.readouterr().out
+    figures = json.loads(out.read_text())
+    assert len(figures['stages']['stages']['frame']) == 8
+    assert figures['caching']['cached_ms'] > 0
+
+
+@pytest.mark.parametrize(('words', 'name'), [
+    (('stages', '--frames', '3'), '--recording'), (('depth',), '--data'),
+    (('sweep', '--sizes', '64', '--keypoints', '32', '--precisions', 'fp32', '--frames', '3'), '--data')])
+def test_one_camera_of_several_in_a_bag(tmp_path, capsys, words, name):
+    for module in ('rclpy', 'rosbags'):
+        pytest.importorskip(module, reason=f'{module} is not installed: bags are not read')
+    from lightglue_trt_ros.datasets.bag_writer import RightFrames, write_bag
+    images = [(10**8 * number, np.random.default_rng(number).integers(0, 256, (70, 100), np.uint8)) for number in range(1, 5)]
+    write_bag(tmp_path / 'bag', images, right=RightFrames(images, None))
+    asked = [*words, name, str(tmp_path / 'bag'), *SMALL, '--out', str(tmp_path / 'out')]
+    assert main(asked) == 1
+    assert 'holds 2 image topics, choose one (--image-topic)' in capsys.readouterr().err
+    if words[0] == 'depth':  # which needs engines of one stage beside these
+        return
+    assert main([*asked, '--image-topic', RIGHT_TOPIC]) == 0
+
+
+def test_a_recording_that_is_not_there_is_told_in_a_line(tmp_path, capsys):
+    assert main(['stages', '--recording', str(tmp_path / 'none'), *SMALL]) == 1
+    told = capsys.readouterr().err
+    assert str(tmp_path / 'none') in told
+    assert told.count('\n') == 1

@@ -1,0 +1,655 @@
+"""One build from its command to its bundle: with a builder that returns at once or hangs, and with the real TensorRT-RTX."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from support.networks import ours, photo
+from support.random_pairs import random_pair, write_pair
+
+from lightglue_trt_ros.backends import onnxruntime
+from lightglue_trt_ros.backends import tensorrt as tensorrt_backend
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.cli import build_engines
+from lightglue_trt_ros.core.config import SHIPPED_PAIRS, EngineSpec, MatcherConfig
+from lightglue_trt_ros.core.early_exit import LAYERS, Depth
+from lightglue_trt_ros.core.geometry import resize_gray, to_original
+from lightglue_trt_ros.core.refinement import Placed, Pyramid, place_matches
+from lightglue_trt_ros.core.types import HostFeatures
+from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
+from lightglue_trt_ros.engines import build, selection
+from lightglue_trt_ros.engines.engine_store import (
+    FAILED,
+    GRAPH,
+    MANIFEST,
+    PASSED,
+    TENSORS,
+    Artifact,
+    Identity,
+    Manifest,
+    drafting,
+    files_of,
+    networks_of,
+    open_artifact,
+)
+from lightglue_trt_ros.engines.gpu_info import Machine
+from lightglue_trt_ros.engines.precision_check import LayerInfo, Plan
+from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
+from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
+from lightglue_trt_ros.networks.models import identify_pair, load_pair
+from lightglue_trt_ros.networks.typed_onnx import read_stamp
+from lightglue_trt_ros.utils.commands import INTERRUPTED
+from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
+
+HEIGHT, WIDTH, K = 160, 208, 128
+SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
+DEPTH = Depth()
+NETWORKS = len(networks_of(DEPTH))
+NAME = f'ours-{HEIGHT}x{WIDTH}-k{K}'
+ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
+
+
+class FakeTensorRT:
+    """Builds at once; its engines are the ONNX graphs themselves."""
+
+    name, version = 'tensorrt', '10.3.0'
+
+    def __init__(self, comes_out=None):
+        self.builds, self.comes_out = [], comes_out
+
+    def build(self, onnx, precision, options, progress=None):
+        self.builds.append((precision, options))
+        for step in range(3):
+            progress('tactics', step, 2)
+        layers = tuple(LayerInfo(name, 'Convolution', self.comes_out or precision) for name in ('first', 'second'))
+        return Plan(b'plan of ' + onnx, f'timings {len(self.builds)}'.encode(), layers, 1.25, True, onnx_bytes=len(onnx))
+
+
+class Network:
+    """An ONNX Runtime backend whose sessions serve all tests; closing it is counted."""
+
+    closed, places, warning = 0, True, ''
+
+    def __init__(self, spec, pair=None, depth=DEPTH):
+        self.inner, self.shift, self.silent_after, self.depth = sessions(spec, depth), 0.0, None, depth
+
+    def extract(self, image):
+        features = self.inner.extract(image)
+        return type(features)(features.keypoints + np.float32(self.shift), features.scores, features.descriptors)
+
+    def match(self, reference, current, thresholds):
+        return self.inner.match(reference, current, thresholds)
+
+    def match_exits(self, reference, current, thresholds):
+        return [replace(each, indices=np.full_like(each.indices, -1)) if each.layers == self.silent_after else each
+                for each in self.inner.match_exits(reference, current, thresholds)]
+
+    def extract_frame(self, image):
+        """As a Placer: by the host, and off by `moved` pixels."""
+        features = self.extract(resize_gray(image, (HEIGHT, WIDTH)))
+        return FrameFeatures(features, Pyramid(image, image.shape[0] / HEIGHT), image.shape)
+
+    def match_placed(self, reference, current, thresholds, points):
+        found = self.match(reference.features, current.features, thresholds)
+        rows = np.flatnonzero(found.indices >= 0)
+        start = to_original(current.keypoints, (HEIGHT, WIDTH), current.size)[found.indices[rows]]
+        placed = Placed(points.copy(), np.zeros((len(points), 2, 2), np.float32))
+        placed.points[rows], placed.covariances[rows] = place_matches(reference.pyramid, current.pyramid, points[rows], start)
+        return found, placed._replace(points=placed.points + np.float32(Engines.moved))
+
+    def close(self):
+        Network.closed += 1
+
+
+@dataclass
+class FrameFeatures:
+    features: HostFeatures
+    pyramid: Pyramid
+    size: tuple[int, int]
+
+    @property
+    def keypoints(self):
+        return self.features.keypoints
+
+
+@cache
+def sessions(spec, depth):
+    return OnnxRuntimeBackend(spec, ours(), depth=depth, threads=2)
+
+
+class Engines:
+    """Stands for TensorRTBackend: ONNX Runtime in the spec's precision, with keypoints off by `shift` pixels, no match at the exit
+    after `silent_after` layers, and placed points off by `moved` pixels.
+    """
+
+    shift, silent_after, moved = 0.0, None, 0.0
+
+    def __new__(cls, tensorrt, spec, depth, plans, description):
+        assert tuple(plans) == networks_of(depth)
+        assert len(set(plans.values())) == len(plans)
+        network = Network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec, depth=depth)
+        network.shift, network.silent_after, network.spec, network.description = cls.shift, cls.silent_after, spec, description
+        return network
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """A machine with a GPU and a TensorRT, both of which only look so; returns the fake TensorRT."""
+    tensorrt = FakeTensorRT()
+    monkeypatch.setattr(build_engines, 'probe', lambda: ADA)
+    monkeypatch.setattr(build_engines, 'open_tensorrt', lambda flavour: tensorrt)
+    monkeypatch.setattr(tensorrt_backend, 'TensorRTBackend', Engines)
+    monkeypatch.setattr(Engines, 'shift', 0.0)
+    monkeypatch.setattr(Engines, 'silent_after', None)
+    monkeypatch.setattr(Engines, 'moved', 0.0)
+    monkeypatch.setattr(Network, 'closed', 0)
+    monkeypatch.setattr(onnxruntime, 'OnnxRuntimeBackend', Network)
+    monkeypatch.setattr(build_engines, 'FRAMES', 4)
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None if name == 'skimage' else real(name))
+    return tensorrt
+
+
+def visible(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if not path.name.startswith('.lock-')} if folder.exists() else set()
+
+
+def test_a_bundle_is_built_checked_and_used(machine, tmp_path, capsys):
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--opt-level', '2', '--workspace-mib', '512']) == 0
+    out = capsys.readouterr().out
+    assert 'GPU: NVIDIA RTX 2000 Ada, compute capability 8.9' in out
+    assert 'builder: tensorrt 10.3.0' in out
+    assert 'precision: extractor fp16, matcher fp16 (' in out
+    assert 'building matcher-1-4 fp16' in out
+    assert 'keypoint overlap' in out
+    last = shlex.split(out.splitlines()[-1])
+    assert last[:4] == ['ros2', 'run', 'lightglue_trt_ros', 'matcher']
+    for setting in ('backend:=tensorrt', f'engine_dir:={tmp_path}', f'image_height:={HEIGHT}', f'max_keypoints:={K}'):
+        assert setting in last
+    assert not any(word.startswith('precision') for word in last), 'auto is the default'
+
+    assert [precision for precision, _ in machine.builds] == ['fp16'] * NETWORKS
+    assert all((options.opt_level, options.workspace_mib, options.target_sm) == (2, 512, None) for _, options in machine.builds)
+    assert [options.timing_cache for _, options in machine.builds[:2]] == [b'', b'timings 1'], 'each profits'
+    assert visible(tmp_path) == {f'{NAME}-fp16'}
+    assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*files_of(Depth()), MANIFEST}
+    manifest = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())
+    assert manifest['identity']['gate_verdict'] == PASSED
+    assert manifest['gate']['frames'].startswith('rendered views of a procedural texture')
+    assert [each['layers'] for each in manifest['gate']['exits']] == [4, 5, 6, 9]
+    assert all(each['match_agreement'] >= 0.97 for each in manifest['gate']['exits'])
+    assert manifest['gate']['thresholds']['match_agreement'] == 0.97
+    assert manifest['record']['layers']['matcher-1-4'] == {'fp16': 2}
+    assert manifest['record']['build_seconds'] == dict.fromkeys(networks_of(Depth()), 1.25)
+    assert Network.closed == 2, 'engines and reference'
+
+
+def test_an_equal_bundle_is_not_built_again_unless_forced(machine, tmp_path, capsys):
+    command = [*SIZE, '--precision', 'fp32', '--engine-dir', str(tmp_path)]
+    assert build_engines.main(command) == 0
+    assert build_engines.main(command) == 0
+    assert 'is there already, and equal: nothing to build' in capsys.readouterr().out
+    assert len(machine.builds) == NETWORKS
+    assert build_engines.main([*command, '--force']) == 0
+    assert len(machine.builds) == 2 * NETWORKS
+    timed = machine.builds[NETWORKS][1].timing_cache
+    assert timed == f'timings {NETWORKS}'.encode(), 'a second build starts from what the first one timed'
+
+
+def test_a_matcher_of_one_stage_is_another_bundle(machine, tmp_path, capsys):
+    command = [*SIZE, '--precision', 'fp16', '--engine-dir', str(tmp_path)]
+    assert build_engines.main([*command, '--stages', '9']) == 0
+    place = tmp_path / f'{NAME}-fp16'
+    assert {path.name for path in place.iterdir()} == {*files_of(Depth((9,))), MANIFEST}
+    assert json.loads((place / MANIFEST).read_text())['identity']['ends'] == [9]
+    assert build_engines.main(command) == 0
+    assert 'ends: the bundle has (9,), needed is (4, 5, 6, 9); graphs: the bundle has another matcher-1-4 and' \
+        in capsys.readouterr().out
+    assert {path.name for path in place.iterdir()} == {*files_of(Depth()), MANIFEST}
+
+
+@pytest.mark.parametrize('stages', ['5,3,9', '3,,9', 'all'])
+def test_stages_that_do_not_ascend_are_refused(stages, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        build_engines.main(['--engine-dir', str(tmp_path), '--stages', stages])
+    assert stages in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('damage', ['plan', 'other TensorRT', 'other graph', 'no gate'])
+def test_a_bundle_that_is_not_equal_is_built_again_and_the_reason_said(machine, tmp_path, capsys, damage):
+    command = [*SIZE, '--precision', 'fp16', '--engine-dir', str(tmp_path)]
+    assert build_engines.main(command) == 0
+    place = tmp_path / f'{NAME}-fp16'
+    manifest = json.loads((place / MANIFEST).read_text())
+    if damage == 'plan':
+        (place / 'matcher-1-4.plan').write_bytes((place / 'matcher-1-4.plan').read_bytes()[:-1])
+    elif damage == 'other TensorRT':
+        machine.version = '10.16.0'
+    elif damage == 'other graph':
+        (place / 'extractor.onnx').write_bytes(b'graph of an older version')
+        older = hashlib.sha256(b'graph of an older version').hexdigest()
+        manifest['files']['extractor.onnx'] = manifest['identity']['graphs']['extractor'] = older
+    else:
+        manifest['identity']['gate_verdict'] = 'not run'
+    (place / MANIFEST).write_text(json.dumps(manifest))
+    capsys.readouterr()
+    assert build_engines.main(command) == 0
+    said, = (line for line in capsys.readouterr().out.split('build_engines: ') if line.startswith('building again: '))
+    assert {'plan': 'matcher-1-4.plan is damaged', 'other TensorRT': 'tensorrt version: the bundle has 10.3.0, needed is 10.16.0',
+            'other graph': 'the bundle has another extractor;', 'no gate': 'gate verdict: the bundle has not run'}[damage] in said
+    assert len(machine.builds) == 2 * NETWORKS
+    wanted = Identity.of_engines(build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), ours().identity, machine, ADA)
+    open_artifact(tmp_path, wanted).verify()
+
+
+def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_beside_when_it_changes(machine, tmp_path, capsys):
+    light = {'encoder': (32, 32, 64, 64), 'descriptors': 256, 'width': 128, 'layers': 5}
+    folder = write_pair(tmp_path / 'light', 'featherweight', random_pair(**light))
+    command = [*SIZE, '--engine-dir', str(tmp_path / 'e'), '--weights', str(folder), '--target-sm', '89', '--flavour', 'tensorrt']
+    assert build_engines.main(command) == 0
+    pair = load_pair(str(folder))
+    place = tmp_path / 'e' / f'{pair.identity.label}-{HEIGHT}x{WIDTH}-k{K}-fp16'
+    manifest = json.loads((place / MANIFEST).read_text())
+    assert manifest['identity']['ends'] == [2, 3, 5]
+    assert {name: manifest['identity'][name] for name in ('weights', 'extractor_sha256', 'matcher_sha256', 'weights_choice')} == {
+        'weights': 'featherweight', 'extractor_sha256': pair.extractor.sha256, 'matcher_sha256': pair.matcher.sha256,
+        'weights_choice': str(folder)}
+    assert build_engines.main(command) == 0
+    assert 'nothing to build' in capsys.readouterr().out
+    write_pair(folder, 'featherweight', random_pair(7, **light))
+    assert build_engines.main(command) == 0
+    retrained = load_pair(str(folder)).identity.label
+    assert visible(tmp_path / 'e') == {place.name, place.name.replace(pair.identity.label, retrained)}
+
+
+def test_a_failed_gate_leaves_no_bundle(machine, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Engines, 'shift', 3.0)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert 'failed the parity gate, and were not kept' in captured.err
+    assert 'keypoint overlap is' in captured.err
+    assert 'build them in fp32 instead' in captured.err
+    assert 'Parity of fp16 engines' in captured.out, 'the figures are shown all the same'
+    assert visible(tmp_path) == set()
+    assert Network.closed == 2, 'engines and reference'
+
+
+@pytest.mark.parametrize('precision', ['fp16', 'fp8'])
+def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path, capsys, monkeypatch, precision):
+    """All layers together are as good as ever."""
+    monkeypatch.setattr(Engines, 'silent_after', 4)
+    put_calibration(tmp_path)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--precision', precision]) == 1
+    err = capsys.readouterr().err
+    assert f'the {precision} engines failed the parity gate, and were not kept' in err
+    assert 'match agreement after 4 layers is 0.0000' in err
+    assert 'after 9 layers' not in err
+    assert visible(tmp_path) == {CALIBRATION}
+
+
+def test_a_gpu_that_places_points_elsewhere_gets_no_engines(machine, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Engines, 'moved', 0.06)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert re.search(r'points placed as on the host are 0.0\d+, at least 0.9 is needed', captured.err)
+    assert 'instead' not in captured.err, 'another precision would place them no better'
+    assert visible(tmp_path) == set()
+
+
+def test_an_engine_of_another_precision_leaves_no_bundle(machine, tmp_path, capsys):
+    machine.comes_out = 'fp32'
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
+    assert 'fp16' in capsys.readouterr().err
+    assert visible(tmp_path) == set()
+
+
+@pytest.mark.parametrize(('arguments', 'complaint'), [
+    (['--workspace-mib', '6001'], '6001 is more than the 6000 MiB that are free'),
+    (['--max-keypoints', '4096'], 'max_keypoints is 4096'),
+    (['--height', '161'], 'image_height is 161'),
+    (['--precision', 'fp8'], 'there is no calibration in'),
+    (['--frames', 'nowhere'], 'nowhere does not exist'),
+])
+def test_what_cannot_be_built_is_refused_before_building(machine, tmp_path, capsys, arguments, complaint):
+    if '--frames' in arguments:
+        pytest.importorskip('rclpy', reason='recordings are decoded with ROS')
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'engines'), *arguments]) == 1
+    assert complaint in capsys.readouterr().err
+    assert machine.builds == []
+    assert visible(tmp_path / 'engines') == set()
+
+
+def test_without_a_gpu_the_error_says_how_to_build_for_another(monkeypatch, capsys, tmp_path):
+    def no_gpu():
+        raise EngineError('no usable GPU: none')
+    monkeypatch.setattr(build_engines, 'probe', no_gpu)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
+    assert '--target-sm 89' in capsys.readouterr().err
+
+
+def test_a_recording_can_be_what_the_gate_runs_on(machine, tmp_path, shared_data):
+    pytest.importorskip('rclpy', reason='recordings are decoded with ROS')
+    arguments = ['--engine-dir', str(tmp_path), '--frames', str(shared_data / 'kitti_short_1')]
+    assert build_engines.main([*SIZE, *arguments]) == 0
+    gate = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())['gate']
+    assert gate['frames'] == 'kitti_short_1, frames 23 to 26'
+    assert gate['pairs'] == 3
+
+
+def test_one_camera_of_a_bag_can_be_what_the_gate_runs_on_and_what_fp8_is_calibrated_on(machine, tmp_path, capsys, monkeypatch):
+    for module in ('rclpy', 'rosbags'):
+        pytest.importorskip(module, reason=f'{module} is not installed: bags are not read')
+    from lightglue_trt_ros.cli import quantize
+    from lightglue_trt_ros.datasets.bag_writer import RightFrames, write_bag
+    scene = photo('coffee', 200, 260)
+    images = [(10**8 * number, np.ascontiguousarray(scene[2 * number:2 * number + 160, 3 * number:3 * number + 216]))
+              for number in range(1, 7)]
+    write_bag(tmp_path / 'bag', images, right=RightFrames(images[:5], None))
+    arguments = [*SIZE, '--engine-dir', str(tmp_path / 'engines'), '--frames', str(tmp_path / 'bag')]
+    assert build_engines.main(arguments) == 1
+    assert 'choose one (--image-topic)' in capsys.readouterr().err
+    asked, codes = [], [INTERRUPTED, 0]
+    monkeypatch.setattr(quantize, 'main', lambda words: asked.append(words) or codes[len(asked) - 1])
+    arguments += ['--image-topic', RIGHT_TOPIC, '--calibration', str(tmp_path / 'bag')]
+    assert build_engines.main(arguments) == INTERRUPTED, 'as quantize ended'
+    assert build_engines.main(arguments) == 0
+    gate = json.loads((tmp_path / 'engines' / f'{NAME}-fp16' / MANIFEST).read_text())['gate']
+    assert gate['frames'] == 'bag, frames 0 to 3'
+    assert asked[0][asked[0].index('--image-topic') + 1] == RIGHT_TOPIC
+
+
+def test_the_flight_is_what_the_gate_runs_on_where_it_can_be_rendered():
+    pytest.importorskip('skimage', reason='the flight shows its photographs')
+    images, source = build_engines._frames(build_engines._parse(SIZE))()
+    assert [image.shape for image in images] == [(HEIGHT, WIDTH)] * 9
+    assert source.startswith("the demo's flight")
+
+
+def test_the_defaults_are_used_through_the_launch_file(machine, tmp_path, monkeypatch):
+    monkeypatch.setattr(build_engines, 'default_engine_dir', lambda: tmp_path)
+    identity = Identity.of_engines(build.EngineSpec(precision='fp16'), ours().identity, machine, ADA)
+    bundle = Artifact(tmp_path / identity.name, Manifest(identity, {}, {}, {}))
+    assert build_engines._use(bundle, 'auto').startswith('ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt')
+    assert build_engines._use(bundle, 'fp16').endswith('-p precision:=fp16')
+    own = replace(identity, weights_choice='/robot/weights')
+    bundle = Artifact(tmp_path / own.name, Manifest(own, {}, {}, {}))
+    assert build_engines._use(bundle, 'auto').endswith('-p weights:=/robot/weights')
+
+
+@pytest.fixture
+def fp8_graph(tmp_path):
+    from lightglue_trt_ros.networks.lightglue import lightglue
+
+    def put(k):
+        path = tmp_path / 'matcher_fp8.onnx'
+        path.write_bytes(lightglue(build.EngineSpec(HEIGHT, WIDTH, k, 'fp16'), ours().matcher).SerializeToString())
+        return path
+    return put
+
+
+def test_a_given_fp8_graph_is_built_as_it_is(machine, tmp_path, fp8_graph):
+    path = fp8_graph(K)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(path)]) == 0
+    assert [precision for precision, _ in machine.builds] == ['fp16', 'fp8']
+    assert (tmp_path / 'e' / f'{NAME}-fp8' / 'matcher.onnx').read_bytes() == path.read_bytes()
+
+
+CALIBRATION = f'{NAME}-calibration'
+
+
+def put_calibration(folder: Path, verdict: str = PASSED, peak: float = 64.0) -> Artifact:
+    """What quantize leaves: a calibration that turns no basis and moves no centre."""
+    spec = build.EngineSpec(HEIGHT, WIDTH, K)
+    identity = Identity.of_calibration(spec, ours().identity, gate_verdict=verdict)
+    with drafting(folder, identity.name, print) as draft:
+        if verdict == PASSED:
+            draft.write(TENSORS, untouched(spec, peak).content())
+            draft.write(GRAPH, b'graph')
+        return draft.publish(identity, {}, {'settings': {}, 'flops_share': 0.5, 'provenance': {}, 'frontier': []})
+
+
+def untouched(spec, peak):
+    lightglue, linears = ours().matcher, linear_members(LAYERS)
+    provenance = {'weights_sha256': lightglue.sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
+                  'max_keypoints': spec.max_keypoints}
+    bases = np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1))
+    return Calibration(np.eye(256, dtype=np.float32), bases, {}, dict.fromkeys(linears, peak), frozenset(linears), provenance)
+
+
+def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tmp_path, capsys):
+    folder, asked = tmp_path / 'e', [*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path / 'e')]
+    assert build_engines.main(asked) == 1
+    assert 'there is no calibration in' in capsys.readouterr().err
+    calibration = put_calibration(folder).calibration()
+    assert build_engines.main(asked) == 0
+    depth = Depth()
+    assert [precision for precision, _ in machine.builds] == ['fp16', *['fp8'] * len(depth.stages), *['fp16'] * len(depth.heads)]
+    place = folder / f'{NAME}-fp8'
+    stamps = [read_stamp(onnx.load(place / f'{name}.onnx')) for name in depth.graphs]
+    assert {stamp['calibration_sha256'] for stamp in stamps} == {calibration.sha256}
+    identity = json.loads((place / MANIFEST).read_text())['identity']
+    assert (identity['ends'], identity['calibration_sha256']) == (list(depth.ends), calibration.sha256)
+    builds = len(machine.builds)
+    assert build_engines.main([*SIZE, '--engine-dir', str(folder)]) == 0  # auto finds it too, and builds nothing again
+    assert len(machine.builds) == builds
+
+
+def test_a_calibration_that_failed_its_gate_is_not_taken(machine, tmp_path, capsys):
+    put_calibration(tmp_path, FAILED)
+    assert build_engines.main([*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path)]) == 1
+    assert 'did not pass its gate' in capsys.readouterr().err
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    assert {precision for precision, _ in machine.builds} == {'fp16'}
+
+
+def test_a_gpu_without_fp8_is_told_before_anything_is_calibrated(machine, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(build_engines, 'probe', lambda: replace(ADA, compute_capability=(8, 7)))
+    wanted = ['--precision', 'fp8', '--engine-dir', str(tmp_path), '--calibration', str(tmp_path / 'no')]
+    assert build_engines.main([*SIZE, *wanted]) == 1
+    assert 'compute capability 8.7 is below 8.9' in capsys.readouterr().err
+
+
+def test_a_given_graph_of_another_shape_is_refused(machine, tmp_path, fp8_graph, capsys):
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(fp8_graph(64))]) == 1
+    assert f'was made for max_keypoints 64, where {K} is asked for' in capsys.readouterr().err
+    (tmp_path / 'text').write_text('no graph at all')
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(tmp_path / 'text')]) == 1
+    assert 'is not an ONNX file' in capsys.readouterr().err
+    assert machine.builds == []
+
+
+@pytest.fixture
+def on_ada(machine, monkeypatch, tmp_path):
+    """The node's choice on that machine: a function of `precision` and what else is set; engines built at start are built here."""
+    monkeypatch.setattr('lightglue_trt_ros.engines.gpu_info.probe', lambda: ADA)
+    monkeypatch.setattr('lightglue_trt_ros.engines.tensorrt_api.open_tensorrt', lambda: machine)
+    monkeypatch.setattr(selection, 'start', lambda module, *arguments: build_engines.main(list(arguments)))
+    monkeypatch.setattr(selection, 'wait', lambda status, cancelled: status)
+
+    def choose(precision, **settings):
+        return selection.open_backend(MatcherConfig(
+            image_height=HEIGHT, image_width=WIDTH, max_keypoints=K, backend='tensorrt', precision=precision,
+            engine_dir=str(tmp_path), **settings))
+    return choose
+
+
+def test_a_calibration_that_passed_is_enough_to_build_fp8_at_the_start(machine, on_ada, tmp_path):
+    put_calibration(tmp_path)
+    opened = on_ada('fp8', build_on_start=True)
+    assert opened.backend.spec.precision == 'fp8'
+    assert 'fp8' in {precision for precision, _ in machine.builds}
+    builds = len(machine.builds)
+    assert on_ada('auto', build_on_start=True).backend.spec.precision == 'fp8'
+    assert len(machine.builds) == builds, 'they fit: nothing is built again'
+
+
+def test_an_empty_folder_shadows_nothing(machine, on_ada, tmp_path):
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    (tmp_path / f'{NAME}-fp8').mkdir()
+    opened = on_ada('auto')
+    assert (opened.backend.spec.precision, opened.warning) == ('fp16', '')
+    with pytest.raises(EngineError, match='fp8 was asked for, but there is no calibration in'):
+        on_ada('fp8')
+
+
+def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_ada, tmp_path):
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    put_calibration(tmp_path, FAILED)
+    assert on_ada('auto').backend.spec.precision == 'fp16'
+    with pytest.raises(EngineError, match='did not pass its gate'):
+        on_ada('fp8', build_on_start=True)
+    put_calibration(tmp_path)
+    opened = on_ada('auto')
+    assert opened.backend.spec.precision == 'fp16'
+    assert opened.warning.startswith('running in fp16, not in fp8: there is no bundle in')
+    assert '--precision fp8' in opened.warning
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    assert on_ada('auto').backend.spec.precision == 'fp8'
+    (tmp_path / f'{NAME}-fp8' / 'matcher-5.plan').write_bytes(b'half')
+    opened = on_ada('auto')
+    assert opened.backend.spec.precision == 'fp16'
+    assert 'matcher-5.plan is damaged' in opened.warning
+    assert on_ada('auto', build_on_start=True).backend.spec.precision == 'fp8', 'built again'
+
+
+
+def test_fp8_engines_belong_to_their_calibration_and_need_it_no_more(machine, on_ada, tmp_path):
+    put_calibration(tmp_path)
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    put_calibration(tmp_path, peak=32.0)
+    with pytest.raises(EngineMismatchError, match='calibration sha256: the bundle has'):
+        on_ada('fp8')
+    shutil.rmtree(tmp_path / CALIBRATION)
+    assert on_ada('fp8').backend.spec.precision == on_ada('auto').backend.spec.precision == 'fp8', 'as copied from elsewhere'
+
+
+SLOW_BUILDER = textwrap.dedent("""
+    import sys, time
+    sys.path[:0] = {tests!r}
+    from test_build_engines import FakeTensorRT, SIZE
+    from lightglue_trt_ros.cli import build_engines
+
+    class Slow(FakeTensorRT):
+        name = 'tensorrt_rtx'
+
+        def build(self, onnx, precision, options, progress=None):
+            print('BUILDING', flush=True)
+            time.sleep({seconds})
+            return super().build(onnx, precision, options, progress)
+
+    build_engines.open_tensorrt = lambda flavour: Slow()
+    sys.exit(build_engines.main([*SIZE, '--target-sm', '89', '--engine-dir', {folder!r}]))
+""")
+
+
+def start_builder(folder: Path, seconds: float) -> subprocess.Popen[str]:
+    script = SLOW_BUILDER.format(tests=[str(folder) for folder in Path(__file__).parents[:2]], seconds=seconds, folder=str(folder))
+    return subprocess.Popen([sys.executable, '-c', script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env=os.environ | {'PYTHONUNBUFFERED': '1'}, cwd=Path(__file__).parents[2])
+
+
+def wait_for(process: subprocess.Popen[str], text: str) -> None:
+    for line in process.stdout:
+        if text in line:
+            return
+    pytest.fail(f'the builder ended with {process.wait()} and never said {text!r}')
+
+
+def test_a_builder_killed_in_the_middle_leaves_no_bundle_and_no_lock(tmp_path):
+    with start_builder(tmp_path, 60) as process:
+        wait_for(process, 'BUILDING')
+        assert [name for name in visible(tmp_path) if not name.startswith('.')] == []
+        process.send_signal(signal.SIGKILL)
+    left = visible(tmp_path)
+    assert all(name.startswith('.') for name in left), left
+    with start_builder(tmp_path, 0) as process:
+        out = process.communicate(timeout=60)[0]
+    assert process.returncode == 0, out
+    assert 'waiting' not in out
+    assert visible(tmp_path) == {f'{NAME}-fp16'}
+
+
+def test_ctrl_c_ends_a_build_with_nothing_kept(tmp_path):
+    with start_builder(tmp_path, 60) as process:
+        wait_for(process, 'BUILDING')
+        process.send_signal(signal.SIGINT)
+        out = process.communicate(timeout=60)[0]
+    assert process.returncode == INTERRUPTED
+    assert 'interrupted, and nothing was kept' in out
+    assert visible(tmp_path) == set()
+
+
+def test_of_two_builders_the_second_waits_and_finds_the_bundle(tmp_path):
+    with start_builder(tmp_path, 1.5) as first:
+        wait_for(first, 'BUILDING')
+        with start_builder(tmp_path, 60) as second:
+            wait_for(second, f'another process is making {NAME}-fp16: waiting for it')
+            first.communicate(timeout=60)
+            started = time.monotonic()
+            out = second.communicate(timeout=60)[0]
+    assert (first.returncode, second.returncode) == (0, 0), out
+    assert 'is there already, and equal' in out
+    assert 'BUILDING' not in out
+    assert time.monotonic() - started < 30
+
+
+@pytest.fixture
+def rtx():
+    """The real builder; its wheels build for a named compute capability without a GPU."""
+    for modules in (('tensorrt_rtx',), ('tensorrt_rtx_libs', 'tensorrt_rtx_bindings')):
+        if all(importlib.util.find_spec(name) for name in modules):
+            return
+    pytest.skip('TensorRT-RTX is not installed: pip install tensorrt-rtx-cu12-libs tensorrt-rtx-cu12-bindings')
+
+
+@pytest.mark.parametrize(('sm', 'height', 'width', 'k'), [(89, 480, 640, 1024), (86, 240, 328, 256)])
+def test_real_engines_for_another_machine(rtx, tmp_path, capsys, sm, height, width, k):
+    size = ['--height', str(height), '--width', str(width), '--max-keypoints', str(k)]
+    command = [*size, '--engine-dir', str(tmp_path), '--target-sm', str(sm), '--flavour', 'rtx']
+    assert build_engines.main(command) == 0
+    place = tmp_path / f'ours-{height}x{width}-k{k}-fp16'
+    manifest = json.loads((place / MANIFEST).read_text())
+    assert manifest['gate'] == {'frames': f'none: built for SM{sm} on another machine'}
+    assert manifest['identity']['gate_verdict'] == 'not run'
+    assert manifest['identity']['compute_capability'] == f'{sm // 10}.{sm % 10}'
+    assert 2 ** 20 < (place / 'extractor.plan').stat().st_size < 10 * 2 ** 20
+    stages = sum((place / f'{stage}.plan').stat().st_size for stage in Depth().stages)
+    assert 15 * 2 ** 20 < stages < 35 * 2 ** 20, 'FP16 weights, not FP32'
+    assert all(0 < (place / f'{head}.plan').stat().st_size < 2 ** 21 for head in Depth().heads)
+    assert build_engines.main(command) == 0
+    assert 'nothing to build' in capsys.readouterr().out
+
+
+def test_real_engines_of_two_pairs_stand_side_by_side(rtx, tmp_path, capsys):
+    """As the node asks for them: once the second is built, the first is still found."""
+    for weights in SHIPPED_PAIRS:
+        command = [*SIZE, '--engine-dir', str(tmp_path), '--target-sm', '89', '--flavour', 'rtx', '--weights', weights]
+        assert build_engines.main(command) == 0
+    assert visible(tmp_path) == {f'{weights}-{HEIGHT}x{WIDTH}-k{K}-fp16' for weights in SHIPPED_PAIRS}
+    spec, tensorrt = EngineSpec(HEIGHT, WIDTH, K, 'fp16'), open_tensorrt('rtx')
+    for weights in SHIPPED_PAIRS:
+        found = open_artifact(tmp_path, Identity.of_engines(spec, identify_pair(weights), tensorrt, ADA))
+        assert found.identity.weights == weights
+        found.verify()
+
+
+def test_real_fp8_is_refused_below_ada(rtx, tmp_path, capsys):
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--target-sm', '86', '--precision', 'fp8']) == 1
+    assert 'compute capability 8.6 is below 8.9' in capsys.readouterr().err

@@ -1,0 +1,196 @@
+"""Intrinsics from YAML of every form, and points without distortion against OpenCV's forward models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.cameras import BARREL, FISHEYE, RATIONAL, K
+from support.stereo_pairs import camera_info
+
+from lightglue_trt_ros.core.cameras import Intrinsics, check_size, distortion_model, intrinsics_of, undistort
+from lightglue_trt_ros.datasets.calibration_files import load_camera_in_body, load_intrinsics
+from lightglue_trt_ros.utils.errors import BagError
+
+EUROC = """# General sensor definitions.
+sensor_type: camera
+T_BS:
+  cols: 4
+  rows: 4
+  data: [0.0, -1.0, 0.0, 0.5,
+         1.0, 0.0, 0.0, 0.25,
+         0.0, 0.0, 1.0, -0.125,
+         0.0, 0.0, 0.0, 1.0]
+resolution: [752, 480]
+camera_model: pinhole
+intrinsics: [458.654, 457.296, 367.215, 248.375] #fu, fv, cu, cv
+distortion_model: radial-tangential
+distortion_coefficients: [-0.28340811, 0.07395907, 0.00019359, 1.76187114e-05]
+"""
+ROS = """image_width: 752
+image_height: 480
+camera_name: narrow
+camera_matrix:
+  rows: 3
+  cols: 3
+  data: [458.654, 0, 367.215, 0, 457.296, 248.375, 0, 0, 1]
+distortion_model: plumb_bob
+distortion_coefficients:
+  rows: 1
+  cols: 5
+  data: [-0.28340811, 0.07395907, 0.00019359, 1.76187114e-05, 0]
+"""
+
+
+def camera(model: str, d: list[float]) -> Intrinsics:
+    return Intrinsics(752, 480, K, model, np.array(d, np.float64))
+
+
+def seen(rays: np.ndarray, model: str, d: list[float]) -> np.ndarray:
+    project = cv2.fisheye.projectPoints if model in ('equidistant', 'fisheye') else cv2.projectPoints
+    points = np.column_stack([rays, np.ones(len(rays))])[:, None]
+    return np.asarray(project(points, np.zeros(3), np.zeros(3), K, np.array(d))[0]).reshape(-1, 2)
+
+
+def ideal(rays: np.ndarray) -> np.ndarray:
+    return rays * K[[0, 1], [0, 1]] + K[:2, 2]
+
+
+@pytest.mark.parametrize(('model', 'd'), [('plumb_bob', BARREL), ('plumb_bob', BARREL[:4]), ('radtan', BARREL),
+                                          ('rational_polynomial', RATIONAL), ('equidistant', FISHEYE), ('fisheye', FISHEYE),
+                                          ('equidistant', [0.0] * 4)])
+@settings(max_examples=40, deadline=None)
+@given(rays=st.lists(st.tuples(st.floats(-0.75, 0.75), st.floats(-0.55, 0.55)), min_size=1, max_size=20))
+def test_undistorting_is_the_inverse_of_distorting(model: str, d: list[float], rays: list[tuple[float, float]]) -> None:
+    table = np.array(rays)
+    distorted = seen(table, model, d)
+    assert np.abs(undistort(distorted, camera(model, d)) - ideal(table)).max() < 0.02
+    assert np.abs(undistort(distorted.astype(np.float32), camera(model, d)) - ideal(table)).max() < 0.05
+
+
+def test_the_corner_of_a_wide_lens() -> None:
+    """Where five iterations, OpenCV's default until 4, are not enough."""
+    corner = np.array([[0.0, 0.0]])
+    straight = undistort(corner, camera('plumb_bob', BARREL))
+    rays = (straight - K[:2, 2]) / K[[0, 1], [0, 1]]
+    assert np.abs(seen(rays, 'plumb_bob', BARREL) - corner).max() < 1e-4
+    assert straight[0, 0] < -60  # the pinhole's corner lies far outside
+
+
+def test_points_without_an_inverse() -> None:
+    inside = K[:2, 2] + [[30.0, -20.0]]
+    for model, d, outside in (('plumb_bob', [-0.3, 0, 0, 0, 0], [3000.0, 2000.0]), ('equidistant', FISHEYE, [9000.0, 250.0])):
+        points = np.vstack([inside, [outside], [[np.nan, 3.0]], [[np.inf, 3.0]], inside])
+        straight = undistort(points, camera(model, d))
+        assert np.isfinite(straight).all(axis=1).tolist() == [True, False, False, False, True], model
+        assert np.abs(straight[[0, 4]] - inside).max() < 2
+        assert np.isnan(undistort(points[1:4], camera(model, d))).all()
+    assert undistort(np.zeros((0, 2)), camera('plumb_bob', BARREL)).shape == (0, 2)
+
+
+@pytest.mark.parametrize(('model', 'd'), [('plumb_bob', []), ('plumb_bob', [0.0] * 5), ('', []), ('none', [0.0]),
+                                          ('equidistant', []), ('rational_polynomial', [0.0] * 8)])
+def test_an_ideal_pinhole_leaves_points_alone(model: str, d: list[float]) -> None:
+    points = np.array([[1.5, 2.5], [-3.0, 1e6]], np.float32)
+    result = undistort(points, camera(model, d))
+    assert result.dtype == np.float64
+    assert np.array_equal(result, points)
+    assert distortion_model(camera(model, d)) is None
+    result[:] = 0
+    assert points[0, 0] == 1.5  # never a view of what came in
+
+
+def test_models_that_cannot_be_used() -> None:
+    for model, d, message in (('double_sphere', [0.1, 0.2], "'double_sphere'.*plumb_bob"), ('', [0.1], "model '' with"),
+                              ('plumb_bob', [0.1, 0.2], '4 or 5 coefficients'), ('equidistant', [0.1] * 5, 'equidistant has 4')):
+        with pytest.raises(BagError, match=message):
+            undistort([[1, 2]], camera(model, d))
+
+
+@pytest.mark.parametrize(('text', 'model'), [(EUROC, 'plumb_bob'), (ROS, 'plumb_bob')])
+def test_files_of_other_tools(tmp_path: Path, text: str, model: str) -> None:
+    path = tmp_path / 'sensor.yaml'
+    path.write_text(text)
+    found = load_intrinsics(path)
+    assert (found.width, found.height, found.distortion_model) == (752, 480, model)
+    assert np.array_equal(found.k, K)
+    assert found.d[:4].tolist() == BARREL[:4]
+    with pytest.raises(BagError, match='752x480 pixels, the images have 376x240'):
+        check_size(found, 240, 376)
+    check_size(found, 480, 752)
+
+
+@pytest.mark.parametrize(('count', 'fisheye', 'model'), [(5, 0, 'plumb_bob'), (4, 1, 'equidistant'), (8, 0, 'rational_polynomial'),
+                                                         (14, 0, 'rational_polynomial')])
+def test_files_of_opencv(tmp_path: Path, count: int, fisheye: int, model: str) -> None:
+    path, d = tmp_path / 'camera.yaml', np.linspace(-0.2, 0.1, count)
+    storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_WRITE)
+    for name, value in (('image_width', 752), ('image_height', 480), ('fisheye_model', fisheye), ('camera_matrix', K),
+                        ('distortion_coefficients', d[:, None])):
+        storage.write(name, value)
+    storage.release()
+    assert '!!opencv-matrix' in path.read_text()
+    path.write_text(path.read_text().replace('%YAML 1.2', '%YAML:1.0'))  # as OpenCV before 5 has it
+    found = load_intrinsics(path)
+    assert (found.width, found.height, found.distortion_model) == (752, 480, model)
+    assert np.allclose(found.k, K)
+    assert np.allclose(found.d, d)
+
+
+def test_a_sensor_of_euroc_that_opencv_can_read(tmp_path: Path) -> None:
+    path = tmp_path / 'sensor.yaml'
+    path.write_text(f'%YAML:1.0\n{EUROC}')
+    assert np.array_equal(load_intrinsics(path).k, K)
+    assert load_camera_in_body(path) is not None
+
+
+def test_ros_file_of_a_fisheye(tmp_path: Path) -> None:
+    path = tmp_path / 'camera.yaml'
+    path.write_text(ROS.replace('plumb_bob', 'equidistant').replace(', 0]', ']'))
+    assert distortion_model(load_intrinsics(path)) == 'equidistant'
+    path.write_text(ROS.replace('distortion_model: plumb_bob', 'distortion_model: mei'))
+    with pytest.raises(BagError, match=r"camera\.yaml: distortion model 'mei'"):
+        load_intrinsics(path)
+
+
+@pytest.mark.parametrize(('topic', 'rectified'), [
+    ('image_rect', True), ('image_rect_color', True), ('left_rect', True), ('image_rect_raw', True), ('image_rectified', True),
+    ('image_corrected', False), ('image_direct', False), ('image_unrectified', False), ('rect/image_raw', False)])
+@pytest.mark.parametrize('transport', ['', '/compressed'])
+def test_of_rectified_images_p_counts_and_of_no_others(topic, rectified, transport):
+    info = camera_info(k=K, d=BARREL)
+    info.p[0] = 400.0  # its focal length
+    found = intrinsics_of(info, f'/cam/{topic}{transport}')
+    assert (found.k[0, 0], bool(found.d.any())) == ((400.0, False) if rectified else (K[0, 0], True))
+
+
+def test_mounting(tmp_path: Path) -> None:
+    path = tmp_path / 'sensor.yaml'
+    path.write_text(EUROC)
+    mounting = load_camera_in_body(path)
+    assert mounting is not None
+    assert mounting.tolist() == [[0, -1, 0, 0.5], [1, 0, 0, 0.25], [0, 0, 1, -0.125], [0, 0, 0, 1]]
+    path.write_text(ROS)
+    assert load_camera_in_body(path) is None
+    for bad in (EUROC.replace('-1.0', '-2.0'), EUROC.replace('0.5,', ''), EUROC.replace('data: [0.0, -1', 'date: [0.0, -1')):
+        path.write_text(bad)
+        with pytest.raises(BagError, match='T_BS'):
+            load_camera_in_body(path)
+
+
+def test_files_that_are_no_calibration(tmp_path: Path) -> None:
+    path = tmp_path / 'sensor.yaml'
+    for text, message in (('[1, 2]', 'no calibration'), ('a:\n\n  [', r'cannot read [^\n]*$'),
+                          (EUROC.replace('resolution', 'size'), 'has no resolution'), (EUROC.replace(', 480', ''), 'sensor.yaml'),
+                          (EUROC.replace('pinhole', 'omni'), 'camera_model: omni'),
+                          (EUROC.replace('458.654', '.nan'), 'not finite'),
+                          (ROS.replace('image_width', 'width'), 'has no image_width'), (ROS.replace('0, 0, 1]', '0]'), 'reshape')):
+        path.write_text(text)
+        with pytest.raises(BagError, match=message):
+            load_intrinsics(path)
+    with pytest.raises(BagError, match='cannot read'):
+        load_intrinsics(tmp_path / 'gone.yaml')

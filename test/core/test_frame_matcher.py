@@ -1,0 +1,247 @@
+"""FrameMatcher's per-frame story, on a backend whose answers are known, and once on the real networks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.networks import SMALL, moved, ours, photo
+
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.masks import Mask
+from lightglue_trt_ros.core.types import HostFeatures, Matches
+from lightglue_trt_ros.utils.errors import FrameError
+
+SPEC = EngineSpec(64, 80, 8)
+IMAGE = np.zeros((128, 160), np.uint8)
+
+
+class ScriptedBackend:
+    """Keypoint row i of frame n stands at (i, n); `script[n]` says which row of the reference each row of frame n matches."""
+
+    def __init__(self, script: dict[int, list[int]] | None = None) -> None:
+        self.spec, self.description, self.script = SPEC, 'scripted', script or {}
+        self.extracted: list[np.ndarray] = []
+        self.pairs: list[tuple[int, int]] = []
+        self.thresholds: list = []
+
+    def extract(self, image, mask=None):
+        self.extracted.append(image)
+        frame = len(self.extracted) - 1
+        keypoints = np.stack([np.arange(8), np.full(8, frame)], 1).astype(np.float32)
+        return HostFeatures(keypoints, np.full(8, 0.5, np.float32), np.full((8, 256), frame, np.float32))
+
+    def match(self, reference, current, thresholds):
+        first, second = int(reference.keypoints[0, 1]), int(current.keypoints[0, 1])
+        self.pairs.append((first, second))
+        self.thresholds.append(thresholds)
+        indices = np.array(self.script.get(second, list(range(8))), np.int32)
+        return Matches(indices, np.where(indices >= 0, 0.9, 0).astype(np.float32), 9)
+
+    def cancel(self): ...
+
+    def close(self): ...
+
+
+def matcher(script=None, **settings) -> tuple[FrameMatcher, ScriptedBackend]:
+    backend = ScriptedBackend(script)
+    config = MatcherConfig(image_height=64, image_width=80, max_keypoints=8, **settings)
+    return FrameMatcher(backend, config), backend
+
+
+def test_each_frame_is_extracted_exactly_once_and_features_are_reused():
+    frames, backend = matcher()
+    results = [frames.process(IMAGE, 0.1 * i) for i in range(20)]
+    assert results[0] is None
+    assert all(result is not None for result in results[1:])
+    assert len(backend.extracted) == 20
+    assert backend.pairs == [(i, i + 1) for i in range(19)]
+    assert all(image.shape == (64, 80) for image in backend.extracted)
+
+
+def test_coordinates_come_back_in_pixels_of_the_original_image():
+    frames, _ = matcher()
+    frames.process(IMAGE, 0.0)
+    result = frames.process(IMAGE, 0.1)
+    np.testing.assert_allclose(result.keypoints[3], [(3 + 0.5) * 2 - 0.5, (1 + 0.5) * 2 - 0.5])
+    np.testing.assert_allclose(result.reference_keypoints[3], [(3 + 0.5) * 2 - 0.5, (0 + 0.5) * 2 - 0.5])
+    assert (result.stamp, result.reference_stamp) == (0.1, 0.0)
+    assert set(result.stage_ms) == {'resize', 'extract', 'match', 'track', 'place'}
+
+
+def test_track_ids_follow_points_and_new_points_get_new_ids():
+    frames, _ = matcher({1: [1, 0, -1, -1, -1, -1, -1, -1],  # row 0 -> 1, row 1 -> 0
+                         2: [5, 6, 7, -1, -1, -1, -1, -1],   # rows 0 and 1 go on, row 2 is new
+                         3: [-1] * 8,
+                         4: [0, 1, 2, 3, 4, 5, 6, 7]})
+    frames.process(IMAGE, 0.0)
+    first, second, third, fourth = (frames.process(IMAGE, 0.1 * i) for i in range(1, 5))
+    assert dict(zip(first.reference_keypoints[:, 0] // 2, first.track_ids, strict=True)) == {0: 0, 1: 1}
+    np.testing.assert_array_equal(second.track_ids, [1, 0, 2])
+    np.testing.assert_array_equal(second.track_lengths, [3, 3, 2])
+    assert len(third) == 0
+    assert third.track_ids.dtype == np.uint32
+    np.testing.assert_array_equal(fourth.track_ids, range(3, 11))
+    np.testing.assert_array_equal(fourth.track_lengths, [2] * 8)
+
+
+def test_keyframe_is_kept_until_too_little_of_it_is_matched():
+    half = [0, 1, 2, 3, -1, -1, -1, -1]
+    frames, backend = matcher({1: half, 2: [0, -1, -1, -1, -1, -1, -1, -1], 3: half}, reference='keyframe', keyframe_min_ratio=0.4)
+    results = [frames.process(IMAGE, 0.1 * i) for i in range(5)]
+    assert backend.pairs == [(0, 1), (0, 2), (2, 3), (2, 4)]
+    np.testing.assert_array_equal(results[1].track_ids, [0, 1, 2, 3])
+    np.testing.assert_array_equal(results[2].track_ids, [0])
+    np.testing.assert_array_equal(results[2].track_lengths, [3])
+    assert results[3].track_ids[0] == 0, 'a point that is seen again keeps its id across keyframes'
+    assert results[3].track_lengths[0] == 4
+
+
+@pytest.mark.parametrize('settings', [{'max_sigma_px': 0.01}, {'mask': True}], ids=str)
+def test_what_is_not_published_was_matched_all_the_same(settings):
+    mask = Mask(np.zeros((64, 80), np.uint8)) if settings.pop('mask', False) else None
+    frames, backend = matcher(reference='keyframe', **settings)
+    results = [frames.process(IMAGE, 0.1 * i, mask=mask) for i in range(5)]
+    assert [len(result) for result in results[1:]] == [0] * 4
+    assert backend.pairs == [(0, number) for number in range(1, 5)], 'one keyframe'
+
+
+@pytest.mark.parametrize('reference', ['previous', 'keyframe'])
+def test_refinement_that_is_switched_on_needs_one_frame_to_take_effect(reference):
+    frames, _ = matcher(reference=reference, refinement='none')
+    image, refined = np.random.default_rng(0).integers(0, 256, IMAGE.shape, np.uint8), []
+    for number in range(6):
+        if number == 3:
+            frames.config = dataclasses.replace(frames.config, refinement='patches')
+        result = frames.process(image, 0.1 * number)
+        refined.append(result is not None and len(np.unique(result.covariances, axis=0)) > 1)
+    assert refined == [False] * 4 + [True] * 2
+
+
+@pytest.mark.parametrize('level', [0, 128, 255])
+def test_a_frame_without_content_does_not_stay_the_keyframe(level):
+    """A lens that was covered at the start: a gray frame has no keypoints, of which no share can ever be missing."""
+    backend = OnnxRuntimeBackend(SMALL, ours(), threads=2)
+    frames = FrameMatcher(backend, MatcherConfig(image_height=240, image_width=328, max_keypoints=256, reference='keyframe'))
+    image = photo('coffee', 240, 328)
+    empty = np.full_like(image, level)
+    found = [frames.process(seen, 0.1 * i) for i, seen in enumerate((empty, empty, image, moved(image)[0]))]
+    assert [each if each is None else len(each) > 50 for each in found] == [None, False, False, True]
+
+
+@pytest.mark.parametrize(('second', 'reason'), [
+    ((IMAGE, 1.6), 'gap of 1.600 s'), ((IMAGE, -0.5), 'went back by 0.500 s'), ((IMAGE[:, :100], 0.1), '160x128 to 100x128')])
+def test_interruptions_reset_and_say_why(second, reason):
+    frames, backend = matcher()
+    frames.process(IMAGE, 0.0)
+    assert frames.process(*second) is None
+    assert reason in frames.last_reset
+    assert frames.resets == 1
+    assert frames.process(second[0], second[1] + 0.1) is not None
+    assert backend.pairs == [(1, 2)]
+
+
+def test_reset_on_request_keeps_counting_ids():
+    frames, _ = matcher()
+    frames.process(IMAGE, 0.0)
+    first = frames.process(IMAGE, 0.1)
+    frames.reset()
+    assert frames.process(IMAGE, 0.2) is None
+    again = frames.process(IMAGE, 0.3)
+    assert not set(first.track_ids) & set(again.track_ids)
+
+
+@pytest.mark.parametrize(('image', 'stamp', 'words'), [
+    (IMAGE, 0.1, 'stands still'), (IMAGE, float('nan'), 'stamp is nan'), (IMAGE.astype(np.float32), 0.2, 'float32'),
+    (np.zeros((4, 4, 3), np.uint8), 0.2, r'\(4, 4, 3\)'), (np.zeros((0, 4), np.uint8), 0.2, r'\(0, 4\)')])
+def test_a_bad_frame_is_refused_and_nothing_is_forgotten(image, stamp, words):
+    frames, backend = matcher()
+    frames.process(IMAGE, 0.0)
+    frames.process(IMAGE, 0.1)
+    with pytest.raises(FrameError, match=words):
+        frames.process(image, stamp)
+    assert frames.process(IMAGE, 0.3) is not None
+    assert backend.pairs == [(0, 1), (1, 2)]
+
+
+def test_thresholds_of_the_moment_reach_the_matcher():
+    frames, backend = matcher(match_threshold=0.2)
+    frames.process(IMAGE, 0.0)
+    frames.process(IMAGE, 0.1)
+    frames.config = MatcherConfig(image_height=64, image_width=80, max_keypoints=8, match_threshold=0.7, detection_threshold=0.01)
+    frames.process(IMAGE, 0.2)
+    assert [(t.match, t.detection) for t in backend.thresholds] == [(0.2, 0.0005), (0.7, 0.01)]
+
+
+@pytest.mark.parametrize('refinement', ['none', 'patches'])
+@pytest.mark.parametrize('value', [np.nan, np.inf])
+def test_a_network_that_gives_no_numbers_costs_the_points_that_have_none(value, refinement):
+    """One NaN was every later point's, and nothing was said."""
+    class Hostile(ScriptedBackend):
+        def extract(self, image, mask=None):
+            found = super().extract(image, mask)
+            if len(self.extracted) == 3:
+                found.keypoints[2], found.keypoints[5, 0] = value, value
+            return found
+
+    backend = Hostile()
+    frames = FrameMatcher(backend, MatcherConfig(image_height=64, image_width=80, max_keypoints=8, refinement=refinement))
+    image = np.random.default_rng(0).integers(0, 256, IMAGE.shape, np.uint8)
+    results = [frames.process(image, 0.1 * number) for number in range(6)][1:]
+    assert [int(np.count_nonzero(result.carried == 0)) for result in results] == [8, 6, 6, 8, 8]
+    for result in results:
+        for name in ('keypoints', 'reference_keypoints', 'covariances', 'scores'):
+            assert np.isfinite(getattr(result, name)).all(), name
+    assert ['2 of 8 matches are not finite' in result.note for result in results] == [False, True, True, False, False]
+
+
+@given(st.lists(st.lists(st.integers(-1, 7), min_size=8, max_size=8), min_size=1, max_size=12),
+       st.sampled_from(['previous', 'keyframe']))
+def test_tracks_stay_consistent_whatever_matches(rows, reference):
+    """Ids are unique within a frame, lengths grow by one per re-observation, no id ever comes back to another point."""
+    script = {}
+    for frame, row in enumerate(rows, 1):
+        seen: set[int] = set()
+        script[frame] = [value if value < 0 or not (value in seen or seen.add(value)) else -1 for value in row]
+    frames, _ = matcher(script, reference=reference)
+    frames.process(IMAGE, 0.0)
+    lengths: dict[int, int] = {}
+    for frame in range(1, len(rows) + 1):
+        result = frames.process(IMAGE, 0.1 * frame)
+        assert len(result) == sum(value >= 0 for value in script[frame])
+        assert len(set(result.track_ids)) == len(result)
+        for track_id, length in zip(result.track_ids, result.track_lengths, strict=True):
+            assert length == lengths.get(track_id, 1) + 1
+            lengths[track_id] = length
+
+
+def test_real_networks_track_a_real_photograph():
+    backend = OnnxRuntimeBackend(SMALL, ours())
+    frames = FrameMatcher(backend, MatcherConfig(image_height=240, image_width=328, max_keypoints=256))
+    image = photo('coffee', 480, 656)
+    view, homography = moved(image)
+    assert frames.process(image, 0.0) is None
+    matches = frames.process(view, 0.1)
+    projected = np.c_[matches.reference_keypoints, np.ones(len(matches))] @ homography.T
+    error = np.linalg.norm(projected[:, :2] - matches.keypoints, axis=1)
+    assert len(matches) > 80
+    assert np.median(error) < 0.1
+    assert np.mean(error < 4) > 0.85
+    again = frames.process(image, 0.2)
+    place = dict(zip(matches.track_ids.tolist(), map(tuple, matches.keypoints), strict=True))
+    went_on = zip(again.track_ids.tolist(), map(tuple, again.reference_keypoints), strict=True)
+    assert all(place[track] == point for track, point in went_on if track in place), 'a track goes on from where it was'
+    assert len(set(again.track_ids) & set(matches.track_ids)) > 40
+    assert again.track_lengths.max() == 3
+    frames.config = MatcherConfig(image_height=240, image_width=328, max_keypoints=256, refinement='none')
+    frames.reset()
+    frames.process(image, 0.3)
+    plain = frames.process(view, 0.4)
+    assert 'place' not in plain.stage_ms
+    projected = np.c_[plain.reference_keypoints, np.ones(len(plain))] @ homography.T
+    assert np.median(np.linalg.norm(projected[:, :2] - plain.keypoints, axis=1)) > 0.3

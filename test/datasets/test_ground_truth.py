@@ -1,0 +1,309 @@
+"""Ground truth from every kind of topic and file, and poses between poses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightglue_trt_ros.core.types import Float64
+from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.ground_truth import load_truth, poses_at
+from lightglue_trt_ros.datasets.poses import Trajectory, poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.sequence import Recording
+from lightglue_trt_ros.utils.errors import BagError
+
+pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+
+SECOND = 10**9
+COUNT = 8
+ODOMETRY, POSE, COVARIANCE = 'nav_msgs/msg/Odometry', 'geometry_msgs/msg/PoseStamped', 'geometry_msgs/msg/PoseWithCovarianceStamped'
+TRANSFORM, TF = 'geometry_msgs/msg/TransformStamped', 'tf2_msgs/msg/TFMessage'
+OPTICAL = np.array([[0.0, 0, 1, 0.3], [-1, 0, 0, 0.02], [0, -1, 0, 0.1], [0, 0, 0, 1]])  # base (x forward) from an optical frame
+
+
+def turn(axis: list[float], angle: float) -> Float64:
+    return np.asarray(cv2.Rodrigues(np.array(axis) / np.linalg.norm(axis) * angle)[0], np.float64)
+
+
+def pose(rotation: Float64, position: list[float]) -> Float64:
+    result = np.eye(4)
+    result[:3, :3], result[:3, 3] = rotation, position
+    return result
+
+
+def camera_poses(count: int = COUNT) -> Float64:
+    return np.stack([pose(turn([0.2, 1, 0.1], 0.1 * k), [0.1 * k, 0.01 * k * k, 1.0]) for k in range(count)])
+
+
+class Bag:
+    """Writes a bag with images in frame `cam` and any other message."""
+
+    def __init__(self, path: Path) -> None:
+        from rosbags.typesys import Stores, get_typestore
+        self.path, self.store = path, get_typestore(Stores.ROS2_HUMBLE)
+        self.topics: dict[str, tuple[str, list[tuple[int, Any]]]] = {}
+
+    def new(self, kind: str, *fields: Any) -> Any:
+        return self.store.types[kind](*fields)
+
+    def header(self, stamp: int, frame: str) -> Any:
+        return self.new('std_msgs/msg/Header', self.new('builtin_interfaces/msg/Time', stamp // SECOND, stamp % SECOND), frame)
+
+    def transform(self, stamp: int, parent: str, child: str, matrix: Float64) -> Any:
+        q = quaternions_from_rotations(matrix[None, :3, :3])[0]
+        return self.new(TRANSFORM, self.header(stamp, parent), child, self.new(
+            'geometry_msgs/msg/Transform', self.new('geometry_msgs/msg/Vector3', *matrix[:3, 3]),
+            self.new('geometry_msgs/msg/Quaternion', *q)))
+
+    def message(self, kind: str, stamp: int, parent: str, child: str, matrix: Float64) -> Any:
+        if kind in (TF, TRANSFORM):
+            transform = self.transform(stamp, parent, child, matrix)
+            return transform if kind == TRANSFORM else self.new(TF, [transform])
+        q = quaternions_from_rotations(matrix[None, :3, :3])[0]
+        body = self.new('geometry_msgs/msg/Pose', self.new('geometry_msgs/msg/Point', *matrix[:3, 3]),
+                        self.new('geometry_msgs/msg/Quaternion', *q))
+        if kind == POSE:
+            return self.new(POSE, self.header(stamp, parent), body)
+        known = self.new('geometry_msgs/msg/PoseWithCovariance', body, np.zeros(36))
+        if kind == COVARIANCE:
+            return self.new(COVARIANCE, self.header(stamp, parent), known)
+        zero = self.new('geometry_msgs/msg/Vector3', 0.0, 0.0, 0.0)
+        twist = self.new('geometry_msgs/msg/TwistWithCovariance', self.new('geometry_msgs/msg/Twist', zero, zero), np.zeros(36))
+        return self.new(ODOMETRY, self.header(stamp, parent), child, known, twist)
+
+    def add(self, topic: str, kind: str, *messages: tuple[int, Any]) -> Bag:
+        self.topics.setdefault(topic, (kind, []))[1].extend(messages)
+        return self
+
+    def poses(self, topic: str, kind: str, poses: Float64, parent: str = 'map', child: str = 'base_link') -> Bag:
+        return self.add(topic, kind, *((SECOND * (k + 1), self.message(kind, SECOND * (k + 1), parent, child, each))
+                                       for k, each in enumerate(poses)))
+
+    def static(self, *edges: tuple[str, str, Float64]) -> Bag:
+        return self.add('/tf_static', TF, (1, self.new(TF, [self.transform(1, *edge) for edge in edges])))
+
+    def open(self) -> Recording:
+        from rosbags.rosbag2 import Writer
+        images = [(SECOND * (k + 1), self.new('sensor_msgs/msg/Image', self.header(SECOND * (k + 1), 'cam'), 4, 4, 'mono8', 0, 4,
+                                              np.zeros(16, np.uint8))) for k in range(COUNT)]
+        with Writer(self.path, version=9) as writer:
+            for topic, (kind, messages) in {'/image': ('sensor_msgs/msg/Image', images), **self.topics}.items():
+                connection = writer.add_connection(topic, kind, typestore=self.store)
+                for stamp, message in messages:
+                    writer.write(connection, stamp, self.store.serialize_cdr(message, kind))
+        return open_recording(self.path)
+
+
+@pytest.mark.parametrize('kind', [POSE, COVARIANCE])
+def test_topics_that_name_no_body(tmp_path: Path, kind: str) -> None:
+    truth = load_truth(Bag(tmp_path / 'bag').poses('/vicon', kind, camera_poses()).open())
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [SECOND * (k + 1) for k in range(COUNT)]
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-12
+    assert '/vicon' in truth.source
+    assert '--camera-in-body' in truth.source
+
+
+@pytest.mark.parametrize('kind', [ODOMETRY, TRANSFORM, TF])
+def test_topics_of_a_body(tmp_path: Path, kind: str) -> None:
+    """The poses are base_link's; two static transforms lead to the camera, one of them the other way round."""
+    bodies = camera_poses() @ np.linalg.inv(OPTICAL)
+    mast = pose(turn([0, 0, 1], 0.3), [0.1, 0.2, 0.3])
+    told: list[str] = []
+    bag = Bag(tmp_path / 'bag').poses('/truth', kind, bodies, child='/base_link')
+    truth = load_truth(bag.static(('mast', 'base_link', mast), ('mast', 'cam', mast @ OPTICAL)).open(), tell=told.append)
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-12
+    assert 'moved into cam by /tf_static' in truth.source
+    assert not told
+
+
+def test_a_body_that_nothing_joins_to_the_camera(tmp_path: Path) -> None:
+    bodies = camera_poses() @ np.linalg.inv(OPTICAL)
+    recording = Bag(tmp_path / 'bag').poses('/odom', ODOMETRY, bodies).static(('base_link', 'lidar', OPTICAL)).open()
+    told: list[str] = []
+    assert load_truth(recording, tell=told.append) is None  # rather no truth than a wrong one
+    assert len(told) == 1
+    assert "of base_link, and no /tf_static joins that to 'cam'" in told[0]
+    with pytest.raises(BagError, match='--camera-in-body'):
+        load_truth(recording, topic='/odom')
+    truth = load_truth(recording, camera_in_body=OPTICAL)
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-12
+
+
+def test_a_body_that_is_the_camera(tmp_path: Path) -> None:
+    truth = load_truth(Bag(tmp_path / 'bag').poses('/odom', ODOMETRY, camera_poses(), child='cam').open())
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-12
+
+
+def test_tf_with_several_frames(tmp_path: Path) -> None:
+    still = np.tile(OPTICAL, (COUNT, 1, 1))
+    bag = Bag(tmp_path / 'one').poses('/tf', TF, camera_poses(), child='cam').poses('/tf', TF, still, 'cam', 'imu')
+    truth = load_truth(bag.open())
+    assert truth is not None  # the imu does not move in the camera
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-12
+    bag = Bag(tmp_path / 'two').poses('/tf', TF, camera_poses(), 'odom', 'cam')
+    bag.poses('/tf', TF, camera_poses()[::-1], 'map', 'odom')
+    recording, told = bag.open(), list[str]()
+    assert load_truth(recording, tell=told.append) is None
+    assert '2 frames that move, name one (--truth-child-frame). It holds: cam in odom (8 poses); odom in map (8 poses)' in told[0]
+    truth = load_truth(recording, topic='/tf', child_frame='cam')
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-12
+    with pytest.raises(BagError, match='0 sequences of poses of gripper'):
+        load_truth(recording, topic='/tf', child_frame='gripper')
+
+
+def test_the_choice_of_a_topic(tmp_path: Path) -> None:
+    bag = Bag(tmp_path / 'two').poses('/a', POSE, camera_poses()).poses('/b', POSE, camera_poses()[::-1])
+    bag.poses('/initialpose', COVARIANCE, camera_poses(1))
+    recording, told = bag.open(), list[str]()
+    assert load_truth(recording, tell=told.append) is None
+    assert '2 topics of poses, none is taken' in told[0]
+    assert f'/a ({POSE}, 8 messages); /b ({POSE}, 8 messages)' in told[0]
+    truth = load_truth(recording, topic='/b')
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses()[::-1]).max() < 1e-12
+    for topic in ('/image', '/c'):
+        with pytest.raises(BagError, match=rf'no poses on {topic}\. Topics of poses: /a \('):
+            load_truth(recording, topic=topic)
+    truth = load_truth(Bag(tmp_path / 'one').poses('/a', POSE, camera_poses()).poses('/initialpose', POSE, camera_poses(1)).open())
+    assert truth is not None  # a single pose is no truth
+    truth = load_truth(Bag(tmp_path / 'own').poses('/a', POSE, camera_poses()[::-1]).poses('/ground_truth/pose', POSE,
+                                                                                           camera_poses()).open())
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-12
+    assert load_truth(Bag(tmp_path / 'none').open(), tell=told.append) is None
+    assert len(told) == 1
+
+
+def test_poses_that_are_none(tmp_path: Path) -> None:
+    """A filter that has not started yet sends NaN, or no orientation at all; stamps repeat and step back."""
+    bag = Bag(tmp_path / 'bag').poses('/p', POSE, camera_poses())
+    messages = bag.topics['/p'][1]
+    messages[0][1].pose.position.x = np.nan
+    messages[1][1].pose.orientation.x = messages[1][1].pose.orientation.y = messages[1][1].pose.orientation.z = 0.0
+    messages[1][1].pose.orientation.w = 0.0
+    messages[4][1].header.stamp.sec, messages[5][1].header.stamp.sec = 6, 5
+    messages[7][1].header.stamp.sec = 7
+    told: list[str] = []
+    truth = load_truth(bag.open(), tell=told.append)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [SECOND * k for k in (3, 4, 5, 6, 7)]
+    assert np.abs(truth.poses - camera_poses()[[2, 3, 5, 4, 6]]).max() < 1e-12
+    assert told[0].startswith('2 poses on /p are left out: message 1 holds the pose [nan')
+    assert told[1].startswith('1 poses of /p')
+
+
+def tum(poses: Float64) -> str:
+    rows = np.column_stack([poses[:, :3, 3], quaternions_from_rotations(poses[:, :3, :3])])
+    return ''.join(f'{k + 1}.0 ' + ' '.join(f'{value:.12f}' for value in row) + '\n' for k, row in enumerate(rows))
+
+
+def test_files(tmp_path: Path) -> None:
+    recording = Bag(tmp_path / 'bag').open()
+    q = quaternions_from_rotations(camera_poses()[:, :3, :3])
+    rows = [(SECOND * (k + 1), *each[:3, 3], q[k, 3], *q[k, :3], 0.1) for k, each in enumerate(camera_poses())]
+    texts = {'tum': tum(camera_poses()),
+             'kitti': ''.join(' '.join(f'{value:.12e}' for value in each[:3].reshape(-1)) + '\n' for each in camera_poses()),
+             'euroc': '#t, p, q\n' + ''.join(','.join(map(str, row)) + '\n' for row in rows)}
+    for name, text in texts.items():
+        path = tmp_path / f'{name}.txt'
+        path.write_text(text)
+        for kind in (None, name):
+            truth = load_truth(recording, file=path, kind=kind)
+            assert truth is not None
+            assert truth.stamps_ns.tolist() == [SECOND * (k + 1) for k in range(COUNT)]  # KITTI's are the recording's
+            assert np.abs(truth.poses - camera_poses()).max() < 1e-9
+        moved = load_truth(recording, file=path, camera_in_body=OPTICAL)
+        assert moved is not None
+        assert np.abs(moved.poses - camera_poses() @ OPTICAL).max() < 1e-9
+    (tmp_path / 'times.txt').write_text(''.join(f'{k * 0.5}\n' for k in range(COUNT)))
+    beside = load_truth(recording, file=tmp_path / 'kitti.txt')
+    assert beside is not None
+    assert beside.stamps_ns.tolist() == [k * SECOND // 2 for k in range(COUNT)]
+
+
+@pytest.mark.parametrize(('text', 'kind', 'message'), [
+    ('1 2 3\n', None, 'line 1: 3 values: poses are 8 a line'), ('', None, '0 values'), ('# x\n', 'tum', 'no pose'),
+    ('1 2 3\n', 'kitti', '3 values where 12'), ('2 0 0 0 0 1 0 0 0 0 1 0\n', None, 'no rotation'), ('# x\n', 'kitti', 'no pose'),
+    ('1 0 0 0 0 1 0 0 0 0 1 0\n', None, '1 poses for 8 stamps'), ('1,2,3\n', None, 'line 1: 3 values where 8'),
+    ('now,0,0,0,1,0,0,0\n', None, 'line 1: .*now'), ('1 0 0 0 0 0 0 1\n', 'gps', "kind 'gps'"), ('-1,0,0,0,1,0,0,0\n', None, '-1')])
+def test_files_that_hold_no_poses(tmp_path: Path, text: str, kind: str | None, message: str) -> None:
+    path = tmp_path / 'poses.txt'
+    path.write_text(text)
+    with pytest.raises(BagError, match=message):
+        load_truth(Bag(tmp_path / 'bag').open(), file=path, kind=kind)
+
+
+def test_folder_with_another_truth(tmp_path: Path, shared_data: Path) -> None:
+    recording = open_recording(shared_data / 'hololens')
+    own = load_truth(recording)
+    assert own is not None
+    stamps = [frame.stamp_ns for frame in recording.frames()]
+    assert np.abs(poses_at(own, stamps, 0.0) - own.poses).max() == 0
+    with pytest.raises(BagError, match='is an image folder: it has no topic /odom'):
+        load_truth(recording, topic='/odom')
+    (tmp_path / 'other.txt').write_text(tum(camera_poses()))
+    other = load_truth(recording, file=tmp_path / 'other.txt')
+    assert other is not None
+    assert np.abs(other.poses - camera_poses()).max() < 1e-9
+    assert len(own) == len(stamps) == 120
+
+
+def test_truth_of_another_time(tmp_path: Path) -> None:
+    truth = Trajectory(np.array([50, 60]) * SECOND, camera_poses(2), 'poses.txt')
+    with pytest.raises(BagError, match=r'poses\.txt covers 50\.000 to 60\.000 s, the images 1\.000 to 8\.000 s, and 0\.02 s'):
+        poses_at(truth, np.arange(1, 9) * SECOND, 0.02)
+    assert np.isfinite(poses_at(truth, [1 * SECOND, 50 * SECOND], 0.0)[:, 0, 0]).tolist() == [False, True]
+    assert poses_at(truth, [], 0.02).shape == (0, 4, 4)
+    with pytest.raises(BagError, match='covers nothing'):
+        poses_at(Trajectory(np.zeros(0, np.int64), np.zeros((0, 4, 4)), 'x'), [1], 1.0)
+
+
+def test_which_poses_count() -> None:
+    """Both neighbours near: between them. One: that one, as it is. None: nothing."""
+    truth = Trajectory(np.array([0, 100, 1000]) * 10**6, camera_poses(3))
+    at = poses_at(truth, np.array([0, 40, 140, 500, 980, 1010, 1100]) * 10**6, 0.08)
+    assert np.isnan(at[:, 0, 0]).tolist() == [False, False, False, True, False, False, True]
+    assert np.array_equal(at[0], truth.poses[0])
+    assert np.abs(at[1, :3, 3] - (0.6 * truth.poses[0] + 0.4 * truth.poses[1])[:3, 3]).max() < 1e-12
+    assert np.array_equal(at[2], truth.poses[1])
+    assert np.array_equal(at[4], truth.poses[2])
+    assert np.array_equal(at[5], truth.poses[2])
+    shuffled = Trajectory(truth.stamps_ns[[2, 0, 1, 0]], truth.poses[[2, 0, 1, 2]])
+    assert np.array_equal(poses_at(shuffled, np.array([0, 40]) * 10**6, 0.08), at[:2])  # the first of two with one stamp
+
+
+@settings(max_examples=100, deadline=None)
+@given(axis=st.tuples(*[st.floats(-1, 1)] * 3).filter(lambda axis: np.linalg.norm(axis) > 0.1), angle=st.floats(-3.1, 3.1),
+       first=st.tuples(*[st.floats(-1, 1)] * 4).filter(lambda q: np.linalg.norm(q) > 0.1), share=st.floats(0, 1))
+def test_rotation_at_constant_speed(axis: tuple[float, ...], angle: float, first: tuple[float, ...], share: float) -> None:
+    start = poses_from([[1, 2, 3]], [first])[0]
+    end = start @ pose(turn(list(axis), angle), [0.5, 0, 0])
+    stamp = round(share * SECOND)
+    at = poses_at(Trajectory(np.array([0, SECOND]), np.stack([start, end])), [stamp], 1.0)[0]
+    assert np.abs(at[:3, :3] - start[:3, :3] @ turn(list(axis), angle * stamp / SECOND)).max() < 1e-6
+    assert np.abs(at[:3, 3] - (start[:3, 3] + (end - start)[:3, 3] * stamp / SECOND)).max() < 1e-9
+    assert abs(np.linalg.det(at[:3, :3]) - 1) < 1e-9
+
+
+def test_own_bag_with_truth(tmp_path: Path) -> None:
+    stamps = np.array([SECOND * (k + 1) for k in range(COUNT)], np.int64)
+    frames = [(int(stamp), np.zeros((8, 8), np.uint8)) for stamp in stamps]
+    write_bag(tmp_path / 'bag', frames, None, Trajectory(stamps, camera_poses()))
+    recording = open_recording(tmp_path / 'bag')
+    truth = load_truth(recording)
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-9
+    halfway = (camera_poses()[1:] + camera_poses()[:-1])[:, :3, 3] / 2
+    assert np.abs(poses_at(truth, stamps + 500_000_000, 0.6)[:-1, :3, 3] - halfway).max() < 1e-9

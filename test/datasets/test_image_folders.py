@@ -1,0 +1,201 @@
+"""Image folders of the benchmarks as they are unpacked, and the bags that make_bag writes from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from lightglue_trt_ros.cli.make_bag import main as make_bag
+from lightglue_trt_ros.core.types import Float64
+from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.ground_truth import load_truth, poses_at
+from lightglue_trt_ros.datasets.image_folders import EurocFolder, KittiFolder, TumFolder
+from lightglue_trt_ros.datasets.poses import poses_from
+from lightglue_trt_ros.utils.errors import BagError
+
+COUNT = 6
+STEP_NS = 100_000_000
+START_NS = 1_403_636_579_763_555_584  # float seconds cannot hold it
+BODY_FROM_CAMERA = np.array([[0.0, -1, 0, 0.5], [1, 0, 0, 0.25], [0, 0, 1, -0.125], [0, 0, 0, 1]])
+BODY_FROM_TRUTH = np.array([[0.0, 0, 1, 0.1], [1, 0, 0, 0.2], [0, 1, 0, 0.3], [0, 0, 0, 1]])
+
+
+def image(number: int) -> np.ndarray:
+    return np.random.default_rng(number).integers(0, 256, (30, 40), np.uint8)
+
+
+def camera_poses(count: int = COUNT) -> Float64:
+    rng = np.random.default_rng(5)
+    return poses_from(np.cumsum(rng.normal(size=(count, 3)), axis=0), rng.normal(size=(count, 4)) * 0.1 + [0, 0, 0, 1])
+
+
+def quaternion(pose: Float64) -> str:
+    """x y z qx qy qz qw, through OpenCV: not through the code that is tested."""
+    vector = cv2.Rodrigues(pose[:3, :3])[0].reshape(3)
+    angle = float(np.linalg.norm(vector))
+    axis = vector / max(angle, 1e-12) * np.sin(angle / 2)
+    return ' '.join(f'{value:.12f}' for value in (*pose[:3, 3], *axis, np.cos(angle / 2)))
+
+
+def write_images(folder: Path, names: list[str]) -> None:
+    folder.mkdir(parents=True)
+    for number, name in enumerate(names):
+        assert cv2.imwrite(str(folder / name), image(number))
+
+
+def make_tum(path: Path) -> Path:
+    stamps = [f'1305031910.{number}65258' for number in range(COUNT)]
+    write_images(path / 'rgb', [f'{stamp}.png' for stamp in stamps])
+    (path / 'rgb.txt').write_text('# color images\n# timestamp filename\n' + ''.join(f'{s} rgb/{s}.png\n' for s in stamps))
+    (path / 'groundtruth.txt').write_text('# ground truth\n' + ''.join(
+        f'{stamp} {quaternion(pose)}\n' for stamp, pose in zip(stamps, camera_poses(), strict=True)))
+    return path
+
+
+def make_kitti(disk: Path, camera: int, poses: str) -> Path:
+    path = disk / 'sequences' / '07'
+    write_images(path / f'image_{camera}', [f'{number:06d}.png' for number in range(COUNT)])
+    (path / 'times.txt').write_text(''.join(f'{number * 0.1:e}\n' for number in range(COUNT)))
+    offset = {0: 0.0, 2: 45.0}[camera]
+    (path / 'calib.txt').write_text(f'P0: 700 0 20 0 0 700 15 0 0 0 1 0\nP2: 700 0 20 {offset} 0 700 15 -0.3 0 0 1 0.005\n'
+                                    'Tr: 1 0 0 0 0 1 0 0 0 0 1 0\n')
+    of_camera_0 = camera_poses()
+    if camera == 2:  # x_2 = x_0 + b, with K b the fourth column of P2
+        b = np.linalg.solve([[700, 0, 20], [0, 700, 15], [0, 0, 1]], [45.0, -0.3, 0.005])
+        from_0 = np.eye(4)
+        from_0[:3, 3] = b
+        of_camera_0 = of_camera_0 @ from_0
+    file = disk / poses
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.savetxt(file, of_camera_0[:, :3].reshape(-1, 12), fmt='%.12e')
+    return path
+
+
+def make_euroc(path: Path) -> Path:
+    stamps = [START_NS + number * STEP_NS for number in range(COUNT)]
+    camera, truth = path / 'mav0' / 'cam0', path / 'mav0' / 'state_groundtruth_estimate0'
+    write_images(camera / 'data', [f'{stamp}.png' for stamp in stamps])
+    (camera / 'data.csv').write_text('#timestamp [ns],filename\r\n' + ''.join(f'{s},{s}.png\r\n' for s in stamps))
+    mounting = ', '.join(map(str, BODY_FROM_CAMERA.reshape(-1)))
+    (camera / 'sensor.yaml').write_text(
+        f'sensor_type: camera\nT_BS:\n  cols: 4\n  rows: 4\n  data: [{mounting}]\nresolution: [40, 30]\ncamera_model: pinhole\n'
+        'intrinsics: [45.5, 46.5, 20.25, 15.25]\ndistortion_model: radial-tangential\n'
+        'distortion_coefficients: [-0.2, 0.07, 0.0002, 0.00001]\n')
+    truth.mkdir()
+    mounting = ', '.join(map(str, BODY_FROM_TRUTH.reshape(-1)))
+    (truth / 'sensor.yaml').write_text(f'sensor_type: visual-inertial\nT_BS:\n  cols: 4\n  rows: 4\n  data: [{mounting}]\n')
+    rows = ['#timestamp, p_RS_R_x [m], p_RS_R_y [m], p_RS_R_z [m], q_RS_w [], q_RS_x [], q_RS_y [], q_RS_z [], v_x [m s^-1]']
+    for stamp, pose in zip(stamps, camera_poses() @ np.linalg.inv(BODY_FROM_CAMERA) @ BODY_FROM_TRUTH, strict=True):
+        x, y, z, qx, qy, qz, qw = quaternion(pose).split()
+        rows.append(','.join([str(stamp), x, y, z, qw, qx, qy, qz, '0.5']))
+    (truth / 'data.csv').write_text('\n'.join(rows) + '\n')
+    return path
+
+
+MAKERS = {'tum': lambda path: make_tum(path / 'desk'), 'kitti': lambda path: make_kitti(path, 0, 'poses/07.txt'),
+          'kitti colour': lambda path: make_kitti(path, 2, 'sequences/07/poses.txt'),
+          'euroc': lambda path: make_euroc(path / 'MH_01')}
+KINDS = {'tum': TumFolder, 'kitti': KittiFolder, 'kitti colour': KittiFolder, 'euroc': EurocFolder}
+
+
+@pytest.mark.parametrize('name', MAKERS)
+def test_layout(tmp_path: Path, name: str) -> None:
+    recording = open_recording(MAKERS[name](tmp_path))
+    assert type(recording) is KINDS[name]
+    assert len(recording) == COUNT
+    stamps = [frame.stamp_ns for frame in recording.frames()]
+    assert [frame.number for frame in recording.frames()] == list(range(COUNT))
+    assert np.array_equal(np.diff(stamps), [STEP_NS] * (COUNT - 1))
+    for number, frame in enumerate(recording.frames()):
+        assert frame.load().data.tobytes() == image(number).tobytes()
+    truth = load_truth(recording)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == stamps
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-9
+    assert np.abs(poses_at(truth, stamps, 0.0) - camera_poses()).max() < 1e-9
+    camera = recording.intrinsics
+    if name == 'tum':
+        assert camera is None
+    else:
+        assert camera is not None
+        assert (camera.width, camera.height) == (40, 30)
+        assert camera.k[0].tolist() == ([45.5, 0, 20.25] if name == 'euroc' else [700, 0, 20])
+        assert camera.d.tolist() == ([-0.2, 0.07, 0.0002, 0.00001] if name == 'euroc' else [0.0] * 5)
+
+
+@pytest.mark.parametrize('name', MAKERS)
+def test_bag_from_a_layout(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = MAKERS[name](tmp_path / 'in')
+    assert make_bag([str(folder), str(tmp_path / 'bag'), '--storage', 'mcap']) == 0
+    assert f'{COUNT} frames over 0.5 s' in capsys.readouterr().out
+    bag, source = open_recording(tmp_path / 'bag'), open_recording(folder)
+    assert [frame.stamp_ns for frame in bag.frames()] == [frame.stamp_ns for frame in source.frames()]
+    truth = load_truth(bag)
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-9  # of the camera, whatever the folder's truth is of
+    assert (bag.intrinsics is None) == (source.intrinsics is None)
+    if bag.intrinsics is not None and source.intrinsics is not None:
+        assert np.array_equal(bag.intrinsics.k, source.intrinsics.k)
+        assert np.array_equal(bag.intrinsics.d, source.intrinsics.d)
+
+
+def test_where_euroc_may_be_opened(tmp_path: Path) -> None:
+    path = make_euroc(tmp_path / 'MH_01')
+    for place in (path, path / 'mav0', path / 'mav0' / 'cam0'):
+        assert len(open_recording(place)) == COUNT
+        assert load_truth(open_recording(place)) is not None
+
+
+def test_layouts_that_lack_something(tmp_path: Path) -> None:
+    kitti = make_kitti(tmp_path / 'kitti', 0, 'poses/07.txt')
+    poses = tmp_path / 'kitti' / 'poses' / '07.txt'
+    poses.write_text(''.join(poses.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(BagError, match=r'07\.txt has 5 poses for 6 stamps'):
+        load_truth(open_recording(kitti))
+    poses.unlink()
+    assert load_truth(open_recording(kitti)) is None
+    (kitti / 'calib.txt').write_text('P1: 1 0 0 0 0 1 0 0 0 0 1 0\n')
+    with pytest.raises(BagError, match=r'calib\.txt has no P0'):
+        _ = open_recording(kitti).intrinsics
+    (kitti / 'calib.txt').unlink()
+    assert open_recording(kitti).intrinsics is None
+    (kitti / 'times.txt').write_text('0\n1\n')
+    with pytest.raises(BagError, match='has 2 stamps and 6 images'):
+        open_recording(kitti)
+    tum = make_tum(tmp_path / 'tum')
+    (tum / 'rgb.txt').write_text('1.5 rgb/a.png\n1.6\n')
+    with pytest.raises(BagError, match=r'rgb\.txt, line 2'):
+        open_recording(tum)
+    (tum / 'rgb.txt').write_text('1.5 rgb/a.png\n')
+    with pytest.raises(BagError, match=r'cannot read .*a\.png'):
+        next(open_recording(tum).frames()).load()
+    (tum / 'rgb.txt').write_text('# nothing\n')
+    with pytest.raises(BagError, match='lists no image'):
+        open_recording(tum)
+    euroc = make_euroc(tmp_path / 'euroc')
+    (euroc / 'mav0' / 'cam0' / 'data.csv').write_text('soon,a.png\n')
+    with pytest.raises(BagError, match=r'data\.csv, line 1: .*soon'):
+        open_recording(euroc)
+
+
+def test_shared_sequences_as_kitti(tmp_path: Path, shared_data: Path) -> None:
+    """Real images and poses, laid out as KITTI does, give what the package's own layout gives."""
+    own = open_recording(shared_data / 'kitti_short_1')
+    truth = load_truth(own)
+    assert truth is not None
+    (tmp_path / 'image_0').symlink_to((shared_data / 'kitti_short_1' / 'images').resolve())
+    (tmp_path / 'times.txt').write_text(''.join(f'{stamp / 1e9:.6e}\n' for stamp in truth.stamps_ns))
+    np.savetxt(tmp_path / 'poses.txt', truth.poses[:, :3].reshape(-1, 12), fmt='%.12e')
+    (tmp_path / 'calib.txt').write_text('P0: 707.0912 0 601.8873 0 0 707.0912 183.1104 0 0 0 1 0\n')
+    laid_out = open_recording(tmp_path)
+    assert isinstance(laid_out, KittiFolder)
+    again = load_truth(laid_out)
+    assert again is not None
+    assert np.abs(again.poses - truth.poses).max() < 1e-9
+    assert laid_out.intrinsics is not None
+    assert own.intrinsics is not None
+    assert np.array_equal(laid_out.intrinsics.k, own.intrinsics.k)
+    assert laid_out.intrinsics.width == own.intrinsics.width

@@ -1,0 +1,51 @@
+"""Quaternions there and back, and the TUM format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightglue_trt_ros.datasets.pose_files import read_tum
+from lightglue_trt_ros.datasets.poses import parse_stamp, quaternions_from_rotations, rotations_from_quaternions
+from lightglue_trt_ros.utils.errors import BagError
+
+
+def test_ground_truth_file(tmp_path: Path) -> None:
+    path = tmp_path / 'groundtruth.txt'
+    path.write_text('# t tx ty tz qx qy qz qw\n1700000000.123456789 1 2 3 0 0 0.5 0.5\n')
+    truth = read_tum(path)
+    assert truth.stamps_ns.tolist() == [1_700_000_000_123_456_789]
+    assert np.allclose(truth.poses[0], [[0, -1, 0, 1], [1, 0, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]], atol=1e-12)
+    for text, message in (('0 1 2 3\n', 'line 1: 4 values where 8'), ('\n0 1 2 3 0 0 0 one\n', 'line 2'), ('', 'no pose'),
+                          ('0 1 2 3 0 0 0 0\n', 'no direction'), ('0 nan 2 3 0 0 0 1\n', 'pose 0 is not finite')):
+        path.write_text(text)
+        with pytest.raises(BagError, match=message):
+            read_tum(path)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.tuples(*[st.floats(-1, 1)] * 4).filter(lambda q: np.linalg.norm(q) > 1e-3))
+def test_quaternions_round_trip(q: tuple[float, ...]) -> None:
+    rotation = rotations_from_quaternions([q])
+    assert np.abs(rotation[0] @ rotation[0].T - np.eye(3)).max() < 1e-9
+    back = quaternions_from_rotations(rotation)
+    assert back[0, 3] >= 0
+    assert abs(np.linalg.norm(back) - 1) < 1e-12
+    assert np.abs(rotations_from_quaternions(back) - rotation).max() < 1e-9
+
+
+def test_half_turns() -> None:
+    """Where w = 0 the trace tells nothing."""
+    for axis in np.eye(3):
+        rotation = 2 * np.outer(axis, axis) - np.eye(3)
+        assert np.abs(np.abs(quaternions_from_rotations([rotation])[0]) - [*axis, 0]).max() < 1e-12
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**31 - 2), st.integers(0, 10**9 - 1))
+def test_stamps_are_exact(seconds: int, nanoseconds: int) -> None:
+    assert parse_stamp(f'{seconds}.{nanoseconds:09d}') == seconds * 10**9 + nanoseconds

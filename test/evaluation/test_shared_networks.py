@@ -1,0 +1,302 @@
+"""One pass for all variants and strides gives what each variant gives alone, on the real networks; and asks them once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.emulated_device import EmulatedGpu, EmulatedTensorRT
+from support.evaluated_streams import evaluated_beside_the_node
+from support.networks import ours, photo
+
+from lightglue_trt_ros.backends import tensorrt
+from lightglue_trt_ros.core import frame_matcher as frontend
+from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.types import HostFeatures, Matches, Thresholds
+from lightglue_trt_ros.datasets.sequence import Frame
+from lightglue_trt_ros.engines.selection import Opened, open_backend
+from lightglue_trt_ros.evaluation import methods as contestants
+from lightglue_trt_ros.evaluation.costs import WallTime
+from lightglue_trt_ros.evaluation.evaluator import Evaluator
+from lightglue_trt_ros.evaluation.methods import Baseline, Frontend, by_networks, open_frontends, thresholds_of
+from lightglue_trt_ros.evaluation.report.summary import coverage
+from lightglue_trt_ros.evaluation.results import Evaluation, MatcherResult
+from lightglue_trt_ros.evaluation.scene import Scene, Timeline
+from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks, SharedPlacer
+from lightglue_trt_ros.evaluation.variant_runs import evaluate_in_turn
+from lightglue_trt_ros.evaluation.variants import variants
+from lightglue_trt_ros.networks.graph_cache import written_graphs
+from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
+from lightglue_trt_ros.utils.errors import EngineError
+
+pytest.importorskip('onnxruntime', reason='the networks run in ONNX Runtime')
+
+HEIGHT, WIDTH, COUNT = 96, 128, 9
+CONFIG = MatcherConfig(backend='onnxruntime', weights='ours_light', image_height=HEIGHT, image_width=WIDTH, max_keypoints=128)
+CAMERA = Intrinsics(WIDTH, HEIGHT, np.array([[110.0, 0, 64], [0, 110.0, 48], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+PLACED = tuple(f'refinement={way}' for way in next(
+    field for field in fields(MatcherConfig) if field.name == 'refinement').metadata['choices'])
+THRESHOLDS = ('match_threshold=0.4', 'depth_confidence=0.5', 'depth_confidence=-1', 'detection_threshold=0.01')
+STRIDES = (1, 2, 4)
+
+
+class Counting:
+    """A backend that counts what it is asked, and holds as few features as a GPU does."""
+
+    def __init__(self, inner: Any, feature_sets: int = 0) -> None:
+        self.inner, self.feature_sets, self.asked = inner, feature_sets, Counter[str]()
+        self.spec, self.depth, self.description = inner.spec, inner.depth, inner.description
+        self.held: list[Any] = []
+
+    def extract(self, image: np.ndarray, mask: np.ndarray | None = None) -> HostFeatures:
+        import weakref
+        self.held = [ref for ref in self.held if ref() is not None]
+        assert not self.feature_sets or len(self.held) < self.feature_sets
+        self.asked['extract'] += 1
+        features = self.inner.extract(image, mask)
+        self.held.append(weakref.ref(features))
+        return features
+
+    def match(self, reference: Any, current: Any, thresholds: Thresholds) -> Matches:
+        self.asked['match'] += 1
+        return self.inner.match(reference, current, thresholds)
+
+    def match_exits(self, reference: Any, current: Any, thresholds: Thresholds) -> Any:
+        self.asked['match_exits'] += 1
+        return self.inner.match_exits(reference, current, thresholds)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@pytest.fixture(scope='module')
+def frames() -> list[np.ndarray]:
+    """A camera that goes sideways over a photograph."""
+    scene = photo('coffee', 2 * HEIGHT, 3 * WIDTH)
+    return [np.ascontiguousarray(scene[40:40 + HEIGHT, 20 + 5 * k:20 + 5 * k + WIDTH]) for k in range(COUNT)]
+
+
+def recording(images: list[np.ndarray]) -> tuple[Any, Any, Scene]:
+    """The frames, how they are decoded, and what is known about them."""
+    poses = np.tile(np.eye(4), (COUNT, 1, 1))
+    poses[:, 0, 3] = 0.1 * np.arange(COUNT)
+    recorded = [Frame(k * 10**8, k * 10**8, lambda k=k: images[k], number=k) for k in range(COUNT)]
+    return lambda: recorded, lambda image: image.copy(), Scene(Timeline.of(recorded, 1.0), CAMERA, poses)
+
+
+def evaluated(images: list[np.ndarray], taking_part: list[Any], strides: tuple[int, ...] = STRIDES) -> list[MatcherResult]:
+    evaluator = Evaluator(*recording(images), taking_part, estimate_relative_pose)
+    found = evaluator.run(strides)
+    assert not evaluator.interrupted
+    return found
+
+
+def figures(result: MatcherResult, strides: tuple[int, ...] = STRIDES) -> list[Any]:
+    """All but times, and what compares with another one."""
+    pairs = {stride: [replace(pair, retention=None, agreement_f1=None, count_ratio=None) for pair in result.pairs[stride]]
+             for stride in strides}
+    return [pairs, result.track_lengths, result.forward_backward, result.odometry.figures, [
+        (drawn.frames, drawn.badness, drawn.why) for drawn in result.worst_pairs]]
+
+
+def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> None:
+    wanted = variants(CONFIG, (*PLACED, *THRESHOLDS))
+    frontends, warning = open_frontends(wanted)
+    assert warning == ''
+    together = evaluated(frames, [*frontends, Baseline('sift', 128), Baseline('klt', 128)])
+    assert [result.name for result in together] == [*wanted, 'SIFT', 'KLT']
+    first = next(iter(wanted))
+    described = {result.name: result.description for result in together}
+    assert described['ours none'] == f'as {first}, but refinement none'
+    assert described['ours match_threshold=0.4'] == f'as {first}, but match threshold 0.4'
+    layers = {result.name: result.summary()['layers'] for result in together[:len(wanted)]}
+    assert layers['ours depth_confidence=0.5'] < layers['ours depth_confidence=-1'], 'they do stop at different exits'
+    with closing(open_backend(CONFIG).backend) as backend:
+        for result, config in zip(together, wanted.values(), strict=False):
+            networks = SharedNetworks(backend, [thresholds_of(config)])
+            (alone,) = evaluated(frames, [Frontend(result.name, networks, config)])
+            assert figures(alone) == figures(result), result.name
+            for stride in STRIDES[1:]:  # and stride by stride, where nothing was seen before
+                (single,) = evaluated(frames, [Frontend(result.name, networks, config)], (stride,))
+                assert single.pairs[stride] == [replace(pair, retention=None, agreement_f1=None, count_ratio=None)
+                                                for pair in result.pairs[stride]]
+    for result, key in zip(together[len(wanted):], ('sift', 'klt'), strict=True):
+        (alone,) = evaluated(frames, [Baseline(key, 128)])
+        assert figures(alone) == figures(result)
+
+
+def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray], tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = variants(CONFIG, ('refinement=patches', '64', 'refinement=none', 'weights=ours'))
+    together = [frontend for group in by_networks(wanted) for frontend in open_frontends(group)[0]]
+    expected = {result.name: result for result in evaluated(frames, [*together, Baseline('klt', 128)])}
+    open_now, most, said, notes = [0], [0], list[str](), list[str]()
+
+    def opened(config: MatcherConfig) -> Opened:
+        found = open_backend(config)
+        open_now[0] += 1
+        most[0] = max(most[0], open_now[0])
+        close = found.backend.close
+
+        def closed() -> None:
+            open_now[0] -= bool(found.backend._matcher)
+            close()
+
+        found.backend.close = closed
+        return found
+
+    monkeypatch.setattr(contestants, 'open_backend', opened)
+    results, covered, failure = evaluate_in_turn(
+        wanted, [Baseline('klt', 128)], partial(Evaluator, *recording(frames), estimator=estimate_relative_pose), STRIDES, tmp_path,
+        wall=WallTime(), note=notes.append, say=said.append)
+    assert (covered, failure, notes, most[0], open_now[0]) == (None, '', [], 1, 0)
+    assert [result.name for result in results] == ['ours patches', 'ours 64', 'ours none', 'ours', 'KLT']
+    assert [line.partition(':')[0] for line in said] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
+    for result in results:
+        assert result.pairs == expected[result.name].pairs, 'what compares with the first one too'
+        assert figures(result) == figures(expected[result.name])
+    assert 0 < results[3].summary()['retention'] < 100
+
+
+def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tmp_path: Path) -> None:
+    asked, notes = [0], list[str]()
+
+    def stopped() -> bool:
+        asked[0] += 1
+        return asked[0] > COUNT + 4
+
+    wanted = variants(CONFIG, ('128', '96', '64'))
+    evaluator = partial(Evaluator, *recording(frames), estimator=estimate_relative_pose, stopped=stopped)
+    results, covered, _ = evaluate_in_turn(wanted, [], evaluator, STRIDES, tmp_path, wall=WallTime(), note=notes.append,
+                                           say=lambda line: None)
+    assert [len(result.pairs[1]) for result in results] == [8, 3]
+    assert (covered, notes) == (4, ['ours 64: not begun'])
+    found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=covered)
+    assert coverage(found).startswith('Interrupted: the figures of ours 96 cover the first 4 of 9 frames (44 %), pairs: 3 of ')
+
+
+def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]) -> None:
+    frontends, _ = open_frontends(variants(CONFIG, (*PLACED, THRESHOLDS[0])))
+    _, *others, stricter = evaluated(frames, frontends)
+    for other in others:
+        compared = [other.summary(stride)[name] for stride in STRIDES for name in ('retention', 'agreement_f1', 'count_ratio')]
+        assert compared == [100.0] * 9
+    summary = stricter.summary()
+    assert summary['retention'] == pytest.approx(summary['count_ratio'], abs=1e-9), 'what remains is of the same matches'
+    assert summary['retention'] < 100
+
+
+@pytest.mark.parametrize('feature_sets', [0, 3])
+def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np.ndarray], feature_sets: int) -> None:
+    backend = Counting(open_backend(CONFIG).backend, feature_sets)
+    configs = variants(CONFIG, PLACED)
+    networks = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
+    counted = evaluated(frames, [Frontend(name, networks, config) for name, config in configs.items()])
+    pairs = 8 + 4 + 2
+    assert backend.asked['match'] == pairs + 8, 'every pair, and the consecutive ones back'
+    if not feature_sets:
+        assert backend.asked['extract'] == COUNT
+    else:  # what there was no room for, again: never more than for each stride by itself
+        assert COUNT < backend.asked['extract'] <= COUNT + 4 + 2
+        backend.feature_sets = 0
+        plain = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
+        expected = evaluated(frames, [Frontend(name, plain, config) for name, config in configs.items()])
+        assert list(map(figures, counted)) == list(map(figures, expected))
+    backend.close()
+
+
+def test_times_are_of_what_ran(frames: list[np.ndarray]) -> None:
+    """A variant that was handed another's matches costs what getting them takes."""
+    frontends, _ = open_frontends(variants(CONFIG, PLACED))
+    first, *others = evaluated(frames, frontends)
+    for other in others:
+        assert other.stage_ms['extract'] == first.stage_ms['extract']
+        assert other.stage_ms['match'] == first.stage_ms['match']
+        for frame, extract, match, cpu in zip(*(other.stage_ms[name] for name in ('frame', 'extract', 'match')),
+                                              other.cost_ms['cpu_ms'], strict=True):
+            assert frame >= extract + match > 0
+            assert cpu > 0
+
+
+def test_the_gpus_time_is_that_of_extracting_and_matching(frames: list[np.ndarray]) -> None:
+    class Device(Counting):
+        def device_ms(self) -> dict[str, float]:
+            return {'extract': 2.0, 'match': 3.0}
+
+    backend, configs = Device(open_backend(CONFIG).backend), variants(CONFIG, (*PLACED, THRESHOLDS[0]))
+    networks = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
+    with closing(networks):
+        for result in evaluated(frames, [Frontend(name, networks, config) for name, config in configs.items()]):
+            assert result.cost_ms['gpu_ms'] == [5.0] * (COUNT - 1)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Engines on an emulated GPU, which places points there; the host must not."""
+    def host(*arguments: Any) -> Any:
+        raise AssertionError('points were placed on the host')
+
+    spec, depth = CONFIG.engine_spec('fp32'), Depth((4, 9))
+    monkeypatch.setattr(frontend, 'place_all', host)
+    with EmulatedGpu().installed() as gpu:
+        backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), spec, depth, written_graphs(spec, ours(), depth), 'emulated')
+        monkeypatch.setattr(contestants, 'open_backend', lambda config: Opened(backend, 'emulated'))
+        yield backend
+        backend.close()
+
+
+def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], device: Any) -> None:
+    """On the GPU, for each variant by itself; `device` has room for three frames, and four are looked at."""
+    asked = Counter[str]()
+
+    def counting(name: str, run: Any) -> Any:
+        def counted(*arguments: Any) -> Any:
+            asked[name] += 1
+            return run(*arguments)
+        return counted
+
+    for name in ('match_placed', 'place'):
+        setattr(device, name, counting(name, getattr(device, name)))
+    wanted = variants(CONFIG, ('refinement=patches', 'refinement=none', 'carry_frames=0', 'match_threshold=0.4'))
+    placed = [name for name, config in wanted.items() if config.refinement != 'none']
+    frontends, _ = open_frontends(wanted)
+    together = dict(zip(wanted, evaluated(frames, frontends), strict=True))
+    del frontends
+    pairs, timed = 8 + 4 + 2 + 8, COUNT - 1  # back, too
+    assert asked == {'match_placed': timed * len(placed), 'place': (pairs - timed) * len(placed)}
+    for name in placed:
+        (alone,) = evaluated(frames, [Frontend(name, SharedPlacer(device, [thresholds_of(wanted[name])]), wanted[name])])
+        assert figures(alone) == figures(together[name]), name
+        assert 'resize' not in together[name].stage_ms
+        assert together[name].cost_ms['gpu_ms'] == [2.0] * timed
+
+
+def test_an_evaluation_finds_what_the_node_finds(frames: list[np.ndarray], device: Any) -> None:
+    for found, expected in evaluated_beside_the_node(device, CONFIG, frames):
+        np.testing.assert_array_equal(found.current, expected.keypoints)
+        np.testing.assert_array_equal(found.covariances, expected.covariances)
+
+
+def test_points_are_placed_where_the_size_of_the_images_changes_to_and_fro(frames: list[np.ndarray], device: Any) -> None:
+    larger = photo('coffee', 120, 160)
+    images = [larger if number in (1, 5, 6) else image for number, image in enumerate(frames)]
+    frontends, _ = open_frontends(variants(CONFIG, PLACED))
+    first, _ = evaluated(images, frontends)
+    assert [pair.frames for pair in first.pairs[1]] == [(2, 3), (3, 4), (5, 6), (7, 8)]
+    assert [pair.frames for pair in first.pairs[2]] == [(0, 2), (2, 4)], 'a frame of another size is between the first two'
+
+
+def test_features_of_others_are_refused(frames: list[np.ndarray]) -> None:
+    with closing(SharedNetworks(open_backend(CONFIG).backend, [])) as networks:
+        networks.show(frames[0])
+        mine = networks.extract(frames[0])
+        with pytest.raises(EngineError, match='of another backend'):
+            networks.match(mine, mine.features, Thresholds())

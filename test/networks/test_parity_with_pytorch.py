@@ -1,0 +1,118 @@
+"""Both graphs against transformers' SuperPoint and LightGlue, an independent implementation, with the same weights."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, session
+from support.random_pairs import random_pair
+
+from lightglue_trt_ros.core.config import EngineSpec
+from lightglue_trt_ros.core.types import HostFeatures
+from lightglue_trt_ros.networks.lightglue import lightglue
+from lightglue_trt_ros.networks.superpoint import superpoint
+from lightglue_trt_ros.networks.weights import Weights
+
+torch = pytest.importorskip('torch', reason='PyTorch (CPU) is not installed: parity with transformers is not checked')
+pytest.importorskip('transformers', reason='transformers is not installed: parity with it is not checked')
+from support import reference
+
+SPEC = EngineSpec(232, 408, 200)
+
+
+NARROW = random_pair(encoder=(32, 32, 64, 64), descriptors=256, width=128, layers=5)
+
+
+@pytest.mark.parametrize(('name', 'narrow'), [('coffee', False), ('astronaut', False), ('coffee', True)])
+def test_superpoint_keypoints_scores_and_descriptors(name, narrow):
+    image = photo(name, SPEC.image_height, SPEC.image_width)
+    weights = (NARROW if narrow else ours()).extractor
+    model = reference.superpoint(weights.tensors, threshold=0.0005)
+    with torch.no_grad():
+        out = model(torch.from_numpy(image / np.float32(255))[None, None].expand(1, 3, -1, -1))
+    size = np.array([SPEC.image_width, SPEC.image_height])
+    keypoints = np.round(out.keypoints[0].numpy() * size)  # given relative to the size
+    inside = np.all((keypoints >= 4) & (keypoints < size - 4), axis=1)  # its border check misses the far sides
+    order = np.argsort(-out.scores[0].numpy()[inside], kind='stable')[:SPEC.max_keypoints]
+
+    found = extract(session(superpoint(SPEC, weights, subpixel=False)), image)
+    np.testing.assert_allclose(found.scores, out.scores[0].numpy()[inside][order], atol=1e-4)
+    place = {tuple(uv): row for row, uv in enumerate(keypoints[inside][order])}
+    assert set(place) == set(map(tuple, found.keypoints))
+    rows = [place[tuple(uv)] for uv in found.keypoints]
+    np.testing.assert_allclose(found.descriptors, out.descriptors[0].numpy()[inside][order][rows], atol=1e-4)
+
+
+def _random_weights(seed: int) -> Weights:
+    """LightGlue's tensors as an untrained network has them: logits stay small, so FP32 has digits to spare."""
+    rng = np.random.default_rng(seed)
+    tensors = {}
+    for name, like in ours().matcher.tensors.items():
+        if name.endswith('ffn.1.weight'):
+            tensors[name] = np.ones(like.shape, np.float32)
+        else:
+            fan_in = like.shape[-1] if like.ndim > 1 else 256
+            tensors[name] = rng.uniform(-1, 1, like.shape).astype(np.float32) / np.float32(np.sqrt(fan_in))
+    return dataclasses.replace(ours().matcher, tensors=tensors)
+
+
+def _features() -> list[HostFeatures]:
+    image = photo('coffee', SMALL.image_height, SMALL.image_width)
+    extractor = session(superpoint(SMALL, ours().extractor))
+    return [extract(extractor, image), extract(extractor, moved(image)[0])]
+
+
+def _both(tensors: Weights, features: list[HostFeatures], threshold: float, dtype: type = np.float32):
+    """Log assignments (K, K) of transformers, computed in `dtype`, and of our FP32 graph with its matches and scores."""
+    valid = np.stack([f.scores > threshold for f in features])
+    model = reference.lightglue(tensors.tensors).to(getattr(torch, np.dtype(dtype).name))
+    expected = reference.log_assignment(model, np.stack([f.keypoints for f in features]).astype(dtype),
+                                        np.stack([f.descriptors for f in features]).astype(dtype), valid,
+                                        (SMALL.image_height, SMALL.image_width))
+    run = session(lightglue(SMALL, tensors, mask_attention=True, log_assignment=True))
+    matches, scores, assignment = run.run(None, matcher_feed(*features, detection=threshold))
+    return expected, assignment, matches, scores, valid
+
+
+@pytest.mark.parametrize(('masked', 'narrow'), [(0, False), (60, False), (60, True)])
+def test_lightglue_log_assignment_with_random_weights(masked, narrow):
+    features = _features()
+    threshold = float(features[0].scores[-masked]) if masked else 0.0
+    expected, assignment, _, _, valid = _both(NARROW.matcher if narrow else _random_weights(5), features, threshold)
+    alive = np.ix_(valid[0], valid[1])
+    assert np.ptp(expected[alive]) > 0.1
+    np.testing.assert_allclose(assignment[alive], expected[alive], atol=1e-4, rtol=0)
+
+
+def test_without_masks_the_graph_is_the_same_where_every_row_is_a_keypoint():
+    features = _features()
+    expected = session(lightglue(SMALL, ours().matcher, mask_attention=True)).run(
+        None, matcher_feed(*features, detection=0.0))
+    found = session(lightglue(SMALL, ours().matcher)).run(None, matcher_feed(*features, detection=0.0))
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
+
+
+@pytest.mark.parametrize('masked', [0, 60])
+def test_lightglue_matches_with_trained_weights(masked):
+    features = _features()
+    threshold = float(features[0].scores[-masked]) if masked else 0.0
+    expected, _, matches, scores, valid = _both(ours().matcher, features, threshold)
+    expected = np.where(valid[0][:, None] & valid[1][None], expected, -np.inf)
+    best = expected.argmax(1)
+    mutual = (expected.argmax(0)[best] == np.arange(len(best))) & (np.exp(expected.max(1)) > 0.1)
+    np.testing.assert_array_equal(matches, np.where(mutual, best, -1))
+    np.testing.assert_allclose(scores[mutual], np.exp(expected.max(1))[mutual], atol=1e-3)
+    assert mutual.sum() > 50
+
+
+def test_lightglue_log_assignment_with_trained_weights_is_as_exact_as_fp32_is():
+    """Trained logits reach hundreds, where FP32 itself is off by 1e-2: so both are held against float64."""
+    features = _features()
+    exact, found, *_ = _both(ours().matcher, features, 0.0, np.float64)
+    theirs, *_ = _both(ours().matcher, features, 0.0, np.float32)
+    noise = np.abs(theirs - exact)
+    error = np.abs(found - exact)
+    assert np.median(error) <= 2 * np.median(noise)
+    assert error.max() <= 2 * noise.max()
+    assert np.median(error / np.abs(exact)) < 1e-5

@@ -1,0 +1,179 @@
+"""The odometry's arithmetic on exact tracks, noisy ones and wrong ones, with depth and without, and where it has to begin anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.moving_camera import BASELINE, FOCAL, Step, poses_of, steps
+
+from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate, rpe
+from lightglue_trt_ros.odometry.bundle_adjustment import Belief, Bundle, adjust, reprojection_errors
+from lightglue_trt_ros.odometry.sliding_window import Fix, Quality, SlidingWindow, _View
+
+
+def track(window: SlidingWindow, frames: list[Step], right: bool = False) -> list[Fix]:
+    return [window.add(each.stamp, each.ids, each.points, each.stamp - 0.1, each.reference_points, each.right_x if right else None)
+            for each in frames]
+
+
+def tracked(frames, fixes):
+    """Poses, estimated and true, of the frames that have one."""
+    good = [number for number, fix in enumerate(fixes) if fix.quality is Quality.TRACKING]
+    return np.stack([fixes[number].pose for number in good]), np.stack([frames[number].pose for number in good])
+
+
+def test_with_depth_exact_tracks_give_the_true_poses_in_metres():
+    frames = list(steps(poses_of(15)))
+    fixes = track(SlidingWindow(FOCAL, BASELINE), frames, right=True)
+    assert all(fix.quality is Quality.TRACKING for fix in fixes)
+    for frame, fix in zip(frames, fixes, strict=True):
+        np.testing.assert_allclose(fix.pose, frame.pose, atol=1e-4)
+        assert fix.points > 50
+
+
+def test_without_depth_they_give_the_true_shape_and_the_first_step_is_the_unit():
+    frames = list(steps(poses_of(15)))
+    fixes = track(SlidingWindow(FOCAL), frames)
+    poses, truth = tracked(frames, fixes)
+    assert len(poses) >= 13
+    alignment = align_sim3(poses, truth)
+    assert ate(alignment.apply(poses), truth) < 1e-3
+    assert np.linalg.norm(poses[0, :3, 3]) == pytest.approx(1, abs=1e-6)
+    np.testing.assert_allclose(alignment.rotation, np.eye(3), atol=1e-3)
+
+
+def test_right_columns_that_are_all_off_cost_no_scale():
+    frames = [each._replace(right_x=each.right_x + 1.5 / FOCAL) for each in steps(poses_of(40), noise_px=0.2)]
+    window = SlidingWindow(FOCAL, BASELINE)
+    fixes = track(window, frames, right=True)
+    assert window.right_offset_px == pytest.approx(1.5, abs=0.15)
+    poses, truth = tracked(frames, fixes)
+    step, true = (np.linalg.norm(np.diff(each[20:, :3, 3], axis=0), axis=1).sum() for each in (poses, truth))
+    assert step / true == pytest.approx(1, abs=0.01)
+
+
+def test_right_columns_that_are_known_to_be_off_put_points_where_they_are():
+    poses, offset = poses_of(2), 2 / FOCAL
+    points = np.array([[-2, 1, 6], [1, -1, 9], [3, 1, 20], [0, 0, 40]]) @ poses[1, :3, :3].T + poses[1, :3, 3]
+    there = (points - poses[1, :3, 3]) @ poses[1, :3, :3]
+    flat = there[:, :2] / there[:, 2:]
+    window = SlidingWindow(FOCAL, BASELINE)
+    window._belief = Belief(offset, FOCAL**2)
+    window._views = [_View(1.0, poses[1], np.arange(4), np.column_stack([flat, flat[:, 0] - BASELINE / there[:, 2] + offset]))]
+    window._triangulate()
+    np.testing.assert_allclose([window._points[number] for number in range(4)], points, rtol=1e-9)
+
+
+@pytest.mark.parametrize('right', [True, False])
+def test_noise_and_wrong_matches_cost_little(right):
+    frames = list(steps(poses_of(30), noise_px=0.4, wrong=0.15))
+    fixes = track(SlidingWindow(FOCAL, BASELINE if right else None), frames, right)
+    poses, truth = tracked(frames, fixes)
+    assert len(poses) > 25
+    if not right:
+        poses = align_sim3(poses, truth).apply(poses)
+    length = np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum()
+    assert ate(poses, truth) < 0.01 * length
+    assert rpe(poses, truth).rotation_deg < 0.15
+
+
+def test_the_adjustment_is_worth_its_time():
+    """Against the same without it, on the same noise."""
+    frames = list(steps(poses_of(30), noise_px=0.8))
+    errors = []
+    for count in (0, 6):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr('lightglue_trt_ros.odometry.sliding_window.STEPS', count)
+            found = rpe(*tracked(frames, track(SlidingWindow(FOCAL, BASELINE), frames, right=True)))
+        errors.append((found.translation_m, found.rotation_deg))
+    assert errors[1][0] < 0.6 * errors[0][0]
+    assert errors[1][1] < 0.7 * errors[0][1]
+
+
+def test_a_camera_that_stands_goes_nowhere():
+    still = np.concatenate([poses_of(10), np.repeat(poses_of(10)[-1:], 40, axis=0)])
+    frames = list(steps(still, noise_px=0.3))
+    fixes = track(SlidingWindow(FOCAL, BASELINE), frames, right=True)
+    stopped = np.stack([fix.pose[:3, 3] for fix in fixes[15:]])
+    assert np.ptp(stopped, axis=0).max() < 0.03
+
+
+def test_a_camera_that_never_moved_is_waited_for():
+    frames = list(steps(np.repeat(np.eye(4)[None], 8, axis=0), noise_px=0.3))
+    assert {fix.quality for fix in track(SlidingWindow(FOCAL), frames)} == {Quality.STARTING}
+
+
+@pytest.mark.parametrize('right', [True, False])
+def test_where_all_tracks_end_it_begins_anew_from_there_at_the_same_scale(right):
+    frames = list(steps(poses_of(30)))
+    frames = frames[:12] + [each._replace(ids=each.ids + 10_000) for each in frames[12:]]
+    fixes = track(SlidingWindow(FOCAL, BASELINE if right else None), frames, right)
+    assert [fix.quality for fix in fixes].count(Quality.LOST) == 1
+    assert fixes[12].quality is Quality.LOST
+    poses, truth = tracked(frames, fixes)
+    assert len(poses) > 24
+    if not right:
+        poses = align_sim3(poses, truth).apply(poses)
+    length = np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum()
+    assert ate(poses, truth) < 0.04 * length
+
+
+def test_too_few_tracks_twice_ids_and_time_that_goes_back_raise_nothing():
+    window = SlidingWindow(FOCAL, BASELINE)
+    frames = list(steps(poses_of(12)))
+    nothing = np.zeros((0, 2))
+    window.add(0.5, [], nothing, 0.4, nothing, [])
+    track(window, frames[:4], right=True)
+    twice = frames[4]._replace(ids=np.repeat(frames[4].ids[::2], 2)[:len(frames[4].ids)])
+    fixes = track(window, [twice, *frames[5:], *frames], right=True)
+    assert fixes[-1].quality is Quality.TRACKING
+    assert all(np.isfinite(fix.pose).all() for fix in fixes)
+
+
+@pytest.mark.parametrize('right', [True, False])
+def test_tracks_without_any_sense_and_geometry_that_fails_end_nothing(right, monkeypatch):
+    rng = np.random.default_rng(5)
+    window = SlidingWindow(FOCAL, BASELINE if right else None)
+    frames = list(steps(poses_of(14)))
+    for number in range(25):
+        count = int(rng.integers(0, 60))
+        points = rng.choice([0.0, 0.1, rng.normal()], (count, 2)) if number % 3 else rng.normal(0, 0.3, (count, 2))
+        fix = window.add(0.01 * number + 0.1, rng.integers(0, 80, count), points, 0.01 * number + 0.09, points[::-1],
+                         points[:, 0] - 0.05)
+        assert np.isfinite(fix.pose).all()
+    track(window, frames[:6], right)
+
+    def fail(*_: object) -> None:
+        raise np.linalg.LinAlgError('Singular matrix')
+    with monkeypatch.context() as patch:
+        patch.setattr('lightglue_trt_ros.odometry.sliding_window.adjust', fail)
+        assert track(window, frames[6:7], right)[0].quality is Quality.LOST
+    assert track(window, frames[7:], right)[-1].quality is Quality.TRACKING
+
+
+def test_bundle_adjustment_finds_the_least_cost():
+    poses = np.linalg.inv(poses_of(5))
+    rng = np.random.default_rng(3)
+    points = rng.uniform([-3, -2, 5], [3, 2, 12], (40, 3))
+    there = points @ poses[:, :3, :3].transpose(0, 2, 1) + poses[:, None, :3, 3]
+    seen = np.stack([there[..., 0], there[..., 1], there[..., 0] - BASELINE], axis=2) / there[..., 2:]
+    seen[rng.random(seen.shape[:2]) < 0.2] = np.nan
+    moved = poses.copy()
+    moved[1:, :3, 3] += rng.normal(0, 0.05, (4, 3))
+    start = Bundle(moved, points + rng.normal(0, 0.1, points.shape))
+    found, belief = adjust(start, seen, 1, BASELINE, 1 / FOCAL, 30, Belief(0.0, FOCAL**2))
+    assert abs(belief.offset) < 1e-4
+    assert belief.information > 1.3 * FOCAL**2, 'the views know something of it too'
+    np.testing.assert_allclose(found.inverse_poses, poses, atol=1e-4)
+    errors = reprojection_errors(found, seen, BASELINE)
+    assert np.nanmax(errors) < 1e-4
+    np.testing.assert_array_equal(np.isnan(errors), np.isnan(seen[..., 0]))
+
+
+def test_where_time_begins_again_the_old_points_are_forgotten():
+    """A bag that is played twice has the ids of its first time, and another world."""
+    frames, window = list(steps(poses_of(6))), SlidingWindow(FOCAL, BASELINE)
+    last = track(window, frames, right=True)[-1].pose
+    for frame, fix in zip(frames, track(window, frames, right=True), strict=True):
+        assert fix.quality is Quality.TRACKING
+        np.testing.assert_allclose(fix.pose, last @ frame.pose, atol=1e-3)

@@ -1,0 +1,75 @@
+"""What needs no ROS runs where there is none: the commands in processes in which every import of ROS fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from support.networks import ours, photo, shallow
+from support.random_pairs import write_pair
+from test_architecture import ROS
+
+ROOT = Path(__file__).parents[2]
+SIZE = ('--height', 96, '--width', 128, '--max-keypoints', 64)
+WITHOUT_ROS = f"""
+import runpy, sys
+sys.modules.update(dict.fromkeys({sorted(ROS)!r}))
+module, sys.argv = sys.argv[1], sys.argv[1:]
+runpy.run_module(module, run_name='__main__', alter_sys=True)
+"""
+
+
+def run(command: str, *arguments: str | int | Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
+    return subprocess.run([sys.executable, '-c', WITHOUT_ROS, f'lightglue_trt_ros.cli.{command}', *map(str, arguments)],
+                          env=environment, text=True, capture_output=True, timeout=120)
+
+
+@pytest.fixture(scope='module')
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image folder: a photograph on a wall, past which the camera goes sideways."""
+    folder = tmp_path_factory.mktemp('recording')
+    (folder / 'images').mkdir()
+    scene = photo('coffee', 192, 384)
+    for number in range(14):
+        view = cv2.warpAffine(scene, np.float32([[1, 0, -10 - 4 * number], [0, 1, -40]]), (128, 96))
+        cv2.imwrite(str(folder / 'images' / f'{number}.png'), view)
+    (folder / 'timestamps.txt').write_text(''.join(f'{0.1 * number:.1f}\n' for number in range(14)))
+    return folder
+
+
+COMMANDS = ('quantize', 'evaluate_bag', 'evaluate_fleet', 'build_engines', 'benchmark', 'export_onnx', 'fetch_weights', 'make_bag')
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_a_command_explains_itself(command: str) -> None:
+    done = run(command, '--help')
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f'usage: {command} ')
+
+
+def test_a_recording_is_evaluated(recording: Path, tmp_path: Path) -> None:
+    bag, out = tmp_path / 'bag', tmp_path / 'out'
+    assert run('make_bag', recording, bag).returncode == 0
+    done = run('evaluate_bag', bag, '--out', out, '--strides', 1, '--baselines', 'orb', '--backend', 'onnxruntime', *SIZE)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((out / 'report.json').read_text())
+    assert [matcher['name'] for matcher in report['matchers']] == ['ours', 'ORB']
+    assert report['matchers'][0]['summary']['1']['matches'] > 10
+    refused = run('evaluate_bag', bag, '--live')
+    assert refused.returncode == 2
+    assert 'needs ROS 2: source its setup.bash' in refused.stderr
+
+
+def test_a_matcher_is_calibrated(recording: Path, tmp_path: Path) -> None:
+    weights = write_pair(tmp_path / 'weights', pair=replace(ours(), matcher=shallow()))
+    done = run('quantize', '--calibration', recording, '--weights', weights, '--engine-dir', tmp_path, *SIZE)
+    assert done.returncode == 0, done.stderr
+    assert 'gate on consecutive frames: passed' in done.stdout

@@ -1,0 +1,93 @@
+"""The executor of the nodes: what callbacks raise, and what is raised before they are called."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes are not tested')
+from rclpy.node import Node
+from std_msgs.msg import Header
+from support.ros_helpers import wait_for
+
+from lightglue_trt_ros.ros.executor import FAILURES, NodeExecutor
+from lightglue_trt_ros.utils.errors import NodeError
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+
+class Listener(Node):
+    """A node that fails as often as `failures` says, and a publisher that it hears."""
+
+    def __init__(self) -> None:
+        super().__init__('listener')
+        self.heard: list[str] = []
+        self.failures = 0
+        self.create_subscription(Header, 'topic', self._on_header, 10)
+        self.publisher = self.create_publisher(Header, 'topic', 10)
+
+    def _on_header(self, header: Header) -> None:
+        if self.failures > 0:
+            self.failures -= 1
+            raise ZeroDivisionError('injected')
+        self.heard.append(header.frame_id)
+
+    def say(self, *names: str) -> None:
+        wait_for(self.publisher.get_subscription_count)
+        for name in names:
+            self.publisher.publish(Header(frame_id=name))
+
+
+@contextmanager
+def spinning():
+    """A listener and its executor in a thread; what it raised is in `ends`."""
+    node, executor, ended = Listener(), NodeExecutor(), threading.Event()
+    executor.add_node(node)
+    executor.ends = []
+
+    def spin() -> None:
+        try:
+            executor.spin_until(ended.is_set)
+        except NodeError as error:
+            executor.ends.append(str(error))
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    yield node, executor
+    ended.set()
+    executor.wake()
+    thread.join(5)
+    assert not thread.is_alive()
+    node.destroy_node()
+
+
+def test_failures_that_a_success_separates_are_counted_anew_and_others_end_it():
+    with spinning() as (node, executor):
+        for _ in range(3):
+            node.failures = FAILURES - 1
+            node.say(*map(str, range(FAILURES)))
+            wait_for(lambda: node.heard and node.heard[-1] == str(FAILURES - 1))
+            node.heard.clear()
+        assert not executor.ends
+        node.failures = 1000
+        node.say(*map(str, range(FAILURES)))
+        assert f'/topic failed {FAILURES} times in a row, the last time with: ZeroDivision' in wait_for(lambda: executor.ends)[0]
+
+
+def test_a_message_that_cannot_be_taken_costs_that_message_alone(monkeypatch, capfd):
+    """As of a middleware that cannot read it: rclpy then leaves the callback's group locked, and the node was deaf."""
+    with spinning() as (node, executor):
+        take, spoilt = executor._take_subscription, ['one']
+
+        def fails(subscription):
+            taken = take(subscription)
+            if spoilt:
+                raise RuntimeError(f'{spoilt.pop()} cannot be read')
+            return taken
+
+        monkeypatch.setattr(executor, '_take_subscription', fails)
+        node.say('one', 'two')
+        wait_for(lambda: node.heard == ['two'])
+    assert 'RuntimeError: one cannot be read' in capfd.readouterr().err

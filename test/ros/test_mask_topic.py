@@ -1,0 +1,203 @@
+"""Masks at the node, over real DDS: of a file, of a topic, of both, and what becomes of those of no use."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import cv2
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+from support.ros_helpers import SECOND, SpunMatcher, image_message, wait_for
+
+from lightglue_trt_ros.backends.null import NullBackend
+from lightglue_trt_ros.core.masks import load_mask
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.utils.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50, 'refinement': 'none'}
+SIZE = (96, 128)  # of the images, twice the engine's
+RIGHT, UPPER = (np.zeros(SIZE, np.uint8) for _ in range(2))
+RIGHT[:, 64:], UPPER[:48] = 255, 1
+
+
+class Masked(NullBackend):
+    """Remembers the masks that it was given."""
+
+    masks: list
+
+    def extract(self, image, mask=None):
+        self.masks.append(mask)
+        return super().extract(image, mask)
+
+
+class Run(SpunMatcher):
+    """A node, a peer that sends frames and masks, and the lines of the log."""
+
+    def __init__(self, log, remapped=(), **parameters) -> None:
+        self.masks: list = []
+
+        def opened(config, *, cancelled):
+            backend = Masked(config.engine_spec('fp32'))
+            backend.masks = self.masks
+            return Opened(backend, 'masked')
+
+        overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
+        arguments = ['--ros-args', *(word for rule in remapped for word in ('-r', rule))]
+        super().__init__(MatcherNode(opened, parameter_overrides=overrides, cli_args=arguments if remapped else None))
+        self._log, self._lines, self.time = log, list[str](), 10 * SECOND
+        sensor = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+        topic = next((rule.removeprefix('mask:=') for rule in remapped), '/mask')
+        self.publisher = self.peer.node.create_publisher(Image, topic, sensor)
+
+    def mask(self, allowed, age_s: float = 0.1, encoding: str = 'mono8') -> None:
+        """Send a mask, that much older than the next frame."""
+        wait_for(self.publisher.get_subscription_count)
+        before = self.node._channels[0]._masks._newest
+        self.publisher.publish(image_message(self.time + SECOND // 10 - round(age_s * SECOND), allowed, encoding))
+        wait_for(lambda: self.node._channels[0]._masks._newest is not before)
+
+    def frame(self, size=SIZE, step_s: float = 0.1):
+        """Send a frame; the mask that the extractor was given for it, and the matches (None for the first)."""
+        self.time += round(step_s * SECOND)
+        before, clouds = len(self.masks), len(self.peer.clouds)
+        self.peer.send(image_message(self.time, np.full(size, 90, np.uint8)))
+        wait_for(lambda: len(self.masks) > before)
+        if before:
+            wait_for(lambda: len(self.peer.clouds) > clouds)
+        return self.masks[-1], matches_from_cloud(self.peer.clouds[-1]) if before else None
+
+    def said(self, about: str) -> list[str]:
+        """Lines of the log with these words."""
+        self._lines += [line.partition(']: ')[2] or line for line in self._log.readouterr().err.splitlines()]
+        return [line for line in self._lines if about in line]
+
+    def figures(self) -> str:
+        count = len(self.peer.reports)
+        wait_for(lambda: len(self.peer.reports) > count)
+        return self.peer.figures().get('masked', '')
+
+
+@pytest.fixture
+def running(capfd):
+    """A function that starts a node with these remappings and parameters."""
+    with ExitStack() as stack:
+        def start(*remapped, **parameters) -> Run:
+            run = Run(capfd, remapped, **parameters)
+            stack.callback(run.close)
+            return run
+
+        yield start
+
+
+def written(folder, allowed) -> str:
+    path = folder / 'mask.png'
+    cv2.imwrite(str(path), allowed)
+    return str(path)
+
+
+def test_a_file_and_a_topic_hide_what_either_hides_and_the_topic_only_while_it_is_fresh(running, tmp_path):
+    run = running(mask_file=written(tmp_path, RIGHT[::2, ::2]))  # of the engine's size
+    first, _ = run.frame()
+    again, matches = run.frame()
+    np.testing.assert_array_equal(first, RIGHT[::2, ::2])
+    assert again is first, 'which costs nothing on a device'
+    assert 0 < len(matches) < 50
+    assert matches.keypoints[:, 0].min() >= 63.5
+    run.mask(UPPER)  # of the images' size
+    both, matches = run.frame()
+    np.testing.assert_array_equal(both > 0, (RIGHT > 0)[::2, ::2] & (UPPER > 0)[::2, ::2])
+    assert matches.keypoints[:, 0].min() >= 63.5
+    assert matches.keypoints[:, 1].max() <= 47.5
+    assert run.frame()[0] is both, 'the same mask is the same array'
+    assert run.frame(step_s=0.5)[0] is first, 'the topic is silent'
+    assert run.frame()[0] is first
+    assert run.said('the newest mask on /mask') == [
+        'the newest mask on /mask is 0.70 s older than the image, mask_max_age_s is 0.5: matching goes on without it']
+    assert run.figures() == (f'50 % of the image, by the mask {tmp_path}/mask.png; the newest mask on /mask is 0.80 s older than '
+                             'the image, mask_max_age_s is 0.5')
+    assert run.peer.status() == (DiagnosticStatus.WARN, 'the newest mask on /mask is 0.80 s older than the image, mask_max_age_s '
+                                 'is 0.5: matching goes on without it')
+    for _ in range(4):  # once it has come for a while, it is told of again
+        run.mask(UPPER, age_s=-0.8)
+        assert (run.frame(step_s=0.9)[0] > 0).sum() == (both > 0).sum()
+    assert run.said('the mask on /mask is used')
+    wait_for(lambda: run.peer.status() == (DiagnosticStatus.OK, 'matching') and ';' not in run.figures())
+    run.frame(step_s=0.9)
+    assert len(run.said('older than the image')) == 2
+    run.mask(UPPER, age_s=-0.8)
+    assert run.frame()[0] is first, 'it is of another time too'
+    assert run.said('0.80 s newer than the image')
+
+
+def test_without_any_mask_nothing_is_masked_and_nothing_said(running):
+    run = running()
+    assert run.frame()[0] is None
+    assert len(run.frame()[1]) == 50
+    assert run.figures() == ''
+    run.mask(RIGHT)  # nobody has to have asked for it
+    assert run.frame()[0] is not None
+    assert run.figures() == '50 % of the image, by the mask on /mask'
+    assert not run.said('mask on')
+
+
+def test_masks_of_no_use_are_told_of_once_and_the_frames_go_on_without(running):
+    run = running('mask:=/seen/people')
+    assert run.frame()[0] is None
+    assert run.frame()[0] is None
+    for allowed, encoding, age_s in ((np.zeros((*SIZE, 3), np.uint8), 'rgb8', 0.1), (np.ones((30, 40), np.uint8), 'mono8', 0.1),
+                                     (RIGHT, 'mono8', -3.0)):
+        run.mask(allowed, age_s, encoding)
+        assert run.frame()[0] is None
+        assert run.frame()[0] is None
+    assert [line.removesuffix(': matching goes on without it') for line in run.said('goes on without it')] == [
+        'no mask has come on /seen/people', 'the mask on /seen/people is rgb8: send mono8, 0 where no keypoint may be',
+        "the mask on /seen/people is 40x30, the images are 128x96: a mask has their size, or the engine's 64x48",
+        'the newest mask on /seen/people is 3.00 s newer than the image, mask_max_age_s is 0.5']
+    run.mask(np.zeros(SIZE, np.uint8))  # somebody stands before the camera
+    assert len(run.frame()[1]) == 0
+
+
+def test_a_file_that_does_not_fit_the_images_drops_them_and_says_why(running, tmp_path):
+    run = running(mask_file=written(tmp_path, RIGHT))
+    run.frame()
+    run.peer.send(image_message(run.time + SECOND // 20, np.zeros((60, 80), np.uint8)))
+    wait_for(lambda: run.said('dropped'))
+    assert run.said('dropped')[0] == (f'frame dropped: the mask {tmp_path}/mask.png is 128x96, the images are 80x60: a mask has '
+                                      "their size, or the engine's 64x48")
+    assert run.frame()[1] is not None, 'the next good one works'
+
+
+def test_a_node_with_a_file_of_no_use_does_not_configure_and_says_why(running, tmp_path):
+    run = running(mask_file=str(tmp_path / 'missing.png'))
+    assert not run.active
+    assert len(run.said('on_configure failed, ConfigError: the mask')) == 1
+    assert run.said('Once that is mended: ros2 lifecycle set /matcher configure, then activate (weights, ')
+    wait_for(lambda: run.peer.status()[0] == DiagnosticStatus.ERROR)
+    assert run.peer.status()[1].startswith('on_configure failed, ConfigError: the mask')
+
+
+@pytest.mark.parametrize(('name', 'image', 'words'), [
+    ('missing.png', None, r'cannot be read \(No such file'), ('wide.png', np.ones((8, 8), np.uint16), 'is uint16 with 1'),
+    ('colour.png', np.ones((8, 8, 3), np.uint8), 'is uint8 with 3 channels'),
+    ('photo.jpg', np.full((8, 8), 255, np.uint8), 'is a JPEG, which'),
+    ('black.png', np.zeros((8, 8), np.uint8), 'is 0 everywhere, which leaves no keypoint'), ('words.png', b'words', 'is no image')])
+def test_files_of_no_use_are_refused_in_one_line(tmp_path, name, image, words):
+    path = tmp_path / name
+    if isinstance(image, bytes):
+        path.write_bytes(image)
+    elif image is not None:
+        cv2.imwrite(str(path), image)
+    with pytest.raises(ConfigError, match=rf'^the mask .*{name} {words}.*8-bit gray PNG, 0 where no keypoint may be[^\n]*$'):
+        load_mask(path)
+    with pytest.raises(ConfigError):
+        load_mask(str(path))

@@ -1,0 +1,617 @@
+"""The node over real DDS, in this process, on a backend that computes nothing: interface, lifecycle, faults."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from typing import ClassVar
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+from diagnostic_msgs.msg import DiagnosticStatus
+from lifecycle_msgs.msg import State, Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.srv import DescribeParameters, SetParameters
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message, serialize_message
+from sensor_msgs.msg import CompressedImage, Image
+from std_srvs.srv import Trigger
+from support.ros_helpers import SECOND, Peer, SpunMatcher, header, image_message, wait_for
+
+from lightglue_trt_ros.backends.null import NullBackend
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.timing import FrameStatistics
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.ros import diagnostics as health
+from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.utils.errors import ConfigError, DeviceMemoryError, EngineError
+from lightglue_trt_ros.utils.processes import FASTDDS_VARIABLES
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
+
+
+class GatedBackend(NullBackend):
+    """Waits in extract while `gate` is closed, fails while `failure` is set, and remembers its threads."""
+
+    gate, opening = threading.Event(), threading.Event()
+    failure: Exception | None = None
+    refuse: Exception | None = None
+    threads: ClassVar[set[int]] = set()
+    open_now = extracted = 0
+
+    def __init__(self, config: MatcherConfig) -> None:
+        if GatedBackend.refuse:
+            raise GatedBackend.refuse
+        super().__init__(config.engine_spec('fp32'))
+        GatedBackend.open_now += 1
+
+    def extract(self, image, mask=None):
+        GatedBackend.threads.add(threading.get_ident())
+        GatedBackend.extracted += 1
+        GatedBackend.gate.wait(10)
+        if GatedBackend.failure:
+            raise GatedBackend.failure
+        return super().extract(image, mask)
+
+    def cancel(self):
+        GatedBackend.gate.set()
+
+    def close(self):
+        GatedBackend.open_now -= 1
+
+
+def open_gated(config, *, cancelled=bool):
+    GatedBackend.opening.wait(10)
+    return Opened(GatedBackend(config), 'gated')
+
+
+class Running(SpunMatcher):
+    """On the gated backend."""
+
+    def __init__(self, **parameters) -> None:
+        overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
+        super().__init__(MatcherNode(open_gated, parameter_overrides=overrides))
+
+
+def state_of(peer: Peer) -> int:
+    return peer.call(GetState, '/matcher/get_state', GetState.Request()).current_state.id
+
+
+@pytest.fixture
+def running():
+    """A function that starts a node with the given parameters; all are closed at the end."""
+    GatedBackend.gate.set()
+    GatedBackend.opening.set()
+    GatedBackend.failure = GatedBackend.refuse = None
+    GatedBackend.threads = set()
+    started = []
+
+    def start(**parameters):
+        started.append(Running(**parameters))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def first_pair(peer: Peer, stamp_ns: int = 10 * SECOND) -> None:
+    """Two frames a tenth of a second apart: the second one's cloud arrives."""
+    before = GatedBackend.extracted
+    peer.send(image_message(stamp_ns))
+    wait_for(lambda: GatedBackend.extracted > before)
+    peer.send(image_message(stamp_ns + SECOND // 10), clouds=1)
+
+
+def test_cloud_carries_the_image_header_and_the_correspondences(running):
+    peer = running().peer
+    first_pair(peer)
+    cloud = peer.clouds[-1]
+    assert (cloud.header.stamp.sec, cloud.header.stamp.nanosec, cloud.header.frame_id) == (10, 100000000, 'camera')
+    assert (cloud.height, cloud.width, cloud.point_step, cloud.is_bigendian) == (1, 50, 52, False)
+    assert [field.name for field in cloud.fields] == [
+        'u', 'v', 'u_ref', 'v_ref', 'score', 'track_id', 'track_length', 't_ref', 'cov_uu', 'cov_uv', 'cov_vv', 'carried',
+        'image_width', 'image_height']
+    matches = matches_from_cloud(cloud)
+    np.testing.assert_array_equal(matches.keypoints, matches.reference_keypoints)
+    np.testing.assert_array_equal(matches.track_lengths, 2)
+    assert matches.reference_stamp - matches.stamp == pytest.approx(-0.1)
+    assert matches.image_size == (48, 64)
+
+
+@pytest.mark.parametrize('reliability', [ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT])
+def test_default_qos_receives_from_every_publisher(running, reliability):
+    peer = running().peer
+    publisher = peer.node.create_publisher(Image, '/image', QoSProfile(depth=5, reliability=reliability))
+    for i in range(5):
+        peer.send(image_message((10 + i) * SECOND // 10), publisher)
+        time.sleep(0.05)
+    wait_for(lambda: peer.clouds)
+
+
+def test_compressed_transport_and_colour(running):
+    peer = running(image_transport='compressed').peer
+    jpeg = cv2.imencode('.jpg', np.full((48, 64, 3), 90, np.uint8))[1]
+    for i in range(2):
+        message = CompressedImage(header=header(10 * SECOND + i), format='jpeg')
+        message.data.frombytes(jpeg.tobytes())
+        peer.send(message, clouds=i)
+        time.sleep(0.1)
+    assert peer.clouds[-1].width == 50
+
+
+def test_only_the_newest_frame_waits_and_drops_are_counted(running):
+    GatedBackend.gate.clear()
+    peer = running().peer
+    for i in range(6):
+        peer.send(image_message(10 * SECOND + i))
+        time.sleep(0.05)
+    GatedBackend.gate.set()
+    wait_for(lambda: len(peer.clouds) == 1)
+    assert peer.clouds[0].header.stamp.nanosec == 5
+    figures = wait_for(lambda: peer.figures().get('frames dropped') == '4' and peer.figures())
+    assert (figures['frames received'], figures['frames processed']) == ('6', '2')
+    assert len(GatedBackend.threads) == 1
+    assert threading.get_ident() not in GatedBackend.threads
+
+
+BAD = {
+    'unknown encoding': (lambda m: setattr(m, 'encoding', 'h264'), 'h264'),
+    'short data': (lambda m: setattr(m, 'data', m.data[:100]), 'bytes'),
+    'zero size': (lambda m: (setattr(m, 'width', 0), setattr(m, 'data', m.data[:0])), '0x48'),
+    'stamp stands still': (lambda m: setattr(m.header.stamp, 'nanosec', 100000000), 'stands still'),
+}
+
+
+@pytest.mark.parametrize('name', BAD)
+def test_a_bad_frame_is_reported_and_the_next_good_one_works(running, name):
+    spoil, word = BAD[name]
+    peer = running().peer
+    first_pair(peer)
+    message = image_message(10 * SECOND + 2 * SECOND // 10)
+    spoil(message)
+    peer.send(message)
+    wait_for(lambda: word in peer.figures().get('last error', ''))
+    assert peer.figures()['frames rejected'] == '1'
+    wait_for(lambda: peer.status()[0] == DiagnosticStatus.WARN)
+    assert word in peer.status()[1]
+    clouds = peer.send(image_message(10 * SECOND + 3 * SECOND // 10), clouds=1)
+    assert matches_from_cloud(clouds[-1]).track_lengths[0] == 3, 'the bad frame cost no track'
+
+
+def test_frames_that_are_rejected_for_one_reason_are_logged_once(running, capfd):
+    peer = running().peer
+    for i in range(8):
+        message = image_message(10 * SECOND + i * SECOND // 10)
+        message.encoding = 'foo8'
+        peer.send(message)
+        time.sleep(0.2)
+    wait_for(lambda: peer.figures().get('frames rejected') == '8' and 'frames are rejected: ' in peer.status()[1])
+    peer.reports.clear()
+    wait_for(lambda: len(peer.reports) > 1)
+    assert len([line for line in capfd.readouterr().err.splitlines() if "'foo8'" in line]) == 1
+    assert len(peer.status()[1]) < 230
+    assert re.fullmatch(r"\d s ago: image encoding 'foo8' is none of mono8, .*", peer.figures()['last error'])
+
+
+def test_jpeg_garbage_is_reported(running):
+    peer = running(image_transport='compressed').peer
+    message = CompressedImage(header=header(SECOND), format='jpeg')
+    message.data.frombytes(b'\xff\xd8 not a picture')
+    peer.send(message)
+    wait_for(lambda: 'jpeg' in peer.figures().get('last error', '').lower())
+
+
+def test_a_failing_backend_is_reported_and_survived(running):
+    peer = running().peer
+    first_pair(peer)
+    GatedBackend.failure = EngineError('the GPU failed')
+    peer.send(image_message(11 * SECOND))
+    wait_for(lambda: 'the GPU failed' in peer.figures().get('last error', ''))
+    GatedBackend.failure = None
+    peer.send(image_message(11 * SECOND + SECOND // 10), clouds=1)
+
+
+def test_exhausted_device_memory_releases_the_backend_and_waits_for_another_activation(running):
+    peer = running().peer
+    first_pair(peer)
+    GatedBackend.failure = DeviceMemoryError('device memory is exhausted: 3 MiB are free')
+    peer.send(image_message(11 * SECOND))
+    wait_for(lambda: state_of(peer) == State.PRIMARY_STATE_INACTIVE)
+    assert GatedBackend.open_now == 0
+    wait_for(lambda: peer.status() == (DiagnosticStatus.ERROR, 'device memory is exhausted: 3 MiB are free'))
+    GatedBackend.failure = None
+    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_ACTIVATE))
+    assert peer.call(ChangeState, '/matcher/change_state', request).success
+    first_pair(peer, 20 * SECOND)
+
+
+@pytest.mark.parametrize(('stamp_ns', 'size', 'reason'), [
+    (5 * SECOND, (48, 64), 'time went back'), (20 * SECOND, (48, 64), 'gap'), (10 * SECOND + 2 * SECOND // 10, (40, 64), 'size')])
+def test_interruptions_start_tracks_anew(running, stamp_ns, size, reason):
+    peer = running().peer
+    first_pair(peer)
+    peer.send(image_message(stamp_ns, np.zeros(size, np.uint8)))
+    wait_for(lambda: reason in peer.figures().get('resets', ''))
+    clouds = peer.send(image_message(stamp_ns + SECOND // 10, np.zeros(size, np.uint8)), clouds=1)
+    matches = matches_from_cloud(clouds[-1])
+    assert set(matches.track_lengths) == {2}
+    assert matches.track_ids.min() >= 50
+
+
+def test_advice_on_stretched_and_dark_images():
+    config = MatcherConfig()
+    lines = health.advice(np.full((370, 1226), 90, np.uint8), 'mono8', config)
+    assert len(lines) == 1
+    assert 'set image_width to 1008 and image_height to 304' in lines[0]
+    assert 'image_bits' in health.advice(np.full((480, 640), 15, np.uint8), 'mono16', config)[0]
+    assert not health.advice(np.full((960, 1280), 90, np.uint8), 'mono16', config)
+
+
+@pytest.mark.parametrize('size', [(1, 1), (1, 1000), (1000, 1), (8, 8), (20, 20_000), (20, 4000)])
+def test_no_size_is_advised_that_would_be_refused(size):
+    config = MatcherConfig(image_height=144, image_width=480, max_keypoints=3000)
+    line, = health.advice(np.full(size, 90, np.uint8), 'mono8', config)
+    assert 'are stretched to 480x144' in line
+    assert 'image_width' not in line
+    assert 'the networks take no size that would fit' in line
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(encoding=st.sampled_from(['mono8', 'mono16', 'bgr8', 'bayer_rggb8', 'yuyv', 'nv12', '', 'jpeg', '32FC1']),
+       height=st.integers(0, 70), width=st.integers(0, 70), step=st.integers(0, 300), size=st.integers(0, 4000),
+       big=st.integers(0, 1), seconds=st.integers(-5, 5))
+def test_no_malformed_image_ends_the_node(storm, encoding, height, width, step, size, big, seconds):
+    """Through the node's own path; the fixture then sends good images over DDS."""
+    message = Image(header=header(100 * SECOND + seconds), encoding=encoding, height=height, width=width, step=step,
+                    is_bigendian=big)
+    message.data.frombytes(bytes(size))
+    statistics = storm.node._pipeline.inlets[0].statistics
+    before = statistics.processed + statistics.rejected
+    storm.node._pipeline.inlets[0].offer(serialize_message(message))
+    wait_for(lambda: statistics.processed + statistics.rejected > before)
+    assert 'Error: ' not in statistics.last_error, 'only errors made on purpose are shown without their type'
+    storm.frames += 1
+
+
+@pytest.fixture
+def storm(running):
+    run = running()
+    run.frames = 0
+    yield run
+    assert run.frames > 100
+    first_pair(run.peer, 200 * SECOND)
+
+
+def test_reset_service_forgets_the_reference(running):
+    peer = running().peer
+    first_pair(peer)
+    assert peer.call(Trigger, '/matcher/reset', Trigger.Request()).success
+    peer.send(image_message(10 * SECOND + 2 * SECOND // 10))
+    time.sleep(0.2)
+    clouds = peer.send(image_message(10 * SECOND + 3 * SECOND // 10), clouds=1)
+    assert set(matches_from_cloud(clouds[-1]).track_lengths) == {2}
+    assert len(peer.clouds) == 2
+
+
+def test_debug_image_is_drawn_only_while_somebody_subscribes(running):
+    peer = running().peer
+    first_pair(peer)
+    assert not peer.debug_images
+    watcher = peer.watch_debug_image()
+    wait_for(lambda: peer.node.count_subscribers('/matcher/debug_image'))
+    time.sleep(0.2)
+    peer.send(image_message(10 * SECOND + 2 * SECOND // 10), clouds=1)
+    image = wait_for(lambda: peer.debug_images and peer.debug_images[0])
+    assert (image.encoding, image.height, image.width) == ('bgr8', 48, 64)
+    peer.node.destroy_subscription(watcher)
+
+
+def test_parameters_are_described_ranged_and_read_only_where_a_restart_is_needed(running):
+    peer = running().peer
+    names = ['match_threshold', 'max_keypoints', 'reference', 'image_transport']
+    found = peer.call(DescribeParameters, '/matcher/describe_parameters', DescribeParameters.Request(names=names)).descriptors
+    assert [d.read_only for d in found] == [False, True, False, True]
+    assert all(d.description for d in found)
+    assert (found[0].floating_point_range[0].from_value, found[0].floating_point_range[0].to_value) == (0.0, 1.0)
+    assert (found[1].integer_range[0].from_value, found[1].integer_range[0].to_value) == (1, 3840)
+    assert 'previous, keyframe' in found[2].additional_constraints
+
+
+@pytest.mark.parametrize(('name', 'value', 'ok', 'reason'), [
+    ('match_threshold', 0.5, True, ''), ('match_threshold', 1.5, False, ''), ('reference', 'keyframe', True, ''),
+    ('reference', 'first', False, 'previous, keyframe'), ('max_keypoints', 60, False, ''), ('match_threshold', 'high', False, ''),
+    ('match_threshold', 1, True, ''), ('match_threshold', 2, False, ''), ('match_threshold', True, False, ''),
+    ('max_gap_s', 0.0, False, '')])
+def test_setting_parameters_while_it_runs(running, name, value, ok, reason):
+    run = running()
+    request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
+    result = run.peer.call(SetParameters, '/matcher/set_parameters', request).results[0]
+    assert result.successful == ok
+    assert reason in result.reason
+    assert (run.node.get_parameter(name).value == value) == ok
+    assert run.node.get_parameter('match_threshold').type_ == Parameter.Type.DOUBLE
+    first_pair(run.peer)
+
+
+@pytest.mark.parametrize(('parameters', 'words'), [
+    ({'match_treshold': 0.2}, 'did you mean match_threshold'), ({'image_height': 479}, 'use 480'),
+    ({'match_threshold': 'high'}, "'high'"), ({'qos_reliability': 'sometimes'}, 'best_effort, reliable'),
+    ({'max_keypoints': 9999}, '9999'), ({'lightglue_weights': 'homography'}, 'is now weights')])
+def test_bad_parameters_refuse_to_start_with_a_reason(parameters, words):
+    overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
+    with pytest.raises(ConfigError, match=words):
+        MatcherNode(open_gated, parameter_overrides=overrides)
+
+
+def test_lifecycle_is_left_to_a_manager_without_autostart_and_the_backend_is_opened_again(running):
+    run = running(autostart=False)
+
+    def change(transition: int) -> bool:
+        return changed(run.peer, transition)
+
+    opened = GatedBackend.open_now
+    assert state_of(run.peer) == State.PRIMARY_STATE_UNCONFIGURED
+    assert change(Transition.TRANSITION_CONFIGURE)
+    assert change(Transition.TRANSITION_ACTIVATE)
+    wait_for(lambda: GatedBackend.open_now == opened + 1)
+    first_pair(run.peer)
+    assert change(Transition.TRANSITION_DEACTIVATE)
+    assert GatedBackend.open_now == opened
+    wait_for(lambda: run.peer.status()[1] == 'not active')
+    assert change(Transition.TRANSITION_ACTIVATE)
+    first_pair(run.peer, 20 * SECOND)
+    assert change(Transition.TRANSITION_DEACTIVATE)
+    assert change(Transition.TRANSITION_CLEANUP)
+    assert change(Transition.TRANSITION_CONFIGURE)
+    assert change(Transition.TRANSITION_ACTIVATE)
+    first_pair(run.peer, 30 * SECOND)
+    assert change(Transition.TRANSITION_ACTIVE_SHUTDOWN)
+    assert GatedBackend.open_now == opened
+
+
+def test_a_backend_that_does_not_open_leaves_the_node_inactive_and_says_why(running):
+    GatedBackend.refuse = EngineError('no engine: build one')
+    run = running()
+    wait_for(lambda: run.peer.status() == (DiagnosticStatus.ERROR, 'no engine: build one'))
+    GatedBackend.refuse = None
+    wait_for(lambda: state_of(run.peer) == State.PRIMARY_STATE_INACTIVE)
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    first_pair(run.peer)
+
+
+def test_an_error_that_nobody_expected_leaves_the_node_inactive_and_says_why(running, capfd):
+    GatedBackend.refuse = ModuleNotFoundError("No module named 'spox'")
+    run = running()
+    wait_for(lambda: run.peer.status() == (DiagnosticStatus.ERROR, "ModuleNotFoundError: No module named 'spox'"))
+    assert state_of(run.peer) == State.PRIMARY_STATE_INACTIVE
+    log = capfd.readouterr().err
+    assert "not activated: ModuleNotFoundError: No module named 'spox'" in log
+    assert 'ros2 lifecycle set /matcher activate (weights, ' in log
+    GatedBackend.refuse = None
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    first_pair(run.peer)
+
+
+def test_after_an_error_in_a_transition_nothing_is_there_twice(running, monkeypatch, capfd):
+    run, start = running(autostart=False), threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == 'inference':
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, 'start', refuse)
+    assert changed(run.peer, Transition.TRANSITION_CONFIGURE)
+    assert not changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    log = capfd.readouterr().err
+    assert "on_activate failed, RuntimeError: can't start new thread" in log
+    assert 'ros2 lifecycle set /matcher configure, then activate' in log
+    assert state_of(run.peer) == State.PRIMARY_STATE_UNCONFIGURED
+    monkeypatch.undo()
+    assert changed(run.peer, Transition.TRANSITION_CONFIGURE)
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    for i in range(5):
+        run.peer.send(image_message(10 * SECOND + i * SECOND // 10))
+        time.sleep(0.1)
+    wait_for(lambda: run.peer.figures().get('frames received', '0') >= '5')
+    assert run.peer.figures()['frames received'] == '5'
+    assert len(run.peer.clouds) == 4
+
+
+def test_the_node_answers_and_reports_while_the_backend_is_opened(running, capfd):
+    GatedBackend.opening.clear()
+    threading.Timer(4.0, GatedBackend.opening.set).start()
+    run = running(autostart=False)
+    assert changed(run.peer, Transition.TRANSITION_CONFIGURE)
+    started = time.monotonic()
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    wait_for(lambda: run.peer.status()[1] == 'opening the networks')
+    assert time.monotonic() - started < 3, 'the executor does not wait'
+    log = capfd.readouterr().err
+    assert 'opening the networks: ' in log
+    assert 'active: ' not in log
+    wait_for(lambda: 'null' in run.peer.figures()['backend'])
+    assert 'active: subscribed to /image ' in capfd.readouterr().err
+    first_pair(run.peer)
+
+
+def test_track_ids_go_on_in_the_next_activation(running):
+    run = running()
+    first_pair(run.peer)
+    assert changed(run.peer, Transition.TRANSITION_DEACTIVATE)
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    first_pair(run.peer, 20 * SECOND)
+    first, second = (set(matches_from_cloud(cloud).track_ids.tolist()) for cloud in run.peer.clouds)
+    assert not first & second
+
+
+def test_a_frame_that_outlasts_the_deactivation_does_not_disturb_the_next_activation(running, monkeypatch):
+    monkeypatch.setattr(GatedBackend, 'cancel', lambda self: None)  # a run that cannot be cut short
+    opened = GatedBackend.open_now
+    run = running()
+    run.peer.send(image_message(10 * SECOND))
+    wait_for(lambda: run.peer.figures().get('frames processed') == '1')
+    GatedBackend.gate.clear()
+    run.peer.send(image_message(11 * SECOND))
+    time.sleep(0.2)
+    assert changed(run.peer, Transition.TRANSITION_DEACTIVATE)
+    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    wait_for(lambda: GatedBackend.open_now == opened + 2)
+    GatedBackend.gate.set()
+    wait_for(lambda: GatedBackend.open_now == opened + 1)
+    first_pair(run.peer, 20 * SECOND)
+
+
+def test_a_backend_that_fails_every_frame_is_given_up(running):
+    peer = running().peer
+    first_pair(peer)
+    GatedBackend.failure = RuntimeError('cuMemcpyHtoDAsync failed: an illegal memory access was encountered')
+    for i in range(30):
+        peer.send(image_message(11 * SECOND + i * SECOND // 100))
+        time.sleep(0.02)
+    wait_for(lambda: state_of(peer) == State.PRIMARY_STATE_INACTIVE)
+    wait_for(lambda: peer.status()[0] == DiagnosticStatus.ERROR and 'frames in a row failed' in peer.status()[1])
+    assert 'illegal memory access' in peer.status()[1]
+
+
+def test_a_reset_that_comes_while_one_is_taken_is_not_lost(running, monkeypatch):
+    run, forget, asked = running(), FrameMatcher.reset, []
+
+    def slowly(frames, reason):
+        forget(frames, reason)
+        if 'asked for' in reason and not asked:
+            asked.append(run.node._on_reset(Trigger.Request(), Trigger.Response()))
+
+    monkeypatch.setattr(FrameMatcher, 'reset', slowly)
+    first_pair(run.peer)
+    assert run.peer.call(Trigger, '/matcher/reset', Trigger.Request()).success
+    for i in range(3):
+        run.peer.send(image_message(11 * SECOND + i * SECOND // 10))
+        time.sleep(0.2)
+    wait_for(lambda: run.peer.figures().get('resets', '').startswith('2 '), 5)
+
+
+def changed(peer: Peer, transition: int) -> bool:
+    request = ChangeState.Request(transition=Transition(id=transition))
+    return peer.call(ChangeState, '/matcher/change_state', request).success
+
+
+@pytest.mark.parametrize('transition', [Transition.TRANSITION_CONFIGURE, 99])
+def test_a_transition_that_is_not_allowed_is_refused_and_costs_nothing(running, transition, capfd):
+    peer = running().peer
+    assert not changed(peer, transition)
+    first_pair(peer)
+    log = capfd.readouterr().err  # from Kilted on rclpy's own line
+    assert f'transition {transition} is refused: ' in log or f'Unable to start transition {transition} ' in log
+    assert changed(peer, Transition.TRANSITION_DEACTIVATE)
+
+
+def test_silence_is_explained(running):
+    peer = running(qos_reliability='reliable').peer
+    other = peer.node.create_publisher(Image, '/other/image', 1)
+    wait_for(lambda: peer.status()[0] == DiagnosticStatus.WARN and 'no image on /image' in peer.status()[1])
+    peer.node.destroy_publisher(other)
+    peer.node.destroy_publisher(peer.images)
+    shy = peer.node.create_publisher(Image, '/image', QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT))
+    wait_for(lambda: 'peer publishes best effort' in peer.status()[1])
+    peer.node.destroy_publisher(shy)
+    another = peer.node.create_publisher(Image, '/other/image', 1)
+    wait_for(lambda: 'comes on /other/image' in peer.status()[1])
+    peer.node.destroy_publisher(another)
+    wait_for(lambda: 'comes on /image/compressed: set image_transport to compressed' in peer.status()[1])
+
+
+def test_images_that_come_again_after_a_silence_are_a_line(running, capfd, monkeypatch):
+    monkeypatch.setattr('lightglue_trt_ros.ros.matcher.node.SILENCE_S', 0.5)
+    monkeypatch.setattr('lightglue_trt_ros.core.timing.CALM_S', 0.5)
+    peer, log, stamp = running().peer, '', 10 * SECOND
+    wait_for(lambda: 'no image on /image for' in peer.status()[1])
+    deadline = time.monotonic() + 10
+    while 'images come again on /image: none had come for ' not in log:
+        assert time.monotonic() < deadline, log
+        stamp += SECOND // 10
+        peer.send(image_message(stamp))
+        time.sleep(0.1)
+        log += capfd.readouterr().err
+    assert log.count('no image on /image for') == 1
+
+
+def test_a_frame_that_gives_way_is_never_deserialised(running, monkeypatch):
+    from lightglue_trt_ros.ros import subscription
+    deserialised = []
+    monkeypatch.setattr(subscription, 'deserialize_message',
+                        lambda data, kind: deserialised.append(1) or deserialize_message(data, kind))
+    GatedBackend.gate.clear()
+    peer = running().peer
+    for i in range(6):
+        peer.send(image_message(10 * SECOND + i))
+        time.sleep(0.05)
+    GatedBackend.gate.set()
+    wait_for(lambda: peer.figures().get('frames processed') == '2')
+    assert len(deserialised) == 2
+
+
+SENDER = """
+import sys, time
+import rclpy
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+rclpy.init()
+node = rclpy.create_node('sender')
+images = node.create_publisher(Image, '/image', QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT))
+while not images.get_subscription_count():
+    time.sleep(0.05)
+image = Image(encoding='mono8', height=48, width=20000, step=20000)
+image.data.frombytes(bytes(48 * 20000))
+for i in range(120):
+    image.header.stamp.sec, image.header.stamp.nanosec = divmod(10**10 + i * 33_000_000, 10**9)
+    images.publish(image)
+    time.sleep(0.03)
+"""
+
+
+def test_images_that_fast_dds_loses_are_counted_and_it_is_said_what_to_do(running):
+    """960 kB through the default shared memory of 512 KiB."""
+    environment = {name: value for name, value in os.environ.items() if name not in FASTDDS_VARIABLES}
+    peer = running().peer
+    sender = subprocess.Popen([sys.executable, '-c', SENDER], env=environment)
+    try:
+        wait_for(lambda: int(peer.figures().get('frames lost before', 0)) > 10, 30)
+        wait_for(lambda: peer.status()[0] == DiagnosticStatus.WARN and 'config/fastdds_large_images.xml' in peer.status()[1], 30)
+        assert 'lost' in peer.status()[1]
+    finally:
+        sender.wait(30)
+
+
+def test_being_slower_than_the_camera_and_repeated_resets_are_said(running):
+    GatedBackend.gate.clear()
+    peer = running().peer
+    for i in range(6):
+        peer.send(image_message(10 * SECOND + i))
+        time.sleep(0.2 * health.SETTLED_S)
+    GatedBackend.gate.set()
+    wait_for(lambda: 'slower than the camera' in peer.status()[1])
+    assert peer.status()[0] == DiagnosticStatus.WARN
+    other = FrameStatistics()
+    for i in range(5):
+        other.arrived()
+        other.finished({}, 1)
+        assert (health.working(other).level == DiagnosticStatus.WARN) == (i > 2)
+        other.started_anew('the image size changed from 8x1 to 9x1')
+    assert 'anew 5 times' in health.working(other).message
+    assert health.working(other).message.endswith('the last time because the image size changed from 8x1 to 9x1')

@@ -1,0 +1,309 @@
+"""The odometry over real DDS: clouds of exact tracks, a rendered flight through the real matcher, and what it says if it cannot."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
+from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.parameter import Parameter
+from scipy.spatial.transform import Rotation
+from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
+from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
+from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for
+
+from lightglue_trt_ros.core.refinement import unplaced
+from lightglue_trt_ros.core.types import FrameMatches
+from lightglue_trt_ros.datasets.flight import Flight
+from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate
+from lightglue_trt_ros.ros.clouds import fill_cloud, point_fields
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.ros.odometry_node import UPRIGHT, OdometryNode
+from lightglue_trt_ros.utils.errors import ConfigError
+
+K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
+STRAIGHT = np.eye(3)  # axes of a camera that looks as the plane z = 1 lies
+
+
+def info(k: np.ndarray = K, size: tuple[int, int] = SIZE, axes: np.ndarray = STRAIGHT, shift: float = 0.0) -> CameraInfo:
+    return CameraInfo(header=header(SECOND), width=size[0], height=size[1], distortion_model='plumb_bob', d=[0.0] * 5, k=k.ravel(),
+                      r=axes.ravel(), p=np.hstack([k, [[-k[0, 0] * shift], [0], [0]]]).ravel())
+
+
+def pixels_of(points: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """Points (M, 2) on the plane z = 1, as a camera sees them whose axes `axes` (3, 3) turns to those of the plane."""
+    rays = np.column_stack([points, np.ones(len(points))]) @ axes
+    return (rays[:, :2] / rays[:, 2:]) @ K[:2, :2].T + K[:2, 2]
+
+
+def cloud_of(step, left: np.ndarray = STRAIGHT, right: np.ndarray | None = None, size: tuple[int, int] = SIZE[::-1]) -> PointCloud2:
+    """With `right` the cloud is a stereo one, every third point without a place in the right image; `size` (height, width)."""
+    pixels, before = (pixels_of(points, left) for points in (step.points, step.reference_points))
+    count, across = len(step.ids), None
+    if right is not None:
+        across = pixels_of(np.column_stack([step.right_x, step.points[:, 1]]), right).astype(np.float32)
+        across[::3] = np.nan
+    matches = FrameMatches(
+        stamp=step.stamp, reference_stamp=step.stamp - 0.1, keypoints=pixels.astype(np.float32),
+        reference_keypoints=before.astype(np.float32), scores=np.ones(count, np.float32), track_ids=step.ids.astype(np.uint32),
+        track_lengths=np.full(count, 2, np.uint32), covariances=unplaced(count), carried=np.zeros(count, np.uint8),
+        right_keypoints=across, image_size=size)
+    fields = point_fields(PointField, stereo=right is not None)
+    return fill_cloud(PointCloud2(header=header(round(step.stamp * SECOND)), fields=fields), matches)
+
+
+class Watcher:
+    """The odometry, spun in this process, and who listens to it."""
+
+    def __init__(self, stack, **parameters) -> None:
+        self.node = OdometryNode(parameter_overrides=[Parameter(name, value=value) for name, value in parameters.items()])
+        self.peer = Peer()
+        stack.callback(self.peer.close)
+        stack.enter_context(spun(self.node))
+        self.messages: list = []
+        self.paths: list = []
+        self.peer.node.create_subscription(nav.Odometry, '/odometry/odometry', self.messages.append, 100)
+        self.peer.node.create_subscription(nav.Path, '/odometry/path', self.paths.append, 10)
+        self.clouds = self.peer.node.create_publisher(PointCloud2, '/matcher/matches', 100)
+        self.infos = self.peer.node.create_publisher(CameraInfo, '/camera_info', 10)
+        self.right_infos = self.peer.node.create_publisher(CameraInfo, '/right/camera_info', 10)
+        wait_for(lambda: all(each.get_subscription_count() for each in (self.clouds, self.infos, self.right_infos))
+                 and self.peer.node.count_publishers('/odometry/odometry'))
+
+    def hear(self, *messages) -> None:
+        """Publish clouds, each when the one before is taken, and CameraInfos, which are taken before the rest."""
+        for message in messages:
+            taken = self.node._clouds
+            if isinstance(message, PointCloud2):
+                self.clouds.publish(message)
+                wait_for(lambda: self.node._clouds > taken)  # noqa: B023
+            else:
+                self.infos.publish(message)
+                time.sleep(0.3)
+
+    def status(self) -> tuple[bytes, str, dict[str, str]]:
+        found = self.peer.reports[-1].status[0] if self.peer.reports else DiagnosticStatus()
+        return found.level, found.message, {each.key: each.value for each in found.values}
+
+    def poses(self) -> np.ndarray:
+        """(N, 4, 4) of the camera's optical axes in the first ones."""
+        found = np.tile(np.eye(4), (len(self.messages), 1, 1))
+        for pose, message in zip(found, (each.pose.pose for each in self.messages), strict=True):
+            pose[:3, 3] = message.position.x, message.position.y, message.position.z
+            turn = message.orientation
+            pose[:3, :3] = Rotation.from_quat([turn.x, turn.y, turn.z, turn.w]).as_matrix()
+        return np.linalg.inv(UPRIGHT) @ found
+
+
+def test_clouds_become_poses_a_path_and_velocities(stack, capfd):
+    watcher = Watcher(stack, odom_frame='world', publish_tf=False)
+    truth = list(steps(poses_of(12)))
+    watcher.infos.publish(info())
+    time.sleep(0.3)
+    for step in truth:
+        watcher.clouds.publish(cloud_of(step))
+        time.sleep(0.05)  # a queue of ten
+    wait_for(lambda: len(watcher.messages) >= len(truth) - 1)
+    last = watcher.messages[-1]
+    assert (last.header.frame_id, last.child_frame_id) == ('world', 'camera')
+    assert last.header.stamp.sec + last.header.stamp.nanosec / SECOND == pytest.approx(truth[-1].stamp)
+    poses, true = watcher.poses(), np.stack([step.pose for step in truth[-len(watcher.messages):]])
+    alignment = align_sim3(poses, true)
+    assert ate(alignment.apply(poses), true) < 2e-3
+    np.testing.assert_allclose(alignment.rotation, np.eye(3), atol=2e-3)
+    velocity = last.twist.twist.linear
+    expected = true[-1][:3, :3].T @ (true[-1][:3, 3] - true[-2][:3, 3]) / 0.1 / alignment.scale
+    np.testing.assert_allclose([velocity.x, velocity.y, velocity.z], expected, rtol=0.02, atol=0.02)
+    wait_for(lambda: watcher.paths and len(watcher.paths[-1].poses) == len(watcher.messages))
+    log = capfd.readouterr().err
+    assert 'the unit is the distance between the first two views' in log
+    assert log.count('tracking') == 1
+
+
+@pytest.mark.parametrize('turn', [0.0, 3.0], ids=['rectified', 'as they are mounted'])
+def test_stereo_clouds_become_poses_in_metres(stack, capfd, turn):
+    """Of cameras that are turned against each other too: R of both CameraInfos says how."""
+    left, right = (Rotation.from_rotvec(axis, degrees=True).as_matrix() for axis in ([turn, turn / 2, 0], [0, -turn, turn]))
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(12)))
+    watcher.infos.publish(info(axes=left))
+    time.sleep(0.3)
+    watcher.clouds.publish(cloud_of(truth[0], left, right))  # the first one finds no right camera: it waits with one line
+    time.sleep(0.5)  # and what is written while capfd is read gets lost
+    assert '~/odometry waits for a CameraInfo on /right/camera_info' in capfd.readouterr().err
+    watcher.right_infos.publish(info(axes=right, shift=BASELINE))
+    time.sleep(0.3)
+    for step in truth[1:]:
+        watcher.clouds.publish(cloud_of(step, left, right))
+        time.sleep(0.05)
+    wait_for(lambda: len(watcher.messages) >= len(truth) - 1)
+    first = poses_of(12)[1]  # where the second cloud's reference was
+    axes = np.eye(4)
+    axes[:3, :3] = left
+    true = np.stack([axes.T @ np.linalg.inv(first) @ step.pose @ axes for step in truth[1:]])
+    np.testing.assert_allclose(watcher.poses(), true, atol=5e-3)
+    velocity = watcher.messages[-1].twist.twist.linear
+    expected = true[-1, :3, :3].T @ (true[-1, :3, 3] - true[-2, :3, 3]) / 0.1
+    np.testing.assert_allclose([velocity.x, velocity.y, velocity.z], expected, atol=0.02)
+    log = capfd.readouterr().err
+    assert f'the baseline is {BASELINE:.3f} m: poses are in metres' in log
+    watcher.clouds.publish(cloud_of(truth[-1], left))  # and the right camera is gone for good
+    time.sleep(0.5)
+    assert 'one camera knows no metres' in capfd.readouterr().err
+
+
+def test_a_parameter_that_it_does_not_have_is_refused(stack):
+    with pytest.raises(ConfigError, match="unknown setting 'odom_fram': did you mean odom_frame"):
+        Watcher(stack, odom_fram='world')
+
+
+def test_forward_is_x_and_up_is_z():
+    np.testing.assert_array_equal(UPRIGHT[:3, :3] @ [0, 0, 1], [1, 0, 0])
+    np.testing.assert_array_equal(UPRIGHT[:3, :3] @ [0, -1, 0], [0, 0, 1])
+    assert np.linalg.det(UPRIGHT) == 1
+
+
+def test_the_transform_is_published_where_tf2_is_installed(stack, capfd):
+    tf2 = pytest.importorskip('tf2_msgs.msg', reason='tf2_msgs is not installed (no wheels)')
+    watcher = Watcher(stack)
+    transforms: list = []
+    watcher.peer.node.create_subscription(tf2.TFMessage, '/tf', transforms.append, 100)
+    watcher.infos.publish(info())
+    time.sleep(0.3)
+    for step in steps(poses_of(6)):
+        watcher.clouds.publish(cloud_of(step))
+    wait_for(lambda: transforms)
+    assert (transforms[0].transforms[0].header.frame_id, transforms[0].transforms[0].child_frame_id) == ('odom', 'camera')
+
+
+def test_a_calibration_of_another_size_than_the_images_is_refused_with_both_sizes(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(12)))
+    watcher.hear(info(size=(320, 240)), *map(cloud_of, truth[:5]))
+    line = 'CameraInfo on /camera_info is for 320x240 pixels, the images have 640x480'
+    wait_for(lambda: line in watcher.status()[1])
+    assert watcher.status()[0] == DiagnosticStatus.WARN
+    assert not watcher.messages
+    assert capfd.readouterr().err.count(line) == 1
+    watcher.hear(info(), *map(cloud_of, truth[5:]))
+    wait_for(lambda: watcher.messages)
+    wait_for(lambda: watcher.status()[0] == DiagnosticStatus.OK and watcher.status()[1].startswith('tracking '))
+
+
+def test_another_calibration_begins_anew_where_the_last_pose_was_and_the_same_one_again_does_not(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(30)))
+    watcher.hear(info(), *map(cloud_of, truth[:8]), info(), *map(cloud_of, truth[8:14]))
+    wait_for(lambda: len(watcher.messages) >= 13)
+    assert 'calibration' not in capfd.readouterr().err
+    before = len(watcher.messages)
+    watcher.hear(info(K @ np.diag([1.01, 1.01, 1])), *map(cloud_of, truth[14:]))
+    wait_for(lambda: len(watcher.messages) >= before + 10)
+    assert 'the calibration has changed, fx 500.00' in capfd.readouterr().err
+    assert_continuous(watcher)
+
+
+def test_poses_go_on_where_clouds_change_between_stereo_and_mono_and_where_time_goes_back(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(40)))
+    watcher.right_infos.publish(info(shift=BASELINE))
+    watcher.hear(info(), *(cloud_of(step, right=STRAIGHT) for step in truth[:12]))
+    wait_for(lambda: len(watcher.messages) >= 11)
+    watcher.hear(*map(cloud_of, truth[12:24]), *(cloud_of(step, right=STRAIGHT) for step in truth[24:30]))
+    wait_for(lambda: watcher.messages[-1].header.stamp.nanosec == cloud_of(truth[29]).header.stamp.nanosec)
+    assert_continuous(watcher)
+    poses, first = watcher.poses(), watcher.messages[0].header.stamp
+    begun = round((first.sec + first.nanosec / SECOND - truth[0].stamp) * 10)
+    moved = np.linalg.norm(poses[-1, :3, 3] - poses[0, :3, 3])
+    assert moved == pytest.approx(np.linalg.norm(truth[29].pose[:3, 3] - truth[begun].pose[:3, 3]), rel=0.1), 'metres, more or less'
+    last = len(watcher.messages)
+    capfd.readouterr()
+    watcher.hear(*(cloud_of(step, right=STRAIGHT) for step in truth[:6]))
+    wait_for(lambda: len(watcher.messages) >= last + 4)
+    assert 'time went back by 2.900 s: it begins anew where it was' in capfd.readouterr().err
+    assert_continuous(watcher)
+
+
+def assert_continuous(watcher: Watcher) -> None:
+    """No pose is further from the one before than a few frames' way, and every velocity is that of the frames."""
+    way = np.linalg.norm(np.diff(watcher.poses()[:, :3, 3], axis=0), axis=1)
+    assert way.max() < 6 * np.median(way)
+    assert np.linalg.norm(watcher.poses()[-1, :3, 3]) > 5 * np.median(way)
+    speeds = np.array([np.linalg.norm([each.x, each.y, each.z]) for each in (one.twist.twist.linear for one in watcher.messages)])
+    np.testing.assert_allclose(speeds, np.median(speeds), rtol=0.25)
+
+
+def test_lost_is_a_warning_and_it_begins_anew_within_ten_frames(stack, capfd):
+    """Twenty frames without a point, as of a black image, and other tracks afterwards."""
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(60)))
+    watcher.hear(info(), *map(cloud_of, truth[:12]))
+    wait_for(lambda: len(watcher.messages) >= 9)
+    wait_for(lambda: watcher.status()[2].get('state') == 'tracking')
+    nobody = [each._replace(**{name: getattr(each, name)[:0] for name in ('ids', 'points', 'reference_points', 'right_x')})
+              for each in truth[12:32]]
+    watcher.hear(*map(cloud_of, nobody))
+    wait_for(lambda: watcher.status()[1].startswith('lost for '))
+    level, _, figures = watcher.status()
+    assert (level, figures['state'], figures['times lost'], figures['points']) == (DiagnosticStatus.WARN, 'lost', '1', '0')
+    before = len(watcher.messages)
+    watcher.hear(*(cloud_of(each._replace(ids=each.ids + 10_000)) for each in truth[32:42]))
+    wait_for(lambda: len(watcher.messages) > before)
+    log = capfd.readouterr().err
+    assert log.count('lost: too few tracks agree') == 1
+    assert '[WARN]' in log
+    wait_for(lambda: watcher.status()[0] == DiagnosticStatus.OK)
+
+
+def test_a_silent_matcher_is_told_in_the_diagnostics(stack):
+    watcher = Watcher(stack, publish_tf=False)
+    wait_for(lambda: watcher.status()[1].startswith('no cloud on /matcher/matches for '))
+    assert watcher.peer.reports[-1].status[0].name == 'odometry: poses'
+
+
+def test_without_a_camera_it_waits_with_one_line_and_bad_clouds_cost_nothing(stack, capfd):
+    watcher = Watcher(stack, publish_tf=False)
+    truth = list(steps(poses_of(10)))
+    for step in truth[:3]:
+        watcher.clouds.publish(cloud_of(step))
+    watcher.clouds.publish(PointCloud2(header=header(2 * SECOND)))
+    time.sleep(0.5)
+    watcher.infos.publish(info(np.zeros((3, 3))))
+    time.sleep(0.3)
+    watcher.clouds.publish(cloud_of(truth[3]))
+    time.sleep(0.2)
+    assert not watcher.messages
+    log = capfd.readouterr().err
+    assert log.count('~/odometry waits for a CameraInfo on /camera_info') == 1
+    assert log.count('is refused: the intrinsics are K = [[0.0') == 1
+    assert log.count('cloud dropped, cloud lacks u, v') == 1
+    watcher.infos.publish(info())
+    time.sleep(0.3)
+    for step in truth[4:]:
+        watcher.clouds.publish(cloud_of(step))
+    wait_for(lambda: len(watcher.messages) > 3)
+
+
+def test_a_flight_through_the_real_matcher(stack):
+    pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
+    flight = Flight(frames=14, height=240, width=320, rate_hz=5.0)
+    settings = {'image_height': 240, 'image_width': 320, 'max_keypoints': 400, 'backend': 'onnxruntime'}
+    watcher = Watcher(stack, publish_tf=False)
+    matcher = MatcherNode(parameter_overrides=[Parameter(name, value=value) for name, value in settings.items()])
+    matcher.start()
+    stack.enter_context(spun(matcher))
+    stack.callback(matcher.stop)
+    peer = watcher.peer
+    wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+    watcher.infos.publish(info(flight.intrinsics, (320, 240)))
+    frames = list(flight.render())
+    for index, frame in enumerate(frames):
+        peer.send(image_message(frame.stamp_ns, frame.image), clouds=min(index, 1))
+        if not index:
+            time.sleep(1.0)
+    wait_for(lambda: len(watcher.messages) >= len(frames) - 3)
+    truth = {frame.stamp_ns: frame.pose for frame in frames}
+    true = np.stack([truth[each.header.stamp.sec * SECOND + each.header.stamp.nanosec] for each in watcher.messages])
+    length = sum(np.linalg.norm(b[:3, 3] - a[:3, 3]) for a, b in itertools.pairwise(true))
+    poses = watcher.poses()
+    assert ate(align_sim3(poses, true).apply(poses), true) < 0.02 * length

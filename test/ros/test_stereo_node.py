@@ -1,0 +1,204 @@
+"""The stereo node over real DDS: two cameras that are together, skewed, late, silent, of unlike rates, or no pair at all."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+pytest.importorskip('skimage', reason='the cameras show a photograph of scikit-image')
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import CameraInfo, Image
+from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for
+from support.stereo_pairs import BASELINE, DISPARITY, HEIGHT, WIDTH, K, camera_info, wall_pairs
+from test_vins_topic import Estimator
+
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.networks.models import load_pair
+from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.ros.parameters import NodeConfig
+from lightglue_trt_ros.utils.errors import ConfigError
+
+SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 150, 'backend': 'onnxruntime', 'stereo': True}
+PERIOD_NS = SECOND // 5
+PAIRS = 14
+
+
+class CountedBackend(OnnxRuntimeBackend):
+    def __init__(self, config) -> None:
+        super().__init__(config.engine_spec('fp32'), load_pair('ours'), threads=1)
+        self.extracted: list[int] = []
+
+    def extract(self, image, *given):
+        self.extracted.append(int(image.sum()))
+        return super().extract(image, *given)
+
+
+class Rig:
+    """A stereo node, and who publishes both cameras."""
+
+    def __init__(self, stack: ExitStack, **parameters: Any) -> None:
+        self.backends: list[CountedBackend] = []
+
+        def opened(config, *, cancelled):
+            self.backends.append(CountedBackend(config))
+            return Opened(self.backends[-1], 'counted')
+
+        self.node = MatcherNode(open_backend=opened, parameter_overrides=[
+            Parameter(name, value=value) for name, value in {**SETTINGS, **parameters}.items()])
+        self.peer = Peer()
+        stack.callback(self.peer.close)
+        self.node.start()
+        stack.enter_context(spun(self.node))
+        stack.callback(self.node.stop)
+        make = self.peer.node.create_publisher
+        self.rights = make(Image, '/right/image', 10)
+        self.infos = [make(CameraInfo, topic, 10) for topic in ('/camera_info', '/right/camera_info')]
+        wait_for(lambda: 'ONNX Runtime' in self.peer.figures().get('backend', ''), 30)
+        wait_for(lambda: all(each.get_subscription_count() for each in (self.rights, self.peer.images, *self.infos)))
+
+    def tell_cameras(self, left: dict[str, Any] | None = None, right: dict[str, Any] | None = None) -> None:
+        for publisher, given in zip(self.infos, (left or {}, right or {'shift_m': BASELINE}), strict=True):
+            publisher.publish(CameraInfo(header=header(SECOND), **vars(camera_info(**given))))
+        time.sleep(0.3)
+
+    def send(self, number: float, *, left: np.ndarray | None = None, right: np.ndarray | None = None, skew_ns: int = 0) -> Any:
+        """A pair, or one of it; the matches of the cloud that comes of a left image that has a reference."""
+        stamp, before = SECOND + round(number * PERIOD_NS), len(self.peer.clouds)
+        if right is not None:
+            self.rights.publish(image_message(stamp + skew_ns, right))
+        if left is None:
+            return None
+        self.peer.images.publish(image_message(stamp, left))
+        wait_for(lambda: int(self.peer.figures().get('frames processed', 0)) >= 1 if not number else len(self.peer.clouds) > before)
+        return matches_from_cloud(self.peer.clouds[-1]) if number else None
+
+
+def known(matches) -> np.ndarray:
+    assert matches.right_keypoints is not None
+    return np.isfinite(matches.right_keypoints[:, 0])
+
+
+def test_stereo_is_for_one_pair_of_cameras():
+    with pytest.raises(ConfigError, match='cameras has front, rear: run a node for each pair'):
+        NodeConfig(stereo=True, cameras=('front', 'rear'))
+
+
+def test_one_cloud_per_pair_whatever_the_right_camera_does(stack):
+    """Together, a little skewed, missing, late and unreadable; no image is extracted twice."""
+    rig, views = Rig(stack), wall_pairs(PAIRS)
+    rig.tell_cameras()
+    found = {}
+    for number, (left, right) in enumerate(views):
+        if number == 5:
+            found[number] = rig.send(number, left=left)
+            rig.send(number, right=right)  # late
+        elif number == 6:
+            found[number] = rig.send(number, left=left)
+        elif number == 7:
+            found[number] = rig.send(number, left=left, right=right[:, :-8])
+        elif number == 8:
+            rig.send(number - 0.5, right=right)  # one more, of a camera that is twice as fast
+            found[number] = rig.send(number, left=left, right=right)
+        else:
+            found[number] = rig.send(number, left=left, right=right, skew_ns=(number % 3 - 1) * 4_000_000)
+    for number in range(1, PAIRS):
+        share = known(found[number]).mean()
+        assert share == 0 if number in (5, 6, 7) else share > 0.8, number
+    last = found[PAIRS - 1]
+    assert np.median(np.abs(last.keypoints - last.right_keypoints - [DISPARITY, 0])[known(last)]) < 0.1
+    assert last.track_lengths.max() == PAIRS
+    assert (rig.peer.clouds[-1].point_step, rig.peer.clouds[-1].is_dense) == (60, False)
+    extracted = rig.backends[0].extracted
+    assert len(extracted) == len(set(extracted)) == PAIRS + PAIRS - 4
+    wait_for(lambda: rig.peer.figures().get('stereo pairs') == str(PAIRS - 2))
+    figures = rig.peer.figures()
+    assert (figures['right images missing'], figures['right images late'], figures['right images rejected']) == ('2', '1', '1')
+    assert 'match right ms (p50 / p95 / p99)' in figures
+    assert rig.peer.status()[1] == 'matching'
+
+
+def test_unsynchronised_clocks_are_told_with_the_skew(stack, capfd):
+    rig, views = Rig(stack), wall_pairs(PAIRS)
+    rig.tell_cameras()
+    for number, (left, right) in enumerate(views):
+        matches = rig.send(number, left=left, right=right, skew_ns=-37 * SECOND)
+        assert matches is None or not known(matches).any()
+    wait_for(lambda: '-37.000 s apart' in rig.peer.status()[1])
+    assert '-37.000 s apart, max_stereo_skew_s is 0.005: trigger both cameras together' in capfd.readouterr().err
+
+
+def test_a_silent_right_camera_costs_nothing_but_right_points(stack):
+    rig, views = Rig(stack), wall_pairs(PAIRS)
+    rig.tell_cameras()
+    for number, (left, _) in enumerate(views):
+        matches = rig.send(number, left=left)
+        assert matches is None or (len(matches) > 30 and not known(matches).any())
+    wait_for(lambda: f'no right image came with the last {PAIRS} left ones (/right/image): ' in rig.peer.status()[1])
+
+
+def test_swapped_images_are_told(stack, capfd):
+    rig, views = Rig(stack), wall_pairs(3)
+    rig.tell_cameras()
+    for number, (left, right) in enumerate(views):
+        matches = rig.send(number, left=right, right=left)
+    assert not known(matches).any()
+    assert 'left and right look swapped: ' in capfd.readouterr().err
+
+
+def test_cameras_that_cannot_be_used_are_told_and_mended_ones_are_taken(stack, capfd):
+    rig, views, numbers = Rig(stack), wall_pairs(12), iter(range(100))
+
+    def told(wait: bool = True) -> str:
+        number = next(numbers)
+        matches = rig.send(number, left=views[number][0], right=views[number][1])
+        assert matches is None or bool(known(matches).any()) is not wait
+        return capfd.readouterr().err
+
+    assert 'stereo waits for a CameraInfo on /camera_info\n' in (first := told())
+    assert 'stereo waits for a CameraInfo on /right/camera_info\n' in first
+    assert 'waits' not in told(), 'once'
+    right = {'shift_m': BASELINE}
+    for left, other, line in (
+            ({'k': np.zeros((3, 3))}, right, '/camera_info is refused: the intrinsics are K = [[0.0'),
+            ({}, {'k': K * np.nan}, '/right/camera_info is refused: the intrinsics are not finite'),
+            ({}, {**right, 'size': (100, 200)}, 'for 200x100 pixels, the images have 256x192'),
+            ({}, {}, 'P[3] of the right one must be -fx * baseline'),
+            (right, {}, 'left and right are swapped: by their CameraInfos the right camera stands 0.250 m'),
+            ({}, {**right, 'r': 3 * np.eye(3)}, 'R of the right camera is')):
+        rig.tell_cameras(left, other or {'shift_m': 0.0})
+        assert line in capfd.readouterr().err + told()
+    rig.tell_cameras()
+    assert 'waits' not in told(wait=False)
+
+
+@pytest.mark.parametrize('channels', [5, 9])
+def test_an_estimator_reads_second_observations_where_there_is_a_right_image(stack, channels):
+    rig, views, focal = Rig(stack, tracks_format='vins', vins_channels=channels, max_tracks=60), wall_pairs(7), K[0, 0]
+    estimator = Estimator(rig.peer)
+    wait_for(lambda: rig.peer.node.count_publishers('/matcher/feature'))
+    rig.tell_cameras()
+    for number, (left, right) in enumerate(views):
+        rig.send(number, left=left, right=None if number == 3 else right)
+    wait_for(lambda: len(estimator.frames) == len(views) - 1)
+    assert estimator.check_tracks() >= 4
+    for number, ((_, found), rights) in enumerate(zip(estimator.frames, estimator.rights, strict=True), 1):
+        assert len(found) <= 60
+        assert rights.keys() <= found.keys()
+        if channels == 5 or number == 3:
+            assert not rights
+            continue
+        assert len(rights) > 0.7 * len(found)
+        seen, here = np.stack(list(rights.values())), np.stack([found[track] for track in rights])
+        np.testing.assert_allclose(seen[:, :2], (seen[:, 3:5] - K[:2, 2]) / focal, atol=1e-5)
+        assert np.median(np.abs((here - seen)[:, 0] * focal - DISPARITY)) < 0.2
+        went_on = [track in estimator.rights[number - 2] for track in rights] if number > 1 else [False] * len(rights)
+        assert not seen[~np.array(went_on), 5:7].any()
+        if any(went_on):
+            assert np.median(np.abs(seen[went_on, 5] * focal * PERIOD_NS / SECOND + 3)) < 0.2

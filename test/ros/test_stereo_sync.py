@@ -1,0 +1,245 @@
+"""Left and right images in pairs: by their stamps, in time, each once, and in words where that fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from lightglue_trt_ros.ros.stereo_sync import RIGHTS, StereoPairing
+
+PERIOD = 0.1
+
+
+class Timeline:
+    """A pairing whose clock is set, and both cameras."""
+
+    def __init__(self, max_skew_s: float = 0.005) -> None:
+        self.now = 50.0
+        self.pairing: StereoPairing[float] = StereoPairing(max_skew_s, lambda: self.now)
+
+    def play(self, *arrivals: tuple[float, str, float]) -> None:
+        """Arrivals (when, 'left' or 'right', stamp) in order; items are stamps. A left one is taken when the next comes."""
+        waiting: float | None = None
+        self.taken: list[float | None] = []
+        for when, side, stamp in sorted(arrivals):
+            self.now = when
+            if side == 'right':
+                self.pairing.right_came(stamp, stamp)
+                continue
+            self.pairing.left_came(stamp)
+            if waiting is not None:
+                self.taken.append(self.pairing.take(waiting))
+            waiting = stamp
+
+
+def both(count: int, *, skew: float = 0.0, delay: float = 0.001, drop=lambda number: False) -> list[tuple[float, str, float]]:
+    """Stamps of the right camera are `skew` ahead, and it comes `delay` later."""
+    lefts = [(50 + number * PERIOD, 'left', number * PERIOD) for number in range(count)]
+    return lefts + [(when + delay, 'right', stamp + skew) for number, (when, _, stamp) in enumerate(lefts) if not drop(number)]
+
+
+def test_images_of_one_stamp_are_a_pair():
+    line = Timeline()
+    line.play(*both(30))
+    assert line.taken == pytest.approx([number * PERIOD for number in range(29)])
+    pairing = line.pairing
+    assert (pairing.paired, pairing.missing, pairing.late, pairing.trouble) == (29, 0, 0, '')
+    assert pairing.skew_s == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize('skew', [0.004, -0.004])
+def test_a_small_skew_is_allowed_and_told(skew):
+    line = Timeline()
+    line.play(*both(30, skew=skew))
+    assert None not in line.taken
+    assert line.pairing.skew_s == pytest.approx(skew)
+
+
+@pytest.mark.parametrize('skew', [0.02, -0.02, 0.4, 0.43, 1e5, -1e5])
+@pytest.mark.parametrize('delay', [0.001, -0.001])
+def test_clocks_that_differ_are_told_by_how_much(skew, delay):
+    line = Timeline()
+    line.play(*both(40, skew=skew, delay=delay))
+    if skew == 0.4:  # four periods: images of equal stamps are there, taken at other times, and only their arrival tells
+        assert line.pairing.skew_s == pytest.approx(skew)
+        return
+    assert not any(line.taken)
+    assert f'{skew:+.3f} s apart, max_stereo_skew_s is 0.005' in line.pairing.trouble
+
+
+def test_missing_images_cost_their_pairs_alone():
+    line = Timeline()
+    line.play(*both(30, drop=lambda number: number % 3 == 1))
+    assert [found is None for found in line.taken] == [number % 3 == 1 for number in range(29)]
+    assert line.pairing.trouble == '', 'most are there'
+    line = Timeline()
+    line.play(*both(30, drop=lambda number: number % 4))
+    assert (line.pairing.paired, line.pairing.missing) == (8, 21)
+
+
+def test_late_images_are_counted_and_told_by_how_much():
+    line = Timeline()
+    line.play(*both(40, delay=0.25))
+    assert not any(line.taken)
+    assert line.pairing.late == 39
+    assert 'right images come 0.250 s after the left ones of their stamps' in line.pairing.trouble
+
+
+def test_a_silent_camera_is_told_and_not_waited_for():
+    line = Timeline()
+    line.play(*both(20, drop=lambda number: number > 3))
+    assert 'no right image came with the last 16 left ones' in line.pairing.trouble
+    pairing: StereoPairing[int] = StereoPairing(0.005)
+    for number in range(10):
+        pairing.left_came(float(number))
+    began = time.monotonic()
+    assert pairing.take(9.0) is None
+    assert time.monotonic() - began < 0.02
+
+
+def test_one_camera_twice_as_fast():
+    fast = Timeline()
+    fast.play(*both(20), *[(when + PERIOD / 2, side, stamp + PERIOD / 2) for when, side, stamp in both(20) if side == 'right'])
+    assert fast.taken == pytest.approx([number * PERIOD for number in range(19)])
+    slow = Timeline()
+    slow.play(*both(20, drop=lambda number: number % 2 == 1))
+    assert (slow.pairing.paired, slow.pairing.missing) == (10, 9)
+    near = Timeline(max_skew_s=0.06)  # each right image suits two left ones
+    near.play(*both(20, drop=lambda number: number % 2 == 1))
+    right = [found for found in near.taken if found is not None]
+    assert len(right) == len(set(right)), 'no image is in two pairs'
+
+
+def test_the_nearest_of_several_is_taken():
+    line = Timeline(max_skew_s=0.06)
+    line.play(*both(10), *[(when - PERIOD / 2, side, stamp - PERIOD / 2) for when, side, stamp in both(10) if side == 'right'])
+    assert line.taken == pytest.approx([number * PERIOD for number in range(9)])
+
+
+def test_no_more_than_a_few_right_images_wait():
+    pairing: StereoPairing[bytes] = StereoPairing(0.005)
+    for number in range(10_000):
+        pairing.right_came(number * PERIOD, bytes(1))
+        pairing.left_came(number * PERIOD + 10_000)
+        assert pairing.take((number - 1) * PERIOD + 10_000) is None
+    assert len(pairing._rights) == RIGHTS
+    assert all(len(held) <= 64 for held in vars(pairing).values() if hasattr(held, 'maxlen'))
+
+
+def test_it_waits_for_an_image_on_its_way_but_not_beyond_the_next_left_one():
+    pairing: StereoPairing[str] = StereoPairing(0.005)
+    pairing.left_came(1.0)
+    threading.Timer(0.01, pairing.right_came, (1.001, 'right')).start()
+    assert pairing.take(1.0) == 'right'
+    pairing.left_came(2.0)
+    threading.Timer(0.01, pairing.left_came, (3.0,)).start()
+    began = time.monotonic()
+    assert pairing.take(2.0) is None
+    assert time.monotonic() - began < 0.04
+    began = time.monotonic()
+    assert pairing.take(3.0) is None
+    assert 0.04 < time.monotonic() - began < 0.2
+
+
+def test_a_right_image_in_the_middle_of_two_left_ones_serves_one():
+    pairing: StereoPairing[str] = StereoPairing(0.1)
+    pairing.left_came(0.0)
+    pairing.right_came(0.0625, 'right')
+    pairing.left_came(0.125)
+    assert [pairing.take(0.0), pairing.take(0.125)] == ['right', None]
+    assert (pairing.paired, pairing.missing) == (1, 1)
+
+
+@pytest.mark.parametrize('max_skew', [0.06, 0.1, 0.12, 0.5])
+def test_a_lost_image_costs_its_pair_alone_however_large_a_skew_is_allowed(max_skew):
+    line = Timeline(max_skew)
+    line.play(*both(30, drop=lambda number: number == 9))
+    assert [number for number, found in enumerate(line.taken) if found is None] == [9]
+    assert line.pairing.late == 0
+
+
+def test_no_image_of_another_time_is_taken_for_one_on_its_way_however_large_a_skew_is_allowed():
+    pairing: StereoPairing[float] = StereoPairing(0.5)
+    for number in range(5):  # of which the pipeline takes the last one
+        pairing.left_came(number * PERIOD)
+        if number < 4:
+            pairing.right_came(number * PERIOD, number * PERIOD)
+    threading.Timer(0.01, pairing.right_came, (4 * PERIOD, 4 * PERIOD)).start()
+    assert pairing.take(4 * PERIOD) == 4 * PERIOD
+
+
+def test_a_skew_of_more_than_half_the_time_between_images_is_told_as_that():
+    line = Timeline(0.5)
+    line.play(*both(30, skew=1000.07))
+    assert '+1000.070 s apart, half the time between images is 0.050 s: trigger both cameras' in line.pairing.trouble
+    assert 'raise' not in line.pairing.trouble
+
+
+def changing(*phases: tuple[int, float, float]) -> list[tuple[float, str, float]]:
+    """Arrivals of so many frames, whose right stamps are ahead and which come later by so many seconds, after each other."""
+    arrivals, before = [], 0.0
+    for number, (skew, delay) in enumerate((skew, delay) for count, skew, delay in phases for _ in range(count)):
+        stamp = number * PERIOD
+        before = max(before + 1e-6, 50 + stamp + delay)  # none overtakes another
+        arrivals += [(50 + stamp, 'left', stamp), (before, 'right', stamp + skew)]
+    return arrivals
+
+
+GOOD, SKEWED, LATE = (0.0, 0.001), (0.02, 0.001), (0.0, 0.2)
+
+
+@pytest.mark.parametrize(('phases', 'words'), [
+    ([(8, *SKEWED), (8, 0.0, 0.03)], ''),
+    ([(8, *SKEWED), (8, 0.0, 0.03), (8, *LATE)], 'right images come 0.200 s after'),
+    ([(13, *LATE), (26, *GOOD)], ''),
+    ([(13, *LATE), (26, *GOOD), (8, *SKEWED)], '+0.020 s apart'),
+    ([(40, *SKEWED), (12, *LATE)], 'right images come 0.200 s after'),
+    ([(40, *LATE), (12, *SKEWED)], '+0.020 s apart')], ids=str)
+def test_each_cause_is_judged_by_the_last_frames(phases, words):
+    line = Timeline()
+    line.play(*changing(*phases))
+    assert words in line.pairing.trouble
+    assert bool(words) == bool(line.pairing.trouble)
+
+
+def test_images_that_never_come_are_no_matter_of_clocks():
+    line = Timeline()
+    line.play(*both(30, drop=lambda number: number % 4))
+    assert line.pairing.trouble.startswith('7 of the last 10 left images have no right one')
+
+
+def test_time_that_starts_again_finds_pairs_again():
+    line = Timeline()
+    line.play(*both(10))
+    again = [(when + 10, side, stamp) for when, side, stamp in both(20)]
+    line.play(*again)
+    assert line.taken.count(None) <= 1
+
+
+@pytest.mark.parametrize('first', ['left', 'right'])
+def test_nothing_of_before_is_left_when_time_starts_again(first):
+    """A simulator that starts anew while right images wait; and a recording in a loop, whose first pass lost an image."""
+    pairing: StereoPairing[tuple[int, int]] = StereoPairing(0.005)
+    for run, (lefts, rights) in enumerate([(range(6), range(10)), (range(10), range(10)), (range(10), range(10))]):
+        found = []
+        for number in range(10):
+            come = [lambda number=number, lefts=lefts: pairing.left_came(number * PERIOD) if number in lefts else None,
+                    lambda number=number, run=run, rights=rights: pairing.right_came(number * PERIOD, (run, number))
+                    if number in rights and (run, number) != (0, 3) else None]
+            for each in come if first == 'left' else come[::-1]:
+                each()
+            if number in lefts:
+                found.append(pairing.take(number * PERIOD))
+        assert found == [None if (run, number) == (0, 3) else (run, number) for number in lefts]
+
+
+def test_a_left_image_of_before_that_is_taken_after_time_began_again_leaves_nothing():
+    pairing: StereoPairing[str] = StereoPairing(0.005)
+    pairing.left_came(5.0)
+    pairing.left_came(1.0)
+    assert pairing.take(5.0) is None
+    pairing.left_came(5.0)
+    pairing.right_came(5.0, 'right')
+    assert pairing.take(5.0) == 'right'

@@ -1,0 +1,244 @@
+"""~/feature and ~/restart over real DDS: read as the estimators read them, measured against the flight, with bad CameraInfos."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextlib import ExitStack
+
+import cv2
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import CameraInfo, PointCloud
+from std_msgs.msg import Bool
+from std_srvs.srv import Trigger
+from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for
+
+from lightglue_trt_ros.backends.null import NullBackend
+from lightglue_trt_ros.core.cameras import (
+    Intrinsics,
+    normalised,
+    undistort,
+)
+from lightglue_trt_ros.datasets.flight import Flight, transfer
+from lightglue_trt_ros.engines.selection import Opened, open_backend
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
+
+BARREL = [-0.28, 0.07, 0.0002, 0.00002, 0.0]
+
+
+class Estimator:
+    """Reads ~/feature as feature_callback and process() of VINS-Mono (5 channels) and VINS-Fusion (9) do, and asserts the same."""
+
+    def __init__(self, peer: Peer, number_of_cameras: int = 1) -> None:
+        self.number_of_cameras = number_of_cameras
+        self.frames: list[tuple[float, dict[int, np.ndarray]]] = []  # stamp; x, y, z, u, v, vx, vy by id
+        self.rights: list[dict[int, np.ndarray]] = []  # by frame, the same of camera 1: second observations, VINS-Fusion's alone
+        self.restarts: list[bool] = []
+        self.sizes: set[int] = set()
+        peer.node.create_subscription(PointCloud, '/matcher/feature', self.on_feature, 2000)
+        peer.node.create_subscription(Bool, '/matcher/restart', lambda message: self.restarts.append(message.data), 2000)
+
+    def on_feature(self, message: PointCloud) -> None:
+        found, rights = {}, {}
+        self.sizes.add(len(message.channels))
+        for i, point in enumerate(message.points):
+            values = [channel.values[i] for channel in message.channels]
+            if len(values) == 5:
+                number, camera = divmod(int(values[0] + 0.5), self.number_of_cameras)
+                u, v, vx, vy = values[1:]
+            else:
+                number, camera = int(values[0]), int(values[1])
+                u, v, vx, vy = values[2:6]
+                assert values[6:] == [0, 0, 0], 'read for gx, gy, gz where there are more than five'
+            assert point.z == 1
+            assert camera == (number in found), 'feature_manager: of an id the first observation is of camera 0, the second of 1'
+            assert number not in rights
+            (rights if camera else found)[number] = np.array([point.x, point.y, point.z, u, v, vx, vy])
+        self.rights.append(rights)
+        self.frames.append((message.header.stamp.sec + message.header.stamp.nanosec * 1e-9, found))
+
+    def check_tracks(self) -> int:
+        """Observations of an id are taken for consecutive frames: none may come back after a gap. The longest, in frames."""
+        last: dict[int, int] = {}
+        length: dict[int, int] = {}
+        for index, (_, found) in enumerate(self.frames):
+            for number in found:
+                assert last.get(number, index - 1) == index - 1
+                last[number], length[number] = index, length.get(number, 0) + 1
+        return max(length.values(), default=0)
+
+
+def camera_info(camera: Intrinsics, stamp_ns: int = SECOND, **changes) -> CameraInfo:
+    info = CameraInfo(header=header(stamp_ns), width=camera.width, height=camera.height, distortion_model=camera.distortion_model,
+                      d=camera.d.tolist(), k=camera.k.ravel())
+    for name, value in changes.items():
+        setattr(info, name, value)
+    return info
+
+
+@pytest.fixture
+def run():
+    """A function that runs a matcher for VINS with a peer and an estimator in this process; all end with the test."""
+    rclpy.init()
+    ends = ExitStack()
+
+    def start(opener, **parameters):
+        given = {'tracks_format': 'vins', **parameters}
+        node = MatcherNode(opener, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
+        node.start()
+        ends.enter_context(spun(node))
+        ends.callback(node.stop)
+        peer = Peer()
+        ends.callback(peer.close)
+        infos = peer.node.create_publisher(CameraInfo, '/camera_info', 10)
+        estimator = Estimator(peer)
+        wait_for(lambda: peer.node.count_publishers('/matcher/feature') and peer.node.count_publishers('/matcher/restart'))
+        return node, peer, infos, estimator
+
+    with ends:
+        yield start
+    rclpy.try_shutdown()
+
+
+def null(config, *, cancelled=bool):
+    return Opened(NullBackend(config.engine_spec('fp32')), 'null')
+
+
+SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
+TINY = Intrinsics(64, 48, np.array([[60.0, 0, 31.5], [0, 60.0, 23.5], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+
+
+@pytest.fixture(scope='module')
+def flight():
+    """Frames of a flight through a lens that distorts, and the camera."""
+    town = Flight(frames=7, height=240, width=320, blur=False)
+    ideal = Intrinsics(320, 240, town.intrinsics, 'plumb_bob', np.array(BARREL))
+    v, u = np.mgrid[0:240, 0:320]
+    there = undistort(np.stack([u.ravel(), v.ravel()], axis=1), ideal).reshape(240, 320, 2).astype(np.float32)
+    frames = list(town.render())
+    images = [cv2.remap(frame.image, there[..., 0], there[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT)
+              for frame in frames]
+    return frames, images, ideal
+
+
+@pytest.mark.parametrize(('channels', 'reference'), [(5, 'previous'), (9, 'keyframe')])
+def test_an_estimator_reads_the_flight(run, flight, channels, reference):
+    frames, images, camera = flight
+    _, peer, infos, estimator = run(open_backend, image_height=240, image_width=320, max_keypoints=400, max_tracks=150,
+                                    backend='onnxruntime', vins_channels=channels, reference=reference)
+    wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+    wait_for(infos.get_subscription_count)
+    for index, (frame, image) in enumerate(zip(frames, images, strict=True)):
+        infos.publish(camera_info(camera, frame.stamp_ns))
+        time.sleep(0.05)
+        peer.send(image_message(frame.stamp_ns, image), clouds=min(index, 1))
+        if not index:
+            time.sleep(1.0)
+    wait_for(lambda: len(estimator.frames) == len(frames) - 1)
+    assert estimator.sizes == {channels}
+    assert estimator.check_tracks() >= 5
+    errors, offsets = [], []
+    for (before, now), (stamp, found) in zip(itertools.pairwise(frames), estimator.frames, strict=True):
+        assert stamp == pytest.approx(now.stamp_ns / SECOND)
+        assert 60 < len(found) <= 150
+        rows = np.stack(list(found.values()))
+        offsets.append(np.abs(normalised(rows[:, 3:5], camera) - rows[:, :2]).max())
+        ideal = rows[:, :2] @ camera.k[:2, :2].T + camera.k[:2, 2]
+        back, visible = transfer(ideal, now.depth, now.pose, before.pose, camera.k, before.depth)
+        truth = (ideal - back) / camera.k[0, 0] / 0.1
+        errors.append(np.linalg.norm(rows[:, 5:7] - truth, axis=1)[visible])
+        assert np.median(np.linalg.norm(truth[visible], axis=1)) > 0.05
+    assert max(offsets) < 1e-5
+    error = np.concatenate(errors)
+    assert len(error) > 300
+    assert np.median(error) < 0.4 / camera.k[0, 0] / 0.1, 'two fifths of a pixel from frame to frame'
+    assert np.mean(error < 2 / camera.k[0, 0] / 0.1) > 0.9
+
+
+def test_restart_follows_every_reset(run):
+    node, peer, infos, estimator = run(null, **SMALL)
+    wait_for(infos.get_subscription_count)
+    infos.publish(camera_info(TINY))
+    peer.send(image_message(SECOND))
+    time.sleep(0.2)
+    peer.send(image_message(11 * SECOND // 10), clouds=1)
+    wait_for(lambda: estimator.frames)
+    assert not estimator.restarts
+    assert peer.call(Trigger, '/matcher/reset', Trigger.Request()).success
+    peer.send(image_message(12 * SECOND // 10))
+    wait_for(lambda: estimator.restarts == [True])
+    peer.send(image_message(13 * SECOND // 10), clouds=1)
+    wait_for(lambda: len(estimator.frames) == 2)
+    assert not set(estimator.frames[0][1]) & set(estimator.frames[1][1])
+    peer.send(image_message(30 * SECOND))  # a gap
+    wait_for(lambda: estimator.restarts == [True, True])
+    node.trigger_deactivate()
+    node.trigger_activate()
+    wait_for(lambda: estimator.restarts == [True] * 3)
+
+
+def test_it_waits_for_the_camera_and_says_so_once_and_then_begins(run, capfd):
+    _, peer, infos, estimator = run(null, **SMALL)
+    peer.send(image_message(SECOND))
+    time.sleep(0.2)
+    for tenth in range(11, 16):
+        peer.send(image_message(tenth * SECOND // 10), clouds=1)
+    assert not estimator.frames
+    assert capfd.readouterr().err.count('~/feature waits for a CameraInfo on /camera_info') == 1
+    wait_for(infos.get_subscription_count)
+    infos.publish(camera_info(TINY))
+    time.sleep(0.2)
+    peer.send(image_message(16 * SECOND // 10), clouds=1)
+    wait_for(lambda: estimator.frames)
+    assert len(estimator.frames[0][1]) == 50
+
+
+NAN = TINY.k.ravel().copy()
+NAN[2] = np.nan
+BAD = {
+    'another size': ({'width': 640, 'height': 480}, 'is for 640x480 pixels, the images have 64x48'),
+    'NaN': ({'k': NAN}, 'is refused: the intrinsics are not finite'),
+    'K of zeros': ({'k': np.zeros(9)}, 'is refused: the intrinsics are K = [[0.0, 0.0, 0.0]'),
+    'a model that nobody knows': ({'distortion_model': 'omni', 'd': [0.1]}, "is refused: distortion model 'omni'"),
+    'too few coefficients': ({'d': [0.1, 0.2]}, 'coefficients, not D = [0.1, 0.2]'),
+    'no size': ({'width': 0, 'height': 0}, 'is refused: the intrinsics are for 0x0 pixels'),
+}
+
+
+@pytest.mark.parametrize('name', BAD)
+def test_a_bad_camera_is_one_line_and_the_next_good_one_works(run, capfd, name):
+    changes, words = BAD[name]
+    _, peer, infos, estimator = run(null, **SMALL)
+    wait_for(infos.get_subscription_count)
+    peer.send(image_message(SECOND))
+    time.sleep(0.2)
+    for tenth in range(11, 14):
+        infos.publish(camera_info(TINY, **changes))
+        time.sleep(0.1)
+        peer.send(image_message(tenth * SECOND // 10), clouds=1)
+    assert not estimator.frames
+    log = capfd.readouterr().err
+    assert log.count(words) == 1, log
+    assert log.count('~/feature') == 1, log
+    infos.publish(camera_info(TINY))
+    time.sleep(0.2)
+    peer.send(image_message(2 * SECOND), clouds=1)
+    wait_for(lambda: estimator.frames)
+
+
+def test_nothing_of_it_is_there_by_default():
+    rclpy.init()
+    node = MatcherNode(null, parameter_overrides=[Parameter(name, value=value) for name, value in SMALL.items()])
+    node.trigger_configure()
+    try:
+        wait_for(lambda: node.count_publishers('/matcher/matches'))
+        assert not any(map(node.count_publishers, ('/matcher/feature', '/matcher/restart')))
+        assert not node.get_subscriptions_info_by_topic('/camera_info')
+    finally:
+        node.destroy_node()
+        rclpy.try_shutdown()

@@ -1,0 +1,292 @@
+"""One thread opens, owns and closes: what is released when, what a failure leaves, and what two pipelines share. No ROS."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from support.waiting import wait_for
+
+from lightglue_trt_ros.backends.null import NullBackend
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.timing import FrameStatistics
+from lightglue_trt_ros.core.tracks import TrackCounter
+from lightglue_trt_ros.core.types import HostFeatures
+from lightglue_trt_ros.engines import selection
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.ros.matcher.worker import PATIENCE, Input, Pipeline, State
+from lightglue_trt_ros.utils import processes
+from lightglue_trt_ros.utils.errors import DeviceMemoryError, EngineError, FrameError
+
+CONFIG = MatcherConfig(image_height=48, image_width=64, max_keypoints=50)
+IMAGE = np.zeros((48, 64), np.uint8)
+
+
+class Buffer:
+    """Stands for what lies on a device: nobody may hold it when the backend closes."""
+
+
+class Backend(NullBackend):
+    """Features and arguments of a run hold buffers; `gate` holds a run up, `failures` are raised one by one."""
+
+    def __init__(self) -> None:
+        super().__init__(CONFIG.engine_spec('fp32'))
+        self.gate, self.busy = threading.Event(), threading.Event()
+        self.gate.set()
+        self.failures: list[Exception] = []
+        self.buffers: list[weakref.ref[Buffer]] = []
+        self.held_at_close: int | None = None
+        self.threads: set[int] = set()
+
+    def buffer(self) -> Buffer:
+        made = Buffer()
+        self.buffers.append(weakref.ref(made))
+        return made
+
+    def extract(self, image, mask=None):
+        self.threads.add(threading.get_ident())
+        self.busy.set()
+        self.gate.wait(10)
+        local = self.buffer()
+        if self.failures:
+            raise self.failures.pop(0)
+        return Features(self._features.keypoints, self._features.scores, self._features.descriptors, local)
+
+    def close(self):
+        assert self.held_at_close is None, 'closed once'
+        self.threads.add(threading.get_ident())
+        self.held_at_close = sum(each() is not None for each in self.buffers)
+
+
+@dataclass(frozen=True)
+class Features(HostFeatures):
+    """With a buffer."""
+
+    buffer: Buffer
+
+
+class Outlet:
+    """Items are stamps; what is told is kept, what the owner is told too."""
+
+    def __init__(self) -> None:
+        self.published, self.told = [], []
+
+    def decode(self, item):
+        if item < 0:
+            raise FrameError('a bad frame')
+        return Input(IMAGE, item, item)
+
+    def publish(self, frame, matches):
+        self.published.append(matches)
+
+    def show(self, frame, matches):
+        self.told.append('shown')
+
+    def started_anew(self, reason):
+        self.told.append(reason)
+
+    def rejected(self, error, details):
+        self.told.append(error)
+
+    def opened(self, reason, warning):
+        self.told.append('opened')
+
+    def ended(self):
+        self.told.append('ended')
+
+
+class Run:
+    """A pipeline on one Backend."""
+
+    def __init__(self, counter: TrackCounter | None = None, opener=None) -> None:
+        self.backend, self.outlet = Backend(), Outlet()
+        self.pipeline = Pipeline(CONFIG, opener or (lambda config, *, cancelled: Opened(self.backend, 'test')), self.outlet,
+                                 [self.outlet], counter or TrackCounter())
+        self.inlet, self.statistics = self.pipeline.inlets[0], self.pipeline.inlets[0].statistics
+        self.pipeline.start()
+
+    def feed(self, *stamps: float) -> None:
+        for stamp in stamps:
+            told = len(self.outlet.told)
+            self.inlet.offer(stamp)
+            wait_for(lambda told=told: len(self.outlet.told) > told or self.pipeline.state is State.ENDED)
+        wait_for(lambda: self.statistics.processed + self.statistics.rejected >= len(stamps)
+                 or self.pipeline.state is State.ENDED)
+
+
+def test_it_opens_works_and_closes_in_one_thread_and_start_does_not_wait():
+    release = threading.Event()
+    backend = Backend()
+
+    def opener(config, *, cancelled):
+        backend.threads.add(threading.get_ident())
+        release.wait(5)
+        return Opened(backend, 'test')
+
+    run = Run(opener=opener)
+    assert run.pipeline.state is State.OPENING
+    run.inlet.offer(1.0)
+    release.set()
+    wait_for(lambda: run.statistics.processed == 1)
+    assert run.pipeline.state is State.RUNNING
+    assert 'null' in run.pipeline.backend
+    assert run.pipeline.stop(5)
+    assert backend.held_at_close == 0, 'features are gone before the backend'
+    assert len(backend.threads) == 1
+    assert threading.get_ident() not in backend.threads
+    assert run.pipeline.state is State.ENDED
+    assert run.pipeline.failure == ''
+    assert 'ended' not in run.outlet.told, 'it was asked to'
+
+
+@pytest.mark.parametrize(('error', 'words'), [
+    (EngineError('no engine: build one'), 'no engine: build one'),
+    (ModuleNotFoundError("No module named 'spox'"), "ModuleNotFoundError: No module named 'spox'")])
+def test_whatever_opening_raises_is_told_in_words(error, words):
+    def opener(config, *, cancelled):
+        raise error
+
+    run = Run(opener=opener)
+    wait_for(lambda: run.outlet.told == ['ended'])
+    assert (run.pipeline.state, run.pipeline.failure, run.pipeline.was_open) == (State.ENDED, words, False)
+    assert run.pipeline.figures(run.inlet)['last error'] == words
+
+
+def test_exhausted_device_memory_ends_it_and_nothing_outlives_the_backend():
+    run = Run()
+    run.feed(1.0, 1.1)
+    run.backend.failures.append(DeviceMemoryError('device memory is exhausted'))
+    run.inlet.offer(1.2)
+    wait_for(lambda: 'ended' in run.outlet.told)
+    assert run.backend.held_at_close == 0, "a traceback's frames hold nothing"
+    assert run.pipeline.failure == 'device memory is exhausted'
+    assert run.pipeline.backend == 'none'
+
+
+def test_a_backend_that_fails_for_good_ends_it_and_one_that_recovers_does_not():
+    run = Run()
+    for again in (0.0, 20.0):
+        run.backend.failures = [EngineError('an illegal memory access was encountered')] * (PATIENCE - 1)
+        run.feed(*np.arange(again, again + PATIENCE - 1))
+        run.feed(*np.arange(again + PATIENCE, again + PATIENCE + 2))
+        assert run.pipeline.state is State.RUNNING, 'not so many in a row'
+    run.backend.failures = [EngineError('an illegal memory access was encountered')] * 1000
+    run.feed(*np.arange(40.0, 40.0 + PATIENCE))
+    wait_for(lambda: 'ended' in run.outlet.told)
+    assert run.pipeline.failure == f'{PATIENCE} frames in a row failed, the last with: an illegal memory access was encountered'
+    assert run.backend.held_at_close == 0
+
+
+def test_bad_frames_never_end_it():
+    run = Run()
+    run.feed(*[-1.0] * (2 * PATIENCE))
+    assert run.pipeline.state is State.RUNNING
+    assert run.statistics.rejected == 2 * PATIENCE
+    assert run.pipeline.stop(5)
+
+
+def test_one_that_is_left_behind_closes_its_own_backend_and_publishes_nothing_more():
+    counter = TrackCounter()
+    first = Run(counter)
+    first.feed(1.0)
+    first.backend.gate.clear()
+    first.backend.busy.clear()
+    first.inlet.offer(1.1)
+    assert first.backend.busy.wait(5)
+    assert not first.pipeline.stop(0.05), 'a long frame'
+    second = Run(counter)
+    second.feed(2.0, 2.1)
+    first.backend.gate.set()
+    wait_for(lambda: first.pipeline.state is State.ENDED)
+    assert first.backend.held_at_close == 0
+    assert second.backend.held_at_close is None, "the successor's backend stays open"
+    assert not first.outlet.published
+    second.feed(2.2)
+    assert len(second.outlet.published) == 2
+    assert second.pipeline.stop(5)
+
+
+def test_track_ids_go_on_in_the_next_one():
+    counter, ids = TrackCounter(), []
+    for _ in range(2):
+        run = Run(counter)
+        run.feed(1.0, 1.1)
+        ids.append(set(run.outlet.published[0].track_ids.tolist()))
+        assert run.pipeline.stop(5)
+    assert not ids[0] & ids[1]
+
+
+def test_a_reset_that_is_asked_for_while_another_is_taken_is_not_lost(monkeypatch):
+    run, forget = Run(), FrameMatcher.reset
+
+    def slowly(frames, reason):
+        forget(frames, reason)
+        if reason == 'first':
+            run.pipeline.reset('second')
+
+    monkeypatch.setattr(FrameMatcher, 'reset', slowly)
+    run.feed(1.0, 1.1)
+    run.pipeline.reset('first')
+    run.feed(1.2, 1.3)
+    assert [words for words in run.outlet.told if words in ('first', 'second')] == ['first', 'second']
+    assert run.statistics.resets == 2
+    assert run.pipeline.stop(5)
+
+
+def test_only_the_newest_of_the_waiting_items_is_matched_and_the_others_are_counted():
+    run = Run()
+    run.backend.gate.clear()
+    run.inlet.offer(1.0)
+    assert run.backend.busy.wait(5)
+    for stamp in (1.1, 1.2, 1.3):
+        run.inlet.offer(stamp)
+    run.backend.gate.set()
+    wait_for(lambda: len(run.outlet.published) == 1)
+    assert run.outlet.published[0].stamp == 1.3
+    assert run.statistics.report()['frames dropped'] == '2'
+    assert run.pipeline.stop(5)
+
+
+def test_no_frame_waits_for_the_report_s_arithmetic(monkeypatch):
+    statistics, percentile, held = FrameStatistics(), np.percentile, []
+    for milliseconds in range(11):
+        statistics.finished({'match': float(milliseconds)}, 100 + milliseconds, 4)
+
+    def watched(*args):
+        held.append(statistics._lock.locked())
+        return percentile(*args)
+    monkeypatch.setattr(np, 'percentile', watched)
+    report = statistics.report()
+    assert held == [False]
+    assert report['match ms (p50 / p95 / p99)'] == '5.00 / 9.50 / 9.90'
+    assert report['matches (last, median)'] == '110, 105'
+
+
+def test_stopping_ends_the_engines_builder(monkeypatch):
+    """build_on_start: minutes, in a process of its own, which must not outlive the node."""
+    builders = []
+
+    def start(*words):
+        builders.append(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']))
+        return builders[0]
+
+    monkeypatch.setattr(selection, 'start', start)
+    run = Run(opener=lambda config, *, cancelled: selection._build(config, CONFIG.engine_dir, 'fp16', cancelled))
+    wait_for(lambda: builders)
+    started = time.monotonic()
+    assert run.pipeline.stop(5)
+    assert time.monotonic() - started < 4
+    assert builders[0].poll() is not None
+    assert run.pipeline.failure == ''
+
+
+def test_a_process_is_waited_for():
+    process = subprocess.Popen([sys.executable, '-c', 'raise SystemExit(3)'])
+    assert processes.wait(process, lambda: False) == 3

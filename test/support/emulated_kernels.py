@@ -1,0 +1,41 @@
+"""The GPU's kernels on the CPU: their source is plain C++ for a compiler that knows no CUDA, with one thread that does it all."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightglue_trt_ros.backends.gpu_refinement import PTX
+
+SOURCE = PTX.with_suffix('.cu')
+
+
+@cache
+def compiled() -> ctypes.CDLL:
+    """The kernels as a library of functions. Skips without a C++ compiler."""
+    compiler = next(filter(None, map(shutil.which, ('g++', 'clang++', 'c++'))), None)
+    if compiler is None:
+        pytest.skip('no C++ compiler: the kernels are not run here')
+    name = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    library = Path(tempfile.gettempdir()) / f'lightglue_trt_ros-kernels-{os.getuid()}-{name}.so'
+    if not library.exists():
+        draft = library.with_suffix(f'.{os.getpid()}')
+        options = ['-x', 'c++', '-std=c++17', '-O2', '-shared', '-fPIC', '-Wall', '-Werror']
+        subprocess.run([compiler, *options, '-o', draft, SOURCE], check=True)
+        draft.replace(library)
+    return ctypes.CDLL(str(library))
+
+
+def run(name: str, *arguments: int | Any) -> None:
+    """Run a kernel; integers are int32, anything else is an array of the host."""
+    values = (ctypes.c_int(each) if isinstance(each, int) else ctypes.c_void_p(each.ctypes.data) for each in arguments)
+    getattr(compiled(), name)(*values)

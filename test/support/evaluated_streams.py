@@ -1,0 +1,34 @@
+"""What an evaluation finds on a backend that places points, beside what the node's frontend finds there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from lightglue_trt_ros.core.backend import Placer
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.types import FrameMatches
+from lightglue_trt_ros.evaluation.baselines import Correspondences
+from lightglue_trt_ros.evaluation.methods import Frontend, thresholds_of
+from lightglue_trt_ros.evaluation.shared_networks import SharedPlacer
+
+
+def evaluated_beside_the_node(backend: Placer, config: MatcherConfig,
+                              images: Sequence[np.ndarray]) -> Iterator[tuple[Correspondences, FrameMatches]]:
+    """Of each image after the first: what the evaluation tracks, and the node.
+
+    Some are timed and some are not, and another stride is between; the device has room for three frames.
+    """
+    matcher = FrameMatcher(backend, config)
+    expected = [matcher.process(image, 0.1 * number) for number, image in enumerate(images)]
+    del matcher
+    frontend = Frontend('ours', SharedPlacer(backend, [thresholds_of(config)]), config)
+    every, fourth = frontend.stream(), frontend.stream()
+    for number, image in enumerate(images):
+        found = every.process(image, 0.1 * number, alone=number % 3 == 1)
+        if number % 4 == 0:
+            fourth.process(image, 0.1 * number)
+        if number:
+            yield found.followed, expected[number]

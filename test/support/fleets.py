@@ -1,0 +1,43 @@
+"""Small real recordings for the tests of fleets: flights over the demo's town, as image folders."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+HEIGHT, WIDTH, FRAMES = 96, 128, 9
+SMALL = ('--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', '96', '--strides', '1,2', '--backend', 'onnxruntime')
+
+
+def make_flight(folder: Path, seed: int = 7, frames: int = FRAMES, truth: bool = True) -> Path:
+    """images/, timestamps.txt, calib.yaml, and groundtruth.txt where the truth is told."""
+    pytest.importorskip('skimage', reason='scikit-image is not installed: there are no photographs to fly over')
+    from lightglue_trt_ros.datasets.flight import Flight
+    from lightglue_trt_ros.datasets.poses import quaternions_from_rotations
+    flight = Flight(frames=frames, height=HEIGHT, width=WIDTH, seed=seed)
+    (folder / 'images').mkdir(parents=True)
+    rendered = list(flight.render())
+    for number, frame in enumerate(rendered):
+        cv2.imwrite(str(folder / 'images' / f'{number:06d}.png'), frame.image)
+    stamps = [f'{frame.stamp_ns * 1e-9:.6f}' for frame in rendered]
+    (folder / 'timestamps.txt').write_text('\n'.join(stamps) + '\n')
+    k = flight.intrinsics
+    (folder / 'calib.yaml').write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: {k[0, 0]}\nfy: {k[1, 1]}\n'
+                                       f'cx: {k[0, 2]}\ncy: {k[1, 2]}\ndist: []\n')
+    if truth:
+        poses = np.stack([frame.pose for frame in rendered])
+        turns = quaternions_from_rotations(poses[:, :3, :3]).tolist()
+        rows = [' '.join([stamp, *map(repr, position), *map(repr, turn)])
+                for stamp, position, turn in zip(stamps, poses[:, :3, 3].tolist(), turns, strict=True)]
+        (folder / 'groundtruth.txt').write_text('\n'.join(rows) + '\n')
+    return folder
+
+
+def copy_of(folder: Path, target: Path) -> Path:
+    """The same recording at another place."""
+    shutil.copytree(folder, target)
+    return target

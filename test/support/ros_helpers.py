@@ -1,0 +1,121 @@
+"""A test's own end of the conversation with a node: publish images, collect what comes back, over real DDS."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from sensor_msgs.msg import CompressedImage, Image, PointCloud2
+from std_msgs.msg import Header
+from support.waiting import wait_for
+
+from lightglue_trt_ros.core.images import fill_image
+
+SECOND = 10**9
+
+
+def header(stamp_ns: int) -> Header:
+    result = Header(frame_id='camera')
+    result.stamp.sec, result.stamp.nanosec = divmod(stamp_ns, SECOND)
+    return result
+
+
+def image_message(stamp_ns: int, image: np.ndarray | None = None, encoding: str = 'mono8') -> Image:
+    return fill_image(Image(header=header(stamp_ns)), np.zeros((48, 64), np.uint8) if image is None else image, encoding)
+
+
+class SpunMatcher:
+    """A MatcherNode spun by a thread, and a peer; `active` tells whether it started."""
+
+    def __init__(self, node: Any) -> None:
+        self.node, self.executor = node, SingleThreadedExecutor()
+        self.executor.add_node(node)
+        self.thread = threading.Thread(target=self.executor.spin, daemon=True)
+        self.active = node.start() if node.settings.autostart else False
+        self.thread.start()
+        self.peer = Peer()
+
+    def close(self) -> None:
+        self.peer.close()
+        self.node.stop()
+        self.executor.shutdown()
+        self.thread.join(2)
+        self.node.destroy_node()
+
+
+class Peer:
+    """A node with publishers for images and subscriptions to all that the matcher publishes, spun by a thread."""
+
+    def __init__(self, matcher: str = '/matcher') -> None:
+        self.node = Node('peer')
+        self.clouds: list[PointCloud2] = []
+        self.debug_images: list[Image] = []
+        self.reports: list[DiagnosticArray] = []
+        self.images = self.node.create_publisher(Image, '/image', 10)
+        self.compressed = self.node.create_publisher(CompressedImage, '/image/compressed', 10)
+        self.node.create_subscription(PointCloud2, f'{matcher}/matches', self.clouds.append, 10)
+        self.node.create_subscription(DiagnosticArray, '/diagnostics', self.reports.append, 10)
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self.node)
+        self._thread = threading.Thread(target=self._executor.spin, daemon=True)
+        self._thread.start()
+
+    def watch_debug_image(self) -> Any:
+        return self.node.create_subscription(Image, '/matcher/debug_image', self.debug_images.append, 10)
+
+    def send(self, message: Image | CompressedImage, publisher: Any = None, clouds: int = 0) -> list[PointCloud2]:
+        """Publish once somebody listens, and wait for `clouds` more clouds, which it returns."""
+        publisher = publisher or (self.images if isinstance(message, Image) else self.compressed)
+        wait_for(publisher.get_subscription_count)
+        before = len(self.clouds)
+        publisher.publish(message)
+        wait_for(lambda: len(self.clouds) >= before + clouds)
+        return self.clouds[before:]
+
+    def figures(self) -> dict[str, str]:
+        return {value.key: value.value for value in self.reports[-1].status[0].values} if self.reports else {}
+
+    def status(self) -> tuple[bytes, str]:
+        return (self.reports[-1].status[0].level, self.reports[-1].status[0].message) if self.reports else (b'', '')
+
+    def call(self, kind: Any, name: str, request: Any, timeout: float = 10.0) -> Any:
+        client = self.node.create_client(kind, name)
+        assert client.wait_for_service(timeout)
+        future = client.call_async(request)
+        wait_for(future.done, timeout)
+        self.node.destroy_client(client)
+        return future.result()
+
+    def close(self) -> None:
+        self._executor.shutdown()
+        self._thread.join(2)
+        self.node.destroy_node()
+
+
+@contextmanager
+def spun(node: Node) -> Iterator[None]:
+    """Its callbacks run in a thread until the end, when it is destroyed; the context goes on for others."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    thread = threading.Thread(target=executor.spin, daemon=True)
+    thread.start()
+    yield
+    executor.shutdown()
+    thread.join(2)
+    node.destroy_node()
+
+
+def ended_within(process: subprocess.Popen, seconds: float) -> int:
+    """Exit status of a process that was told to end."""
+    return process.wait(seconds)
+
+
+__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'spun', 'wait_for']

@@ -1,0 +1,67 @@
+"""What the tests of weights share: a cache of their own, an HTTP server."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+
+import pytest
+from support.pth_files import BODY
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(('127.0.0.1', 0), _Handler)
+        self.body, self.ranges, self.cuts, self.status, self.requests, self.announced = BODY, True, [], 200, [], True
+        self.stall_at, self.delay = None, 0.0  # seconds before the first byte
+
+    @property
+    def url(self):
+        return f'http://127.0.0.1:{self.server_port}/weights.pth'
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        server, wanted = self.server, self.headers.get('Range')
+        server.requests.append(wanted)
+        time.sleep(server.delay)
+        if server.status != 200:
+            return self.send_error(server.status)
+        start = int(wanted[len('bytes='):-1]) if wanted and server.ranges else 0
+        if start >= len(server.body):
+            return self.send_error(416)
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header('Content-Range', f'bytes {start}-{len(server.body) - 1}/{len(server.body)}')
+        if server.announced:
+            self.send_header('Content-Length', str(len(server.body) - start))
+        self.end_headers()
+        end = server.cuts.pop(0) if server.cuts else len(server.body)
+        self.wfile.write(server.body[start:end])
+        if server.stall_at == end:
+            time.sleep(1.0)
+        self.close_connection = True
+
+
+@pytest.fixture
+def http_server(monkeypatch):
+    monkeypatch.setenv('no_proxy', '127.0.0.1')
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def weights_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path / 'cache'))
+    monkeypatch.setenv('no_proxy', '127.0.0.1')
+    return tmp_path / 'cache' / 'weights'

@@ -1,0 +1,387 @@
+"""The training room: scenes, losses, networks against the package's graphs, and a training at toy size from end to end."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+torch = pytest.importorskip('torch', reason='PyTorch, which the training room alone needs, is not installed: make parity')
+
+from training.extractor import ExtractorSettings, train_extractor
+from training.losses.detector import NO_KEYPOINT, detector_targets
+from training.losses.imitation import imitation_loss
+from training.losses.matcher import MatcherLoss, assignment_loss, true_matches
+from training.losses.placement import find_returns, placement_loss
+from training.networks.keypoints import refine, sample_descriptors, score_map, strongest, suppress_non_maxima
+from training.networks.lightglue import LightGlue, normalize_positions
+from training.networks.superpoint import FoldedSuperPoint, SuperPoint
+from training.photographs import NoPhotographsError, drawings, load_photographs
+from training.processes import Processes
+from training.run import CheckpointMismatchError
+from training.scenes.corners import corner_scores
+from training.scenes.geometry import PLANES
+from training.scenes.matrices import inverse, rotation
+from training.scenes.views import Scenes, TwoViews, other
+from training.schedule import Schedule
+from training.teacher import Teacher
+from training.train import TOY_EXTRACTOR, main
+
+HEIGHT, WIDTH = 96, 128
+
+
+@pytest.fixture(scope='module')
+def views():
+    torch.set_num_threads(1)
+    return Scenes(torch.from_numpy(drawings(6, 0)), HEIGHT, WIDTH, seed=3).draw(8)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('photographs')
+    for i, image in enumerate(drawings(6, 1)):
+        cv2.imwrite(str(folder / f'{i}.png'), image)
+    return folder
+
+
+def still(batch: int = 1, shift: float = 0.0) -> TwoViews:
+    """Pairs whose second view is the first, moved to the right."""
+    across = torch.eye(3).expand(2 * batch, PLANES, 3, 3).clone()
+    across[:batch, :, 0, 2], across[batch:, :, 0, 2] = shift, -shift
+    flat = torch.zeros(2 * batch, 1, HEIGHT, WIDTH)
+    return TwoViews(flat, flat, flat.clone(), torch.zeros(2 * batch, HEIGHT, WIDTH, dtype=torch.long), across)
+
+
+def test_small_matrices_are_those_of_the_general_solvers():
+    generator = torch.Generator().manual_seed(0)
+    m = torch.eye(3) + 0.4 * torch.randn(20, 3, 3, generator=generator)
+    torch.testing.assert_close(inverse(m), torch.linalg.inv(m), rtol=1e-3, atol=1e-3)
+    w = torch.randn(20, 3, generator=generator)
+    k = torch.zeros(20, 3, 3)
+    k[:, 0, 1], k[:, 0, 2], k[:, 1, 0], k[:, 1, 2], k[:, 2, 0], k[:, 2, 1] = -w[:, 2], w[:, 1], w[:, 2], -w[:, 0], -w[:, 1], w[:, 0]
+    torch.testing.assert_close(rotation(w), torch.linalg.matrix_exp(k), rtol=1e-4, atol=1e-5)
+
+
+def test_a_point_shows_the_same_in_both_views(views):
+    generator = torch.Generator().manual_seed(0)
+    points = (torch.rand(16, 800, 2, generator=generator) * torch.tensor([WIDTH - 1, HEIGHT - 1])).round()
+    there, visible = views.transfer(points)
+    assert 0.3 < visible.float().mean() < 0.98
+    here = views.clean.flatten(1).gather(1, (points[..., 1] * WIDTH + points[..., 0]).long())
+    grid = there / torch.tensor([WIDTH - 1, HEIGHT - 1]) * 2 - 1
+    seen = torch.nn.functional.grid_sample(other(views.clean), grid[:, None], align_corners=True)[:, 0, 0]
+    difference = (here - seen).abs()[visible]
+    assert difference.median() < 0.01
+    assert difference.quantile(0.8) < 0.08
+
+
+def test_transfer_there_and_back_ends_where_it_began(views):
+    points = torch.rand(16, 200, 2) * torch.tensor([WIDTH - 1, HEIGHT - 1])
+    there, visible = views.transfer(points)
+    reverse = TwoViews(*(other(values) for values in vars(views).values()))
+    back, again = reverse.transfer(there)
+    both = visible & again
+    assert both.float().mean() > 0.3
+    assert (back - points)[both].abs().max() < 0.05
+
+
+def test_the_same_seed_gives_the_same_scenes_and_another_one_others():
+    photographs = torch.from_numpy(drawings(3, 0))
+    first, second, third = (Scenes(photographs, 48, 64, seed).draw(2).images for seed in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+def test_pairs_of_views_come_nearer_each_other_with_ease():
+    photographs = torch.from_numpy(drawings(4, 0))
+    centre = torch.tensor([[[31.5, 23.5]]])
+
+    def moved(ease: float) -> float:
+        views = Scenes(photographs, 48, 64, seed=1, ease=ease).draw(64)
+        there, seen = views.transfer(centre.repeat(128, 1, 1))
+        return float((there - centre).norm(dim=-1)[seen].median())
+
+    assert moved(3.0) < 0.7 * moved(1.0)
+
+
+def test_views_that_are_near_each_other_show_the_same_size():
+    views = Scenes(torch.from_numpy(drawings(4, 0)), 48, 64, seed=1, ease=50.0).draw(64)
+    ends = torch.tensor([[[26.5, 23.5], [36.5, 23.5]]]).repeat(128, 1, 1)
+    there, seen = views.transfer(ends)
+    length = (there[:, 0] - there[:, 1]).norm(dim=-1)[seen.all(1)]
+    assert len(length) > 64
+    assert float((length / 10).log().abs().quantile(0.8)) < 0.05
+
+
+def test_targets_are_the_teachers_peaks_that_return():
+    pair = still()
+    pair.scores[0, 0, 40, 40], pair.scores[1, 0, 41, 41] = 0.5, 0.4  # found again, a pixel beside
+    pair.scores[0, 0, 60, 80] = 0.5  # not found again
+    pair.scores[:, 0, 20, 20] = 0.005  # too faint
+    pair.scores[:, 0, 20, 100] = 0.5
+    pair.planes[:, :, 101:] = 1  # cut off by another plane
+    targets = detector_targets(pair, 20)
+    assert targets[0, 5, 5] == 0  # the cell's first pixel
+    assert targets[1, 5, 5] == 9  # a row and a column further
+    assert (targets != NO_KEYPOINT).sum() == 2
+
+
+def test_placement_is_judged_under_the_true_motion():
+    pair = still(shift=10.0)
+    points = torch.tensor([[[30.0, 30.0], [50.0, 60.0]], [[40.0, 30.0], [60.0, 61.0]]])
+    returns = find_returns(points, pair)
+    assert returns.same.all()
+    assert returns.distance[0].tolist() == [0, 1]
+    assert placement_loss(points, pair, returns) == pytest.approx(math.log(5) / 2)  # of 0 and of 1 pixel, in both directions
+    points.requires_grad_()
+    placement_loss(points, pair, returns).backward()
+    assert points.grad[0, 1, 1] > 0 or points.grad[0, 1, 1] < 0
+
+
+def test_true_matches_agree_in_both_directions():
+    pair = still(shift=10.0)
+    points = torch.tensor([[[30.0, 30.0], [50.0, 60.0], [100.0, 20.0], [10.0, 80.0]],
+                           [[60.5, 60.0], [40.0, 30.5], [60.0, 90.0], [23.0, 80.0]]])
+    truth = true_matches(points, pair)
+    assert truth.partners.tolist() == [[1, 0, -1, -1], [1, 0, -1, -1]]
+    assert truth.alone.tolist() == [[False, False, True, False], [False, False, True, False]]  # the last: 3 pixels off
+
+
+def test_the_assignments_loss_is_that_of_the_dense_assignment():
+    generator = torch.Generator().manual_seed(0)
+    similarity, logits = torch.randn(2, 5, 5, generator=generator), torch.randn(4, 5, generator=generator)
+    partners = torch.tensor([[1, -1, 0, -1, -1], [-1, 3, -1, -1, -1], [2, 0, -1, -1, -1], [-1, -1, -1, 1, -1]])
+    alone = torch.zeros(4, 5, dtype=torch.bool)
+    alone[0, 1] = alone[3, 0] = True
+    loss, matches = assignment_loss(similarity, logits, partners, alone)
+    sure = torch.nn.functional.logsigmoid(logits)
+    dense = similarity.log_softmax(1) + similarity.log_softmax(2) + sure[:2, :, None] + sure[2:, None]
+    expected = (-(dense[0, 0, 1] + dense[0, 2, 0]) / 2 + 0.5 * torch.nn.functional.softplus(logits[0, 1])
+                - dense[1, 1, 3] + 0.5 * torch.nn.functional.softplus(logits[3, 0])) / 2
+    torch.testing.assert_close(loss, expected)
+    best, index = dense.max(2)
+    assert torch.equal(matches[:2], torch.where(best.exp() > 0.1, index, -1))
+
+
+def test_the_matcher_learns_what_belongs_together():
+    torch.manual_seed(0)
+    count, pairs = 24, 4
+    order = torch.stack([torch.randperm(count) for _ in range(pairs)])
+    first = torch.randn(pairs, count, 32)
+    second = first.gather(1, order.argsort(1)[..., None].expand(-1, -1, 32)) + 0.3 * torch.randn(pairs, count, 32)
+    partners = torch.cat([order, order.argsort(1)])
+    loss = MatcherLoss(LightGlue(width=64, layers=2, descriptor=32))
+    optimizer = torch.optim.AdamW(loss.parameters(), lr=3e-3)
+    positions, described = torch.rand(2 * pairs, count, 2), torch.cat([first, second])
+    seen = []
+    for _ in range(60):
+        value, figures = loss(positions, described, partners, torch.zeros_like(partners, dtype=torch.bool))
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        seen.append(value.item())
+    assert seen[-1] < 0.3 * seen[0]
+    assert figures[2] > 0.9  # of the pairs are found
+
+
+def test_the_folded_extractor_is_the_trained_one():
+    torch.manual_seed(0)
+    network = SuperPoint((8, 8, 16, 16, 32))
+    network(torch.rand(4, 1, 64, 64))  # running statistics of their own
+    network.eval()
+    image = torch.rand(1, 1, 64, 96)
+    for trained, folded in zip(network(image), FoldedSuperPoint(network.exported())(image), strict=True):
+        torch.testing.assert_close(trained, folded, rtol=1e-4, atol=1e-4)
+
+
+def test_corners_are_those_of_boxes_whichever_way_up():
+    image = np.full((96, 128), 60, np.uint8)
+    cv2.rectangle(image, (30, 20), (90, 70), 200, -1)
+    upright = corner_scores(torch.from_numpy(image)[None])
+    pixels, _ = strongest(suppress_non_maxima(upright[:, None].float()), 4)
+    corners = torch.tensor([[30, 20], [90, 20], [30, 70], [90, 70]]).float()
+    assert torch.cdist(corners, pixels[0].float()).min(1).values.max() < 2
+    turned = corner_scores(torch.from_numpy(np.rot90(image).copy())[None])
+    torch.testing.assert_close(turned.rot90(-1, (1, 2)), upright, atol=0.05, rtol=0.01)
+    assert corner_scores(torch.full((1, 64, 64), 90, dtype=torch.uint8)).max() == 0
+
+
+def test_the_teacher_finds_the_same_in_a_turned_photograph_where_aliked_does_not():
+    teacher = Teacher(torch.device('cpu'))
+    photograph = torch.from_numpy(drawings(1, 4))[:, :320, :480]
+    turned = photograph.rot90(1, (1, 2))
+    for scorer, low, high in ((teacher, 0.9, 1), (lambda images: teacher.aliked(images[:, None].float() / 255)[:, 0], 0, 0.4)):
+        here, there = (strongest(suppress_non_maxima(scores[:, None].float()), 60)[0][0].float()
+                       for scores in (scorer(photograph), scorer(turned).rot90(-1, (1, 2))))
+        assert low <= (torch.cdist(here, there).min(1).values <= 1).float().mean() <= high
+
+
+def test_keypoints_and_descriptors_are_those_of_the_packages_graph(tmp_path):
+    from lightglue_trt_ros.core.config import EngineSpec
+    from lightglue_trt_ros.networks.models import load_pair
+    from lightglue_trt_ros.networks.superpoint import superpoint
+    onnxruntime = pytest.importorskip('onnxruntime')
+    weights = load_pair('ours').extractor
+    image = cv2.resize(drawings(1, 5)[0], (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
+    session = onnxruntime.InferenceSession(superpoint(EngineSpec(HEIGHT, WIDTH, 50), weights).SerializeToString())
+    feed = {'image': image, 'mask': np.ones_like(image)}
+    keypoints, scores, descriptors = session.run(['keypoints', 'scores', 'descriptors'], feed)
+    network = FoldedSuperPoint({name: torch.from_numpy(np.array(tensor, np.float32)) for name, tensor in weights.tensors.items()})
+    logits, dense = network(torch.from_numpy(image)[None, None].float() / 255)
+    dense_scores = score_map(logits)
+    pixels, best = strongest(suppress_non_maxima(dense_scores), 50)
+    np.testing.assert_allclose(best[0], scores, atol=1e-5)
+    np.testing.assert_allclose(refine(dense_scores, pixels)[0], keypoints, atol=2e-3)
+    np.testing.assert_allclose(sample_descriptors(dense, pixels.float())[0], descriptors, atol=1e-3)
+
+
+def test_the_trained_matcher_is_the_packages(tmp_path):
+    """What training counts as matches after the last layer is what the package's graph gives."""
+    from lightglue_trt_ros.core.config import EngineSpec
+    from lightglue_trt_ros.networks.lightglue import lightglue
+    from lightglue_trt_ros.networks.models import load_pair
+    onnxruntime = pytest.importorskip('onnxruntime')
+    weights = load_pair('ours').matcher
+    count, rng = 40, np.random.default_rng(0)
+    points = rng.uniform((5, 5), (WIDTH - 5, HEIGHT - 5), (2, count, 2)).astype(np.float32)
+    points[1] = points[0] + (3, 1)
+    described = rng.normal(size=(count, 256)).astype(np.float32)
+    described = np.stack([described, described + 0.3 * rng.normal(size=(count, 256))]).astype(np.float32)
+    described /= np.linalg.norm(described, axis=-1, keepdims=True)
+    session = onnxruntime.InferenceSession(lightglue(EngineSpec(HEIGHT, WIDTH, count), weights).SerializeToString())
+    ones, least, none = np.ones(count, np.float32), np.array(0.1, np.float32), np.array(0, np.float32)
+    matches = session.run(['matches0'], {
+        'keypoints0': points[0], 'keypoints1': points[1], 'scores0': ones, 'scores1': ones, 'descriptors0': described[0],
+        'descriptors1': described[1], 'match_threshold': least, 'detection_threshold': none})[0]
+    network = LightGlue()
+    network.load_state_dict({name: torch.from_numpy(np.array(tensor, np.float32)) for name, tensor in weights.tensors.items()})
+    loss = MatcherLoss(network)
+    partners = torch.from_numpy(np.stack([matches, matches])).long()
+    with torch.no_grad():
+        _, figures = loss(normalize_positions(torch.from_numpy(points), HEIGHT, WIDTH), torch.from_numpy(described), partners,
+                          partners < 0)
+    assert (matches >= 0).sum() > count / 2
+    assert figures[2] > 0.97  # of the package's matches are training's
+
+
+@pytest.mark.parametrize(('name', 'data', 'why'), [
+    ('broken.jpg', b'not an image', 'not an image'),
+    ('empty.png', b'', 'not an image'),
+    ('small.png', cv2.imencode('.png', drawings(1, 0)[0][:300, :400])[1].tobytes(), '400x300 is smaller than 800x600'),
+    ('flat.png', cv2.imencode('.png', np.full((600, 800), 90, np.uint8))[1].tobytes(), 'flat: its gray levels spread by 0.0'),
+])
+def test_images_that_teach_nothing_are_refused_with_the_reason(folder, tmp_path, name, data, why):
+    (tmp_path / 'good.png').write_bytes((folder / '0.png').read_bytes())
+    (tmp_path / name).write_bytes(data)
+    images, refused = load_photographs(tmp_path)
+    assert images.shape == (1, 600, 800)
+    assert len(refused) == 1
+    assert refused[0].startswith(f'{name}: {why}')
+
+
+def test_nothing_to_train_on_is_said(tmp_path):
+    with pytest.raises(NoPhotographsError, match='no usable image'):
+        load_photographs(tmp_path)
+    with pytest.raises(NoPhotographsError, match='not a folder'):
+        load_photographs(tmp_path / 'missing')
+
+
+def train(images, folder: Path, settings: ExtractorSettings = TOY_EXTRACTOR, wide=None, **schedule) -> bool:
+    return train_extractor(images, corner_scores, folder, Processes(), Schedule(**schedule), 1, settings, wide, log_every=1)
+
+
+def test_a_training_goes_on_where_it_was_cut_off(tmp_path):
+    images = drawings(3, 0)
+    assert not train(images, tmp_path, steps=40, piece=0.03)
+    assert not (tmp_path / 'extractor.weights.pt').exists()
+    done = torch.load(tmp_path / 'extractor.checkpoint.pt', weights_only=True)['step']
+    assert 0 < done < 40
+    assert train(images, tmp_path, steps=40)
+    steps = [json.loads(line)['step'] for line in (tmp_path / 'extractor.log.jsonl').read_text().splitlines()]
+    assert steps == list(range(1, 41))
+
+
+def test_a_checkpoint_of_another_shape_is_refused(tmp_path):
+    images = drawings(3, 0)
+    train(images, tmp_path, steps=2)
+    with pytest.raises(CheckpointMismatchError, match=r'extractor\.checkpoint\.pt is of another network'):
+        train(images, tmp_path, ExtractorSettings(64, 96, 4, 40, widths=(8, 8, 16, 16, 32)), steps=2)
+
+
+def test_a_narrow_extractor_comes_to_give_what_the_wide_one_gives(tmp_path):
+    torch.manual_seed(0)
+    wide = FoldedSuperPoint(SuperPoint((8, 8, 16, 16, 32)).exported())
+    images, apart = torch.rand(4, 1, 64, 64), []
+    narrow = SuperPoint((8, 8, 8, 8, 16))
+    optimizer = torch.optim.AdamW(narrow.parameters(), lr=5e-3)
+    for _ in range(40):
+        loss = imitation_loss(*narrow(images), *wide(images))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        apart.append(loss.item())
+    odds = wide(images)[0].softmax(1)
+    least = -(odds * odds.log()).sum(1).mean()  # the entropy of the wide one's odds: nothing can come below
+    assert apart[-1] - least < 0.6 * (apart[0] - least)
+    assert train(drawings(3, 0), tmp_path, wide=SuperPoint().exported(), steps=2)
+
+
+def test_a_light_matcher_begins_with_the_first_layers_of_a_large_one():
+    from training.matcher import first_layers
+    large = LightGlue(64, 5, 32).state_dict()
+    small = LightGlue(64, 3, 32)
+    small.load_state_dict(first_layers(large, 3))
+    assert torch.equal(small.transformers[2].cross_attn.to_v.weight, large['transformers.2.cross_attn.to_v.weight'])
+    assert torch.equal(small.log_assignment[2].final_proj.weight, large['log_assignment.2.final_proj.weight'])
+
+
+def test_wrong_usage_is_one_line(tmp_path):
+    words = ['--photographs', str(tmp_path), '--out', str(tmp_path), '--steps', '1']
+    run = subprocess.run([sys.executable, '-m', 'training.train', *words], capture_output=True, text=True, check=False,
+                         cwd=Path(__file__).parents[2])
+    assert run.returncode == 1
+    assert 'no usable image' in run.stderr
+    assert 'Traceback' not in run.stderr
+
+
+def test_what_a_training_needs_and_has_not_is_said(folder, tmp_path, capsys):
+    from safetensors.torch import save_file
+    words = ['--photographs', str(folder), '--drawings', '0', '--out', str(tmp_path), '--steps', '1', '--toy']
+    assert main([*words, '--networks', 'matcher']) == 1
+    assert 'extractor.weights.pt is not there' in capsys.readouterr().err
+    assert main([*words, '--like', str(tmp_path / 'none')]) == 1
+    assert 'none/extractor.weights.pt is not there' in capsys.readouterr().err
+    torch.save(SuperPoint((16, 16, 32, 32, 64)).exported(), tmp_path / 'extractor.weights.pt')
+    assert main([*words, '--initial', str(tmp_path / 'none')]) == 1
+    assert 'none' in capsys.readouterr().err
+    save_file({'input_proj.bias': torch.zeros(3)}, tmp_path / 'other.safetensors')
+    assert main([*words, '--initial', str(tmp_path / 'other.safetensors')]) == 1
+    assert 'other.safetensors is of another network' in capsys.readouterr().err
+
+
+def test_a_minute_of_training_teaches_both_networks_and_their_export_runs(folder, tmp_path):
+    """From photographs to FrameMatcher, at toy size: the losses fall, and the package takes what comes out."""
+    from lightglue_trt_ros.core.config import MatcherConfig
+    from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+    from lightglue_trt_ros.engines.selection import open_backend
+    from training.curves import draw, read_log
+    from training.export import main as export
+    torch.set_num_threads(1)  # small tensors: more of them wait for one another
+    run, pair = tmp_path / 'run', tmp_path / 'pair'
+    assert main(['--photographs', str(folder), '--drawings', '0', '--out', str(run), '--steps', '100', '--toy']) == 0
+    losses = [row['detector'] for row in read_log(run / 'extractor.log.jsonl')]
+    assert np.mean(losses[-3:]) < 0.93 * np.mean(losses[1:3]), losses
+    assert all(np.isfinite(row['assignment']) for row in read_log(run / 'matcher.log.jsonl'))
+    assert draw(run).stat().st_size > 10_000
+    assert export([str(run), '--out', str(pair), '--pair', 'toy']) == 0
+    config = MatcherConfig(weights=str(pair), image_height=96, image_width=128, max_keypoints=100, backend='onnxruntime')
+    frames = FrameMatcher(open_backend(config).backend, config)
+    image = drawings(1, 9)[0][::4, ::4]
+    assert frames.process(image, 0.0) is None
+    matches = frames.process(image, 0.1)
+    assert matches is not None
+    assert np.isfinite(matches.keypoints).all()

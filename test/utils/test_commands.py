@@ -1,0 +1,75 @@
+"""How commands end: an error, Ctrl-C, and a reader of the output that goes away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from lightglue_trt_ros.utils.commands import INTERRUPTED, UNREAD, command
+from lightglue_trt_ros.utils.errors import BagError
+
+
+def ending(error: BaseException | type[BaseException]):
+    @command('walk', interrupted='interrupted on the way')
+    def main(argv: list[str] | None = None) -> int:
+        raise error
+    return main([])
+
+
+def test_an_error_is_a_line(capsys):
+    assert ending(BagError('no bag there')) == 1
+    assert capsys.readouterr().err == 'walk: no bag there\n'
+
+
+def test_ctrl_c_is_a_line(capsys):
+    assert ending(KeyboardInterrupt) == INTERRUPTED
+    assert capsys.readouterr().err == 'walk: interrupted on the way\n'
+
+
+def test_other_errors_and_other_broken_pipes_are_not_hidden():
+    for error in (ZeroDivisionError, BrokenPipeError):
+        with pytest.raises(error):
+            ending(error)
+
+
+def test_what_main_returns_is_the_exit_code():
+    assert command('walk')(lambda argv: 7)([]) == 7
+
+
+@contextmanager
+def started(name: str, *arguments: str, **pipes: int) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, '-m', f'lightglue_trt_ros.cli.{name}', *arguments], text=True,
+                               stderr=subprocess.PIPE, **pipes)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()  # one that did not end in time is not waited for
+
+
+@pytest.mark.parametrize('unbuffered', ['', '1'])
+def test_a_reader_that_goes_away_ends_a_command_quietly(unbuffered, monkeypatch):
+    monkeypatch.setenv('PYTHONUNBUFFERED', unbuffered)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with started('fetch_weights', stdout=writer) as process:
+        os.close(writer)
+        err = process.communicate(timeout=60)[1]
+    assert (process.returncode, err) == (UNREAD, '')
+
+
+def test_ctrl_c_ends_a_measurement_with_a_line():
+    with started('benchmark', 'stages', '--frames', '100000', '--backend', 'onnxruntime', '--height', '64', '--width', '96',
+                 '--max-keypoints', '64', stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline().startswith('benchmark: ')
+        process.send_signal(signal.SIGINT)
+        err = process.communicate(timeout=60)[1]
+    assert process.returncode == INTERRUPTED
+    assert err.splitlines()[-1] == 'benchmark: interrupted'
+    assert 'Traceback' not in err
