@@ -78,3 +78,13 @@ def test_the_matcher_node_loads_what_a_robot_needs_alone() -> None:
               'print(*sys.modules, sep="\\n")')
     loaded = subprocess.run([sys.executable, '-c', script], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     assert not [name for name in loaded if f'{name}.'.startswith(tuple(f'{name}.' for name in NOT_ON_A_ROBOT))]
+
+
+def test_public_names_are_there_and_an_import_of_the_package_is_light() -> None:
+    import lightglue_trt_ros
+    for name in lightglue_trt_ros.__all__:
+        assert getattr(lightglue_trt_ros, name).__name__ == name
+    assert not hasattr(lightglue_trt_ros, 'nothing_of_that_name')
+    script = 'import sys, lightglue_trt_ros; print(*sys.modules, sep="\\n")'
+    loaded = subprocess.run([sys.executable, '-c', script], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    assert not {'numpy', 'cv2', 'rclpy', 'onnxruntime'}.intersection(loaded)
