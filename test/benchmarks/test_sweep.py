@@ -16,11 +16,11 @@ import pytest
 from support.networks import moved, ours, photo
 
 from benchmarks import sweep_runners
+from benchmarks.__main__ import main
 from benchmarks.real_images import find_recordings
 from benchmarks.sweep import ImagePair, Missing, load_pairs, sweep
 from benchmarks.sweep_plots import HEADER, commands, draw_sweep, markdown, notes, table_rows
 from benchmarks.sweep_runners import Engines, Graphs, HostBench, TargetEngines, UnavailableError, check_fp8
-from lightglue_trt_ros.cli.benchmark import main
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import LAYERS
 from lightglue_trt_ros.core.types import HostFeatures, Matches
@@ -348,7 +348,7 @@ def test_any_recording_has_pairs(shared_data, tmp_path):
 
 def test_the_command_without_any_data(tmp_path, capsys):
     pytest.importorskip('skimage', reason='scikit-image is not installed: the flight cannot be rendered')
-    assert main(['--sweep', '--backend', 'onnxruntime', '--sizes', '128', '--keypoints', '64,2048',
+    assert main(['sweep', '--backend', 'onnxruntime', '--sizes', '128', '--keypoints', '64,2048',
                  '--precisions', 'fp32,fp8', '--frames', '3', '--data', str(tmp_path / 'none'), '--engine-dir', str(tmp_path),
                  '--out', str(tmp_path / 'out'), '--json', str(tmp_path / 'r.json')]) == 0
     printed = capsys.readouterr().out

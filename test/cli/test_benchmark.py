@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
+from benchmarks.__main__ import main as of_a_checkout
 from lightglue_trt_ros.cli.benchmark import main
 from lightglue_trt_ros.datasets.flight import forth_and_back
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
@@ -53,21 +54,22 @@ def test_stages_of_a_recording_s_own_frames(tmp_path, capsys):
     assert figures['caching']['cached_ms'] > 0
 
 
-@pytest.mark.parametrize(('words', 'name'), [
-    (('stages', '--frames', '3'), '--recording'), (('depth',), '--data'),
-    (('sweep', '--sizes', '64', '--keypoints', '32', '--precisions', 'fp32', '--frames', '3'), '--data')])
-def test_one_camera_of_several_in_a_bag(tmp_path, capsys, words, name):
+@pytest.mark.parametrize(('command', 'words', 'name'), [
+    (main, ('stages', '--frames', '3'), '--recording'), (of_a_checkout, ('depth',), '--data'),
+    (of_a_checkout, ('sweep', '--sizes', '64', '--keypoints', '32', '--precisions', 'fp32', '--frames', '3', '--out', 'OUT'),
+     '--data')])
+def test_one_camera_of_several_in_a_bag(tmp_path, capsys, command, words, name):
     for module in ('rclpy', 'rosbags'):
         pytest.importorskip(module, reason=f'{module} is not installed: bags are not read')
     from lightglue_trt_ros.datasets.bag_writer import RightFrames, write_bag
     images = [(10**8 * number, np.random.default_rng(number).integers(0, 256, (70, 100), np.uint8)) for number in range(1, 5)]
     write_bag(tmp_path / 'bag', images, right=RightFrames(images, None))
-    asked = [*words, name, str(tmp_path / 'bag'), *SMALL, '--out', str(tmp_path / 'out')]
-    assert main(asked) == 1
+    asked = [*(word.replace('OUT', str(tmp_path / 'out')) for word in words), name, str(tmp_path / 'bag'), *SMALL]
+    assert command(asked) == 1
     assert 'holds 2 image topics, choose one (--image-topic)' in capsys.readouterr().err
     if words[0] == 'depth':  # which needs engines of one stage beside these
         return
-    assert main([*asked, '--image-topic', RIGHT_TOPIC]) == 0
+    assert command([*asked, '--image-topic', RIGHT_TOPIC]) == 0
 
 
 def test_a_recording_that_is_not_there_is_told_in_a_line(tmp_path, capsys):
@@ -75,3 +77,9 @@ def test_a_recording_that_is_not_there_is_told_in_a_line(tmp_path, capsys):
     told = capsys.readouterr().err
     assert str(tmp_path / 'none') in told
     assert told.count('\n') == 1
+
+
+def test_a_part_of_a_checkout_says_where_it_is_measured(capsys):
+    with pytest.raises(SystemExit):
+        main(['sweep'])
+    assert 'python -m benchmarks sweep' in capsys.readouterr().err

@@ -109,7 +109,7 @@ def large_png() -> bytes:
 
 def peak(script: str, *arguments: object) -> tuple[str, float]:
     """The last line of what a script in a process of its own says, and the MiB by which it outgrew its imports."""
-    around = ('import resource, sys\nimport cv2, numpy\nimport lightglue_trt_ros.recordings.bag_writer\n'
+    around = ('import resource, sys\nimport cv2, numpy\nimport lightglue_trt_ros.datasets.bag_writer\n'
               'from lightglue_trt_ros.datasets.bag_storage import rosbags_modules\nrosbags_modules()\n'
               'most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\nbefore = most()\n'
               'try:\n    exec(sys.argv.pop(1))\nexcept Exception as error:\n    print(type(error).__name__, error)\n'

@@ -347,7 +347,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import test_engine_store
-from lightglue_trt_ros.engines import artifacts
+from lightglue_trt_ros.engines import engine_store
 
 done, real = 0, os.rename
 
@@ -359,7 +359,7 @@ def rename(source, target):
     done += 1
 
 os.rename = rename
-artifacts.shutil.rmtree = lambda *arguments, **settings: os.kill(os.getpid(), signal.SIGKILL)
+engine_store.shutil.rmtree = lambda *arguments, **settings: os.kill(os.getpid(), signal.SIGKILL)
 test_engine_store.put(Path(sys.argv[1]), cache=b'new')
 """
 
@@ -479,7 +479,7 @@ import sys
 from pathlib import Path
 import test_engine_store
 from lightglue_trt_ros.utils.errors import EngineMismatchError
-for wanted in (test_engine_store.WANTED, test_artifacts.CALIBRATION):
+for wanted in (test_engine_store.WANTED, test_engine_store.CALIBRATION):
     try:
         test_engine_store.open_artifact(Path(sys.argv[1]), wanted)
     except EngineMismatchError as error:
@@ -487,8 +487,8 @@ for wanted in (test_engine_store.WANTED, test_artifacts.CALIBRATION):
 """
 
 
-@pytest.mark.parametrize('changed', ['networks/blocks.py', 'depth.py', 'e4m3.py', 'calibration.py', 'networks/architecture.py',
-                                     'node.py'])
+@pytest.mark.parametrize('changed', ['networks/blocks.py', 'core/early_exit.py', 'networks/e4m3.py', 'networks/fp8_calibration.py',
+                                     'networks/architecture.py', 'ros/matcher/node.py'])
 def test_what_other_code_has_written_is_refused_in_two_lines(tmp_path, changed):
     """A copy of the package in which one file has a line more, as after an update: what writes graphs counts, the node does not."""
     shutil.copytree(Path(lightglue_trt_ros.__file__).parent, tmp_path / 'update' / 'lightglue_trt_ros',
@@ -501,7 +501,7 @@ def test_what_other_code_has_written_is_refused_in_two_lines(tmp_path, changed):
     done = subprocess.run([sys.executable, '-c', OPENED_BY_ANOTHER_VERSION, 'engines'], capture_output=True, text=True,
                           env=os.environ | {'PYTHONPATH': path}, check=True, cwd=tmp_path)
     told = done.stdout.splitlines()
-    assert len(told) == (0 if changed == 'node.py' else 4)
+    assert len(told) == (0 if changed == 'ros/matcher/node.py' else 4)
     for line, noun in zip(told[::2], ('bundle', 'calibration')):  # noqa: B905 Python 3.10
         assert re.fullmatch(rf'the {noun} in .* is not the one needed: graph code: the {noun} has {code_sha256()}, needed is '
                             r'\w{64} \(the package writes other graphs since\); make it again:', line)
@@ -553,7 +553,7 @@ def test_the_checksums_are_those_of_the_files(tmp_path):
 
 
 def test_selection_may_import_the_store_cheaply():
-    code = ('import sys, lightglue_trt_ros.engines.artifacts\n'
+    code = ('import sys, lightglue_trt_ros.engines.engine_store\n'
             'heavy = {"onnx", "spox", "onnxruntime", "cv2", "matplotlib", "rosbags", "tensorrt"} & set(sys.modules)\n'
             'assert not heavy, heavy')
     subprocess.run([sys.executable, '-c', code], check=True, cwd=Path(__file__).parents[2])

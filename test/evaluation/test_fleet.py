@@ -158,7 +158,7 @@ def test_an_installation_has_the_versions_of_its_libraries(monkeypatch: pytest.M
 def test_a_copy_of_the_package_is_another_build_when_any_of_its_code_differs(tmp_path: Path, changed: str) -> None:
     copy = tmp_path / 'lightglue_trt_ros'
     shutil.copytree(versions.PACKAGE, copy, ignore=shutil.ignore_patterns('data', '__pycache__'))
-    command = [sys.executable, '-c', 'from lightglue_trt_ros.fleet import versions; print(versions.build())']
+    command = [sys.executable, '-c', 'from lightglue_trt_ros.evaluation.fleet import versions; print(versions.build())']
 
     def build() -> str:
         environment = os.environ | {'PYTHONPATH': os.pathsep.join([str(tmp_path), os.environ.get('PYTHONPATH', '')])}
