@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import json
 
-import cv2
 import numpy as np
 import pytest
+from support.image_recordings import bag_of_two_cameras, folder_of_images
 
-from benchmarks.__main__ import main as of_a_checkout
 from lightglue_trt_ros.cli.benchmark import main
 from lightglue_trt_ros.datasets.flight import forth_and_back
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
 from lightglue_trt_ros.utils.errors import BagError
 
 SMALL = ('--height', '64', '--width', '80', '--max-keypoints', '32', '--backend', 'onnxruntime')
-
-
-def folder_of(path, count):
-    """A folder of `count` gray images, 100x70."""
-    (path / 'images').mkdir(parents=True)
-    for number in range(count):
-        image = np.random.default_rng(number).integers(0, 256, (70, 100), np.uint8)
-        assert cv2.imwrite(str(path / 'images' / f'{number:06}.png'), image)
-    (path / 'timestamps.txt').write_text('\n'.join(str(0.1 * number) for number in range(count)) + '\n')
-    return path
 
 
 def numbers_of(count, wanted):
@@ -46,7 +35,7 @@ def test_a_frame_alone_is_no_recording(count):
 
 def test_stages_of_a_recording_s_own_frames(tmp_path, capsys):
     out = tmp_path / 'figures.json'
-    assert main(['stages', 'caching', '--recording', str(folder_of(tmp_path / 'recording', 4)), '--frames', '9', *SMALL,
+    assert main(['stages', 'caching', '--recording', str(folder_of_images(tmp_path / 'recording', 4)), '--frames', '9', *SMALL,
                  '--json', str(out)]) == 0
     assert 'Stages of a frame' in capsys.readouterr().out
     figures = json.loads(out.read_text())
@@ -54,22 +43,11 @@ def test_stages_of_a_recording_s_own_frames(tmp_path, capsys):
     assert figures['caching']['cached_ms'] > 0
 
 
-@pytest.mark.parametrize(('command', 'words', 'name'), [
-    (main, ('stages', '--frames', '3'), '--recording'), (of_a_checkout, ('depth',), '--data'),
-    (of_a_checkout, ('sweep', '--sizes', '64', '--keypoints', '32', '--precisions', 'fp32', '--frames', '3', '--out', 'OUT'),
-     '--data')])
-def test_one_camera_of_several_in_a_bag(tmp_path, capsys, command, words, name):
-    for module in ('rclpy', 'rosbags'):
-        pytest.importorskip(module, reason=f'{module} is not installed: bags are not read')
-    from lightglue_trt_ros.datasets.bag_writer import RightFrames, write_bag
-    images = [(10**8 * number, np.random.default_rng(number).integers(0, 256, (70, 100), np.uint8)) for number in range(1, 5)]
-    write_bag(tmp_path / 'bag', images, right=RightFrames(images, None))
-    asked = [*(word.replace('OUT', str(tmp_path / 'out')) for word in words), name, str(tmp_path / 'bag'), *SMALL]
-    assert command(asked) == 1
+def test_one_camera_of_several_in_a_bag(tmp_path, capsys):
+    asked = ['stages', '--frames', '3', '--recording', str(bag_of_two_cameras(tmp_path / 'bag')), *SMALL]
+    assert main(asked) == 1
     assert 'holds 2 image topics, choose one (--image-topic)' in capsys.readouterr().err
-    if words[0] == 'depth':  # which needs engines of one stage beside these
-        return
-    assert command([*asked, '--image-topic', RIGHT_TOPIC]) == 0
+    assert main([*asked, '--image-topic', RIGHT_TOPIC]) == 0
 
 
 def test_a_recording_that_is_not_there_is_told_in_a_line(tmp_path, capsys):

@@ -7,11 +7,9 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,74 +22,39 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from rclpy.node import Node
 from sensor_msgs.msg import Image, PointCloud2
+from support.evaluated_bags import (
+    HEIGHT,
+    PERIOD,
+    SMALL,
+    START,
+    TRUTH,
+    WIDTH,
+    figures,
+    launch,
+    make_bag,
+    masked,
+    no_pictures,
+    path_of,
+)
 from support.full_disks import FULL, room_for
-from support.networks import photo
 from support.ros_helpers import spun
 from support.schemas import violations
 
-from lightglue_trt_ros.backends.null import NullBackend
-from lightglue_trt_ros.cli import evaluate_bag
 from lightglue_trt_ros.cli.evaluate_bag import main
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.bag_storage import rosbags_modules
-from lightglue_trt_ros.datasets.bag_writer import write_bag
-from lightglue_trt_ros.datasets.poses import Trajectory
 from lightglue_trt_ros.datasets.sequence import IMAGE
-from lightglue_trt_ros.engines.selection import Opened
-from lightglue_trt_ros.evaluation import methods as contestants
 from lightglue_trt_ros.utils.files import own_output_folder
-
-ROOT = Path(__file__).parents[2]
-START = 1_700_000_000 * 10**9
-PERIOD = 100_000_000
-HEIGHT, WIDTH = 96, 128
-CAMERA = Intrinsics(WIDTH, HEIGHT, np.array([[110.0, 0, 64], [0, 110.0, 48], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
-SMALL = ('--height', '96', '--width', '128', '--max-keypoints', '64', '--strides', '1,2')
-TRUTH = '/ground_truth/pose'
-
-
-def view(number: int, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
-    """A photograph on a wall 2 m away, seen by a camera that goes to the right, 1 cm or half a pixel a frame."""
-    scene = photo('coffee', 2 * HEIGHT, 3 * WIDTH)
-    shift = np.float32([[1, 0, -20 - 2 * number], [0, 1, -20]])
-    return cv2.resize(cv2.warpAffine(scene, shift, (2 * WIDTH, 2 * HEIGHT)), (width, height), interpolation=cv2.INTER_AREA)
-
-
-def path_of(count: int, start: int = START) -> Trajectory:
-    poses = np.tile(np.eye(4), (count, 1, 1))
-    poses[:, 0, 3] = 2 / 110 * np.arange(count)
-    return Trajectory(start + PERIOD * np.arange(count), poses)
-
-
-def make_bag(path: Path, count: int = 8, *, stamps: list[int] | None = None, sizes: dict[int, tuple[int, int]] | None = None,
-             intrinsics: Intrinsics | None = CAMERA, truth: Trajectory | None = None, **options: Any) -> Path:
-    stamps = stamps or [START + PERIOD * number for number in range(count)]
-    frames = [(stamp, view(number, *(sizes or {}).get(number, (HEIGHT, WIDTH)))) for number, stamp in enumerate(stamps)]
-    write_bag(path, frames, intrinsics, path_of(count) if truth is None else truth, **options)
-    return path
-
-
-def masked(folder: Path) -> Path:
-    """A mask that hides the left half."""
-    allowed = np.zeros((HEIGHT, WIDTH), np.uint8)
-    allowed[:, WIDTH // 2:] = 255
-    cv2.imwrite(str(folder / 'mask.png'), allowed)
-    return folder / 'mask.png'
-
-
-@pytest.fixture
-def null(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No networks: what is not about matching is fast."""
-    monkeypatch.setattr(contestants, 'open_backend', lambda config: Opened(NullBackend(config.engine_spec('fp32')), 'null'))
 
 
 @pytest.fixture
 def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Callable[..., tuple[int, str, dict[str, Any]]]:
     """Runs the command: exit code, all that it printed, report.json or nothing."""
-    def evaluate(*arguments: str | Path) -> tuple[int, str, dict[str, Any]]:
+    def evaluate(*arguments: str | Path, pictures: bool = False) -> tuple[int, str, dict[str, Any]]:
         out = tmp_path / 'out'
         shutil.rmtree(out, ignore_errors=True)
-        code = main([*map(str, arguments), '--out', str(out), *SMALL])
+        with nullcontext() if pictures else no_pictures():
+            code = main([*map(str, arguments), '--out', str(out), *SMALL])
         captured = capfd.readouterr()
         assert 'Traceback' not in captured.err
         report = out / 'report.json'
@@ -100,24 +63,9 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Callab
     return evaluate
 
 
-def launch(*arguments: str | Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
-    return subprocess.Popen([sys.executable, '-m', 'lightglue_trt_ros.cli.evaluate_bag', *map(str, arguments)], env=environment,
-                            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-
-def figures(report: dict[str, Any]) -> list[Any]:
-    """All of a report but times."""
-    timed = ('frame_ms', 'fps', 'cpu_ms', 'gpu_ms')
-    return [report['notes'], report['strides'], *(
-        [{stride: {name: value for name, value in summary.items() if not name.startswith(timed)}
-          for stride, summary in matcher['summary'].items()}, matcher['pairs'], matcher['odometry'], matcher['track_lengths']]
-        for matcher in report['matchers'])]
-
-
 def test_a_bag_and_its_report(run: Any, tmp_path: Path) -> None:
     bag = make_bag(tmp_path / 'bag', storage='mcap')
-    code, text, report = run(bag, '--baselines', 'sift,orb,klt')
+    code, text, report = run(bag, '--baselines', 'sift,orb,klt', pictures=True)
     assert code == 0, text
     assert [matcher['name'] for matcher in report['matchers']] == ['ours', 'SIFT', 'ORB', 'KLT']
     assert report['recording'] | {'frames': 8, 'width': WIDTH, 'height': HEIGHT} == report['recording']
@@ -353,25 +301,19 @@ def test_a_full_disk_leaves_no_report_without_its_page(tmp_path: Path, capfd: py
     assert not list(out.iterdir())
 
 
-def test_memory_does_not_grow_with_the_recording(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Held images would be 110 kB a frame, 11 MB in all. The plots come after, and their peak would hide that."""
+def test_memory_does_not_grow_with_the_recording(run: Any, tmp_path: Path) -> None:
+    """Held images would be 110 kB a frame, 11 MB in all."""
     import gc
     import tracemalloc
     height, width = 3 * HEIGHT, 3 * WIDTH
     camera = Intrinsics(width, height, np.array([[330.0, 0, 192], [0, 330.0, 144], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
     peaks: list[int] = []
-    report = evaluate_bag.write_report
-
-    def measured(*arguments: Any) -> Any:
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        return report(*arguments)
-
-    monkeypatch.setattr(evaluate_bag, 'write_report', measured)
     for count in (8, 40, 140):  # the first one imports
         bag = make_bag(tmp_path / f'bag{count}', count, sizes=dict.fromkeys(range(count), (height, width)), intrinsics=camera)
         gc.collect()
         tracemalloc.start()
         assert run(bag)[0] == 0
+        peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[2] - peaks[1] < 100 * height * width // 2, peaks
 

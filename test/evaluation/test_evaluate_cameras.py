@@ -16,7 +16,7 @@ from support.schemas import violations
 pytest.importorskip('rclpy', reason='rclpy is not installed: evaluate_bag is not tested')
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
-from test_evaluate_bag import CAMERA, HEIGHT, PERIOD, SMALL, START, WIDTH, figures, launch, null, path_of, view  # noqa: F401
+from support.evaluated_bags import CAMERA, HEIGHT, PERIOD, SMALL, START, WIDTH, figures, launch, no_pictures, path_of, view
 
 from lightglue_trt_ros.cli.evaluate_bag import main
 from lightglue_trt_ros.datasets.bag_writer import RightFrames, write_bag
@@ -37,10 +37,11 @@ def two_cameras(path: Path, count: int = 6, **second: Any) -> Path:
 
 
 @pytest.fixture
-def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Callable[..., tuple[int, str, Path]]:  # noqa: F811
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Callable[..., tuple[int, str, Path]]:
     """Runs the command: exit code, all that it printed, and where its reports are."""
     def evaluate(*arguments: str | Path, out: str = 'out') -> tuple[int, str, Path]:
-        code = main([*map(str, arguments), '--out', str(tmp_path / out), *SMALL])
+        with no_pictures():
+            code = main([*map(str, arguments), '--out', str(tmp_path / out), *SMALL])
         captured = capfd.readouterr()
         assert 'Traceback' not in captured.err
         return code, captured.out + captured.err, tmp_path / out

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.ros_modules import ROS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / 'lightglue_trt_ros'
@@ -15,8 +16,6 @@ ROOMS = ('utils', 'core', 'networks', 'backends', 'engines', 'datasets', 'odomet
 RUNTIME = ('core', 'backends', 'ros/matcher')  # what runs for each frame on a robot, with what it shares in ros/
 SHARED = ('parameters', 'clouds', 'camera_info', 'executor', 'subscription', 'stereo_sync', 'right_camera', 'diagnostics')
 RUNTIME_LINES = 5700
-ROS = {'rclpy', 'sensor_msgs', 'std_msgs', 'std_srvs', 'diagnostic_msgs', 'geometry_msgs', 'rcl_interfaces', 'lifecycle_msgs',
-       'nav_msgs', 'tf2_msgs', 'builtin_interfaces', 'launch', 'launch_ros', 'ament_index_python'}
 ONLY_IN = {'cv_bridge': ('core/images',), 'rosbags': ('datasets',), 'onnxruntime': ('backends/onnxruntime',), 'spox': ('networks',),
            'onnx': ('networks', 'engines', 'quantization'), 'pycuda': ('backends/cuda',), 'cuda': ('backends/cuda',),
            'tensorrt': ('engines/tensorrt_api',), 'safetensors': ('networks',),

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from support.networks import ours, photo, shallow
 from support.random_pairs import write_pair
-from test_architecture import ROS
+from support.ros_modules import ROS
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
 SIZE = ('--height', 96, '--width', 128, '--max-keypoints', 64)
 WITHOUT_ROS = f"""
 import runpy, sys
@@ -27,9 +28,8 @@ runpy.run_module(module, run_name='__main__', alter_sys=True)
 
 
 def run(command: str, *arguments: str | int | Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
     return subprocess.run([sys.executable, '-c', WITHOUT_ROS, f'lightglue_trt_ros.cli.{command}', *map(str, arguments)],
-                          env=environment, text=True, capture_output=True, timeout=120)
+                          env=ENVIRONMENT, text=True, capture_output=True, timeout=120)
 
 
 @pytest.fixture(scope='module')
@@ -48,11 +48,21 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 COMMANDS = ('quantize', 'evaluate_bag', 'evaluate_fleet', 'build_engines', 'benchmark', 'export_onnx', 'fetch_weights', 'make_bag')
 
 
-@pytest.mark.parametrize('command', COMMANDS)
-def test_a_command_explains_itself(command: str) -> None:
-    done = run(command, '--help')
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f'usage: {command} ')
+def test_commands_explain_themselves() -> None:
+    """All in one process: what they import is the same."""
+    script = f'''
+import contextlib, io, runpy, sys
+sys.modules.update(dict.fromkeys({sorted(ROS)!r}))
+for name in {COMMANDS!r}:
+    sys.argv, printed = [name, '--help'], io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            runpy.run_module(f'lightglue_trt_ros.cli.{{name}}', run_name='__main__')
+    except SystemExit as end:
+        print(name, end.code, printed.getvalue().split()[:2])
+'''
+    done = subprocess.run([sys.executable, '-c', script], env=ENVIRONMENT, text=True, capture_output=True, timeout=60)
+    assert done.stdout.splitlines() == [f"{name} 0 ['usage:', {name!r}]" for name in COMMANDS], done.stderr
 
 
 def test_a_recording_is_evaluated(recording: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image
 from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for
 from support.stereo_pairs import BASELINE, DISPARITY, HEIGHT, WIDTH, K, camera_info, wall_pairs
-from test_vins_topic import Estimator
+from support.vins_estimator import Estimator
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.engines.selection import Opened

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[2] / 'lightglue_trt_ros'
-SCHEMAS = {'report': PACKAGE / 'reports' / 'report.schema.json', 'fleet': PACKAGE / 'fleet' / 'fleet.schema.json'}
+EVALUATION = Path(__file__).resolve().parents[2] / 'lightglue_trt_ros' / 'evaluation'
+SCHEMAS = {name: EVALUATION / name / f'{name}.schema.json' for name in ('report', 'fleet')}
 
 
 def violations(name: str, document: dict[str, Any]) -> list[str]:
