@@ -34,9 +34,9 @@ setup(
     ],
     python_requires='>=3.10',
     install_requires=['setuptools'],  # everything else comes through package.xml, or through the extras below
-    extras_require={
-        'run': ['onnxruntime', 'onnx', 'ml_dtypes', 'spox', 'safetensors', 'rosbags'],  # what rosdep cannot install
-        'demo': ['rich', 'matplotlib', 'jinja2', 'scikit-image'],
+    extras_require={  # run: what rosdep cannot install, and rich
+        'run': ['onnxruntime', 'onnx', 'ml_dtypes', 'spox', 'safetensors', 'rosbags', 'rich'],
+        'demo': ['matplotlib', 'jinja2', 'scikit-image'],
         'fleet': FLEET,
         'test': [*FLEET, 'pytest', 'pytest-cov', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'jsonschema', 'ruff', 'mypy',
                  'types-PyYAML',

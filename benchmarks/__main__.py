@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from lightglue_trt_ros.cli.benchmark import opened, percentiles, say
+from lightglue_trt_ros.cli.benchmark import opened, percentiles
 from lightglue_trt_ros.core.config import PRECISIONS, MatcherConfig
 from lightglue_trt_ros.core.early_exit import ALL_LAYERS, Depth
 from lightglue_trt_ros.core.options import add_settings, numbers, settings_of, some_of
 from lightglue_trt_ros.datasets.bag import gray_images
-from lightglue_trt_ros.utils.commands import command
+from lightglue_trt_ros.utils.commands import command, log
+from lightglue_trt_ros.utils.console import print_table, progress
 from lightglue_trt_ros.utils.errors import BagError, EngineError
 from lightglue_trt_ros.utils.files import make_output_folder, write_output, written_together
 from lightglue_trt_ros.utils.processes import describe_machine
-from lightglue_trt_ros.utils.progress import progress
-from lightglue_trt_ros.utils.tables import print_table
 
 from .homographies import WITHIN_PX, mean_shares
 from .sweep import EXACT, Cell, ImagePair, load_pairs, sweep
@@ -35,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was measured, 1 with a message otherwise."""
     args = _parse(argv)
     report: dict[str, Any] = {'machine': describe_machine()}
-    print(f'benchmarks: {report["machine"]}')
+    log.info(report['machine'])
     config = MatcherConfig(**settings_of(args))
     for part in args.parts:
         report[part] = _MEASURES[part](args, config)
@@ -146,16 +145,16 @@ def _sweep(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     sizes = None if args.target_sm is None else TargetEngines(graphs, args.target_sm)
     pairs = load_pairs(args.data, args.image_topic)
     if pairs is None:
-        say(f"{args.data} is not there: the pairs are of the demo's flight instead")
+        log.info(f"{args.data} is not there: the pairs are of the demo's flight instead")
         pairs = _rendered(max(args.sizes))
     make_output_folder(args.out)
     about = [f'matcher of all layers, weights {graphs.pair.identity}, {bench.name}',
              *(f'{kind} pair: {pair.name}' for kind, pair in pairs.items()),
              *([f'engine sizes: {sizes.name}'] if sizes else [])]
     for line in filter(None, [instead, *about]):
-        say(line)
+        log.info(line)
     cells: list[Cell] = []
-    with progress('shapes', len(args.sizes) * len(args.keypoints), say) as tell:
+    with progress('shapes', len(args.sizes) * len(args.keypoints)) as tell:
         shapes = sweep(bench, graphs, sizes, pairs, args.sizes, args.keypoints, args.precisions, args.frames)
         for number, found in enumerate(shapes, 1):
             cells += found
@@ -168,7 +167,7 @@ def _sweep(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
         (scratch / 'sweep.md').write_bytes(markdown([describe_machine(), *about], cells).encode())
         for picture in draw_sweep(cells):
             (scratch / f'{picture.name}.png').write_bytes(picture.png)
-    say(f'table and pictures are in {args.out}')
+    log.info(f'table and pictures are in {args.out}')
     return {'about': about, 'notes': notes(cells), 'cells': [cell.as_dict() for cell in cells]}
 
 

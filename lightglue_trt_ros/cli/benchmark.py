@@ -24,10 +24,10 @@ from ..datasets.bag import gray_images
 from ..datasets.flight import forth_and_back, textured_frames
 from ..engines.selection import open_backend
 from ..evaluation.timing.stages import measure_caching, measure_stages
-from ..utils.commands import command
+from ..utils.commands import command, log
+from ..utils.console import print_table
 from ..utils.files import write_output
 from ..utils.processes import describe_machine
-from ..utils.tables import print_table
 
 PARTS = ('stages', 'caching', 'node', 'cameras', 'device', 'profile')  # the first three where none is named
 OF_A_CHECKOUT = ('homographies', 'turns', 'depth', 'odometry', 'sweep')
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was measured, 1 with a message otherwise."""
     args = _parse(argv)
     report: dict[str, Any] = {'machine': describe_machine()}
-    print(f'benchmark: {report["machine"]}')
+    log.info(report['machine'])
     config = MatcherConfig(**settings_of(args))
     for part in args.parts or PARTS[:3]:
         report[part] = _MEASURES[part](args, config)
@@ -145,7 +145,7 @@ def _profile(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 @contextmanager
 def opened(config: MatcherConfig, depth: Depth | None = None) -> Iterator[Backend]:
     backend, reason, warning, _ = open_backend(config, depth=depth)
-    say(reason)
+    log.info(reason)
     if warning:
         print(f'benchmark: {warning}', file=sys.stderr, flush=True)
     with closing(backend):
@@ -160,10 +160,6 @@ def _frames(args: argparse.Namespace, config: MatcherConfig) -> Iterator[UInt8]:
 
 def percentiles(values: Sequence[float], digits: int = 2) -> list[str]:
     return [f'{value:.{digits}f}' for value in np.percentile(values, PERCENTILES)]
-
-
-def say(text: str) -> None:
-    print(f'benchmark: {text}', flush=True)
 
 
 _MEASURES = {'stages': _stages, 'caching': _caching, 'node': _node, 'cameras': _cameras, 'device': _device, 'profile': _profile}

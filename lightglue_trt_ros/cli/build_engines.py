@@ -6,8 +6,6 @@ import argparse
 import importlib.util
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,12 +19,11 @@ from ..engines.build import BuildOrder, FrameSource, build_bundle
 from ..engines.engine_store import Artifact, default_engine_dir
 from ..engines.gpu_info import Machine, decide, probe, target
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
-from ..engines.tensorrt_api import Progress, open_tensorrt
+from ..engines.tensorrt_api import open_tensorrt
 from ..networks.models import load_pair
-from ..utils.commands import command
+from ..utils.commands import command, log
+from ..utils.console import print_table
 from ..utils.errors import BagError, ConfigError, EngineError
-from ..utils.progress import progress
-from ..utils.tables import print_table
 
 
 @command('build_engines', interrupted='interrupted, and nothing was kept')
@@ -38,18 +35,18 @@ def main(argv: list[str] | None = None) -> int:
     if args.target_sm is not None and flavour == 'auto':
         flavour = 'rtx'  # the only one that builds for another GPU
     machine = _this_gpu() if args.target_sm is None else target(args.target_sm)
-    _Terminal.say(f'{"GPU" if machine.present else "target"}: {machine}')
+    log.info(f'{"GPU" if machine.present else "target"}: {machine}')
     tensorrt = open_tensorrt(flavour)
-    _Terminal.say(f'builder: {tensorrt.name} {tensorrt.version}')
-    _Terminal.say(f'{order.image_width}x{order.image_height}, K = {order.max_keypoints}, into {order.engine_dir}, '
+    log.info(f'builder: {tensorrt.name} {tensorrt.version}')
+    log.info(f'{order.image_width}x{order.image_height}, K = {order.max_keypoints}, into {order.engine_dir}, '
                   f'workspace {order.workspace_mib} MiB')
     if args.calibration:
         decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name)  # before minutes are spent
         if code := _calibrate(args):
             return code
-    bundle = build_bundle(order, machine, tensorrt, _frames(args), _Terminal())
+    bundle = build_bundle(order, machine, tensorrt, _frames(args))
     _summarise(bundle)
-    _Terminal.say('to use it:' if machine.present else f'to use it, copy it into the engine directory of a machine with {machine}, '
+    log.info('to use it:' if machine.present else f'to use it, copy it into the engine directory of a machine with {machine}, '
                   'and there:')
     print(_use(bundle, args.precision))
     return 0
@@ -89,7 +86,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 def _order(args: argparse.Namespace) -> BuildOrder:
     pair = load_pair(args.weights)
-    _Terminal.say(f'weights: {pair.identity}')
+    log.info(f'weights: {pair.identity}')
     return BuildOrder(args.height, args.width, args.max_keypoints, args.precision, pair, args.engine_dir.expanduser().absolute(),
                  args.workspace_mib, args.opt_level, args.force, args.matcher_onnx,
                  tuple(args.tactic_sources.split(',')) if args.tactic_sources else None, args.stages)
@@ -147,30 +144,13 @@ def _flight_frames(size: tuple[int, int]) -> tuple[list[UInt8], str]:
     return [frame.image for frame in flight.render()], "the demo's flight over photographs (real ones: --frames PATH)"
 
 
-class _Terminal:
-    """A build's reporter: lines on stdout, and how far it is."""
-
-    @staticmethod
-    def say(line: str) -> None:
-        print(f'build_engines: {line}', flush=True)
-
-    def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        print_table(title, header, rows, left=1)
-
-    @contextmanager
-    def progress(self, what: str) -> Iterator[Progress]:
-        self.say(f'building {what}')
-        with progress(f'building {what}', None, self.say) as tell:
-            yield lambda phase, done, total: tell(done, total, phase)
-
-
 def _summarise(bundle: Artifact) -> None:
     identity, gate, record = bundle.identity, bundle.manifest.gate, bundle.manifest.record
     rows = [(network, precision, str(count)) for network, layers in record['layers'].items() for precision, count in layers.items()]
     if rows:
         print_table('Layers by precision', ['network', 'precision', 'layers'], rows)
-    _Terminal.say(f'parity gate: {identity.gate_verdict}, on {gate["frames"]}')
-    _Terminal.say(f'{bundle.path}, built with {identity.tensorrt} {identity.tensorrt_version} in '
+    log.info(f'parity gate: {identity.gate_verdict}, on {gate["frames"]}')
+    log.info(f'{bundle.path}, built with {identity.tensorrt} {identity.tensorrt_version} in '
                   f'{sum(record["build_seconds"].values()):.0f} s')
 
 

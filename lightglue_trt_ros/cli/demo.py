@@ -37,10 +37,10 @@ from ..evaluation.report.demo_path import draw_path, odometry_path
 from ..evaluation.report.pair_pictures import draw_pair
 from ..evaluation.timing.stages import measure_stages
 from ..ros.replay import Reception, replay
-from ..utils.commands import command
+from ..utils.commands import command, log
+from ..utils.console import print_table
 from ..utils.errors import BagError, LightglueTrtError
 from ..utils.files import make_output_folder, written_together
-from ..utils.tables import print_table
 
 HEADROOM = 0.6  # frames are sent at this share of the rate that the machine was measured to keep, alone: now a player works beside
 
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         truth = pose_truth(poses, camera.k)
     truth = truth or NO_TRUTH
     config, hz = _settle(recording, args.hz, args.weights)
-    print(f'demo: {len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
+    log.info(f'{len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
     got = replay(path, config, hz, image_topic=recording.image_topic)
     if not got.matches:
         raise LightglueTrtError('the node published nothing: its log above says why')
@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
         for name, data in {'report.json': json.dumps(report, indent=1).encode(), **pictures}.items():
             (scratch / name).write_bytes(data)
     print_table('Demo', ['figure', 'value (medians over frames)'], table_rows(report))
-    print(f'demo: see {", ".join(f"{args.out}/{name}" for name in pictures)} and {args.out}/report.json')
+    log.info(f'see {", ".join(f"{args.out}/{name}" for name in pictures)} and {args.out}/report.json')
     return 0
 
 
@@ -93,7 +93,7 @@ def _render(out: Path, frames: int) -> tuple[Path, Truth]:
     stamps = np.array([frame.stamp_ns for frame in rendered], np.int64)
     write_bag(out / 'flight', ((frame.stamp_ns, frame.image) for frame in rendered), camera,
               Trajectory(stamps, np.stack([frame.pose for frame in rendered])), force=True)
-    print(f'demo: rendered a flight of {frames} frames into {out}/flight, {time.perf_counter() - started:.1f} s')
+    log.info(f'rendered a flight of {frames} frames into {out}/flight, {time.perf_counter() - started:.1f} s')
     return out / 'flight', flight_truth(rendered, flight.intrinsics)
 
 
@@ -108,9 +108,9 @@ def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[Match
     if hz is not None:
         return config, hz
     backend, reason, warning, without_gpu = open_backend(config)
-    print(f'demo: {reason}')
+    log.info(reason)
     if warning and not without_gpu:
-        print(f'demo: {warning}')
+        log.info(warning)
     fps = measure_stages(backend, config, iter(images)).fps
     backend.close()
     return config, HEADROOM * fps

@@ -36,11 +36,11 @@ from ..evaluation.stereo_accuracy import evaluate_stereo
 from ..evaluation.variant_runs import evaluate_in_turn
 from ..evaluation.variants import is_variant, variants
 from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS, ESTIMATORS
-from ..utils.commands import INTERRUPTED, command
+from ..utils.commands import INTERRUPTED, command, log
+from ..utils.console import progress
 from ..utils.errors import BagError, ConfigError, LightglueTrtError
 from ..utils.files import make_output_folder, own_output_folder
 from ..utils.processes import describe_machine, give_memory_back, stop_on_sigint
-from ..utils.progress import progress
 
 ITS_OWN = '--stereo'  # in place of a topic: the right images that a recording knows by itself
 OF_CAMERA = ('image_topic', 'camera', 'camera_in_body', 'mask', 'truth', 'truth_topic', 'truth_child_frame')  # may have {camera}
@@ -55,9 +55,9 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was evaluated and every requirement met, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)
     give_memory_back()
-    with own_output_folder(args.out), stop_on_sigint(_say) as stop:
+    with own_output_folder(args.out), stop_on_sigint() as stop:
         if (args.out / 'report.json').exists():
-            _say(f'{args.out} has the report of an earlier run, which this one replaces at its end')
+            log.info(f'{args.out} has the report of an earlier run, which this one replaces at its end')
         interrupted, failures = (_every_camera if args.cameras else _one_camera)(args, stop.is_set)
     for failure in failures:
         print(f'evaluate_bag: {failure}', file=sys.stderr)
@@ -82,11 +82,11 @@ def _every_camera(args: argparse.Namespace, stopped: Callable[[], bool]) -> tupl
     for name, recording in recordings.items():
         if stopped():
             found.append(CameraReport(name, notes=['interrupted before its turn'], interrupted=True))
-            _say(f'camera {name}: {found[-1].notes[0]}')
+            log.info(f'camera {name}: {found[-1].notes[0]}')
             continue
         own = argparse.Namespace(**{**vars(args), **{option: _of_camera(getattr(args, option), name) for option in OF_CAMERA},
                                     'out': args.out / name})
-        _say(f'camera {name}: {recording.image_topic}')
+        log.info(f'camera {name}: {recording.image_topic}')
         make_output_folder(own.out)
         try:
             evaluation, failures = _evaluated(own, recording, stopped)
@@ -97,19 +97,19 @@ def _every_camera(args: argparse.Namespace, stopped: Callable[[], bool]) -> tupl
     if any(truths.count(truth) > 1 and OWN in truth for truth in truths):
         found[0].notes.append("the same poses are taken as each camera's own, which they can be of one alone: say where the "
                               'cameras are with --camera-in-body, e.g. {camera}.yaml')
-        _say(found[0].notes[-1])
+        log.info(found[0].notes[-1])
     files = write_side_by_side(args.out, found)
     print_side_by_side(found)
-    _say(f'all cameras: see {files[-1]}')
+    log.info(f'all cameras: see {files[-1]}')
     return any(each.interrupted for each in found), [f'{each.name}: {line}' for each in found for line in each.failures]
 
 
 def _evaluated(args: argparse.Namespace, recording: Recording, stopped: Callable[[], bool]) -> tuple[Evaluation, list[str]]:
     """What was found, reported, and what failed: requirements too."""
-    evaluation, failures = _evaluate(args, recording, stopped, _say)
+    evaluation, failures = _evaluate(args, recording, stopped)
     files = write_report(args.out, evaluation)
     print_summary(evaluation)
-    _say(f'see {next((file for file in files if file.suffix == ".html"), args.out)}; '
+    log.info(f'see {next((file for file in files if file.suffix == ".html"), args.out)}; '
          + ', '.join(f'{name} {seconds:.1f} s' for name, seconds in evaluation.wall_s.items())
          + f', peak memory {evaluation.peak_memory_mib:.0f} MiB')
     if failures or not evaluation.interrupted:
@@ -203,8 +203,7 @@ def _of_camera(value: T, camera: str) -> T:
     return value if value is None else type(value)(str(value).replace('{camera}', camera))
 
 
-def _evaluate(args: argparse.Namespace, recording: Recording, stopped: Callable[[], bool],
-              say: Callable[[str], None]) -> tuple[Evaluation, list[str]]:
+def _evaluate(args: argparse.Namespace, recording: Recording, stopped: Callable[[], bool]) -> tuple[Evaluation, list[str]]:
     """All passes: what was found, and what went wrong although there is a report.
 
     Raises LightglueTrtError where nothing can be evaluated.
@@ -214,7 +213,7 @@ def _evaluate(args: argparse.Namespace, recording: Recording, stopped: Callable[
     def note(text: str) -> None:
         if text not in notes:
             notes.append(text)
-            say(text)
+            log.info(text)
 
     wall = WallTime()
     pair = stereo_recording(recording, None if args.right_topic == ITS_OWN else args.right_topic) if args.right_topic else None
@@ -236,7 +235,7 @@ def _evaluate(args: argparse.Namespace, recording: Recording, stopped: Callable[
     wanted = variants(config, args.compare)
     first = next(iter(wanted.values()))
     results, covered, failure = evaluate_in_turn(wanted, baselines, evaluator, args.strides, args.out,
-                                                 mask=mask, wall=wall, note=note, say=say)
+                                                 mask=mask, wall=wall, note=note)
     interrupted, failures = covered is not None, [failure] if failure else []
     for stride in args.strides if results else ():
         if not results[0].pairs.get(stride) and not interrupted:
@@ -245,13 +244,13 @@ def _evaluate(args: argparse.Namespace, recording: Recording, stopped: Callable[
         raise LightglueTrtError(f'{recording.path}: not one pair of frames could be matched; {"; ".join(notes)}')
     if pair is not None and results and not interrupted:
         try:
-            with wall.spent('stereo'), progress('evaluating right images', len(scene.timeline), say) as tell:
+            with wall.spent('stereo'), progress('evaluating right images', len(scene.timeline)) as tell:
                 results[0].figures |= evaluate_stereo(pair, first, scene, tell, stopped, note)
         except LightglueTrtError as error:
             failures.append(f'stereo: {error}')
         interrupted = stopped()
     if args.live and not interrupted:
-        say(f'playing {recording.path} at {args.rate:g} times its pace into the node')
+        log.info(f'playing {recording.path} at {args.rate:g} times its pace into the node')
         try:
             with wall.spent('live'):
                 from ..evaluation.live import evaluate_live
@@ -295,10 +294,6 @@ def _requirement(text: str, over: bool) -> Requirement:
         return Requirement.parse(text, over=over)
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _say(text: str) -> None:
-    print(f'evaluate_bag: {text}', flush=True)
 
 
 if __name__ == '__main__':

@@ -26,10 +26,10 @@ from ..evaluation.fleet.versions import installation
 from ..evaluation.report.summary import written
 from ..evaluation.variants import variants
 from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
-from ..utils.commands import INTERRUPTED, command
+from ..utils.commands import INTERRUPTED, command, log
+from ..utils.console import print_table
 from ..utils.files import own_output_folder, written_together
 from ..utils.processes import stop_on_sigint
-from ..utils.tables import print_table
 
 PAGE = 'fleet.html'
 SHOWN = 20  # rows on the terminal
@@ -42,7 +42,7 @@ OF_EACH = ('strides', 'baselines', 'compare', 'estimator', 'max_frames', 'image_
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when recordings were evaluated and none got worse than allowed, 1 with a message otherwise, 130 interrupted."""
     args = _parse(argv)
-    with own_output_folder(args.out), stop_on_sigint(_say) as stop:
+    with own_output_folder(args.out), stop_on_sigint() as stop:
         report = _run(args, stop.is_set)
     _print(args.out, report)
     if report.interrupted == NOT_YET:
@@ -111,12 +111,12 @@ def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
         load_mask(args.mask)  # so does one of no use
     here = installation(args.weights, backend='onnxruntime')  # without a GPU: what counts is the workers'
     plan = make_plan({**{name: getattr(args, name) for name in OF_EACH}, **config}, here)
-    listed = find_recordings(args.recordings, _say)
+    listed = find_recordings(args.recordings)
     kept = Kept(args.out.absolute())
     workers = args.workers or max(1, min(len(listed), len(os.sched_getaffinity(0)) // args.threads))
-    with connected(args.scheduler, workers, plan.installed, _say) as client:
+    with connected(args.scheduler, workers, plan.installed) as client:
         plan = agreed(client, plan)
-        run = FleetRun(client, plan, kept, args.threads, stopped=stopped, say=_say)
+        run = FleetRun(client, plan, kept, args.threads, stopped=stopped)
         rows = run.rows(listed)
     incomplete = run.lost or (NOT_YET if any(row.status == WAITING for row in rows) else '')
     report = FleetReport(rows, plan, incomplete, limit=args.fail_under_worse)
@@ -129,7 +129,7 @@ def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
         report.seconds = time.monotonic() - started
         write_fleet_document(scratch / FILE, report)
         for line in write_fleet_page(scratch / PAGE, report):
-            _say(line)
+            log.info(line)
     return report
 
 
@@ -147,17 +147,13 @@ def _print(out: Path, report: FleetReport) -> None:
         print(line)
     for line in report.comparison.causes if report.comparison else ():
         print(f'changed: {line}')
-    _say(f'see {out / PAGE}; {report.seconds:.1f} s')
+    log.info(f'see {out / PAGE}; {report.seconds:.1f} s')
 
 
 def _count(text: str) -> int:
     if (value := int(text)) < 1:
         raise argparse.ArgumentTypeError(f'{text} must be above 0')
     return value
-
-
-def _say(text: str) -> None:
-    print(f'evaluate_fleet: {text}', flush=True)
 
 
 if __name__ == '__main__':

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
 
 from ..core.config import SHIPPED_PAIRS
@@ -13,8 +12,8 @@ from ..networks.models import NAMES, file_name, load_pair, shipped_folder
 from ..networks.weight_store import CACHE_VARIABLE, Source, cache_dir, fetch, is_available, places, sources_of
 from ..networks.weights import read_network
 from ..utils.commands import command
+from ..utils.console import progress
 from ..utils.errors import LightglueTrtError
-from ..utils.progress import progress
 
 
 @command('fetch_weights', interrupted='interrupted; what has come is kept, and the next run goes on from there')
@@ -53,15 +52,14 @@ def _get(pair: str, force: bool, cache: Path | None) -> bool:
 
 
 def _get_network(source: Source, force: bool, cache: Path | None) -> bool:
-    say = partial(print, flush=True)
     try:
         if force or not is_available(source.name, cache):
             print(f'{source.name}: fetching {source.url} ({source.size / 1e6:.1f} MB, {source.licence})')
             if source.caveat:
                 print('\n'.join(['', '*' * 120, *source.caveat.splitlines(), '*' * 120, '']))
         sys.stdout.flush()
-        with progress(f'{source.name}, kB', source.size // 1000, say) as tell:
-            path = fetch(source.name, force, lambda done, total: tell(done // 1000), say, cache)
+        with progress(f'{source.name}, kB', source.size // 1000) as bar:
+            path = fetch(source.name, force, lambda done, total: bar(done // 1000), cache)
     except LightglueTrtError as error:
         _fail(f'{source.name}: {error}')
         return False

@@ -12,8 +12,8 @@ from ..datasets.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, RightFrames,
 from ..datasets.image_folders import FolderRecording
 from ..datasets.sequence import IMAGE_TOPIC, RIGHT_TOPIC
 from ..utils.commands import command
+from ..utils.console import progress
 from ..utils.errors import BagError
-from ..utils.progress import progress
 
 
 @command('make_bag', interrupted='interrupted; nothing was written')

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from ..core.config import EngineSpec, MatcherConfig
@@ -16,16 +14,15 @@ from ..engines.engine_store import PASSED, default_engine_dir
 from ..networks.models import load_pair
 from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, QualityGate
 from ..quantization.samples import HELD_OUT, LEAST_FRAMES
-from ..quantization.workflow import CalibrationOrder, CalibrationOutcome, Terminal, quantize
-from ..utils.commands import command
-from ..utils.progress import progress
+from ..quantization.workflow import CalibrationOrder, CalibrationOutcome, quantize
+from ..utils.commands import command, log
 
 
 @command('quantize', interrupted='interrupted, and nothing was kept')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when there is a calibration that passed its gate, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)
-    outcome = quantize(_order(args), gray_of, _Screen())
+    outcome = quantize(_order(args), gray_of)
     return _conclude(outcome, args)
 
 
@@ -59,36 +56,24 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 def _order(args: argparse.Namespace) -> CalibrationOrder:
     pair = load_pair(args.weights)
-    _say(f'weights: {pair.identity}')
+    log.info(f'weights: {pair.identity}')
     spec = EngineSpec(args.height, args.width, args.max_keypoints, 'fp8')
     folder = args.engine_dir.expanduser().absolute()
     return CalibrationOrder(tuple(args.calibration), spec, pair, folder, tuple(args.held_out), args.frames, QualityGate(args.gate),
                             args.held_out_share, args.image_topic, args.force)
 
 
-class _Screen(Terminal):
-    """Lines on stdout, bars on stderr where that is a terminal."""
-
-    def say(self, line: str) -> None:
-        _say(line)
-
-    @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        with progress(title, total, _say) as tell:
-            yield tell
-
-
 def _conclude(outcome: CalibrationOutcome, args: argparse.Namespace) -> int:
     path, manifest = outcome.calibration.path, outcome.calibration.manifest
     if not outcome.made:
-        _say(f'an equal calibration is there already, and {manifest.identity.gate_verdict} its gate (--force makes it anew)')
+        log.info(f'an equal calibration is there already, and {manifest.identity.gate_verdict} its gate (--force makes it anew)')
     if manifest.identity.gate_verdict != PASSED:
         print(f'quantize: no choice of parts in FP8 passes the gate, and the matcher stays in FP16: {path} has the figures '
               'and no calibration.\nCalibrate on more of what the robot sees, or say with --gate how much may be lost',
               file=sys.stderr)
         return 1
     share = 100 * manifest.record['flops_share']
-    _say(f"{path}: {share:.0f} % of the matcher's FLOPs in FP8, on compute capability 8.9 and above. To build it there:")
+    log.info(f"{path}: {share:.0f} % of the matcher's FLOPs in FP8, on compute capability 8.9 and above. To build it there:")
     default = MatcherConfig()
     words = ['ros2', 'run', 'lightglue_trt_ros', 'build_engines', '--precision', 'fp8']
     for option, value, usual in (('--height', args.height, default.image_height), ('--width', args.width, default.image_width),
@@ -99,10 +84,6 @@ def _conclude(outcome: CalibrationOutcome, args: argparse.Namespace) -> int:
         words += ['--engine-dir', str(args.engine_dir)]
     print(shlex.join(words))
     return 0
-
-
-def _say(line: str) -> None:
-    print(f'quantize: {line}', flush=True)
 
 
 if __name__ == '__main__':

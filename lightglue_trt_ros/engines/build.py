@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..core.backend import Placer
 from ..core.config import EngineSpec
@@ -18,27 +18,19 @@ from ..core.types import UInt8
 from ..networks.graph_cache import EXTRACTOR
 from ..networks.models import WeightsPair
 from ..networks.weights import Weights
+from ..utils.console import print_table, progress
 from ..utils.errors import EngineError
 from .engine_store import NOT_RUN, PASSED, TIMING_CACHE, Artifact, Draft, Identity, drafting, find_timing_cache, open_artifact
 from .gpu_info import Decision, Machine, decide
 from .parity import LIMITS, failures, parity, rows
 from .precision_check import Plan, audit
 from .refinement_check import PLACED_SHARE, placed_as_on_the_host
-from .tensorrt_api import BuildOptions, Progress, TensorRT
+from .tensorrt_api import BuildOptions, TensorRT
 
 FrameSource = Callable[[], tuple[list[UInt8], str]]  # gray frames of the engines' size, and what they are
 
 _MIB = 1 << 20
-
-
-class Reporter(Protocol):
-    """Whoever watches a build."""
-
-    def say(self, line: str) -> None: ...
-
-    def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None: ...
-
-    def progress(self, what: str) -> AbstractContextManager[Progress]: ...
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,6 @@ class _Job:
     graphs: dict[str, bytes]  # by network
     fp8: frozenset[str]  # the networks with parts in FP8
     calibration_sha256: str  # that these were written with; empty: none
-    out: Reporter
 
     @property
     def identity(self) -> Identity:
@@ -87,7 +78,7 @@ class _Job:
         return self.decision.extractor if network == EXTRACTOR or self.fp8 else self.decision.matcher
 
 
-def build_bundle(order: BuildOrder, machine: Machine, tensorrt: TensorRT, frames: FrameSource, out: Reporter) -> Artifact:
+def build_bundle(order: BuildOrder, machine: Machine, tensorrt: TensorRT, frames: FrameSource) -> Artifact:
     """The bundle that `order` asks for: the one that is there, else a new one.
 
     `frames` is asked only when a gate will run. Raises EngineError when the precision is refused, a graph does not build, comes
@@ -95,22 +86,22 @@ def build_bundle(order: BuildOrder, machine: Machine, tensorrt: TensorRT, frames
     WeightsError.
     """
     decision, calibration = _decide(order, machine, tensorrt)
-    out.say(f'precision: extractor {decision.extractor}, matcher {decision.matcher} ({decision.reason})')
+    logger.info(f'precision: extractor {decision.extractor}, matcher {decision.matcher} ({decision.reason})')
     if machine.present and order.workspace_mib > machine.free_mib:
         raise EngineError(f'--workspace-mib {order.workspace_mib} is more than the {machine.free_mib} MiB that are free on '
                           f'{machine.gpu}: ask for less, or end what uses its memory')
-    job = _prepare(order, machine, tensorrt, decision, calibration, out)
+    job = _prepare(order, machine, tensorrt, decision, calibration)
     found, why = _find_equal(job)
     if found is not None:
-        out.say(why)
+        logger.info(why)
         return found
     if machine.present and importlib.util.find_spec('onnxruntime') is None:  # before minutes of building, not after them
         raise EngineError('the parity gate compares the engines with ONNX Runtime, which is not installed: pip install onnxruntime')
     images, source = frames() if machine.present else ([], '')
-    with drafting(order.engine_dir, job.identity.name, out.say) as draft:
+    with drafting(order.engine_dir, job.identity.name) as draft:
         found, why = _find_equal(job)  # another process may have built it meanwhile
         if why:
-            out.say(why)
+            logger.info(why)
         if found is not None:
             return found
         plans = _build_plans(job, draft)
@@ -134,8 +125,7 @@ def _decide(order: BuildOrder, machine: Machine, tensorrt: TensorRT) -> tuple[De
     return decide(order.precision, machine.compute_capability, tensorrt.version, tensorrt.name, uncalibrated), calibration
 
 
-def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: Decision, calibration: Artifact | None,
-             out: Reporter) -> _Job:
+def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: Decision, calibration: Artifact | None) -> _Job:
     from ..networks.lightglue import lightglue_stages
     from ..networks.superpoint import superpoint
     from ..networks.typed_onnx import read_stamp
@@ -158,7 +148,7 @@ def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: 
         graphs = {name: model.SerializeToString() for name, model in models.items()}
         fp8 = frozenset(name for name, model in models.items() if read_stamp(model)['precision'] == 'fp8')
     return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), depth,
-                {EXTRACTOR: extractor.SerializeToString(), **graphs}, fp8, calibration_sha256, out)
+                {EXTRACTOR: extractor.SerializeToString(), **graphs}, fp8, calibration_sha256)
 
 
 def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> bytes:
@@ -205,9 +195,10 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
         precision = job.precision_of(network)
         options = BuildOptions(workspace_mib=job.order.workspace_mib, opt_level=job.order.opt_level, target_sm=target,
                                timing_cache=cache, tactic_sources=job.order.tactic_sources)
-        with job.out.progress(f'{network} {precision}') as progress:
-            plan = job.tensorrt.build(graph, precision, options, progress)
-        job.out.say(f'{network}: {len(plan.data) / _MIB:.1f} MiB, built in {plan.seconds:.1f} s; {audit(plan, precision)}')
+        logger.info(f'building {network} {precision}')
+        with progress(f'building {network} {precision}') as bar:
+            plan = job.tensorrt.build(graph, precision, options, lambda phase, done, total: bar(done, total, phase))
+        logger.info(f'{network}: {len(plan.data) / _MIB:.1f} MiB, built in {plan.seconds:.1f} s; {audit(plan, precision)}')
         cache = plan.timing_cache or cache
         draft.write(f'{network}.plan', plan.data)
         plans[network] = plan
@@ -217,7 +208,7 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
 
 def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: str) -> dict[str, Any]:
     from ..backends.onnxruntime import OnnxRuntimeBackend
-    job.out.say(f'comparing with ONNX Runtime in FP32 on {len(images)} frames: {source}')
+    logger.info(f'comparing with ONNX Runtime in FP32 on {len(images)} frames: {source}')
     reference = OnnxRuntimeBackend(replace(job.spec, precision='fp32'), job.order.pair, depth=job.depth)
     try:
         candidate = _open_engines(job, plans)
@@ -229,9 +220,9 @@ def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: st
     finally:
         reference.close()
     precision = job.decision.matcher
-    job.out.table(f'Parity of {precision} engines with ONNX Runtime in FP32', ['figure', 'value', 'needed'],
-                  [*rows(found, precision),
-                   *([] if placed is None else [('points placed as on the host', f'{placed:.4f}', f'>= {PLACED_SHARE}')])])
+    print_table(f'Parity of {precision} engines with ONNX Runtime in FP32', ['figure', 'value', 'needed'],
+                [*rows(found, precision),
+                 *([] if placed is None else [('points placed as on the host', f'{placed:.4f}', f'>= {PLACED_SHARE}')])], left=1)
     failed = failures(found, precision)
     advice = '' if precision == 'fp32' or not failed else f'\nbuild them in {"fp32" if precision == "fp16" else "fp16"} instead'
     if placed is not None and not placed >= PLACED_SHARE:

@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import hashlib
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -45,6 +46,7 @@ RECORDS: dict[str, dict[str, type]] = {  # what the record of each kind says, at
     CALIBRATION: {'settings': dict, 'flops_share': float, 'provenance': dict, 'frontier': list}}
 _OF_THE_MAKER = ('gpu', 'multiprocessors', 'calibration_sha256')  # where an artifact leaves them empty it fits any
 Content = TypeVar('Content')
+logger = logging.getLogger(__name__)
 _NOUNS = {ENGINES: 'bundle', CALIBRATION: 'calibration'}
 
 
@@ -358,10 +360,10 @@ class Draft:
 
 
 @contextmanager
-def drafting(engine_dir: Path, name: str, say: Callable[[str], None]) -> Iterator[Draft]:
+def drafting(engine_dir: Path, name: str) -> Iterator[Draft]:
     """Hold the lock of the artifact `name` and give a draft of it; what is not published is removed.
 
-    Where another process holds the lock, says so and waits. Tidies up after killed ones. Raises EngineError when `engine_dir`
+    Waits, and logs a line, where another process holds the lock. Tidies up after killed ones. Raises EngineError when `engine_dir`
     cannot be written.
     """
     place = engine_dir / name
@@ -369,7 +371,7 @@ def drafting(engine_dir: Path, name: str, say: Callable[[str], None]) -> Iterato
         with _disk(engine_dir):
             engine_dir.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(engine_dir / f'.lock-{name}',
-                                      lambda: say(f'another process is making {name}: waiting for it')))
+                                      lambda: logger.info(f'another process is making {name}: waiting for it')))
             if not place.exists() and _retired(place).exists():
                 os.rename(_retired(place), place)  # somebody was killed between the renames
             for left in engine_dir.glob(f'.{name}.*'):

@@ -24,7 +24,7 @@ from .precision_check import GraphTypes, LayerInfo, Plan, pin_types, read_layers
 Progress = Callable[[str, int, int], None]  # phase, steps done, steps in all
 
 OLDEST = (8, 6)
-logger = logging.getLogger('lightglue_trt_ros.tensorrt')
+logger = logging.getLogger('tensorrt')  # not of the package: commands print its warnings as they are, on stderr
 _VERBOSE = 5  # under DEBUG: TensorRT writes a hundred thousand lines at this level
 _MODULES = {'tensorrt': (('tensorrt',),), 'rtx': (('tensorrt_rtx',), ('tensorrt_rtx_libs', 'tensorrt_rtx_bindings'))}
 _INSTALL = {'tensorrt': 'on a Jetson: sudo apt install python3-libnvinfer; on a desktop: pip install tensorrt',

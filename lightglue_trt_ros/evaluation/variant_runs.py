@@ -5,6 +5,7 @@ So memory does not grow with what is compared. The first turn has the baselines;
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,13 +16,15 @@ import numpy as np
 from ..core.config import MatcherConfig
 from ..core.masks import Mask
 from ..core.types import Float32
+from ..utils.console import progress
 from ..utils.errors import EngineError, LightglueTrtError
-from ..utils.progress import progress
 from .baselines import Correspondences
 from .costs import WallTime
 from .evaluator import Evaluator
 from .methods import Contestant, Sighting, by_networks, open_frontends
 from .results import MatcherResult
+
+logger = logging.getLogger(__name__)
 
 
 class Turns(NamedTuple):
@@ -57,12 +60,12 @@ class FirstSightings:
 
 
 def evaluate_in_turn(wanted: dict[str, MatcherConfig], baselines: Sequence[Contestant], evaluator: Callable[..., Evaluator],
-                     strides: Sequence[int], folder: Path, *, mask: Mask | None = None, wall: WallTime, note: Callable[[str], None],
-                     say: Callable[[str], None]) -> Turns:
+                     strides: Sequence[int], folder: Path, *, mask: Mask | None = None, wall: WallTime, note: Callable[[str], None]
+                     ) -> Turns:
     """Let all variants and baselines go over the recording; those that share their networks go together.
 
-    `evaluator` takes the contestants of a turn, and `first`; in `folder` there is room for a file; `note` hears what cannot be had,
-    `say` what runs. Raises EngineError where none of `wanted` can be had.
+    `evaluator` takes the contestants of a turn, and `first`; in `folder` there is room for a file; `note` hears what cannot be had.
+    Raises EngineError where none of `wanted` can be had.
     """
     groups, others, found = by_networks(wanted), list(baselines), dict[str, MatcherResult]()
     several, turn = len(groups) > 1, None
@@ -83,10 +86,10 @@ def evaluate_in_turn(wanted: dict[str, MatcherConfig], baselines: Sequence[Conte
                 note(warning)
             contestants, others = [*frontends, *others], []
             for contestant in contestants:
-                say(f'{contestant.name}: {contestant.description}')
+                logger.info(f'{contestant.name}: {contestant.description}')
             turn = evaluator(contestants, first=first)
             try:
-                with progress(f'evaluating frames{f" with {who}" if several else ""}', len(turn), say) as tell:
+                with progress(f'evaluating frames{f" with {who}" if several else ""}', len(turn)) as tell:
                     found |= {result.name: result for result in turn.run(strides, tell)}
             finally:
                 for contestant in contestants:

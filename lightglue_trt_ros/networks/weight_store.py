@@ -6,9 +6,9 @@ They are kept as `networks` writes them. Every source file is pinned by its sha2
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from .torch_checkpoint import read_torch
 from .weights import Tensors, Weights, content_sha256, parse, read_file, serialize
 
 CACHE_VARIABLE = 'LIGHTGLUE_TRT_CACHE'
+logger = logging.getLogger(__name__)
 FETCH_COMMAND = 'ros2 run lightglue_trt_ros fetch_weights'
 
 
@@ -97,11 +98,10 @@ def load_weights(name: str, cache: Path | None = None) -> Weights:
 
 
 def fetch(name: str, force: bool = False, progress: Progress = lambda done, total: None,
-          say: Callable[[str], None] = lambda line: None, cache: Path | None = None) -> Path:
+          cache: Path | None = None) -> Path:
     """Get weights into the cache, unless they are there, and return the path of the converted file.
 
-    A second process waits for the first. `force` replaces what is there; `progress` is called with (bytes there, bytes in all),
-    `say` with lines for people.
+    A second process waits for the first. `force` replaces what is there; `progress` is called with (bytes there, bytes in all).
     Raises WeightsError when they cannot be had, are not the pinned ones, or the cache cannot be written.
     """
     source = _source(name)
@@ -112,7 +112,7 @@ def fetch(name: str, force: bool = False, progress: Progress = lambda done, tota
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder.with_name(f'.{folder.name}.lock'),
-                    lambda: say(f'waiting for another process that fetches into {folder}')):
+                    lambda: logger.info(f'waiting for another process that fetches into {folder}')):
             if os.path.isfile(converted) and not force:  # another process was at it
                 return load_weights(name, cache).path
             by_hand = os.path.isfile(original) and not (

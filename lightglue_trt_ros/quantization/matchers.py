@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,12 @@ from ..core.types import Float32, HostFeatures, Int32, Thresholds
 from ..networks.architecture import layers_of
 from ..networks.fp8_calibration import Calibration
 from ..networks.weights import Weights
+from ..utils.console import Bar
 from ..utils.errors import EngineError
 from .samples import FramePair, RecordingSample
 
 OBSERVED = 'inputs.'
 THRESHOLDS = Thresholds()
-
-Tell = Callable[[int], None]
 
 
 class HostMatcher:
@@ -68,13 +67,9 @@ def open_matcher(spec: EngineSpec, weights: Weights, calibration: Calibration | 
 
 
 def answers(matcher: HostMatcher, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
-            tell: Tell = lambda done: None) -> list[Int32]:
-    """What the matcher says to each pair, (exits, K) each; `tell` hears how many are done."""
-    found = []
-    for done, pair in enumerate(pairs, 1):
-        found.append(matcher.match(*features_of(samples, pair)))
-        tell(done)
-    return found
+            bar: Bar | None = None) -> list[Int32]:
+    """The matcher's answer to each pair, (exits, K) each."""
+    return [matcher.match(*features_of(samples, pair)) for pair in (bar or Bar()).each(pairs)]
 
 
 def feed(first: HostFeatures, second: HostFeatures) -> dict[str, Any]:

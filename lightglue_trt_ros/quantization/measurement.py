@@ -15,8 +15,9 @@ from ..networks.architecture import HEAD_DIM
 from ..networks.fp8_calibration import BLOCKS, Calibration, RoundedWeights, linear_members, member
 from ..networks.weight_folding import DIM, HEADS, Array, Block, Folded, diagonal, fold, rebased
 from ..networks.weights import Weights
+from ..utils.console import Bar
 from ..utils.errors import EngineError
-from .matchers import HostMatcher, Tell, features_of, open_matcher
+from .matchers import HostMatcher, features_of, open_matcher
 from .noise import Float64, Reader, balanced, rounded_weights, shared
 from .samples import FramePair, RecordingSample
 
@@ -68,34 +69,33 @@ def steps(pairs: Sequence[FramePair]) -> int:
 
 
 def calibrate(spec: EngineSpec, weights: Weights, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
-              provenance: Mapping[str, Any], tell: Tell = lambda done: None) -> Calibration:
+              provenance: Mapping[str, Any], bar: Bar | None = None) -> Calibration:
     """Measure on the pairs: moments in one pass, in another the peaks that remain of what they make. Nothing is in FP8 yet.
 
-    `tell` hears how many of `steps(pairs)` are done. Raises EngineError, naming the tensor, where a peak is zero or not finite.
+    `bar` makes `steps(pairs)` steps. Raises EngineError, naming the tensor, where a peak is zero or not finite.
     """
     net = fold(weights.tensors)
     moments = Moments(linear_members(net.layers))
     matcher = open_matcher(spec, weights, observe=True)
-    for done, pair in enumerate(pairs, 1):
+    bar = bar or Bar()
+    for pair in bar.each(pairs):
         moments.add(matcher.observe(*features_of(samples, pair)))
-        tell(done)
     del matcher
     _check_finite({name: float(np.abs(values).max()) for name, values in moments.sums.items()}, zero=True)
     found = design(net, moments, provenance)
     matcher = open_matcher(spec, weights, found, observe=True)
-    peaks = measure_peaks(matcher, samples, pairs[::PEAKS_EVERY], lambda done: tell(len(pairs) + done))
+    peaks = measure_peaks(matcher, samples, pairs[::PEAKS_EVERY], bar)
     _check_finite(peaks)
     return replace(found, peaks={name: HEADROOM * peak for name, peak in peaks.items()})
 
 
 def measure_peaks(matcher: HostMatcher, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
-                  tell: Tell = lambda done: None) -> dict[str, float]:
+                  bar: Bar | None = None) -> dict[str, float]:
     """The greatest magnitude of each tensor that may be rounded, sorted by name; NaN where one is NaN."""
     peaks: dict[str, float] = {}
-    for done, pair in enumerate(pairs, 1):
+    for pair in (bar or Bar()).each(pairs):
         for name, values in matcher.observe(*features_of(samples, pair)).items():
             peaks[name] = float(np.maximum(peaks.get(name, 0.0), max(values.max(), -values.min())))  # NaN prevails
-        tell(done)
     return dict(sorted(peaks.items()))
 
 

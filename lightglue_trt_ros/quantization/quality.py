@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +15,10 @@ from ..core.types import Int32
 from ..evaluation.baselines import Correspondences
 from ..evaluation.results import MatcherResult
 from ..evaluation.score import score_pair
+from ..utils.console import Bar, print_table
 from ..utils.errors import BagError
-from ..utils.tables import print_table
 from .matchers import HostMatcher, answers, features_of
-from .samples import FramePair, RecordingSample, Say, mixed, some
+from .samples import FramePair, RecordingSample, mixed, some
 
 F1 = 0.96  # on consecutive frames
 HARD_ALLOWANCE = 0.04  # by which it may be lower on hard pairs
@@ -31,6 +32,8 @@ DRAWS = 10
 FIGURES = ('precision@1', 'precision@2', 'precision@3', 'pose_auc@5', 'pose_auc@10', 'pose_auc@20')
 LEVELS = {'easy': 'consecutive frames', 'hard': 'hard pairs'}
 CHANCE = 'FP32 by chance'
+
+logger = logging.getLogger(__name__)
 
 Chances = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]  # by (recording, level)
 
@@ -100,17 +103,17 @@ class Candidate:
     figures: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
 
 
-def choose_held_out(samples: Sequence[RecordingSample], matcher: HostMatcher, say: Say) -> list[HeldOutSet]:
+def choose_held_out(samples: Sequence[RecordingSample], matcher: HostMatcher) -> list[HeldOutSet]:
     """The sets to judge by: consecutive frames, and frames as far apart as still leaves FP32 half of its matches, up to four.
 
-    `matcher` is FP32. `say` hears what cannot be judged. Raises BagError where FP32 itself finds too little to judge by.
+    `matcher` is FP32. What cannot be judged is logged. Raises BagError where FP32 itself finds too little to judge by.
     """
     found = []
     for number, each in enumerate(samples):
         easy = each.pairs(number, 1, True)
         if not easy:
             if each.split.held_out:
-                say(f'{each.path}: no two consecutive frames are held out, so it is not judged')
+                logger.info(f'{each.path}: no two consecutive frames are held out, so it is not judged')
             continue
         found.append(HeldOutSet(each.name, 'easy', 1, easy))
         base = _median_count(answers(matcher, samples, some(easy, PROBES)))
@@ -120,7 +123,7 @@ def choose_held_out(samples: Sequence[RecordingSample], matcher: HostMatcher, sa
                 found.append(HeldOutSet(each.name, 'hard', stride, hard))
                 break
         else:
-            say(f'warning: {each.path} has no hard pairs: frames {HARD_STRIDES[-1]} and more apart are too few, or leave FP32 '
+            logger.warning(f'{each.path} has no hard pairs: frames {HARD_STRIDES[-1]} and more apart are too few, or leave FP32 '
                 f'less than {HARD_SHARE:.0%} of its matches')
     if not found:
         raise BagError('no pair of frames is held out: nothing to judge FP8 by; record more, or name --held-out recordings')
@@ -128,27 +131,20 @@ def choose_held_out(samples: Sequence[RecordingSample], matcher: HostMatcher, sa
 
 
 def answer_references(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: HostMatcher,
-                      tell: Callable[[int], None] = lambda done: None) -> None:
-    """Fill in what FP32 says. Raises BagError where that is too little to judge by."""
-    done = 0
+                      bar: Bar | None = None) -> None:
+    """Fill in FP32's answers. Raises BagError where they are too few to judge by."""
     for each in held_out:
-        each.reference = answers(matcher, samples, each.pairs, lambda count: tell(done + count))  # noqa: B023
-        done += len(each.pairs)
+        each.reference = answers(matcher, samples, each.pairs, bar)
         if each.matches < LEAST_MATCHES:
             raise BagError(f'{each.name}: FP32 finds {each.matches} matches in {len(each.pairs)} held-out pairs, {each.stride} '
                            'apart: too few to judge FP8 by: hold out frames that show something')
 
 
 def judge(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: HostMatcher,
-          tell: Callable[[int], None] = lambda done: None) -> tuple[list[Score], list[list[Int32]]]:
+          bar: Bar | None = None) -> tuple[list[Score], list[list[Int32]]]:
     """A candidate's score on each set, and its answers."""
-    scores, all_answers, done = [], [], 0
-    for each in held_out:
-        found = answers(matcher, samples, each.pairs, lambda count: tell(done + count))  # noqa: B023
-        done += len(each.pairs)
-        scores.append(score(each, found))
-        all_answers.append(found)
-    return scores, all_answers
+    found = [answers(matcher, samples, each.pairs, bar) for each in held_out]
+    return [score(each, its_answers) for each, its_answers in zip(held_out, found, strict=True)], found
 
 
 def score(held_out: HeldOutSet, found: Sequence[Int32]) -> Score:
@@ -194,7 +190,7 @@ def chance(held_out: HeldOutSet, samples: Sequence[RecordingSample], score: Scor
     return {name: (min(each[name] for each in drawn), max(each[name] for each in drawn)) for name in drawn[0]}
 
 
-def check_motion(samples: Sequence[RecordingSample], matcher: HostMatcher, strides: Sequence[int], say: Say) -> float:
+def check_motion(samples: Sequence[RecordingSample], matcher: HostMatcher, strides: Sequence[int]) -> float:
     """Warn where the camera stands still: the greatest median displacement of matches, over the strides, is under half a pixel.
 
     Returns it, pixels of the engine's image. `matcher` is FP32.
@@ -211,8 +207,8 @@ def check_motion(samples: Sequence[RecordingSample], matcher: HostMatcher, strid
         if len(together := np.concatenate(moved)):
             greatest = max(greatest, float(np.median(together)))
     if greatest < STILL_PX:
-        say(f'warning: nothing moves in these recordings (median displacement of matches {greatest:.2f} px at every stride): wider '
-            'strides are no harder than consecutive frames, and the gate says nothing about a camera in motion')
+        logger.warning(f'nothing moves in these recordings (median displacement of matches {greatest:.2f} px at every stride): '
+                       'wider strides are no harder than consecutive frames, and the gate says nothing about a camera in motion')
     return greatest
 
 

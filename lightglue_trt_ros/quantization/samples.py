@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from ..datasets.damaged_bags import readable_frames
 from ..datasets.ground_truth import load_truth, poses_at
 from ..datasets.sequence import Frame, Recording
 from ..evaluation.scene import Scene, Timeline
+from ..utils.console import Bar
 from ..utils.errors import BagError, FrameError
 
 STRIDES = (1, 2, 4)  # frames between the two of a pair
@@ -33,7 +35,7 @@ ASPECT = 0.1  # by which the aspect ratios of image and engine may differ before
 MAX_TIME_DIFFERENCE_S = 0.02  # between an image and its pose
 EMPTY_STD = 1.0  # gray levels; an image of less contrast shows nothing
 
-Say = Callable[[str], None]
+logger = logging.getLogger(__name__)
 Decode = Callable[[Any], UInt8]
 
 
@@ -165,12 +167,12 @@ class RecordingSample:
         return pairs_of(number, runs, self.scene.timeline.segments, stride, set(self.features))
 
 
-def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, spec: EngineSpec, decode: Decode, say: Say, *,
+def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, spec: EngineSpec, decode: Decode, *,
                  image_topic: str | None = None, share: float = HELD_OUT) -> list[RecordingSample]:
     """Read up to `frames` frames of the recordings, of equal parts from each, and as many of those held out as `share` says.
 
-    Without `held_out` recordings a `share` of each recording is held out. `decode` makes gray uint8 (H, W) of a message; `say` gets
-    a line for what is read, left out or odd. Raises BagError, naming counts, where there is too little.
+    Without `held_out` recordings a `share` of each recording is held out. `decode` makes gray uint8 (H, W) of a message. What is
+    read, left out or odd is logged. Raises BagError, naming counts, where there is too little.
     """
     if len({path.resolve() for path in (*paths, *held_out)}) < len(paths) + len(held_out):
         raise BagError('a recording is named twice: each may be calibrated on or held out, once')
@@ -178,29 +180,28 @@ def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, s
     opened_held_out = [(open_recording(path, image_topic), 1.0) for path in held_out]
     found: list[RecordingSample] = []
     for group, wanted in ((opened, frames), (opened_held_out, round(share * frames))):
-        timelines = [Timeline.of(readable_frames(recording, say), MatcherConfig().max_gap_s) for recording, _ in group]
+        timelines = [Timeline.of(readable_frames(recording, logger.info), MatcherConfig().max_gap_s) for recording, _ in group]
         for recording_and_share, timeline, quota in zip(group, timelines, quotas(list(map(len, timelines)), wanted), strict=True):
             recording, part = recording_and_share
             for note in timeline.notes:
-                say(f'{recording.path}: {note}')
-            found.append(_read(recording, timeline, split(len(timeline), quota, part), spec, decode, say))
-    _check_numbers(found, frames, bool(held_out), say)
+                logger.info(f'{recording.path}: {note}')
+            found.append(_read(recording, timeline, split(len(timeline), quota, part), spec, decode))
+    _check_numbers(found, frames, bool(held_out))
     return found
 
 
-def extract(samples: Sequence[RecordingSample], extractor: Extractor, say: Say,
-            tell: Callable[[int], None] = lambda done: None) -> None:
-    """Fill in the features, once per frame; `tell` hears how many frames are done. Images are dropped as they are used.
+def extract(samples: Sequence[RecordingSample], extractor: Extractor, bar: Bar | None = None) -> None:
+    """Fill in the features, once per frame. Images are dropped as they are used.
 
-    Frames without contrast or without a keypoint are left out, which `say` hears. Raises BagError, with counts, where that is most
-    of them: at once where it can be seen by the images.
+    Frames without contrast or without a keypoint are left out, and a line is logged. Raises BagError, with counts,
+    where that is most of them: before extraction where the images show it.
     """
     total = sum(len(each.images) for each in samples)
     empty = sum(_shows_nothing(image) for each in samples for image in each.images.values())
     _refuse_empty(empty, total)
-    threshold, done, empty = Thresholds().detection, 0, 0
+    threshold, empty, bar = Thresholds().detection, 0, bar or Bar()
     for each in samples:
-        for place in sorted(each.images):
+        for place in bar.each(sorted(each.images)):
             image = each.images.pop(place)
             features = extractor.extract(image)
             assert isinstance(features, HostFeatures)
@@ -208,11 +209,9 @@ def extract(samples: Sequence[RecordingSample], extractor: Extractor, say: Say,
                 each.features[place] = features
             else:
                 empty += 1
-            done += 1
-            tell(done)
     _refuse_empty(empty, total)
     if empty:
-        say(f'{empty} of {total} frames show nothing, or have no keypoint above the detection threshold of {threshold:g}: '
+        logger.info(f'{empty} of {total} frames show nothing, or have no keypoint above the detection threshold of {threshold:g}: '
             'they are left out')
 
 
@@ -224,8 +223,8 @@ def frame_count(samples: Iterable[RecordingSample]) -> int:
     return sum(len(each.images) + len(each.features) for each in samples)
 
 
-def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSpec, decode: Decode, say: Say) -> RecordingSample:
-    scene = Scene(timeline, *_geometry(recording, timeline, say))
+def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSpec, decode: Decode) -> RecordingSample:
+    scene = Scene(timeline, *_geometry(recording, timeline))
     images, sizes, digest = {}, {}, hashlib.sha256()
     size, wanted = (spec.image_height, spec.image_width), set(parts.frames)
     lost = 0
@@ -235,18 +234,18 @@ def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSp
         except (BagError, FrameError) as error:
             lost += 1
             if lost == 1:
-                say(f'{recording.path}: frame {frame.number} cannot be decoded and is left out: {error}')
+                logger.info(f'{recording.path}: frame {frame.number} cannot be decoded and is left out: {error}')
             continue
         scene.see(place, image.shape)
         sizes[place] = image.shape[0], image.shape[1]
         images[place] = resize_gray(image, size)
         digest.update(frame.stamp_ns.to_bytes(8, 'little', signed=True) + images[place].tobytes())
     if lost > 1:
-        say(f'{recording.path}: {lost} of {len(wanted)} frames cannot be decoded and are left out')
+        logger.info(f'{recording.path}: {lost} of {len(wanted)} frames cannot be decoded and are left out')
     if not images:
         raise BagError(f'{recording.path}: none of {len(wanted)} frames can be decoded')
-    _check_aspect(recording.path, next(iter(sizes.values())), size, say)
-    say(f'{recording.path}: {len(timeline)} frames, {parts}')
+    _check_aspect(recording.path, next(iter(sizes.values())), size)
+    logger.info(f'{recording.path}: {len(timeline)} frames, {parts}')
     return RecordingSample(recording.path, scene, parts, digest.hexdigest(), images, sizes)
 
 
@@ -264,31 +263,31 @@ def _chosen(recording: Recording, timeline: Timeline, wanted: set[int]) -> Itera
             yield place, frame
 
 
-def _geometry(recording: Recording, timeline: Timeline, say: Say) -> tuple[Intrinsics | None, Float64 | None]:
+def _geometry(recording: Recording, timeline: Timeline) -> tuple[Intrinsics | None, Float64 | None]:
     """Camera and true poses, where the recording has what can be used; the gate's figures need both."""
     try:
         intrinsics = recording.intrinsics
         if intrinsics is not None:
             distortion_model(intrinsics)
-        truth = None if intrinsics is None else load_truth(recording, tell=say)
+        truth = None if intrinsics is None else load_truth(recording, tell=logger.info)
         poses = None if truth is None else poses_at(truth, timeline.stamps_ns, MAX_TIME_DIFFERENCE_S)
     except BagError as error:
-        say(f'{recording.path}: no epipolar precision and no pose errors: {error}')
+        logger.info(f'{recording.path}: no epipolar precision and no pose errors: {error}')
         return None, None
     if poses is None:
-        say(f'{recording.path}: no {"intrinsics" if intrinsics is None else "ground truth"}, so no epipolar precision and no pose '
-            'errors of it')
+        missing = 'intrinsics' if intrinsics is None else 'ground truth'
+        logger.info(f'{recording.path}: no {missing}, so no epipolar precision and no pose errors of it')
     return intrinsics, poses
 
 
-def _check_aspect(path: Path, image: tuple[int, int], engine: tuple[int, int], say: Say) -> None:
+def _check_aspect(path: Path, image: tuple[int, int], engine: tuple[int, int]) -> None:
     ratio = image[1] / image[0] * engine[0] / engine[1]
     if max(ratio, 1 / ratio) > 1 + ASPECT:
-        say(f'warning: the images of {path} have {image[1]}x{image[0]} pixels and are squeezed into {engine[1]}x{engine[0]}, '
+        logger.warning(f'the images of {path} have {image[1]}x{image[0]} pixels and are squeezed into {engine[1]}x{engine[0]}, '
             'another aspect ratio: that is right where the node does the same, otherwise give its --height and --width')
 
 
-def _check_numbers(samples: Sequence[RecordingSample], asked: int, separate: bool, say: Say) -> None:
+def _check_numbers(samples: Sequence[RecordingSample], asked: int, separate: bool) -> None:
     def count(runs_of: Callable[[Split], tuple[range, ...]]) -> int:
         return sum(place in each.images for each in samples for run in runs_of(each.split) for place in run)
 
@@ -299,7 +298,7 @@ def _check_numbers(samples: Sequence[RecordingSample], asked: int, separate: boo
             raise BagError(f'there are {number} frames to {what}, at least {least} are needed: record more')
     total = calibration + (0 if separate else held_out)
     if total < asked:
-        say(f'warning: {asked} frames were asked for, the recordings give {total}: few frames say less about others')
+        logger.warning(f'{asked} frames were asked for, the recordings give {total}: few frames say less about others')
 
 
 def _refuse_empty(empty: int, total: int) -> None:

@@ -13,8 +13,8 @@ from ..core.types import Int32
 from ..networks.fp8_calibration import BLOCKS, PARTS, Calibration, member
 from ..networks.weight_folding import DIM
 from ..networks.weights import Weights
-from ..utils.tables import print_table
-from .matchers import Tell, open_matcher
+from ..utils.console import Bar, print_table
+from .matchers import open_matcher
 from .quality import LEVELS, HeldOutSet, QualityGate, Score, judge, rounded_figure
 from .samples import RecordingSample
 
@@ -98,7 +98,7 @@ class Search:
         """`calibration.fp8` is what would be in FP8 if it could; `held_out` has FP32's answers."""
         self._spec, self._weights, self._calibration, self._samples = spec, weights, calibration, samples
         self._held_out, self._gate, self._done = held_out, gate, 0
-        self._tell: Tell = lambda done: None
+        self._bar = Bar()
         counts = {level: sum(each.level == level for each in held_out) for level in ('easy', 'hard')}
         self._subset = [each.part(-(-SUBSET // counts[each.level])) for each in held_out]
         self._layers = calibration.value_bases.shape[0]
@@ -112,7 +112,7 @@ class Search:
         scores, found = judge(self._held_out if whole else self._subset, self._samples, matcher)
         self._answers = found if whole else []
         self._done += 1
-        self._tell(min(self._done, self.steps))
+        self._bar(min(self._done, self.steps))
         return self.tried(name, fp8, scores, alone), scores
 
     def tried(self, name: str, fp8: Members, scores: Sequence[Score], alone: bool = False) -> TriedParts:
@@ -122,12 +122,12 @@ class Search:
         return TriedParts(name, part, min(easy, default=1.0), min(hard, default=1.0), ratio, self._gate.passed(scores), alone,
                           sum(each.pairs for each in scores))
 
-    def run(self, tell: Tell = lambda done: None) -> SearchResult:
+    def run(self, bar: Bar | None = None) -> SearchResult:
         """Groups one at a time, then all of them without the worst ones until the gate holds on all pairs.
 
-        For all of them it does not. `tell` hears how many of `steps` are done.
+        For all of them it does not. `bar` makes about `steps` steps.
         """
-        self._tell, self._done = tell, 0
+        self._bar, self._done = bar or Bar(), 0
         everything, tried, cost = self._calibration.fp8, list[TriedParts](), dict[PartGroup, float]()
         for group in self._groups:
             one, _ = self.evaluate(group.name, group.members, alone=True)

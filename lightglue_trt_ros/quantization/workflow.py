@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from .. import __version__
 from ..core.config import EngineSpec
@@ -17,6 +17,7 @@ from ..networks import e4m3
 from ..networks.fp8_calibration import Calibration, linear_members
 from ..networks.fp8_rounding import check_width
 from ..networks.models import WeightsPair
+from ..utils.console import progress
 from ..utils.errors import EngineError
 from .matchers import HostMatcher, open_matcher
 from .measurement import calibrate, measure_peaks, saturated, steps
@@ -42,15 +43,7 @@ from .search import Members, Search, TriedParts, draw_frontier, plain_tried, pri
 MOST_PAIRS = 100  # that are calibrated on: neighbours resemble each other
 SATURATION_PAIRS = 8  # held-out ones of each set, whose peaks are compared with the scales
 
-
-class Terminal(Protocol):
-    """Who hears how it goes."""
-
-    def say(self, line: str) -> None:
-        """A line for people."""
-
-    def progress(self, title: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """A bar that is told how much of `total` is done."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,44 +70,44 @@ class CalibrationOutcome:
     made: bool  # now; else an equal one was there
 
 
-def quantize(order: CalibrationOrder, decode: Callable[[Any], UInt8], terminal: Terminal) -> CalibrationOutcome:
+def quantize(order: CalibrationOrder, decode: Callable[[Any], UInt8]) -> CalibrationOutcome:
     """Calibrate, judge, and write; an equal calibration that is there already is left as it is, unless forced.
 
     `decode` makes gray uint8 (H, W) of a message. What does not pass leaves its figures without a calibration. Raises
     LightglueTrtError where nothing can be calibrated or judged; nothing is written then, nor when it is interrupted.
     """
     check_width(order.pair.matcher.tensors)  # before minutes are spent
-    samples = read_samples(order.recordings, order.held_out, order.frames, order.spec, decode, terminal.say,
+    samples = read_samples(order.recordings, order.held_out, order.frames, order.spec, decode,
                            image_topic=order.image_topic, share=order.share)
     identity = Identity.of_calibration(order.spec, order.pair.identity, gate_verdict='')
     settings = _settings(order, samples)
     if not order.force and (there := _find_equal(order.engine_dir, identity, settings)):
         return CalibrationOutcome(there, False)
-    _extract(order, samples, terminal)
-    return _Work(order, samples, terminal).run(identity, settings)
+    _extract(order, samples)
+    return _Work(order, samples).run(identity, settings)
 
 
 class _Work:
     """What follows once there are features."""
 
-    def __init__(self, order: CalibrationOrder, samples: Sequence[RecordingSample], terminal: Terminal) -> None:
-        self.order, self.samples, self.terminal = order, samples, terminal
+    def __init__(self, order: CalibrationOrder, samples: Sequence[RecordingSample]) -> None:
+        self.order, self.samples = order, samples
         self.spec, self.weights, self.layers = order.spec, order.pair.matcher, order.pair.layers
         self.size = order.spec.image_height, order.spec.image_width
         self.tried: list[TriedParts] = []
 
     def run(self, identity: Identity, settings: dict[str, Any]) -> CalibrationOutcome:
-        terminal, samples, order = self.terminal, self.samples, self.order
+        samples, order = self.samples, self.order
         fp32 = open_matcher(self.spec, self.weights)
-        check_motion(samples, fp32, STRIDES, terminal.say)
-        held_out = choose_held_out(samples, fp32, terminal.say)
-        with terminal.progress('matching held-out pairs in FP32', sum(len(each.pairs) for each in held_out)) as tell:
-            answer_references(held_out, samples, fp32, tell)
+        check_motion(samples, fp32, STRIDES)
+        held_out = choose_held_out(samples, fp32)
+        with progress('matching held-out pairs in FP32', sum(len(each.pairs) for each in held_out)) as bar:
+            answer_references(held_out, samples, fp32, bar)
         pairs = mixed([[pair for number, each in enumerate(samples) for pair in each.pairs(number, stride, False)]
                        for stride in STRIDES], MOST_PAIRS)
         provenance = {**_provenance(order, settings), 'strides': sorted({pair.stride for pair in pairs}), 'pairs': len(pairs)}
-        with terminal.progress(f'calibrating on {len(pairs)} pairs', steps(pairs)) as tell:
-            calibration = calibrate(self.spec, self.weights, samples, pairs, provenance, tell)
+        with progress(f'calibrating on {len(pairs)} pairs', steps(pairs)) as bar:
+            calibration = calibrate(self.spec, self.weights, samples, pairs, provenance, bar)
         calibration = dataclasses.replace(calibration, fp8=frozenset(linear_members(self.layers)))
         self._check_saturation(calibration, held_out)
         matcher = open_matcher(self.spec, self.weights, calibration)
@@ -128,7 +121,7 @@ class _Work:
         print_gate(candidates, order.gate)
         print_figures(reference, candidates, chances)
         for line in verdicts(decided, order.gate):
-            terminal.say(line)
+            logger.info(line)
         gate = {'f1': order.gate.f1, 'candidates': [plain(each, order.gate) for each in candidates],
                 'fp32': [{'name': name, 'level': level, **figures, 'by_chance': chances[name, level]}
                          for (name, level), figures in reference.figures.items()]}
@@ -136,10 +129,10 @@ class _Work:
 
     def _search(self, calibration: Calibration, held_out: Sequence[HeldOutSet], candidates: list[Candidate]) -> Members | None:
         """What a search leaves of a calibration that failed, which joins the candidates; None: nothing."""
-        self.terminal.say('below the gate: searching for the parts that must stay in FP16')
+        logger.info('below the gate: searching for the parts that must stay in FP16')
         search = Search(self.spec, self.weights, calibration, self.samples, held_out, self.order.gate)
-        with self.terminal.progress('trying parts in FP8', search.steps) as tell:
-            found = search.run(tell)
+        with progress('trying parts in FP8', search.steps) as bar:
+            found = search.run(bar)
         self.tried = [*found.tried, search.tried('all', calibration.fp8, candidates[0].scores)]
         print_search(self.tried)
         if found.fp8 is not None:
@@ -148,8 +141,8 @@ class _Work:
         return found.fp8
 
     def _judged(self, name: str, part: float, matcher: HostMatcher, held_out: Sequence[HeldOutSet]) -> Candidate:
-        with self.terminal.progress(f'judging {name}', sum(len(each.pairs) for each in held_out)) as tell:
-            return self._with_figures(name, part, held_out, *judge(held_out, self.samples, matcher, tell))
+        with progress(f'judging {name}', sum(len(each.pairs) for each in held_out)) as bar:
+            return self._with_figures(name, part, held_out, *judge(held_out, self.samples, matcher, bar))
 
     def _with_figures(self, name: str, part: float, held_out: Sequence[HeldOutSet], scores: Sequence[Score],
                       found: Sequence[Sequence[Int32]]) -> Candidate:
@@ -159,10 +152,10 @@ class _Work:
     def _check_saturation(self, calibration: Calibration, held_out: Sequence[HeldOutSet]) -> None:
         matcher = open_matcher(self.spec, self.weights, calibration, observe=True)
         pairs = [pair for each in held_out for pair in each.part(SATURATION_PAIRS).pairs]
-        with self.terminal.progress('comparing held-out peaks with the scales', len(pairs)) as tell:
-            beyond = saturated(calibration, measure_peaks(matcher, self.samples, pairs, tell))
+        with progress('comparing held-out peaks with the scales', len(pairs)) as bar:
+            beyond = saturated(calibration, measure_peaks(matcher, self.samples, pairs, bar))
         for tensor in beyond:
-            self.terminal.say(f'warning: on held-out frames {tensor}')
+            logger.warning(f'on held-out frames {tensor}')
 
     def _share(self, fp8: Members) -> float:
         return share(fp8, self.layers, self.spec.max_keypoints)
@@ -176,7 +169,7 @@ class _Work:
         record = {'settings': settings, 'flops_share': float(self._share(calibration.fp8)), 'provenance': provenance,
                   'frontier': plain_tried(self.tried)}
         identity = dataclasses.replace(identity, gate_verdict=PASSED if passed else FAILED)
-        with drafting(self.order.engine_dir, identity.name, self.terminal.say) as draft:
+        with drafting(self.order.engine_dir, identity.name) as draft:
             if passed:
                 draft.write(GRAPH, lightglue(self.spec, self.weights, calibration=calibration).SerializeToString())
                 draft.write(TENSORS, calibration.content())
@@ -208,14 +201,14 @@ def _find_equal(engine_dir: Path, identity: Identity, settings: dict[str, Any]) 
         and not there.identity.differences(identity) else None
 
 
-def _extract(order: CalibrationOrder, samples: Sequence[RecordingSample], terminal: Terminal) -> None:
+def _extract(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> None:
     from ..backends.onnxruntime import OnnxRuntimeBackend
     from ..core.early_exit import Depth
     spec = dataclasses.replace(order.spec, precision='fp32')
     backend = OnnxRuntimeBackend(spec, order.pair, depth=Depth((order.pair.layers,)))
     try:
-        with terminal.progress('extracting features', frame_count(samples)) as tell:
-            extract(samples, backend, terminal.say, tell)
+        with progress('extracting features', frame_count(samples)) as bar:
+            extract(samples, backend, bar)
     finally:
         backend.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import select
 import signal
@@ -20,19 +21,22 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 Main = Callable[..., int]
 
+log = logging.getLogger('lightglue_trt_ros')  # of the package; commands log their own lines here
+
 
 def command(name: str, interrupted: str = 'interrupted') -> Callable[[Main], Main]:
     """Decorate a command's `main(argv) -> exit code`.
 
-    A LightglueTrtError is told in a line and gives 1, Ctrl-C is told as `interrupted` and gives 130, and a reader of the output
-    that went away gives 141.
+    The package's log goes to stdout, a line each with the command's name. A LightglueTrtError becomes a line on stderr and exit
+    code 1, Ctrl-C the line `interrupted` and 130; a reader of the output that went away gives 141.
     """
 
     def decorate(main: Main) -> Main:
         @functools.wraps(main)
         def run(argv: list[str] | None = None, *more: Any) -> int:
             try:
-                code = main(argv, *more)
+                with _logging_to_stdout(name):
+                    code = main(argv, *more)
                 sys.stdout.flush()
                 return code
             except LightglueTrtError as error:
@@ -47,6 +51,30 @@ def command(name: str, interrupted: str = 'interrupted') -> Callable[[Main], Mai
         return run
 
     return decorate
+
+
+class _Lines(logging.Handler):
+    """Prints `<command>: <message>`, and `<command>: warning: <message>`."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__()
+        self._command = command
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warning = 'warning: ' if record.levelno >= logging.WARNING else ''
+        print(f'{self._command}: {warning}{record.getMessage()}', flush=True)  # raises where nobody reads: see `command`
+
+
+@contextmanager
+def _logging_to_stdout(command: str) -> Iterator[None]:
+    level, handler = log.level, _Lines(command)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 class Ending:

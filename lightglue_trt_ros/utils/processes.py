@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import pickle
 import platform
@@ -21,6 +22,8 @@ from .errors import EngineError, LightglueTrtError
 
 Given = ParamSpec('Given')
 Result = TypeVar('Result')
+
+logger = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).resolve().parents[1]
 FASTDDS_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')  # up to Jazzy, from Kilted on
@@ -146,14 +149,14 @@ def stop(process: subprocess.Popen[bytes], timeout: float = 5.0) -> int:
 
 
 @contextmanager
-def stop_on_sigint(say: Callable[[str], None]) -> Iterator[threading.Event]:
+def stop_on_sigint() -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets; the second one is a KeyboardInterrupt."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         stop.set()
-        say('interrupted: the report of what was done follows; once more to leave at once')
+        logger.info('interrupted: the report of what was done follows; once more to leave at once')
 
     before = signal.signal(signal.SIGINT, on_signal)
     try:

@@ -418,7 +418,7 @@ def put_calibration(folder: Path, verdict: str = PASSED, peak: float = 64.0) -> 
     """What quantize leaves: a calibration that turns no basis and moves no centre."""
     spec = build.EngineSpec(HEIGHT, WIDTH, K)
     identity = Identity.of_calibration(spec, ours().identity, gate_verdict=verdict)
-    with drafting(folder, identity.name, print) as draft:
+    with drafting(folder, identity.name) as draft:
         if verdict == PASSED:
             draft.write(TENSORS, untouched(spec, peak).content())
             draft.write(GRAPH, b'graph')

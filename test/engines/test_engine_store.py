@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import hashlib
 import json
+import logging
 import os
 import re
 import shlex
@@ -64,12 +65,12 @@ def fill(draft: Draft, identity: Identity = WANTED, cache: bytes = b'timings') -
 
 
 def put(folder: Path, identity: Identity = WANTED, cache: bytes = b'timings') -> Artifact:
-    with drafting(folder, identity.name, pytest.fail) as draft:
+    with drafting(folder, identity.name) as draft:
         return fill(draft, identity, cache)
 
 
 def put_calibration(folder: Path, identity: Identity = CALIBRATION) -> Artifact:
-    with drafting(folder, identity.name, pytest.fail) as draft:
+    with drafting(folder, identity.name) as draft:
         for name in identity.files:
             draft.write(name, name.encode())
         return draft.publish(identity, {}, {'settings': {}, 'flops_share': 0.5, 'provenance': {}, 'frontier': []})
@@ -275,7 +276,7 @@ def test_a_new_bundle_takes_the_place_of_the_old_one(tmp_path):
 
 def fail_halfway(folder: Path) -> None:
     def fail() -> None:
-        with drafting(folder, WANTED.name, pytest.fail) as draft:
+        with drafting(folder, WANTED.name) as draft:
             draft.write('extractor.onnx', b'half')
             raise KeyboardInterrupt
 
@@ -398,7 +399,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from lightglue_trt_ros.engines.engine_store import drafting
-with drafting(Path(sys.argv[1]), sys.argv[2], print) as draft:
+with drafting(Path(sys.argv[1]), sys.argv[2]) as draft:
     draft.write('extractor.onnx', b'half')
     print('holding', flush=True)
     time.sleep(float(sys.argv[3]))
@@ -413,26 +414,28 @@ def hold(folder: Path, seconds: float) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_builder_says_that_it_waits(tmp_path):
-    process, said = hold(tmp_path, 0.7), []
+def test_a_second_builder_says_that_it_waits(tmp_path, caplog):
+    caplog.set_level(logging.INFO, 'lightglue_trt_ros')
+    process = hold(tmp_path, 0.7)
     started = time.monotonic()
-    with process, drafting(tmp_path, WANTED.name, said.append) as draft:
+    with process, drafting(tmp_path, WANTED.name) as draft:
         assert time.monotonic() - started > 0.2
         assert left_in(tmp_path) == {draft.scratch.name}, 'the first one has tidied up'
-    assert said == [f'another process is making {WANTED.name}: waiting for it']
+    assert caplog.messages == [f'another process is making {WANTED.name}: waiting for it']
 
 
 def test_a_killed_builder_blocks_nobody(tmp_path):
     with hold(tmp_path, 60) as process:
         assert len(left_in(tmp_path)) == 1
         process.send_signal(signal.SIGKILL)
-    put(tmp_path)  # fails when it must wait
+    put(tmp_path)
     assert left_in(tmp_path) == {WANTED.name}
 
 
 def test_another_bundle_is_built_at_the_same_time(tmp_path):
     with hold(tmp_path, 60) as process:
         put(tmp_path, dataclasses.replace(WANTED, max_keypoints=512))
+        assert process.poll() is None, 'nobody waited for it'
         process.kill()
 
 

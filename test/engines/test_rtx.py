@@ -52,7 +52,7 @@ def build(rtx: TensorRT, network: str, spec: EngineSpec, sm: int, **options) -> 
 @pytest.mark.parametrize('spec', SPECS, ids=lambda spec: spec.name)
 @pytest.mark.parametrize('network', NETWORKS)
 def test_both_networks_build_in_fp16_and_in_silence(rtx, caplog, network, spec, sm):
-    with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
+    with caplog.at_level(logging.WARNING, 'tensorrt'):
         plan, graph_size = build(rtx, network, spec, sm)
     assert not caplog.records
     assert plan.strongly_typed
@@ -138,7 +138,7 @@ def test_the_calibrated_matcher_computes_in_fp8(rtx, caplog):
     """Queries, keys and values of an attention become one product: three linears in each of the 18 blocks."""
     spec = dataclasses.replace(SPECS[0], precision='fp8')
     data = lightglue(spec, ours().matcher, calibration=calibration(spec)).SerializeToString()
-    with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
+    with caplog.at_level(logging.WARNING, 'tensorrt'):
         plan = rtx.build(data, 'fp8', BuildOptions(target_sm=89))
     assert not caplog.records
     assert plan.strongly_typed
@@ -156,7 +156,7 @@ def test_stages_of_the_calibrated_matcher_build_beside_their_fp16_heads(rtx, cap
     spec = dataclasses.replace(SPECS[0], precision='fp8')
     models = lightglue_stages(spec, ours().matcher, Depth((4, 9)), calibration=calibration(spec))
     found = {}
-    with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
+    with caplog.at_level(logging.WARNING, 'tensorrt'):
         for name, model in models.items():
             plan = rtx.build(model.SerializeToString(), read_stamp(model)['precision'], BuildOptions(target_sm=89))
             found[name] = products(plan.data)['fp8_e4m3', 'fp8_e4m3']

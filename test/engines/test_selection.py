@@ -81,7 +81,7 @@ def test_fp8_on_the_cpu_is_an_emulation_that_needs_a_calibration(tmp_path):
     residual, linears = np.eye(256, dtype=np.float32), linear_members(LAYERS)
     calibration = Calibration(residual, bases, {}, dict.fromkeys(linears, 64.0), frozenset(linears), provenance)
     identity = Identity.of_calibration(spec, ours().identity)
-    with drafting(tmp_path, identity.name, print) as draft:
+    with drafting(tmp_path, identity.name) as draft:
         draft.write(TENSORS, calibration.content())
         draft.write(GRAPH, b'graph')
         draft.publish(identity, {}, {'settings': {}, 'flops_share': 0.5, 'provenance': {}, 'frontier': []})

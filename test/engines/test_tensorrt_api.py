@@ -178,7 +178,7 @@ def test_options_reach_the_builder():
 
 def test_a_timing_cache_of_another_machine_is_passed_over(caplog):
     trt, _ = open_fake('10.3.0')
-    with caplog.at_level(logging.WARNING, 'lightglue_trt_ros.tensorrt'):
+    with caplog.at_level(logging.WARNING, 'tensorrt'):
         assert trt.build(small_graph(), 'fp16', BuildOptions(timing_cache=b'other GPU')).timing_cache == b'+1'
     assert 'belongs to another GPU' in caplog.text
 
@@ -243,7 +243,7 @@ def test_the_log_of_a_module_is_one(caplog):
     log = adapter._log_of(module)
     assert adapter._log_of(module) is log
     severity = module.ILogger.Severity
-    with caplog.at_level(logging.INFO, 'lightglue_trt_ros.tensorrt'):
+    with caplog.at_level(logging.INFO, 'tensorrt'):
         log.log(severity.WARNING, 'careful')
         log.log(severity.INFO, 'chatter')
     assert [record.message for record in caplog.records] == ['careful']

@@ -434,7 +434,7 @@ def test_what_cannot_be_had_is_said_and_not_faked(tmp_path: Path, monkeypatch: p
     world, notes = World(4), list[str]()
     evaluator = partial(Evaluator, world.frames, world.decode, Scene(world.timeline()), estimator=estimate_relative_pose)
     take = partial(evaluate_in_turn, baselines=[], evaluator=evaluator, strides=(1,), folder=tmp_path, wall=WallTime(),
-                   note=notes.append, say=lambda line: None)
+                   note=notes.append)
     results, covered, _ = take(variants(MatcherConfig(), ['fp32', 'fp16', 'fp8']))
     assert [result.name for result in results] == ['ours fp32', 'ours fp16']
     assert covered is None

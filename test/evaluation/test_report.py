@@ -30,8 +30,8 @@ from lightglue_trt_ros.evaluation.report.side_by_side import CameraReport, write
 from lightglue_trt_ros.evaluation.report.summary import grouped, print_summary, table, verdict, written
 from lightglue_trt_ros.evaluation.results import DrawnPair, MatcherResult, OdometryResult
 from lightglue_trt_ros.odometry.two_view import pose_auc
+from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import ConfigError, LightglueTrtError
-from lightglue_trt_ros.utils.tables import print_table
 
 USUAL = {'trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'strides', 'track_lengths', 'stage_times',
          'worst_pair_1'}
@@ -419,7 +419,6 @@ def test_the_document_is_json_that_other_programs_read(tmp_path, pictures):
 
 @pytest.mark.parametrize('columns', [30, 60, 80])
 def test_no_terminal_is_so_narrow_that_words_break(columns, monkeypatch, capsys):
-    pytest.importorskip('rich', reason='rich is not installed: columns are as wide as they are')
     monkeypatch.setenv('COLUMNS', str(columns))
     monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
     label, verdict = 'matches within one pixel of the true epipolar line', 'cannot be told from these pairs'
@@ -434,7 +433,6 @@ def test_no_terminal_is_so_narrow_that_words_break(columns, monkeypatch, capsys)
 @pytest.mark.parametrize('columns', [63, 80])  # 80 less what launch writes before each line
 @pytest.mark.parametrize('strides', [(1,), (1, 2, 4)])
 def test_the_tables_fit_the_terminal(columns, strides, monkeypatch, capsys):
-    pytest.importorskip('rich', reason='rich is not installed: columns are as wide as they are')
     monkeypatch.setenv('COLUMNS', str(columns))
     monkeypatch.setattr(sys.stdout, 'isatty', lambda: columns == 80)
     print_summary(evaluation(('ours', 'SIFT', 'ORB', 'KLT'), strides=strides))

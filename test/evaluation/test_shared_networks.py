@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from contextlib import closing
 from dataclasses import fields, replace
@@ -134,11 +135,13 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
 
 
 def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray], tmp_path: Path,
-                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+                                                         monkeypatch: pytest.MonkeyPatch,
+                                                         caplog: pytest.LogCaptureFixture) -> None:
     wanted = variants(CONFIG, ('refinement=patches', '64', 'refinement=none', 'weights=ours'))
     together = [frontend for group in by_networks(wanted) for frontend in open_frontends(group)[0]]
     expected = {result.name: result for result in evaluated(frames, [*together, Baseline('klt', 128)])}
-    open_now, most, said, notes = [0], [0], list[str](), list[str]()
+    caplog.set_level(logging.INFO, 'lightglue_trt_ros')
+    open_now, most, notes = [0], [0], list[str]()
 
     def opened(config: MatcherConfig) -> Opened:
         found = open_backend(config)
@@ -156,10 +159,10 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
     monkeypatch.setattr(contestants, 'open_backend', opened)
     results, covered, failure = evaluate_in_turn(
         wanted, [Baseline('klt', 128)], partial(Evaluator, *recording(frames), estimator=estimate_relative_pose), STRIDES, tmp_path,
-        wall=WallTime(), note=notes.append, say=said.append)
+        wall=WallTime(), note=notes.append)
     assert (covered, failure, notes, most[0], open_now[0]) == (None, '', [], 1, 0)
     assert [result.name for result in results] == ['ours patches', 'ours 64', 'ours none', 'ours', 'KLT']
-    assert [line.partition(':')[0] for line in said] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
+    assert [line.partition(':')[0] for line in caplog.messages] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
     for result in results:
         assert result.pairs == expected[result.name].pairs, 'what compares with the first one too'
         assert figures(result) == figures(expected[result.name])
@@ -175,8 +178,7 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
 
     wanted = variants(CONFIG, ('128', '96', '64'))
     evaluator = partial(Evaluator, *recording(frames), estimator=estimate_relative_pose, stopped=stopped)
-    results, covered, _ = evaluate_in_turn(wanted, [], evaluator, STRIDES, tmp_path, wall=WallTime(), note=notes.append,
-                                           say=lambda line: None)
+    results, covered, _ = evaluate_in_turn(wanted, [], evaluator, STRIDES, tmp_path, wall=WallTime(), note=notes.append)
     assert [len(result.pairs[1]) for result in results] == [8, 3]
     assert (covered, notes) == (4, ['ours 64: not begun'])
     found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=covered)

@@ -404,27 +404,25 @@ def numbered(count: int, held_out: int, step_px: float = 3.0) -> RecordingSample
     return made(features, Split((range(count - held_out),), (range(count - held_out, count),)))
 
 
-def test_hard_pairs_are_as_far_apart_as_leaves_half_of_the_matches():
-    lines: list[str] = []
+def test_hard_pairs_are_as_far_apart_as_leaves_half_of_the_matches(caplog):
     for left, held_out, stride in (({1: 100, 2: 80, 3: 60, 4: 55}, 12, 4), ({1: 100, 2: 80, 3: 60, 4: 45}, 12, 3),
                                    ({1: 100, 2: 80, 3: 60, 4: 55}, 4, 3)):
-        sets = choose_held_out([numbered(20, held_out)], Fading(left), lines.append)
+        sets = choose_held_out([numbered(20, held_out)], Fading(left))
         assert [(each.level, each.stride) for each in sets] == [('easy', 1), ('hard', stride)]
         assert all(pair.first >= 20 - held_out for each in sets for pair in each.pairs), 'none was calibrated on'
-    assert not lines
-    assert len(choose_held_out([numbered(20, 12)], Fading({1: 100, 2: 40, 3: 10, 4: 9}), lines.append)) == 1
-    assert 'no hard pairs' in lines[0]
+    assert not caplog.messages
+    assert len(choose_held_out([numbered(20, 12)], Fading({1: 100, 2: 40, 3: 10, 4: 9}))) == 1
+    assert 'no hard pairs' in caplog.messages[0]
     with pytest.raises(BagError, match='no pair of frames is held out'):
-        choose_held_out([made(numbered(9, 4).features, Split((range(9),), ()))], Fading({1: 9}), lines.append)
+        choose_held_out([made(numbered(9, 4).features, Split((range(9),), ()))], Fading({1: 9}))
 
 
-def test_a_camera_that_stands_is_told():
-    lines: list[str] = []
+def test_a_camera_that_stands_is_told(caplog):
     left = dict.fromkeys((1, 2, 4), 100)
-    assert check_motion([numbered(20, 8)], Fading(left), (1, 2, 4), lines.append) == pytest.approx(12 * 2**0.5, rel=1e-3)
-    assert not lines
-    check_motion([numbered(20, 8, 0.05)], Fading(left), (1, 2, 4), lines.append)
-    assert 'nothing moves' in lines[0]
+    assert check_motion([numbered(20, 8)], Fading(left), (1, 2, 4)) == pytest.approx(12 * 2**0.5, rel=1e-3)
+    assert not caplog.messages
+    check_motion([numbered(20, 8, 0.05)], Fading(left), (1, 2, 4))
+    assert 'nothing moves' in caplog.messages[0]
 
 
 def test_geometry_is_of_original_pixels_against_the_truth():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from lightglue_trt_ros.utils.commands import INTERRUPTED, UNREAD, command
+from lightglue_trt_ros.utils.commands import INTERRUPTED, UNREAD, command, log
 from lightglue_trt_ros.utils.errors import BagError
 
 
@@ -30,6 +31,19 @@ def test_an_error_is_a_line(capsys):
 def test_ctrl_c_is_a_line(capsys):
     assert ending(KeyboardInterrupt) == INTERRUPTED
     assert capsys.readouterr().err == 'walk: interrupted on the way\n'
+
+
+def test_the_log_is_lines_on_stdout_while_the_command_runs(capsys):
+    @command('walk')
+    def main(argv: list[str] | None = None) -> int:
+        log.info('100 % of the way')
+        logging.getLogger('lightglue_trt_ros.core').warning('a stone')
+        log.debug('a leaf')
+        logging.getLogger('elsewhere').info('a bird')
+        return 0
+    assert main([]) == 0
+    log.info('home')
+    assert capsys.readouterr() == ('walk: 100 % of the way\nwalk: warning: a stone\n', '')
 
 
 def test_other_errors_and_other_broken_pipes_are_not_hidden():

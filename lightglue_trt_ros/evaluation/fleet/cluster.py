@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,9 +18,11 @@ from .versions import Installation
 CONNECT_S = 10.0
 WORKERS_S = 60.0  # for the first worker to come
 
+logger = logging.getLogger(__name__)
+
 
 @contextmanager
-def connected(scheduler: str | None, workers: int, installed: Installation, say: Callable[[str], None]) -> Iterator[Any]:
+def connected(scheduler: str | None, workers: int, installed: Installation) -> Iterator[Any]:
     """A distributed.Client on the cluster at `scheduler`, or on one of `workers` processes here, which ends with the block.
 
     Raises LightglueTrtError where there is no such cluster, no worker comes, or the package there is another one.
@@ -38,7 +41,7 @@ def connected(scheduler: str | None, workers: int, installed: Installation, say:
                                     f'(dask worker {scheduler})') from None
         _refuse_others(client, scheduler, installed)
         known = client.scheduler_info(n_workers=-1)['workers']
-        say(f'{len(known)} workers of {sum(each["nthreads"] for each in known.values())} threads at {scheduler}')
+        logger.info(f'{len(known)} workers of {sum(each["nthreads"] for each in known.values())} threads at {scheduler}')
         yield client
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,8 @@ BAGS = ('.db3', '.mcap', '.db3.zstd', '.mcap.zstd')
 BESIDE_IMAGES = {'timestamps.txt', 'groundtruth.txt', 'calib.yaml'}
 DEPTH = 8  # folders below the one that was named
 CHANGED = ('mtime', 'ETag', 'etag', 'md5Hash', 'LastModified', 'last_modified', 'updated', 'created', 'CRC')  # by storage
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,17 +38,17 @@ class Listed:
         return '://' not in self.url
 
 
-def find_recordings(words: Iterable[str], tell: Callable[[str], None] = lambda line: None) -> list[Listed]:
+def find_recordings(words: Iterable[str]) -> list[Listed]:
     """Every recording that `words` lead to, each place once, in this order. A place that does not exist has its reason.
 
-    A .txt file is a list: one word a line, # begins a comment, paths are relative to the list. `tell` hears of places that are
-    named again. Raises LightglueTrtError for a folder, glob or list without any recording, and for a storage that cannot be had.
+    A .txt file is a list: one word a line, # begins a comment, paths are relative to the list. Places that are named again
+    are logged. Raises LightglueTrtError for a folder, glob or list without any recording, and for a storage that cannot be had.
     """
     found: dict[str, Listed] = {}
     for word in words:
         for listed in _expanded(word):
             if listed.url in found:
-                tell(f'{listed.url} is named more than once: it is evaluated once')
+                logger.info(f'{listed.url} is named more than once: it is evaluated once')
             found.setdefault(listed.url, listed)
     names = _names(list(found))
     return [replace(listed, name=name) for listed, name in zip(found.values(), names, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import queue
 import secrets
 import time
@@ -11,8 +12,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
+from ...utils.console import progress
 from ...utils.errors import in_words
-from ...utils.progress import progress
 from .discovery import Listed
 from .fingerprints import fingerprint
 from .job import Job, Outcome, end_all, evaluate
@@ -24,20 +25,21 @@ LISTEN_S = 0.2  # between two looks whether an end was asked for
 GONE_S = 30.0  # without its scheduler a run ends
 NOT_YET = 'interrupted'
 
+logger = logging.getLogger(__name__)
+
 Item = TypeVar('Item')
 Finished = Callable[[Item, Any, BaseException | None], None]  # what was done, what it gave, or the error instead
 
 
 class FleetRun:
-    """`client` is a distributed.Client, `stopped` is asked several times a second, `say` gets lines for people.
+    """`client` is a distributed.Client, `stopped` is asked several times a second.
 
     Afterwards `lost` says why the run ended early, where it was not asked to.
     """
 
-    def __init__(self, client: Any, plan: EvaluationPlan, kept: Kept, threads: int, *, stopped: Callable[[], bool],
-                 say: Callable[[str], None]) -> None:
+    def __init__(self, client: Any, plan: EvaluationPlan, kept: Kept, threads: int, *, stopped: Callable[[], bool]) -> None:
         self._client, self._plan, self._kept, self._threads = client, plan, kept, threads
-        self._stopped, self._say, self._name = stopped, say, secrets.token_hex(8)
+        self._stopped, self._name = stopped, secrets.token_hex(8)
         self.lost = ''
 
     def rows(self, listed: Sequence[Listed]) -> list[FleetRow]:
@@ -56,7 +58,7 @@ class FleetRun:
             reason = f'the same recording as {first.name}'
             done |= {other.url: FleetRow.of(other, REPEATED, reason, sha256=sha256) for other in others}
         kept = sum(row.status == EVALUATED for row in done.values())
-        self._say(f'{len(listed)} recordings: {len(new)} to evaluate, {kept} evaluated before'
+        logger.info(f'{len(listed)} recordings: {len(new)} to evaluate, {kept} evaluated before'
                   + f', {len(listed) - len(new) - kept} repeated or not to be read' * (len(listed) > len(new) + kept))
         self._evaluate(new, done)
         return [done.get(each.url) or FleetRow.of(each, WAITING, self.lost or NOT_YET) for each in listed]
@@ -112,7 +114,7 @@ class FleetRun:
             future.add_done_callback(ready.put)
         left, total, seen = TimeLeft(sum(map(size, futures.values()))), len(futures), time.monotonic()
         try:
-            with progress(title, total, self._say) as tell:
+            with progress(title, total) as bar:
                 while futures and not self._stopped():
                     try:
                         future = ready.get(timeout=LISTEN_S)
@@ -130,7 +132,7 @@ class FleetRun:
                     future.release()
                     finished(item, result, error)
                     left.add(size(item))
-                    tell(total - len(futures), phase=f'({left})')
+                    bar(total - len(futures), phase=f'({left})')
         except (OSError, CancelledError, asyncio.CancelledError):
             self.lost = f'the scheduler was lost after {total - len(futures)} of {total}'
         finally:

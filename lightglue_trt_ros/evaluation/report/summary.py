@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from ...utils.tables import print_table
+from ...utils.console import print_table
 from ..confidence import AHEAD, BEHIND, LEVEL, MIN_PAIRS, Interval, Spread
 from ..metrics import METRICS
 from ..motion_observability import MIN_BASELINE_M, MIN_STEP_PER_DEPTH
