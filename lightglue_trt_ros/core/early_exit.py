@@ -11,7 +11,7 @@ from ..utils.errors import ConfigError
 LAYERS = 9  # of the published network, and of the shipped one
 ALL_LAYERS = -1.0  # a depth confidence that never stops early
 DEPTH_CONFIDENCE = 0.97  # share of confident points that stops; published: 0.95, which loses matches three frames apart
-EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/benchmarks.md)
+EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/experiments.md)
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Depth:
     Raises ConfigError unless the ends ascend.
     """
 
-    ends: tuple[int, ...] = (4, 5, 6, LAYERS)  # layers that have run at each exit, all at the last; why: docs/benchmarks.md
+    ends: tuple[int, ...] = (4, 5, 6, LAYERS)  # layers that have run at each exit, all at the last; why: docs/experiments.md
 
     def __post_init__(self) -> None:
         if not self.ends or any(not low < high for low, high in itertools.pairwise((0, *self.ends))):

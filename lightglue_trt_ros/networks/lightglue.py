@@ -28,7 +28,7 @@ def lightglue(spec: EngineSpec, weights: Weights, *, calibration: Calibration | 
     spec's precision; match_threshold, detection_threshold float32 scalars -> matches0 int32 (K,), the row of image 1 or -1;
     scores float32 (K,), 0 where there is no match. Rows at or under the detection threshold never match. With `mask_attention`
     they do not attend either, which is exact and keeps TensorRT from fusing the attention; without it, rows that are no keypoints
-    move the matches of poorly textured frames a little (docs/benchmarks.md). `log_assignment` adds an output of that name, (K, K).
+    move the matches of poorly textured frames a little (docs/experiments.md). `log_assignment` adds an output of that name, (K, K).
 
     In fp8 the calibration's members compute in FP8 and the rest in FP16; in fp32 a calibration makes an emulation of that, rounded
     in the same places, for ONNX Runtime on the CPU. Its state is in the calibration's basis. `observe` rounds nothing and adds the

@@ -82,10 +82,10 @@ def test_arguments_and_defaults(launch_file: Any) -> None:
     assert entities[-1].function is launch_file.start_matcher
 
 
-def test_the_readme_names_every_argument() -> None:
-    text = (REPOSITORY / 'README.md').read_text()
+def test_the_docs_name_every_argument() -> None:
+    text = (REPOSITORY / 'docs' / 'interface.md').read_text()
     missing = [name for name in DEFAULTS if f'`{name}`' not in text and f'{name}:=' not in text]
-    assert not missing, f'README.md does not name these arguments of {LAUNCH_FILE.name}: {", ".join(missing)}'
+    assert not missing, f'docs/interface.md does not name these arguments of {LAUNCH_FILE.name}: {", ".join(missing)}'
 
 
 def test_the_backends_are_those_of_the_settings(launch_file: Any) -> None:
