@@ -22,6 +22,7 @@ PY := $(VENV)/bin/python
 # An editable install names this folder, so a moved clone installs anew, as changed requirements do.
 KEY := $(shell { cat setup.py; pwd; } | cksum | cut -d' ' -f1)
 RUN := $(VENV)/.run-$(KEY)
+DOCS := $(VENV)/.docs-$(KEY)
 TEST := $(VENV)/.test-$(KEY)
 PARITY_DONE := $(VENV)/.parity-$(KEY)
 COLCON := $(VENV)/bin/colcon --log-base build/colcon/log
@@ -29,7 +30,7 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint pytest parity colcon-test gpu-test kernels mutants robot clean
+.PHONY: help demo docs test lint pytest parity colcon-test gpu-test kernels mutants robot clean
 
 help:
 	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
@@ -37,6 +38,7 @@ help:
 	@echo '                  IMAGE_TOPIC=/topic one of several of its cameras'
 	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/core/test_geometry.py -x" narrows it,'
 	@echo '                  WORKERS=1 takes one process instead of two, COVERAGE=0 measures none and is faster'
+	@echo 'make docs         the documentation as a site, all links checked: build/docs/'
 	@echo 'make lint         ruff and mypy alone'
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
 	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'
@@ -51,6 +53,9 @@ help:
 demo: $(RUN)
 	@$(PY) -m lightglue_trt_ros.cli.demo --out build/demo $(if $(SEQUENCE),--sequence '$(SEQUENCE)') \
 	  $(if $(IMAGE_TOPIC),--image-topic '$(IMAGE_TOPIC)')
+
+docs: $(DOCS)
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 lint: $(TEST)
 	$(PY) -m ruff check .
@@ -119,6 +124,11 @@ $(RUN): | $(PY)
 $(TEST): | $(RUN)
 	@echo 'Installing the test tools into $(VENV): once.'
 	@$(PY) -m pip install -qq -e '.[test]'
+	@touch $@
+
+$(DOCS): | $(TEST)
+	@echo 'Installing MkDocs into $(VENV): once.'
+	@$(PY) -m pip install -qq -e '.[docs]'
 	@touch $@
 
 # An empty file when PyTorch is there; else the reason why not, which every run prints.

@@ -18,7 +18,7 @@ def ros_wheels(distro):
 
 setup(
     name=PACKAGE,
-    version='0.1.0',
+    version='0.2.0',
     description='SuperPoint + LightGlue correspondences for ROS 2: each frame extracted once, matched against its reference',
     maintainer='The lightglue_trt_ros authors',
     maintainer_email='maintainers@lightglue-trt-ros.dev',
@@ -38,6 +38,7 @@ setup(
         'run': ['onnxruntime', 'onnx', 'ml_dtypes', 'spox', 'safetensors', 'rosbags', 'rich'],
         'demo': ['matplotlib', 'jinja2', 'scikit-image'],
         'fleet': FLEET,
+        'docs': ['mkdocs<2', 'mkdocs-material', 'mkdocstrings[python]'],  # for make docs alone
         'test': [*FLEET, 'pytest', 'pytest-cov', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'jsonschema', 'ruff', 'mypy',
                  'types-PyYAML',
                  'tensorrt-rtx-cu12-libs==1.7.1.116', 'tensorrt-rtx-cu12-bindings==1.7.1.116',  # a real builder, without a GPU
