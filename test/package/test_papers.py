@@ -1,0 +1,247 @@
+"""README and docs: short sentences in the field's words, links and paths that exist, and examples that run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+
+import lightglue_trt_ros
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGE = REPOSITORY / 'lightglue_trt_ros'
+PAGES = sorted((REPOSITORY / 'docs').glob('*.md'))
+PAPERS = [REPOSITORY / 'README.md', REPOSITORY / 'CONTRIBUTING.md', REPOSITORY / 'training' / 'README.md', *PAGES]
+README_LINES, README_WORDS = 150, 1600
+MEAN_WORDS, MOST_WORDS = 20, 40
+FENCE = re.compile(r'(?:<!-- (?P<comment>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
+LINK = re.compile(r'!?\[([^\]]*)\]\(([^)\s]+)\)')
+CODE = re.compile(r'`[^`]+`')
+REPLACED = {  # outside of code, where fields and parameters keep their names
+    r'plac(?:ing|ed|ement)': 'refining, refined, refinement', r'carr(?:y|ied|ying)': 'propagate, propagated',
+    r'pairs? of weights': 'model', r'bundles?(?! adjustment)': 'engine set', r'turn(?:s|ed|ing)?': 'rotation, rotated',
+    r'spreads?': 'confidence interval, standard deviation', r'claim(?:s|ed)?|believ(?:e|es|ed|able)': 'covariance, estimate',
+    r'gates?': 'acceptance check', r'(?<!ground )truth': 'ground truth', r'beside': 'next to, with', r'of before|of then': 'former',
+    r'whoever|thereof|hence': 'a noun'}
+RIDDLES = re.compile(r'^(?:What|Whoever|Those that)\b.*[^?]$|\b(?:too|alone|as well)\.$')
+PATH = re.compile(r'(?<![\w/.$}])((?:[\w.-]+/)+[\w.-]+\.(?:py|cu|ptx|yaml|xml|rviz|md|csv|toml))(?![\w/])')
+NOT_OURS = ('build/', 'src/', 'fleet/', 'masks/', 'mounting/')  # of examples
+FOREIGN = {'PIP_EXTRA_INDEX_URL', 'MALLOC_TRIM_THRESHOLD_', 'least_squares', 'jac_sparsity', 'feature_tracker', 'body_T_cam1'}
+IDENTIFIER = re.compile(r'`([A-Za-z]+_\w+|_\w+|[A-Z][a-z]+[A-Z]\w+)`')
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    page: str
+    language: str
+    code: str
+    comment: str  # of the line above
+
+    @property
+    def runs(self) -> bool:
+        return self.language in ('bash', 'python') and not self.comment.startswith('no-run: ')
+
+
+def blocks(path: Path) -> list[Block]:
+    return [Block(path.name, match['language'], match['code'], match['comment'] or '')
+            for match in FENCE.finditer(path.read_text())]
+
+
+def prose(path: Path) -> Iterator[str]:
+    """Paragraphs, items of lists and cells of tables; each piece of code is one word."""
+    text = re.sub(r'<!--.*?-->', '', FENCE.sub('', path.read_text()), flags=re.DOTALL)
+    text = CODE.sub('CODE', LINK.sub(r'\1', text)).replace('*', '')
+    for paragraph in re.split(r'\n\s*\n|\n(?=\s*(?:[-+]|\d+\.) )|\n(?=[|#])', text):
+        stripped = ' '.join(paragraph.split())
+        if stripped.startswith('|'):
+            yield from (cell.strip() for cell in stripped.strip('|').split('|') if re.search('[a-z]', cell))
+        elif stripped and not stripped.startswith(('#', 'On this page:')):
+            yield re.sub(r'^(?:[-+]|\d+\.) ', '', stripped)
+
+
+def sentences(path: Path) -> list[str]:
+    return [sentence for paragraph in prose(path) for sentence in re.split(r'(?<=[.!?]) +(?=[A-Z*(])', paragraph)
+            if re.search('[a-z]{2}', sentence)]
+
+
+def words(sentence: str) -> int:
+    """Figures are no words: a list of ten is read as one."""
+    return len(re.findall(r"[A-Za-z][\w'@-]*", sentence))
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors of a page."""
+    text = FENCE.sub('', path.read_text())
+    return {re.sub(r'\s+', '-', re.sub(r'[^\w\s-]', '', title).strip().lower())
+            for title in re.findall(r'^#+ (.+)$', text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize('path', PAPERS, ids=lambda path: f'{path.parent.name}/{path.name}')
+def test_sentences_are_short(path: Path) -> None:
+    found = sentences(path)
+    assert not [sentence for sentence in found if words(sentence) > MOST_WORDS]
+    lengths = [words(sentence) for sentence in found]
+    assert np.mean([length for length in lengths if length > 3]) <= MEAN_WORDS  # most cells of tables are no sentences
+
+
+@pytest.mark.parametrize('path', PAPERS, ids=lambda path: f'{path.parent.name}/{path.name}')
+def test_words_are_the_fields(path: Path) -> None:
+    for sentence in sentences(path):
+        for replaced, by in REPLACED.items():
+            assert not re.search(rf'\b(?:{replaced})\b', sentence, re.IGNORECASE), f'say {by}: {sentence}'
+        assert not RIDDLES.search(sentence), f'name the thing: {sentence}'
+
+
+def test_the_readme_is_short() -> None:
+    text = (REPOSITORY / 'README.md').read_text()
+    assert len(text.splitlines()) <= README_LINES
+    assert len(text.split()) <= README_WORDS
+    assert (REPOSITORY / 'docs' / 'images' / 'demo.webp').stat().st_size < 2_000_000
+
+
+@pytest.mark.parametrize('path', PAGES, ids=lambda path: path.name)
+def test_a_page_begins_with_its_readers_and_its_contents(path: Path) -> None:
+    text = FENCE.sub('', path.read_text())
+    assert re.match(r'# [^\n]+\n\n(?:The |For )', text), 'the first paragraph says who needs the page'
+    contents = next(line for line in text.splitlines() if line.startswith('**On this page:** '))
+    chapters = [title.replace('`', '') for title in re.findall(r'^## (.+)$', text, re.MULTILINE)]
+    assert [title for title, _ in LINK.findall(contents)] == chapters
+
+
+@pytest.mark.parametrize('path', PAPERS, ids=lambda path: f'{path.parent.name}/{path.name}')
+def test_links_lead_somewhere(path: Path) -> None:
+    for _, target in LINK.findall(FENCE.sub('', path.read_text())):
+        if target.startswith('https://'):
+            continue
+        name, _, anchor = target.partition('#')
+        page = (path.parent / name).resolve() if name else path
+        assert page.exists(), target
+        assert not anchor or anchor in headings(page), target
+
+
+@pytest.mark.parametrize('path', PAPERS, ids=lambda path: f'{path.parent.name}/{path.name}')
+def test_files_and_names_that_are_told_exist(path: Path) -> None:
+    text = path.read_text()
+    places = (REPOSITORY, PACKAGE, path.parent)
+    for name in PATH.findall(LINK.sub(r'\1', text)):
+        assert name.startswith(NOT_OURS) or any((place / name).exists() for place in places), name
+    folders = {entry.name for place in (PACKAGE, REPOSITORY) for entry in place.iterdir() if entry.is_dir()} - {'build'}
+    for name in re.findall(rf'`((?:{"|".join(folders)})/(?:\w+/)*)`', text):
+        assert any((place / name).is_dir() for place in places), name
+    for name in IDENTIFIER.findall(FENCE.sub('', text)):
+        assert name in FOREIGN or name in names_in_the_code(), name
+
+
+@cache
+def names_in_the_code() -> set[str]:
+    """All words of the code, and of the files that configure it."""
+    files = [path for folder in ('lightglue_trt_ros', 'benchmarks', 'training', 'test', 'launch', 'config')
+             for path in (REPOSITORY / folder).rglob('*') if path.suffix in ('.py', '.yaml', '.json', '.cu')]
+    files = [REPOSITORY / 'setup.py', REPOSITORY / 'Makefile', *(path for path in files if path != Path(__file__))]
+    return {word for path in files for word in re.findall(r'\w+', path.read_text())}
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    named = {name for path in PACKAGE.rglob('*') if path.suffix in ('.py', '.json', '.jinja')
+             for name in re.findall(r'docs/[\w.-]+\.md(?:#[\w-]+)?', path.read_text())}
+    assert named
+    for name in named:
+        page, _, anchor = name.partition('#')
+        assert (REPOSITORY / page).exists(), name
+        assert not anchor or anchor in headings(REPOSITORY / page), name
+
+
+def test_every_parameter_and_public_name_has_its_line() -> None:
+    text = (REPOSITORY / 'docs' / 'interface.md').read_text()
+    settings = yaml.safe_load((REPOSITORY / 'config' / 'matcher.yaml').read_text())['/**']['ros__parameters']
+    assert not [name for name in settings if f'`{name}`' not in text]
+    documented = re.findall(r'^::: lightglue_trt_ros\.(\w+)$', (REPOSITORY / 'docs' / 'api.md').read_text(), re.MULTILINE)
+    assert sorted(documented) == sorted(lightglue_trt_ros.__all__)
+
+
+def test_every_block_runs_or_says_why_not() -> None:
+    assert not [block for path in PAPERS for block in blocks(path)
+                if block.language in ('bash', 'sh') and not block.runs and len(block.comment.split()) < 3]
+    assert len(EXAMPLES) >= 8
+
+
+# examples
+
+EXAMPLES = {' '.join(block.code.split()): block for path in PAPERS for block in blocks(path) if block.runs}
+STARTS = re.compile(r'FrameMatcher\(|cli\.|ros2 run')  # networks, or a command
+SHIMS = {'ros2': 'exec "$PYTHON" -m lightglue_trt_ros.cli.$3 "${@:4}"', 'python3': 'exec "$PYTHON" "$@"'}  # ros2 run PACKAGE NAME
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the examples find: BAG, a recording of four frames, two images, a mask, and the commands."""
+    import cv2
+
+    from lightglue_trt_ros.core.cameras import Intrinsics
+    from lightglue_trt_ros.datasets.bag_writer import write_bag
+    from lightglue_trt_ros.datasets.flight import textured_frames
+    place = tmp_path_factory.mktemp('examples')
+    frames = list(textured_frames(4, 160, 240))
+    camera = Intrinsics(240, 160, np.array([[200.0, 0, 120], [0, 200, 80], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+    write_bag(place / 'BAG', ((10**9 + number * 10**8, frame) for number, frame in enumerate(frames)), camera)
+    for number, frame in enumerate(frames[:2]):
+        cv2.imwrite(str(place / f'frame{number}.png'), frame)
+    (place / 'bin').mkdir()
+    for name, script in SHIMS.items():
+        (place / 'bin' / name).write_text(f'#!/usr/bin/env bash\n{script}\n')
+        (place / 'bin' / name).chmod(0o755)
+    return place
+
+
+@pytest.mark.parametrize('block', [
+    pytest.param(block, marks=[pytest.mark.networks, pytest.mark.slow] if STARTS.search(block.code) else [],
+                 id=f'{block.page}-{block.code.strip().splitlines()[-1][:50]}') for block in EXAMPLES.values()])
+def test_an_example_runs(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    if block.language == 'bash':
+        if '--flavour rtx' in block.code:
+            pytest.importorskip('tensorrt_rtx_libs', reason='TensorRT-RTX is not installed')
+        environment = {**os.environ, 'PYTHON': sys.executable, 'PYTHONPATH': str(REPOSITORY),
+                       'PATH': f'{folder / "bin"}{os.pathsep}{os.environ["PATH"]}'}
+        done = subprocess.run(['bash', '-euo', 'pipefail', '-c', block.code], cwd=folder, env=environment, capture_output=True,
+                              text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return
+    monkeypatch.chdir(folder)
+    scope: dict[str, object] = {}
+    exec(block.code, scope)
+    if 'on_matches' in scope:
+        scope['on_matches'](cloud())  # type: ignore[operator]
+    if 'print(len(matches)' in block.code:
+        assert 'longest track 2' in capsys.readouterr().out
+
+
+def cloud() -> SimpleNamespace:
+    """A cloud of 20 points, as a message has it."""
+    from lightglue_trt_ros.core.types import FrameMatches
+    from lightglue_trt_ros.ros.clouds import fill_cloud, point_fields
+    rng = np.random.default_rng(0)
+    points = rng.uniform(0, 480, (20, 2)).astype(np.float32)
+    matches = FrameMatches(1.0, 0.9, points, points - 3, np.ones(20, np.float32), np.arange(20, dtype=np.uint32),
+                           np.full(20, 2, np.uint32), np.tile(np.eye(2, dtype=np.float32), (20, 1, 1)), np.zeros(20, np.uint8))
+    stamp = SimpleNamespace(sec=1, nanosec=0)
+    message = SimpleNamespace(header=SimpleNamespace(stamp=stamp), fields=point_fields(lambda **field: SimpleNamespace(**field)),
+                              data=_Bytes())
+    return fill_cloud(message, matches)  # type: ignore[no-any-return]
+
+
+class _Bytes(bytearray):
+    """As array.array('B'), which messages hold."""
+
+    def frombytes(self, data: object) -> None:
+        self.extend(memoryview(data).cast('B') if not isinstance(data, np.ndarray) else data.tobytes())
