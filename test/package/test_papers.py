@@ -36,8 +36,9 @@ REPLACED = {  # outside of code, where fields and parameters keep their names
 RIDDLES = re.compile(r'^(?:What|Whoever|Those that)\b.*[^?]$|\b(?:too|alone|as well)\.$')
 PATH = re.compile(r'(?<![\w/.$}])((?:[\w.-]+/)+[\w.-]+\.(?:py|cu|ptx|yaml|xml|rviz|md|csv|toml))(?![\w/])')
 NOT_OURS = ('build/', 'src/', 'fleet/', 'masks/', 'mounting/')  # of examples
-FOREIGN = {'PIP_EXTRA_INDEX_URL', 'MALLOC_TRIM_THRESHOLD_', 'least_squares', 'jac_sparsity', 'feature_tracker', 'body_T_cam1'}
-IDENTIFIER = re.compile(r'`([A-Za-z]+_\w+|_\w+|[A-Z][a-z]+[A-Z]\w+)`')
+FOREIGN = {'PIP_EXTRA_INDEX_URL', 'MALLOC_TRIM_THRESHOLD_', 'least_squares', 'jac_sparsity', 'feature_tracker', 'body_T_cam1',
+           'KubeCluster'}
+IDENTIFIER = re.compile(r'`([A-Za-z]+_\w+|_\w+|[A-Z][a-z]+[A-Z]\w+)`|`(?:\w+\.)?(\w+)\([^`]*`')  # or a call
 
 
 class Block(NamedTuple):
@@ -139,7 +140,8 @@ def test_files_and_names_that_are_told_exist(path: Path) -> None:
     folders = {entry.name for place in (PACKAGE, REPOSITORY) for entry in place.iterdir() if entry.is_dir()} - {'build'}
     for name in re.findall(rf'`((?:{"|".join(folders)})/(?:\w+/)*)`', text):
         assert any((place / name).is_dir() for place in places), name
-    for name in IDENTIFIER.findall(FENCE.sub('', text)):
+    for match in IDENTIFIER.finditer(FENCE.sub('', text)):
+        name = match[1] or match[2]
         assert name in FOREIGN or name in names_in_the_code(), name
 
 
