@@ -30,12 +30,13 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo docs test lint pytest parity colcon-test gpu-test kernels mutants robot clean
+.PHONY: help demo docs check test lint pytest parity colcon-test gpu-test kernels mutants robot clean
 
 help:
 	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
 	@echo '                  SEQUENCE=path takes a folder of images or a rosbag2 instead,'
 	@echo '                  IMAGE_TOPIC=/topic one of several of its cameras'
+	@echo 'make check        lint, types, and the tests that need neither ROS nor the networks: a minute'
 	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/core/test_geometry.py -x" narrows it,'
 	@echo '                  WORKERS=1 takes one process instead of two, COVERAGE=0 measures none and is faster'
 	@echo 'make docs         the documentation as a site, all links checked: build/docs/'
@@ -61,11 +62,14 @@ lint: $(TEST)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
+check: lint
+	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m 'not ros and not networks and not slow and not gpu' $(PYTEST_ARGS)
+
 test: lint pytest
 
 pytest: $(TEST) $(if $(filter 1,$(PARITY)),$(PARITY_DONE))
 	@grep -sh . $(PARITY_DONE) || true
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile \
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=10 \
 	  $(if $(filter 1,$(COVERAGE)),--cov=lightglue_trt_ros --cov-report=term-missing:skip-covered) $(PYTEST_ARGS)
 
 parity:

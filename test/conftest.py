@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ['LIGHTGLUE_TRT_KEPT_GRAPHS'] = '32'  # read at the import below
+
 from lightglue_trt_ros.backends.onnxruntime import FLOAT8
 from lightglue_trt_ros.networks.weight_store import CACHE_VARIABLE, cache_dir
 from lightglue_trt_ros.utils.processes import FASTDDS_VARIABLES, fastdds_variable
@@ -23,10 +25,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in a shell's back
 REPOSITORY = Path(__file__).resolve().parents[1]
 LOG_DIR = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-'))
 
-CACHE = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-cache-'))  # the user's own is left alone, but for weights fetched into it
-if (cache_dir() / 'weights').is_dir():
-    (CACHE / 'weights').symlink_to(cache_dir() / 'weights')
-os.environ[CACHE_VARIABLE] = str(CACHE)
+WORKER = 'PYTEST_XDIST_WORKER' in os.environ
+if not WORKER:  # workers share this cache: a graph is written once
+    CACHE = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-cache-'))  # of the user's own, only fetched weights are used
+    if (cache_dir() / 'weights').is_dir():
+        (CACHE / 'weights').symlink_to(cache_dir() / 'weights')
+    os.environ[CACHE_VARIABLE] = str(CACHE)
 for name in (*FASTDDS_VARIABLES, 'COLUMNS'):  # pytest-xdist's workers have the terminal's width, the commands write to a pipe
     os.environ.pop(name, None)
 os.environ.update({
@@ -53,12 +57,22 @@ def pytest_report_header() -> str:
     return ', '.join(versions)
 
 
+NETWORKS = ('networks', 'quantization', 'training')  # folders; of others, single files and tests are marked
+
+
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """What emulates FP8 is left out where ONNX Runtime cannot: the last one for Humble's NumPy is 1.12.
+    """Mark by folder, and leave out what this machine cannot run.
+
+    What emulates FP8 is left out where ONNX Runtime cannot: the last one for Humble's NumPy is 1.12.
 
     What speaks over DDS is tried once more, and the summary says so: processes find each other within no bound of time, so on a
     busy machine a first message may come before its reader.
     """
+    for item in items:
+        if item.path.parent.name in NETWORKS:
+            item.add_marker(pytest.mark.networks)
+        if hasattr(item.module, 'rclpy'):
+            item.add_marker(pytest.mark.ros)
     with contextlib.suppress(metadata.PackageNotFoundError):
         metadata.version('pytest-rerunfailures')
         for item in items:
@@ -75,7 +89,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(LOG_DIR, ignore_errors=True)
-    shutil.rmtree(CACHE, ignore_errors=True)
+    if not WORKER:
+        shutil.rmtree(CACHE, ignore_errors=True)
 
 
 @pytest.fixture(scope='session')

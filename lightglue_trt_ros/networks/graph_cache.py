@@ -6,6 +6,7 @@ That is done in a process of its own: who runs networks imports neither spox nor
 from __future__ import annotations
 
 import hashlib
+import os
 import zipfile
 from contextlib import suppress
 from functools import lru_cache
@@ -23,7 +24,7 @@ from .weight_store import cache_dir
 from .weights import content_sha256
 
 EXTRACTOR = 'extractor'
-KEEP = 4  # files, those used last: 53 MB each for the published widths in FP32
+KEEP = int(os.environ.get('LIGHTGLUE_TRT_KEPT_GRAPHS', '4'))  # files, those used last: 53 MB each for the published widths in FP32
 _ROOM = Path(__file__).parent
 _WRITERS = ('architecture', 'blocks', 'e4m3', 'fp8_calibration', 'fp8_rounding', 'graph_cache', 'lightglue', 'superpoint',
             'typed_onnx', 'weight_folding')

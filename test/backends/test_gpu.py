@@ -39,6 +39,8 @@ except EngineError as error:
 from lightglue_trt_ros.backends.cuda import Cuda
 from lightglue_trt_ros.backends.tensorrt import SLOTS, TensorRTBackend
 
+pytestmark = pytest.mark.gpu
+
 SHAPES = {'full': EngineSpec(480, 640, 1024), 'small': EngineSpec(240, 320, 512)}
 SOURCES = os.environ.get('LIGHTGLUE_TRT_TACTIC_SOURCES', '')
 

@@ -28,6 +28,8 @@ from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.networks.graph_cache import written_graphs
 from lightglue_trt_ros.utils.errors import EngineError
 
+pytestmark = pytest.mark.networks
+
 SPEC, DEPTH = EngineSpec(160, 216, 192), Depth((4, 9))
 ENGINE = SPEC.image_height, SPEC.image_width
 # pixels, and shares: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel

@@ -8,6 +8,8 @@ from support.image_recordings import bag_of_two_cameras
 from benchmarks.__main__ import main
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
 
+pytestmark = pytest.mark.networks
+
 SMALL = ('--height', '64', '--width', '80', '--max-keypoints', '32', '--backend', 'onnxruntime')
 
 

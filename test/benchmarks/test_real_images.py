@@ -17,6 +17,8 @@ from lightglue_trt_ros.datasets.ground_truth import load_truth
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.evaluation.score import score_pair
 
+pytestmark = pytest.mark.networks
+
 
 def scores_of(path, config, frames):
     """score_pair of FrameMatcher on consecutive frames."""

@@ -17,6 +17,8 @@ from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_truth
 from lightglue_trt_ros.utils.errors import BagError
 
+pytestmark = pytest.mark.networks
+
 SHIFT, DISPARITY = 3, 7  # pixels, from frame to frame and from left to right
 TRACKS = {
     'ours': lambda pairs: our_tracks(pairs, MatcherConfig(image_height=192, image_width=256, max_keypoints=200,

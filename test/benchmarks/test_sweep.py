@@ -29,6 +29,8 @@ from lightglue_trt_ros.engines.gpu_info import target
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.utils.errors import BagError, EngineError
 
+pytestmark = pytest.mark.networks
+
 HOST = MatcherConfig(backend='onnxruntime')
 K = 64
 

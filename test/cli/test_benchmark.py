@@ -13,6 +13,8 @@ from lightglue_trt_ros.datasets.flight import forth_and_back
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
 from lightglue_trt_ros.utils.errors import BagError
 
+pytestmark = pytest.mark.networks
+
 SMALL = ('--height', '64', '--width', '80', '--max-keypoints', '32', '--backend', 'onnxruntime')
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.instant_builder import HEIGHT, SIZE, WIDTH, InstantBuilder, K
 from support.networks import ours, photo
 from support.random_pairs import random_pair, write_pair
 
@@ -50,7 +51,6 @@ from lightglue_trt_ros.engines.engine_store import (
     open_artifact,
 )
 from lightglue_trt_ros.engines.gpu_info import Machine
-from lightglue_trt_ros.engines.precision_check import LayerInfo, Plan
 from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.networks.models import identify_pair, load_pair
@@ -58,28 +58,12 @@ from lightglue_trt_ros.networks.typed_onnx import read_stamp
 from lightglue_trt_ros.utils.commands import INTERRUPTED
 from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
 
-HEIGHT, WIDTH, K = 160, 208, 128
-SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
+pytestmark = pytest.mark.networks
+
 DEPTH = Depth()
 NETWORKS = len(networks_of(DEPTH))
 NAME = f'ours-{HEIGHT}x{WIDTH}-k{K}'
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
-
-
-class FakeTensorRT:
-    """Builds at once; its engines are the ONNX graphs themselves."""
-
-    name, version = 'tensorrt', '10.3.0'
-
-    def __init__(self, comes_out=None):
-        self.builds, self.comes_out = [], comes_out
-
-    def build(self, onnx, precision, options, progress=None):
-        self.builds.append((precision, options))
-        for step in range(3):
-            progress('tactics', step, 2)
-        layers = tuple(LayerInfo(name, 'Convolution', self.comes_out or precision) for name in ('first', 'second'))
-        return Plan(b'plan of ' + onnx, f'timings {len(self.builds)}'.encode(), layers, 1.25, True, onnx_bytes=len(onnx))
 
 
 class Network:
@@ -152,7 +136,7 @@ class Engines:
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """A machine with a GPU and a TensorRT, both of which only look so; returns the fake TensorRT."""
-    tensorrt = FakeTensorRT()
+    tensorrt = InstantBuilder()
     monkeypatch.setattr(build_engines, 'probe', lambda: ADA)
     monkeypatch.setattr(build_engines, 'open_tensorrt', lambda flavour: tensorrt)
     monkeypatch.setattr(tensorrt_backend, 'TensorRTBackend', Engines)
@@ -543,10 +527,10 @@ def test_fp8_engines_belong_to_their_calibration_and_need_it_no_more(machine, on
 SLOW_BUILDER = textwrap.dedent("""
     import sys, time
     sys.path[:0] = {tests!r}
-    from test_build_engines import FakeTensorRT, SIZE
+    from support.instant_builder import SIZE, InstantBuilder
     from lightglue_trt_ros.cli import build_engines
 
-    class Slow(FakeTensorRT):
+    class Slow(InstantBuilder):
         name = 'tensorrt_rtx'
 
         def build(self, onnx, precision, options, progress=None):

@@ -15,6 +15,8 @@ from lightglue_trt_ros.networks.lightglue import lightglue, lightglue_stages
 from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.utils.errors import ConfigError
 
+pytestmark = pytest.mark.networks
+
 EVERY_LAYER = Depth(tuple(range(1, 10)))
 
 

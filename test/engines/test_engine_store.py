@@ -19,61 +19,42 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.written_engines import (
+    ADA,
+    CALIBRATION,
+    DEPTH,
+    FILES,
+    GATE,
+    OURS,
+    RECORD,
+    SPEC,
+    TENSORRT,
+    WANTED,
+    put,
+    put_calibration,
+)
 
 import lightglue_trt_ros
 from lightglue_trt_ros.cli import build_engines
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.early_exit import Depth
 from lightglue_trt_ros.engines.engine_store import (
     FAILED,
     GRAPH,
     MANIFEST,
     NOT_RUN,
     TENSORS,
-    Artifact,
-    Draft,
     Identity,
     Manifest,
     ReplacedError,
     drafting,
-    files_of,
     find_timing_cache,
     open_artifact,
     read_artifact,
 )
 from lightglue_trt_ros.engines.gpu_info import Machine, target
 from lightglue_trt_ros.networks.graph_cache import code_sha256
-from lightglue_trt_ros.networks.models import PairIdentity, identify_pair
+from lightglue_trt_ros.networks.models import identify_pair
 from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
-
-SPEC = EngineSpec(480, 640, 1024, 'fp16')
-ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
-TENSORRT = SimpleNamespace(name='tensorrt', version='10.3.0')
-OURS = PairIdentity('ours', 'e' * 64, 'a' * 64, 'ours')
-DEPTH = Depth()
-WANTED = Identity.of_engines(SPEC, OURS, TENSORRT, ADA, ends=DEPTH.ends)
-CALIBRATION = Identity.of_calibration(SPEC, OURS)
-GATE = {'frames': 'a recording', 'keypoint_overlap': 0.99}
-RECORD = {'build_seconds': {'extractor': 1.5, 'matcher': 2.0}, 'layers': {'extractor': {'fp16': 30}}}
-FILES = files_of(DEPTH)
-
-
-def fill(draft: Draft, identity: Identity = WANTED, cache: bytes = b'timings') -> Artifact:
-    for name in FILES:
-        draft.write(name, cache if name == 'timing.cache' else f'content of {name}'.encode() * 100)
-    return draft.publish(identity, GATE, RECORD)
-
-
-def put(folder: Path, identity: Identity = WANTED, cache: bytes = b'timings') -> Artifact:
-    with drafting(folder, identity.name) as draft:
-        return fill(draft, identity, cache)
-
-
-def put_calibration(folder: Path, identity: Identity = CALIBRATION) -> Artifact:
-    with drafting(folder, identity.name) as draft:
-        for name in identity.files:
-            draft.write(name, name.encode())
-        return draft.publish(identity, {}, {'settings': {}, 'flops_share': 0.5, 'provenance': {}, 'frontier': []})
 
 
 def left_in(folder: Path) -> set[str]:
@@ -347,7 +328,7 @@ def test_folders_of_dead_builders_are_removed_but_not_those_of_other_bundles(tmp
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import test_engine_store
+from support.written_engines import put
 from lightglue_trt_ros.engines import engine_store
 
 done, real = 0, os.rename
@@ -361,7 +342,7 @@ def rename(source, target):
 
 os.rename = rename
 engine_store.shutil.rmtree = lambda *arguments, **settings: os.kill(os.getpid(), signal.SIGKILL)
-test_engine_store.put(Path(sys.argv[1]), cache=b'new')
+put(Path(sys.argv[1]), cache=b'new')
 """
 
 
@@ -480,11 +461,12 @@ def test_a_folder_of_before_is_named_with_the_command_that_makes_its_successor(t
 OPENED_BY_ANOTHER_VERSION = """
 import sys
 from pathlib import Path
-import test_engine_store
+from support.written_engines import CALIBRATION, WANTED
+from lightglue_trt_ros.engines.engine_store import open_artifact
 from lightglue_trt_ros.utils.errors import EngineMismatchError
-for wanted in (test_engine_store.WANTED, test_engine_store.CALIBRATION):
+for wanted in (WANTED, CALIBRATION):
     try:
-        test_engine_store.open_artifact(Path(sys.argv[1]), wanted)
+        open_artifact(Path(sys.argv[1]), wanted)
     except EngineMismatchError as error:
         print(error)
 """
@@ -525,10 +507,10 @@ def test_what_is_replaced_while_it_is_read_is_not_called_damaged(tmp_path):
 PUBLISHER = """
 import itertools, os, sys
 from pathlib import Path
-import test_engine_store
+from support.written_engines import put
 os.fsync = lambda descriptor: None
 for number in itertools.count():
-    test_engine_store.put(Path(sys.argv[1]), cache=str(number).encode())
+    put(Path(sys.argv[1]), cache=str(number).encode())
 """
 
 

@@ -16,6 +16,8 @@ from lightglue_trt_ros.evaluation.methods import open_frontends
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.utils.errors import EngineError
 
+pytestmark = pytest.mark.networks
+
 SMALL = {'image_height': 64, 'image_width': 80, 'max_keypoints': 32}
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from support.schemas import violations
 
-pytest.importorskip('rclpy', reason='rclpy is not installed: evaluate_bag is not tested')
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from support.evaluated_bags import CAMERA, HEIGHT, PERIOD, SMALL, START, WIDTH, figures, launch, no_pictures, path_of, view
@@ -159,7 +158,10 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: 
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.ros
+@pytest.mark.networks
 def test_live_a_camera_plays_into_a_node(tmp_path: Path) -> None:
+    pytest.importorskip('rclpy', reason='rclpy is not installed: nothing is evaluated live')
     process = launch(two_cameras(tmp_path / 'bag'), '--out', tmp_path / 'out', *SMALL, '--cameras', 'camera_right', '--live',
                      '--backend', 'onnxruntime', '--refinement', 'none')
     text = process.communicate(timeout=120)[0]

@@ -38,6 +38,8 @@ from lightglue_trt_ros.networks.models import shipped_folder
 from lightglue_trt_ros.networks.weights import write_network
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., tuple[int, str, dict[str, Any]]]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,8 +16,7 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.refinement import Pyramid
 from lightglue_trt_ros.core.types import HostFeatures, Thresholds
 from lightglue_trt_ros.datasets.sequence import Frame
-from lightglue_trt_ros.engines.selection import Opened, open_backend
-from lightglue_trt_ros.evaluation import methods as contestants
+from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.evaluation.evaluator import READ_AHEAD, UNSCORED, Evaluator
 from lightglue_trt_ros.evaluation.methods import Baseline, open_frontends
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
@@ -26,6 +26,8 @@ from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
 
 pytest.importorskip('onnxruntime', reason='the networks run in ONNX Runtime')
+
+pytestmark = pytest.mark.networks
 
 HEIGHT, WIDTH, COUNT = 96, 128, 80
 CONFIG = MatcherConfig(backend='onnxruntime', weights='ours_light', image_height=HEIGHT, image_width=WIDTH, max_keypoints=64)
@@ -56,25 +58,26 @@ def frames() -> Iterator[Frame]:
         yield Frame(k * 10**8, k * 10**8, lambda u=u: scene[40:40 + HEIGHT, u:u + WIDTH], number=k)
 
 
-def test_images_and_features_that_are_held_do_not_grow_with_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, features, pyramids = Alive(), Alive(), Alive()
-    opened = open_backend(CONFIG)
-    extract, make_pyramid = opened.backend.extract, Pyramid.__init__
-    monkeypatch.setattr(opened.backend, 'extract', lambda *given: features.see(extract(*given)))
-    monkeypatch.setattr(contestants, 'open_backend', lambda config: Opened(opened.backend, ''))
-    monkeypatch.setattr(Pyramid, '__init__', lambda self, *given: make_pyramid(pyramids.see(self), *given))
+def test_images_and_features_that_are_held_do_not_grow_with_the_recording() -> None:
+    images, most = Alive(), {HostFeatures: 0, Pyramid: 0}
+
+    def read(image: np.ndarray) -> np.ndarray:
+        kinds = [type(item) for item in gc.get_objects()]
+        most.update({kind: max(so_far, kinds.count(kind)) for kind, so_far in most.items()})
+        return images.see(image.copy())
+
     ours, _ = open_frontends(variants(CONFIG, ['refinement=patches', 'max_sigma_px=0.5']))
     everybody = [*ours, Baseline('orb', 64), Baseline('klt', 64)]
     with closing(ours[0]):
-        found = Evaluator(frames, lambda image: images.see(image.copy()), Scene(Timeline.of(frames(), 1.0)), everybody,
+        found = Evaluator(frames, read, Scene(Timeline.of(frames(), 1.0)), everybody,
                           estimate_relative_pose).run(STRIDES)
     assert [len(result.pairs[1]) for result in found] == [COUNT - 1] * 4
     waiting = READ_AHEAD + 2 + UNSCORED + 2  # and what is in somebody's hands
     assert images.most <= waiting + max(STRIDES) + 2 * WORST < COUNT / 2, 'those that wait, are matched with, or will be drawn'
     assert [{pair.images is not None for pair in result.worst_pairs} for result in found] == [{True}, {False}, {False}, {False}]
-    assert features.most <= len(STRIDES) + RECENT + 2
+    assert 0 < most[HostFeatures] <= len(STRIDES) + RECENT + 2
     streams = len(STRIDES) + 1  # and one for the way back
-    assert pyramids.most <= streams * len(ours) + 2 * len(everybody), 'each stream of ours has one, baselines keep none'
+    assert 0 < most[Pyramid] <= streams * len(ours) + 2 * len(everybody), 'each stream of ours has one, baselines keep none'
 
 
 def test_what_the_backend_gives_holds_nothing_of_its_arena() -> None:

@@ -40,6 +40,8 @@ from lightglue_trt_ros.utils.errors import EngineError
 
 pytest.importorskip('onnxruntime', reason='the networks run in ONNX Runtime')
 
+pytestmark = pytest.mark.networks
+
 HEIGHT, WIDTH, COUNT = 96, 128, 9
 CONFIG = MatcherConfig(backend='onnxruntime', weights='ours_light', image_height=HEIGHT, image_width=WIDTH, max_keypoints=128)
 CAMERA = Intrinsics(WIDTH, HEIGHT, np.array([[110.0, 0, 64], [0, 110.0, 48], [0, 0, 1]]), 'plumb_bob', np.zeros(5))

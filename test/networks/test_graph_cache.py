@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -89,19 +90,39 @@ def test_what_is_read_is_what_was_written(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures('written_here')
-def test_everything_that_graphs_are_made_from_is_in_the_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_that_graphs_are_made_from_is_in_the_name(folder: Path) -> None:
     pair, other = random_pair(**TINY), random_pair(seed=1, **TINY)
     depth = Depth.of(pair.layers)
-    monkeypatch.setattr(cache, 'KEEP', 99)
     cache.written_graphs(SPEC, pair, depth)
     cache.written_graphs(EngineSpec(96, 128, 32), pair, depth)
     cache.written_graphs(EngineSpec(96, 128, 64, 'fp16'), pair, depth)
     cache.written_graphs(SPEC, pair, Depth((pair.layers,)))
     cache.written_graphs(SPEC, other, depth)
     assert len(list(folder.iterdir())) == 5
-    monkeypatch.setattr(cache, 'code_sha256', lambda: 'other code')
-    cache.written_graphs(SPEC, pair, depth)
-    assert len(list(folder.iterdir())) == 6
+
+
+WRITTEN_BY_ANOTHER_VERSION = """
+from support.random_pairs import TINY, random_pair
+from lightglue_trt_ros.core.config import EngineSpec
+from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.networks import graph_cache
+pair = random_pair(**TINY)
+graph_cache.written_graphs(EngineSpec(96, 128, 64), pair, Depth.of(pair.layers))
+"""
+
+
+@pytest.mark.usefixtures('written_here')
+@pytest.mark.parametrize(('changed', 'files'), [('networks/blocks.py', 2), ('ros/matcher/node.py', 1)])
+def test_graphs_that_other_code_has_written_are_written_anew(folder: Path, tmp_path: Path, changed: str, files: int) -> None:
+    pair = random_pair(**TINY)
+    cache.written_graphs(SPEC, pair, Depth.of(pair.layers))
+    shutil.copytree(PACKAGE, tmp_path / 'update' / PACKAGE.name, ignore=shutil.ignore_patterns('data', '__pycache__'))
+    with (tmp_path / 'update' / PACKAGE.name / changed).open('a') as file:
+        file.write('\nCHANGED = True\n')
+    path = os.pathsep.join([str(tmp_path / 'update'), str(Path(__file__).parents[1])])
+    subprocess.run([sys.executable, '-c', WRITTEN_BY_ANOTHER_VERSION], env={**os.environ, 'PYTHONPATH': path}, check=True,
+                   cwd=tmp_path, timeout=60)
+    assert len(list(folder.iterdir())) == files
 
 
 def test_each_calibration_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +164,8 @@ def test_a_damaged_file_is_written_anew(folder: Path, damage: object) -> None:
 
 
 @pytest.mark.usefixtures('written_here')
-def test_only_the_last_used_stay(folder: Path) -> None:
+def test_only_the_last_used_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, 'KEEP', 4)
     pair = random_pair(**TINY)
     depth = Depth.of(pair.layers)
     for number in range(cache.KEEP):

@@ -21,6 +21,8 @@ ENVIRONMENT = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.enviro
 SIZE = ('--height', 96, '--width', 128, '--max-keypoints', 64)
 WITHOUT_ROS = f"""
 import runpy, sys
+
+pytestmark = pytest.mark.networks
 sys.modules.update(dict.fromkeys({sorted(ROS)!r}))
 module, sys.argv = sys.argv[1], sys.argv[1:]
 runpy.run_module(module, run_name='__main__', alter_sys=True)

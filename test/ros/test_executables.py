@@ -124,7 +124,7 @@ def start(*words):
     return builder
 
 def opening(config, **cancelled):
-    from lightglue_trt_ros import selection
+    from lightglue_trt_ros.engines import selection
     selection.start = start
     selection._build(config, 'engines', 'fp16', *cancelled.values())
 
@@ -331,8 +331,8 @@ def failing(owner, name):
     setattr(owner, name, fails)
 
 if node_name == 'matcher':
-    from lightglue_trt_ros import node, selection
     from lightglue_trt_ros.backends.null import NullBackend
+    from lightglue_trt_ros.ros.matcher import node
     from lightglue_trt_ros.utils.errors import EngineError
     refusals = [EngineError('no engine')] if where == '_give_up' else []
     def opening(config, *, cancelled):

@@ -15,6 +15,8 @@ import pytest
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.utils.processes import FASTDDS_CHOICES
 
+pytestmark = pytest.mark.ros
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAUNCH_FILE = REPOSITORY / 'launch' / 'matcher.launch.py'
 PROFILE = str(REPOSITORY / 'config' / 'fastdds_large_images.xml')

@@ -1,0 +1,72 @@
+"""evaluate_bag --live: a recording is played into a node, whose matches are scored as those offline are."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: nothing is evaluated live')
+pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+
+from rclpy.node import Node
+from sensor_msgs.msg import Image, PointCloud2
+from support.evaluated_bags import SMALL, launch, make_bag, masked
+from support.ros_helpers import spun
+
+
+def live(tmp_path: Path, count: int, *arguments: str) -> tuple[dict[str, Any], str]:
+    tmp_path.mkdir(exist_ok=True)
+    bag = make_bag(tmp_path / 'bag', count)
+    process = launch(bag, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', *arguments)
+    text = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, text
+    return json.loads((tmp_path / 'out' / 'report.json').read_text()), text
+
+
+def pairs_of(matcher: dict[str, Any]) -> dict[tuple[int, int], tuple[Any, ...]]:
+    pairs = matcher['pairs']['1']
+    names = ('reference_frame', 'frame', 'matches', 'inliers', 'rotation_deg', 'precision@1')
+    return {row[:2]: row[2:] for row in zip(*(pairs[name] for name in names), strict=True)}
+
+
+def running_robot(stack: ExitStack) -> list[Image]:
+    """What a camera's subscriber hears meanwhile on the recording's topic; clouds, which are none, come on the matcher's."""
+    node, heard = Node('robot'), []
+    clouds = node.create_publisher(PointCloud2, '/matcher/matches', 10)
+    node.create_timer(0.2, lambda: clouds.publish(PointCloud2()))
+    node.create_subscription(Image, '/camera/image_raw', heard.append, 10)
+    stack.enter_context(spun(node))
+    return heard
+
+
+def test_live_and_offline_agree_frame_by_frame(tmp_path: Path, stack: ExitStack) -> None:
+    heard = running_robot(stack)
+    for attempt in range(3):  # a busy machine may stall for more than a frame's time: then that run says nothing
+        report, text = live(tmp_path / str(attempt), 15, '--max-frames', '12', '--rate', '0.5', '--mask', str(masked(tmp_path)))
+        offline, online = report['matchers']
+        assert online['name'] == 'ours live'
+        if online['summary']['1']['dropped'] == 0:
+            break
+    assert online['summary']['1']['dropped'] == 0, text
+    assert 0 < online['summary']['1']['latency_ms_p50'] < 2000
+    assert report['recording']['mask'] == f'{tmp_path}/mask.png, 50.0 % of the image'
+    assert pairs_of(online) == pairs_of(offline), 'the same frames, the same matches, the same scores'
+    assert any('12 frames sent, 11 clouds received, 0 frames dropped' in note for note in report['notes'])
+    assert heard == [], 'a robot that runs meanwhile sees nothing of it'
+
+
+def test_drops_are_drops_and_no_loss_of_quality(tmp_path: Path) -> None:
+    # a placed point depends on the frame before, which is another one after a drop, and the size of covariances on all before
+    report, text = live(tmp_path, 60, '--rate', '15', '--refinement', 'none', '--estimator', 'unweighted')
+    offline, online = map(pairs_of, report['matchers'])
+    summary = report['matchers'][1]['summary']['1']
+    assert summary['dropped'] == 59 - len(online) > 0, text
+    shared = set(online) & set(offline)
+    assert all(online[pair] == offline[pair] for pair in shared)
+    wider = [row for pair, row in online.items() if pair not in shared]
+    assert wider, 'frames in between were dropped: those pairs are scored as the pairs that they are'
+    assert summary['pose_failures'] == 0

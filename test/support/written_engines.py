@@ -1,0 +1,41 @@
+"""Engine sets and FP8 calibrations as the store writes them, with made-up content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+from lightglue_trt_ros.core.config import EngineSpec
+from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.engines.engine_store import Artifact, Draft, Identity, drafting, files_of
+from lightglue_trt_ros.engines.gpu_info import Machine
+from lightglue_trt_ros.networks.models import PairIdentity
+
+SPEC = EngineSpec(480, 640, 1024, 'fp16')
+ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
+TENSORRT = SimpleNamespace(name='tensorrt', version='10.3.0')
+OURS = PairIdentity('ours', 'e' * 64, 'a' * 64, 'ours')
+DEPTH = Depth()
+WANTED = Identity.of_engines(SPEC, OURS, TENSORRT, ADA, ends=DEPTH.ends)
+CALIBRATION = Identity.of_calibration(SPEC, OURS)
+GATE = {'frames': 'a recording', 'keypoint_overlap': 0.99}
+RECORD = {'build_seconds': {'extractor': 1.5, 'matcher': 2.0}, 'layers': {'extractor': {'fp16': 30}}}
+FILES = files_of(DEPTH)
+
+
+def fill(draft: Draft, identity: Identity = WANTED, cache: bytes = b'timings') -> Artifact:
+    for name in FILES:
+        draft.write(name, cache if name == 'timing.cache' else f'content of {name}'.encode() * 100)
+    return draft.publish(identity, GATE, RECORD)
+
+
+def put(folder: Path, identity: Identity = WANTED, cache: bytes = b'timings') -> Artifact:
+    with drafting(folder, identity.name) as draft:
+        return fill(draft, identity, cache)
+
+
+def put_calibration(folder: Path, identity: Identity = CALIBRATION) -> Artifact:
+    with drafting(folder, identity.name) as draft:
+        for name in identity.files:
+            draft.write(name, name.encode())
+        return draft.publish(identity, {}, {'settings': {}, 'flops_share': 0.5, 'provenance': {}, 'frontier': []})
