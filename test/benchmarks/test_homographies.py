@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from benchmarks.homographies import evaluate_homographies
+from benchmarks.homographies import score_scenes
 from lightglue_trt_ros.evaluation.baselines import SiftMatcher
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -25,13 +25,13 @@ def test_homographies(photographs, tmp_path):
         cv2.imwrite(str(scene / f'img{number}.png'), image)
     np.savetxt(scene / 'H1to2p', WARP)
     np.savetxt(scene / 'H1to3p', np.eye(3))
-    scores = evaluate_homographies(tmp_path, SiftMatcher(500).match, 'SIFT', scenes=['camera'])
+    scores = score_scenes(tmp_path, SiftMatcher(500).match, 'SIFT', scenes=['camera'])
     assert [score.pair for score in scores] == ['camera 1-2', 'camera 1-3']
     assert scores[0].within > 0.8
     assert scores[1].within > 0.98
     assert scores[0].as_dict()['within_3px'] == scores[0].within
     (scene / 'H1to3p').write_text('1 2 3')
     with pytest.raises(BagError, match='3 x 3'):
-        evaluate_homographies(tmp_path, SiftMatcher(500).match, 'SIFT', scenes=['camera'])
+        score_scenes(tmp_path, SiftMatcher(500).match, 'SIFT', scenes=['camera'])
     with pytest.raises(BagError, match='img1'):
-        evaluate_homographies(tmp_path, SiftMatcher(500).match, 'SIFT', scenes=['nowhere'])
+        score_scenes(tmp_path, SiftMatcher(500).match, 'SIFT', scenes=['nowhere'])

@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from benchmarks.real_images import score_homographies
+from benchmarks.homographies import score_scenes
+from benchmarks.real_images import pair_matchers
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import fitting_size
@@ -48,7 +49,8 @@ def test_matches_obey_the_true_epipolar_geometry(shared_data, name):
 
 
 def test_matches_follow_the_true_homographies(shared_data):
-    scores = list(score_homographies(shared_data / 'oxford_affine', MatcherConfig()))
+    scores = [score for name, match in pair_matchers(MatcherConfig())
+              for score in score_scenes(shared_data / 'oxford_affine', match, name)]
     ours = {score.pair: score for score in scores if score.matcher == 'ours'}
     assert len(ours) == 8
     assert len(scores) == 16

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from support.networks import moved, ours, photo
 
-from benchmarks import sweep_runners
 from benchmarks.__main__ import main
-from benchmarks.real_images import find_recordings
-from benchmarks.sweep import ImagePair, Missing, load_pairs, sweep
-from benchmarks.sweep_plots import HEADER, commands, draw_sweep, markdown, notes, table_rows
-from benchmarks.sweep_runners import Engines, Graphs, HostBench, TargetEngines, UnavailableError, check_fp8
+from benchmarks.real_images import find_sequences
+from benchmarks.sweep import load_pairs, runners
+from benchmarks.sweep.cells import ImagePair, Missing, sweep
+from benchmarks.sweep.report import HEADER, commands, draw_sweep, markdown, notes, table_rows
+from benchmarks.sweep.runners import Engines, Graphs, HostBench, TargetEngines, UnavailableError, check_fp8
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import LAYERS
 from lightglue_trt_ros.core.types import HostFeatures, Matches
@@ -187,7 +187,7 @@ def test_a_failure_costs_its_shape_alone_and_impossible_shapes_are_named():
 
 
 def test_rounds_end_when_their_time_is_over(monkeypatch):
-    monkeypatch.setattr('benchmarks.sweep.SECONDS', -1.0)
+    monkeypatch.setattr('benchmarks.sweep.cells.SECONDS', -1.0)
     assert len(cells_of(FakeBench(ms={'fp32': 6.0}), rounds=100)[0].match_ms) == 5
     assert len(cells_of(FakeBench(ms={'fp32': 6.0}), rounds=3)[0].match_ms) == 3
 
@@ -206,11 +206,11 @@ def test_what_keeps_a_gpu_from_fp8(sm, version, flavour, message):
 
 def test_an_old_gpu_gets_no_fp8_and_engines_that_are_not_there_are_named(tmp_path, monkeypatch):
     machine = target(87)
-    monkeypatch.setattr(sweep_runners, 'probe', lambda: machine)
+    monkeypatch.setattr(runners, 'probe', lambda: machine)
     tensorrt = SimpleNamespace(name='tensorrt', version='10.3.0', title='TensorRT 10.3.0')
-    monkeypatch.setattr(sweep_runners, 'open_tensorrt', lambda: tensorrt)
+    monkeypatch.setattr(runners, 'open_tensorrt', lambda: tensorrt)
     config = MatcherConfig(engine_dir=str(tmp_path))
-    bench, why = sweep_runners.open_bench(config, Graphs(config))
+    bench, why = runners.open_bench(config, Graphs(config))
     assert why == ''
     for measure in (bench.open, bench.engines):
         with pytest.raises(UnavailableError, match=r'compute capability 8\.7') as caught:
@@ -229,12 +229,12 @@ def test_without_a_gpu_auto_is_onnx_runtime_and_says_why(monkeypatch):
     def nothing():
         raise EngineError('no usable GPU: none\nadvice')
 
-    monkeypatch.setattr(sweep_runners, 'probe', nothing)
-    bench, why = sweep_runners.open_bench(MatcherConfig(), Graphs(HOST))
+    monkeypatch.setattr(runners, 'probe', nothing)
+    bench, why = runners.open_bench(MatcherConfig(), Graphs(HOST))
     assert isinstance(bench, HostBench)
     assert why == 'no usable GPU: none'
     with pytest.raises(EngineError, match='no usable GPU'):
-        sweep_runners.open_bench(MatcherConfig(backend='tensorrt'), Graphs(HOST))
+        runners.open_bench(MatcherConfig(backend='tensorrt'), Graphs(HOST))
 
 
 def write_calibration(folder, spec, *, passed=True):
@@ -311,7 +311,7 @@ def test_pictures_and_tables_of_whatever_there_is(bench, recwarn):
 
 def test_a_precision_without_figures_is_explained_in_the_picture(monkeypatch):
     drawn = []
-    monkeypatch.setattr('benchmarks.sweep_plots.draw_lines', lambda panels, *rest: drawn.extend(panels) or b'')
+    monkeypatch.setattr('benchmarks.sweep.report.draw_lines', lambda panels, *rest: drawn.extend(panels) or b'')
     cells = cells_of(FakeBench(ms={'fp32': 6.0, 'fp16': 3.0}), sides=(64, 96))
     draw_sweep(cells)
     assert drawn[0].remark == 'FP8: no engines'
@@ -342,7 +342,7 @@ def test_any_recording_has_pairs(shared_data, tmp_path):
     pairs = load_pairs(shared_data / 'kitti_short_1')
     assert [pair.name for pair in pairs.values()] == ['kitti_short_1, frames 25 and 26', 'kitti_short_1, frames 25 and 37']
     assert np.abs(pairs['easy'].first.astype(int) - pairs['hard'].first).max() == 0
-    assert [find_recordings(shared_data / 'kitti_short_1'), len(find_recordings(shared_data))] == [
+    assert [find_sequences(shared_data / 'kitti_short_1'), len(find_sequences(shared_data))] == [
         {'kitti_short_1': shared_data / 'kitti_short_1'}, 3]
     with pytest.raises(BagError):
         load_pairs(tmp_path)

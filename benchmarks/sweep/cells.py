@@ -1,7 +1,4 @@
-"""The published sweep: what a precision of the matcher brings and costs, over sizes of image and numbers of keypoints.
-
-What cannot be had on a machine is missing, with the reason: nothing is estimated, and no figure comes from another machine.
-"""
+"""Speed, size and agreement of the matcher's precisions at each shape. A figure that a machine cannot measure is missing."""
 
 from __future__ import annotations
 
@@ -12,27 +9,22 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.sweep_runners import MIB, GpuBench, Graphs, HostBench, TargetEngines, UnavailableError
+from benchmarks.sweep.runners import MIB, GpuBench, Graphs, HostBench, TargetEngines, UnavailableError
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import PRECISIONS, EngineSpec
 from lightglue_trt_ros.core.geometry import resize_gray
-from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import Features, HostFeatures, Thresholds, UInt8
-from lightglue_trt_ros.datasets.bag import open_recording
-from lightglue_trt_ros.datasets.sequence import read_gray
 from lightglue_trt_ros.evaluation.baselines import Correspondences
 from lightglue_trt_ros.evaluation.score import Agreement, agreement
-from lightglue_trt_ros.utils.errors import BagError, LightglueTrtError
+from lightglue_trt_ros.utils.errors import LightglueTrtError
 
 EXACT = 'fp32'  # what the others are compared with
 LEAST_ROUNDS, SECONDS = 5, 20.0  # of each shape: more rounds as long as they take no longer
 SPREAD = (5, 95)  # percentiles
-APART = 12  # frames, of the hard pair of a recording
 COMPARED = {'match_ms': 'speedup', 'engine_mib': 'engine_ratio', 'onnx_mib': 'onnx_ratio', 'matches': 'agreement'}
 
 
@@ -89,34 +81,6 @@ class Cell:
                   'missing': {figure: why.reason for figure, why in self.missing.items()}}
         del values['points']
         return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}
-
-
-def load_pairs(data: Path, image_topic: str | None = None) -> dict[str, ImagePair] | None:
-    """The easy pair, two consecutive frames of driving, and the hard one, a wall under a large change of view; None without `data`.
-
-    Of any other recording two consecutive frames in its middle, and two that are APART frames apart, or as far as there are.
-    Raises BagError when it is none, has no two frames, or a file is damaged.
-    """
-    drive, wall = data / 'kitti_short_2' / 'images', data / 'oxford_affine' / 'graf'
-    if not data.exists():
-        return None
-    if not drive.is_dir() or not wall.is_dir():
-        return _recorded_pairs(data, image_topic)
-    frames = sorted(drive.iterdir())[25:27]
-    return {'easy': ImagePair('kitti_short_2, frames 25 and 26', *map(read_gray, frames)),
-            'hard': ImagePair('graf 1-3', read_gray(wall / 'img1.png'), read_gray(wall / 'img3.png'))}
-
-
-def _recorded_pairs(data: Path, image_topic: str | None) -> dict[str, ImagePair]:
-    recording = open_recording(data, image_topic)
-    if len(recording) < 2:
-        raise BagError(f'{data} has {len(recording)} frames: the sweep matches two')
-    first = max(0, min(len(recording) // 2, len(recording) - 1 - APART))
-    wanted = (first, first + 1, min(first + APART, len(recording) - 1))
-    images = {number: gray_of(frame.load()) for number, frame in zip(range(wanted[-1] + 1), recording.frames(), strict=False)
-              if number in wanted}
-    return {kind: ImagePair(f'{data.name}, frames {first} and {second}', images[first], images[second])
-            for kind, second in zip(('easy', 'hard'), wanted[1:], strict=True)}
 
 
 def sweep(bench: HostBench | GpuBench, graphs: Graphs, sizes: TargetEngines | None, pairs: Mapping[str, ImagePair],

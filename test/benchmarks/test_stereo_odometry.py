@@ -10,8 +10,16 @@ import pytest
 from support.networks import photo
 from support.stereo_pairs import plain_rig
 
-from benchmarks.stereo_drift import _drift, measure_drift, stereo_folders
-from benchmarks.stereo_tracks import StereoPair, klt_tracks, our_tracks, sift_tracks, stereo_pairs
+from benchmarks.stereo_odometry import (
+    StereoPair,
+    drift_of_tracks,
+    klt_tracks,
+    measure_drift,
+    our_tracks,
+    sift_tracks,
+    stereo_folders,
+    stereo_pairs,
+)
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_truth
@@ -50,7 +58,7 @@ def test_corners_on_a_real_stereo_recording_give_metres(shared_data):
     folder = shared_data / 'kitti_short_1'
     camera, truth = open_recording(folder).intrinsics, load_truth(open_recording(folder)).poses
     pairs = itertools.islice(stereo_pairs(folder), 26)
-    row, poses = _drift('kitti_short_1', 'KLT', list(klt_tracks(pairs, 1024)), camera, 0.537151, truth[:26])
+    row, poses = drift_of_tracks('kitti_short_1', 'KLT', list(klt_tracks(pairs, 1024)), camera, 0.537151, truth[:26])
     assert poses.shape == (26, 4, 4)
     assert row.percent < 1.5
     assert row.end_percent < 1.5

@@ -1,0 +1,228 @@
+"""Drift of the sliding-window odometry on tracks of the networks, of SIFT and of KLT, on rectified stereo recordings."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+
+from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, check_size, normalised
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.epipolar_check import RightImage
+from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.geometry import fitting_size
+from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.core.types import Float32, Float64, UInt8, UInt32
+from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.ground_truth import load_truth
+from lightglue_trt_ros.datasets.poses import angles_deg
+from lightglue_trt_ros.datasets.stereo_pairs import paired, stereo_recording
+from lightglue_trt_ros.engines.selection import open_backend
+from lightglue_trt_ros.evaluation.baselines import KltMatcher, SiftMatcher
+from lightglue_trt_ros.evaluation.trajectory import align_sim3, kitti_drift, known_poses
+from lightglue_trt_ros.odometry.sliding_window import SlidingWindow
+from lightglue_trt_ros.utils.console import print_table
+from lightglue_trt_ros.utils.errors import BagError
+
+DATA = 'folder of rectified stereo recordings'
+RIGHT = 'calib_right.yaml'  # beside images_right/; it has baseline_m
+Points = tuple[Float32, Float32]  # (M, 2) of the left image and of the right one
+ROWS_PX = 1.5  # a match further from its row is none: the images are rectified
+
+
+@dataclass(frozen=True)
+class TrackDrift:
+    """One kind of tracks on one recording."""
+
+    recording: str
+    tracks: str
+    matches: float  # per frame
+    right: float  # of these, with a place in the right image
+    percent: float  # drift as KITTI has it, with depth
+    deg_per_m: float
+    end_percent: float  # after the whole path, of its length
+    end_deg_per_m: float
+    offset_px: float  # of the right image's columns, estimated
+    mono_percent: float  # without depth, after the alignment of scale
+    ms: float  # per frame, of the odometry with depth
+    beside_ours_deg_per_m: float | None = None  # drift from the poses of our tracks, in place of the truth
+
+
+class StereoMatches(NamedTuple):
+    """The tracks of one left image and of the one before, and where they are in the right image."""
+
+    stamp: float  # seconds
+    reference_stamp: float
+    track_ids: UInt32  # (M,)
+    keypoints: Float32  # (M, 2) in the left image
+    reference_keypoints: Float32  # (M, 2) in the left image before
+    right_u: Float32  # (M,) columns in the right image, NaN where none
+
+
+class StereoPair(NamedTuple):
+    """Two rectified images of one moment."""
+
+    stamp: float  # seconds
+    left: UInt8
+    right: UInt8
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """It has none of its own."""
+
+
+def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
+    """Run the odometry on three kinds of tracks of each recording. Raises BagError."""
+    drifts = [drift for folder in stereo_folders(args.data) for drift in measure_drift(folder, config)]
+    print_table('Odometry of stereo tracks, whose right columns are off by as many pixels as it finds; of the left images alone, '
+                'after the alignment of scale',
+                ['recording', 'tracks', 'matches', 'right', 'drift %', 'deg/m', 'at the end %', 'deg/m', 'off px', 'left alone %',
+                 'deg/m from ours', 'ms'],
+                [(drift.recording, drift.tracks, f'{drift.matches:.0f}', f'{drift.right:.0f}', f'{drift.percent:.2f}',
+                  f'{drift.deg_per_m:.4f}', f'{drift.end_percent:.2f}', f'{drift.end_deg_per_m:.4f}', f'{drift.offset_px:.2f}',
+                  f'{drift.mono_percent:.2f}',
+                  '-' if drift.beside_ours_deg_per_m is None else f'{drift.beside_ours_deg_per_m:.4f}', f'{drift.ms:.0f}')
+                 for drift in drifts])
+    return {'recordings': [dataclasses.asdict(drift) for drift in drifts]}
+
+
+def stereo_folders(data: Path) -> list[Path]:
+    """Folders in `data` that hold a rectified stereo recording. Raises BagError where there is none."""
+    found = sorted(path.parent for path in data.glob(f'*/{RIGHT}'))
+    if not found:
+        raise BagError(f'{data} holds no stereo recording: folders with images/, images_right/, calib.yaml, {RIGHT} (baseline_m), '
+                       'timestamps.txt and groundtruth.txt; name the folder above with --data')
+    return found
+
+
+def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
+    """Ours at the images' aspect ratio and the area of the configuration, SIFT and KLT with as many keypoints. Raises BagError."""
+    recording = open_recording(folder)
+    camera, truth = recording.intrinsics, load_truth(recording)
+    rig = stereo_recording(recording).rig
+    shape = next(stereo_pairs(folder)).left.shape
+    if camera is None or truth is None or len(truth) != len(recording) or not known_poses(truth.poses).all():
+        raise BagError(f'{folder} has no calib.yaml, or frames without truth')
+    check_size(camera, *shape)
+    height, width = fitting_size((shape[0], shape[1]), config.image_height * config.image_width)
+    sized = dataclasses.replace(config, image_height=height, image_width=width)
+    kinds: dict[str, Callable[[Iterator[StereoPair]], Iterator[StereoMatches]]] = {
+        'ours': partial(our_tracks, config=sized, rig=rig), 'SIFT': partial(sift_tracks, features=config.max_keypoints),
+        'KLT': partial(klt_tracks, features=config.max_keypoints)}
+    ours: Float64 | None = None
+    for name, tracks in kinds.items():
+        drift, poses = drift_of_tracks(folder.name, name, list(tracks(stereo_pairs(folder))), camera, rig.baseline_m, truth.poses)
+        beside = None if ours is None else kitti_drift(poses, ours)
+        ours = poses if ours is None else ours
+        yield dataclasses.replace(drift, beside_ours_deg_per_m=None if beside is None else beside.rotation_deg_per_m)
+
+
+def drift_of_tracks(recording: str, name: str, found: list[StereoMatches], camera: Intrinsics, baseline: float,
+           truth: Float64) -> tuple[TrackDrift, Float64]:
+    """And the poses with depth, (N + 1, 4, 4)."""
+    window, began = SlidingWindow(float(camera.k[0, 0]), baseline), time.perf_counter()
+    poses = _poses(window, found, camera)
+    ms = (time.perf_counter() - began) / len(found) * 1e3
+    mono = _poses(SlidingWindow(float(camera.k[0, 0])), found, camera)
+    alignment = align_sim3(mono, truth)
+    metric = kitti_drift(poses, truth)
+    scaled = None if alignment is None else kitti_drift(alignment.apply(mono), truth)
+    length = float(np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum())
+    left_over = np.linalg.solve(np.linalg.solve(truth[0], truth[-1]), np.linalg.solve(poses[0], poses[-1]))
+    return TrackDrift(
+        recording, name, matches=float(np.mean([len(each.track_ids) for each in found])),
+        right=float(np.mean([np.isfinite(each.right_u).sum() for each in found])),
+        percent=metric.translation_percent if metric else math.nan, deg_per_m=metric.rotation_deg_per_m if metric else math.nan,
+        end_percent=100 * float(np.linalg.norm(left_over[:3, 3])) / length,
+        end_deg_per_m=float(angles_deg(left_over[None, :3, :3])[0]) / length, offset_px=window.right_offset_px,
+        mono_percent=scaled.translation_percent if scaled else math.nan, ms=ms), poses
+
+
+def _poses(window: SlidingWindow, found: list[StereoMatches], camera: Intrinsics) -> Float64:
+    """(N + 1, 4, 4) of the first frame and of those after it."""
+    poses = [np.eye(4)]
+    for each in found:
+        right = normalised(np.column_stack([each.right_u, each.keypoints[:, 1]]), camera)[:, 0]
+        fix = window.add(each.stamp, each.track_ids, normalised(each.keypoints, camera), each.reference_stamp,
+                         normalised(each.reference_keypoints, camera), right)
+        poses.append(fix.pose)
+    return np.stack(poses)
+
+
+def stereo_pairs(folder: Path) -> Iterator[StereoPair]:
+    """The images of a recording that have right ones, in order. Raises BagError."""
+    recording = stereo_recording(open_recording(folder))
+    for frame, other in paired(recording.left.frames(), recording.right.frames()):
+        if other is not None:
+            yield StereoPair(frame.stamp_ns * 1e-9, gray_of(frame.load()), gray_of(other.load()))
+
+
+def our_tracks(pairs: Iterator[StereoPair], config: MatcherConfig, rig: StereoRig) -> Iterator[StereoMatches]:
+    """By the networks, as the node does it."""
+    with closing(open_backend(config).backend) as backend:
+        frames = FrameMatcher(backend, config)
+        for pair in pairs:
+            found = frames.process(pair.left, pair.stamp, RightImage(pair.right, rig))
+            if found is not None and found.right_keypoints is not None:
+                yield StereoMatches(found.stamp, found.reference_stamp, found.track_ids, found.keypoints, found.reference_keypoints,
+                                    found.right_keypoints[:, 0])
+
+
+def sift_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMatches]:
+    """By SIFT with the ratio test, both ways and nearest to nearest."""
+    across = SiftMatcher(features, mutual=True)
+    return _chained(pairs, SiftMatcher(features, mutual=True), lambda pair, points: across.match(pair.left, pair.right)[:2])
+
+
+def klt_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMatches]:
+    """By corners that Lucas-Kanade follows, over time and, from where they are, into the right image and back."""
+    def follow(pair: StereoPair, points: Float32) -> Points:
+        if not len(points):
+            return points, points
+        flow: Any = cv2.calcOpticalFlowPyrLK
+        settings = {'winSize': KltMatcher.WINDOW, 'maxLevel': KltMatcher.LEVELS, 'criteria': KltMatcher.STOP}
+        there, found, _ = flow(pair.left, pair.right, points, None, **settings)
+        back, returned, _ = flow(pair.right, pair.left, there, None, **settings)
+        good = (found.ravel() == 1) & (returned.ravel() == 1) & (np.linalg.norm(back - points, axis=1) < KltMatcher.BACKWARD_PX)
+        return points[good], there[good]
+    return _chained(pairs, KltMatcher(features), follow)
+
+
+def _chained(pairs: Iterator[StereoPair], matcher: SiftMatcher | KltMatcher,
+             across: Callable[[StereoPair, Float32], Points]) -> Iterator[StereoMatches]:
+    """Correspondences of consecutive frames as tracks: a keypoint is the same where its coordinates are."""
+    ids: dict[tuple[float, float], int] = {}
+    before, count = 0.0, 0
+    for pair in pairs:
+        found = matcher.process(pair.left)
+        if found is not None:
+            tracks = []
+            for start in map(tuple, found[0].tolist()):
+                tracks.append(ids.get(start, count))
+                count += start not in ids
+            ids = dict(zip(map(tuple, found[1].tolist()), tracks, strict=True))
+            left, right = across(pair, found[1])
+            place = {point: row for row, point in enumerate(map(tuple, left.tolist()))}
+            both = [(row, place[point]) for row, point in enumerate(map(tuple, found[1].tolist())) if point in place]
+            rows, others = np.array(both, np.int64).reshape(-1, 2).T
+            yield StereoMatches(pair.stamp, before, np.array(tracks, np.uint32), found[1], found[0],
+                                _columns(len(tracks), rows, left[others], right[others]))
+        before = pair.stamp
+
+
+def _columns(count: int, rows: Any, left: Float32, right: Float32) -> Float32:
+    """Columns of `right` (N, 2) at `rows` of (count,), where they lie on the row of `left` and not to its right."""
+    columns = np.full(count, np.nan, np.float32)
+    good = (np.abs(left[:, 1] - right[:, 1]) < ROWS_PX) & (left[:, 0] > right[:, 0])
+    columns[rows[good]] = right[good, 0]
+    return columns
