@@ -23,10 +23,9 @@ from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import Float32, Float64, UInt8, UInt32
-from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.bag import open_recording, paired, stereo_recording
 from lightglue_trt_ros.datasets.ground_truth import load_truth
 from lightglue_trt_ros.datasets.poses import angles_deg
-from lightglue_trt_ros.datasets.stereo_pairs import paired, stereo_recording
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.evaluation.baselines import KltMatcher, SiftMatcher
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, kitti_drift, known_poses

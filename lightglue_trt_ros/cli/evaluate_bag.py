@@ -17,10 +17,9 @@ from ..core.images import gray_of
 from ..core.masks import Mask, load_mask
 from ..core.options import add_settings, numbers, one_word_each, positive, settings_of, some_of
 from ..core.types import UInt8
-from ..datasets.bag import open_recording
-from ..datasets.pose_files import KINDS
+from ..datasets.bag import open_recording, stereo_recording
+from ..datasets.poses import KINDS
 from ..datasets.sequence import Recording
-from ..datasets.stereo_pairs import stereo_recording
 from ..evaluation.baselines import BASELINES
 from ..evaluation.costs import WallTime
 from ..evaluation.dataset_info import Asked, survey, usable_frames

@@ -1,4 +1,4 @@
-"""rosbag2 recordings (sqlite3 or mcap, compressed or not), read without ROS."""
+"""Recordings: rosbag2 (sqlite3 or mcap, compressed or not) read without ROS, image folders, and stereo pairs of either."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ import os
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
-from ..core.cameras import Intrinsics, camera_info_topic, intrinsics_of
+from ..core.cameras import Intrinsics, StereoRig, camera_info_topic, intrinsics_of
 from ..core.images import gray_of, stamp_of
 from ..core.types import UInt8
 from ..utils.errors import BagError
-from .bag_storage import SUFFIXES, Storage, bag_files, deserialize
-from .damaged_bags import unpacked
+from .bag_storage import SUFFIXES, Storage, bag_files, deserialize, unpacked
 from .image_folders import open_folder
-from .pose_topics import Poses, read_poses
 from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, Recording, Topic
+
+SKEW_NS = 5_000_000  # between the stamps of a stereo pair
+
+
+class StereoRecording(NamedTuple):
+    """Left and right images of one recording, and how the two cameras stand."""
+
+    left: Recording
+    right: Recording
+    rig: StereoRig
 
 
 def open_recording(path: str | os.PathLike[str], image_topic: str | None = None, camera: str = '') -> Recording:
@@ -99,9 +108,9 @@ class BagRecording(Recording):
         except BagError as error:
             raise BagError(f'{self.path}: {error}') from None
 
-    def poses(self, topic: Topic, tell: Callable[[str], None] | None = None) -> list[Poses]:
-        """The poses of a topic, by the frames that they join; `tell` gets a line when some cannot be read. Raises BagError."""
-        return read_poses(self._storage.messages(topic), topic, self.path, tell)
+    def messages(self, topic: Topic) -> Iterator[tuple[int, bytes]]:
+        """(received in ns, CDR) of any topic, in recorded order. Raises BagError where the bag breaks off."""
+        return self._storage.messages(topic)
 
     @cached_property
     def frame_id(self) -> str:
@@ -132,6 +141,43 @@ class BagRecording(Recording):
         if not chosen[0].count:
             raise BagError(f'{self.path} has no message on {chosen[0].name}. It holds: {listing}')
         return chosen[0]
+
+
+def right_of(recording: Recording, topic: str | None = None) -> Recording | None:
+    """The right images: those that the recording knows by itself, or in a bag those of `topic`. Raises BagError."""
+    if topic is None:
+        return recording.right
+    if not isinstance(recording, BagRecording):
+        raise BagError(f'{recording.path} is an image folder without a topic {topic}: its right images are found by themselves')
+    return BagRecording(recording.path, topic)
+
+
+def stereo_recording(left: Recording, topic: str | None = None) -> StereoRecording:
+    """A recording with its right images, as `right_of` finds them. Raises BagError where there are none, or no calibration."""
+    right = right_of(left, topic)
+    if right is None:
+        raise BagError(f'{left.path} does not say which images are the right ones: a folder has them beside the left ones, '
+                       'in a bag their topic has to be named (--right-topic)')
+    cameras = [each.intrinsics for each in (left, right)]
+    for recording, camera in zip((left, right), cameras, strict=True):
+        if camera is None:
+            raise BagError(f'{recording.path} has no calibration for {recording.image_topic}: stereo needs that of both cameras')
+    try:
+        return StereoRecording(left, right, StereoRig(*filter(None, cameras)))
+    except BagError as error:
+        raise BagError(f'{left.path}: {error}') from None
+
+
+def paired(left: Iterator[Frame], right: Iterator[Frame], skew_ns: int = SKEW_NS) -> Iterator[tuple[Frame, Frame | None]]:
+    """Every left frame with the right one of its stamp, give or take `skew_ns`; None where there is none. Both ascend in time."""
+    waiting = next(right, None)
+    for frame in left:
+        while waiting is not None and waiting.stamp_ns < frame.stamp_ns - skew_ns:
+            waiting = next(right, None)
+        together = waiting is not None and waiting.stamp_ns <= frame.stamp_ns + skew_ns
+        yield frame, waiting if together else None
+        if together:
+            waiting = next(right, None)
 
 
 def _bag_in(path: Path) -> Path:

@@ -1,20 +1,37 @@
-"""rosbag2 as messages, as far as its files go."""
+"""The messages of a rosbag2, whole or damaged: also without its index, and behind gaps.
+
+SQLite itself reads .db3 files row by row. mcap files are read record by record (https://mcap.dev/spec). Nothing is decompressed
+beyond `limits.max_unpacked`. The package mcap's own reader gives up a chunk that is cut off with all its messages and ends at the
+first damage; neither it nor rosbags bounds what a chunk becomes.
+"""
 
 from __future__ import annotations
 
+import sqlite3
+import struct
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from functools import lru_cache
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 from ..utils.errors import BagError
-from .damaged_bags import count, salvage, unpack_file, unpacked
+from ..utils.limits import PACKING, UNPACKED_VARIABLE, max_unpacked
 from .image_folders import natural
 from .sequence import Topic
 
 SUFFIXES, ZSTD = ('.db3', '.mcap'), '.zstd'
+_MAGIC = b'\x89MCAP0\r\n'
+_FOOTER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _STATISTICS, _DATA_END = 2, 3, 4, 5, 6, 11, 15
+_FOOTER_BYTES = 9 + 20 + len(_MAGIC)
+_MAX_FAILURES = 200  # rows in a row: more than a page holds, so the rest of the file is gone
+_ZSTD = b'\x28\xb5\x2f\xfd'
+_PIECE = 1 << 20
+_DAMAGE = (OSError, sqlite3.Error, struct.error, ValueError, TypeError)
 
 
 class Storage:
@@ -109,3 +126,229 @@ def deserialize(raw: bytes, kind: str, where: str) -> Any:
         return store.deserialize_cdr(raw, kind)
     except Exception as error:
         raise BagError(f'{where} ({len(raw)} bytes) is no {kind}: {error}; the bag is damaged') from None
+
+
+class OversizeError(BagError):
+    """What is compressed would become larger than is allowed."""
+
+
+class Message(NamedTuple):
+    """One message as it stands in the file."""
+
+    topic: str
+    type: str
+    received_ns: int
+    data: bytes  # CDR, perhaps compressed
+
+
+def salvage(path: Path, wanted: Topic | None = None) -> Iterator[Message]:
+    """Messages of a .db3 or .mcap file, those of one topic or all, in the order in which they were written.
+
+    Raises BagError where the file breaks off. A gap that it continues behind does not raise: less than promised has come then.
+    """
+    try:
+        yield from _sqlite(path, wanted) if path.suffix == '.db3' else _Mcap(path).messages(wanted)
+    except _DAMAGE as error:
+        raise BagError(f'{path} is damaged: {error}') from None
+
+
+def count(path: Path) -> tuple[Counter[tuple[str, str]], str]:
+    """Messages by (topic, type), as far as the file goes, and why no further; sqlite3 may count a few that are not whole."""
+    found: Counter[tuple[str, str]] = Counter()
+    try:
+        if path.suffix == '.db3':
+            with _open_sqlite(path) as connection:
+                topics = _topics(connection)
+                found.update(dict.fromkeys(topics.values(), 0))
+                for _, number in _rows(connection, 'topic_id'):
+                    found[topics[number]] += 1
+        else:
+            mcap = _Mcap(path)
+            with suppress(*_DAMAGE):
+                return mcap.summary(), ''
+            for message in mcap.messages():
+                found[message.topic, message.type] += 1
+    except (*_DAMAGE, KeyError, BagError) as error:
+        return found, str(error) or 'it is empty'
+    return found, ''
+
+
+def unpacked(data: bytes, what: str) -> bytes:
+    """A message as it was before zstd; itself where it is not compressed. Raises BagError."""
+    try:
+        return _unpack('zstd', data) if data[:4] == _ZSTD else data
+    except BagError as error:
+        raise type(error)(f'{what}: {error}') from None
+
+
+def unpack_file(path: Path, folder: Path) -> Path:
+    """The file inside `path`, NAME.zstd, as a file in `folder`. Raises BagError."""
+    target, left = folder / path.stem, max(max_unpacked(), PACKING * path.stat().st_size)
+    try:
+        with _opened('zstd', path) as source, target.open('wb') as file:
+            while piece := source.read(_PIECE):
+                if (left := left - len(piece)) < 0:
+                    raise OversizeError(f'{path}, {path.stat().st_size} bytes, becomes more than {file.tell() / 2**20:.0f} MiB: '
+                                        f'unpack it yourself (zstd -d), or raise {UNPACKED_VARIABLE}')
+                file.write(piece)
+    except BagError:
+        target.unlink()
+        raise
+    except Exception as error:  # of the decompressor's own kind
+        raise BagError(f'cannot unpack {path}: {error}; it may be cut off, or no zstd') from None
+    return target
+
+
+def _open_sqlite(path: Path) -> closing[sqlite3.Connection]:
+    connection = sqlite3.connect(f'{path.absolute().as_uri()}?immutable=1', uri=True)
+    connection.execute('PRAGMA writable_schema=ON')  # without, SQLite refuses a file that is shorter than its header says
+    return closing(connection)
+
+
+def _topics(connection: sqlite3.Connection) -> dict[int, tuple[str, str]]:
+    return {number: (name, kind) for number, name, kind in connection.execute('SELECT id, name, type FROM topics')}
+
+
+def _rows(connection: sqlite3.Connection, columns: str, condition: str = 'TRUE') -> Iterator[tuple[Any, ...]]:
+    last = failures = 0
+    while True:
+        try:
+            query = f'SELECT id, {columns} FROM messages WHERE id > ? AND {condition} ORDER BY id'
+            for row in connection.execute(query, (last,)):
+                if row[0] <= last:  # SQLite takes a page that is gone for zeros
+                    raise sqlite3.DatabaseError('rows are missing')
+                last, failures = row[0], 0
+                yield row
+            return
+        except sqlite3.DatabaseError:
+            last, failures = last + 1, failures + 1
+            if failures > _MAX_FAILURES:
+                raise
+
+
+def _sqlite(path: Path, wanted: Topic | None) -> Iterator[Message]:
+    with _open_sqlite(path) as connection:
+        topics = {number: topic for number, topic in _topics(connection).items()
+                  if wanted is None or topic == (wanted.name, wanted.type)}
+        for _, number, received, size, data in _rows(
+                connection, f'topic_id, timestamp, length(data), CASE WHEN length(data) <= {max_unpacked()} THEN data END',
+                f'topic_id IN ({", ".join(map(str, topics))})'):
+            _check_size(path, size)
+            if isinstance(data, bytes):
+                yield Message(*topics[number], received, data)
+
+
+class _Mcap:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._schemas: dict[int, str] = {}
+        self._channels: dict[int, tuple[str, str]] = {}
+        self._counts: dict[int, int] = {}
+        self._ended = False
+
+    def messages(self, wanted: Topic | None = None) -> Iterator[Message]:
+        with self._path.open('rb') as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise BagError(f'{self._path} does not begin as an mcap file')
+            for message in self._records(file):
+                if wanted is None or message[:2] == (wanted.name, wanted.type):
+                    yield message
+        if not self._ended:
+            raise BagError(f'{self._path} is cut off')
+
+    def summary(self) -> Counter[tuple[str, str]]:
+        """The counts that stand at the end of a whole file. Raises ValueError where none do, and what a damaged file raises."""
+        with self._path.open('rb') as file:
+            file.seek(-_FOOTER_BYTES, 2)
+            footer = file.read()
+            (start,) = struct.unpack_from('<Q', footer, 9)
+            if footer[0] != _FOOTER or not footer.endswith(_MAGIC) or not start:
+                raise ValueError('there is no summary')
+            file.seek(start)
+            for _ in self._records(file):
+                raise ValueError('there are messages in the summary')
+        if not self._channels or not self._counts.keys() <= self._channels.keys():
+            raise ValueError('the summary is not whole')
+        found: Counter[tuple[str, str]] = Counter(dict.fromkeys(self._channels.values(), 0))
+        for number, messages in self._counts.items():
+            found[self._channels[number]] += messages
+        return found
+
+    def _records(self, file: BinaryIO, in_chunk: bool = False) -> Iterator[Message]:
+        """Those of the file, or of a chunk, which holds no others."""
+        while len(head := file.read(9)) == 9:
+            kind, size = struct.unpack('<BQ', head)
+            if kind in (_DATA_END, _FOOTER):
+                self._ended = True
+                return
+            if kind not in (_SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _STATISTICS) or (kind == _CHUNK and in_chunk):
+                file.seek(min(size, 2**62), 1)
+                continue
+            _check_size(self._path, size)
+            body = file.read(size)
+            if kind == _CHUNK:
+                yield from self._chunk(body)
+            elif len(body) < size:
+                return
+            elif kind == _SCHEMA:
+                self._schemas[struct.unpack_from('<H', body)[0]] = _string(body, 2)[0]
+            elif kind == _CHANNEL:
+                number, schema = struct.unpack_from('<HH', body)
+                self._channels[number] = (_string(body, 4)[0], self._schemas.get(schema, ''))
+            elif kind == _STATISTICS:
+                (length,) = struct.unpack_from('<I', body, 42)
+                self._counts = dict(struct.iter_unpack('<HQ', body[46:46 + length]))
+            else:
+                number, _, received = struct.unpack_from('<HIQ', body)
+                if number in self._channels:
+                    yield Message(*self._channels[number], received, body[22:])
+
+    def _chunk(self, body: bytes) -> Iterator[Message]:
+        try:
+            compression, start = _string(body, 28)
+            records = body[start + 8:]
+            yield from self._records(BytesIO(_unpack(compression, records) if compression else records), in_chunk=True)
+        except OversizeError as error:
+            raise OversizeError(f'{self._path}: {error}') from None
+        except (BagError, struct.error):
+            return  # its messages are missing in the count
+
+
+def _string(body: bytes, start: int) -> tuple[str, int]:
+    """A string with its length in front, and where it ends."""
+    (size,) = struct.unpack_from('<I', body, start)
+    return body[start + 4:start + 4 + size].decode(errors='replace'), start + 4 + size
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > max_unpacked():
+        raise OversizeError(f'{path} names a record of {size / 2**20:.0f} MiB where {max_unpacked() / 2**20:.0f} are allowed: '
+                            f'it is damaged, or raise {UNPACKED_VARIABLE}')
+
+
+def _unpack(compression: str, data: bytes) -> bytes:
+    """All frames of zstd or lz4 in `data`. Raises BagError."""
+    limit = max_unpacked()
+    try:
+        with _opened(compression, BytesIO(data)) as file:
+            content = bytes(file.read(limit + 1))
+    except BagError:
+        raise
+    except Exception as error:  # of the decompressors' own kinds
+        raise BagError(f'{len(data)} bytes are no {compression}: {error}') from None
+    if len(content) > limit:
+        raise OversizeError(f'{len(data)} bytes of {compression} become more than {limit / 2**20:.0f} MiB: '
+                            f'raise {UNPACKED_VARIABLE} if that is right')
+    return content
+
+
+def _opened(compression: str, source: Path | BytesIO) -> Any:
+    """What is inside zstd, by Python's own from 3.14 on, before by what rosbags brings along, or lz4. Raises BagError."""
+    if compression == 'lz4':
+        return import_module('lz4.frame').open(source)
+    for name in ('compression.zstd', 'backports.zstd'):
+        with suppress(ImportError):
+            zstd = import_module(name)
+            window = min(max(27, max_unpacked().bit_length()), 30)
+            return zstd.open(source, options={zstd.DecompressionParameter.window_log_max: window})
+    raise BagError('zstd needs the Python package backports.zstd, which rosbags brings: pip install -U rosbags')

@@ -1,9 +1,11 @@
-"""Ground truth: where the camera really was, from whatever a recording or a file says."""
+"""Ground truth: the camera's poses from the topics of a bag, the files of an image folder, or a file of poses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,13 +13,50 @@ from numpy.typing import ArrayLike
 from ..core.types import Float64
 from ..utils.errors import BagError
 from .bag import BagRecording
+from .bag_storage import deserialize
 from .image_folders import FolderRecording, euroc_truth
-from .pose_files import KINDS, kind_of, read_kitti, read_stamps, read_tum
-from .pose_topics import POSE_TYPES, STATIC, TF, Poses, static_transform
-from .poses import Trajectory, interpolated
+from .poses import KINDS, Trajectory, interpolated, kind_of, poses_from, read_kitti, read_stamps, read_tum
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
 
+_ODOMETRY = ('nav_msgs/msg/Odometry', 'geometry_msgs/msg/PoseWithCovarianceStamped')
+_TRANSFORM = 'geometry_msgs/msg/TransformStamped'
+TF = 'tf2_msgs/msg/TFMessage'
+POSE_TYPES = (POSE_STAMPED, *_ODOMETRY, _TRANSFORM, TF)
+STATIC = '/tf_static'
+_STILL = 1e-3  # metres, and of the rotation matrix's entries
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
+
+
+@dataclass
+class Poses:
+    """The poses of one frame in another."""
+
+    parent: str
+    child: str  # empty where the messages do not name it
+    stamps: list[int] = field(default_factory=list)  # nanoseconds
+    rows: list[list[float]] = field(default_factory=list)  # x, y, z, qx, qy, qz, qw
+
+    def __len__(self) -> int:
+        return len(self.stamps)
+
+    def __str__(self) -> str:
+        return f'{self.child or "?"} in {self.parent or "?"} ({len(self)} poses)'
+
+    @property
+    def matrices(self) -> Float64:
+        """(N, 4, 4) parent from child."""
+        table = np.asarray(self.rows, np.float64).reshape(-1, 7)
+        return poses_from(table[:, :3], table[:, 3:])
+
+    @property
+    def moves(self) -> bool:
+        """Whether any pose differs from the first."""
+        poses = self.matrices
+        return bool((np.abs(poses - poses[0]) > _STILL).any())
+
+    def trajectory(self, source: str) -> Trajectory:
+        """All of them, as recorded."""
+        return Trajectory(np.asarray(self.stamps, np.int64), self.matrices, source)
 
 
 def load_truth(recording: Recording, *, topic: str | None = None, file: Path | None = None, kind: str | None = None,
@@ -120,7 +159,7 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         if not chosen:
             raise BagError(f'{bag.path} has no poses on {name}. Topics of poses: {listing}')
     try:
-        poses = _moving(bag.poses(chosen[0], tell), chosen[0], child_frame)
+        poses = _moving(read_poses(bag, chosen[0], tell), chosen[0], child_frame)
         return _of_camera(bag, poses, chosen[0], camera_in_body, tell)
     except BagError as error:
         if name is not None:
@@ -152,9 +191,65 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
         return truth.of_camera(None, _AS_IT_IS)
     if poses.child == bag.frame_id:
         return truth.of_camera(None, "the camera's own")
-    static = [edge for each in bag.topics if each.type == TF and each.name.endswith(STATIC) for edge in bag.poses(each, tell)]
+    static = [edge for each in bag.topics if each.type == TF and each.name.endswith(STATIC) for edge in read_poses(bag, each, tell)]
     mounting = static_transform(static, poses.child, bag.frame_id)
     if mounting is None:
         raise BagError(f'its poses are of {poses.child}, and no {STATIC} joins that to {bag.frame_id!r}, the frame of the images: '
                        'say where the camera is in it (--camera-in-body)')
     return truth.of_camera(mounting, f'moved into {bag.frame_id} by {STATIC}')
+
+
+def read_poses(bag: BagRecording, topic: Topic, tell: Callable[[str], None]) -> list[Poses]:
+    """The poses of a topic by (parent, child). Those that are not finite or cannot be read are left out, with a line to `tell`."""
+    tracks: dict[tuple[str, str], Poses] = {}
+    bad, reason = 0, ''
+    try:
+        for number, (_, raw) in enumerate(bag.messages(topic), 1):
+            try:
+                message = deserialize(raw, topic.type, f'{bag.path}, message {number} of {topic.name}')
+            except BagError as error:
+                bad, reason = bad + 1, reason or str(error)
+                continue
+            for header, child, position, q in _transforms(message, topic.type):
+                row = [position.x, position.y, position.z, q.x, q.y, q.z, q.w]
+                if not np.isfinite(row).all() or q.x**2 + q.y**2 + q.z**2 + q.w**2 < 1e-6:
+                    bad, reason = bad + 1, reason or f'message {number} holds the pose {row}'
+                    continue
+                key = header.frame_id.strip('/'), child.strip('/')
+                poses = tracks.setdefault(key, Poses(*key))
+                poses.stamps.append(header.stamp.sec * 10**9 + header.stamp.nanosec)
+                poses.rows.append(row)
+    except BagError as error:
+        tell(f'{topic.name} was read up to where the bag breaks off, {sum(map(len, tracks.values()))} poses: {error}')
+    if bad:
+        tell(f'{bad} poses on {topic.name} are left out: {reason}')
+    return list(tracks.values())
+
+
+def static_transform(edges: Iterable[Poses], target: str, source: str) -> Float64 | None:
+    """(4, 4) target from source over transforms that do not change; None where they do not join the two frames."""
+    steps: dict[str, list[tuple[str, Float64]]] = {}
+    for edge in edges:
+        matrix = edge.matrices[-1]
+        steps.setdefault(edge.parent, []).append((edge.child, matrix))
+        steps.setdefault(edge.child, []).append((edge.parent, np.linalg.inv(matrix)))
+    reached, waiting = {target: np.eye(4)}, [target]
+    while waiting:
+        frame = waiting.pop(0)
+        for neighbour, matrix in steps.get(frame, []):
+            if neighbour not in reached:
+                reached[neighbour] = reached[frame] @ matrix
+                waiting.append(neighbour)
+    return reached.get(source)
+
+
+def _transforms(message: Any, kind: str) -> Iterator[tuple[Any, str, Any, Any]]:
+    """(header, child frame, position, orientation) of each pose in a message."""
+    if kind == TF:
+        for each in message.transforms:
+            yield from _transforms(each, _TRANSFORM)
+    elif kind == _TRANSFORM:
+        yield message.header, message.child_frame_id, message.transform.translation, message.transform.rotation
+    else:
+        pose = message.pose.pose if kind in _ODOMETRY else message.pose
+        yield message.header, getattr(message, 'child_frame_id', ''), pose.position, pose.orientation

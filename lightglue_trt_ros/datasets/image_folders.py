@@ -14,8 +14,7 @@ from ..core.cameras import Intrinsics, in_rig, rectifying
 from ..core.types import Float64, UInt8
 from ..utils.errors import BagError
 from .calibration_files import load_baseline, load_camera_in_body, load_intrinsics
-from .pose_files import parse_nanoseconds, read_euroc, read_kitti, read_list, read_stamps, read_tum
-from .poses import Trajectory, parse_stamp
+from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_euroc, read_kitti, read_list, read_stamps, read_tum
 from .sequence import IMAGE, IMAGE_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_image
 
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')

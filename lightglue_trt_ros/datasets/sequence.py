@@ -113,6 +113,32 @@ class Recording(ABC):
         return None
 
 
+def readable_frames(recording: Recording, on_loss: Callable[[str], None]) -> Iterator[Frame]:
+    """Iterate over the frames of a recording that may be damaged, in recorded order, not loaded yet.
+
+    Messages that are no images are left out, and a recording that breaks off ends there. `on_loss` gets a line for each of the
+    two, with counts, when the iteration ends or is closed. Never raises BagError; what a frame's `load` raises is the caller's.
+    """
+    unreadable: list[tuple[int, BagError]] = []
+    read, end = 0, ''
+    try:
+        for frame in recording.frames(lambda number, error: unreadable.append((number, error))):
+            read += 1
+            yield frame
+    except BagError as error:
+        end = str(error)
+    finally:
+        count = read + len(unreadable)
+        total = max(len(recording), count)
+        if unreadable:
+            number, reason = unreadable[0]
+            on_loss(f'{len(unreadable)} of {total} frames are no images; the first is frame {number}: {reason}')
+        if end:
+            lost = f'{total - count} of {total} frames are lost' if total > count else \
+                f'the recording breaks off after {count} frames, how many followed is not known'
+            on_loss(f'{lost}: {end}')
+
+
 def read_image(path: Path) -> UInt8:
     """Read an image file as gray (H, W) or BGR (H, W, 3) uint8, EXIF orientation ignored; deeper ones lose their low bits.
 

@@ -16,9 +16,8 @@ from ..core.config import MatcherConfig
 from ..core.images import gray_of
 from ..core.types import Float64
 from ..datasets.calibration_files import load_camera_in_body, load_intrinsics
-from ..datasets.damaged_bags import readable_frames
 from ..datasets.ground_truth import load_truth, poses_at
-from ..datasets.sequence import Frame, Recording
+from ..datasets.sequence import Frame, Recording, readable_frames
 from ..utils.errors import BagError, FrameError
 from .scene import Scene, Timeline
 

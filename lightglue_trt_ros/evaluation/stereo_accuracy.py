@@ -16,8 +16,8 @@ from ..core.epipolar_check import RightImage
 from ..core.frame_matcher import FrameMatcher
 from ..core.images import gray_of
 from ..core.types import Float64, FrameMatches, UInt8
+from ..datasets.bag import StereoRecording, paired
 from ..datasets.sequence import Frame
-from ..datasets.stereo_pairs import StereoRecording, paired
 from ..engines.selection import open_backend
 from ..odometry.sliding_window import SlidingWindow
 from ..utils.errors import BagError, FrameError

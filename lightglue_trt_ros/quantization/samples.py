@@ -18,9 +18,8 @@ from ..core.config import EngineSpec, MatcherConfig
 from ..core.geometry import resize_gray
 from ..core.types import Float64, HostFeatures, Thresholds, UInt8
 from ..datasets.bag import open_recording
-from ..datasets.damaged_bags import readable_frames
 from ..datasets.ground_truth import load_truth, poses_at
-from ..datasets.sequence import Frame, Recording
+from ..datasets.sequence import Frame, Recording, readable_frames
 from ..evaluation.scene import Scene, Timeline
 from ..utils.console import Bar
 from ..utils.errors import BagError, FrameError

@@ -19,10 +19,9 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from ..core.cameras import camera_info_topic
 from ..core.options import positive
-from ..datasets.bag import BagRecording, open_recording
+from ..datasets.bag import BagRecording, open_recording, right_of
 from ..datasets.bag_writer import COMPRESSIONS
 from ..datasets.sequence import RIGHT_TOPIC, Recording
-from ..datasets.stereo_pairs import right_of
 from ..utils.commands import Ending
 from ..utils.errors import BagError
 from ..utils.processes import use_fastdds_profile

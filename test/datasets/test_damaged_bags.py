@@ -13,9 +13,9 @@ import pytest
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
-from lightglue_trt_ros.datasets.damaged_bags import readable_frames
 from lightglue_trt_ros.datasets.ground_truth import load_truth
 from lightglue_trt_ros.datasets.poses import Trajectory
+from lightglue_trt_ros.datasets.sequence import readable_frames
 from lightglue_trt_ros.utils.errors import BagError
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightglue_trt_ros.datasets.pose_files import read_tum
-from lightglue_trt_ros.datasets.poses import parse_stamp, quaternions_from_rotations, rotations_from_quaternions
+from lightglue_trt_ros.datasets.poses import parse_stamp, quaternions_from_rotations, read_tum, rotations_from_quaternions
 from lightglue_trt_ros.utils.errors import BagError
 
 
