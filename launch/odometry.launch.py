@@ -5,7 +5,8 @@ from pathlib import Path
 
 from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
 from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, OpaqueFunction
+from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, LogInfo, OpaqueFunction, RegisterEventHandler, Shutdown
+from launch.event_handlers import OnProcessExit
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
@@ -47,7 +48,16 @@ def start_odometry(context):
     matcher = IncludeLaunchDescription(PythonLaunchDescriptionSource(str(SHARE / 'launch' / 'matcher.launch.py')),
                                        launch_arguments=[*passed.items(), ('rviz', 'false')])
     viewer = rviz(namespace) if argument('rviz') == 'true' else []
-    return [*([matcher] if argument('matcher') == 'true' else []), node, *viewer]
+    together = [matcher, RegisterEventHandler(OnProcessExit(on_exit=end_with_matcher))] if argument('matcher') == 'true' else []
+    return [*together, node, *viewer]
+
+
+def end_with_matcher(event, context):
+    """The odometry waits for tracks for ever where the matcher of this launch has ended, as on a parameter that it refuses."""
+    if not event.process_name.startswith('matcher') or context.is_shutdown:
+        return []
+    return [LogInfo(msg=f'the matcher has ended with exit code {event.returncode}: its lines above say why; the odometry ends too'),
+            Shutdown(reason='the matcher has ended')]
 
 
 def rviz(namespace):

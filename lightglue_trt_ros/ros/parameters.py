@@ -103,7 +103,11 @@ def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
     """
     given = {name: parameter.value for name, parameter in node.get_parameters_by_prefix('').items()
              if not name.startswith(_OF_RCLPY)}
-    foreign = {name for name in set(given).intersection(given_to_every_node(sys.argv)) - set(known)
+    files = dict(params_files(sys.argv))
+    for path in (path for path, sections in files.items() if not any(sections.values())):
+        node.get_logger().warning(f'the params file {path} gives no parameters to any node: what is not set elsewhere keeps its '
+                                  'default')
+    foreign = {name for name in set(given).intersection(given_to_every_node(files.values())) - set(known)
                if not difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR)}
     if foreign:
         node.get_logger().warning(f'a params file gives {", ".join(sorted(foreign))} to every node (/**): no settings of this one')
@@ -114,16 +118,18 @@ def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
     return given
 
 
-def given_to_every_node(arguments: Sequence[str]) -> set[str]:
-    """Names of the parameters that params files among the ROS arguments give to nodes of any name."""
-    names: set[str] = set()
+def params_files(arguments: Sequence[str]) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
+    """(path, parameters by the name of their node) of each params file among the ROS arguments."""
     for option, path in itertools.pairwise(arguments):
         if option == '--params-file' and Path(path).is_file():
             sections = yaml.load(Path(path).read_text(), Loader=yaml.BaseLoader)  # reads past launch's !!python/tuple
-            for node, section in sections.items() if isinstance(sections, dict) else ():
-                if '*' in node and isinstance(section, dict):
-                    names.update(_flat(section.get('ros__parameters') or {}))
-    return names
+            yield path, {node: section.get('ros__parameters') or {} for node, section in
+                         (sections.items() if isinstance(sections, dict) else ()) if isinstance(section, dict)}
+
+
+def given_to_every_node(files: Iterable[dict[str, dict[str, Any]]]) -> set[str]:
+    """Names of the parameters that params files, as `params_files` reads them, give to nodes of any name."""
+    return {name for sections in files for node, parameters in sections.items() if '*' in node for name in _flat(parameters)}
 
 
 def _flat(section: dict[str, Any], prefix: str = '') -> Iterator[str]:

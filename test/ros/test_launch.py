@@ -46,7 +46,7 @@ def launch_file(monkeypatch: pytest.MonkeyPatch) -> Any:
     module('ament_index_python')
     module('ament_index_python.packages', get_package_share_directory=lambda name: str(REPOSITORY), PackageNotFoundError=KeyError)
     module('launch', LaunchDescription=Recorded)
-    for name in ('DeclareLaunchArgument', 'IncludeLaunchDescription', 'OpaqueFunction', 'RegisterEventHandler',
+    for name in ('DeclareLaunchArgument', 'IncludeLaunchDescription', 'LogInfo', 'OpaqueFunction', 'RegisterEventHandler',
                  'SetEnvironmentVariable', 'Shutdown'):
         monkeypatch.setattr(sys.modules['launch'], name, type(name, (Recorded,), {}), raising=False)
     module('launch.actions', **vars(sys.modules['launch']))
@@ -178,8 +178,8 @@ def odometry(**arguments: str) -> list[Any]:
 
 
 def test_the_odometry_is_launched_with_a_matcher_of_the_same_camera(launch_file: Any) -> None:
-    matcher, node = odometry(image_topic='/left/image_raw', right_image_topic='/right/image_raw', stereo='true', namespace='/robot',
-                             publish_tf='false')
+    matcher, _, node = odometry(image_topic='/left/image_raw', right_image_topic='/right/image_raw', stereo='true',
+                                namespace='/robot', publish_tf='false')
     assert matcher.arguments[0].arguments == (str(REPOSITORY / 'launch' / 'matcher.launch.py'),)
     passed = dict(matcher.launch_arguments)
     assert passed == {'image_topic': '/left/image_raw', 'right_image_topic': '/right/image_raw', 'stereo': 'true',
@@ -189,6 +189,16 @@ def test_the_odometry_is_launched_with_a_matcher_of_the_same_camera(launch_file:
     assert node.parameters == [{'odom_frame': 'odom', 'publish_tf': False}]
     assert node.remappings == [('image', '/left/image_raw'), ('right/image', '/right/image_raw')]
     assert [action.executable for action in odometry(matcher='false')] == ['odometry']
+
+
+def test_the_odometry_ends_with_its_matcher(launch_file: Any) -> None:
+    handler = next(action for action in odometry() if type(action).__name__ == 'RegisterEventHandler')
+    on_exit, running = handler.arguments[0].on_exit, SimpleNamespace(is_shutdown=False)
+    line, shutdown = on_exit(SimpleNamespace(process_name='matcher-1', returncode=1), running)
+    assert 'the matcher has ended with exit code 1' in line.msg
+    assert type(shutdown).__name__ == 'Shutdown'
+    assert on_exit(SimpleNamespace(process_name='odometry-2', returncode=1), running) == []
+    assert on_exit(SimpleNamespace(process_name='matcher-1', returncode=0), SimpleNamespace(is_shutdown=True)) == []
 
 
 def test_rviz_shows_the_odometry_of_this_launch(launch_file: Any) -> None:

@@ -156,6 +156,17 @@ def test_stereo_clouds_become_poses_in_metres(stack, capfd, turn):
     assert 'one camera knows no metres' in capfd.readouterr().err
 
 
+def test_a_params_file_without_parameters_is_named(stack, tmp_path, monkeypatch, capfd):
+    empty, full = tmp_path / 'empty.yaml', tmp_path / 'full.yaml'
+    empty.touch()
+    full.write_text('/**: {ros__parameters: {odom_frame: map}}')
+    monkeypatch.setattr('sys.argv', ['odometry', '--ros-args', '--params-file', str(full), '--params-file', str(empty)])
+    OdometryNode().destroy_node()
+    log = capfd.readouterr().err
+    assert f'{empty} gives no parameters to any node' in log
+    assert f'{full} gives' not in log
+
+
 def test_a_parameter_that_it_does_not_have_is_refused(stack):
     with pytest.raises(ConfigError, match="unknown setting 'odom_fram': did you mean odom_frame"):
         Watcher(stack, odom_fram='world')
