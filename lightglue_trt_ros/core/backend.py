@@ -1,4 +1,4 @@
-"""The protocols of backends, which run the networks."""
+"""What runs the networks. The frontend knows these protocols alone; each backend stands in a file of its own."""
 
 from __future__ import annotations
 
@@ -11,48 +11,54 @@ from .refinement import Placed
 from .types import Features, Float32, Int32, Matches, Thresholds, UInt8
 
 
-class Backend(Protocol):
-    """SuperPoint and LightGlue on one device. One thread makes, uses and closes it; `cancel` may come from another."""
-
-    spec: EngineSpec
-    depth: Depth  # where the matcher may stop
-    description: str  # one line: engine, device, precision and weights
+class Extractor(Protocol):
+    """SuperPoint for one image size."""
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> Features:
         """Keypoints, scores and descriptors of a gray image, uint8 (H, W) of the spec's size. Raises EngineError.
 
-        No keypoint is where `mask`, of the same shape, is 0. An array is uploaded once: do not change the values of a mask.
+        No keypoint is where `mask`, of the same shape, is 0; None: they may be everywhere. The same array is taken for the same
+        mask: what is in it must not change.
         """
+
+
+class Matcher(Protocol):
+    """LightGlue for two feature sets of the same extractor."""
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
-        """Mutual matches of the reference's rows, after as many layers as `thresholds.depth` needs. Raises EngineError."""
+        """Mutual matches of the reference's rows in the current frame, after as many layers as `thresholds.depth` takes.
 
-    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
-        """The matches at each of `depth.ends`, with the share of confident points; each exit runs when it is asked for.
-
-        For the evaluation of engines and thresholds. Raises EngineError.
+        Raises EngineError.
         """
 
-<<<<<<< Updated upstream
+
+class Backend(Extractor, Matcher, Protocol):
+    """Both networks on one device. Made, used and closed by one thread; `cancel` alone may come from another."""
+
+    spec: EngineSpec
+    depth: Depth  # where the matcher may stop
+    description: str  # one line for people: what runs, where, in which precision, with which weights
+
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
+        """The matches at each of `depth.ends`, whatever is confident, and with how much is: each exit runs when it is asked for.
+
+        For those who judge engines or several thresholds. Raises EngineError.
+        """
+
     def turn_to(self, camera: int) -> None:
         """What is extracted from here on is of this one of the cameras that share the backend, counted from 0.
-=======
-    def select_camera(self, camera: int) -> None:
-        """Extract the images of this camera from now on, counted from 0, of those that share the backend.
->>>>>>> Stashed changes
 
-        Each camera has memory of its own, allocated at its first selection. Raises EngineError.
+        What is kept between frames is kept for each; the first turn makes room for it. Raises EngineError.
         """
 
     def cancel(self) -> None:
-        """End the running call soon, with an EngineError, and every later one."""
+        """Make a run that is in flight end soon, with an EngineError; every later run too."""
 
     def close(self) -> None:
         """Release everything. Safe to call twice."""
 
 
 @runtime_checkable
-<<<<<<< Updated upstream
 class Placer(Backend, Protocol):
     """A backend that is given the camera's own frames, once, and places points where these lie. All raise EngineError.
 
@@ -62,38 +68,19 @@ class Placer(Backend, Protocol):
     @property
     def places(self) -> bool:
         """Whether it does: not where its device cannot."""
-=======
-class RefiningBackend(Backend, Protocol):
-    """A backend that takes camera images in full size, once, and refines points in them. All methods raise EngineError.
-
-    With other backends the host resizes by `resize_gray` and refines by `refine_all`, with the same results.
-    """
-
-    @property
-    def refines(self) -> bool:
-        """Whether this device can."""
->>>>>>> Stashed changes
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> Features:
-        """Extract an image (H, W) of any size and keep it with its features; `mask` is of the spec's size."""
+        """As `extract`, of a frame of any size, which stays there with its features; `mask` is of the spec's size."""
 
-<<<<<<< Updated upstream
     def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
                      points: Float32) -> tuple[Matches, Placed]:
         """As `match`, and where each of `points` is in the current frame, in its pixels, as `place_all`.
-=======
-    def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
-                         points: Float32) -> tuple[Matches, Refined]:
-        """Match, and refine `points` in the current image as `refine_all` does, waiting for the device once.
->>>>>>> Stashed changes
 
-        Args:
-            reference, current: features of `extract_frame`, of images of one size.
-            points: (K + C, 2) pixels of the reference image: its K keypoints, and up to K propagated points. Matched points are
-                refined from their matches, all others are searched where the matches around them went.
+        `points` (K + C, 2) are the reference's K rows in the pixels of its frame, and up to K more that were carried there. Those
+        that match are placed from their matches on, all others from where the matches around them went. Both are features of
+        `extract_frame`, of one size. It waits for the device once, as `match` does.
         """
 
-<<<<<<< Updated upstream
     def place(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Placed:
         """As `match_placed`, of matches that are known: the current frame's row of each of the reference's, or -1, (K,)."""
 
@@ -101,12 +88,3 @@ class RefiningBackend(Backend, Protocol):
 def placer_of(backend: Backend) -> Placer | None:
     """The backend itself where it places points; where it is None, the host does."""
     return backend if isinstance(backend, Placer) and backend.places else None
-=======
-    def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
-        """As `match_and_refine`, with known matches: `indices` (K,) has the current row of each reference row, or -1."""
-
-
-def refining_backend(backend: Backend) -> RefiningBackend | None:
-    """The backend itself where it refines points; None where the host does."""
-    return backend if isinstance(backend, RefiningBackend) and backend.refines else None
->>>>>>> Stashed changes
