@@ -38,6 +38,8 @@ PATH = re.compile(r'(?<![\w/.$}])((?:[\w.-]+/)+[\w.-]+\.(?:py|cu|ptx|yaml|xml|rv
 NOT_OURS = ('build/', 'src/', 'fleet/', 'masks/', 'mounting/')  # of examples
 FOREIGN = {'PIP_EXTRA_INDEX_URL', 'MALLOC_TRIM_THRESHOLD_', 'least_squares', 'jac_sparsity', 'feature_tracker', 'body_T_cam1',
            'KubeCluster'}
+OPTIONS_OF_OTHERS = {'--ros-args', '--ignore-src', '--from-paths', '--packages-select', '--system-site-packages',
+                     '--break-system-packages', '--nthreads', '--nworkers', '--nproc'}  # of ROS, pip, Dask and torchrun
 IDENTIFIER = re.compile(r'`([A-Za-z]+_\w+|_\w+|[A-Z][a-z]+[A-Z]\w+)`|`(?:\w+\.)?(\w+)\([^`]*`')  # or a call
 
 
@@ -152,6 +154,17 @@ def names_in_the_code() -> set[str]:
              for path in (REPOSITORY / folder).rglob('*') if path.suffix in ('.py', '.yaml', '.json', '.cu')]
     files = [REPOSITORY / 'setup.py', REPOSITORY / 'Makefile', *(path for path in files if path != Path(__file__))]
     return {word for path in files for word in re.findall(r'\w+', path.read_text())}
+
+
+def test_options_and_targets_that_are_told_exist() -> None:
+    text = '\n'.join(path.read_text() for path in PAPERS)
+    code = '\n'.join(path.read_text() for path in [*PACKAGE.rglob('*.py'), *(REPOSITORY / 'benchmarks').glob('*.py'),
+                                                   *(REPOSITORY / 'training').rglob('*.py')])
+    for option in set(re.findall(r'(?<![\w-])--[a-z]+(?:-[a-z]+)*(?![\w-])', text)) - OPTIONS_OF_OTHERS:
+        assert f"'{option}'" in code or option[2:].replace('-', '_') in names_in_the_code(), option
+    targets = re.findall(r'^([a-z-]+):', (REPOSITORY / 'Makefile').read_text(), re.MULTILINE)
+    assert set(re.findall(r'`make ([a-z-]+)|^make ([a-z-]+)', text, re.MULTILINE)) <= {*((name, '') for name in targets),
+                                                                                      *(('', name) for name in targets)}
 
 
 def test_pages_that_the_code_names_exist() -> None:
