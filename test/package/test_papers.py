@@ -162,6 +162,9 @@ def test_options_and_targets_that_are_told_exist() -> None:
                                                    *(REPOSITORY / 'training').rglob('*.py')])
     for option in set(re.findall(r'(?<![\w-])--[a-z]+(?:-[a-z]+)*(?![\w-])', text)) - OPTIONS_OF_OTHERS:
         assert f"'{option}'" in code or option[2:].replace('-', '_') in names_in_the_code(), option
+    measurements = (REPOSITORY / 'benchmarks' / '__main__.py').read_text()
+    for name in set(re.findall('python -m benchmarks ([a-z]+)', text)):
+        assert f"'{name}'" in measurements, name
     targets = re.findall(r'^([a-z-]+):', (REPOSITORY / 'Makefile').read_text(), re.MULTILINE)
     assert set(re.findall(r'`make ([a-z-]+)|^make ([a-z-]+)', text, re.MULTILINE)) <= {*((name, '') for name in targets),
                                                                                       *(('', name) for name in targets)}
