@@ -1,37 +1,152 @@
-"""The node of play_bag: images of a recording, with their CameraInfo, published at the recorded or a chosen pace."""
+"""The node of play_bag: images of one camera or several, with their CameraInfo, at the recorded or a chosen pace."""
 
 from __future__ import annotations
 
 import argparse
+import heapq
+import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
+import numpy as np
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from std_msgs.msg import Header
 
 from ..core.cameras import camera_info_topic
+from ..core.images import fill_image, gray_from_image
 from ..core.options import positive
+from ..core.types import UInt8
 from ..datasets.bag import BagRecording, open_recording, right_of
-from ..datasets.bag_writer import COMPRESSIONS
-from ..datasets.sequence import RIGHT_TOPIC, Recording
-from ..utils.commands import Ending
+from ..datasets.bag_writer import COMPRESSIONS, compressed_format, encode
+from ..datasets.sequence import RIGHT_TOPIC, Frame, Recording
+from ..utils.commands import Ending, log
 from ..utils.errors import BagError
 from ..utils.processes import use_fastdds_profile
 from .executor import ros_started
-from .packets import CameraMessages, Packet, PacketSource
 
 LATE_S = 0.005  # a frame that leaves this much after its time counts as late
 SETTLE_S = 1.0  # for subscriptions to what goes along with the first camera's images
 FLUSH_S = 3.5  # Fast DDS asks for acknowledgements every 3 s
 SUFFIX = '/compressed'
+PREFETCH = 8  # frames that are read, encoded and serialised ahead
+
+
+@dataclass(frozen=True)
+class Packet:
+    """The messages of one frame, serialised."""
+
+    due_s: float  # after the start
+    image: bytes
+    info: bytes | None
+    stamp_ns: int  # the image's
+    camera: int = 0  # its number, the first one's is 0
+    masks: tuple[bytes, ...] = ()  # recorded since the first camera's frame before
+
+
+class CameraMessages:
+    """Makes the packets of one camera."""
+
+    def __init__(self, recording: Recording, compression: str | None, frame_id: str) -> None:
+        self.recording, self._frame_id = recording, frame_id
+        self._compression = None if recording.compressed else compression
+        self.compressed = recording.compressed or compression is not None
+        self._info = _camera_info(recording)
+        self.has_info = self._info is not None  # each packet has
+
+    def packet(self, frame: Frame, due_s: float, camera: int, masks: tuple[bytes, ...] = ()) -> Packet:
+        return Packet(due_s, self._image(frame), self._info_for(frame), frame.stamp_ns, camera, masks)
+
+    def _image(self, frame: Frame) -> bytes:
+        if frame.raw is not None and self._compression is None:
+            return frame.raw
+        record = frame.load()
+        recorded = getattr(record, 'header', None)
+        header = _header(frame.stamp_ns, recorded.frame_id if recorded else self._frame_id)
+        if self._compression is None:
+            return _bytes(fill_image(Image(header=header), record.data.reshape(record.height, record.width, -1), record.encoding))
+        image = _for_encoder(record)
+        encoding = 'mono8' if image.ndim == 2 else 'bgr8'
+        msg = CompressedImage(header=header, format=compressed_format(encoding, self._compression))
+        msg.data.frombytes(encode(image, self._compression))
+        return _bytes(msg)
+
+    def _info_for(self, frame: Frame) -> bytes | None:
+        if self._info is None:
+            return None
+        self._info.header = _header(frame.stamp_ns, self._info.header.frame_id or self._frame_id)
+        return _bytes(self._info)
+
+
+class PacketSource:
+    """Packets of a recording in order, made by a thread that runs at most PREFETCH frames ahead.
+
+    With `others`, cameras of the same recording, packets come in recorded order; those of one moment in the order of the cameras.
+    """
+
+    def __init__(self, recording: Recording, rate: float = 1.0, hz: float | None = None, loop: bool = False,
+                 compression: str | None = None, frame_id: str = 'camera', others: Sequence[Recording] = (),
+                 masks: Recording | None = None, max_frames: int | None = None) -> None:
+        """With `max_frames`, up to that many recorded images of the first camera."""
+        self._masks, self._max_frames = masks, max_frames
+        self._rate, self._hz, self._loop = rate, hz, loop
+        self.cameras = [CameraMessages(recording, compression, frame_id)]
+        # folders alone have no frame ids of their own, and at most a right camera beside the first
+        self.cameras += [CameraMessages(each, compression, f'{frame_id}_right') for each in others]
+
+    def __iter__(self) -> Iterator[Packet]:
+        packets = self._packets()
+        with ThreadPoolExecutor(1) as pool:
+            ahead = deque(pool.submit(next, packets, None) for _ in range(PREFETCH))
+            try:
+                while (packet := ahead.popleft().result()) is not None:
+                    ahead.append(pool.submit(next, packets, None))
+                    yield packet
+            finally:
+                for waiting in ahead:
+                    waiting.cancel()
+                pool.submit(packets.close)  # by the thread that opened the bag
+
+    def _packets(self) -> Generator[Packet, None, None]:
+        due, number = 0.0, 0  # of the first camera's frames
+        while True:
+            previous: int | None = None
+            masks = iter(()) if self._masks is None else self._masks.frames()
+            next_mask = next(masks, None)
+            for frame, camera in self._frames():
+                first = camera == 0
+                if first and self._max_frames is not None and frame.number >= self._max_frames:
+                    break
+                if self._hz is not None:
+                    due = number / self._hz if first else max(number - 1, 0) / self._hz  # others with the first one's before them
+                elif previous is not None:
+                    due += max(0, frame.received_ns - previous) * 1e-9 / self._rate
+                elif number:  # a repetition: one mean period after the last frame
+                    due += due / (number - 1) if number > 1 else 1.0 / self._rate
+                previous = frame.received_ns
+                number += first
+                masks_before: list[bytes] = []
+                while first and next_mask is not None and next_mask.received_ns <= frame.received_ns:
+                    masks_before += [next_mask.raw] if next_mask.raw is not None else []
+                    next_mask = next(masks, None)
+                yield self.cameras[camera].packet(frame, due, camera, tuple(masks_before))
+            if not self._loop:
+                return
+
+    def _frames(self) -> Iterator[tuple[Frame, int]]:
+        streams = [zip(camera.recording.frames(), itertools.repeat(number)) for number, camera in enumerate(self.cameras)]
+        return heapq.merge(*streams, key=lambda each: each[0].received_ns)
 
 
 @dataclass
@@ -58,18 +173,18 @@ class Punctuality:
                 f'(worst {self.worst_s * 1e3:.1f} ms)')
 
 
-class Voice:
+class CameraPublishers:
     """The publishers of one camera: of images, and of CameraInfo where the recording has it."""
 
     def __init__(self, node: Node, camera: CameraMessages, asked: str | None, qos: QoSProfile) -> None:
-        """On the topic that was `asked` for, or as recorded."""
+        """Publish on the topic that was `asked` for, or on the recorded one."""
         recording = camera.recording
         base = (asked or recording.image_topic).removesuffix(SUFFIX)
         topic = base + SUFFIX * camera.compressed if asked or not recording.compressed else recording.image_topic
         self.images = node.create_publisher(CompressedImage if camera.compressed else Image, topic, qos)
         self.infos = node.create_publisher(CameraInfo, camera_info_topic(base), qos) if camera.has_info else None
 
-    def say(self, packet: Packet) -> None:
+    def publish(self, packet: Packet) -> None:
         if self.infos is not None and packet.info is not None:
             self.infos.publish(packet.info)
         self.images.publish(packet.image)
@@ -82,7 +197,8 @@ class Player(Node):  # type: ignore[misc]
         super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
         reliability = ReliabilityPolicy.RELIABLE if args.reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
         qos = QoSProfile(depth=10, reliability=reliability)
-        self._voices = [Voice(self, camera, None if number else args.topic, qos) for number, camera in enumerate(source.cameras)]
+        self._cameras = [CameraPublishers(self, camera, None if number else args.topic, qos)
+                         for number, camera in enumerate(source.cameras)]
         self._masks = self.create_publisher(Image, args.mask_topic, qos) if args.mask_topic else None
         self.punctuality = Punctuality()
         self._args, self._source, self._stop = args, source, stop
@@ -90,23 +206,24 @@ class Player(Node):  # type: ignore[misc]
     @property
     def topics(self) -> str:
         """Of the images, for people."""
-        return ' and '.join(voice.images.topic_name for voice in self._voices)
+        return ' and '.join(camera.images.topic_name for camera in self._cameras)
 
     def wait_for_subscribers(self) -> None:
-        """Return when enough subscriptions exist, when the timeout is over, or when told to stop.
+        """Return when enough subscriptions exist, when the timeout is over, or when the player is stopped.
 
-        Those of the first camera's images are waited for; of masks and further cameras, which the same node is told of at about
-        the same time, for SETTLE_S more, as nobody need want them.
+        The timeout is that of the first camera's images. Masks and further cameras get SETTLE_S more, because their subscriptions
+        are optional, and the same node makes them at about the same time.
         """
         wanted, timeout = self._args.wait_for_subscribers, self._args.subscriber_timeout
-        first, *others = (voice.images for voice in self._voices)
+        first, *others = (camera.images for camera in self._cameras)
         name = first.topic_name
         if first.get_subscription_count() < wanted:
-            _say(f'waiting up to {timeout:g} s for {wanted} subscriber{"s" * (wanted > 1)} on {name}')
+            log.info(f'waiting up to {timeout:g} s for {wanted} subscriber{"s" * (wanted > 1)} on {name}')
         if self._subscribed([first], timeout):
             self._subscribed([*others, *filter(None, [self._masks])], SETTLE_S)
         elif not self._stop.is_set():
-            _say(f'{first.get_subscription_count()} of {wanted} subscribers on {name} after {timeout:g} s; playing all the same')
+            log.info(f'{first.get_subscription_count()} of {wanted} subscribers on {name} after {timeout:g} s; '
+                     'playing all the same')
 
     def _subscribed(self, publishers: list[Publisher], seconds: float) -> bool:
         """Wait that long for as many subscriptions as are wanted to each; whether they came."""
@@ -116,8 +233,11 @@ class Player(Node):  # type: ignore[misc]
                 return False
         return True
 
-    def play(self, log: TextIO | None = None) -> None:
-        """Publish every packet at its time; `log` gets its stamp and that time. Raises what reading the recording raises."""
+    def play(self, sent: TextIO | None = None) -> None:
+        """Publish every packet at its time, and write its stamp and that time to the file `sent`.
+
+        Raises what reading the recording raises.
+        """
         self._stop.wait(self._args.start_delay)
         start: float | None = None
         for packet in self._source:
@@ -128,26 +248,26 @@ class Player(Node):  # type: ignore[misc]
             if self._stop.is_set():
                 return
             if packet.camera:
-                self._voices[packet.camera].say(packet)
+                self._cameras[packet.camera].publish(packet)
                 continue
             if self._masks is not None:
                 for mask in packet.masks:
                     self._masks.publish(mask)
             self.punctuality.add(time.monotonic(), due)
-            if log is not None:
-                log.write(f'{packet.stamp_ns} {time.monotonic_ns()}\n')
-            self._voices[0].say(packet)
+            if sent is not None:
+                sent.write(f'{packet.stamp_ns} {time.monotonic_ns()}\n')
+            self._cameras[0].publish(packet)
 
     def flush(self) -> None:
         """Stay until reliable subscribers have acknowledged the last frames: from a publisher gone they get none again."""
         deadline, at_once = time.monotonic() + FLUSH_S, Duration(seconds=0)
-        for publisher in filter(None, [self._masks, *(each for voice in self._voices for each in (voice.images, voice.infos))]):
+        for publisher in filter(None, [self._masks, *(each for camera in self._cameras for each in (camera.images, camera.infos))]):
             while not publisher.wait_for_all_acked(at_once) and time.monotonic() < deadline and not self._stop.wait(0.02):
                 pass
 
 
 def play(argv: list[str] | None, ending: Ending) -> None:
-    """What the command line names, until a signal comes. Raises BagError when the recording cannot be played."""
+    """Play the recording of the command line until a signal comes. Raises BagError when the recording cannot be played."""
     use_fastdds_profile()
     try:
         with ros_started(_parser(), argv, ending) as args:
@@ -169,13 +289,13 @@ def _play(args: argparse.Namespace, stop: threading.Event) -> None:
     info = 'with CameraInfo' if source.cameras[0].has_info else 'no CameraInfo'
     info += f', {len(masks)} masks on {args.mask_topic}' if masks is not None else ''
     frames = min(len(recording), args.max_frames or len(recording))
-    _say(f'{recording.path}: {frames} frames on {player.topics}, {info}, {args.reliability}')
+    log.info(f'{recording.path}: {frames} frames on {player.topics}, {info}, {args.reliability}')
     player.wait_for_subscribers()
     try:
-        with args.sent.open('w') if args.sent else nullcontext() as log:
-            player.play(log)
+        with args.sent.open('w') if args.sent else nullcontext() as sent:
+            player.play(sent)
     finally:
-        _say(('stopped; ' if stop.is_set() else '') + str(player.punctuality))
+        log.info(('stopped; ' if stop.is_set() else '') + str(player.punctuality))
         player.flush()
         player.destroy_node()
 
@@ -194,6 +314,38 @@ def _masks(path: str, topic: str) -> Recording:
     if not isinstance(recording, BagRecording) or recording.compressed:
         raise BagError(f'{recording.path} has no masks to play on {topic}: a mask topic is one of Image, in a bag')
     return recording
+
+
+def _camera_info(recording: Recording) -> Any:
+    """A CameraInfo message, None where the recording has none. A recorded one is played even if it is no calibration."""
+    if recording.camera_info is not None:
+        return deserialize_message(recording.camera_info, CameraInfo)
+    if recording.intrinsics is None:
+        return None
+    camera = recording.intrinsics
+    return CameraInfo(width=camera.width, height=camera.height, distortion_model=camera.distortion_model, d=camera.d.tolist(),
+                      k=camera.k.reshape(-1), r=camera.rectification.reshape(-1), p=camera.projection.reshape(-1))
+
+
+def _for_encoder(record: Any) -> UInt8:
+    """Gray (H, W) or BGR (H, W, 3) of an Image. Raises ImageEncodingError."""
+    channels = {'bgr8': 3, '8UC3': 3, 'rgb8': 3}.get(record.encoding)
+    if channels is None:
+        return gray_from_image(record)
+    gray_from_image(record)  # it checks that size, step and data fit
+    rows = np.frombuffer(record.data, np.uint8)[:record.step * record.height].reshape(record.height, record.step)
+    image = rows[:, :channels * record.width].reshape(record.height, record.width, channels)
+    return np.ascontiguousarray(image[..., ::-1] if record.encoding == 'rgb8' else image)
+
+
+def _header(stamp_ns: int, frame_id: str) -> Any:
+    header = Header(frame_id=frame_id)
+    header.stamp.sec, header.stamp.nanosec = divmod(stamp_ns, 10**9)
+    return header
+
+
+def _bytes(msg: Any) -> bytes:
+    return bytes(serialize_message(msg))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -243,7 +395,3 @@ def _not_negative(text: str) -> float:
     if not 0 <= value < threading.TIMEOUT_MAX:
         raise argparse.ArgumentTypeError(f'{text} must not be negative')
     return value
-
-
-def _say(text: str) -> None:
-    print(f'play_bag: {text}', flush=True)

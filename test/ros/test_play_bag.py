@@ -31,8 +31,7 @@ from lightglue_trt_ros.cli.play_bag import main
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
-from lightglue_trt_ros.ros.packets import PREFETCH, PacketSource
-from lightglue_trt_ros.ros.player import LATE_S, Punctuality
+from lightglue_trt_ros.ros.player import LATE_S, PREFETCH, PacketSource, Punctuality
 from lightglue_trt_ros.utils.processes import FASTDDS_CHOICES
 
 START = 1_700_000_000_123_456_789
