@@ -36,16 +36,16 @@ def main(argv: list[str] | None = None) -> int:
     recording = open_recording(args.folder)
     if not isinstance(recording, FolderRecording):
         raise BagError(f'{args.folder} is a bag already: make_bag reads image folders')
-    truth, right = recording.truth(), recording.right if args.stereo else None
+    ground_truth, right = recording.ground_truth(), recording.right if args.stereo else None
     if args.stereo and right is None:
         raise BagError(f'{args.folder} has no right images')
     with progress('writing frames', len(recording)) as tell:
-        count = write_bag(args.out, recording.images(), recording.intrinsics, truth,
+        count = write_bag(args.out, recording.images(), recording.intrinsics, ground_truth,
                           image_topic=args.image_topic, frame_id=args.frame_id, storage=args.storage, version=args.version,
                           compressed=args.compressed, force=args.force, progress=tell,
                           right=None if right is None else RightFrames(right.images(), right.intrinsics))
     size = sum(file.stat().st_size for file in args.out.iterdir())
-    poses = 'no poses' if truth is None else f'{len(truth)} poses'
+    poses = 'no poses' if ground_truth is None else f'{len(ground_truth)} poses'
     seconds = (recording.stamps_ns[-1] - recording.stamps_ns[0]) / 1e9
     info = 'with CameraInfo' if recording.intrinsics else 'no CameraInfo'
     print(f'{args.out}: {count} frames over {seconds:.1f} s, {info}, {poses}, {size / 1e6:.1f} MB, {args.storage}')

@@ -1,1 +1,1 @@
-"""Bags, image folders, calibrations, ground truth, and a rendered flight."""
+"""Recordings (bags and image folders), calibrations, ground truth, and a rendered flight."""

@@ -20,7 +20,7 @@ SKEW_NS = 5_000_000  # between the stamps of a stereo pair
 
 
 class StereoRecording(NamedTuple):
-    """Left and right images of one recording, and how the two cameras stand."""
+    """Left and right images of one recording, and the calibration of the pair."""
 
     left: Recording
     right: Recording
@@ -28,11 +28,11 @@ class StereoRecording(NamedTuple):
 
 
 def open_recording(path: str | os.PathLike[str], image_topic: str | None = None, camera: str = '') -> Recording:
-    """Open a rosbag2 directory, a single .db3 or .mcap file, or an image folder (see layouts).
+    """Open a rosbag2 directory, a single .db3 or .mcap file, or an image folder (see image_folders).
 
-    `image_topic` may be left out when the bag holds images on one topic. Of several cameras, one is that `camera` whose name is a
-    part of a topic: /front/image_raw is of the camera front, and only a CameraInfo beside it is too. A damaged bag opens as long as
-    something in it can be read. Raises BagError, with what was found.
+    `image_topic` may be left out when the bag holds images on one topic. Of several cameras, `camera` selects the one whose name is
+    a part of the topic: /front/image_raw belongs to the camera front, and only the CameraInfo next to it does. A damaged bag opens
+    as long as something in it can be read. Raises BagError, which lists the topics or files.
     """
     path = Path(path)
     if not path.exists():
@@ -71,7 +71,7 @@ class BagRecording(Recording):
         return self._topic.count
 
     def frames(self, on_bad: Callable[[int, BagError], None] | None = None) -> Iterator[Frame]:
-        """As Recording says. Raises BagError when the bag ends early, after the frames that it does hold."""
+        """As in Recording. Raises BagError when the bag ends early, after its last readable frame."""
         count = 0
         for received, raw in self._storage.messages(self._topic):
             where, number, count = f'{self.path}, message {count + 1} of {self._topic.name}', count, count + 1
@@ -91,10 +91,10 @@ class BagRecording(Recording):
     @cached_property
     def camera_info(self) -> bytes | None:
         infos = [topic for topic in self.topics if topic.type == CAMERA_INFO and topic.count]
-        beside = [topic for topic in infos if topic.name == camera_info_topic(self.image_topic)]
-        if not beside and (self._camera or len(infos) != 1):
+        own = [topic for topic in infos if topic.name == camera_info_topic(self.image_topic)]
+        if not own and (self._camera or len(infos) != 1):
             return None
-        topic = (beside or infos)[0]
+        topic = (own or infos)[0]
         return next((unpacked(raw, f'{self.path}, {topic.name}') for _, raw in self._storage.messages(topic)), None)
 
     @cached_property
@@ -130,21 +130,21 @@ class BagRecording(Recording):
                 raise BagError(f'{self.path} has no images on {name}. It holds: {listing}')
         else:
             chosen = [topic for topic in self.image_topics if topic.count]
-            whose, choice = '', 'choose one (--image-topic), and of a stereo pair the other one as --right-topic'
+            of_camera, choice = '', 'choose one (--image-topic), and of a stereo pair the other one as --right-topic'
             if self._camera:
                 chosen = [topic for topic in chosen if self._camera in topic.name.split('/')]
-                whose, choice = f' of a camera {self._camera}', 'name them with --image-topic and {camera} in place of the name'
+                of_camera, choice = f' of a camera {self._camera}', 'name them with --image-topic and {camera} in place of the name'
             if not chosen:
-                raise BagError(f'{self.path} holds no images{whose} ({IMAGE} or {COMPRESSED_IMAGE}). It holds: {listing}')
+                raise BagError(f'{self.path} holds no images{of_camera} ({IMAGE} or {COMPRESSED_IMAGE}). It holds: {listing}')
             if len(chosen) > 1:
-                raise BagError(f'{self.path} holds {len(chosen)} image topics{whose}, {choice}. It holds: {listing}')
+                raise BagError(f'{self.path} holds {len(chosen)} image topics{of_camera}, {choice}. It holds: {listing}')
         if not chosen[0].count:
             raise BagError(f'{self.path} has no message on {chosen[0].name}. It holds: {listing}')
         return chosen[0]
 
 
 def right_of(recording: Recording, topic: str | None = None) -> Recording | None:
-    """The right images: those that the recording knows by itself, or in a bag those of `topic`. Raises BagError."""
+    """The right images: those of `topic` in a bag, else those of an image folder's layout. Raises BagError."""
     if topic is None:
         return recording.right
     if not isinstance(recording, BagRecording):
@@ -168,15 +168,15 @@ def stereo_recording(left: Recording, topic: str | None = None) -> StereoRecordi
         raise BagError(f'{left.path}: {error}') from None
 
 
-def paired(left: Iterator[Frame], right: Iterator[Frame], skew_ns: int = SKEW_NS) -> Iterator[tuple[Frame, Frame | None]]:
-    """Every left frame with the right one of its stamp, give or take `skew_ns`; None where there is none. Both ascend in time."""
+def paired(left: Iterator[Frame], right: Iterator[Frame]) -> Iterator[tuple[Frame, Frame | None]]:
+    """Every left frame with the right one whose stamp is within SKEW_NS, or None. The stamps of both must ascend."""
     waiting = next(right, None)
     for frame in left:
-        while waiting is not None and waiting.stamp_ns < frame.stamp_ns - skew_ns:
+        while waiting is not None and waiting.stamp_ns < frame.stamp_ns - SKEW_NS:
             waiting = next(right, None)
-        together = waiting is not None and waiting.stamp_ns <= frame.stamp_ns + skew_ns
-        yield frame, waiting if together else None
-        if together:
+        is_pair = waiting is not None and waiting.stamp_ns <= frame.stamp_ns + SKEW_NS
+        yield frame, waiting if is_pair else None
+        if is_pair:
             waiting = next(right, None)
 
 
@@ -188,6 +188,6 @@ def _bag_in(path: Path) -> Path:
     if files:
         return files[0] if len(files) == 1 else path
     names = sorted(entry.name for entry in path.iterdir())
-    found = ', '.join(names[:8]) + (', …' if len(names) > 8 else '') if names else 'nothing'
+    listing = ', '.join(names[:8]) + (', …' if len(names) > 8 else '') if names else 'nothing'
     raise BagError(f'{path} is neither a rosbag2 (metadata.yaml) nor an image folder (images/ and timestamps.txt, rgb.txt, '
-                   f'image_0/ and times.txt, or mav0/): it holds {found}')
+                   f'image_0/ and times.txt, or mav0/): it holds {listing}')

@@ -40,12 +40,12 @@ class Storage:
     def __init__(self, path: Path) -> None:
         rosbags_modules()
         self.path = path
-        self._scratch: TemporaryDirectory[str] | None = None  # of what was compressed as a file
+        self._scratch: TemporaryDirectory[str] | None = None  # of unpacked files
         self._files = list(map(self._unpacked, self._named()))
         counts, reasons = self._promised(), list[str]()
         for file in self._files if not counts else ():
-            found, reason = count(file)
-            counts.update(found)
+            of_file, reason = count(file)
+            counts.update(of_file)
             reasons.append(reason)
         if not counts and path.is_dir() and not (path / 'metadata.yaml').exists():
             names = ', '.join(file.name for file in self._files)
@@ -129,11 +129,11 @@ def deserialize(raw: bytes, kind: str, where: str) -> Any:
 
 
 class OversizeError(BagError):
-    """What is compressed would become larger than is allowed."""
+    """Compressed data would exceed the allowed size."""
 
 
 class Message(NamedTuple):
-    """One message as it stands in the file."""
+    """One message as stored in the file."""
 
     topic: str
     type: str
@@ -144,7 +144,7 @@ class Message(NamedTuple):
 def salvage(path: Path, wanted: Topic | None = None) -> Iterator[Message]:
     """Messages of a .db3 or .mcap file, those of one topic or all, in the order in which they were written.
 
-    Raises BagError where the file breaks off. A gap that it continues behind does not raise: less than promised has come then.
+    Raises BagError where the file breaks off. A gap in the middle raises nothing: fewer messages come than the metadata counts.
     """
     try:
         yield from _sqlite(path, wanted) if path.suffix == '.db3' else _Mcap(path).messages(wanted)
@@ -153,7 +153,7 @@ def salvage(path: Path, wanted: Topic | None = None) -> Iterator[Message]:
 
 
 def count(path: Path) -> tuple[Counter[tuple[str, str]], str]:
-    """Messages by (topic, type), as far as the file goes, and why no further; sqlite3 may count a few that are not whole."""
+    """Messages by (topic, type) up to the first damage, and what that is; sqlite3 may count a few that are not whole."""
     found: Counter[tuple[str, str]] = Counter()
     try:
         if path.suffix == '.db3':
@@ -174,7 +174,7 @@ def count(path: Path) -> tuple[Counter[tuple[str, str]], str]:
 
 
 def unpacked(data: bytes, what: str) -> bytes:
-    """A message as it was before zstd; itself where it is not compressed. Raises BagError."""
+    """A message without its zstd compression, if it has one. Raises BagError."""
     try:
         return _unpack('zstd', data) if data[:4] == _ZSTD else data
     except BagError as error:
@@ -182,7 +182,7 @@ def unpacked(data: bytes, what: str) -> bytes:
 
 
 def unpack_file(path: Path, folder: Path) -> Path:
-    """The file inside `path`, NAME.zstd, as a file in `folder`. Raises BagError."""
+    """Unpack NAME.zstd to NAME in `folder`. Raises BagError."""
     target, left = folder / path.stem, max(max_unpacked(), PACKING * path.stat().st_size)
     try:
         with _opened('zstd', path) as source, target.open('wb') as file:
@@ -257,7 +257,7 @@ class _Mcap:
             raise BagError(f'{self._path} is cut off')
 
     def summary(self) -> Counter[tuple[str, str]]:
-        """The counts that stand at the end of a whole file. Raises ValueError where none do, and what a damaged file raises."""
+        """The counts at the end of a whole file. Raises ValueError where there are none, and what a damaged file raises."""
         with self._path.open('rb') as file:
             file.seek(-_FOOTER_BYTES, 2)
             footer = file.read()
@@ -275,7 +275,7 @@ class _Mcap:
         return found
 
     def _records(self, file: BinaryIO, in_chunk: bool = False) -> Iterator[Message]:
-        """Those of the file, or of a chunk, which holds no others."""
+        """Messages of the file, or of a chunk, which holds no other chunks."""
         while len(head := file.read(9)) == 9:
             kind, size = struct.unpack('<BQ', head)
             if kind in (_DATA_END, _FOOTER):
@@ -311,7 +311,7 @@ class _Mcap:
         except OversizeError as error:
             raise OversizeError(f'{self._path}: {error}') from None
         except (BagError, struct.error):
-            return  # its messages are missing in the count
+            return  # the count shows that its messages are missing
 
 
 def _string(body: bytes, start: int) -> tuple[str, int]:
@@ -343,7 +343,7 @@ def _unpack(compression: str, data: bytes) -> bytes:
 
 
 def _opened(compression: str, source: Path | BytesIO) -> Any:
-    """What is inside zstd, by Python's own from 3.14 on, before by what rosbags brings along, or lz4. Raises BagError."""
+    """A file of unpacked data: of lz4, or of zstd by Python 3.14 or the package that rosbags depends on. Raises BagError."""
     if compression == 'lz4':
         return import_module('lz4.frame').open(source)
     for name in ('compression.zstd', 'backports.zstd'):

@@ -1,4 +1,4 @@
-"""Recordings written as rosbag2 (sqlite3 or mcap), without ROS."""
+"""Write recordings as rosbag2 (sqlite3 or mcap), without ROS."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]],
     """Write a rosbag2 directory and return the number of frames.
 
     `frames` yields (stamp in ns, image), gray (H, W) or BGR (H, W, 3) uint8. They are recorded as mono8 or bgr8 on `image_topic`,
-    or with `compressed` (jpeg, png) as CompressedImage on `image_topic`/compressed; a CameraInfo beside each, the poses on
-    /ground_truth/pose. The `right` images of a stereo pair come on /camera_right/image_raw in the same way. `progress` is called
-    with the count after each frame. The bag appears under its name once it is whole.
+    or with `compressed` (jpeg, png) as CompressedImage on `image_topic`/compressed. Each has a CameraInfo; the poses are on
+    /ground_truth/pose, and the `right` images of a stereo pair on /camera_right/image_raw. `progress` is called with the count
+    after each frame. The bag appears under its name once it is whole.
 
     Raises BagError, and whatever `frames` raises.
     """
@@ -62,11 +62,11 @@ def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]],
     with _whole(path, force) as target, rosbag2.Writer(target, version=version, storage_plugin=plugin) as writer:
         left = _Side(writer, store, image_topic, kind, frames, intrinsics)
         sides = [left] if right is None else [left, _Side(writer, store, RIGHT_TOPIC, kind, *right)]
-        truth = writer.add_connection(POSE_TOPIC, POSE_STAMPED, typestore=store) if poses else None
+        ground_truth = writer.add_connection(POSE_TOPIC, POSE_STAMPED, typestore=store) if poses else None
         for stamp, image, side in heapq.merge(*sides, key=lambda each: each[0]):
             clock = max(clock, stamp)  # a bag is read in the order of these times: stamps that step back must not reorder it
             while poses and poses[0][0] <= clock:
-                writer.write(truth, *poses.popleft())
+                writer.write(ground_truth, *poses.popleft())
             if side.intrinsics is not None:
                 writer.write(side.infos, clock, make.info(stamp, side.intrinsics))
             writer.write(side.images, clock, make.image(stamp, image, compressed))
@@ -76,12 +76,12 @@ def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]],
         if not count:
             raise BagError(f'there are no frames to write to {path}')
         for stamp, raw in poses:
-            writer.write(truth, stamp, raw)
+            writer.write(ground_truth, stamp, raw)
     return count
 
 
 class _Side:
-    """A camera's frames and where they are written to."""
+    """The frames of one camera, and the connections that they are written to."""
 
     def __init__(self, writer: Any, store: Any, topic: str, kind: str, frames: Iterable[tuple[int, UInt8]],
                  intrinsics: Intrinsics | None) -> None:
@@ -95,7 +95,7 @@ class _Side:
 
 @contextmanager
 def _whole(path: Path, force: bool) -> Iterator[Path]:
-    """Where to write the bag; it is moved to `path` when the block ends well, and nothing is left of it otherwise."""
+    """A scratch folder for the bag, which moves to `path` when the block ends well and is removed otherwise."""
     if path.exists() and not force:
         raise BagError(f'{path} exists: choose another name, or overwrite it with --force')
     if path.exists() and not (path / 'metadata.yaml').is_file():
@@ -117,7 +117,7 @@ def _whole(path: Path, force: bool) -> Iterator[Path]:
 
 
 class _Messages:
-    """Serialised messages (CDR)."""
+    """Makes serialised messages (CDR)."""
 
     def __init__(self, store: Any, frame_id: str) -> None:
         self.store, self.types, self.frame_id = store, store.types, frame_id

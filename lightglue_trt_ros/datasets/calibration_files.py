@@ -1,4 +1,4 @@
-"""Calibration files: a camera's intrinsics, its place on the robot and its baseline, from YAML."""
+"""Calibration files in YAML: a camera's intrinsics, its pose in the body, and the baseline of a stereo pair."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.cameras import FISHEYE, POLYNOMIAL, Intrinsics, distortion_model
 from ..core.types import Float64
 from ..utils.errors import BagError
 
-_OPENCV = re.compile(r'\A%YAML:.*|!!opencv-matrix')  # what OpenCV's files have beside YAML
+_OPENCV = re.compile(r'\A%YAML:.*|!!opencv-matrix')  # the parts of OpenCV's files that are no YAML
 
 
 def load_intrinsics(path: Path) -> Intrinsics:

@@ -14,7 +14,7 @@ from ..core.types import Float64
 from ..utils.errors import BagError
 from .bag import BagRecording
 from .bag_storage import deserialize
-from .image_folders import FolderRecording, euroc_truth
+from .image_folders import FolderRecording, euroc_ground_truth
 from .poses import KINDS, Trajectory, interpolated, kind_of, poses_from, read_kitti, read_stamps, read_tum
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
 
@@ -62,29 +62,37 @@ class Poses:
 def load_truth(recording: Recording, *, topic: str | None = None, file: Path | None = None, kind: str | None = None,
                child_frame: str | None = None, camera_in_body: Float64 | None = None,
                tell: Callable[[str], None] = lambda line: None) -> Trajectory | None:
-    """The camera's true poses, in order of their stamps, from a topic or a file; without either, what the recording has by itself.
+    """The camera's ground truth poses in order of their stamps, from a topic, a file, or the recording itself.
 
-    By itself a bag has /ground_truth/pose, or else its only topic of poses; an image folder has its layout's truth.
-    kind: of the file, tum, kitti or euroc; None: by its first line. child_frame: which moving frame, where a topic has several.
-    camera_in_body: (4, 4) body from camera, where the poses are of a body; left out, EuRoC's T_BS, KITTI's calibration or
-    /tf_static say so. `tell` gets a line for everything that was left out; the result's `source` says what was used.
+    Without `topic` and `file`: of a bag /ground_truth/pose, or else its only topic of poses; of an image folder its layout's file.
 
-    None where nothing is found by itself. Raises BagError when what was asked for cannot be had.
+    Args:
+        kind: Format of the file: tum, kitti or euroc. None: by its first line.
+        child_frame: The moving frame, where a topic has several.
+        camera_in_body: (4, 4) body from camera, where the poses are of a body. Left out, EuRoC's T_BS, KITTI's calibration or
+            /tf_static give it.
+        tell: Gets a line for every pose or topic that is left out.
+
+    Returns:
+        Poses whose `source` names topic or file; None where the recording itself has none.
+
+    Raises:
+        BagError: The topic or file that was named has no such poses.
     """
     if file is not None:
-        found: Trajectory | None = _from_file(recording, file, kind, camera_in_body)
+        recorded: Trajectory | None = _from_file(recording, file, kind, camera_in_body)
     elif isinstance(recording, FolderRecording):
         if topic is not None:
             raise BagError(f'{recording.path} is an image folder: it has no topic {topic}; name a file with poses (--truth)')
-        found = recording.truth(camera_in_body)
+        recorded = recording.ground_truth(camera_in_body)
     else:
         assert isinstance(recording, BagRecording)
-        found = _from_topics(recording, topic, child_frame, camera_in_body, tell)
-    if found is None:
+        recorded = _from_topics(recording, topic, child_frame, camera_in_body, tell)
+    if recorded is None:
         return None
-    ordered = found.ordered()
-    if lost := len(found) - len(ordered):
-        tell(f'{lost} poses of {found.source} have stamps that others have: they are left out')
+    ordered = recorded.ordered()
+    if duplicates := len(recorded) - len(ordered):
+        tell(f'{duplicates} poses of {recorded.source} have stamps that others have: they are left out')
     return ordered
 
 
@@ -129,15 +137,15 @@ def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_bod
     if kind == 'kitti':
         truth = read_kitti(path, _kitti_stamps(recording, path))
     else:
-        truth = read_tum(path) if kind == 'tum' else euroc_truth(path)
+        truth = read_tum(path) if kind == 'tum' else euroc_ground_truth(path)
     if isinstance(recording, FolderRecording) and recording.kind == kind:
-        return recording.mount(truth, camera_in_body)
+        return recording.of_camera(truth, camera_in_body)
     return truth.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else 'moved into the camera as asked')
 
 
 def _kitti_stamps(recording: Recording, path: Path) -> Sequence[int]:
-    here = path.resolve()
-    for times in (here.with_name('times.txt'), here.parent.parent / 'sequences' / here.stem / 'times.txt'):
+    poses = path.resolve()
+    for times in (poses.with_name('times.txt'), poses.parent.parent / 'sequences' / poses.stem / 'times.txt'):
         if times.is_file():
             return read_stamps(times)
     return [frame.stamp_ns for frame in recording.frames()]
@@ -169,7 +177,7 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
 
 
 def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses:
-    """The poses of the frame that moves."""
+    """The poses of the one frame that moves. Raises BagError."""
     listing = '; '.join(map(str, tracks)) or 'nothing'
     if child_frame is not None:
         named = [track for track in tracks if track.child == child_frame.strip('/')]
@@ -192,11 +200,11 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
     if poses.child == bag.frame_id:
         return truth.of_camera(None, "the camera's own")
     static = [edge for each in bag.topics if each.type == TF and each.name.endswith(STATIC) for edge in read_poses(bag, each, tell)]
-    mounting = static_transform(static, poses.child, bag.frame_id)
-    if mounting is None:
+    in_body = static_transform(static, poses.child, bag.frame_id)
+    if in_body is None:
         raise BagError(f'its poses are of {poses.child}, and no {STATIC} joins that to {bag.frame_id!r}, the frame of the images: '
                        'say where the camera is in it (--camera-in-body)')
-    return truth.of_camera(mounting, f'moved into {bag.frame_id} by {STATIC}')
+    return truth.of_camera(in_body, f'moved into {bag.frame_id} by {STATIC}')
 
 
 def read_poses(bag: BagRecording, topic: Topic, tell: Callable[[str], None]) -> list[Poses]:

@@ -23,7 +23,7 @@ SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.
 class FolderRecording(Recording):
     """An image folder. Raises BagError when there is no image, or when the stamps do not fit."""
 
-    kind = 'tum'  # of its truth: tum, kitti or euroc
+    kind = 'tum'  # of its ground truth: tum, kitti or euroc
     calibration = 'calib.yaml'
 
     def __init__(self, path: Path, image_topic: str = IMAGE_TOPIC) -> None:
@@ -56,22 +56,22 @@ class FolderRecording(Recording):
         path = self.path / self.calibration
         return load_intrinsics(path) if path.exists() else None
 
-    def truth(self, camera_in_body: Float64 | None = None) -> Trajectory | None:
-        """The folder's truth as poses of this camera; `camera_in_body` (4, 4) replaces what the folder says of its mounting."""
-        found = self._truth()
-        return None if found is None else self.mount(found, camera_in_body)
+    def ground_truth(self, camera_in_body: Float64 | None = None) -> Trajectory | None:
+        """The folder's ground truth as poses of this camera; `camera_in_body` (4, 4) replaces the folder's own calibration."""
+        recorded = self._ground_truth()
+        return None if recorded is None else self.of_camera(recorded, camera_in_body)
 
-    def mount(self, truth: Trajectory, camera_in_body: Float64 | None = None) -> Trajectory:
-        """Poses of this camera from those that this layout's truth files hold."""
+    def of_camera(self, recorded: Trajectory, camera_in_body: Float64 | None) -> Trajectory:
+        """Poses of this camera from the poses in a ground truth file of this layout."""
         if camera_in_body is not None:
-            return truth.of_camera(camera_in_body, 'moved into the camera as asked')
+            return recorded.of_camera(camera_in_body, 'moved into the camera as asked')
         if self.camera_in_body is not None:
-            return truth.of_camera(self.camera_in_body, f'moved into the camera by its calibration in {self.path}')
-        return truth.of_camera(None, "taken as the camera's own")
+            return recorded.of_camera(self.camera_in_body, f'moved into the camera by its calibration in {self.path}')
+        return recorded.of_camera(None, "taken as the camera's own")
 
     @property
     def camera_in_body(self) -> Float64 | None:
-        """(4, 4) body from camera, the body being what this layout's truth is of; None where that is the camera."""
+        """(4, 4) body from camera, for the body that this layout's ground truth tracks; None where that is the camera."""
         return None
 
     def _listed(self, listing: str, folder: Path, parse: Callable[[str], int],
@@ -91,18 +91,18 @@ class FolderRecording(Recording):
     def _index(self) -> tuple[list[Path], list[int]]:
         """Images and their stamps in nanoseconds."""
 
-    def _truth(self) -> Trajectory | None:
-        """What the truth file beside the images holds."""
+    def _ground_truth(self) -> Trajectory | None:
+        """The poses of the ground truth file next to the images."""
         path = self.path / 'groundtruth.txt'
         return read_tum(path) if path.exists() else None
 
 
 class RightFolder(FolderRecording):
-    """The right images of another folder; `camera` is in one rig with that folder's. Raises BagError."""
+    """The right images of another folder, with the rectified `camera` of the pair. Raises BagError."""
 
     def __init__(self, left: FolderRecording, files: list[Path], camera: Intrinsics | None,
                  stamps_ns: list[int] | None = None) -> None:
-        """Without stamps of their own there must be one for each left image."""
+        """Without `stamps_ns`, one image per left image is required, and has its stamp."""
         self._right, self._left, self._camera = (files, stamps_ns), left, camera
         super().__init__(left.path, RIGHT_TOPIC)
 
@@ -157,8 +157,8 @@ class TumFolder(FolderRecording):
 class KittiFolder(FolderRecording):
     """image_0/ or image_2/, times.txt, calib.txt, and poses in poses.txt or in ../../poses/NN.txt: a sequence of KITTI's odometry.
 
-    The truth is of camera 0; another one's offset stands in the fourth column of its projection in calib.txt. image_1/ and image_3/
-    are their right images.
+    Ground truth is of camera 0; the offset of another camera is the fourth column of its projection in calib.txt. image_1/ and
+    image_3/ are the right images of image_0/ and image_2/.
     """
 
     kind = 'kitti'
@@ -192,9 +192,9 @@ class KittiFolder(FolderRecording):
     def camera_in_body(self) -> Float64 | None:
         if self._projection is None or not self._projection[:, 3].any():
             return None
-        mounting = np.eye(4)
-        mounting[:3, 3] = -np.linalg.solve(self._projection[:, :3], self._projection[:, 3])
-        return mounting
+        camera_in_body = np.eye(4)
+        camera_in_body[:3, 3] = -np.linalg.solve(self._projection[:, :3], self._projection[:, 3])
+        return camera_in_body
 
     @cached_property
     def _projection(self) -> Float64 | None:
@@ -212,7 +212,7 @@ class KittiFolder(FolderRecording):
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise BagError(f'{path}: {error}') from None
 
-    def _truth(self) -> Trajectory | None:
+    def _ground_truth(self) -> Trajectory | None:
         here = self.path.resolve()
         places = (here / 'poses.txt', here.parent.parent / 'poses' / f'{here.name}.txt')
         path = next((place for place in places if place.is_file()), None)
@@ -222,7 +222,7 @@ class KittiFolder(FolderRecording):
 class EurocFolder(FolderRecording):
     """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0: a sequence of EuRoC.
 
-    mav0/cam1 has the right images; how the two cameras stand is in both sensor.yaml.
+    mav0/cam1 has the right images; T_BS in both sensor.yaml gives the pose between the cameras.
     """
 
     kind = 'euroc'
@@ -243,56 +243,58 @@ class EurocFolder(FolderRecording):
 
     @cached_property
     def right(self) -> FolderRecording | None:
-        if self.path.name != 'cam0' or not (self._beside / 'data.csv').is_file():
+        if self.path.name != 'cam0' or not (self._right_path / 'data.csv').is_file():
             return None
-        other = EurocFolder(self._beside, RIGHT_TOPIC)
+        other = EurocFolder(self._right_path, RIGHT_TOPIC)
         camera = other.intrinsics
         if camera is not None and self._rig is not None:
             camera = in_rig(camera, *self._rig[1:])
         return RightFolder(self, other.files, camera, other.stamps_ns)
 
     @property
-    def _beside(self) -> Path:
+    def _right_path(self) -> Path:
         return self.path.with_name('cam1')
 
     @cached_property
     def _rig(self) -> tuple[Float64, Float64, float] | None:
-        """How this camera and the right one stand: as `rectifying` has it."""
-        path, here = self._beside / self.calibration, self.camera_in_body
-        there = load_camera_in_body(path) if self.path.name == 'cam0' and path.exists() else None
-        return None if here is None or there is None else rectifying(np.asarray(np.linalg.solve(here, there), np.float64))
+        """Rectifying rotations and baseline of this camera and the right one, as `rectifying` returns them."""
+        path, left = self._right_path / self.calibration, self.camera_in_body
+        right = load_camera_in_body(path) if self.path.name == 'cam0' and path.exists() else None
+        return None if left is None or right is None else rectifying(np.asarray(np.linalg.solve(left, right), np.float64))
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:
         path = self.path / self.calibration
         return load_camera_in_body(path) if path.exists() else None
 
-    def _truth(self) -> Trajectory | None:
+    def _ground_truth(self) -> Trajectory | None:
         path = self.path.parent / 'state_groundtruth_estimate0' / 'data.csv'
-        return euroc_truth(path) if path.exists() else None
+        return euroc_ground_truth(path) if path.exists() else None
 
 
-def euroc_truth(path: Path) -> Trajectory:
-    """Poses of the body of an EuRoC data.csv: the sensor.yaml beside it says where its own sensor is. Raises BagError."""
-    truth, sensor = read_euroc(path), path.with_name('sensor.yaml')
-    mounting = load_camera_in_body(sensor) if sensor.exists() else None
-    return truth if mounting is None else Trajectory(truth.stamps_ns, truth.poses @ np.linalg.inv(mounting), truth.source)
+def euroc_ground_truth(path: Path) -> Trajectory:
+    """Poses of the body from an EuRoC data.csv; the sensor.yaml next to it has the sensor's pose in the body. Raises BagError."""
+    recorded, calibration = read_euroc(path), path.with_name('sensor.yaml')
+    sensor_in_body = load_camera_in_body(calibration) if calibration.exists() else None
+    if sensor_in_body is None:
+        return recorded
+    return Trajectory(recorded.stamps_ns, recorded.poses @ np.linalg.inv(sensor_in_body), recorded.source)
 
 
 def open_folder(path: Path, image_topic: str = IMAGE_TOPIC) -> FolderRecording | None:
     """The recording of an image folder; None where the folder has none of the layouts. Raises BagError."""
     for layout in (ImagesFolder, TumFolder, KittiFolder, EurocFolder):
-        found = layout.find(path)
-        if found is not None:
-            return layout(found, image_topic)
+        images = layout.find(path)
+        if images is not None:
+            return layout(images, image_topic)
     return None
 
 
 def _images_in(folder: Path, stamps: str) -> list[Path]:
-    found = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
-    files = sorted((folder / name for name in found if name.lower().endswith(SUFFIXES)), key=natural)
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
+    files = sorted((folder / name for name in names if name.lower().endswith(SUFFIXES)), key=natural)
     if not files:
-        raise BagError(f'{folder} holds no image ({len(found)} other files): an image folder has {folder.name}/*.png '
+        raise BagError(f'{folder} holds no image ({len(names)} other files): an image folder has {folder.name}/*.png '
                        f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')
     return files
 

@@ -122,7 +122,7 @@ def test_fp16_costs_less_than_a_point_of_pose_auc(engine_dir, engines, shared_da
     from lightglue_trt_ros.odometry.two_view import pose_auc
     assert build(engine_dir, 'full', 'fp32') == 0
     recording, images = ImagesFolder(shared_data / 'kitti_short_1'), gray_images(shared_data / 'kitti_short_1')
-    camera, poses, areas = recording.intrinsics.k, recording.truth().poses, {}
+    camera, poses, areas = recording.intrinsics.k, recording.ground_truth().poses, {}
     for precision in ('fp32', 'fp16'):
         config = config_of(engines, precision=precision)
         opened = open_backend(config)

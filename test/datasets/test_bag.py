@@ -356,7 +356,7 @@ def test_calibration_file(tmp_path: Path) -> None:
 def test_real_sequences(tmp_path: Path, shared_data: Path, name: str) -> None:
     folder = open_recording(shared_data / name)
     assert isinstance(folder, FolderRecording)
-    truth, camera = folder.truth(), folder.intrinsics
+    truth, camera = folder.ground_truth(), folder.intrinsics
     assert truth is not None
     assert camera is not None
     assert len(truth) == len(folder)
