@@ -103,26 +103,27 @@ def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: flo
     along the shortest arc at constant speed (slerp: Shoemake, SIGGRAPH 1985); otherwise the nearest pose within it is taken; a row
     is NaN where there is none. Raises BagError, with both ranges of time, when no stamp has a pose.
     """
-    truth, stamps = trajectory.ordered(), np.asarray(stamps_ns, np.int64).reshape(-1)
+    known, stamps = trajectory.ordered(), np.asarray(stamps_ns, np.int64).reshape(-1)
     result = np.full((len(stamps), 4, 4), np.nan)
     if not len(stamps):
         return result
     limit = round(max_difference_s * 1e9)
-    if len(truth):
-        after = np.searchsorted(truth.stamps_ns, stamps)
-        first, second = np.maximum(after - 1, 0), np.minimum(after, len(truth) - 1)
-        gaps = np.abs(stamps - truth.stamps_ns[first]), np.abs(truth.stamps_ns[second] - stamps)
+    if len(known):
+        after = np.searchsorted(known.stamps_ns, stamps)
+        first, second = np.maximum(after - 1, 0), np.minimum(after, len(known) - 1)
+        gaps = np.abs(stamps - known.stamps_ns[first]), np.abs(known.stamps_ns[second] - stamps)
         nearest, gap = np.where(gaps[0] < gaps[1], first, second), np.minimum(*gaps)
-        known = gap <= limit
-        result[known] = truth.poses[nearest[known]]
+        near = gap <= limit
+        result[near] = known.poses[nearest[near]]
         between = (gap > 0) & (first != second) & (gaps[0] <= limit) & (gaps[1] <= limit)
-        between &= (after > 0) & (after < len(truth))
+        between &= (after > 0) & (after < len(known))
         share = gaps[0][between] / (gaps[0] + gaps[1])[between]
         if between.any():  # older SciPy knows no empty rotations
-            result[between] = interpolated(truth.poses[first[between]], truth.poses[second[between]], share)
+            result[between] = interpolated(known.poses[first[between]], known.poses[second[between]], share)
     if np.isnan(result[:, 0, 0]).all():
-        raise BagError(f'the truth does not overlap with the images: {trajectory.source or "it"} covers {_range(truth.stamps_ns)}, '
-                       f'the images {_range(stamps)}, and {max_difference_s:g} s between them are allowed (--max-time-difference)')
+        raise BagError(f'the ground truth does not overlap with the images: {trajectory.source or "it"} covers '
+                       f'{_range(known.stamps_ns)}, the images {_range(stamps)}, and {max_difference_s:g} s between them are '
+                       'allowed (--max-time-difference)')
     return result
 
 
@@ -133,14 +134,14 @@ def _range(stamps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
 def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_body: Float64 | None) -> Trajectory:
     kind = kind_of(path) if kind is None else kind
     if kind not in KINDS:
-        raise BagError(f'truth of kind {kind!r}: it is one of {", ".join(KINDS)}')
+        raise BagError(f'ground truth of kind {kind!r}: it is one of {", ".join(KINDS)}')
     if kind == 'kitti':
-        truth = read_kitti(path, _kitti_stamps(recording, path))
+        poses = read_kitti(path, _kitti_stamps(recording, path))
     else:
-        truth = read_tum(path) if kind == 'tum' else euroc_ground_truth(path)
+        poses = read_tum(path) if kind == 'tum' else euroc_ground_truth(path)
     if isinstance(recording, FolderRecording) and recording.kind == kind:
-        return recording.of_camera(truth, camera_in_body)
-    return truth.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else 'moved into the camera as asked')
+        return recording.of_camera(poses, camera_in_body)
+    return poses.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else 'moved into the camera as asked')
 
 
 def _kitti_stamps(recording: Recording, path: Path) -> Sequence[int]:
@@ -159,7 +160,8 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         own = [topic for topic in topics if (topic.name, topic.type) == (POSE_TOPIC, POSE_STAMPED) and topic.count]
         chosen = own or [topic for topic in topics if topic.count > 1]
         if len(chosen) > 1:
-            tell(f'{bag.path} has {len(chosen)} topics of poses, none is taken for the truth: name one (--truth-topic). {listing}')
+            tell(f'{bag.path} has {len(chosen)} topics of poses, none is taken as ground truth: name one (--truth-topic). '
+                 f'{listing}')
         if len(chosen) != 1:
             return None
     else:
@@ -172,7 +174,7 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
     except BagError as error:
         if name is not None:
             raise
-        tell(f'no truth is taken from {chosen[0].name}: {error}')
+        tell(f'no ground truth is taken from {chosen[0].name}: {error}')
         return None
 
 
@@ -192,19 +194,19 @@ def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses
 
 def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Float64 | None,
                tell: Callable[[str], None]) -> Trajectory:
-    truth = poses.trajectory(f'{topic.name} ({topic.type}), {poses}')
+    trajectory = poses.trajectory(f'{topic.name} ({topic.type}), {poses}')
     if camera_in_body is not None:
-        return truth.of_camera(camera_in_body, 'moved into the camera as asked')
+        return trajectory.of_camera(camera_in_body, 'moved into the camera as asked')
     if not poses.child:
-        return truth.of_camera(None, _AS_IT_IS)
+        return trajectory.of_camera(None, _AS_IT_IS)
     if poses.child == bag.frame_id:
-        return truth.of_camera(None, "the camera's own")
+        return trajectory.of_camera(None, "the camera's own")
     static = [edge for each in bag.topics if each.type == TF and each.name.endswith(STATIC) for edge in read_poses(bag, each, tell)]
     in_body = static_transform(static, poses.child, bag.frame_id)
     if in_body is None:
         raise BagError(f'its poses are of {poses.child}, and no {STATIC} joins that to {bag.frame_id!r}, the frame of the images: '
                        'say where the camera is in it (--camera-in-body)')
-    return truth.of_camera(in_body, f'moved into {bag.frame_id} by {STATIC}')
+    return trajectory.of_camera(in_body, f'moved into {bag.frame_id} by {STATIC}')
 
 
 def read_poses(bag: BagRecording, topic: Topic, tell: Callable[[str], None]) -> list[Poses]:
