@@ -1,4 +1,4 @@
-"""Two views: epipolar geometry of known poses, relative pose from correspondences, and how far off either is.
+"""Two views: epipolar geometry of known poses, relative pose from correspondences, and the errors of both.
 
 Poses are world from camera, (4, 4); a relative pose (R, t) maps camera 0 to camera 1, x1 = R x0 + t. Points are (M, 2) pixels.
 HZ is Hartley & Zisserman, Multiple View Geometry in Computer Vision, second edition.
@@ -20,6 +20,8 @@ from ..core.types import Float64
 from ..datasets.poses import angles_deg
 
 MIN_MATCHES = 6  # five give up to ten essential matrices that all fit
+CONFIDENCE, SAMPLINGS = 0.9999, 10_000  # of RANSAC; OpenCV's USAC methods ignore the latter before 4.7
+REFINE_STEPS = 20  # of Levenberg-Marquardt at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,19 +91,22 @@ def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayL
 
 def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike,
                            covariances: ArrayLike | None = None, *, threshold_px: float = 0.5, refine_px: float = 0.3,
-                           confidence: float = 0.9999, max_iterations: int = 10000,
                            method: int = cv2.USAC_ACCURATE) -> RelativePose | None:
     """Pose of camera 1 relative to camera 0 from correspondences (M, 2) and camera matrices (3, 3), undistorted pinholes.
 
-    The five-point algorithm (Nister, PAMI 2004) in graph-cut RANSAC (Barath & Matas, CVPR 2018) with `threshold_px`, which is
-    tight because scenes close to a plane have two poses that differ by less than a pixel. Then the maximum-likelihood pose:
-    Levenberg-Marquardt over every correspondence, Sampson's distance under a Cauchy loss of scale `refine_px`; 0 leaves it out.
-    With `covariances` (M, 2, 2), pixels squared, of the second points given the first, it is the distance to the second points'
-    epipolar lines over its standard deviation, and the loss's scale is one of these.
-    Without that step the result hangs on the best of a few minimal samples, and more on threshold and `method` than on the
-    correspondences. Of the four poses of the essential matrix, that with most inliers in front of both cameras. OpenCV restarts
-    its generator at each call: equal input gives an equal answer. Its USAC methods ignore `max_iterations` before 4.7. None when
-    fewer than six correspondences are given or no geometry is found.
+    First the five-point algorithm (Nister, PAMI 2004) in graph-cut RANSAC (Barath & Matas, CVPR 2018). Of the four poses of the
+    essential matrix, the one with most inliers in front of both cameras is taken. Then the maximum-likelihood pose by
+    Levenberg-Marquardt over all correspondences under a Cauchy loss: without this step, the result depends more on the threshold
+    and on `method` than on the correspondences. OpenCV restarts its generator at each call: equal input gives an equal answer.
+
+    Args:
+        covariances: (M, 2, 2), pixels squared, of the second points given the first. With them the residual is the distance to the
+            second point's epipolar line over its standard deviation. Without, it is Sampson's distance over `refine_px`.
+        threshold_px: Of inliers. It is tight, because scenes close to a plane have two poses that differ by less than a pixel.
+        refine_px: Scale of the loss; 0 leaves the second step out.
+
+    Returns:
+        The pose; None when fewer than six correspondences are given or no geometry is found.
     """
     pixels0, pixels1 = np.asarray(points0, np.float64), np.asarray(points1, np.float64)
     if len(pixels0) < MIN_MATCHES:
@@ -109,9 +114,8 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     camera: Any = np.asarray(intrinsics0, np.float64)
     x0, x1 = _homogeneous(pixels0) @ _inverse(intrinsics0).T, _homogeneous(pixels1) @ _inverse(intrinsics1).T
     # In pixels, camera 0's on both sides: OpenCV's MAGSAC++ does far worse on normalised points.
-    mine, other = np.ascontiguousarray(pixels0), np.ascontiguousarray((x1 @ camera.T)[:, :2])
-    essential = sampled_model(cv2.findEssentialMat, mine, other, camera, method=method, prob=confidence, threshold=threshold_px,
-                              maxIters=max_iterations)
+    essential = sampled_model(cv2.findEssentialMat, np.ascontiguousarray(pixels0), np.ascontiguousarray((x1 @ camera.T)[:, :2]),
+                              camera, method=method, prob=CONFIDENCE, threshold=threshold_px, maxIters=SAMPLINGS)
     if essential is None:
         return None
     pixel = 4 / float(np.trace(np.asarray(intrinsics0)[:2, :2]) + np.trace(np.asarray(intrinsics1)[:2, :2]))
@@ -146,11 +150,11 @@ ESTIMATOR_LABELS = {'ml': 'graph-cut RANSAC, 0.5 px, then maximum likelihood ove
 
 def pose_error_deg(rotation: ArrayLike, translation: ArrayLike, rotation_gt: ArrayLike, translation_gt: ArrayLike, *,
                    min_baseline: float = 0.0) -> tuple[float, float]:
-    """Angle of the rotation that is left over, and angle between the translations' directions, both in degrees.
+    """Angle of the residual rotation, and angle between the directions of translation, both in degrees.
 
     As SuperGlue (Sarlin et al., CVPR 2020) and LightGlue evaluate: the pose error is the larger of the two, and the translation's
     is min(e, 180 - e), for the sign of an essential matrix is open. Where the true baseline is `min_baseline` or shorter there is
-    no direction to be wrong about, and its error is 0 (as LoFTR's evaluation has it, Sun et al., CVPR 2021).
+    no direction to compare, and its error is 0 (as LoFTR's evaluation has it, Sun et al., CVPR 2021).
     """
     residual = np.asarray(rotation, np.float64).T @ np.asarray(rotation_gt, np.float64)
     rotation_deg = float(angles_deg(residual[None])[0])
@@ -212,7 +216,7 @@ def _sampson(essential: Float64, x0: Float64, x1: Float64) -> Float64:
 
 
 class _Residuals:
-    """Distances of homogeneous points (M, 3) to a geometry, over their scales, and how they change with the essential matrix.
+    """Distances of homogeneous points (M, 3) to an epipolar geometry, over their scales, and their derivatives.
 
     Sampson's distance over `scale`; with covariances (M, 2, 2) of the second points the distance to their line over its standard
     deviation. Both are x1' E x0 over the root of l1' S1 l1 + l0' S0 l0, of lines' first two coordinates (HZ 11.9, 5.2.3).
@@ -222,15 +226,15 @@ class _Residuals:
         self.x0, self.x1 = x0, x1
         self.products = (x1[:, :, None] * x0[:, None, :]).reshape(-1, 9)  # times the matrix, row by row: x1' E x0
         isotropic = np.broadcast_to(np.eye(2) * scale**2, (len(x0), 2, 2))
-        self.spread1 = isotropic if covariances is None else covariances
-        self.spread0 = isotropic if covariances is None else np.zeros((1, 2, 2))
+        self.covariances1 = isotropic if covariances is None else covariances
+        self.covariances0 = isotropic if covariances is None else np.zeros((1, 2, 2))
 
     def cost(self, essential: Float64) -> float:
         """Cauchy's."""
         return float(np.sum(np.log1p(self._parts(essential)[0]**2)))
 
     def slopes(self, essential: Float64) -> tuple[Float64, Float64]:
-        """Residuals (M,), and their derivatives (M, 9) by the entries of the essential matrix, row by row."""
+        """Residuals (M,), and their derivatives (M, 9) by the entries of the essential matrix, in row order."""
         residuals, lengths, lines1, lines0 = self._parts(essential)
         growth = np.zeros((len(self.x0), 3, 3))  # of half the squared lengths
         growth[:, :2] += lines1[:, :, None] * self.x0[:, None]
@@ -240,7 +244,7 @@ class _Residuals:
     def _parts(self, essential: Float64) -> tuple[Float64, Float64, Float64, Float64]:
         """Residuals and their standard deviations (M,), and both lines (M, 2) times the covariances."""
         plain1, plain0 = (self.x0 @ essential.T)[:, :2, None], (self.x1 @ essential)[:, :2, None]
-        lines1, lines0 = (self.spread1 @ plain1)[:, :, 0], (self.spread0 @ plain0)[:, :, 0]
+        lines1, lines0 = (self.covariances1 @ plain1)[:, :, 0], (self.covariances0 @ plain0)[:, :, 0]
         lengths = np.sqrt(np.sum(plain1[:, :, 0] * lines1 + plain0[:, :, 0] * lines0, axis=1)) + 1e-15
         return self.products @ essential.ravel() / lengths, lengths, lines1, lines0
 
@@ -253,11 +257,11 @@ def _in_rays(covariances: ArrayLike | None, intrinsics: ArrayLike) -> Float64 | 
     return np.asarray(inverse @ np.asarray(covariances, np.float64) @ inverse.T, np.float64)
 
 
-def _refine(rotation: Float64, direction: Float64, residuals: _Residuals, iterations: int = 20) -> tuple[Float64, Float64]:
+def _refine(rotation: Float64, direction: Float64, residuals: _Residuals) -> tuple[Float64, Float64]:
     """Levenberg-Marquardt with Cauchy weights over five parameters: a rotation vector, and two along the sphere of directions."""
     generators = [_cross(axis) for axis in np.eye(3)]
     current, damping = residuals.cost(_cross(direction) @ rotation), 1e-3
-    for _ in range(iterations):
+    for _ in range(REFINE_STEPS):
         tangent = np.linalg.svd(direction[None])[2][1:].T
         essential = _cross(direction) @ rotation
         distances, slopes = residuals.slopes(essential)
@@ -267,16 +271,16 @@ def _refine(rotation: Float64, direction: Float64, residuals: _Residuals, iterat
         normal, gradient = basis.T @ (weighted.T @ slopes) @ basis, basis.T @ (weighted.T @ distances)
         while True:
             step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)) + 1e-15 * np.eye(5), gradient)
-            turned = np.asarray(cv2.Rodrigues(step[:3])[0], np.float64) @ rotation
+            rotated = np.asarray(cv2.Rodrigues(step[:3])[0], np.float64) @ rotation
             moved = direction + tangent @ step[3:]
             moved /= np.linalg.norm(moved)
-            reached = residuals.cost(_cross(moved) @ turned)
+            reached = residuals.cost(_cross(moved) @ rotated)
             if reached <= current or damping > 1e6:
                 break
             damping *= 10
         if reached > current:
             break
-        gain, rotation, direction, current, damping = current - reached, turned, moved, reached, max(damping / 10, 1e-9)
+        gain, rotation, direction, current, damping = current - reached, rotated, moved, reached, max(damping / 10, 1e-9)
         if gain <= 1e-6 * current:
             break
     return rotation, direction

@@ -16,6 +16,8 @@ from ...utils.errors import LightglueTrtError
 from ...utils.processes import memory_mib, start, stop, use_fastdds_profile
 from ..executor import spun_by_a_thread
 
+START_S = 20.0  # for the node to be found over DDS
+
 
 @dataclass(frozen=True)
 class NodeCost:
@@ -72,9 +74,9 @@ def measure_node(frames: int = 1000, rate: float = 100.0, height: int = 480, wid
     return NodeCost(frames, len(latency), latency, growth)
 
 
-def _wait(ready: Callable[[], bool], timeout: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout
+def _wait(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + START_S
     while not ready():
         if time.monotonic() > deadline:
-            raise LightglueTrtError(f'the node did not come up within {timeout:.0f} s: run it alone to see why')
+            raise LightglueTrtError(f'the node did not come up within {START_S:.0f} s: run it alone to see why')
         time.sleep(0.05)
