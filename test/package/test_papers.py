@@ -180,6 +180,15 @@ def test_pages_that_the_code_names_exist() -> None:
         assert not anchor or anchor in headings(REPOSITORY / page), name
 
 
+def test_messages_that_are_quoted_exist() -> None:
+    code = '\n'.join(path.read_text() for path in PACKAGE.rglob('*.py'))
+    text = FENCE.sub('', (REPOSITORY / 'docs' / 'troubleshooting.md').read_text())
+    messages = [span.strip('`') for span in CODE.findall(text) if not span.startswith(('`ros2 ', '`import ', '`-c '))]
+    quoted = [part.strip() for message in messages for part in message.split('…') if ' ' in part.strip()]
+    assert len(quoted) >= 8
+    assert not [part for part in quoted if part not in code]
+
+
 def test_every_parameter_and_public_name_has_its_line() -> None:
     text = (REPOSITORY / 'docs' / 'interface.md').read_text()
     settings = yaml.safe_load((REPOSITORY / 'config' / 'matcher.yaml').read_text())['/**']['ros__parameters']
