@@ -82,6 +82,7 @@ def shared(found: FrameMatches) -> np.ndarray:
     return np.isfinite(found.right_keypoints[:, 0])
 
 
+@pytest.mark.networks
 def test_each_image_is_extracted_once_and_tracks_are_those_of_the_left_camera_alone(backend):
     pairs, frames = wall_pairs(5), FrameMatcher(backend, CONFIG)
     backend.extracted.clear()
@@ -107,6 +108,7 @@ def test_each_image_is_extracted_once_and_tracks_are_those_of_the_left_camera_al
     assert shared(found[4])[found[4].carried > 0].any(), 'carried points are looked for too'
 
 
+@pytest.mark.networks
 def test_a_missing_right_image_costs_that_frames_right_points_alone(backend):
     pairs, frames = wall_pairs(4), FrameMatcher(backend, CONFIG)
     found = [frames.process(left, 0.1 * number, None if number == 2 else RightImage(right, plain_rig()))
@@ -119,6 +121,7 @@ def test_a_missing_right_image_costs_that_frames_right_points_alone(backend):
     assert len(set(found[0].track_ids) & set(found[1].track_ids) & set(found[2].track_ids)) > 30
 
 
+@pytest.mark.networks
 def test_a_right_camera_that_is_turned_is_matched_along_its_epipolar_lines(backend):
     pairs, frames = wall_pairs(2), FrameMatcher(backend, CONFIG)
     rig = StereoRig(camera(), camera(r=TURN.T, shift_m=BASELINE))
@@ -136,6 +139,7 @@ def test_a_right_camera_that_is_turned_is_matched_along_its_epipolar_lines(backe
     assert shared(found).mean() < 0.3
 
 
+@pytest.mark.networks
 def test_swapped_images_are_told_by_the_sign_of_their_disparities(backend):
     frames = FrameMatcher(backend, CONFIG)
     for number, (left, right) in enumerate(wall_pairs(2)):
@@ -144,6 +148,7 @@ def test_swapped_images_are_told_by_the_sign_of_their_disparities(backend):
     assert not shared(found).any()
 
 
+@pytest.mark.networks
 @pytest.mark.parametrize('refinement', ['patches', 'none'])
 def test_a_right_image_that_shows_nothing_of_the_left_one(backend, refinement):
     frames = FrameMatcher(backend, MatcherConfig(**{**vars(CONFIG), 'refinement': refinement}))
@@ -153,6 +158,7 @@ def test_a_right_image_that_shows_nothing_of_the_left_one(backend, refinement):
     assert not shared(found).any()
 
 
+@pytest.mark.networks
 def test_a_right_image_of_another_size_is_refused(backend):
     left = wall_pairs(1)[0][0]
     with pytest.raises(FrameError, match=r'the right image is uint8 \(192, 255\), the left one uint8 \(192, 256\)'):

@@ -123,6 +123,7 @@ def test_refinement_that_is_switched_on_needs_one_frame_to_take_effect(reference
     assert refined == [False] * 4 + [True] * 2
 
 
+@pytest.mark.networks
 @pytest.mark.parametrize('level', [0, 128, 255])
 def test_a_frame_without_content_does_not_stay_the_keyframe(level):
     """A lens that was covered at the start: a gray frame has no keypoints, of which no share can ever be missing."""
@@ -220,6 +221,7 @@ def test_tracks_stay_consistent_whatever_matches(rows, reference):
             lengths[track_id] = length
 
 
+@pytest.mark.networks
 def test_real_networks_track_a_real_photograph():
     backend = OnnxRuntimeBackend(SMALL, ours())
     frames = FrameMatcher(backend, MatcherConfig(image_height=240, image_width=328, max_keypoints=256))

@@ -120,6 +120,7 @@ def peak(script: str, *arguments: object) -> tuple[str, float]:
     return line, float(mib)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('make', 'name'), [(bag_of_messages, 'bag'), (bag_of_a_file, 'bag'), (mcap_of_a_chunk, 'a.mcap')])
 def test_a_bag_that_would_fill_the_memory(tmp_path: Path, make: object, name: str) -> None:
     path = tmp_path / name
@@ -133,6 +134,7 @@ def test_a_bag_that_would_fill_the_memory(tmp_path: Path, make: object, name: st
     assert grown < 2.2 * 256
 
 
+@pytest.mark.slow
 def test_the_bound_is_what_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mcap_of_a_chunk(tmp_path / 'a.mcap')
     monkeypatch.setenv('LIGHTGLUE_TRT_MAX_UNPACKED_MIB', '8')
@@ -144,6 +146,7 @@ def test_the_bound_is_what_the_environment_says(tmp_path: Path, monkeypatch: pyt
         list(open_recording(tmp_path / 'a.mcap').frames())
 
 
+@pytest.mark.slow
 def test_a_record_that_says_it_is_large(tmp_path: Path) -> None:
     """Nothing is compressed: the file has a hole, and is small on disk."""
     mcap_of_a_chunk(tmp_path / 'a.mcap')
@@ -170,6 +173,7 @@ def test_chunks_in_chunks_are_not_followed(tmp_path: Path) -> None:
         open_recording(tmp_path / 'deep.mcap')
 
 
+@pytest.mark.slow
 def test_an_image_file_that_would_fill_the_memory(tmp_path: Path, large_png: bytes) -> None:
     (tmp_path / 'images').mkdir()
     (tmp_path / 'images' / 'a.png').write_bytes(large_png)

@@ -12,6 +12,8 @@ from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.networks import superpoint as graph
 
+pytestmark = pytest.mark.networks
+
 SIZE = SMALL.image_height, SMALL.image_width
 LEFT = (np.arange(SIZE[1]) < 150).astype(np.uint8) * np.ones((SIZE[0], 1), np.uint8)  # of the image is allowed
 

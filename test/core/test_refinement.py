@@ -488,6 +488,7 @@ print((time.process_time() - all_threads) / (time.thread_time() - mine))
 """
 
 
+@pytest.mark.slow
 def test_no_thread_of_blas_is_woken():
     """They wait busily for small products: on many cores that was most of the time that placement took."""
     environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '4', 'PYTHONPATH': str(Path(placement.__file__).parents[2])}

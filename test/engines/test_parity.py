@@ -18,6 +18,8 @@ from lightglue_trt_ros.core.types import NOT_FINITE, HostFeatures, Matches, Thre
 from lightglue_trt_ros.engines.parity import FRAMES, LIMITS, ExitParity, Parity, _nearest, failures, parity, rendered_frames, rows
 from lightglue_trt_ros.utils.errors import EngineError
 
+pytestmark = pytest.mark.networks
+
 HEIGHT, WIDTH, K = 160, 208, 128
 
 
