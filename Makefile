@@ -63,13 +63,13 @@ lint: $(TEST)
 	$(PY) -m mypy
 
 check: lint
-	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m 'not ros and not networks and not slow and not gpu' $(PYTEST_ARGS)
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not ros and not networks and not slow and not gpu' $(PYTEST_ARGS)
 
 test: lint pytest
 
 pytest: $(TEST) $(if $(filter 1,$(PARITY)),$(PARITY_DONE))
 	@grep -sh . $(PARITY_DONE) || true
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=10 \
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=10 \
 	  $(if $(filter 1,$(COVERAGE)),--cov=lightglue_trt_ros --cov-report=term-missing:skip-covered) $(PYTEST_ARGS)
 
 parity:

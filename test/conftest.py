@@ -58,10 +58,13 @@ def pytest_report_header() -> str:
 
 
 NETWORKS = ('networks', 'quantization', 'training')  # folders; of others, single files and tests are marked
+LONGEST = (  # a file is one worker's: those that take longest come first, so that no worker is alone at the end
+    'test_executables', 'test_build_engines', 'test_quantization', 'test_training', 'test_evaluate_fleet', 'test_quantize',
+    'test_report', 'test_node', 'test_play_bag', 'test_evaluate_bag', 'test_evaluate_live', 'test_without_ros', 'test_graphs')
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Mark by folder, and leave out what this machine cannot run.
+    """Mark by folder, put long files first, and leave out what this machine cannot run.
 
     What emulates FP8 is left out where ONNX Runtime cannot: the last one for Humble's NumPy is 1.12.
 
@@ -73,6 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(pytest.mark.networks)
         if hasattr(item.module, 'rclpy'):
             item.add_marker(pytest.mark.ros)
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
     with contextlib.suppress(metadata.PackageNotFoundError):
         metadata.version('pytest-rerunfailures')
         for item in items:

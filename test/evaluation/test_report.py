@@ -25,6 +25,7 @@ from lightglue_trt_ros.evaluation.metrics import CONTESTED, METRICS, PairResult
 from lightglue_trt_ros.evaluation.report import page
 from lightglue_trt_ros.evaluation.report.json_report import document
 from lightglue_trt_ros.evaluation.report.page import render, write_report
+from lightglue_trt_ros.evaluation.report.plots import draw_all
 from lightglue_trt_ros.evaluation.report.requirements import Requirement, check
 from lightglue_trt_ros.evaluation.report.side_by_side import CameraReport, write_side_by_side
 from lightglue_trt_ros.evaluation.report.summary import grouped, print_summary, table, verdict, written
@@ -44,6 +45,25 @@ HOSTILE = ('ours <b>&"x\'', 'SIFT $a_$ <script>alert(1)</script>', '_KLT {{ 7 * 
 def pictures():
     pytest.importorskip('matplotlib', reason='pictures are drawn with matplotlib')
     pytest.importorskip('jinja2', reason='the page is a Jinja2 template')
+
+
+@pytest.fixture(scope='module')
+def drawn():
+    """Figures of this file's evaluations, by what they show."""
+    return {}
+
+
+@pytest.fixture
+def drawn_once(pictures, drawn, monkeypatch):
+    """Figures of equal evaluations are drawn once: for tests of the files around them."""
+    def draw(found):
+        key = tuple((each.name, tuple(map(len, each.pairs.values())), each.odometry is None, len(each.worst_pairs),
+                     each.error_histogram is None) for each in found.matchers)
+        if key not in drawn:
+            drawn[key] = draw_all(found)
+        return drawn[key]
+
+    monkeypatch.setattr(page, 'draw_all', draw)
 
 
 class Page(HTMLParser):
@@ -106,6 +126,10 @@ def test_a_whole_report(tmp_path, pictures, case):
         assert image.shape[1] == 1200, name
         assert image.shape[0] <= 1600, name
         assert (image != 255).mean() > 0.005, name
+    if case == 'four':
+        for name in USUAL - {'worst_pair_1'}:
+            for colour in ('#0072b2', '#e69f00', '#009e73', '#cc79a7'):
+                assert near(images[name], colour).sum() > 200, (name, colour)
     assert page.tags.count('img') == len(expected)
     assert {source.split(',')[0] for source in page.sources} <= {'data:', 'data:image/png;base64', 'data:image/jpeg;base64'}
     assert not {'script', 'iframe', 'object', 'form'} & set(page.tags)
@@ -124,7 +148,7 @@ def test_a_whole_report(tmp_path, pictures, case):
     assert [matcher['name'] for matcher in report['matchers']] == [matcher.name for matcher in found.matchers]
 
 
-def test_the_document_holds_the_numbers(tmp_path, pictures):
+def test_the_document_holds_the_numbers(tmp_path, drawn_once):
     found = evaluation(frames=40)
     first = found.matchers[0]
     first.pairs[1][3] = PairResult((3, 4), 5.0, 0, precision=(0, 0, 0), rotation_deg=math.inf, translation_deg=math.inf)
@@ -266,13 +290,6 @@ def near(image, colour, tolerance=12):
     return np.abs(image.astype(int) - bgr).max(axis=2) < tolerance
 
 
-def test_a_matcher_has_its_colour_in_every_figure(tmp_path, pictures):
-    _, images, _ = made(tmp_path, evaluation(FOUR, frames=40, worst=0))
-    for name, image in images.items():
-        for colour in ('#0072b2', '#e69f00', '#009e73', '#cc79a7'):
-            assert near(image, colour).sum() > 200, (name, colour)
-
-
 def test_errors_have_colours_and_without_truth_there_is_one(tmp_path, pictures):
     image = np.full((300, 400), 128, np.uint8)
     grid = np.stack(np.meshgrid(np.linspace(20, 380, 8), np.linspace(20, 280, 6)), -1).reshape(-1, 2).astype(np.float32)
@@ -310,7 +327,7 @@ def test_a_trajectory_that_runs_away_or_has_gaps_does_not_hide_the_others(tmp_pa
     assert 'go on outside' in paths['report.html'].read_text()
 
 
-def test_a_new_report_replaces_the_old_pictures(tmp_path, pictures):
+def test_a_new_report_replaces_the_old_pictures(tmp_path, drawn_once):
     write_report(tmp_path, evaluation(frames=5, worst=2))
     (tmp_path / 'mine.png').write_bytes(b'')
     paths = write_report(tmp_path, evaluation(frames=5, truth=False, worst=1, strides=(1,)))
@@ -318,7 +335,7 @@ def test_a_new_report_replaces_the_old_pictures(tmp_path, pictures):
 
 
 @pytest.mark.parametrize(('absent', 'left'), [('matplotlib', {'report.json', 'report.html'}), ('jinja2', None)])
-def test_what_is_not_installed_is_left_out_and_said(tmp_path, monkeypatch, pictures, absent, left):
+def test_what_is_not_installed_is_left_out_and_said(tmp_path, monkeypatch, drawn_once, absent, left):
     monkeypatch.setattr(page, 'find_spec', lambda name: None if name == absent else object())
     monkeypatch.setitem(sys.modules, absent, None)
     (tmp_path / 'report.html').write_text('of an earlier run')
@@ -341,7 +358,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 @pytest.mark.parametrize('earlier', [False, True])
-def test_a_full_disk_leaves_the_whole_report_before_or_none(tmp_path, pictures, earlier):
+def test_a_full_disk_leaves_the_whole_report_before_or_none(tmp_path, drawn_once, earlier):
     """There is room for report.json (7 kB), and for no page."""
     if earlier:
         write_report(tmp_path, evaluation(frames=5, worst=2))
@@ -412,7 +429,7 @@ def test_the_gate():
     assert 'is inf m, over' in failures('ate_m=1', over=True)[0]
 
 
-def test_the_document_is_json_that_other_programs_read(tmp_path, pictures):
+def test_the_document_is_json_that_other_programs_read(tmp_path, drawn_once):
     write_report(tmp_path, evaluation(frames=5, worst=0))
     assert json.loads((tmp_path / 'report.json').read_bytes())['package'] == 'lightglue_trt_ros'
 
