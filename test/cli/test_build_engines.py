@@ -52,6 +52,7 @@ from lightglue_trt_ros.engines.engine_store import (
 )
 from lightglue_trt_ros.engines.gpu_info import Machine
 from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
+from lightglue_trt_ros.networks import lightglue, superpoint
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.networks.models import identify_pair, load_pair
 from lightglue_trt_ros.networks.typed_onnx import read_stamp
@@ -67,12 +68,13 @@ ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 
 
 class Network:
-    """An ONNX Runtime backend whose sessions serve all tests; closing it is counted."""
+    """An ONNX Runtime backend whose sessions serve all tests; when it is closed, `closed` has it."""
 
-    closed, places, warning = 0, True, ''
+    places, warning = True, ''
 
-    def __init__(self, spec, pair=None, depth=DEPTH):
-        self.inner, self.shift, self.silent_after, self.depth = sessions(spec, depth), 0.0, None, depth
+    def __init__(self, spec, depth, closed):
+        self.inner, self.depth, self.closed = sessions(spec, depth), depth, closed
+        self.shift, self.silent_after, self.moved = 0.0, None, 0.0
 
     def extract(self, image):
         features = self.inner.extract(image)
@@ -96,10 +98,10 @@ class Network:
         start = to_original(current.keypoints, (HEIGHT, WIDTH), current.size)[found.indices[rows]]
         placed = Placed(points.copy(), np.zeros((len(points), 2, 2), np.float32))
         placed.points[rows], placed.covariances[rows] = place_matches(reference.pyramid, current.pyramid, points[rows], start)
-        return found, placed._replace(points=placed.points + np.float32(Engines.moved))
+        return found, placed._replace(points=placed.points + np.float32(self.moved))
 
     def close(self):
-        Network.closed += 1
+        self.closed.append(self)
 
 
 @dataclass
@@ -118,37 +120,61 @@ def sessions(spec, depth):
     return OnnxRuntimeBackend(spec, ours(), depth=depth, threads=2)
 
 
-class Engines:
-    """Stands for TensorRTBackend: ONNX Runtime in the spec's precision, with keypoints off by `shift` pixels, no match at the exit
+class Robot(InstantBuilder):
+    """A machine with a GPU and TensorRT, both of which only look so.
+
+    Its engines give what ONNX Runtime gives in the spec's precision, with keypoints off by `shift` pixels, no match at the exit
     after `silent_after` layers, and placed points off by `moved` pixels.
     """
 
-    shift, silent_after, moved = 0.0, None, 0.0
+    def __init__(self):
+        super().__init__()
+        self.gpu, self.closed = ADA, []
+        self.shift, self.silent_after, self.moved = 0.0, None, 0.0
 
-    def __new__(cls, tensorrt, spec, depth, plans, description):
+    def network(self, spec, pair=None, depth=DEPTH):
+        """Stands for OnnxRuntimeBackend."""
+        return Network(spec, depth, self.closed)
+
+    def engines(self, tensorrt, spec, depth, plans, description):
+        """Stands for TensorRTBackend."""
         assert tuple(plans) == networks_of(depth)
         assert len(set(plans.values())) == len(plans)
-        network = Network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec, depth=depth)
-        network.shift, network.silent_after, network.spec, network.description = cls.shift, cls.silent_after, spec, description
+        network = self.network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec, depth=depth)
+        network.shift, network.silent_after, network.moved = self.shift, self.silent_after, self.moved
+        network.spec, network.description = spec, description
         return network
 
 
+def kept(write, graphs):
+    """`write`, which writes a graph that is asked for again once; the last four are kept."""
+    def written(spec, weights, *depth, calibration=None):
+        key = spec, weights.sha256, depth, calibration and calibration.sha256
+        if key not in graphs:
+            graphs[key] = write(spec, weights, *depth, **({'calibration': calibration} if calibration else {}))
+        for oldest in list(graphs)[:-4]:
+            del graphs[oldest]
+        return graphs[key]
+
+    return written
+
+
+EXTRACTORS, STAGES = {}, {}
+
+
 @pytest.fixture
-def machine(monkeypatch, tmp_path):
-    """A machine with a GPU and a TensorRT, both of which only look so; returns the fake TensorRT."""
-    tensorrt = InstantBuilder()
-    monkeypatch.setattr(build_engines, 'probe', lambda: ADA)
-    monkeypatch.setattr(build_engines, 'open_tensorrt', lambda flavour: tensorrt)
-    monkeypatch.setattr(tensorrt_backend, 'TensorRTBackend', Engines)
-    monkeypatch.setattr(Engines, 'shift', 0.0)
-    monkeypatch.setattr(Engines, 'silent_after', None)
-    monkeypatch.setattr(Engines, 'moved', 0.0)
-    monkeypatch.setattr(Network, 'closed', 0)
-    monkeypatch.setattr(onnxruntime, 'OnnxRuntimeBackend', Network)
+def machine(monkeypatch):
+    robot = Robot()
+    monkeypatch.setattr(superpoint, 'superpoint', kept(superpoint.superpoint, EXTRACTORS))
+    monkeypatch.setattr(lightglue, 'lightglue_stages', kept(lightglue.lightglue_stages, STAGES))
+    monkeypatch.setattr(build_engines, 'probe', lambda: robot.gpu)
+    monkeypatch.setattr(build_engines, 'open_tensorrt', lambda flavour: robot)
+    monkeypatch.setattr(tensorrt_backend, 'TensorRTBackend', robot.engines)
+    monkeypatch.setattr(onnxruntime, 'OnnxRuntimeBackend', robot.network)
     monkeypatch.setattr(build_engines, 'FRAMES', 4)
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None if name == 'skimage' else real(name))
-    return tensorrt
+    return robot
 
 
 def visible(folder: Path) -> set[str]:
@@ -182,7 +208,7 @@ def test_a_bundle_is_built_checked_and_used(machine, tmp_path, capsys):
     assert manifest['gate']['thresholds']['match_agreement'] == 0.97
     assert manifest['record']['layers']['matcher-1-4'] == {'fp16': 2}
     assert manifest['record']['build_seconds'] == dict.fromkeys(networks_of(Depth()), 1.25)
-    assert Network.closed == 2, 'engines and reference'
+    assert len(machine.closed) == 2, 'engines and reference'
 
 
 def test_an_equal_bundle_is_not_built_again_unless_forced(machine, tmp_path, capsys):
@@ -263,8 +289,8 @@ def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_beside_when_it_
     assert visible(tmp_path / 'e') == {place.name, place.name.replace(pair.identity.label, retrained)}
 
 
-def test_a_failed_gate_leaves_no_bundle(machine, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Engines, 'shift', 3.0)
+def test_a_failed_gate_leaves_no_bundle(machine, tmp_path, capsys):
+    machine.shift = 3.0
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert 'failed the parity gate, and were not kept' in captured.err
@@ -272,13 +298,13 @@ def test_a_failed_gate_leaves_no_bundle(machine, tmp_path, capsys, monkeypatch):
     assert 'build them in fp32 instead' in captured.err
     assert 'Parity of fp16 engines' in captured.out, 'the figures are shown all the same'
     assert visible(tmp_path) == set()
-    assert Network.closed == 2, 'engines and reference'
+    assert len(machine.closed) == 2, 'engines and reference'
 
 
 @pytest.mark.parametrize('precision', ['fp16', 'fp8'])
-def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path, capsys, monkeypatch, precision):
+def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path, capsys, precision):
     """All layers together are as good as ever."""
-    monkeypatch.setattr(Engines, 'silent_after', 4)
+    machine.silent_after = 4
     put_calibration(tmp_path)
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--precision', precision]) == 1
     err = capsys.readouterr().err
@@ -288,8 +314,8 @@ def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path,
     assert visible(tmp_path) == {CALIBRATION}
 
 
-def test_a_gpu_that_places_points_elsewhere_gets_no_engines(machine, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Engines, 'moved', 0.06)
+def test_a_gpu_that_places_points_elsewhere_gets_no_engines(machine, tmp_path, capsys):
+    machine.moved = 0.06
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert re.search(r'points placed as on the host are 0.0\d+, at least 0.9 is needed', captured.err)
@@ -379,11 +405,9 @@ def test_the_defaults_are_used_through_the_launch_file(machine, tmp_path, monkey
 
 @pytest.fixture
 def fp8_graph(tmp_path):
-    from lightglue_trt_ros.networks.lightglue import lightglue
-
     def put(k):
         path = tmp_path / 'matcher_fp8.onnx'
-        path.write_bytes(lightglue(build.EngineSpec(HEIGHT, WIDTH, k, 'fp16'), ours().matcher).SerializeToString())
+        path.write_bytes(lightglue.lightglue(build.EngineSpec(HEIGHT, WIDTH, k, 'fp16'), ours().matcher).SerializeToString())
         return path
     return put
 
@@ -410,8 +434,8 @@ def put_calibration(folder: Path, verdict: str = PASSED, peak: float = 64.0) -> 
 
 
 def untouched(spec, peak):
-    lightglue, linears = ours().matcher, linear_members(LAYERS)
-    provenance = {'weights_sha256': lightglue.sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
+    weights, linears = ours().matcher, linear_members(LAYERS)
+    provenance = {'weights_sha256': weights.sha256, 'image_height': spec.image_height, 'image_width': spec.image_width,
                   'max_keypoints': spec.max_keypoints}
     bases = np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1))
     return Calibration(np.eye(256, dtype=np.float32), bases, {}, dict.fromkeys(linears, peak), frozenset(linears), provenance)
@@ -443,8 +467,8 @@ def test_a_calibration_that_failed_its_gate_is_not_taken(machine, tmp_path, caps
     assert {precision for precision, _ in machine.builds} == {'fp16'}
 
 
-def test_a_gpu_without_fp8_is_told_before_anything_is_calibrated(machine, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(build_engines, 'probe', lambda: replace(ADA, compute_capability=(8, 7)))
+def test_a_gpu_without_fp8_is_told_before_anything_is_calibrated(machine, tmp_path, capsys):
+    machine.gpu = replace(ADA, compute_capability=(8, 7))
     wanted = ['--precision', 'fp8', '--engine-dir', str(tmp_path), '--calibration', str(tmp_path / 'no')]
     assert build_engines.main([*SIZE, *wanted]) == 1
     assert 'compute capability 8.7 is below 8.9' in capsys.readouterr().err

@@ -115,7 +115,7 @@ def peak(script: str, *arguments: object) -> tuple[str, float]:
               'try:\n    exec(sys.argv.pop(1))\nexcept Exception as error:\n    print(type(error).__name__, error)\n'
               'print(most() - before)')
     command = [sys.executable, '-c', around, script, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     *_, line, mib = done.stdout.splitlines()
     return line, float(mib)
 

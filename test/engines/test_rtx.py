@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import re
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ from lightglue_trt_ros.networks.lightglue import lightglue, lightglue_stages
 from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.networks.typed_onnx import read_stamp
 from lightglue_trt_ros.utils.errors import ConfigError, EngineError
+
+pytestmark = pytest.mark.networks
 
 SPECS = (EngineSpec(480, 640, 1024, 'fp16'), EngineSpec(240, 320, 512, 'fp16'))
 NETWORKS = {'superpoint': (superpoint, 'extractor'), 'lightglue': (lightglue, 'matcher')}
@@ -42,10 +45,17 @@ def _importable(name: str) -> bool:
     return True
 
 
-def build(rtx: TensorRT, network: str, spec: EngineSpec, sm: int, **options) -> tuple[Plan, int]:
+@cache
+def graph(network: str, spec: EngineSpec) -> bytes:
     write, name = NETWORKS[network]
-    data = write(spec, getattr(ours(), name)).SerializeToString()
-    return rtx.build(data, spec.precision, BuildOptions(target_sm=sm, **options)), len(data)
+    return write(spec, getattr(ours(), name)).SerializeToString()
+
+
+@cache
+def build(rtx: TensorRT, network: str, spec: EngineSpec, sm: int) -> tuple[Plan, int]:
+    """What is built, once for all tests, and the bytes of its graph."""
+    data = graph(network, spec)
+    return rtx.build(data, spec.precision, BuildOptions(target_sm=sm)), len(data)
 
 
 @pytest.mark.parametrize('sm', [86, 89])

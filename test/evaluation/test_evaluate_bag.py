@@ -42,6 +42,8 @@ from lightglue_trt_ros.datasets.bag_storage import rosbags_modules
 from lightglue_trt_ros.datasets.sequence import IMAGE
 from lightglue_trt_ros.utils.files import own_output_folder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Callable[..., tuple[int, str, dict[str, Any]]]:
@@ -338,7 +340,7 @@ def test_real_networks_on_a_real_sequence(tmp_path: Path, shared_data: Path) -> 
                      '--max-keypoints', '512', '--strides', '1,2', '--baselines', 'sift', '--compare', 'fp32', 'fp8',
                      '--backend', 'onnxruntime', '--refinement', 'none', '--fail-under', 'pose_auc@10=60',
                      '--out', tmp_path / 'out')
-    text = process.communicate(timeout=120)[0]
+    text = process.communicate(timeout=60)[0]
     assert process.returncode == 0, text
     report = json.loads((tmp_path / 'out' / 'report.json').read_text())
     assert [matcher['name'] for matcher in report['matchers']] == ['ours fp32', 'SIFT']

@@ -20,6 +20,8 @@ from support.evaluated_bags import CAMERA, HEIGHT, PERIOD, SMALL, START, WIDTH, 
 from lightglue_trt_ros.cli.evaluate_bag import main
 from lightglue_trt_ros.datasets.bag_writer import RightFrames, write_bag
 
+pytestmark = pytest.mark.slow
+
 BIG = dataclasses.replace(CAMERA, width=2 * WIDTH, height=2 * HEIGHT,
                           k=np.array([[220.0, 0, 128], [0, 220.0, 96], [0, 0, 1]]))
 BOTH = ('--cameras', 'camera,camera_right')
@@ -164,7 +166,7 @@ def test_live_a_camera_plays_into_a_node(tmp_path: Path) -> None:
     pytest.importorskip('rclpy', reason='rclpy is not installed: nothing is evaluated live')
     process = launch(two_cameras(tmp_path / 'bag'), '--out', tmp_path / 'out', *SMALL, '--cameras', 'camera_right', '--live',
                      '--backend', 'onnxruntime', '--refinement', 'none')
-    text = process.communicate(timeout=120)[0]
+    text = process.communicate(timeout=60)[0]
     assert process.returncode == 0, text
     report = report_of(tmp_path / 'out' / 'camera_right')
     offline, live = report['matchers']

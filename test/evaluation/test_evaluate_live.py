@@ -22,7 +22,7 @@ def live(tmp_path: Path, count: int, *arguments: str) -> tuple[dict[str, Any], s
     tmp_path.mkdir(exist_ok=True)
     bag = make_bag(tmp_path / 'bag', count)
     process = launch(bag, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', *arguments)
-    text = process.communicate(timeout=120)[0]
+    text = process.communicate(timeout=60)[0]
     assert process.returncode == 0, text
     return json.loads((tmp_path / 'out' / 'report.json').read_text()), text
 

@@ -117,6 +117,7 @@ CASES = {
 
 
 @pytest.mark.parametrize('case', CASES)
+@pytest.mark.slow
 def test_a_whole_report(tmp_path, pictures, case):
     changes, expected = CASES[case]
     found = evaluation(**{'frames': 40, **changes})
@@ -148,6 +149,7 @@ def test_a_whole_report(tmp_path, pictures, case):
     assert [matcher['name'] for matcher in report['matchers']] == [matcher.name for matcher in found.matchers]
 
 
+@pytest.mark.slow
 def test_the_document_holds_the_numbers(tmp_path, drawn_once):
     found = evaluation(frames=40)
     first = found.matchers[0]
@@ -279,6 +281,7 @@ def test_hostile_values_are_text(pictures):
     assert '49' not in page.text.split('What ran')[1].split('Details')[0]
 
 
+@pytest.mark.slow
 def test_a_long_recording_stays_small(tmp_path, pictures):
     paths, _, _ = made(tmp_path, evaluation(FOUR, frames=5000, strides=(1,), worst=0))
     assert all(path.stat().st_size < 300_000 for name, path in paths.items() if name.endswith('.png'))
@@ -290,6 +293,7 @@ def near(image, colour, tolerance=12):
     return np.abs(image.astype(int) - bgr).max(axis=2) < tolerance
 
 
+@pytest.mark.slow
 def test_errors_have_colours_and_without_truth_there_is_one(tmp_path, pictures):
     image = np.full((300, 400), 128, np.uint8)
     grid = np.stack(np.meshgrid(np.linspace(20, 380, 8), np.linspace(20, 280, 6)), -1).reshape(-1, 2).astype(np.float32)
@@ -309,11 +313,13 @@ def test_errors_have_colours_and_without_truth_there_is_one(tmp_path, pictures):
     assert counts[3] == (0, 0)
 
 
+@pytest.mark.slow
 def test_wide_images_stand_above_each_other(tmp_path, pictures):
     _, images, _ = made(tmp_path, evaluation(('ours fp16',), frames=3, strides=(1,), size=(94, 310), worst=1))
     assert images['worst_pair_1'].shape[0] > 2 * 1200 * 94 / 310
 
 
+@pytest.mark.slow
 def test_a_trajectory_that_runs_away_or_has_gaps_does_not_hide_the_others(tmp_path, pictures):
     found = evaluation(FOUR, frames=60, worst=0)
     found.matchers[1].odometry.poses[30:, :3, 3] += 1e5
@@ -327,6 +333,7 @@ def test_a_trajectory_that_runs_away_or_has_gaps_does_not_hide_the_others(tmp_pa
     assert 'go on outside' in paths['report.html'].read_text()
 
 
+@pytest.mark.slow
 def test_a_new_report_replaces_the_old_pictures(tmp_path, drawn_once):
     write_report(tmp_path, evaluation(frames=5, worst=2))
     (tmp_path / 'mine.png').write_bytes(b'')
@@ -335,6 +342,7 @@ def test_a_new_report_replaces_the_old_pictures(tmp_path, drawn_once):
 
 
 @pytest.mark.parametrize(('absent', 'left'), [('matplotlib', {'report.json', 'report.html'}), ('jinja2', None)])
+@pytest.mark.slow
 def test_what_is_not_installed_is_left_out_and_said(tmp_path, monkeypatch, drawn_once, absent, left):
     monkeypatch.setattr(page, 'find_spec', lambda name: None if name == absent else object())
     monkeypatch.setitem(sys.modules, absent, None)
@@ -358,6 +366,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 @pytest.mark.parametrize('earlier', [False, True])
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_whole_report_before_or_none(tmp_path, drawn_once, earlier):
     """There is room for report.json (7 kB), and for no page."""
     if earlier:
@@ -429,6 +438,7 @@ def test_the_gate():
     assert 'is inf m, over' in failures('ate_m=1', over=True)[0]
 
 
+@pytest.mark.slow
 def test_the_document_is_json_that_other_programs_read(tmp_path, drawn_once):
     write_report(tmp_path, evaluation(frames=5, worst=0))
     assert json.loads((tmp_path / 'report.json').read_bytes())['package'] == 'lightglue_trt_ros'

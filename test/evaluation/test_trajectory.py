@@ -131,7 +131,7 @@ def test_the_evo_program_agrees(program, tmp_path):
         result = tmp_path / 'result.zip'
         result.unlink(missing_ok=True)
         subprocess.run([program, 'tum', str(tmp_path / 'true.txt'), str(tmp_path / 'estimated.txt'), *options, '--save_results',
-                        str(result), '--no_warnings'], check=True, capture_output=True, timeout=120)
+                        str(result), '--no_warnings'], check=True, capture_output=True, timeout=60)
         with zipfile.ZipFile(result) as archive:
             return json.loads(archive.read('stats.json'))['rmse']
 

@@ -61,7 +61,7 @@ def without_spox(tmp_path: Path) -> str:
 
 def start(*path: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(PACKAGE.parent), *path])}
-    return subprocess.run([sys.executable, '-c', START], env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, '-c', START], env=environment, capture_output=True, text=True, timeout=60)
 
 
 def test_no_start_imports_spox_or_onnx_and_the_second_needs_neither(folder: Path, without_spox: str) -> None:

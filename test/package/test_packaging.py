@@ -135,7 +135,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def run(*arguments: str) -> str:
         command = [colcon, '--log-base', str(folder / 'log'), *arguments]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

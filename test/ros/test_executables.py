@@ -457,11 +457,12 @@ def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_odometry_go
     peer.reports.clear()
 
 
+@pytest.mark.slow
 def test_black_frames_lose_the_odometry_which_says_so_and_publishes_again_within_ten_frames(peer):
     """Real networks, two processes: 25 frames of a flight, 20 black ones, which are two seconds at 10 Hz, and the flight's next."""
     pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
     flight = Flight(frames=55, height=160, width=208, rate_hz=10.0)
-    sizes = ['-p', 'image_height:=160', '-p', 'image_width:=208', '-p', 'max_keypoints:=300']
+    sizes = ['-p', 'image_height:=160', '-p', 'image_width:=208', '-p', 'max_keypoints:=300', '-p', 'weights:=ours_light']
     peer.reports.clear()
     peer.clouds.clear()
     matcher, odometry = launch('cli.matcher', '--ros-args', *sizes), launch('cli.odometry')
@@ -528,6 +529,7 @@ def test_missing_weights_leave_the_node_inactive_with_instructions(peer, tmp_pat
     peer.reports.clear()
 
 
+@pytest.mark.slow
 def test_export_onnx_writes_both_networks(tmp_path):
     process = launch('cli.export_onnx', '--height', '64', '--width', '80', '--max-keypoints', '32', '--out', str(tmp_path))
     log = finish(process)
@@ -538,6 +540,7 @@ def test_export_onnx_writes_both_networks(tmp_path):
     assert refused.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_no_network_without_the_other(tmp_path, capsys):
     with room_for(10_000_000):  # for the extractor, and for no matcher
         assert export_onnx(['--height', '64', '--width', '80', '--max-keypoints', '32', '--out', str(tmp_path)]) == 1
@@ -545,6 +548,7 @@ def test_a_full_disk_leaves_no_network_without_the_other(tmp_path, capsys):
     assert not [path for path in tmp_path.rglob('*') if path.is_file()]
 
 
+@pytest.mark.slow
 def test_benchmark_prints_and_keeps_its_figures(tmp_path):
     out = tmp_path / 'figures.json'
     process = launch('cli.benchmark', '--height', '64', '--width', '80', '--max-keypoints', '32', '--frames', '5',
@@ -560,6 +564,7 @@ def test_benchmark_prints_and_keeps_its_figures(tmp_path):
     assert "The node's own cost" in log
 
 
+@pytest.mark.slow
 def test_benchmark_compares_one_node_of_several_cameras_with_a_node_each(tmp_path):
     out = tmp_path / 'figures.json'
     process = launch('cli.benchmark', 'cameras', '--cameras', '2', '--camera-hz', '10', '--seconds', '2', '--rounds', '1',
@@ -575,6 +580,7 @@ def test_benchmark_compares_one_node_of_several_cameras_with_a_node_each(tmp_pat
     assert '2 cameras of 80x64 at 10 Hz each' in log
 
 
+@pytest.mark.slow
 def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
     folder = tmp_path / 'short'
     (folder / 'images').mkdir(parents=True)

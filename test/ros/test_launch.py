@@ -238,7 +238,7 @@ def test_real_launch_ends_with_the_evaluation_s_exit_code(tmp_path: Path) -> Non
         pytest.skip('the package is not installed: ros2 launch does not find evaluate_bag')
     for arguments, code in ((['bag:=/nowhere'], 1), ([f'bag:={tmp_path}', 'strides:=0'], 2)):
         done = subprocess.run(['ros2', 'launch', str(REPOSITORY / 'launch' / 'evaluate.launch.py'), *arguments],
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=60)
         assert done.returncode == code, done.stdout + done.stderr
         assert 'Caught exception' not in done.stdout + done.stderr
 
