@@ -592,7 +592,7 @@ def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
         (folder / name).write_text('\n'.join(lines) + '\n')
     (folder / 'calib.yaml').symlink_to(source / 'calib.yaml')
     process = launch('cli.demo', '--sequence', str(folder), '--image-topic', '/front/image_raw', '--out', str(tmp_path / 'out'))
-    log = finish(process, 120)
+    log = finish(process, 60)
     assert process.returncode == 0, log
     report = json.loads((tmp_path / 'out' / 'report.json').read_text())
     assert 'frames of /front/image_raw into the node' in log
