@@ -34,7 +34,7 @@ from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import BagError
 
 DATA = 'folder of rectified stereo recordings'
-RIGHT = 'calib_right.yaml'  # beside images_right/; it has baseline_m
+RIGHT = 'calib_right.yaml'  # next to images_right/; it has baseline_m
 Points = tuple[Float32, Float32]  # (M, 2) of the left image and of the right one
 ROWS_PX = 1.5  # a match further from its row is none: the images are rectified
 
@@ -46,19 +46,19 @@ class TrackDrift:
     recording: str
     tracks: str
     matches: float  # per frame
-    right: float  # of these, with a place in the right image
+    right: float  # of these, with a point in the right image
     percent: float  # drift as KITTI has it, with depth
     deg_per_m: float
     end_percent: float  # after the whole path, of its length
     end_deg_per_m: float
-    offset_px: float  # of the right image's columns, estimated
+    offset_px: float  # error of the right image's columns, estimated
     mono_percent: float  # without depth, after the alignment of scale
     ms: float  # per frame, of the odometry with depth
-    beside_ours_deg_per_m: float | None = None  # drift from the poses of our tracks, in place of the truth
+    beside_ours_deg_per_m: float | None = None  # drift against the poses of our tracks instead of ground truth
 
 
 class StereoMatches(NamedTuple):
-    """The tracks of one left image and of the one before, and where they are in the right image."""
+    """The tracks of a left image and of the one before it, with their columns in the right image."""
 
     stamp: float  # seconds
     reference_stamp: float
@@ -97,11 +97,11 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 def stereo_folders(data: Path) -> list[Path]:
     """Folders in `data` that hold a rectified stereo recording. Raises BagError where there is none."""
-    found = sorted(path.parent for path in data.glob(f'*/{RIGHT}'))
-    if not found:
+    folders = sorted(path.parent for path in data.glob(f'*/{RIGHT}'))
+    if not folders:
         raise BagError(f'{data} holds no stereo recording: folders with images/, images_right/, calib.yaml, {RIGHT} (baseline_m), '
                        'timestamps.txt and groundtruth.txt; name the folder above with --data')
-    return found
+    return folders
 
 
 def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
@@ -111,7 +111,7 @@ def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
     rig = stereo_recording(recording).rig
     shape = next(stereo_pairs(folder)).left.shape
     if camera is None or truth is None or len(truth) != len(recording) or not known_poses(truth.poses).all():
-        raise BagError(f'{folder} has no calib.yaml, or frames without truth')
+        raise BagError(f'{folder} has no calib.yaml, or frames without ground truth')
     check_size(camera, *shape)
     height, width = fitting_size((shape[0], shape[1]), config.image_height * config.image_width)
     sized = dataclasses.replace(config, image_height=height, image_width=width)
@@ -121,36 +121,36 @@ def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
     ours: Float64 | None = None
     for name, tracks in kinds.items():
         drift, poses = drift_of_tracks(folder.name, name, list(tracks(stereo_pairs(folder))), camera, rig.baseline_m, truth.poses)
-        beside = None if ours is None else kitti_drift(poses, ours)
+        from_ours = None if ours is None else kitti_drift(poses, ours)
         ours = poses if ours is None else ours
-        yield dataclasses.replace(drift, beside_ours_deg_per_m=None if beside is None else beside.rotation_deg_per_m)
+        yield dataclasses.replace(drift, beside_ours_deg_per_m=None if from_ours is None else from_ours.rotation_deg_per_m)
 
 
-def drift_of_tracks(recording: str, name: str, found: list[StereoMatches], camera: Intrinsics, baseline: float,
-           truth: Float64) -> tuple[TrackDrift, Float64]:
-    """And the poses with depth, (N + 1, 4, 4)."""
+def drift_of_tracks(recording: str, name: str, matches: list[StereoMatches], camera: Intrinsics, baseline: float,
+                    truth: Float64) -> tuple[TrackDrift, Float64]:
+    """The drift of N frames' tracks, and their poses with depth, (N + 1, 4, 4)."""
     window, began = SlidingWindow(float(camera.k[0, 0]), baseline), time.perf_counter()
-    poses = _poses(window, found, camera)
-    ms = (time.perf_counter() - began) / len(found) * 1e3
-    mono = _poses(SlidingWindow(float(camera.k[0, 0])), found, camera)
+    poses = _poses(window, matches, camera)
+    ms = (time.perf_counter() - began) / len(matches) * 1e3
+    mono = _poses(SlidingWindow(float(camera.k[0, 0])), matches, camera)
     alignment = align_sim3(mono, truth)
     metric = kitti_drift(poses, truth)
     scaled = None if alignment is None else kitti_drift(alignment.apply(mono), truth)
     length = float(np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum())
     left_over = np.linalg.solve(np.linalg.solve(truth[0], truth[-1]), np.linalg.solve(poses[0], poses[-1]))
     return TrackDrift(
-        recording, name, matches=float(np.mean([len(each.track_ids) for each in found])),
-        right=float(np.mean([np.isfinite(each.right_u).sum() for each in found])),
+        recording, name, matches=float(np.mean([len(each.track_ids) for each in matches])),
+        right=float(np.mean([np.isfinite(each.right_u).sum() for each in matches])),
         percent=metric.translation_percent if metric else math.nan, deg_per_m=metric.rotation_deg_per_m if metric else math.nan,
         end_percent=100 * float(np.linalg.norm(left_over[:3, 3])) / length,
         end_deg_per_m=float(angles_deg(left_over[None, :3, :3])[0]) / length, offset_px=window.right_offset_px,
         mono_percent=scaled.translation_percent if scaled else math.nan, ms=ms), poses
 
 
-def _poses(window: SlidingWindow, found: list[StereoMatches], camera: Intrinsics) -> Float64:
+def _poses(window: SlidingWindow, matches: list[StereoMatches], camera: Intrinsics) -> Float64:
     """(N + 1, 4, 4) of the first frame and of those after it."""
     poses = [np.eye(4)]
-    for each in found:
+    for each in matches:
         right = normalised(np.column_stack([each.right_u, each.keypoints[:, 1]]), camera)[:, 0]
         fix = window.add(each.stamp, each.track_ids, normalised(each.keypoints, camera), each.reference_stamp,
                          normalised(each.reference_keypoints, camera), right)
@@ -190,10 +190,10 @@ def klt_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMat
             return points, points
         flow: Any = cv2.calcOpticalFlowPyrLK
         settings = {'winSize': KltMatcher.WINDOW, 'maxLevel': KltMatcher.LEVELS, 'criteria': KltMatcher.STOP}
-        there, found, _ = flow(pair.left, pair.right, points, None, **settings)
-        back, returned, _ = flow(pair.right, pair.left, there, None, **settings)
-        good = (found.ravel() == 1) & (returned.ravel() == 1) & (np.linalg.norm(back - points, axis=1) < KltMatcher.BACKWARD_PX)
-        return points[good], there[good]
+        right, forward, _ = flow(pair.left, pair.right, points, None, **settings)
+        left, backward, _ = flow(pair.right, pair.left, right, None, **settings)
+        good = (forward.ravel() == 1) & (backward.ravel() == 1) & (np.linalg.norm(left - points, axis=1) < KltMatcher.BACKWARD_PX)
+        return points[good], right[good]
     return _chained(pairs, KltMatcher(features), follow)
 
 
@@ -211,8 +211,8 @@ def _chained(pairs: Iterator[StereoPair], matcher: SiftMatcher | KltMatcher,
                 count += start not in ids
             ids = dict(zip(map(tuple, found[1].tolist()), tracks, strict=True))
             left, right = across(pair, found[1])
-            place = {point: row for row, point in enumerate(map(tuple, left.tolist()))}
-            both = [(row, place[point]) for row, point in enumerate(map(tuple, found[1].tolist())) if point in place]
+            row_of = {point: row for row, point in enumerate(map(tuple, left.tolist()))}
+            both = [(row, row_of[point]) for row, point in enumerate(map(tuple, found[1].tolist())) if point in row_of]
             rows, others = np.array(both, np.int64).reshape(-1, 2).T
             yield StereoMatches(pair.stamp, before, np.array(tracks, np.uint32), found[1], found[0],
                                 _columns(len(tracks), rows, left[others], right[others]))

@@ -1,4 +1,4 @@
-"""benchmark: what a frame costs, what the cache saves, what the node costs, where a GPU's time goes."""
+"""benchmark: times of a frame's stages, of caching, of the node, of several cameras, and of a GPU's layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ros2 run lightglue_trt_ros odometry: where the camera went, from ~/matches."""
+"""ros2 run lightglue_trt_ros odometry: poses of the camera from ~/matches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from ..utils.commands import Ending, node_command
 
-EPILOG = """it reads matcher/matches and, beside the topic image, its CameraInfo, e.g.
+EPILOG = """it reads matcher/matches and the CameraInfo of the topic image, e.g.
   odometry --ros-args -r image:=/camera/image_raw -p odom_frame:=odom -p publish_tf:=true"""
 
 

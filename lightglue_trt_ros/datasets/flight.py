@@ -1,4 +1,4 @@
-"""A short flight over a small town of photographs, rendered with exact poses and depth: the demo's input and its truth.
+"""A short flight over a small town of photographs, rendered with exact poses and depth: images and ground truth of the demo.
 
 Ground, roofs and walls are textured planes, so every pixel's colour is one homography away from a photograph and every pixel's
 depth is known in closed form (Hartley and Zisserman, Multiple View Geometry, chapter 13). The photographs are files of the
@@ -36,7 +36,7 @@ GROUND = (  # far to near; no photograph twice, because repeated texture would m
 )
 CELL, TILE = 6.2, 512  # side of a ground photograph in metres and in pixels: about one texel per pixel of a 640x480 frame
 GROUND_FAR = 16.4  # y of the ground's far edge, metres
-BOXES = (  # photograph of the roof, of the walls (mirrored), centre x, y, size x, y, z in metres, turn in degrees
+BOXES = (  # photograph of the roof, of the walls (mirrored), centre x, y, size x, y, z in metres, rotation in degrees
     ('chelsea.png', 'brick.png', -1.9, 3.4, 3.4, 2.5, 2.2, 12.0),
     ('coins.png', 'gravel.png', 3.4, 1.4, 3.0, 2.5, 1.6, -17.0),
     ('page.png', 'ihc.png', 2.6, 8.2, 3.6, 1.9, 2.6, 8.0),
@@ -44,7 +44,7 @@ BOXES = (  # photograph of the roof, of the walls (mirrored), centre x, y, size 
     ('cell.png', 'moon.png', -2.4, 11.8, 2.2, 2.4, 2.4, 24.0),
 )
 Sinusoid = tuple[float, float, float]  # amplitude, frequency in Hz, phase in radians
-WAVES: dict[str, tuple[float, tuple[Sinusoid, ...]]] = {  # mean, and what swings about it, over time
+WAVES: dict[str, tuple[float, tuple[Sinusoid, ...]]] = {  # mean, and the oscillations about it, over time
     'x': (0.0, ((1.5, 0.10, 0.0), (0.25, 0.50, 1.0))),  # metres
     'y': (0.0, ((5.0, 0.08, -1.6), (0.20, 0.40, 0.0))),
     'z': (6.6, ((1.1, 0.20, 0.5), (0.20, 0.60, 2.0))),
@@ -60,7 +60,7 @@ WAVES: dict[str, tuple[float, tuple[Sinusoid, ...]]] = {  # mean, and what swing
 
 @dataclass(frozen=True)
 class FlightFrame:
-    """One rendered frame and its truth, both of the middle of the exposure."""
+    """One rendered frame with its ground truth, both of the middle of the exposure."""
 
     stamp_ns: int
     image: UInt8  # (H, W) gray
@@ -80,7 +80,7 @@ class Plane:
 
 @dataclass(frozen=True)
 class Flight:
-    """A camera that flies, turns and climbs over the town; the same seed gives the same pixels.
+    """A camera that flies, rotates and climbs over the town; the same seed gives the same pixels.
 
     `blur`, `light` and `noise` switch motion blur, the change of gain, gamma and vignette, and the sensor's noise.
     Raises ConfigError for sizes that cannot be rendered.
@@ -141,13 +141,13 @@ class Flight:
 
     @cached_property
     def _variation(self) -> dict[str, list[list[float]]]:
-        """What the seed changes: each sinusoid's amplitude by up to a tenth and its phase by up to 0.3 radians."""
+        """Variation by the seed: of each sinusoid's amplitude by up to a tenth and of its phase by up to 0.3 radians."""
         rng = np.random.default_rng(self.seed)
         low, high = (0.9, -0.3), (1.1, 0.3)
         return {name: rng.uniform(low, high, (len(sinusoids), 2)).tolist() for name, (_, sinusoids) in WAVES.items()}
 
     def _develop(self, image: Float32, index: int) -> UInt8:
-        """Light and noise on a float image of [0, 255]."""
+        """Apply light and noise to a float image of [0, 255]."""
         time = index / self.rate_hz
         if self.light:
             v, u = np.ogrid[-1:1:self.height * 1j, -1:1:self.width * 1j]
@@ -179,17 +179,17 @@ def rasterize(pose: Float64, intrinsics: Float64, shape: tuple[int, ...]) -> tup
         colour = cv2.warpPerspective(plane.texture, texel, (right - left, bottom - top), borderMode=cv2.BORDER_REFLECT,
                                      flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
         region = np.s_[top:bottom, left:right]
-        seen = inverse_depth > nearest[region]
+        visible = inverse_depth > nearest[region]
         if number:  # the ground has no edge
-            seen &= (across >= 0) & (across <= inverse_depth) & (along >= 0) & (along <= inverse_depth)
-        image[region][seen] = colour[seen]
-        nearest[region][seen] = inverse_depth[seen]
+            visible &= (across >= 0) & (across <= inverse_depth) & (along >= 0) & (along <= inverse_depth)
+        image[region][visible] = colour[visible]
+        nearest[region][visible] = inverse_depth[visible]
     return image, nearest
 
 
 def transfer(points: NDArray[np.floating], depth0: Float32, pose0: Float64, pose1: Float64, intrinsics: Float64,
              depth1: Float32 | None = None) -> tuple[Float64, Bools]:
-    """Where pixels of view 0, (N, 2) as (u, v), stand in view 1: (N, 2) float64, and which of them are visible there, (N,) bool.
+    """Positions in view 1, (N, 2) float64, of pixels (u, v) of view 0, (N, 2), and whether each is visible there, (N,) bool.
 
     depth0, depth1: (H, W) metres along the optical axis. pose0, pose1: (4, 4) world from camera. intrinsics: (3, 3).
     Exact within a plane, where inverse depth is an affine function of the pixel. False in the mask: points outside view 0 or on
@@ -198,17 +198,17 @@ def transfer(points: NDArray[np.floating], depth0: Float32, pose0: Float64, pose
     inverse, known = _inverse_depth(points, depth0)
     rays = np.column_stack([points, np.ones(len(points))]) @ np.linalg.inv(intrinsics).T
     motion = np.linalg.inv(pose1) @ pose0
-    there = rays @ motion[:3, :3].T + inverse[:, None] * motion[:3, 3]  # divided by the depth in view 0
-    front = there[:, 2] > 1e-9
-    there[~front] = np.nan
-    moved = there @ intrinsics.T
+    rays1 = rays @ motion[:3, :3].T + inverse[:, None] * motion[:3, 3]  # divided by the depth in view 0
+    front = rays1[:, 2] > 1e-9
+    rays1[~front] = np.nan
+    moved = rays1 @ intrinsics.T
     moved = moved[:, :2] / moved[:, 2:]
     visible = known & front
     if depth1 is not None:
         height, width = depth1.shape
         visible &= ((moved > -0.5) & (moved < (width - 0.5, height - 0.5))).all(axis=1)
         corners = _corners(np.where(visible[:, None], moved, 0), depth1)[0]
-        expected = inverse / np.where(front, there[:, 2], 1)
+        expected = inverse / np.where(front, rays1[:, 2], 1)
         visible &= (np.abs(corners / expected[:, None] - 1) < 0.03).any(axis=1)
     return moved, visible
 
@@ -254,8 +254,8 @@ def _town() -> tuple[Plane, ...]:
     rows, columns = len(GROUND), len(GROUND[0])
     planes = [Plane(_enlarged(ground), np.array([-columns * CELL / 2, GROUND_FAR, 0]), np.array([columns * CELL, 0, 0]),
                     np.array([0, -rows * CELL, 0]))]
-    for roof, wall, x, y, *size, turn in BOXES:
-        axes = _rotation(0, 0, np.radians(turn)) * size  # columns: the box's edges
+    for roof, wall, x, y, *size, rotation in BOXES:
+        axes = _rotation(0, 0, np.radians(rotation)) * size  # columns: the box's edges
         middle, (a, b, up) = np.array([x, y, 0.0]), axes.T
         planes.append(Plane(_enlarged(_photograph(roof, size[0] / size[1])), middle - a / 2 + b / 2 + up, a, -b))
         photo = _photograph(wall, size[0] / size[2], TILE)[:, ::-1]
@@ -295,7 +295,7 @@ def _enlarged(texture: UInt8) -> UInt8:
 
 
 def textured_frames(count: int, height: int, width: int) -> Iterator[UInt8]:
-    """A drifting texture, gray (H, W). Shapes are fixed, so what is in the image does not change the times."""
+    """A drifting texture, gray (H, W). Shapes are fixed, so the content of the image does not change the times."""
     rng = np.random.default_rng(0)
     texture = cv2.GaussianBlur(rng.random((height + 64, width + 64), np.float32), (0, 0), 2)
     canvas = cv2.normalize(texture, None, 0, 255, cv2.NORM_MINMAX).astype(np.uint8)  # type: ignore[call-overload]
@@ -305,9 +305,9 @@ def textured_frames(count: int, height: int, width: int) -> Iterator[UInt8]:
 
 
 def forth_and_back(images: Iterator[UInt8], count: int) -> Iterator[UInt8]:
-    """`count` frames of a recording, so that each has the one before it or after it as its neighbour; as many are held at most.
+    """`count` frames of a recording, forth and back, so that each has a recorded neighbour; at most `count` are in memory.
 
-    Decoded before the first is given, which takes no part in anybody's time then. Raises BagError, for a single image too.
+    All are decoded before the first is returned, so that decoding costs no measured time. Raises BagError for fewer than two.
     """
     held = list(itertools.islice(images, count))
     if len(held) < 2:

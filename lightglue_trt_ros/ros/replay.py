@@ -1,4 +1,4 @@
-"""Play a recording into the node as it is launched for real, each in a process of its own, and receive what it publishes."""
+"""Play a recording into the matcher node over DDS, player and node in processes of their own, and receive the clouds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .clouds import matches_from_cloud
 from .executor import spun_by_a_thread
 
 START_S = 60.0  # the node may take this long to become active
-QUIET_S = 2.0  # at least, before the last cloud is given up
+QUIET_S = 2.0  # without a cloud, at least, before the last one counts as lost
 SECOND = 10**9
 
 Arrival = tuple[int, int]  # a cloud's stamp and when it came, both in nanoseconds, the latter on the monotonic clock
@@ -37,9 +37,9 @@ Arrival = tuple[int, int]  # a cloud's stamp and when it came, both in nanosecon
 
 @dataclass
 class Reception:
-    """What came over DDS."""
+    """The messages that came over DDS."""
 
-    matches: list[FrameMatches] = field(default_factory=list)  # empty where they were given away
+    matches: list[FrameMatches] = field(default_factory=list)  # empty where `keep` got them
     arrivals: list[Arrival] = field(default_factory=list)  # one per cloud
     sent: dict[int, int] = field(default_factory=dict)  # stamps of the images that were played, and when
     diagnostics: dict[str, str] = field(default_factory=dict)  # the last figures of the node
@@ -55,10 +55,17 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
            stopped: Callable[[], bool] = lambda: False) -> Reception:
     """Play the bag or folder at `path` into a node of this configuration, `hz` frames per second or `rate` times the recorded pace.
 
-    `max_frames` are the first of the recording. All of it is in a namespace of its own: a robot that runs meanwhile neither gets
-    these images nor takes part.
-    `keep` is given every cloud's matches, from another thread; without it the Reception holds them. Once `stopped` is true the
-    player is told to end. Raises LightglueTrtError when the node does not become active, BagError for the recording.
+    Player and node use a namespace of their own: a robot that runs at the same time does not receive these images.
+
+    Args:
+        max_frames: Play this many frames from the first on.
+        mask: File for the node's `mask_file`.
+        keep: Called with every cloud's matches, from another thread; without it the Reception holds them.
+        stopped: Once it returns true, the player ends.
+
+    Raises:
+        LightglueTrtError: The node does not become active.
+        BagError: The recording cannot be read.
     """
     use_fastdds_profile()
     recording = open_recording(path, image_topic)
@@ -72,68 +79,68 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
     parameters = [item for name, value in settings.items() for item in ('-p', f'{name}:={value}')]
     pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
     pace += [] if max_frames is None else ['--max-frames', str(max_frames)]
-    with _listening(f'{namespace}/matcher', keep) as got, tempfile.TemporaryDirectory() as scratch:
+    with _receiving(f'{namespace}/matcher', keep) as reception, tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / 'sent'
         log.touch()
         matcher = start('cli.matcher', '--ros-args', '-r', f'__ns:={namespace}', '-r', f'image:={topic}', *parameters)
         player = None
         try:
-            _wait_until_active(got, matcher, stopped)
+            _wait_until_active(reception, matcher, stopped)
             player = start('cli.play_bag', str(path), '--image-topic', recording.image_topic, '--topic', topic, '--left-alone',
                            *pace, '--sent', str(log))
             while player.poll() is None and not stopped():
                 time.sleep(0.02)
             stop(player)
-            got.sent = {int(stamp): int(when) for stamp, when in map(str.split, log.read_text().splitlines())}
+            reception.sent = {int(stamp): int(when) for stamp, when in map(str.split, log.read_text().splitlines())}
             if not stopped():
-                _drain(got)
+                _drain(reception)
         finally:
             for process in (player, matcher):
                 if process is not None:
                     stop(process)
-    return got
+    return reception
 
 
 @contextmanager
-def _listening(matcher: str, keep: Callable[[FrameMatches], None] | None) -> Iterator[Reception]:
-    """To the node of that full name."""
-    got = Reception()
-    keep = keep or got.matches.append
+def _receiving(matcher: str, keep: Callable[[FrameMatches], None] | None) -> Iterator[Reception]:
+    """Receive clouds and diagnostics of the node with the full name `matcher`."""
+    reception = Reception()
+    keep = keep or reception.matches.append
 
     def on_matches(cloud: PointCloud2) -> None:
         came, stamp = time.monotonic_ns(), cloud.header.stamp
         keep(matches_from_cloud(cloud))
-        got.arrivals.append((stamp.sec * SECOND + stamp.nanosec, came))
+        reception.arrivals.append((stamp.sec * SECOND + stamp.nanosec, came))
 
     def on_diagnostics(array: DiagnosticArray) -> None:
         own = (status for status in array.status if status.name.startswith(f'{matcher[1:]}:'))
-        got.diagnostics.update({value.key: value.value for status in own for value in status.values})
+        reception.diagnostics.update({value.key: value.value for status in own for value in status.values})
 
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = Node('replay')
     node.create_subscription(PointCloud2, f'{matcher}/matches', on_matches, QoSProfile(depth=100))
     node.create_subscription(DiagnosticArray, '/diagnostics', on_diagnostics, 10)
     with spun_by_a_thread(node):
-        yield got
+        yield reception
 
 
-def _wait_until_active(got: Reception, matcher: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> None:
+def _wait_until_active(reception: Reception, matcher: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_S
-    while got.diagnostics.get('backend', 'none') == 'none' and not stopped():
-        if error := got.diagnostics.get('last error'):
+    while reception.diagnostics.get('backend', 'none') == 'none' and not stopped():
+        if error := reception.diagnostics.get('last error'):
             raise LightglueTrtError(f'the node is not active: {error}')
         if matcher.poll() is not None or time.monotonic() > deadline:
             raise LightglueTrtError(f'the node is not active after {START_S:.0f} s: its log above says why')
         time.sleep(0.05)
 
 
-def _drain(got: Reception) -> None:
+def _drain(reception: Reception) -> None:
     """Wait for the last image's cloud, or until none has come for QUIET_S and twice the longest time between two of them."""
-    last = next(reversed(got.sent), None)
-    count, since = len(got.arrivals), time.monotonic()
-    times = [came for _, came in got.arrivals]
+    last = next(reversed(reception.sent), None)
+    count, since = len(reception.arrivals), time.monotonic()
+    times = [came for _, came in reception.arrivals]
     longest = max((b - a for a, b in itertools.pairwise(times)), default=0) / SECOND
-    while time.monotonic() - since < QUIET_S + 2 * longest and not (got.arrivals and got.arrivals[-1][0] == last):
+    while time.monotonic() - since < QUIET_S + 2 * longest and not (reception.arrivals and reception.arrivals[-1][0] == last):
         time.sleep(0.05)
-        if len(got.arrivals) != count:
-            count, since = len(got.arrivals), time.monotonic()
+        if len(reception.arrivals) != count:
+            count, since = len(reception.arrivals), time.monotonic()

@@ -1,4 +1,4 @@
-"""Every error this package raises on purpose. Each message says what happened, with the values, and what to do."""
+"""Every error that this package raises on purpose. Each message has the cause, the values, and what to do."""
 
 import traceback
 
@@ -20,7 +20,7 @@ class EngineError(LightglueTrtError):
 
 
 class DeviceMemoryError(EngineError):
-    """The GPU's memory is exhausted: what holds it has to let go before the next try."""
+    """The GPU's memory is exhausted: free it before the next try."""
 
 
 class EngineMismatchError(EngineError):
@@ -36,20 +36,20 @@ class ImageEncodingError(FrameError):
 
 
 class BagError(LightglueTrtError):
-    """A recording cannot be read or written, or lacks what was asked of it."""
+    """A recording cannot be read or written, or lacks the data that were asked for."""
 
 
 class NodeError(LightglueTrtError):
-    """A node can do its work no longer: whoever started it may start it anew."""
+    """A node cannot go on: its launcher may start it again."""
 
 
 def in_words(error: BaseException) -> str:
-    """Errors made on purpose speak for themselves; the others need their type."""
+    """The message of an error of this package; any other error with its type."""
     return str(error) if isinstance(error, LightglueTrtError) else f'{type(error).__name__}: {error}'
 
 
 def clear_frames(error: BaseException | None) -> None:
-    """Let go of what the frames of an exception, and of those that led to it, hold: engines must not outlive their context."""
+    """Clear the frames of an exception and of its causes: their variables keep engines alive after the CUDA context."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

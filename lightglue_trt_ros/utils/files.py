@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, those that belong together all at once, and that one process writes at a time."""
+"""Files that appear whole or not at all, alone or together, and folders that one process writes at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a result where its user wants it, and the folder where that is missing. Raises LightglueTrtError."""
+    """Write a result to the path that the user named, and make its folder. Raises LightglueTrtError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
@@ -36,10 +36,9 @@ def write_output(path: Path, data: bytes) -> None:
 
 @contextmanager
 def written_together(folder: Path, advice: str = 'choose another folder') -> Iterator[Path]:
-    """A scratch folder whose files take their places in `folder`, which is made, when the block ends well, and go otherwise.
+    """A scratch folder whose files move to `folder`, which is made, when the block ends well, and are removed otherwise.
 
-    So of files that belong together there are all or none, on a full disk too. Raises LightglueTrtError for an OSError, with
-    `advice`.
+    So either all files of a group are there or none, on a full disk too. Raises LightglueTrtError for an OSError, with `advice`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +54,7 @@ def written_together(folder: Path, advice: str = 'choose another folder') -> Ite
 
 
 def make_output_folder(path: Path) -> None:
-    """Make a folder for results, before the work and not after it. Raises LightglueTrtError where nothing can be written there."""
+    """Make a folder for results before the work begins. Raises LightglueTrtError where it cannot be written."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -66,9 +65,9 @@ def make_output_folder(path: Path) -> None:
 
 @contextmanager
 def own_output_folder(path: Path) -> Iterator[None]:
-    """`make_output_folder`, and no other run that asks so writes there meanwhile. Raises LightglueTrtError where one does.
+    """`make_output_folder`, locked against other runs of this function. Raises LightglueTrtError where another run has it.
 
-    The kernel keeps the lock of the folder itself, so no file is left; where the storage knows no such locks there is none.
+    The lock is the kernel's, on the folder itself, so no file is left. Storage without such locks is not locked.
     """
     make_output_folder(path)
     folder = os.open(path, os.O_RDONLY)
@@ -85,9 +84,9 @@ def own_output_folder(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock file `path`, which the kernel releases when its holder dies; `waiting` is called where another process has it.
+    """Hold the lock file `path`; `waiting` is called first where another process has it. Raises OSError.
 
-    The file stays: where it were removed, two could hold one of that name. Raises OSError.
+    The kernel releases the lock when its holder dies. The file stays: if it were removed, two processes could hold one name.
     """
     with path.open('ab') as lock:
         try:

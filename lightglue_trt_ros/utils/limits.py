@@ -1,6 +1,6 @@
-"""Bounds on what a small file or message may become in memory.
+"""Bounds on the memory that a small file or message may need when it is decoded.
 
-The node has its own as a parameter. Commands and the library take theirs from the environment, as do the processes that they start.
+The node has a parameter for this. Commands and the library, and the processes that they start, read the environment.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .errors import ConfigError
 MEGAPIXELS, UNPACKED_MIB = 64.0, 256.0  # the defaults: above the largest common cameras, and above one of their raw images
 MEGAPIXELS_VARIABLE = 'LIGHTGLUE_TRT_MAX_MEGAPIXELS'
 UNPACKED_VARIABLE = 'LIGHTGLUE_TRT_MAX_UNPACKED_MIB'
-PACKING = 64  # times its own size: what a compressed file may become on disk, where that is more than the bound
+PACKING = 64  # times its own size: a compressed file may become this large on disk, where that is more than the bound
 _FORMATS = ('PNG', 'JPEG', 'BMP', 'PPM', 'TIFF', 'WEBP', 'GIF', 'JPEG2000')
 
-warnings.filterwarnings('ignore', category=Image.DecompressionBombWarning)  # what is told here is told with advice
+warnings.filterwarnings('ignore', category=Image.DecompressionBombWarning)  # the errors here come with advice
 
 
 def decode_image(data: bytes, flags: int, megapixels: float | None = None) -> NDArray[Any] | None:
-    """`cv2.imdecode` of an image whose header names at most `megapixels`, those of the environment where None.
+    """`cv2.imdecode` of an image whose header names at most `megapixels`; None takes the bound of the environment.
 
-    None where it is no image. Raises ValueError with the figures where it is larger, or where a JPEG lacks its end marker, of which
-    some OpenCV versions return the upper part; cv2.error, ConfigError.
+    Returns None where the data are no image. Raises ValueError with the figures where the image is larger, or where a JPEG lacks
+    its end marker (some OpenCV versions then return its upper part), cv2.error, ConfigError.
     """
     if data.startswith(b'\xff\xd8\xff') and data.rfind(b'\xff\xd9') < data.rfind(b'\xff\xda'):
         raise ValueError(f'the JPEG is cut off after {len(data)} bytes, its end marker is missing: check where it comes from')
@@ -40,7 +40,7 @@ def decode_image(data: bytes, flags: int, megapixels: float | None = None) -> ND
             width, height = header.size
     except Image.DecompressionBombError:
         found = f'more than {2e-6 * (Image.MAX_IMAGE_PIXELS or 0):.0f}'
-    except (OSError, SyntaxError, ValueError):  # whatever the parsers of damaged headers raise
+    except (OSError, SyntaxError, ValueError):  # all that the parsers of damaged headers raise
         return None
     else:
         if width * height <= allowed * 1e6:

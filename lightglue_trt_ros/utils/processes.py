@@ -1,4 +1,4 @@
-"""This package's executables, and functions of it, in processes of their own, which end cleanly and with who started them."""
+"""Run executables and functions of this package in processes of their own, which end cleanly and with their parent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).resolve().parents[1]
 FASTDDS_VARIABLES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')  # up to Jazzy, from Kilted on
-FASTDDS_CHOICES = (*FASTDDS_VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS')  # each of them says that the user has chosen transports
+FASTDDS_CHOICES = (*FASTDDS_VARIABLES, 'FASTDDS_BUILTIN_TRANSPORTS')  # if any of them is set, the user has chosen transports
 
 
 def fastdds_variable() -> str:
@@ -61,14 +61,15 @@ def start(module: str, *arguments: str, environment: Mapping[str, str] | None = 
     return subprocess.Popen(command, env={**os.environ, **(environment or {}), 'PYTHONPATH': path}, **options)
 
 
-given_up: ContextVar[Callable[[], bool]] = ContextVar('given_up', default=bool)  # whether what runs elsewhere is wanted no more
+# Whether the caller of `called_elsewhere` no longer wants the result.
+given_up: ContextVar[Callable[[], bool]] = ContextVar('given_up', default=bool)
 
 
 def called_elsewhere(function: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result:
-    """What a function of this package returns, called in a process of its own, whose memory and imports end with it.
+    """Call a function of this package in a process of its own, whose memory and imports end with it, and return its result.
 
-    Function, arguments and result are pickled. The process ends with this one, however that ends, and hears no Ctrl-C. Raises what
-    the function raises of LightglueTrtError, and EngineError where the process ends without an answer, or `given_up` says so.
+    Function, arguments and result are pickled. The process ends with this one, however that ends, and gets no Ctrl-C. Raises the
+    function's LightglueTrtError, and EngineError where the process ends without an answer or `given_up` returns true.
     """
     process = start('utils.processes', stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdin is not None
@@ -76,7 +77,7 @@ def called_elsewhere(function: Callable[Given, Result], *arguments: Given.args, 
     try:
         with suppress(BrokenPipeError):  # it has ended already: its status says how
             pickle.dump((function, arguments, named), process.stdin, pickle.HIGHEST_PROTOCOL)
-            process.stdin.flush()  # and stays open: its end would be the process's
+            process.stdin.flush()  # it stays open: the process ends when this pipe does
         while not select.select([process.stdout], [], [], 0.1)[0]:
             if given_up.get()():
                 raise EngineError(f'{function.__name__}, in a process of its own, was given up')
@@ -96,21 +97,21 @@ def called_elsewhere(function: Callable[Given, Result], *arguments: Given.args, 
 
 
 def _answer() -> None:
-    """The other side of `called_elsewhere`."""
+    """Run in the process that `called_elsewhere` starts."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), 'wb')
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # prints of libraries must not mix with the answer
     function, arguments, named = pickle.load(sys.stdin.buffer)
     end_with_parent()
     try:
         answer = function(*arguments, **named)
     except LightglueTrtError as error:
         answer = error
-    with suppress(BrokenPipeError), answers:  # who asked has ended
+    with suppress(BrokenPipeError), answers:  # the caller has ended
         pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
 
 
 def end_with_parent() -> None:
-    """From now on this process ends, at once and without a word, when its standard input does: its parent holds the other end."""
+    """From now on this process ends silently when its standard input does: its parent holds the other end of that pipe."""
     def wait() -> None:
         wait_for_parent()
         os._exit(1)
@@ -119,7 +120,7 @@ def end_with_parent() -> None:
 
 
 def wait_for_parent() -> None:
-    """Block until standard input ends, which it does however the process ends that holds its other end."""
+    """Block until standard input ends: the kernel closes it however the parent ends."""
     while os.read(0, 1):
         pass
 
@@ -174,9 +175,9 @@ def memory_mib(pid: int) -> float:
 
 
 def give_memory_back() -> None:
-    """From now on, large blocks that are freed go back to the system at once, and threads share two heaps (glibc; else nothing).
+    """From now on, large freed blocks go back to the system at once, and threads share two heaps (glibc; else nothing).
 
-    For long work of several threads on images, which otherwise keeps what its worst moment took.
+    Without it, long work of several threads on images keeps the memory of its worst moment.
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL('libc.so.6')
@@ -186,7 +187,7 @@ def give_memory_back() -> None:
 
 
 def trim_heap() -> None:
-    """Give what is free now back to the system (glibc; else nothing)."""
+    """Give freed memory back to the system (glibc; else nothing)."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL('libc.so.6').malloc_trim(0)
 
