@@ -1,1 +1,1 @@
-"""A reference consumer of the tracks: poses from a short window of views, metric where points have depth. No map, no loops."""
+"""Poses from tracks: two views, and a sliding window, metric where points have depth. No map, no loop closure."""

@@ -1,7 +1,7 @@
 """Bundle adjustment of a short window: Levenberg-Marquardt on poses and points, points eliminated (Triggs et al., 2000).
 
-A window has P views and L points, and few enough of both that dense arrays over (P, L) beat any sparse bookkeeping. Observations
-are (P, L, 3): x and y on the plane z = 1 of the left camera and x on that of a rectified right one, NaN where not seen.
+A window has P views and L points, few enough that dense arrays over (P, L) are faster than sparse ones. Observations are
+(P, L, 3): x and y on the plane z = 1 of the left camera, and x on that of a rectified right camera, NaN where not observed.
 """
 
 from __future__ import annotations
@@ -13,81 +13,81 @@ import numpy as np
 
 from ..core.types import Float64
 
-NEAR = 1e-3  # a point this close to the camera's plane, or behind it, is taken for this deep
-RIDGE = 1e-6  # keeps apart what the views do not see apart
-ENOUGH = 1e-4  # a share by which a step has to make it better
+NEAR = 1e-3  # least depth: of points closer to the camera's plane, or behind it
+RIDGE = 1e-6  # added to the diagonals, which keeps unobservable parameters in place
+LEAST_GAIN = 1e-4  # of the cost, as a share; a smaller one ends the adjustment
 
 
 class Bundle(NamedTuple):
-    """Poses and points. `inverse_poses` takes the world's points to each camera's axes."""
+    """Poses and points of a window."""
 
     inverse_poses: Float64  # (P, 4, 4) camera from world
     points: Float64  # (L, 3) world
-    offset: float = 0.0  # by which all x of the right camera are too large, on its plane z = 1: what its calibration is off
+    offset: float = 0.0  # error of all x of the right camera, on its plane z = 1, from its calibration
 
 
-class Belief(NamedTuple):
-    """A normal distribution of the offset. Its variance would be 1 / information if errors as large as `scale` were usual."""
+class OffsetEstimate(NamedTuple):
+    """A normal distribution of the offset. Its variance is 1 / information if errors have the deviation `scale`."""
 
     offset: float = 0.0
     information: float = 0.0
 
 
 class _Linear(NamedTuple):
-    """The problem around a bundle, each row under the square root of its weight."""
+    """Errors and their derivatives at a bundle, each row times the square root of its weight."""
 
     errors: Float64  # (P, L, 3)
-    of_pose: Float64  # (P, L, 3, 6): a turn and a shift in the camera's axes, after the pose
+    of_pose: Float64  # (P, L, 3, 6): a rotation and a translation in the camera's axes, after the pose
     of_point: Float64  # (P, L, 3, 3)
     of_offset: Float64  # (P, L): of the right column alone
 
 
-def adjust(bundle: Bundle, seen: Float64, first_free: int, baseline: float, scale: float, steps: int,
-           prior: Belief) -> tuple[Bundle, Belief]:
-    """The bundle of least cost near the given one, and what is then believed of the offset.
+def adjust(bundle: Bundle, observed: Float64, first_free: int, baseline: float, scale: float, steps: int,
+           prior: OffsetEstimate) -> tuple[Bundle, OffsetEstimate]:
+    """The bundle of least cost near the given one, and the estimate of the offset with it.
 
-    The cost is Cauchy's loss of `scale` (on the plane z = 1) and the prior's. Poses from `first_free` on are free. `baseline` is
-    the right camera's place on the left one's x axis.
+    The cost is Cauchy's loss of `scale` (on the plane z = 1), and that of the `prior`. Poses from `first_free` on are free.
+    `baseline` is the right camera's position on the left camera's x axis.
     """
     def cost_of(trial: Bundle) -> float:
-        return float(_loss(_errors(trial, seen, baseline, scale)).sum() + prior.information * (trial.offset - prior.offset)**2)
+        return float(_loss(_errors(trial, observed, baseline, scale)).sum() + prior.information * (trial.offset - prior.offset)**2)
 
     cost, damping = cost_of(bundle), 1e-4
-    linear = _linearised(bundle, seen, baseline, scale)
+    linear = _linearised(bundle, observed, baseline, scale)
     for _ in range(steps):
         trial = _Normal(linear, first_free, damping, bundle.offset, prior).step(bundle)
         trial_cost = cost_of(trial)
         if not trial_cost < cost:
             damping *= 10
             continue
-        done = cost - trial_cost < ENOUGH * cost
+        done = cost - trial_cost < LEAST_GAIN * cost
         bundle, cost, damping = trial, trial_cost, damping / 5
-        linear = _linearised(bundle, seen, baseline, scale)
+        linear = _linearised(bundle, observed, baseline, scale)
         if done:
             break
-    return bundle, Belief(bundle.offset, _Normal(linear, first_free, RIDGE, bundle.offset, prior).information())
+    return bundle, OffsetEstimate(bundle.offset, _Normal(linear, first_free, RIDGE, bundle.offset, prior).information())
 
 
-def reprojection_errors(bundle: Bundle, seen: Float64, baseline: float) -> Float64:
-    """(P, L): the larger of the left and the right distance on the plane z = 1; NaN where not seen, infinite behind a camera."""
-    errors = _errors(bundle, seen, baseline, 1.0)
+def reprojection_errors(bundle: Bundle, observed: Float64, baseline: float) -> Float64:
+    """The larger of left and right distance on the plane z = 1, (P, L); NaN where not observed, infinite behind a camera."""
+    errors = _errors(bundle, observed, baseline, 1.0)
     distance = np.maximum(np.linalg.norm(errors[..., :2], axis=2), np.abs(errors[..., 2]))
     distance[_in_cameras(bundle)[..., 2] <= NEAR] = np.inf
-    return np.asarray(np.where(np.isfinite(seen[..., 0]), distance, np.nan), np.float64)
+    return np.asarray(np.where(np.isfinite(observed[..., 0]), distance, np.nan), np.float64)
 
 
 def _in_cameras(bundle: Bundle) -> Float64:
-    """(P, L, 3)"""
+    """Points in each camera's axes, (P, L, 3)."""
     rotations, shifts = bundle.inverse_poses[:, :3, :3], bundle.inverse_poses[:, None, :3, 3]
     return np.asarray(bundle.points @ rotations.transpose(0, 2, 1) + shifts, np.float64)
 
 
-def _errors(bundle: Bundle, seen: Float64, baseline: float, scale: float) -> Float64:
-    """Predicted minus seen, (P, L, 3) in units of `scale`; 0 where not seen."""
+def _errors(bundle: Bundle, observed: Float64, baseline: float, scale: float) -> Float64:
+    """Predicted minus observed, (P, L, 3) in units of `scale`; 0 where not observed."""
     x, y, z = np.moveaxis(_in_cameras(bundle), 2, 0)
     predicted = np.stack([x, y, x - baseline], axis=2) / np.maximum(z, NEAR)[..., None]
     predicted[..., 2] += bundle.offset
-    return np.where(np.isnan(seen), 0.0, (predicted - seen) / scale)
+    return np.where(np.isnan(observed), 0.0, (predicted - observed) / scale)
 
 
 def _loss(errors: Float64) -> Float64:
@@ -95,25 +95,25 @@ def _loss(errors: Float64) -> Float64:
     return np.log1p(np.stack([errors[..., 0]**2 + errors[..., 1]**2, errors[..., 2]**2], axis=2))
 
 
-def _linearised(bundle: Bundle, seen: Float64, baseline: float, scale: float) -> _Linear:
-    errors = _errors(bundle, seen, baseline, scale)
-    roots = np.exp(-_loss(errors) / 2)[..., [0, 0, 1]] * ~np.isnan(seen)  # the weight is 1 / (1 + error^2)
-    there = _in_cameras(bundle)
-    x, y, z = np.moveaxis(there, 2, 0)
+def _linearised(bundle: Bundle, observed: Float64, baseline: float, scale: float) -> _Linear:
+    errors = _errors(bundle, observed, baseline, scale)
+    roots = np.exp(-_loss(errors) / 2)[..., [0, 0, 1]] * ~np.isnan(observed)  # the weight is 1 / (1 + error^2)
+    in_cameras = _in_cameras(bundle)
+    x, y, z = np.moveaxis(in_cameras, 2, 0)
     z = np.maximum(z, NEAR)
-    of_camera = np.zeros((*there.shape, 3))  # what x, y, z in the camera's axes change
+    of_camera = np.zeros((*in_cameras.shape, 3))  # derivatives by x, y, z in the camera's axes
     of_camera[..., 0, 0] = of_camera[..., 1, 1] = of_camera[..., 2, 0] = 1 / z
     of_camera[..., 2] -= np.stack([x, y, x - baseline], axis=2) / (z * z)[..., None]
     of_camera *= roots[..., None] / scale
-    turns = np.cross(there[:, :, None], of_camera)
-    return _Linear(errors * roots, np.concatenate([turns, of_camera], axis=3),
+    of_rotation = np.cross(in_cameras[:, :, None], of_camera)
+    return _Linear(errors * roots, np.concatenate([of_rotation, of_camera], axis=3),
                    of_camera @ bundle.inverse_poses[:, None, :3, :3], roots[..., 2] / scale)
 
 
 class _Normal:
-    """The normal equations: `shared` unknowns are six of each free pose and the offset, the points' own are eliminated."""
+    """The normal equations of six parameters of each free pose and of the offset; the points are eliminated."""
 
-    def __init__(self, linear: _Linear, first_free: int, damping: float, offset: float, prior: Belief) -> None:
+    def __init__(self, linear: _Linear, first_free: int, damping: float, offset: float, prior: OffsetEstimate) -> None:
         self.first_free, of_pose, count = first_free, linear.of_pose[first_free:], linear.errors.shape[1]
         views = len(of_pose)
         per_point = linear.of_point.transpose(1, 0, 2, 3).reshape(count, -1, 3)
@@ -139,17 +139,17 @@ class _Normal:
         self.right = right - np.einsum('lai,li->a', eliminated, self.points_right)
 
     def step(self, bundle: Bundle) -> Bundle:
-        """The bundle one Gauss-Newton step on."""
+        """The bundle after one Gauss-Newton step."""
         step = np.linalg.solve(self.square, self.right)
         points_step = np.linalg.solve(self.points_square, (self.points_right - step @ self.mixed)[..., None])[..., 0]
         poses = bundle.inverse_poses.copy()
-        for view, (*turn, x, y, z) in enumerate(step[:-1].reshape(-1, 6), self.first_free):
+        for view, (*rotation, x, y, z) in enumerate(step[:-1].reshape(-1, 6), self.first_free):
             change = np.eye(4)
-            change[:3, :3], change[:3, 3] = cv2.Rodrigues(np.array(turn))[0], (x, y, z)
+            change[:3, :3], change[:3, 3] = cv2.Rodrigues(np.array(rotation))[0], (x, y, z)
             poses[view] = change @ poses[view]
         return Bundle(poses, bundle.points + points_step, bundle.offset + float(step[-1]))
 
     def information(self) -> float:
-        """Of the offset, whatever poses and points are."""
+        """Information of the offset, with poses and points marginalised."""
         rest = np.linalg.solve(self.square[:-1, :-1], self.square[:-1, -1])
         return float(max(0.0, self.square[-1, -1] - self.square[-1, :-1] @ rest))

@@ -1,8 +1,8 @@
-"""Visual odometry over a sliding window of views: PnP to begin with, then bundle adjustment. No map, no loop closure.
+"""Visual odometry over a sliding window of views: PnP, then bundle adjustment. No map, no loop closure.
 
-Pixels do not come here: points are undistorted, on the plane z = 1. Poses are world from camera, the camera in its optical frame.
-With a right image's columns the world is metric; without them its unit is the distance between the first two views. Where the right
-camera is turned by a tenth of a degree, all columns are off by a pixel, which costs a tenth of the scale: so that is estimated.
+Points are undistorted, on the plane z = 1. Poses are world from camera, the camera in its optical frame. With the right image's
+columns the world is metric; without them its unit is the distance between the first two views. If the right camera is rotated by a
+tenth of a degree, all columns have an error of a pixel, which costs a tenth of the scale. So this offset is estimated.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..core.types import Float64
-from .bundle_adjustment import Belief, Bundle, adjust, reprojection_errors
+from .bundle_adjustment import Bundle, OffsetEstimate, adjust, reprojection_errors
 from .two_view import estimate_relative_pose
 
-VIEWS = 8  # in the window beside the newest; poses of the oldest are kept as they are
-POINTS = 500  # in the adjustment at most, those that most views see
+VIEWS = 8  # in the window, without the newest; the oldest poses are fixed
+POINTS = 500  # in the adjustment at most, those that most views observe
 STEPS = 6  # of the adjustment per frame
 SCALE_PX = 0.5  # of Cauchy's loss
-WRONG_PX = 3.0  # further from where it should be, a point is dropped
+WRONG_PX = 3.0  # of reprojection error, from which a point is dropped
 PNP_PX = 4.0
-OFFSET_PX = 1.0  # how far off the right image's columns may well be, all by the same
-ENOUGH = 12  # points that agree, for a pose
-MOVED_PX = 10.0  # by the median point, since the last view that stays: the next one stays too
-SHARED = 0.6  # of that view's points; with fewer the next one stays too
+OFFSET_PX = 1.0  # prior standard deviation of the offset of the right image's columns
+LEAST_INLIERS = 12  # for a pose
+MOVED_PX = 10.0  # of the median point since the last kept view: the next one is kept
+SHARED = 0.6  # of that view's points; with fewer the next view is kept
 PARALLAX = np.radians(1.0)  # between the rays of a point that is triangulated over time
-STARTED = np.radians(1.0)  # of the median point, to begin without a right image
+START_PARALLAX = np.radians(1.0)  # of the median point, to start without a right image
 LEAST_DISPARITY_PX = 0.5
 SAME_S = 1e-3  # stamps this close are of one frame
 
@@ -38,45 +38,45 @@ Ids = NDArray[np.int64]
 
 
 class Quality(Enum):
-    """What a pose rests on."""
+    """How a pose was estimated."""
 
-    STARTING = 'starting'  # nothing yet: no motion seen
+    STARTING = 'starting'  # nothing yet: no motion observed
     TRACKING = 'tracking'
-    LOST = 'lost'  # the motion before, repeated
+    LOST = 'lost'  # the last motion, repeated
 
 
 class Fix(NamedTuple):
-    """Where the camera was."""
+    """The estimated pose of one frame."""
 
     stamp: float  # seconds
     pose: Float64  # (4, 4) world from camera
     quality: Quality
-    points: int  # that agree
-    velocity: Float64 = np.zeros(3)  # (3,) along the camera's axes, units a second; 0 where it is not tracking
+    points: int  # inliers
+    velocity: Float64 = np.zeros(3)  # (3,) along the camera's axes, units a second; 0 unless it is tracking
 
 
 @dataclass
 class _View:
-    """What a frame saw, by ascending id."""
+    """The observations of a frame, by ascending id."""
 
     stamp: float
     pose: Float64  # (4, 4) world from camera
     ids: Ids  # (M,)
-    seen: Float64  # (M, 3) x, y and the right image's x, NaN where none
+    observed: Float64  # (M, 3) x, y and the right image's x, NaN where none
 
     def of(self, ids: Ids) -> Float64:
         """Its observations of `ids` (L,), (L, 3), NaN where it has none."""
-        found = np.full((len(ids), 3), np.nan)
-        mine, theirs = np.intersect1d(self.ids, ids, assume_unique=True, return_indices=True)[1:]
-        found[theirs] = self.seen[mine]
-        return found
+        observed = np.full((len(ids), 3), np.nan)
+        own_rows, rows = np.intersect1d(self.ids, ids, assume_unique=True, return_indices=True)[1:]
+        observed[rows] = self.observed[own_rows]
+        return observed
 
-    def gain(self, ids: Ids, seen: Float64) -> None:
-        """Observations of ids that it has none of yet."""
-        fresh = ~np.isin(ids, self.ids)
-        every = np.concatenate([self.ids, ids[fresh]])
-        order = np.argsort(every)
-        self.ids, self.seen = every[order], np.concatenate([self.seen, seen[fresh]])[order]
+    def add(self, ids: Ids, observed: Float64) -> None:
+        """Add observations (L, 3) of the `ids` (L,) that it has none of yet."""
+        new = ~np.isin(ids, self.ids)
+        all_ids = np.concatenate([self.ids, ids[new]])
+        order = np.argsort(all_ids)
+        self.ids, self.observed = all_ids[order], np.concatenate([self.observed, observed[new]])[order]
 
 
 class SlidingWindow:
@@ -87,17 +87,17 @@ class SlidingWindow:
     """
 
     def __init__(self, focal_px: float, baseline_m: float | None = None, pose: Float64 | None = None, speed: float = 0.0) -> None:
-        """`focal_px` tells how large a pixel is on the plane z = 1. Without `baseline_m`, right columns are not looked at.
+        """`focal_px` converts pixels to the plane z = 1. Without `baseline_m`, right columns are ignored.
 
-        One that goes on from another has that one's last pose (4, 4) and its `speed`.
+        A window that continues another one takes its last pose (4, 4) and its `speed`.
         """
         self._pixel, self._baseline = 1 / focal_px, baseline_m
         self._views: list[_View] = []
         self._points: dict[int, Float64] = {}  # (3,) world, by id
         self._pose = np.eye(4) if pose is None else pose  # the last frame's
         self._step, self.speed = np.eye(4), speed  # the motion to it from the one before, and its speed, units a second
-        self._begun, self._begin = False, self._begin_in_own_unit if baseline_m is None else self._begin_metric
-        self._belief = Belief(0.0, (OFFSET_PX * self._pixel)**-2)
+        self._started, self._start = False, self._start_in_own_unit if baseline_m is None else self._start_metric
+        self._offset = OffsetEstimate(0.0, (OFFSET_PX * self._pixel)**-2)
 
     @property
     def metric(self) -> bool:
@@ -106,83 +106,83 @@ class SlidingWindow:
 
     @property
     def right_offset_px(self) -> float:
-        """By how much the right image's columns are too large, by the tracks themselves; it is taken into account."""
-        return self._belief.offset / self._pixel
+        """Estimated error of the right image's columns, which the window corrects."""
+        return self._offset.offset / self._pixel
 
     def add(self, stamp: float, ids: ArrayLike, points: ArrayLike, reference_stamp: float, reference_points: ArrayLike,
             right_x: ArrayLike | None = None) -> Fix:
         """A frame's tracks: ids (M,), points (M, 2) in it and in its reference, and in the right image, (M,), NaN where none."""
         tracks, order = np.unique(np.asarray(ids, np.int64), return_index=True)
-        here, there = _three(points)[order], _three(reference_points)[order]
+        current, reference = _without_right(points)[order], _without_right(reference_points)[order]
         if right_x is not None and self._baseline is not None:
-            here[:, 2] = np.asarray(right_x, np.float64)[order]
+            current[:, 2] = np.asarray(right_x, np.float64)[order]
         if self._views and stamp <= self._views[-1].stamp:
-            self._views, self._points, self._begun = [], {}, False
+            self._views, self._points, self._started = [], {}, False
         if not self._views:
-            self._views.append(_View(reference_stamp, self._pose, tracks[:0], there[:0]))
+            self._views.append(_View(reference_stamp, self._pose, tracks[:0], reference[:0]))
         for view in self._views:
             if abs(view.stamp - reference_stamp) < SAME_S:
-                view.gain(tracks, there)
+                view.add(tracks, reference)
         before = self._views[-1]
-        if len(self._views) > 2 and not self._stays(self._views[-2], before):
+        if len(self._views) > 2 and not self._keeps(self._views[-2], before):
             self._views.pop()
-        view = _View(stamp, before.pose @ self._step, tracks, here)
+        view = _View(stamp, before.pose @ self._step, tracks, current)
         self._views.append(view)
-        follows, velocity = self._begun, np.zeros(3)
+        follows, velocity = self._started, np.zeros(3)
         try:
-            quality, count = self._follow() if follows else self._begin()
-        except (np.linalg.LinAlgError, cv2.error):  # tracks that no geometry fits, where nothing before has noticed
+            quality, count = self._follow() if follows else self._start()
+        except (np.linalg.LinAlgError, cv2.error):  # tracks that fit no geometry, which earlier checks did not catch
             quality, count = self._lose(before.pose @ self._step)
         if quality is Quality.TRACKING:
-            origin = before if follows else self._views[-2]  # one camera begins with a view that may be some frames back
+            origin = before if follows else self._views[-2]  # one camera starts from a view that may be some frames back
             self._step = np.asarray(np.linalg.solve(origin.pose, view.pose), np.float64)
             velocity = self._step[:3, :3].T @ self._step[:3, 3] / (stamp - origin.stamp)
             self.speed = float(np.linalg.norm(velocity))
         self._views, self._pose = self._views[-VIEWS:], view.pose
         return Fix(stamp, view.pose, quality, count, velocity)
 
-    def _stays(self, before: _View, view: _View) -> bool:
-        moved = np.linalg.norm(view.of(before.ids)[:, :2] - before.seen[:, :2], axis=1) / self._pixel
+    def _keeps(self, before: _View, view: _View) -> bool:
+        moved = np.linalg.norm(view.of(before.ids)[:, :2] - before.observed[:, :2], axis=1) / self._pixel
         moved = moved[np.isfinite(moved)]
         return len(moved) < SHARED * len(before.ids) or bool(np.median(moved) > MOVED_PX)
 
-    def _begin_metric(self) -> tuple[Quality, int]:
-        """The newest view's points have depth: where did the one before see them from?"""
+    def _start_metric(self) -> tuple[Quality, int]:
+        """Locate the view before by points whose depth the newest view knows."""
         before, last = self._views[-2:]
         self._views = [last]
         self._triangulate()
-        there = self._located(before)
+        pose_before = self._located(before)
         self._points = {}
-        if there is None:
+        if pose_before is None:
             return Quality.STARTING, 0
-        last.pose = before.pose @ np.linalg.solve(there, last.pose)
-        self._views, self._begun = [before, last], True
+        last.pose = before.pose @ np.linalg.solve(pose_before, last.pose)
+        self._views, self._started = [before, last], True
         self._triangulate()
         return Quality.TRACKING, self._adjusted()
 
-    def _begin_in_own_unit(self) -> tuple[Quality, int]:
-        """Two views, as soon as they are far enough apart."""
+    def _start_in_own_unit(self) -> tuple[Quality, int]:
+        """Start from two views as soon as their parallax suffices."""
         first, last = self._views[0], self._views[-1]
         last.pose = first.pose
         shared = last.of(first.ids)
         known = np.isfinite(shared[:, 0])
-        if np.count_nonzero(known) < 2 * ENOUGH:
+        if np.count_nonzero(known) < 2 * LEAST_INLIERS:
             self._views = [last]
             return Quality.STARTING, 0
-        x0, x1 = first.seen[known, :2] / self._pixel, shared[known, :2] / self._pixel
+        x0, x1 = first.observed[known, :2] / self._pixel, shared[known, :2] / self._pixel
         matrix = np.diag([1 / self._pixel, 1 / self._pixel, 1.0])
         relative = estimate_relative_pose(x0, x1, matrix, matrix)
         if relative is None:
             return Quality.STARTING, 0
         motion = np.eye(4)
-        length = self.speed * (last.stamp - first.stamp) or 1.0  # the unit, or on as fast as before
+        length = self.speed * (last.stamp - first.stamp) or 1.0  # the unit, or the length at the speed before
         motion[:3, :3], motion[:3, 3] = relative.rotation, relative.translation * length
-        rays0, rays1 = _rays(first.seen[known]), _rays(shared[known]) @ relative.rotation
+        rays0, rays1 = _rays(first.observed[known]), _rays(shared[known]) @ relative.rotation
         angles = np.arccos(np.clip(np.sum(rays0 * rays1, axis=1), -1, 1))[relative.inliers]
-        if len(angles) < ENOUGH or np.median(angles) < STARTED:
+        if len(angles) < LEAST_INLIERS or np.median(angles) < START_PARALLAX:
             return Quality.STARTING, 0
         last.pose = first.pose @ np.linalg.inv(motion)
-        self._views, self._begun = [first, last], True
+        self._views, self._started = [first, last], True
         self._triangulate()
         return Quality.TRACKING, self._adjusted()
 
@@ -196,52 +196,52 @@ class SlidingWindow:
         return Quality.TRACKING, self._adjusted()
 
     def _lose(self, pose: Float64) -> tuple[Quality, int]:
-        """On from here, with the motion before."""
+        """Start again at `pose`."""
         view = self._views[-1]
         view.pose = pose
-        self._points, self._views, self._begun = {}, [view], False
+        self._points, self._views, self._started = {}, [view], False
         return Quality.LOST, 0
 
     def _located(self, view: _View) -> Float64 | None:
-        """The pose in which it sees the points that have places; None where too few agree."""
+        """The view's pose by its triangulated points; None where too few are inliers."""
         known = np.array([number in self._points for number in view.ids.tolist()], np.bool_)
-        places = np.array([self._points[number] for number in view.ids[known].tolist()]).reshape(-1, 3)
-        return _perspective(places, view.seen[known, :2], PNP_PX * self._pixel)
+        positions = np.array([self._points[number] for number in view.ids[known].tolist()]).reshape(-1, 3)
+        return _perspective(positions, view.observed[known, :2], PNP_PX * self._pixel)
 
     def _triangulate(self) -> None:
-        """Places of the newest view's points that have none: by the right image, else by rays from several views."""
+        """Triangulate new points of the newest view: by the right image, else by rays from several views."""
         view = self._views[-1]
-        fresh = np.array([number for number in view.ids.tolist() if number not in self._points], np.int64)
-        if not len(fresh):
+        new = np.array([number for number in view.ids.tolist() if number not in self._points], np.int64)
+        if not len(new):
             return
-        seen = np.stack([each.of(fresh) for each in self._views])  # (P, L, 3)
-        places = _nearest_to_rays(np.stack([each.pose for each in self._views]), seen)
+        observed = np.stack([each.of(new) for each in self._views])  # (P, L, 3)
+        positions = _nearest_to_rays(np.stack([each.pose for each in self._views]), observed)
         if self._baseline is not None:
-            disparity = seen[-1, :, 0] - seen[-1, :, 2] + self._belief.offset
+            disparity = observed[-1, :, 0] - observed[-1, :, 2] + self._offset.offset
             deep = np.flatnonzero(disparity > LEAST_DISPARITY_PX * self._pixel)
-            there = np.column_stack([seen[-1, deep, :2], np.ones(len(deep))]) * (self._baseline / disparity[deep])[:, None]
-            places[deep] = there @ view.pose[:3, :3].T + view.pose[:3, 3]
-        errors = reprojection_errors(Bundle(self._inverse_poses(), places, self._belief.offset), seen, self._baseline or 0.0)
-        good = np.isfinite(places).all(axis=1) & (np.fmax.reduce(errors) < WRONG_PX * self._pixel)
-        self._points.update(zip(fresh[good].tolist(), places[good], strict=True))
+            in_camera = np.column_stack([observed[-1, deep, :2], np.ones(len(deep))]) * (self._baseline / disparity[deep])[:, None]
+            positions[deep] = in_camera @ view.pose[:3, :3].T + view.pose[:3, 3]
+        errors = reprojection_errors(Bundle(self._inverse_poses(), positions, self._offset.offset), observed, self._baseline or 0.0)
+        good = np.isfinite(positions).all(axis=1) & (np.fmax.reduce(errors) < WRONG_PX * self._pixel)
+        self._points.update(zip(new[good].tolist(), positions[good], strict=True))
 
     def _adjusted(self) -> int:
-        """Adjust the window, drop what is wrong, forget what is no longer seen; the newest view's points that are left."""
-        every, counts = np.unique(np.concatenate([view.ids for view in self._views]), return_counts=True)
-        often = [number for number in every[np.argsort(-counts, kind='stable')].tolist() if number in self._points][:POINTS]
+        """Adjust the window, drop wrong points and those out of view; the number of the newest view's points that remain."""
+        all_ids, counts = np.unique(np.concatenate([view.ids for view in self._views]), return_counts=True)
+        often = [number for number in all_ids[np.argsort(-counts, kind='stable')].tolist() if number in self._points][:POINTS]
         self._points = {number: self._points[number] for number in often}
         ids = np.array(often, np.int64)
-        seen = np.stack([view.of(ids) for view in self._views])
+        observed = np.stack([view.of(ids) for view in self._views])
         fixed = 1 if self._baseline is not None else 2
-        bundle = Bundle(self._inverse_poses(), np.array(list(self._points.values())).reshape(-1, 3), self._belief.offset)
+        bundle = Bundle(self._inverse_poses(), np.array(list(self._points.values())).reshape(-1, 3), self._offset.offset)
         if len(self._views) > fixed:
-            before = self._belief
-            bundle, after = adjust(bundle, seen, fixed, self._baseline or 0.0, SCALE_PX * self._pixel, STEPS, before)
+            before = self._offset
+            bundle, after = adjust(bundle, observed, fixed, self._baseline or 0.0, SCALE_PX * self._pixel, STEPS, before)
             gained = (after.information - before.information) / VIEWS  # each view is in as many adjustments
-            self._belief = Belief(after.offset, before.information + max(0.0, gained))
+            self._offset = OffsetEstimate(after.offset, before.information + max(0.0, gained))
         for view, inverse in zip(self._views, bundle.inverse_poses, strict=True):
             view.pose = np.linalg.inv(inverse)
-        errors = reprojection_errors(bundle, seen, self._baseline or 0.0)
+        errors = reprojection_errors(bundle, observed, self._baseline or 0.0)
         good = ~(errors > WRONG_PX * self._pixel).any(axis=0)
         self._points = dict(zip(ids[good].tolist(), bundle.points[good], strict=True))
         return int(np.count_nonzero(np.isfinite(errors[-1, good])))
@@ -250,41 +250,43 @@ class SlidingWindow:
         return np.linalg.inv(np.stack([view.pose for view in self._views]))
 
 
-def _three(points: ArrayLike) -> Float64:
+def _without_right(points: ArrayLike) -> Float64:
+    """Observations (M, 3) of points (M, 2), without right columns."""
     xy = np.asarray(points, np.float64).reshape(-1, 2)
     return np.column_stack([xy, np.full(len(xy), np.nan)])
 
 
-def _rays(seen: Float64) -> Float64:
+def _rays(observed: Float64) -> Float64:
     """Unit vectors (..., 3) of observations (..., 3)."""
-    rays = np.concatenate([seen[..., :2], np.ones((*seen.shape[:-1], 1))], axis=-1)
+    rays = np.concatenate([observed[..., :2], np.ones((*observed.shape[:-1], 1))], axis=-1)
     return np.asarray(rays / np.linalg.norm(rays, axis=-1, keepdims=True), np.float64)
 
 
-def _nearest_to_rays(poses: Float64, seen: Float64) -> Float64:
-    """The points (L, 3) nearest to the rays of views (P, L, 3); NaN where the rays are too parallel."""
-    rays = _rays(seen) @ poses[:, :3, :3].transpose(0, 2, 1)
+def _nearest_to_rays(poses: Float64, observed: Float64) -> Float64:
+    """The points (L, 3) nearest to the rays of observations (P, L, 3); NaN where the rays are too parallel."""
+    rays = _rays(observed) @ poses[:, :3, :3].transpose(0, 2, 1)
     across = np.eye(3) - rays[..., :, None] * rays[..., None, :]
-    across[np.isnan(seen[..., 0])] = 0
+    across[np.isnan(observed[..., 0])] = 0
     square = across.sum(axis=0)
     right = np.einsum('plij,pj->li', across, poses[:, :3, 3])
     apart = np.linalg.eigvalsh(square)[:, 0] > 1 - np.cos(PARALLAX)
-    places = np.full((len(square), 3), np.nan)
-    places[apart] = np.linalg.solve(square[apart], right[apart, :, None])[..., 0]
-    return places
+    positions = np.full((len(square), 3), np.nan)
+    positions[apart] = np.linalg.solve(square[apart], right[apart, :, None])[..., 0]
+    return positions
 
 
-def _perspective(places: Float64, seen: Float64, limit: float) -> Float64 | None:
-    """The pose (4, 4), world from camera, in which points (N, 3) are seen at (N, 2) within `limit`; None where too few agree."""
-    if len(places) < ENOUGH:
+def _perspective(positions: Float64, observed: Float64, limit: float) -> Float64 | None:
+    """The pose (4, 4), world from camera, of points (N, 3) observed at (N, 2), `limit` for inliers; None where they are too few."""
+    if len(positions) < LEAST_INLIERS:
         return None
     solve: Any = cv2.solvePnPRansac
-    found, turn, shift, rows = solve(places, np.ascontiguousarray(seen), np.eye(3), None, iterationsCount=300,
+    found, rotation, shift, rows = solve(positions, np.ascontiguousarray(observed), np.eye(3), None, iterationsCount=300,
                                      reprojectionError=limit, confidence=0.999, flags=cv2.SOLVEPNP_AP3P)
-    if not found or rows is None or len(rows) < ENOUGH:
+    if not found or rows is None or len(rows) < LEAST_INLIERS:
         return None
-    refine: Any = cv2.solvePnPRefineLM  # the pose of few points is far off where most are far away
-    turn, shift = refine(places[rows.ravel()], np.ascontiguousarray(seen[rows.ravel()]), np.eye(3), None, turn, shift)
+    refine: Any = cv2.solvePnPRefineLM  # where most points are far away, the pose of a few of them has a large error
+    inliers = rows.ravel()
+    rotation, shift = refine(positions[inliers], np.ascontiguousarray(observed[inliers]), np.eye(3), None, rotation, shift)
     inverse = np.eye(4)
-    inverse[:3, :3], inverse[:3, 3] = cv2.Rodrigues(turn)[0], shift.ravel()
+    inverse[:3, :3], inverse[:3, 3] = cv2.Rodrigues(rotation)[0], shift.ravel()
     return np.asarray(np.linalg.inv(inverse), np.float64)

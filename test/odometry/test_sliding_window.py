@@ -7,7 +7,7 @@ import pytest
 from support.moving_camera import BASELINE, FOCAL, Step, poses_of, steps
 
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate, rpe
-from lightglue_trt_ros.odometry.bundle_adjustment import Belief, Bundle, adjust, reprojection_errors
+from lightglue_trt_ros.odometry.bundle_adjustment import Bundle, OffsetEstimate, adjust, reprojection_errors
 from lightglue_trt_ros.odometry.sliding_window import Fix, Quality, SlidingWindow, _View
 
 
@@ -58,7 +58,7 @@ def test_right_columns_that_are_known_to_be_off_put_points_where_they_are():
     there = (points - poses[1, :3, 3]) @ poses[1, :3, :3]
     flat = there[:, :2] / there[:, 2:]
     window = SlidingWindow(FOCAL, BASELINE)
-    window._belief = Belief(offset, FOCAL**2)
+    window._offset = OffsetEstimate(offset, FOCAL**2)
     window._views = [_View(1.0, poses[1], np.arange(4), np.column_stack([flat, flat[:, 0] - BASELINE / there[:, 2] + offset]))]
     window._triangulate()
     np.testing.assert_allclose([window._points[number] for number in range(4)], points, rtol=1e-9)
@@ -161,9 +161,9 @@ def test_bundle_adjustment_finds_the_least_cost():
     moved = poses.copy()
     moved[1:, :3, 3] += rng.normal(0, 0.05, (4, 3))
     start = Bundle(moved, points + rng.normal(0, 0.1, points.shape))
-    found, belief = adjust(start, seen, 1, BASELINE, 1 / FOCAL, 30, Belief(0.0, FOCAL**2))
-    assert abs(belief.offset) < 1e-4
-    assert belief.information > 1.3 * FOCAL**2, 'the views know something of it too'
+    found, estimate = adjust(start, seen, 1, BASELINE, 1 / FOCAL, 30, OffsetEstimate(0.0, FOCAL**2))
+    assert abs(estimate.offset) < 1e-4
+    assert estimate.information > 1.3 * FOCAL**2, 'the views know something of it too'
     np.testing.assert_allclose(found.inverse_poses, poses, atol=1e-4)
     errors = reprojection_errors(found, seen, BASELINE)
     assert np.nanmax(errors) < 1e-4
