@@ -15,14 +15,11 @@ from ..core.options import add_settings, numbers, positive, settings_of, some_of
 from ..evaluation.baselines import BASELINES
 from ..evaluation.fleet.cluster import agreed, connected
 from ..evaluation.fleet.discovery import find_recordings
-from ..evaluation.fleet.fleet_json import FILE, PAIRS, FleetReport, read_before, write_fleet_document
+from ..evaluation.fleet.fleet_json import FILE, PAIRS, FleetReport, build_of, read_baseline, write_fleet_document
 from ..evaluation.fleet.fleet_page import FAILURES, TOGETHER, together, verdict, worst_first, write_fleet_page
-from ..evaluation.fleet.pairs_table import read_pairs, write_pairs
-from ..evaluation.fleet.plan import make_plan
-from ..evaluation.fleet.result_store import GOES_ON, Kept
-from ..evaluation.fleet.rows import WAITING
-from ..evaluation.fleet.runner import NOT_YET, FleetRun
-from ..evaluation.fleet.versions import installation
+from ..evaluation.fleet.plan import installation, make_plan
+from ..evaluation.fleet.result_store import GOES_ON, WAITING, ResultStore, read_pairs, write_pairs
+from ..evaluation.fleet.run import NOT_YET, FleetRun
 from ..evaluation.report.summary import written
 from ..evaluation.variants import variants
 from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
@@ -103,7 +100,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
     """Evaluate, compare, and write all of it. Raises LightglueTrtError."""
     started = time.monotonic()
-    before = read_before(args.against) if args.against else None
+    baseline = read_baseline(args.against) if args.against else None
     config = settings_of(args)
     variants(MatcherConfig(**config), [word for word in (args.compare or '').split(',') if word])  # refuses what no worker could do
     config = {name: config[name] for name in sorted(config) if name not in ('image_height', 'image_width')}
@@ -112,19 +109,21 @@ def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
     here = installation(args.weights, backend='onnxruntime')  # without a GPU: what counts is the workers'
     plan = make_plan({**{name: getattr(args, name) for name in OF_EACH}, **config}, here)
     listed = find_recordings(args.recordings)
-    kept = Kept(args.out.absolute())
+    store = ResultStore(args.out.absolute())
     workers = args.workers or max(1, min(len(listed), len(os.sched_getaffinity(0)) // args.threads))
     with connected(args.scheduler, workers, plan.installed) as client:
         plan = agreed(client, plan)
-        run = FleetRun(client, plan, kept, args.threads, stopped=stopped)
+        if (earlier := build_of(args.out / FILE)) not in ('', plan.installed.build):
+            log.info(f'{args.out} has results of {earlier}, this version is {plan.installed.build}: all are evaluated again')
+        run = FleetRun(client, plan, store, args.threads, stopped=stopped)
         rows = run.rows(listed)
     incomplete = run.lost or (NOT_YET if any(row.status == WAITING for row in rows) else '')
     report = FleetReport(rows, plan, incomplete, limit=args.fail_under_worse)
     with written_together(args.out, GOES_ON) as scratch:
-        write_pairs(scratch / PAIRS, [(row.name, row.sha256, kept.place(row.key) / PAIRS) for row in report.evaluated])
-        if before is not None:
+        write_pairs(scratch / PAIRS, [(row.name, row.sha256, store.place(row.key) / PAIRS) for row in report.evaluated])
+        if baseline is not None:
             pairs = read_pairs(scratch / PAIRS, {row.sha256: row.first['name'] for row in report.evaluated})
-            report.comparison = before.compared(rows, plan, pairs)
+            report.comparison = baseline.compared(rows, plan, pairs)
             report.failures = [] if report.limit is None else report.comparison.failures(report.limit)
         report.seconds = time.monotonic() - started
         write_fleet_document(scratch / FILE, report)

@@ -32,8 +32,7 @@ from lightglue_trt_ros import __version__
 from lightglue_trt_ros.cli.evaluate_fleet import main
 from lightglue_trt_ros.evaluation.fleet import cluster as cluster_module
 from lightglue_trt_ros.evaluation.fleet.cluster import agreed
-from lightglue_trt_ros.evaluation.fleet.plan import make_plan
-from lightglue_trt_ros.evaluation.fleet.versions import installation
+from lightglue_trt_ros.evaluation.fleet.plan import build, installation, make_plan
 from lightglue_trt_ros.networks.models import shipped_folder
 from lightglue_trt_ros.networks.weights import write_network
 from lightglue_trt_ros.utils.errors import LightglueTrtError
@@ -51,7 +50,7 @@ def environment(*folders: Path) -> dict[str, str]:
 @pytest.fixture(scope='module')
 def cluster() -> Iterator[str]:
     """The address of a scheduler with two worker processes."""
-    command = [sys.executable, '-m', 'lightglue_trt_ros.evaluation.fleet.local_cluster', '2']
+    command = [sys.executable, '-m', 'lightglue_trt_ros.evaluation.fleet.cluster', '2']
     with subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -134,6 +133,13 @@ def test_a_second_run_does_only_what_is_new(run: Run, runs: Path, out: Path, tmp
     assert {each['verdict'] for changes in against['recordings'].values() for each in changes} == {'the same'}
     assert against['added'] == ['west']
     assert against['causes'] == []
+
+
+def test_results_of_an_earlier_version_are_named_once(run: Run, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / 'fleet.json').write_text('{"installed": {"build": "0.1.0-3f2a9c01"}}')
+    line = f'evaluate_fleet: {tmp_path} has results of 0.1.0-3f2a9c01, this version is {build()}: all are evaluated again\n'
+    assert line in run(tmp_path, runs / 'torn')[1]
+    assert line not in run(tmp_path, runs / 'torn')[1]
 
 
 def test_a_full_disk_leaves_no_half_report_and_keeps_what_was_evaluated(run: Run, runs: Path, out: Path, tmp_path: Path) -> None:
@@ -222,7 +228,7 @@ def evaluations(runs: Path) -> list[int]:
         except OSError:
             continue
         one_of_them = any(word.startswith(bytes(runs)) for word in words)
-        if one_of_them and b'lightglue_trt_ros.evaluation.fleet.evaluation_process' in words and state != 'Z':
+        if one_of_them and b'lightglue_trt_ros.evaluation.fleet.run' in words and state != 'Z':
             found.append(int(entry.name))
     return found
 

@@ -27,7 +27,7 @@ from support.fleets import copy_of, make_flight
 
 from lightglue_trt_ros import __version__
 from lightglue_trt_ros.evaluation.confidence import mean_interval
-from lightglue_trt_ros.evaluation.fleet import versions
+from lightglue_trt_ros.evaluation.fleet import plan as plan_module
 from lightglue_trt_ros.evaluation.fleet.comparison import (
     AUC,
     INLIERS,
@@ -39,15 +39,23 @@ from lightglue_trt_ros.evaluation.fleet.comparison import (
     holm,
     over_recordings,
 )
-from lightglue_trt_ros.evaluation.fleet.discovery import Listed, find_recordings, is_recording
-from lightglue_trt_ros.evaluation.fleet.fingerprints import fingerprint
-from lightglue_trt_ros.evaluation.fleet.fleet_json import FleetReport, read_before, write_fleet_document
+from lightglue_trt_ros.evaluation.fleet.discovery import RecordingRef, find_recordings, fingerprint, is_recording
+from lightglue_trt_ros.evaluation.fleet.fleet_json import FleetReport, read_baseline, write_fleet_document
 from lightglue_trt_ros.evaluation.fleet.fleet_page import render_fleet, worst_first
-from lightglue_trt_ros.evaluation.fleet.pairs_table import pairs_of, parquet_of, read_pairs, write_pairs
-from lightglue_trt_ros.evaluation.fleet.plan import make_plan
-from lightglue_trt_ros.evaluation.fleet.result_store import Kept
-from lightglue_trt_ros.evaluation.fleet.rows import EVALUATED, FAILED, REPEATED, WAITING, FleetRow, facts_of
-from lightglue_trt_ros.evaluation.fleet.versions import Installation, installation
+from lightglue_trt_ros.evaluation.fleet.plan import Installation, installation, make_plan
+from lightglue_trt_ros.evaluation.fleet.result_store import (
+    EVALUATED,
+    FAILED,
+    REPEATED,
+    WAITING,
+    FleetRow,
+    ResultStore,
+    facts_of,
+    pairs_of,
+    parquet_of,
+    read_pairs,
+    write_pairs,
+)
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 
 HERE = Installation('0.1.0-12345678', 'ours', 'a' * 64, 'b' * 64)
@@ -151,7 +159,7 @@ def test_an_installation_has_the_versions_of_its_libraries(monkeypatch: pytest.M
     assert here.libraries == f'OpenCV {cv2.__version__}, NumPy {np.__version__}, ONNX Runtime {onnxruntime.__version__} (CPU)'
     there = here.libraries.replace(cv2.__version__, '4.5.4')
     monkeypatch.setattr(cv2, '__version__', '4.5.4')
-    monkeypatch.setattr(versions, '_libraries', versions._libraries.__wrapped__)
+    monkeypatch.setattr(plan_module, '_libraries', plan_module._libraries.__wrapped__)
     assert here.differences(installation('ours', 'onnxruntime')) == [f'libraries {there}, not {here.libraries}']
 
 
@@ -159,17 +167,17 @@ def test_an_installation_has_the_versions_of_its_libraries(monkeypatch: pytest.M
                                      'evaluation/fleet/sorting.js', 'evaluation/fleet/fleet.html.jinja', 'core/masks.py'])
 def test_a_copy_of_the_package_is_another_build_when_any_of_its_code_differs(tmp_path: Path, changed: str) -> None:
     copy = tmp_path / 'lightglue_trt_ros'
-    shutil.copytree(versions.PACKAGE, copy, ignore=shutil.ignore_patterns('data', '__pycache__'))
-    command = [sys.executable, '-c', 'from lightglue_trt_ros.evaluation.fleet import versions; print(versions.build())']
+    shutil.copytree(plan_module.PACKAGE, copy, ignore=shutil.ignore_patterns('data', '__pycache__'))
+    command = [sys.executable, '-c', 'from lightglue_trt_ros.evaluation.fleet import plan; print(plan.build())']
 
     def build() -> str:
         environment = os.environ | {'PYTHONPATH': os.pathsep.join([str(tmp_path), os.environ.get('PYTHONPATH', '')])}
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
-    assert build() == versions.build()
+    assert build() == plan_module.build()
     with (copy / changed).open('a') as file:
         file.write('\n')
-    assert build() != versions.build()
+    assert build() != plan_module.build()
 
 
 def test_a_result_of_the_cpu_is_not_kept_for_a_gpu_with_engines(tmp_path: Path) -> None:
@@ -301,7 +309,7 @@ def fleet(tmp_path: Path, errors: dict[str, list[float | None]]) -> FleetReport:
 
 def compared(tmp_path: Path, errors: dict[str, list[float | None]], extra: tuple[FleetRow, ...] = ()) -> FleetReport:
     """The fleet of today, beside the one that `tmp_path` holds."""
-    before = read_before(tmp_path)
+    before = read_baseline(tmp_path)
     today = tmp_path / 'today'
     today.mkdir()
     found = fleet(today, errors)
@@ -336,7 +344,7 @@ def test_a_fleet_that_shares_no_recording_with_the_one_before_fails_the_gate(tmp
 
 def test_the_report_of_one_recording_can_be_compared_with(tmp_path: Path) -> None:
     (tmp_path / 'report.json').write_text(json.dumps(report([1.0] * 8, '/elsewhere/a')))
-    found = read_before(tmp_path / 'report.json')
+    found = read_baseline(tmp_path / 'report.json')
     rows = [FleetRow('x/a', '/runs/x/a', EVALUATED, sha256='a' * 64)]
     comparison = found.compared(rows, make_plan({}, HERE), {'a' * 64: pairs_of(report([1.0] * 8))})
     assert {each.verdict for each in comparison.recordings['x/a']} == {'the same'}
@@ -355,27 +363,27 @@ def test_what_cannot_be_compared_with_is_told_before_anything_runs(tmp_path: Pat
         if text is not None:
             (tmp_path / name).write_text(text)
         with pytest.raises(LightglueTrtError, match=f'--against .*{name} cannot be .*{words.get(name, "")}'):
-            read_before(tmp_path / name)
+            read_baseline(tmp_path / name)
 
 
 def test_what_is_kept_is_whole_and_found_again(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
+    kept = ResultStore(tmp_path)
     assert kept.get('k' * 64) is None
     kept.put('k' * 64, {'seconds': 1.0}, {'report.json': b'{}'})
-    assert Kept(tmp_path).get('k' * 64) == {'seconds': 1.0, 'key': 'k' * 64, 'files': ['report.json']}
-    listed = Listed('/runs/a', 'a', 3, 'stamp')
+    assert ResultStore(tmp_path).get('k' * 64) == {'seconds': 1.0, 'key': 'k' * 64, 'files': ['report.json']}
+    listed = RecordingRef('/runs/a', 'a', 3, 'stamp')
     kept.learn(listed, 'f' * 64)
     kept.save()
-    again = Kept(tmp_path)
+    again = ResultStore(tmp_path)
     assert again.fingerprint(listed) == 'f' * 64
-    assert again.fingerprint(Listed('/runs/a', 'a', 3, 'changed')) is None
+    assert again.fingerprint(RecordingRef('/runs/a', 'a', 3, 'changed')) is None
     (kept.place('k' * 64) / 'report.json').unlink()
-    assert Kept(tmp_path).get('k' * 64) is None, 'somebody has tidied up'
+    assert ResultStore(tmp_path).get('k' * 64) is None, 'somebody has tidied up'
     kept.put('k' * 64, {}, {})
     (kept.place('k' * 64) / 'facts.json').write_text('{"key"')
     (tmp_path / 'fingerprints.json').write_text('[')
-    assert Kept(tmp_path).get('k' * 64) is None
-    assert Kept(tmp_path).fingerprint(listed) is None
+    assert ResultStore(tmp_path).get('k' * 64) is None
+    assert ResultStore(tmp_path).fingerprint(listed) is None
 
 
 def test_a_full_disk_is_told_and_keeps_what_was_written(tmp_path: Path) -> None:
@@ -386,7 +394,7 @@ def test_a_full_disk_is_told_and_keeps_what_was_written(tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip(f'no file system can be mounted here: {mounted.stderr.strip()}')
     try:
-        kept = Kept(disk)
+        kept = ResultStore(disk)
         kept.put('a' * 64, {}, {'report.json': bytes(1000)})
         with pytest.raises(LightglueTrtError, match=r'No space left on device\), and nothing was: what was written before is kept'):
             kept.put('b' * 64, {}, {'report.json': bytes(1000), 'report.html': bytes(300_000)})

@@ -1,19 +1,23 @@
-"""Where evaluations run: a Dask cluster on this machine, or one that is there already."""
+"""Where evaluations run: a Dask cluster on this machine, or a running one.
+
+`python -m` this module WORKERS is the cluster on this machine, in processes that a Ctrl-C on the terminal does not reach. It prints
+the scheduler's address and ends with its standard input.
+"""
 
 from __future__ import annotations
 
 import logging
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ...utils.errors import LightglueTrtError, in_words
-from ...utils.processes import start, stop
-from .extra import fleet_module
-from .plan import EvaluationPlan, plan_here
-from .versions import Installation
+from ...utils.processes import start, stop, wait_for_parent
+from .discovery import fleet_module
+from .plan import EvaluationPlan, Installation, plan_here
 
 CONNECT_S = 10.0
 WORKERS_S = 60.0  # for the first worker to come
@@ -75,7 +79,7 @@ def _client(address: str) -> Iterator[Any]:
 def _started_here(workers: int) -> Iterator[str]:
     """The address of a scheduler in a session of its own."""
     with tempfile.TemporaryFile() as log:
-        process = start('evaluation.fleet.local_cluster', str(workers), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+        process = start('evaluation.fleet.cluster', str(workers), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                         start_new_session=True)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -98,7 +102,7 @@ def _refuse_others(client: Any, address: str, installed: Installation) -> None:
     def ask() -> str:  # inside a function, so that its code is sent: there may be nothing there to import it from
         import lightglue_trt_ros
         try:
-            from .versions import build
+            from .plan import build
         except ImportError:
             return lightglue_trt_ros.__version__
         return build()
@@ -112,3 +116,17 @@ def _refuse_others(client: Any, address: str, installed: Installation) -> None:
         if answer != installed.build:
             there = f'lightglue_trt_ros {answer}' if isinstance(answer, str) else f'no lightglue_trt_ros ({answer})'
             raise LightglueTrtError(f'{who} has {there}, here is {installed.build}: install the same on both')
+
+
+def main() -> None:
+    """One thread a worker; no limit of memory, which Dask would apply to the workers and not to what they start."""
+    cluster = fleet_module('distributed').LocalCluster(
+        n_workers=int(sys.argv[1]), threads_per_worker=1, processes=True, host='127.0.0.1', dashboard_address=None,
+        memory_limit=0, silence_logs=logging.ERROR)
+    with cluster:
+        print(cluster.scheduler_address, flush=True)
+        wait_for_parent()
+
+
+if __name__ == '__main__':
+    main()

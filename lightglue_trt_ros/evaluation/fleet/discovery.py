@@ -1,4 +1,4 @@
-"""Recordings from what was named on the command line: folders, globs, lists, and single ones; local, or wherever fsspec reaches."""
+"""Find the recordings that a command line names, as folders, globs or lists, here or where fsspec reaches; hash their contents."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from ...utils.errors import LightglueTrtError
-from .extra import fleet_module
 
 BAGS = ('.db3', '.mcap', '.db3.zstd', '.mcap.zstd')
 BESIDE_IMAGES = {'timestamps.txt', 'groundtruth.txt', 'calib.yaml'}
 DEPTH = 8  # folders below the one that was named
 CHANGED = ('mtime', 'ETag', 'etag', 'md5Hash', 'LastModified', 'last_modified', 'updated', 'created', 'CRC')  # by storage
+CHUNK = 1 << 20  # bytes read at a time
+PIP_LINE = 'pip install dask distributed fsspec pyarrow'
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Listed:
+class RecordingRef:
     """A recording that was asked for, not opened yet."""
 
     url: str  # a local path, or what fsspec opens
@@ -38,13 +41,13 @@ class Listed:
         return '://' not in self.url
 
 
-def find_recordings(words: Iterable[str]) -> list[Listed]:
+def find_recordings(words: Iterable[str]) -> list[RecordingRef]:
     """Every recording that `words` lead to, each place once, in this order. A place that does not exist has its reason.
 
     A .txt file is a list: one word a line, # begins a comment, paths are relative to the list. Places that are named again
     are logged. Raises LightglueTrtError for a folder, glob or list without any recording, and for a storage that cannot be had.
     """
-    found: dict[str, Listed] = {}
+    found: dict[str, RecordingRef] = {}
     for word in words:
         for listed in _expanded(word):
             if listed.url in found:
@@ -63,7 +66,7 @@ def storage_of(url: str) -> tuple[Any, str]:
     return system, str(path)
 
 
-def _expanded(word: str) -> list[Listed]:
+def _expanded(word: str) -> list[RecordingRef]:
     system, path = storage_of(word)
     try:
         if any(letter in path for letter in '*?[') and not system.exists(path):
@@ -76,7 +79,7 @@ def _expanded(word: str) -> list[Listed]:
                      for each in _expanded(line if '://' in line or line.startswith('/') else f'{beside}/{line}')]
             what = 'lists no recording'
         elif not system.exists(path):
-            return [Listed(_url(word, path), '', reason='it does not exist')]
+            return [RecordingRef(_url(word, path), '', reason='it does not exist')]
         else:
             found, what = list(_below(word, system, path)), 'holds no recording (rosbag2, .db3, .mcap, or an image folder)'
     except (OSError, UnicodeDecodeError, NotImplementedError) as error:
@@ -86,7 +89,7 @@ def _expanded(word: str) -> list[Listed]:
     return found
 
 
-def _below(word: str, system: Any, path: str) -> Iterator[Listed]:
+def _below(word: str, system: Any, path: str) -> Iterator[RecordingRef]:
     """The recording at `path`, or else those in the folders below."""
     if system.isfile(path):
         if path.endswith(BAGS) or path == storage_of(word)[1]:  # what was named itself is told why it cannot be read
@@ -117,11 +120,11 @@ def is_recording(names: Iterable[str]) -> bool:
                 or {'data.csv', 'data'} <= here)
 
 
-def _measured(word: str, system: Any, path: str) -> Listed:
+def _measured(word: str, system: Any, path: str) -> RecordingRef:
     files = {path: system.info(path)} if system.isfile(path) else system.find(path, detail=True)
     rows = [(name[len(path):], info.get('size') or 0, str(next((info[key] for key in CHANGED if info.get(key)), '')))
             for name, info in sorted(files.items())]
-    return Listed(_url(word, path), '', sum(row[1] for row in rows), hashlib.sha256(json.dumps(rows).encode()).hexdigest())
+    return RecordingRef(_url(word, path), '', sum(row[1] for row in rows), hashlib.sha256(json.dumps(rows).encode()).hexdigest())
 
 
 def _url(word: str, path: str) -> str:
@@ -141,3 +144,36 @@ def _names(urls: Sequence[str]) -> list[str]:
     ends = [['/'.join(each[-count:]) for count in range(1, len(each) + 1)] for each in parts]
     counts = Counter(end for each in ends for end in each)
     return [next((end for end in each if counts[end] == 1), url) for each, url in zip(ends, urls, strict=True)]
+
+
+def fingerprint(listed: RecordingRef) -> str:
+    """sha256 of the names in the recording and of what stands in its files, hexadecimal.
+
+    What is not local is not read: there it is of names, sizes, and the storage's own tags of the contents. Raises OSError.
+    """
+    if not listed.local:
+        return listed.stamp
+    path, total = Path(listed.url), hashlib.sha256()
+    files = [path] if path.is_file() else sorted(each for each in path.rglob('*') if each.is_file())
+    for file in [*files, *_truth_elsewhere(path)]:
+        inside = file.relative_to(path).as_posix() if file.is_relative_to(path) else file.name
+        total.update(f'{inside}\0{file.stat().st_size}\0'.encode())
+        with file.open('rb') as content:
+            while chunk := content.read(CHUNK):
+                total.update(chunk)
+    return total.hexdigest()
+
+
+def _truth_elsewhere(path: Path) -> list[Path]:
+    """KITTI's sequences have their poses two folders up."""
+    here = path.resolve()
+    poses = here.parent.parent / 'poses' / f'{here.name}.txt'
+    return [poses] if (path / 'times.txt').is_file() and poses.is_file() else []
+
+
+def fleet_module(name: str) -> Any:
+    """The module `name`, e.g. pyarrow.parquet. Raises LightglueTrtError with the pip line where it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise LightglueTrtError(f'evaluate_fleet needs the Python package {name.partition(".")[0]} ({error}): {PIP_LINE}') from None

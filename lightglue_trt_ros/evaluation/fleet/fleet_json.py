@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,8 @@ from ...utils.files import write_whole
 from ..confidence import LEVEL, RESAMPLES, SEED
 from ..metrics import METRICS
 from .comparison import Comparison, PairColumns, compare, over_recordings
-from .pairs_table import pairs_of, read_pairs
-from .plan import EvaluationPlan
-from .rows import EVALUATED, FAILED, FleetRow, facts_of
-from .versions import short
+from .plan import EvaluationPlan, short
+from .result_store import EVALUATED, FAILED, FleetRow, facts_of, pairs_of, read_pairs
 
 SCHEMA, KIND = 1, 'fleet'
 FILE, PAIRS = 'fleet.json', 'pairs.parquet'
@@ -58,7 +57,7 @@ def write_fleet_document(path: Path, report: FleetReport) -> None:
 
 
 @dataclass(frozen=True)
-class Before:
+class BaselineRun:
     """What an earlier fleet, or the evaluation of one recording, found."""
 
     path: str
@@ -106,7 +105,7 @@ def _told(value: Any) -> str:
     return 'default' if value is None else short(str(value))
 
 
-def read_before(path: Path) -> Before:
+def read_baseline(path: Path) -> BaselineRun:
     """What `--against` names: a fleet.json with its pairs beside it, the folder of one, or the report.json of one recording.
 
     Raises LightglueTrtError, with what is wrong with it.
@@ -125,7 +124,7 @@ def read_before(path: Path) -> Before:
             return _of_fleet(path, document)
         name = Path(document['recording']['path']).name
         facts_of(document, 0.0)
-        return Before(str(path), {}, {name: name}, {name: pairs_of(document)})
+        return BaselineRun(str(path), {}, {name: name}, {name: pairs_of(document)})
     except OSError as error:
         raise LightglueTrtError(f'--against {path} cannot be read: {error.strerror or error}') from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -134,7 +133,14 @@ def read_before(path: Path) -> Before:
         raise LightglueTrtError(f'--against {path} cannot be used: {text}; evaluate what it was made of again') from None
 
 
-def _of_fleet(path: Path, document: dict[str, Any]) -> Before:
+def build_of(path: Path) -> str:
+    """The build of the package that wrote a fleet.json; empty where there is none."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads(path.read_bytes())['installed']['build'])
+    return ''
+
+
+def _of_fleet(path: Path, document: dict[str, Any]) -> BaselineRun:
     rows = [FleetRow(**row) for row in document['recordings']]
     done = [row for row in rows if row.status == EVALUATED]
     try:
@@ -143,4 +149,4 @@ def _of_fleet(path: Path, document: dict[str, Any]) -> Before:
         raise ValueError(f'its pairs, {document["pairs"]} beside it, cannot be read ({error})') from None
     if missing := {'installed', 'settings', 'contents'} - document.keys():
         raise KeyError(min(missing))
-    return Before(str(path), document, {row.sha256: row.name for row in done}, pairs)
+    return BaselineRun(str(path), document, {row.sha256: row.name for row in done}, pairs)

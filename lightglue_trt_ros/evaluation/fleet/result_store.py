@@ -1,21 +1,68 @@
-"""The results in a fleet's folder: a folder for each under its key, and the fingerprints of what was read before."""
+"""Results of a fleet: a folder for each under its key, the row of each recording, and one table of all pairs (Parquet)."""
 
 from __future__ import annotations
 
+import io
 import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...utils.errors import LightglueTrtError
 from ...utils.files import write_whole, written_together
-from .discovery import Listed
+from .comparison import COLUMNS, PairColumns
+from .discovery import RecordingRef, fleet_module
 
+EVALUATED, FAILED, REPEATED, WAITING = 'evaluated', 'failed', 'repeated', 'waiting'
 FACTS = 'facts.json'  # a result without it is none
 GOES_ON = 'what was written before is kept, and a run with the same --out goes on from there'
 LETTERS = 24  # of a key, in the name of a folder
 
 
-class Kept:
+@dataclass
+class FleetRow:
+    """A recording; of what was not evaluated there is the reason alone."""
+
+    name: str
+    url: str
+    status: str  # one of the four above
+    reason: str = ''
+    sha256: str = ''  # the recording's fingerprint
+    key: str = ''  # of the result
+    report: str = ''  # its page, relative to the fleet's folder
+    facts: dict[str, Any] = field(default_factory=dict)  # as `facts_of` gives them
+
+    @classmethod
+    def of(cls, listed: RecordingRef, status: str, reason: str = '', **known: Any) -> FleetRow:
+        return cls(listed.name, listed.url, status, reason, **known)
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The matcher that the fleet is about; empty where nothing was evaluated."""
+        return next(iter(self.facts.get('matchers', [])), {})
+
+    def figure(self, metric: str, stride: int = 1, matcher: str | None = None) -> float | None:
+        """A metric of a matcher, of the first by default; None where it is not known."""
+        matchers = [each for each in self.facts.get('matchers', []) if matcher in (None, each['name'])]
+        value = matchers[0]['summary'].get(str(stride), {}).get(metric) if matchers else None
+        return None if value is None else float(value)
+
+
+def facts_of(report: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What a row says of an evaluation, from its report.json: plain values."""
+    return {'recording': {name: value for name, value in report['recording'].items() if name != 'path'},
+            'strides': report['strides'], 'notes': report['notes'], 'seconds': round(seconds, 1),
+            'matchers': [{'name': matcher['name'], 'description': matcher['description'], 'ours': matcher['ours'],
+                          'summary': matcher['summary'],
+                          'pairs': {stride: len(columns['frame']) for stride, columns in matcher['pairs'].items()}}
+                         for matcher in report['matchers']]}
+
+
+class ResultStore:
     """`folder` is the fleet's own. Raises LightglueTrtError where it cannot be written."""
 
     def __init__(self, folder: Path) -> None:
@@ -41,12 +88,12 @@ class Kept:
             for name, data in {**files, FACTS: json.dumps({**facts, 'key': key, 'files': list(files)}).encode()}.items():
                 (scratch / name).write_bytes(data)
 
-    def fingerprint(self, listed: Listed) -> str | None:
+    def fingerprint(self, listed: RecordingRef) -> str | None:
         """The fingerprint of a recording none of whose files have changed since it was taken."""
         stamp, sha256 = self._known.get(listed.url, ('', ''))
         return sha256 if stamp and stamp == listed.stamp else None
 
-    def learn(self, listed: Listed, sha256: str) -> None:
+    def learn(self, listed: RecordingRef, sha256: str) -> None:
         """Remember a fingerprint, for `save`."""
         self._known[listed.url] = [listed.stamp, sha256]
 
@@ -64,3 +111,84 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def parquet_of(report: dict[str, Any]) -> bytes:
+    """The pairs of one evaluation, from its report.json: a row per matcher, stride and pair."""
+    pyarrow = fleet_module('pyarrow')
+    tables = [pyarrow.table({'matcher': [matcher['name']] * len(columns['frame']), 'stride': [int(stride)] * len(columns['frame']),
+                             **columns, 'pose_error_deg': pose_errors(columns)})
+              for matcher in report['matchers'] for stride, columns in matcher['pairs'].items() if columns['frame']]
+    found = pyarrow.concat_tables(tables, promote_options='permissive') if tables else pyarrow.table({})
+    file = io.BytesIO()
+    fleet_module('pyarrow.parquet').write_table(found, file)
+    return file.getvalue()
+
+
+def pose_errors(columns: dict[str, list[Any]]) -> list[float | None]:
+    """Of each pair the larger of the rotation's and the direction's error, degrees; infinite where no pose was found.
+
+    None where the truth does not say: without one, or where it has no direction to compare with.
+    """
+    angles = zip(columns['pose_found'], columns['rotation_deg'], columns['translation_deg'], strict=True)
+    return [math.inf if found is False else None if None in (found, turn, direction) else max(turn, direction)
+            for found, turn, direction in angles]
+
+
+def write_pairs(path: Path, results: Iterable[tuple[str, str, Path]]) -> None:
+    """One file of all pairs: (recording's name, its fingerprint, Parquet of its pairs). Raises OSError; whole or not at all."""
+    pyarrow, parquet = fleet_module('pyarrow'), fleet_module('pyarrow.parquet')
+    sources = [each for each in results if parquet.read_schema(each[2]).names]
+    own = pyarrow.schema([('recording', pyarrow.string()), ('sha256', pyarrow.string())])
+    schema = pyarrow.unify_schemas([own, *(parquet.read_schema(file) for _, _, file in sources)], promote_options='permissive')
+    schema = pyarrow.schema([field if field.type != pyarrow.null() else field.with_type(pyarrow.float64()) for field in schema])
+    temporary = path.with_name(f'.{path.name}.tmp')
+    try:
+        with parquet.ParquetWriter(temporary, schema) as writer:
+            for name, sha256, file in sources:
+                table = parquet.read_table(file)
+                for column, value in (('recording', name), ('sha256', sha256)):
+                    table = table.append_column(column, pyarrow.array([value] * len(table), pyarrow.string()))
+                writer.write_table(pyarrow.concat_tables([schema.empty_table(), table], promote_options='permissive').cast(schema))
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_pairs(source: Path, matchers: dict[str, str]) -> dict[str, PairColumns]:
+    """By fingerprint the pairs of the matcher that `matchers` names for it, of what `write_pairs` wrote.
+
+    Raises OSError and ValueError (pyarrow's are among them) where it cannot be read.
+    """
+    parquet = fleet_module('pyarrow.parquet')
+    if not parquet.read_metadata(source).num_rows:
+        return {}
+    names = parquet.read_schema(source).names
+    if missing := {'sha256', 'matcher', *COLUMNS}.difference(names):
+        raise ValueError(f'it has no column {min(missing)}')
+    table = parquet.read_table(source, columns=['sha256', 'matcher', *COLUMNS])
+    recordings, kinds = (table[name].combine_chunks().dictionary_encode() for name in ('sha256', 'matcher'))
+    codes, matcher = (np.asarray(column.indices) for column in (recordings, kinds))
+    columns, wanted = _columns(table), kinds.dictionary.to_pylist()
+    order = np.argsort(codes, kind='stable')
+    starts = np.searchsorted(codes[order], np.arange(len(recordings.dictionary) + 1))
+    found = {}
+    for number, sha256 in enumerate(recordings.dictionary.to_pylist()):
+        rows = order[starts[number]:starts[number + 1]]
+        rows = rows[matcher[rows] == wanted.index(matchers[sha256])] if matchers.get(sha256) in wanted else rows[:0]
+        found[sha256] = columns.rows(rows)
+    return found
+
+
+def pairs_of(report: dict[str, Any]) -> PairColumns:
+    """The pairs of a report's first matcher."""
+    first = {**report, 'matchers': report['matchers'][:1]}
+    return _columns(fleet_module('pyarrow.parquet').read_table(io.BytesIO(parquet_of(first))))
+
+
+def _columns(table: Any) -> PairColumns:
+    if not len(table):
+        return PairColumns.none()
+    stride, reference, frame = (table[name].to_numpy().astype(np.int64) for name in COLUMNS[:3])
+    errors, precision, inliers, matches = (table[name].to_numpy().astype(np.float64) for name in COLUMNS[3:])
+    return PairColumns(stride, reference, frame, errors, precision, inliers, matches)

@@ -1,25 +1,40 @@
-"""From recordings to rows: fingerprints, then an evaluation for each that is new, wherever a worker is free."""
+"""From recordings to rows: fingerprints, then an evaluation for each new recording, wherever a worker is free.
+
+A worker evaluates in a process of its own, `python -m` this module: a crash of a decoder, or memory that runs out, costs that
+recording and not the worker. The process ends when its worker does.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import os
 import queue
+import runpy
 import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
+import cv2
+
+from ...backends.onnxruntime import THREADS_VARIABLE
 from ...utils.console import progress
-from ...utils.errors import in_words
-from .discovery import Listed
-from .fingerprints import fingerprint
-from .job import Job, Outcome, end_all, evaluate
-from .plan import EvaluationPlan
-from .result_store import Kept
-from .rows import EVALUATED, FAILED, REPEATED, WAITING, FleetRow, facts_of
+from ...utils.errors import LightglueTrtError, in_words
+from ...utils.processes import end_with_parent, start
+from .discovery import RecordingRef, fingerprint, storage_of
+from .plan import EvaluationPlan, plan_here
+from .result_store import EVALUATED, FAILED, REPEATED, WAITING, FleetRow, ResultStore, facts_of, parquet_of
 
 LISTEN_S = 0.2  # between two looks whether an end was asked for
 GONE_S = 30.0  # without its scheduler a run ends
@@ -29,6 +44,12 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar('Item')
 Finished = Callable[[Item, Any, BaseException | None], None]  # what was done, what it gave, or the error instead
+PAGES = ('report.html', 'report.json')  # of an evaluation; report.html contains its pictures
+REASON_LINES = 4
+SPEAKER = 'evaluate_bag: '
+
+_running: dict[str, set[subprocess.Popen[bytes]]] = {}  # by fleet, in this worker
+_guard = threading.Lock()
 
 
 class FleetRun:
@@ -37,20 +58,20 @@ class FleetRun:
     Afterwards `lost` says why the run ended early, where it was not asked to.
     """
 
-    def __init__(self, client: Any, plan: EvaluationPlan, kept: Kept, threads: int, *, stopped: Callable[[], bool]) -> None:
-        self._client, self._plan, self._kept, self._threads = client, plan, kept, threads
+    def __init__(self, client: Any, plan: EvaluationPlan, store: ResultStore, threads: int, *, stopped: Callable[[], bool]) -> None:
+        self._client, self._plan, self._store, self._threads = client, plan, store, threads
         self._stopped, self._name = stopped, secrets.token_hex(8)
         self.lost = ''
 
-    def rows(self, listed: Sequence[Listed]) -> list[FleetRow]:
+    def rows(self, listed: Sequence[RecordingRef]) -> list[FleetRow]:
         """A row for each recording, in this order. Raises LightglueTrtError where results cannot be kept."""
         done = {each.url: FleetRow.of(each, FAILED, each.reason) for each in listed if each.reason}
         by_print = self._fingerprints([each for each in listed if each.url not in done], done)
-        new: dict[str, Listed] = {}  # by fingerprint
+        new: dict[str, RecordingRef] = {}  # by fingerprint
         for sha256, same in by_print.items():
             first, *others = same
             key = self._plan.key(sha256)
-            facts = self._kept.get(key)
+            facts = self._store.get(key)
             if facts is not None and not self._plan.fell_back(each['description'] for each in facts['matchers']):
                 done[first.url] = self._row(first, sha256, key, facts)
             else:
@@ -63,28 +84,28 @@ class FleetRun:
         self._evaluate(new, done)
         return [done.get(each.url) or FleetRow.of(each, WAITING, self.lost or NOT_YET) for each in listed]
 
-    def _fingerprints(self, listed: Sequence[Listed], done: dict[str, FleetRow]) -> dict[str, list[Listed]]:
+    def _fingerprints(self, listed: Sequence[RecordingRef], done: dict[str, FleetRow]) -> dict[str, list[RecordingRef]]:
         """Recordings by what is in them; what cannot be read is put to the others that are done."""
-        known = {each.url: found for each in listed if (found := self._kept.fingerprint(each)) is not None}
+        known = {each.url: found for each in listed if (found := self._store.fingerprint(each)) is not None}
 
-        def learned(each: Listed, sha256: str, error: BaseException | None) -> None:
+        def learned(each: RecordingRef, sha256: str, error: BaseException | None) -> None:
             if error is not None:
                 done[each.url] = FleetRow.of(each, FAILED, in_words(error))
                 return
             known[each.url] = sha256
-            self._kept.learn(each, sha256)
+            self._store.learn(each, sha256)
 
         unknown = [each for each in listed if each.url not in known]
         self._run('reading recordings', {self._submit(fingerprint, each, each): each for each in unknown},
                   lambda each: each.size, learned)
-        self._kept.save()
-        by_print: dict[str, list[Listed]] = {}
+        self._store.save()
+        by_print: dict[str, list[RecordingRef]] = {}
         for each in listed:
             if each.url in known:
                 by_print.setdefault(known[each.url], []).append(each)
         return by_print
 
-    def _evaluate(self, new: dict[str, Listed], done: dict[str, FleetRow]) -> None:
+    def _evaluate(self, new: dict[str, RecordingRef], done: dict[str, FleetRow]) -> None:
         def finished(sha256: str, outcome: Outcome, error: BaseException | None) -> None:
             each, key = new[sha256], self._plan.key(sha256)
             if error is not None:
@@ -93,7 +114,7 @@ class FleetRun:
                 done[each.url] = FleetRow.of(each, FAILED, outcome.reason, sha256=sha256)
                 return
             facts = facts_of(json.loads(outcome.files['report.json']), outcome.seconds)
-            self._kept.put(key, facts, outcome.files)
+            self._store.put(key, facts, outcome.files)
             done[each.url] = self._row(each, sha256, key, facts)
 
         plan = self._plan
@@ -102,7 +123,7 @@ class FleetRun:
         self._run('evaluating recordings', {self._submit(evaluate, job, job.listed): sha256 for sha256, job in jobs.items()},
                   lambda sha256: 1 if 'max_frames' in plan.settings else new[sha256].size, finished)
 
-    def _submit(self, function: Callable[..., Any], argument: Any, listed: Listed) -> Any:
+    def _submit(self, function: Callable[..., Any], argument: Any, listed: RecordingRef) -> Any:
         return self._client.submit(function, argument, key=f'{function.__name__}-{self._name}-{listed.url}')
 
     def _run(self, title: str, futures: dict[Any, Item], size: Callable[[Item], int], finished: Finished[Item]) -> None:
@@ -147,9 +168,9 @@ class FleetRun:
         except (OSError, TimeoutError, RuntimeError):
             pass  # there is nobody to tell
 
-    def _row(self, listed: Listed, sha256: str, key: str, facts: dict[str, Any]) -> FleetRow:
-        page = self._kept.place(key) / 'report.html'
-        report = page.relative_to(self._kept.folder).as_posix() if page.is_file() else ''
+    def _row(self, listed: RecordingRef, sha256: str, key: str, facts: dict[str, Any]) -> FleetRow:
+        page = self._store.place(key) / 'report.html'
+        report = page.relative_to(self._store.folder).as_posix() if page.is_file() else ''
         return FleetRow.of(listed, EVALUATED, sha256=sha256, key=key, report=report, facts=facts)
 
     @staticmethod
@@ -177,3 +198,104 @@ class TimeLeft:
         if seconds < 95:
             return 'seconds left' if seconds < 15 else f'about {10 * round(seconds / 10)} s left'
         return f'about {seconds / 60:.0f} min left' if seconds < 5700 else f'about {seconds / 3600:.1f} h left'
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recording and how to evaluate it."""
+
+    listed: RecordingRef
+    plan: EvaluationPlan  # as the workers agreed on: it has to be the same here
+    threads: int  # that the evaluation may use
+    fleet: str  # whose Ctrl-C ends it
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job: files by name, or the reason why there are none."""
+
+    reason: str = ''
+    files: dict[str, bytes] = field(default_factory=dict)  # PAGES and pairs.parquet
+    seconds: float = 0.0
+
+
+def evaluate(job: Job) -> Outcome:
+    """Run the evaluation in a process of its own. Whatever goes wrong with this recording is its reason."""
+    started = time.monotonic()
+    try:
+        if differences := job.plan.differences(plan_here(job.plan.settings)):
+            return Outcome(f'the worker {os.uname().nodename} has {", ".join(differences)}: install what the others have')
+        with tempfile.TemporaryDirectory(prefix='lightglue_trt_ros-') as scratch, _here(job.listed, Path(scratch)) as path:
+            return _evaluated(job, path, Path(scratch), started)
+    except (LightglueTrtError, OSError) as error:
+        return Outcome(in_words(error), seconds=time.monotonic() - started)
+
+
+def end_all(fleet: str) -> None:
+    """End every evaluation of a fleet in this worker."""
+    with _guard:
+        for process in _running.pop(fleet, set()):
+            process.kill()
+
+
+def _evaluated(job: Job, path: Path, scratch: Path, started: float) -> Outcome:
+    out, log = scratch / 'evaluation', scratch / 'stderr'
+    with log.open('wb') as stderr:
+        status = _run(job, [str(path), '--out', str(out), *job.plan.words], stderr)
+    if status:
+        return Outcome(_reason(status, log.read_text(errors='replace')), seconds=time.monotonic() - started)
+    files = {name: (out / name).read_bytes() for name in PAGES if (out / name).is_file()}
+    report = json.loads(files['report.json'])
+    report['recording']['path'] = job.listed.url  # where it came from, not where it was fetched to
+    return Outcome('', files | {'pairs.parquet': parquet_of(report)}, time.monotonic() - started)
+
+
+def _run(job: Job, words: list[str], stderr: Any) -> int:
+    """The exit status of evaluate_bag; the process ends with this worker, whose end closes the pipe."""
+    pools = dict.fromkeys(('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', THREADS_VARIABLE), str(job.threads))
+    process = start('evaluation.fleet.run', str(job.threads), *words, environment=pools, stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL, stderr=stderr)
+    with _guard:
+        _running.setdefault(job.fleet, set()).add(process)
+    try:
+        return process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+        with _guard:
+            _running.get(job.fleet, set()).discard(process)
+
+
+def _reason(status: int, log: str) -> str:
+    """What evaluate_bag said at its end."""
+    if status < 0:
+        name = signal.Signals(-status).name
+        return f'its evaluation was ended by {name}' + (': the memory was probably exhausted' if name == 'SIGKILL' else '')
+    told = log[log.find(SPEAKER):].removeprefix(SPEAKER) if SPEAKER in log else log
+    lines = [line.removeprefix(SPEAKER).strip() for line in told.splitlines() if line.strip()]
+    return ' '.join(lines[-REASON_LINES:]) or f'its evaluation ended with exit status {status}'
+
+
+@contextmanager
+def _here(listed: RecordingRef, scratch: Path) -> Iterator[Path]:
+    """The recording as a local path; what is elsewhere is fetched for as long as it takes."""
+    if listed.local:
+        yield Path(listed.url)
+        return
+    system, path = storage_of(listed.url)
+    target = scratch / Path(path.rstrip('/')).name
+    system.get(path.rstrip('/'), str(target), recursive=not system.isfile(path))
+    yield target
+
+
+def main() -> None:
+    """Take the number of OpenCV's threads off the arguments; the rest is evaluate_bag's."""
+    end_with_parent()
+    cv2.setNumThreads(int(sys.argv.pop(1)))
+    runpy.run_module('lightglue_trt_ros.cli.evaluate_bag', run_name='__main__')
+
+
+if __name__ == '__main__':
+    main()
