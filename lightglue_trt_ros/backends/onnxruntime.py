@@ -14,8 +14,9 @@ import numpy as np
 from ..core.config import EngineSpec
 from ..core.early_exit import Depth, stops
 from ..core.types import NOT_FINITE, Features, HostFeatures, Matches, Thresholds, UInt8
+from ..networks.architecture import EXTRACTOR
 from ..networks.fp8_calibration import Calibration
-from ..networks.graph_cache import EXTRACTOR, written_graphs
+from ..networks.graph_cache import written_graphs
 from ..networks.models import WeightsPair
 from ..utils.errors import EngineError
 

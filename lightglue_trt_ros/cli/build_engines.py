@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import shlex
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -42,8 +43,7 @@ def main(argv: list[str] | None = None) -> int:
                   f'workspace {order.workspace_mib} MiB')
     if args.calibration:
         decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name)  # before minutes are spent
-        if code := _calibrate(args):
-            return code
+        _calibrate(order, args.calibration, args.image_topic)
     bundle = build_bundle(order, machine, tensorrt, _frames(args))
     _summarise(bundle)
     log.info('to use it:' if machine.present else f'to use it, copy it into the engine directory of a machine with {machine}, '
@@ -92,13 +92,11 @@ def _order(args: argparse.Namespace) -> BuildOrder:
                  tuple(args.tactic_sources.split(',')) if args.tactic_sources else None, args.stages)
 
 
-def _calibrate(args: argparse.Namespace) -> int:
-    """The exit code of quantize for the same shapes, weights and folder."""
-    from .quantize import main as quantize
-    words = ['--calibration', *args.calibration, '--height', args.height, '--width', args.width,
-             '--max-keypoints', args.max_keypoints, '--weights', args.weights, '--engine-dir', args.engine_dir]
-    topic = ['--image-topic', args.image_topic] if args.image_topic else []
-    return quantize([*map(str, words), *topic, *['--force'] * args.force])
+def _calibrate(order: BuildOrder, recordings: Sequence[Path], image_topic: str | None) -> None:
+    """Make the FP8 calibration for the same shapes, weights and folder, as quantize does."""
+    from ..quantization.workflow import CalibrationOrder, quantize
+    spec = EngineSpec(order.image_height, order.image_width, order.max_keypoints, 'fp8')
+    quantize(CalibrationOrder(tuple(recordings), spec, order.pair, order.engine_dir, image_topic=image_topic, force=order.force))
 
 
 def _depth(text: str) -> Depth:

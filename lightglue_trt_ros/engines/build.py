@@ -15,7 +15,7 @@ from ..core.backend import Placer
 from ..core.config import EngineSpec
 from ..core.early_exit import Depth
 from ..core.types import UInt8
-from ..networks.graph_cache import EXTRACTOR
+from ..networks.architecture import EXTRACTOR
 from ..networks.models import WeightsPair
 from ..networks.weights import Weights
 from ..utils.console import print_table, progress

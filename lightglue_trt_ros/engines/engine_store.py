@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import __version__
 from ..core.config import EngineSpec
 from ..core.early_exit import Depth
+from ..networks.architecture import EXTRACTOR
 from ..networks.fp8_calibration import Calibration
-from ..networks.graph_cache import EXTRACTOR, code_sha256
+from ..networks.graph_cache import code_sha256
 from ..networks.models import PairIdentity
 from ..networks.weight_store import cache_dir
 from ..utils.errors import ConfigError, EngineError, EngineMismatchError

@@ -6,6 +6,7 @@ That is done in a process of its own: who runs networks imports neither spox nor
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import zipfile
 from contextlib import suppress
@@ -18,17 +19,19 @@ from ..core.early_exit import Depth
 from ..utils.errors import EngineError
 from ..utils.files import write_whole
 from ..utils.processes import called_elsewhere
+from .architecture import EXTRACTOR
 from .fp8_calibration import Calibration
 from .models import WeightsPair
 from .weight_store import cache_dir
 from .weights import content_sha256
 
-EXTRACTOR = 'extractor'
 KEEP = int(os.environ.get('LIGHTGLUE_TRT_KEPT_GRAPHS', '4'))  # files, those used last: 53 MB each for the published widths in FP32
 _ROOM = Path(__file__).parent
-_WRITERS = ('architecture', 'blocks', 'e4m3', 'fp8_calibration', 'fp8_rounding', 'graph_cache', 'lightglue', 'superpoint',
+_WRITERS = ('architecture', 'e4m3', 'fp8_calibration', 'fp8_rounding', 'graph_cache', 'lightglue', 'superpoint',
             'typed_onnx', 'weight_folding')
 CODE = (*(_ROOM / f'{name}.py' for name in _WRITERS), _ROOM.parent / 'core' / 'early_exit.py')
+
+logger = logging.getLogger(__name__)
 
 
 def written_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibration: Calibration | None = None) -> dict[str, bytes]:
@@ -46,6 +49,7 @@ def written_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibratio
         graphs = {name: archive.read(name) for name in names}  # each with its checksum
         path.touch()
         return graphs
+    logger.info(f'writing the ONNX graphs of {pair.identity} for {spec} into {path.parent}, once for this version')
     graphs = called_elsewhere(write_graphs, spec, pair, depth, calibration)
     packed = BytesIO()
     with zipfile.ZipFile(packed, 'w') as archive:

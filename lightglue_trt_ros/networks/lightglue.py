@@ -14,10 +14,13 @@ from ..core.config import EngineSpec
 from ..core.early_exit import EARLY_MATCH_SCORE, Depth, confidence_threshold
 from ..utils.errors import ConfigError
 from .architecture import HEAD_DIM
-from .blocks import LightGlueBlocks, filter_matches, stack, swap
-from .fp8_calibration import Calibration
-from .typed_onnx import stamp
+from .fp8_calibration import Calibration, member
+from .fp8_rounding import Rounding, check
+from .typed_onnx import Typed, stamp
+from .weight_folding import Linear, fold, rebased
 from .weights import Weights
+
+MASKED = -1e4  # a logit that softmax turns into 0, and that FP16 still holds
 
 
 def lightglue(spec: EngineSpec, weights: Weights, *, calibration: Calibration | None = None, observe: bool = False,
@@ -118,3 +121,150 @@ class _Writer:
 def _valid(inputs: dict[str, Var]) -> Var:
     """(2, K): the rows that are keypoints."""
     return stack(*(op.greater(inputs[f'scores{side}'], inputs['detection_threshold']) for side in (0, 1)))
+
+
+class LightGlueBlocks:
+    """The network's blocks; x is (2, K, width): both images side by side.
+
+    Raises ConfigError for a calibration of something else.
+    """
+
+    def __init__(self, spec: EngineSpec, weights: Weights, calibration: Calibration | None = None, observe: bool = False) -> None:
+        self.spec, self.sha256 = spec, weights.sha256
+        self.typed = Typed('fp16' if spec.precision == 'fp8' else spec.precision, calibration is not None)
+        net = fold(weights.tensors)
+        check(calibration, spec, weights, net.layers)
+        self.net = net if calibration is None else rebased(net, calibration)
+        self.layers, self.rounding = net.layers, Rounding(self.typed, calibration, observe)
+
+    def project(self, descriptors: Var) -> Var:
+        return descriptors if self.net.project is None else self.linear(descriptors, self.net.project)
+
+    def encode_positions(self, keypoints: Var) -> tuple[Var, Var]:
+        """Keypoints (2, K, 2) in pixels -> cosines and sines (2, 1, K, 64) of the learned frequencies."""
+        half = np.array([self.spec.image_width, self.spec.image_height], np.float32) / 2
+        normalized = op.div(op.sub(keypoints, op.const(half)), op.const(half.max()))
+        angles = op.matmul(normalized, op.const(np.ascontiguousarray(self.net.frequencies.T)))
+        angles = op.unsqueeze(op.concat([angles, angles], axis=2), op.const(np.array([1])))
+        return self.typed.compute(op.cos(angles)), self.typed.compute(op.sin(angles))
+
+    def attention_bias(self, valid: Var) -> Var:
+        """Valid rows (2, K) -> what is added to the logits of a key, (2, 1, 1, K): nothing, or enough to silence it."""
+        bias = op.where(valid, self.typed.const(0), self.typed.const(MASKED))
+        return op.unsqueeze(bias, op.const(np.array([1, 2])))
+
+    def self_attend(self, layer: int, x: Var, rotation: tuple[Var, Var], bias: Var | None) -> Var:
+        block = self.net.blocks[layer, 'self']
+        projected = self.rounding.linears(member(layer, 'self', 'project'), x, block.query, block.key or block.query, block.value)
+        q, k, v = (self.heads(part) for part in projected)
+        context = self.attend(_rotate(q, rotation), _rotate(k, rotation), v, bias)
+        return self.feed_forward(layer, 'self', x, context)
+
+    def cross_attend(self, layer: int, x: Var, bias: Var | None) -> Var:
+        block = self.net.blocks[layer, 'cross']
+        projected = self.rounding.linears(member(layer, 'cross', 'project'), x, block.query, block.value)
+        qk, v = (self.heads(part) for part in projected)
+        context = self.attend(qk, swap(qk), swap(v), bias)
+        return self.feed_forward(layer, 'cross', x, context)
+
+    def attend(self, q: Var, k: Var, v: Var, bias: Var | None) -> Var:
+        """(2, heads, K, 64) each -> (2, K, width)."""
+        logits = op.matmul(q, op.transpose(k, perm=[0, 1, 3, 2]))
+        logits = logits if bias is None else op.add(logits, bias)
+        context = op.matmul(op.softmax(logits, axis=-1), v)
+        return op.reshape(op.transpose(context, perm=[0, 2, 1, 3]), self.shape(2, self.spec.max_keypoints, self.net.width))
+
+    def feed_forward(self, layer: int, name: str, x: Var, context: Var) -> Var:
+        """x + FFN([x, context])."""
+        block = self.net.blocks[layer, name]
+        hidden, = self.rounding.linears(member(layer, name, 'hidden'), op.concat([x, context], axis=2), block.hidden)
+        gain, shift = self.typed.const(block.gain), self.typed.const(block.shift)
+        hidden = op.layer_normalization(hidden, gain, shift, axis=-1, epsilon=1e-5)[0]
+        update, = self.rounding.linears(member(layer, name, 'update'), self.gelu(hidden), block.update)
+        return op.add(x, update)
+
+    def assign(self, layer: int, x: Var, valid: Var) -> Var:
+        """Log of the soft partial assignment, FP32 (K, K) (equation 6 of the paper)."""
+        head = self.net.heads[layer]
+        m0, m1 = unstack(self.linear(x, head.final))
+        similarity = self.typed.exact(op.matmul(m0, op.transpose(m1, perm=[1, 0])))
+        valid0, valid1 = unstack(valid)
+        both = op.and_(op.unsqueeze(valid0, op.const(np.array([1]))), op.unsqueeze(valid1, op.const(np.array([0]))))
+        similarity = op.where(both, similarity, op.const(np.float32(MASKED)))
+        matchability = self.typed.exact(self.linear(x, head.matchability))
+        certainty0, certainty1 = unstack(op.neg(op.softplus(op.neg(matchability))))  # log of the sigmoid, (K, 1)
+        certainty = op.add(certainty0, op.transpose(certainty1, perm=[1, 0]))
+        return op.add(op.add(op.log_softmax(similarity, axis=1), op.log_softmax(similarity, axis=0)), certainty)
+
+    def confident(self, layer: int, x: Var, valid: Var, threshold: float) -> Var:
+        """float32 (2,): the share of valid rows whose final match this layer knows already, and their mean -log of the confidence.
+
+        A row is confident when the sigmoid of its token reaches `threshold` (section 3.3 of the paper); NaN is not confident, and
+        makes the mean NaN. Where no row is valid, all are confident. The softplus, -log of the sigmoid, keeps TensorRT 8.6 from
+        fusing these FP32 lines with the layers before them, which would make those slower by half.
+        """
+        confidence = self.net.heads[layer].confidence
+        assert confidence is not None, 'the last layer always stops'
+        doubt = op.softplus(op.neg(self.typed.exact(self.linear(x, confidence))))
+        doubt = op.squeeze(doubt, op.const(np.array([2])))  # (2, K)
+        wavering = op.and_(op.not_(op.less_or_equal(doubt, op.const(np.float32(-np.log(threshold))))), valid)
+        count = op.max([_total(op.cast(valid, to=np.float32)), op.const(np.ones(1, np.float32))])
+        share = op.sub(op.const(np.float32(1)), op.div(_total(op.cast(wavering, to=np.float32)), count))
+        mean = op.div(_total(op.where(valid, doubt, op.const(np.float32(0)))), count)
+        return op.concat([share, mean], axis=0)
+
+    def linear(self, x: Var, layer: Linear) -> Var:
+        return self.rounding.linear(x, layer)
+
+    def heads(self, x: Var) -> Var:
+        """(2, K, width) -> (2, heads, K, 64)."""
+        heads = op.reshape(x, self.shape(2, self.spec.max_keypoints, self.net.width // HEAD_DIM, HEAD_DIM))
+        return op.transpose(heads, perm=[0, 2, 1, 3])
+
+    def gelu(self, x: Var) -> Var:
+        gate = op.add(op.erf(op.mul(x, self.typed.const(2 ** -0.5))), self.typed.const(1))
+        return op.mul(op.mul(x, gate), self.typed.const(0.5))
+
+    @staticmethod
+    def shape(*sizes: int) -> Var:
+        return op.const(np.array(sizes, np.int64))
+
+
+def filter_matches(assignment: Var, valid: Var, threshold: Var, count: int) -> tuple[Var, Var]:
+    """Mutual best matches of (K, K) above the threshold -> matches0 int32 (K,), scores float32 (K,)."""
+    best1 = op.arg_max(assignment, axis=1, keepdims=0)
+    best0 = op.arg_max(assignment, axis=0, keepdims=0)
+    scores = op.exp(op.reduce_max(assignment, axes=[1], keepdims=0))
+    mutual = op.equal(op.cast(op.gather(best0, best1), to=np.int32), op.const(np.arange(count, dtype=np.int32)))
+    valid0, valid1 = unstack(valid)
+    seen = op.and_(valid0, op.cast(op.gather(op.cast(valid1, to=np.int32), best1), to=np.bool_))
+    keep = op.and_(op.and_(mutual, seen), op.greater(scores, threshold))
+    matches = op.where(keep, op.cast(best1, to=np.int32), op.const(np.int32(-1)))
+    return matches, op.where(keep, scores, op.const(np.float32(0)))
+
+
+def _rotate(x: Var, rotation: tuple[Var, Var]) -> Var:
+    """Rotary encoding of (2, heads, K, 64) whose halves hold the pairs."""
+    cosines, sines = rotation
+    first, second = op.split(x, outputs_count=2, axis=3)
+    return op.add(op.mul(x, cosines), op.mul(op.concat([op.neg(second), first], axis=3), sines))
+
+
+def stack(x0: Var, x1: Var) -> Var:
+    axis = op.const(np.array([0]))
+    return op.concat([op.unsqueeze(x0, axis), op.unsqueeze(x1, axis)], axis=0)
+
+
+def unstack(x: Var) -> tuple[Var, Var]:
+    zero, one, two = (op.const(np.array([number])) for number in range(3))  # Split takes no booleans in ONNX Runtime 1.12
+    return op.squeeze(op.slice(x, zero, one, zero), zero), op.squeeze(op.slice(x, one, two, zero), zero)
+
+
+def swap(x: Var) -> Var:
+    x0, x1 = op.split(x, outputs_count=2, axis=0)
+    return op.concat([x1, x0], axis=0)
+
+
+def _total(x: Var) -> Var:
+    """The sum of (2, K), shape (1,)."""
+    return op.reduce_sum(op.reshape(x, op.const(np.array([-1]))), op.const(np.array([0])), keepdims=1)

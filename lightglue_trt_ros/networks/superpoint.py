@@ -42,27 +42,15 @@ def superpoint(spec: EngineSpec, weights: Weights, *, subpixel: bool = True) -> 
     return stamp(build({'image': image, 'mask': mask}, outputs), 'superpoint', spec, weights.sha256)
 
 
-def dense_superpoint(spec: EngineSpec, weights: Weights, batch: int) -> onnx.ModelProto:
-    """What of the extractor can work on several images at once, which is nearly all of its time: for measuring what that brings.
-
-    images uint8 (N, H, W) -> scores float32 (N, 1, H, W), descriptors (N, D, H / 8, W / 8) in the spec's precision.
-    """
-    net = _SuperPoint(spec, weights)
-    images = argument(Tensor(np.uint8, (batch, spec.image_height, spec.image_width)))
-    shared = net.encode(images, batch)
-    outputs = {'scores': net.score(shared), 'descriptors': net.conv('convDb', net.conv('convDa', shared), relu=False)}
-    return build({'images': images}, outputs)
-
-
 class _SuperPoint:
     def __init__(self, spec: EngineSpec, weights: Weights) -> None:
         self.spec, self.weights, self.typed = spec, weights, Typed(spec.precision)
 
-    def encode(self, image: Var, batch: int = 1) -> Var:
-        """(H, W) uint8, or (N, H, W) of a batch -> (N, channels, H / 8, W / 8)."""
+    def encode(self, image: Var) -> Var:
+        """(H, W) uint8 -> (1, channels, H / 8, W / 8)."""
         # gray / 255, split so that the part done here is exact in FP16: a power of two; conv1a's weights take the rest
         x = op.mul(self.typed.compute(image), self.typed.const(1 / 256))
-        x = op.reshape(x, _shape(batch, 1, self.spec.image_height, self.spec.image_width))
+        x = op.reshape(x, _shape(1, 1, self.spec.image_height, self.spec.image_width))
         x = self.conv('conv1b', self.conv('conv1a', x, gain=256 / 255))
         x = self.conv('conv2b', self.conv('conv2a', _halve(x)))
         x = self.conv('conv3b', self.conv('conv3a', _halve(x)))

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from ..core.backend import Extractor
 from ..core.cameras import Intrinsics, distortion_model
 from ..core.config import EngineSpec, MatcherConfig
 from ..core.geometry import resize_gray
+from ..core.images import gray_of
 from ..core.types import Float64, HostFeatures, Thresholds, UInt8
 from ..datasets.bag import open_recording
 from ..datasets.ground_truth import load_truth, poses_at
@@ -35,7 +36,6 @@ MAX_TIME_DIFFERENCE_S = 0.02  # between an image and its pose
 EMPTY_STD = 1.0  # gray levels; an image of less contrast shows nothing
 
 logger = logging.getLogger(__name__)
-Decode = Callable[[Any], UInt8]
 
 
 class FramePair(NamedTuple):
@@ -166,12 +166,12 @@ class RecordingSample:
         return pairs_of(number, runs, self.scene.timeline.segments, stride, set(self.features))
 
 
-def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, spec: EngineSpec, decode: Decode, *,
+def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, spec: EngineSpec, *,
                  image_topic: str | None = None, share: float = HELD_OUT) -> list[RecordingSample]:
     """Read up to `frames` frames of the recordings, of equal parts from each, and as many of those held out as `share` says.
 
-    Without `held_out` recordings a `share` of each recording is held out. `decode` makes gray uint8 (H, W) of a message. What is
-    read, left out or odd is logged. Raises BagError, naming counts, where there is too little.
+    Without `held_out` recordings a `share` of each recording is held out. What is read, left out or odd is logged. Raises BagError,
+    naming counts, where there is too little.
     """
     if len({path.resolve() for path in (*paths, *held_out)}) < len(paths) + len(held_out):
         raise BagError('a recording is named twice: each may be calibrated on or held out, once')
@@ -184,7 +184,7 @@ def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, s
             recording, part = recording_and_share
             for note in timeline.notes:
                 logger.info(f'{recording.path}: {note}')
-            found.append(_read(recording, timeline, split(len(timeline), quota, part), spec, decode))
+            found.append(_read(recording, timeline, split(len(timeline), quota, part), spec))
     _check_numbers(found, frames, bool(held_out))
     return found
 
@@ -222,14 +222,14 @@ def frame_count(samples: Iterable[RecordingSample]) -> int:
     return sum(len(each.images) + len(each.features) for each in samples)
 
 
-def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSpec, decode: Decode) -> RecordingSample:
+def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSpec) -> RecordingSample:
     scene = Scene(timeline, *_geometry(recording, timeline))
     images, sizes, digest = {}, {}, hashlib.sha256()
     size, wanted = (spec.image_height, spec.image_width), set(parts.frames)
     lost = 0
     for place, frame in _chosen(recording, timeline, wanted):
         try:
-            image = decode(frame.load())
+            image = gray_of(frame.load())
         except (BagError, FrameError) as error:
             lost += 1
             if lost == 1:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..core.config import EngineSpec
-from ..core.types import Int32, UInt8
+from ..core.types import Int32
 from ..engines.engine_store import FAILED, GRAPH, PASSED, PLOT, TENSORS, Artifact, Identity, drafting, read_manifest
 from ..networks import e4m3
 from ..networks.fp8_calibration import Calibration, linear_members
@@ -62,29 +62,29 @@ class CalibrationOrder:
     force: bool = False
 
 
-@dataclass(frozen=True)
-class CalibrationOutcome:
-    """What came of it."""
-
-    calibration: Artifact
-    made: bool  # now; else an equal one was there
-
-
-def quantize(order: CalibrationOrder, decode: Callable[[Any], UInt8]) -> CalibrationOutcome:
+def quantize(order: CalibrationOrder) -> Artifact:
     """Calibrate, judge, and write; an equal calibration that is there already is left as it is, unless forced.
 
-    `decode` makes gray uint8 (H, W) of a message. What does not pass leaves its figures without a calibration. Raises
+    Raises EngineError where no choice of parts passes the gate: its figures are written without a calibration. Raises
     LightglueTrtError where nothing can be calibrated or judged; nothing is written then, nor when it is interrupted.
     """
     check_width(order.pair.matcher.tensors)  # before minutes are spent
-    samples = read_samples(order.recordings, order.held_out, order.frames, order.spec, decode,
-                           image_topic=order.image_topic, share=order.share)
+    samples = read_samples(order.recordings, order.held_out, order.frames, order.spec, image_topic=order.image_topic,
+                           share=order.share)
     identity = Identity.of_calibration(order.spec, order.pair.identity, gate_verdict='')
     settings = _settings(order, samples)
-    if not order.force and (there := _find_equal(order.engine_dir, identity, settings)):
-        return CalibrationOutcome(there, False)
-    _extract(order, samples)
-    return _Work(order, samples).run(identity, settings)
+    calibration = None if order.force else _find_equal(order.engine_dir, identity, settings)
+    if calibration is not None:
+        logger.info(f'an equal calibration is there already, and {calibration.identity.gate_verdict} its gate (--force makes it '
+                    'anew)')
+    else:
+        _extract(order, samples)
+        calibration = _Work(order, samples).run(identity, settings)
+    if calibration.identity.gate_verdict != PASSED:
+        raise EngineError(f'no choice of parts in FP8 passes the gate, and the matcher stays in FP16: {calibration.path} has the '
+                          'figures and no calibration.\nCalibrate on more of what the robot sees, or say with --gate how much may '
+                          'be lost')
+    return calibration
 
 
 class _Work:
@@ -96,7 +96,7 @@ class _Work:
         self.size = order.spec.image_height, order.spec.image_width
         self.tried: list[TriedParts] = []
 
-    def run(self, identity: Identity, settings: dict[str, Any]) -> CalibrationOutcome:
+    def run(self, identity: Identity, settings: dict[str, Any]) -> Artifact:
         samples, order = self.samples, self.order
         fp32 = open_matcher(self.spec, self.weights)
         check_motion(samples, fp32, STRIDES)
@@ -161,7 +161,7 @@ class _Work:
         return share(fp8, self.layers, self.spec.max_keypoints)
 
     def _write(self, calibration: Calibration, identity: Identity, gate: dict[str, Any],
-               settings: dict[str, Any]) -> CalibrationOutcome:
+               settings: dict[str, Any]) -> Artifact:
         from ..networks.lightglue import lightglue
         passed, scales = bool(calibration.fp8), {name: {'peak': round(peak, 6), 'scale': e4m3.scale_of(peak)}
                                                  for name, peak in calibration.peaks.items()}
@@ -175,7 +175,7 @@ class _Work:
                 draft.write(TENSORS, calibration.content())
             if self.tried:
                 draft.write(PLOT, draw_frontier(self.tried, self.order.gate))
-            return CalibrationOutcome(draft.publish(identity, gate, record), True)
+            return draft.publish(identity, gate, record)
 
 
 def verdicts(scores: Sequence[Score], gate: QualityGate) -> list[str]:

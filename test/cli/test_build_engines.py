@@ -366,8 +366,8 @@ def test_a_recording_can_be_what_the_gate_runs_on(machine, tmp_path, shared_data
 def test_one_camera_of_a_bag_can_be_what_the_gate_runs_on_and_what_fp8_is_calibrated_on(machine, tmp_path, capsys, monkeypatch):
     for module in ('rclpy', 'rosbags'):
         pytest.importorskip(module, reason=f'{module} is not installed: bags are not read')
-    from lightglue_trt_ros.cli import quantize
     from lightglue_trt_ros.datasets.bag_writer import RightFrames, write_bag
+    from lightglue_trt_ros.quantization import workflow
     scene = photo('coffee', 200, 260)
     images = [(10**8 * number, np.ascontiguousarray(scene[2 * number:2 * number + 160, 3 * number:3 * number + 216]))
               for number in range(1, 7)]
@@ -375,14 +375,24 @@ def test_one_camera_of_a_bag_can_be_what_the_gate_runs_on_and_what_fp8_is_calibr
     arguments = [*SIZE, '--engine-dir', str(tmp_path / 'engines'), '--frames', str(tmp_path / 'bag')]
     assert build_engines.main(arguments) == 1
     assert 'choose one (--image-topic)' in capsys.readouterr().err
-    asked, codes = [], [INTERRUPTED, 0]
-    monkeypatch.setattr(quantize, 'main', lambda words: asked.append(words) or codes[len(asked) - 1])
+    ordered, outcomes = [], [KeyboardInterrupt, EngineError('below the gate'), None]
+
+    def quantize(order):
+        ordered.append(order)
+        if error := outcomes[len(ordered) - 1]:
+            raise error
+
+    monkeypatch.setattr(workflow, 'quantize', quantize)
     arguments += ['--image-topic', RIGHT_TOPIC, '--calibration', str(tmp_path / 'bag')]
-    assert build_engines.main(arguments) == INTERRUPTED, 'as quantize ended'
+    assert build_engines.main(arguments) == INTERRUPTED
+    assert build_engines.main(arguments) == 1
+    assert 'build_engines: below the gate' in capsys.readouterr().err
     assert build_engines.main(arguments) == 0
     gate = json.loads((tmp_path / 'engines' / f'{NAME}-fp16' / MANIFEST).read_text())['gate']
     assert gate['frames'] == 'bag, frames 0 to 3'
-    assert asked[0][asked[0].index('--image-topic') + 1] == RIGHT_TOPIC
+    assert ordered[0].image_topic == RIGHT_TOPIC
+    assert ordered[0].recordings == (tmp_path / 'bag',)
+    assert (ordered[0].engine_dir, ordered[0].force) == (tmp_path / 'engines', False)
 
 
 def test_the_flight_is_what_the_gate_runs_on_where_it_can_be_rendered():

@@ -472,8 +472,8 @@ for wanted in (WANTED, CALIBRATION):
 """
 
 
-@pytest.mark.parametrize('changed', ['networks/blocks.py', 'core/early_exit.py', 'networks/e4m3.py', 'networks/fp8_calibration.py',
-                                     'networks/architecture.py', 'ros/matcher/node.py'])
+@pytest.mark.parametrize('changed', ['networks/lightglue.py', 'core/early_exit.py', 'networks/e4m3.py',
+                                     'networks/fp8_calibration.py', 'networks/architecture.py', 'ros/matcher/node.py'])
 def test_what_other_code_has_written_is_refused_in_two_lines(tmp_path, changed):
     """A copy of the package in which one file has a line more, as after an update: what writes graphs counts, the node does not."""
     shutil.copytree(Path(lightglue_trt_ros.__file__).parent, tmp_path / 'update' / 'lightglue_trt_ros',

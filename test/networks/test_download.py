@@ -10,8 +10,8 @@ import time
 import pytest
 from support.pth_files import BODY
 
-from lightglue_trt_ros.networks import download as module
-from lightglue_trt_ros.networks.download import download
+from lightglue_trt_ros.networks import weight_store
+from lightglue_trt_ros.networks.weight_store import download
 from lightglue_trt_ros.utils.errors import WeightsError
 
 pytest_plugins = ['support.weights_fixtures']
@@ -112,7 +112,7 @@ def test_an_http_error_is_told_and_not_repeated(http_server, tmp_path, status):
 
 
 def test_a_stalled_server_is_left_after_the_timeout(http_server, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, 'TIMEOUT_S', 0.1)
+    monkeypatch.setattr(weight_store, 'TIMEOUT_S', 0.1)
     http_server.cuts, http_server.stall_at = [300_000], 300_000
     get(http_server, tmp_path / 'f')
     assert http_server.requests == [None, 'bytes=300000-']

@@ -11,13 +11,11 @@ import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, argument, build
 from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, session
 
-from lightglue_trt_ros.backends.onnxruntime import Network, ort_values
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.networks.lightglue import lightglue
 from lightglue_trt_ros.networks.superpoint import (
     BORDER,
-    dense_superpoint,
     refine,
     select_keypoints,
     superpoint,
@@ -231,26 +229,17 @@ def test_images_without_content_give_no_matches_and_no_nan(networks, precision):
                 assert np.all(scores == 0)
 
 
-def test_of_several_images_each_is_seen_as_if_it_were_alone():
-    images = np.random.default_rng(2).integers(0, 256, (2, 48, 64), np.uint8)
-    spec = EngineSpec(48, 64, 20)
-    single, both = (Network(dense_superpoint(spec, ours().extractor, batch), 1) for batch in (1, 2))
-    together = both.run(ort_values({'images': images}), None)
-    assert together['scores'].numpy().shape == (2, 1, 48, 64)
-    for number, image in enumerate(images):
-        alone = single.run(ort_values({'images': image[None]}), None)
-        for name, values in alone.items():
-            np.testing.assert_allclose(together[name].numpy()[number], values.numpy()[0], atol=1e-5)
-
-
 def test_descriptors_are_sampled_on_the_released_models_grid():
     """The centre of the first cell is pixel 3.5, and W - 4.5 comes to the last one."""
     height, width, spec = 48, 64, EngineSpec(48, 64, 20)
     image = np.random.default_rng(2).integers(0, 256, (height, width), np.uint8)
-    pixels, _, descriptors = session(superpoint(spec, ours().extractor, subpixel=False)).run(
-        None, {'image': image, 'mask': np.ones_like(image)})
-    dense = Network(dense_superpoint(spec, ours().extractor, 1), 1).run(ort_values({'images': image[None]}), None)
-    cells = dense['descriptors'].numpy()[0].transpose(1, 2, 0)  # (H / 8, W / 8, D)
+    model, shape = superpoint(spec, ours().extractor, subpixel=False), ours().extractor.tensors['convDb.weight'].shape
+    kernels = {node.output[0]: tuple(node.attribute[0].t.dims) for node in model.graph.node if node.op_type == 'Constant'}
+    name, = (node.output[0] for node in model.graph.node if node.op_type == 'Conv' and kernels.get(node.input[1]) == shape)
+    cells = (1, shape[0], height // 8, width // 8)
+    model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, cells))
+    pixels, _, descriptors, dense = session(model).run(None, {'image': image, 'mask': np.ones_like(image)})
+    cells = dense[0].transpose(1, 2, 0)  # (H / 8, W / 8, D)
     cells /= np.linalg.norm(cells, axis=2, keepdims=True)
     u, v = ((pixels - 3.5) / (np.array([width, height]) - 4.5) * (np.array([width, height]) / 8 - 1)).T
     expected = np.zeros_like(descriptors)

@@ -57,7 +57,7 @@ def test_imports_go_downwards_and_libraries_have_their_places(path: Path) -> Non
         top, *rest = name.split('.')
         if top == 'lightglue_trt_ros' and rest and rest[0] in ROOMS:
             assert ROOMS.index(rest[0]) <= ROOMS.index(room), f'{room}/ stands below {rest[0]}/'
-            assert rest[0] != 'cli' or room != 'cli' or rest[1] == 'quantize', 'no command imports another'
+            assert rest[0] != 'cli' or room != 'cli', 'no command imports another'
         places = ONLY_IN.get(top)
         assert places is None or any(f'{place}/'.startswith(f'{allowed}/') for allowed in places), f'{name} does not belong here'
         assert top not in ('benchmarks', 'training'), 'these folders are not installed'
