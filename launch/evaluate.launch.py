@@ -19,7 +19,7 @@ OPTIONS = {  # of evaluate_bag, by launch argument; empty leaves the command's d
     'truth': 'File of the true poses (TUM, KITTI, EuRoC)',
     'strides': 'As 1,2,4',
     'baselines': 'Of sift,orb,klt',
-    'compare': "Precisions, numbers of keypoints, SETTING=VALUE, or bundles' folders, with commas",
+    'compare': "Precisions, numbers of keypoints, SETTING=VALUE, or engine sets, with commas",
     'rate': 'Of the recorded pace, for live',
     'out': 'Folder of the report',
     'backend': 'auto, tensorrt or onnxruntime',

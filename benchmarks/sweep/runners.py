@@ -82,7 +82,7 @@ class HostBench:
 
 
 class GpuBench:
-    """TensorRT's engines, out of their bundles."""
+    """TensorRT's engines, out of their engine sets."""
 
     emulated = ()
 
@@ -94,18 +94,18 @@ class GpuBench:
     def open(self, spec: EngineSpec) -> Backend:
         """As HostBench."""
         from lightglue_trt_ros.backends.tensorrt import TensorRTBackend
-        bundle = self._bundle(spec)
+        engine_set = self._engine_set(spec)
         with _called('cannot run'):
-            return TensorRTBackend(self._tensorrt, spec, bundle.identity.depth, bundle.plans(), self._tensorrt.title)
+            return TensorRTBackend(self._tensorrt, spec, engine_set.identity.depth, engine_set.plans(), self._tensorrt.title)
 
     def engines(self, spec: EngineSpec) -> Engines:
         """As HostBench."""
-        bundle = self._bundle(spec)
-        depth = bundle.identity.depth
+        engine_set = self._engine_set(spec)
+        depth = engine_set.identity.depth
         with _called('engines damaged'):
-            return Engines(sum(len(bundle.read(f'{name}.plan')) for name in depth.graphs) / MIB, depth.ends)
+            return Engines(sum(len(engine_set.read(f'{name}.plan')) for name in depth.graphs) / MIB, depth.ends)
 
-    def _bundle(self, spec: EngineSpec) -> Artifact:
+    def _engine_set(self, spec: EngineSpec) -> Artifact:
         check_fp8(spec, self._machine, self._tensorrt)
         with _called('no engines'):
             try:

@@ -16,7 +16,7 @@ from ..core.geometry import resize_gray
 from ..core.images import gray_of
 from ..core.options import add_settings
 from ..core.types import UInt8
-from ..engines.build import BuildOrder, FrameSource, build_bundle
+from ..engines.build import BuildOrder, FrameSource, build_engine_set
 from ..engines.engine_store import Artifact, default_engine_dir
 from ..engines.gpu_info import Machine, decide, probe, target
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
@@ -29,7 +29,7 @@ from ..utils.errors import BagError, ConfigError, EngineError
 
 @command('build_engines', interrupted='interrupted, and nothing was kept')
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 when the bundle is there, built now or before; 1 with a message otherwise, and then nothing is left behind."""
+    """Exit code 0 when the engine set is there, built now or before; 1 with a message otherwise, which leaves nothing behind."""
     args = _parse(argv)
     EngineSpec(args.height, args.width, args.max_keypoints)
     order, flavour = _order(args), args.flavour
@@ -44,11 +44,11 @@ def main(argv: list[str] | None = None) -> int:
     if args.calibration:
         decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name)  # before minutes are spent
         _calibrate(order, args.calibration, args.image_topic)
-    bundle = build_bundle(order, machine, tensorrt, _frames(args))
-    _summarise(bundle)
+    engine_set = build_engine_set(order, machine, tensorrt, _frames(args))
+    _summarise(engine_set)
     log.info('to use it:' if machine.present else f'to use it, copy it into the engine directory of a machine with {machine}, '
                   'and there:')
-    print(_use(bundle, args.precision))
+    print(_use(engine_set, args.precision))
     return 0
 
 
@@ -58,7 +58,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     add_settings(parser, 'image_height', 'image_width', 'max_keypoints', 'weights')
     parser.add_argument('--precision', choices=('auto', 'fp32', 'fp16', 'fp8'), default=default.precision,
                         help='auto is fp16, and fp8 for the matcher where the GPU and a calibrated graph allow it; default: auto')
-    parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of bundles, default: %(default)s')
+    parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of engine sets, default: %(default)s')
     parser.add_argument('--workspace-mib', type=int, default=1024, help="memory for TensorRT's trials, default: %(default)s")
     parser.add_argument('--opt-level', type=int, choices=range(6), help="TensorRT's effort, 0 to 5; default: its own")
     parser.add_argument('--flavour', choices=('auto', 'tensorrt', 'rtx'), default='auto', help='which TensorRT, default: auto')
@@ -75,7 +75,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS where cuBLAS and cuDNN are missing')
     parser.add_argument('--stages', type=_depth, metavar='LAYERS', help='layers after which the matcher may stop early, comma '
                         'separated, the last one being all; 9 alone: never; default: 4,5,6,9, or in proportion to these')
-    parser.add_argument('--force', action='store_true', help='build although an equal bundle is there')
+    parser.add_argument('--force', action='store_true', help='build although an equal engine set is there')
     args = parser.parse_args(argv)
     if args.workspace_mib < 1:
         parser.error('--workspace-mib must be at least 1')
@@ -142,24 +142,24 @@ def _flight_frames(size: tuple[int, int]) -> tuple[list[UInt8], str]:
     return [frame.image for frame in flight.render()], "the demo's flight over photographs (real ones: --frames PATH)"
 
 
-def _summarise(bundle: Artifact) -> None:
-    identity, gate, record = bundle.identity, bundle.manifest.gate, bundle.manifest.record
+def _summarise(engine_set: Artifact) -> None:
+    identity, gate, record = engine_set.identity, engine_set.manifest.gate, engine_set.manifest.record
     rows = [(network, precision, str(count)) for network, layers in record['layers'].items() for precision, count in layers.items()]
     if rows:
         print_table('Layers by precision', ['network', 'precision', 'layers'], rows)
     log.info(f'parity gate: {identity.gate_verdict}, on {gate["frames"]}')
-    log.info(f'{bundle.path}, built with {identity.tensorrt} {identity.tensorrt_version} in '
+    log.info(f'{engine_set.path}, built with {identity.tensorrt} {identity.tensorrt_version} in '
                   f'{sum(record["build_seconds"].values()):.0f} s')
 
 
-def _use(bundle: Artifact, precision: str) -> str:
+def _use(engine_set: Artifact, precision: str) -> str:
     """The command that starts the node on these engines; a launch file's arguments where it has them."""
-    default, identity = MatcherConfig(), bundle.identity
+    default, identity = MatcherConfig(), engine_set.identity
     wanted = {'image_height': identity.image_height, 'image_width': identity.image_width, 'max_keypoints': identity.max_keypoints,
               'precision': precision, 'weights': identity.weights_choice}
     settings = {name: value for name, value in wanted.items() if value != getattr(default, name)}
-    if identity.multiprocessors and bundle.path.parent != default_engine_dir():
-        settings['engine_dir'] = str(bundle.path.parent)
+    if identity.multiprocessors and engine_set.path.parent != default_engine_dir():
+        settings['engine_dir'] = str(engine_set.path.parent)
     if not settings:
         return 'ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt image_topic:=/camera/image_raw'
     words = ['ros2', 'run', 'lightglue_trt_ros', 'matcher', '--ros-args', '-r', 'image:=/camera/image_raw']

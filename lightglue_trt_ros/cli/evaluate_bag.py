@@ -143,7 +143,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--baselines', type=some_of(BASELINES), action='append', default=[], metavar='NAME ...',
                         help=f'of {" ".join(BASELINES)}')
     parser.add_argument('--compare', action='append', default=[], metavar='WHAT ...', help=f'precisions ({",".join(PRECISIONS)}), '
-                        "numbers of keypoints, SETTING=VALUE (depth_confidence=-1, weights=ours_light), or bundles' folders, each "
+                        "numbers of keypoints, SETTING=VALUE (depth_confidence=-1, weights=ours_light), or engine sets, each "
                         'against the first')
     parser.add_argument('--estimator', choices=tuple(ESTIMATOR_LABELS), default=DEFAULT_ESTIMATOR,
                         help='how poses are estimated, for every matcher; default: %(default)s; '

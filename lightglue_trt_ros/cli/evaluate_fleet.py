@@ -70,7 +70,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     each = parser.add_argument_group('of each evaluation, as evaluate_bag has them')
     each.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N', help='default: 1,2,4')
     each.add_argument('--baselines', type=some_of(BASELINES), default=(), metavar='NAME,NAME', help=f'of {",".join(BASELINES)}')
-    each.add_argument('--compare', metavar='WHAT,WHAT', help='precisions, numbers of keypoints, SETTING=VALUE, or bundles')
+    each.add_argument('--compare', metavar='WHAT,WHAT', help='precisions, numbers of keypoints, SETTING=VALUE, or engine sets')
     each.add_argument('--estimator', choices=tuple(ESTIMATOR_LABELS), default=DEFAULT_ESTIMATOR)
     each.add_argument('--max-frames', type=_count, metavar='N', help='the first N frames of each recording alone')
     each.add_argument('--image-topic', metavar='TOPIC')

@@ -41,7 +41,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'default: %(default)s')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where a bag has several with images')
     add_settings(parser, 'image_height', 'image_width', 'max_keypoints', 'weights')
-    parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of bundles, default: %(default)s')
+    parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of engine sets, default: %(default)s')
     parser.add_argument('--force', action='store_true', help='calibrate although an equal calibration is there')
     args = parser.parse_args(argv)
     if args.frames < LEAST_FRAMES:

@@ -1,1 +1,1 @@
-"""From typed ONNX graphs to TensorRT engines that this machine may trust: adapter, policy, bundle, gate."""
+"""From typed ONNX graphs to TensorRT engines that this machine may trust: adapter, policy, engine set, acceptance check."""

@@ -19,7 +19,7 @@ from ..networks.architecture import EXTRACTOR
 from ..networks.models import WeightsPair
 from ..networks.weights import Weights
 from ..utils.console import print_table, progress
-from ..utils.errors import EngineError
+from ..utils.errors import EngineError, EngineMismatchError
 from .engine_store import NOT_RUN, PASSED, TIMING_CACHE, Artifact, Draft, Identity, drafting, find_timing_cache, open_artifact
 from .gpu_info import Decision, Machine, decide
 from .parity import LIMITS, failures, parity, rows
@@ -45,7 +45,7 @@ class BuildOrder:
     engine_dir: Path
     workspace_mib: int = 1024
     opt_level: int | None = None
-    force: bool = False  # build although an equal bundle is there
+    force: bool = False  # build although an equal engine set is there
     matcher_onnx: Path | None = None  # somebody else's FP8 graph of the matcher, all layers; None: FP8 as `quantize` calibrated it
     tactic_sources: tuple[str, ...] | None = None  # only these of TensorRT's; None: its own choice
     depth: Depth | None = None  # the matcher's stages, None: the usual ones; a given file is one of all layers
@@ -78,8 +78,8 @@ class _Job:
         return self.decision.extractor if network == EXTRACTOR or self.fp8 else self.decision.matcher
 
 
-def build_bundle(order: BuildOrder, machine: Machine, tensorrt: TensorRT, frames: FrameSource) -> Artifact:
-    """The bundle that `order` asks for: the one that is there, else a new one.
+def build_engine_set(order: BuildOrder, machine: Machine, tensorrt: TensorRT, frames: FrameSource) -> Artifact:
+    """The engine set that `order` asks for: the one that is there, else a new one.
 
     `frames` is asked only when a gate will run. Raises EngineError when the precision is refused, a graph does not build, comes
     out in another precision or fails its gate, memory does not suffice, or `engine_dir` cannot be written; ConfigError,
@@ -116,13 +116,18 @@ def build_bundle(order: BuildOrder, machine: Machine, tensorrt: TensorRT, frames
 
 def _decide(order: BuildOrder, machine: Machine, tensorrt: TensorRT) -> tuple[Decision, Artifact | None]:
     """The precisions, and the calibration that FP8 takes."""
-    spec, calibration, uncalibrated = EngineSpec(order.image_height, order.image_width, order.max_keypoints), None, ''
+    spec = EngineSpec(order.image_height, order.image_width, order.max_keypoints)
+    calibration, uncalibrated, stale = None, '', False
     if order.matcher_onnx is None:
         try:
             calibration = open_artifact(order.engine_dir, Identity.of_calibration(spec, order.pair.identity))
         except EngineError as error:
             uncalibrated = str(error)
-    return decide(order.precision, machine.compute_capability, tensorrt.version, tensorrt.name, uncalibrated), calibration
+            stale = isinstance(error, EngineMismatchError)  # of an earlier version, say
+    where = machine.compute_capability, tensorrt.version, tensorrt.name
+    if stale and order.precision == 'auto' and decide('auto', *where).matcher == 'fp8':
+        logger.warning(uncalibrated)
+    return decide(order.precision, *where, uncalibrated), calibration
 
 
 def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: Decision, calibration: Artifact | None) -> _Job:
@@ -171,18 +176,22 @@ def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> b
 
 
 def _find_equal(job: _Job) -> tuple[Artifact | None, str]:
-    """The bundle that is there already and need not be built again, and a sentence that says what was found, if anything."""
+    """The engine set that is there already and need not be built again, and a sentence that says what was found, if anything."""
     path = job.order.engine_dir / job.identity.name
-    if job.order.force or not path.exists():
+    if not path.exists():
+        former = path.with_name(job.identity.former_name)
+        return None, f'{former} is of an earlier version and is never used: remove it' if former.exists() else ''
+    if job.order.force:
         return None, ''
     try:
-        bundle = open_artifact(job.order.engine_dir, job.identity)
-        bundle.verify()
+        engine_set = open_artifact(job.order.engine_dir, job.identity)
+        engine_set.verify()
     except EngineError as error:
-        return None, f'building again: {str(error).partition(chr(10))[0]}'  # the second line is the command that runs already
-    if job.machine.present and bundle.identity.gate_verdict == NOT_RUN:
+        reason = str(error).partition('\n')[0].removesuffix('; make it again:')  # its command is running
+        return None, f'building again: {reason}'
+    if job.machine.present and engine_set.identity.gate_verdict == NOT_RUN:
         return None, f'building again: the parity gate of {path} was not run'
-    return bundle, f'{path} is there already, and equal: nothing to build (--force builds it again)'
+    return engine_set, f'{path} is there already, and equal: nothing to build (--force builds it again)'
 
 
 def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:

@@ -48,16 +48,16 @@ RECORDS: dict[str, dict[str, type]] = {  # what the record of each kind says, at
 _OF_THE_MAKER = ('gpu', 'multiprocessors', 'calibration_sha256')  # where an artifact leaves them empty it fits any
 Content = TypeVar('Content')
 logger = logging.getLogger(__name__)
-_NOUNS = {ENGINES: 'bundle', CALIBRATION: 'calibration'}
+_NOUNS = {ENGINES: 'engine set', CALIBRATION: 'FP8 calibration'}
 
 
 def networks_of(depth: Depth) -> tuple[str, ...]:
-    """The graphs and engines of a bundle, by name."""
+    """The graphs and engines of an engine set, by name."""
     return (EXTRACTOR, *depth.graphs)
 
 
 def files_of(depth: Depth) -> tuple[str, ...]:
-    """The files of a bundle beside its manifest."""
+    """The files of an engine set beside its manifest."""
     return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in networks_of(depth)), TIMING_CACHE)
 
 
@@ -153,9 +153,17 @@ class Identity:
         return shlex.join(map(str, words)) + ('' if engines else ' --calibration BAG')
 
     def differences(self, wanted: Identity) -> list[str]:
-        """The fields in which this artifact is not the wanted one, each with both values."""
-        found = []
+        """The fields in which this artifact is not the wanted one, each with both values.
+
+        Of another version, whose graphs may differ in anything, the version stands for its code and its graphs.
+        """
+        found, same_version = [], self.package_version == wanted.package_version
+        if other_code := not same_version or (self.graph_code != wanted.graph_code and bool(wanted.graph_code)):
+            found.append(f'it was made by {"other code of " * same_version}version {self.package_version}'
+                         + f', this is {wanted.package_version}' * (not same_version))
         for entry in dataclasses.fields(self):
+            if entry.name in ('package_version', 'graph_code') or (entry.name == 'graphs' and other_code):
+                continue
             mine, needed = getattr(self, entry.name), getattr(wanted, entry.name)
             anybody = not needed or (not mine and entry.name in _OF_THE_MAKER)
             if entry.name == 'gate_verdict':  # built for any GPU, on a machine that could not run it
@@ -166,8 +174,7 @@ class Identity:
                 others = [network for network in needed if mine.get(network) != needed[network]]
                 found += [f'graphs: the {_NOUNS[self.kind]} has another {" and another ".join(others)}'] if others else []
             else:
-                found.append(f'{entry.name.replace("_", " ")}: the {_NOUNS[self.kind]} has {mine}, needed is {needed}'
-                             + ' (the package writes other graphs since)' * (entry.name == 'graph_code'))
+                found.append(f'{entry.name.replace("_", " ")}: the {_NOUNS[self.kind]} has {mine}, needed is {needed}')
         return found
 
 

@@ -91,12 +91,14 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
     from .tensorrt_api import open_tensorrt
     machine, tensorrt = probe(), open_tensorrt()
     pair, folder = identify_pair(config.weights), engine_dir_of(config.engine_dir)
-    calibration_sha256, uncalibrated = '', ''
+    calibration_sha256, uncalibrated, warning = '', '', ''
     try:
         wanted = Identity.of_calibration(config.engine_spec('fp8'), pair)
         calibration_sha256 = open_artifact(folder, wanted).identity.calibration_sha256
     except EngineError as error:
         uncalibrated = str(error)
+        if isinstance(error, EngineMismatchError):  # of an earlier version, say
+            warning = f'running in fp16: {error}'
 
     def load(precision: str) -> tuple[Artifact, dict[str, bytes]]:
         return read_artifact(folder, Identity.of_engines(config.engine_spec(precision), pair, tensorrt, machine,
@@ -116,23 +118,24 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
             load(decision.matcher)
         except EngineError:
             _build(config, folder, decision.matcher, cancelled)
-    reason, warning = decision.reason, ''
+    reason, could_be = decision.reason, decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name)
+    warning = warning if could_be.matcher == 'fp8' != decision.matcher else ''
     try:
-        bundle, plans = load(decision.matcher)
+        engine_set, plans = load(decision.matcher)
     except EngineError as error:
         if config.precision != 'auto' or decision.matcher != 'fp8':
             raise
         try:
-            bundle, plans = load('fp16')
+            engine_set, plans = load('fp16')
         except EngineError:
             raise error from None
         reason, warning = 'FP16 engines are there', f'running in fp16, not in fp8: {error}'
     from ..backends.tensorrt import TensorRTBackend
-    spec = bundle.identity.spec
+    spec = engine_set.identity.spec
     description = f'TensorRT {tensorrt.version}, {spec}, weights {pair}'
-    backend = TensorRTBackend(tensorrt, spec, bundle.identity.depth, plans, description)
+    backend = TensorRTBackend(tensorrt, spec, engine_set.identity.depth, plans, description)
     warning = '; '.join(filter(None, (warning, backend.warning)))
-    return Opened(backend, f'{backend.description} ({reason}; engines in {bundle.path})', warning)
+    return Opened(backend, f'{backend.description} ({reason}; engines in {engine_set.path})', warning)
 
 
 def _build(config: MatcherConfig, folder: Path, precision: str, cancelled: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ GIVEN = ('reference', 'keyframe_min_ratio', 'max_gap_s')  # each frame is matche
 
 
 def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, MatcherConfig]:
-    """Settings by name: precisions, keypoint budgets, SETTING=VALUE and bundles' folders, each a variant of `config`.
+    """Settings by name: precisions, keypoint budgets, SETTING=VALUE and folders of engine sets, each a variant of `config`.
 
     `config` alone without any. Raises ConfigError for a word that is none of these.
     """
@@ -27,7 +27,7 @@ def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, Matcher
 
 def is_variant(word: str) -> bool:
     """Whether a word can be one of `variants`."""
-    return word in PRECISIONS or word.isdigit() or '=' in word or _is_bundle(word)
+    return word in PRECISIONS or word.isdigit() or '=' in word or _is_engine_set(word)
 
 
 def settings_in_words(config: MatcherConfig, other: MatcherConfig | None = None) -> str:
@@ -38,16 +38,16 @@ def settings_in_words(config: MatcherConfig, other: MatcherConfig | None = None)
 
 
 def _name(word: str) -> str:
-    """For legends: weights and bundles by their own names, refinement=affine as affine, depth_confidence=0.98 as it is."""
+    """For legends: weights and engine sets by their own names, refinement=affine as affine, depth_confidence=0.98 as it is."""
     setting, _, value = word.partition('=')
     if setting == 'weights':
         return Path(value).name or word
-    if _is_bundle(word):
+    if _is_engine_set(word):
         return Path(word).name
     return f'ours {value if value.isidentifier() else word}'
 
 
-def _is_bundle(word: str) -> bool:
+def _is_engine_set(word: str) -> bool:
     return (Path(word).expanduser() / 'manifest.json').is_file()
 
 
@@ -58,9 +58,9 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
         return dataclasses.replace(config, max_keypoints=int(word))
     if '=' in word:
         return _with_setting(config, *word.split('=', 1))
-    if not _is_bundle(word):
+    if not _is_engine_set(word):
         raise ConfigError(f'--compare {word}: give precisions ({", ".join(PRECISIONS)}), numbers of keypoints, SETTING=VALUE, or '
-                          'folders of bundles (with a manifest.json)')
+                          'folders of engine sets (with a manifest.json)')
     from ..engines.engine_store import ENGINES, MANIFEST, read_manifest
     folder = Path(word).expanduser()
     try:

@@ -1,4 +1,4 @@
-"""One build from its command to its bundle: with a builder that returns at once or hangs, and with the real TensorRT-RTX."""
+"""One build from its command to its engine set: with a builder that returns at once or hangs, and with the real TensorRT-RTX."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def visible(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.startswith('.lock-')} if folder.exists() else set()
 
 
-def test_a_bundle_is_built_checked_and_used(machine, tmp_path, capsys):
+def test_an_engine_set_is_built_checked_and_used(machine, tmp_path, capsys):
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--opt-level', '2', '--workspace-mib', '512']) == 0
     out = capsys.readouterr().out
     assert 'GPU: NVIDIA RTX 2000 Ada, compute capability 8.9' in out
@@ -211,7 +211,7 @@ def test_a_bundle_is_built_checked_and_used(machine, tmp_path, capsys):
     assert len(machine.closed) == 2, 'engines and reference'
 
 
-def test_an_equal_bundle_is_not_built_again_unless_forced(machine, tmp_path, capsys):
+def test_an_equal_engine_set_is_not_built_again_unless_forced(machine, tmp_path, capsys):
     command = [*SIZE, '--precision', 'fp32', '--engine-dir', str(tmp_path)]
     assert build_engines.main(command) == 0
     assert build_engines.main(command) == 0
@@ -230,7 +230,7 @@ def test_a_matcher_of_one_stage_is_another_bundle(machine, tmp_path, capsys):
     assert {path.name for path in place.iterdir()} == {*files_of(Depth((9,))), MANIFEST}
     assert json.loads((place / MANIFEST).read_text())['identity']['ends'] == [9]
     assert build_engines.main(command) == 0
-    assert 'ends: the bundle has (9,), needed is (4, 5, 6, 9); graphs: the bundle has another matcher-1-4 and' \
+    assert 'ends: the engine set has (9,), needed is (4, 5, 6, 9); graphs: the engine set has another matcher-1-4 and' \
         in capsys.readouterr().out
     assert {path.name for path in place.iterdir()} == {*files_of(Depth()), MANIFEST}
 
@@ -243,7 +243,7 @@ def test_stages_that_do_not_ascend_are_refused(stages, tmp_path, capsys):
 
 
 @pytest.mark.parametrize('damage', ['plan', 'other TensorRT', 'other graph', 'no gate'])
-def test_a_bundle_that_is_not_equal_is_built_again_and_the_reason_said(machine, tmp_path, capsys, damage):
+def test_an_engine_set_that_is_not_equal_is_built_again_and_the_reason_said(machine, tmp_path, capsys, damage):
     command = [*SIZE, '--precision', 'fp16', '--engine-dir', str(tmp_path)]
     assert build_engines.main(command) == 0
     place = tmp_path / f'{NAME}-fp16'
@@ -262,8 +262,9 @@ def test_a_bundle_that_is_not_equal_is_built_again_and_the_reason_said(machine, 
     capsys.readouterr()
     assert build_engines.main(command) == 0
     said, = (line for line in capsys.readouterr().out.split('build_engines: ') if line.startswith('building again: '))
-    assert {'plan': 'matcher-1-4.plan is damaged', 'other TensorRT': 'tensorrt version: the bundle has 10.3.0, needed is 10.16.0',
-            'other graph': 'the bundle has another extractor;', 'no gate': 'gate verdict: the bundle has not run'}[damage] in said
+    assert {'plan': 'matcher-1-4.plan is damaged', 'no gate': 'gate verdict: the engine set has not run',
+            'other TensorRT': 'tensorrt version: the engine set has 10.3.0, needed is 10.16.0',
+            'other graph': 'the engine set has another extractor'}[damage] in said
     assert len(machine.builds) == 2 * NETWORKS
     wanted = Identity.of_engines(build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), ours().identity, machine, ADA)
     open_artifact(tmp_path, wanted).verify()
@@ -334,7 +335,7 @@ def test_an_engine_of_another_precision_leaves_no_bundle(machine, tmp_path, caps
     (['--workspace-mib', '6001'], '6001 is more than the 6000 MiB that are free'),
     (['--max-keypoints', '4096'], 'max_keypoints is 4096'),
     (['--height', '161'], 'image_height is 161'),
-    (['--precision', 'fp8'], 'there is no calibration in'),
+    (['--precision', 'fp8'], 'there is no FP8 calibration in'),
     (['--frames', 'nowhere'], 'nowhere does not exist'),
 ])
 def test_what_cannot_be_built_is_refused_before_building(machine, tmp_path, capsys, arguments, complaint):
@@ -405,12 +406,12 @@ def test_the_flight_is_what_the_gate_runs_on_where_it_can_be_rendered():
 def test_the_defaults_are_used_through_the_launch_file(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(build_engines, 'default_engine_dir', lambda: tmp_path)
     identity = Identity.of_engines(build.EngineSpec(precision='fp16'), ours().identity, machine, ADA)
-    bundle = Artifact(tmp_path / identity.name, Manifest(identity, {}, {}, {}))
-    assert build_engines._use(bundle, 'auto').startswith('ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt')
-    assert build_engines._use(bundle, 'fp16').endswith('-p precision:=fp16')
+    engine_set = Artifact(tmp_path / identity.name, Manifest(identity, {}, {}, {}))
+    assert build_engines._use(engine_set, 'auto').startswith('ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt')
+    assert build_engines._use(engine_set, 'fp16').endswith('-p precision:=fp16')
     own = replace(identity, weights_choice='/robot/weights')
-    bundle = Artifact(tmp_path / own.name, Manifest(own, {}, {}, {}))
-    assert build_engines._use(bundle, 'auto').endswith('-p weights:=/robot/weights')
+    engine_set = Artifact(tmp_path / own.name, Manifest(own, {}, {}, {}))
+    assert build_engines._use(engine_set, 'auto').endswith('-p weights:=/robot/weights')
 
 
 @pytest.fixture
@@ -454,7 +455,7 @@ def untouched(spec, peak):
 def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tmp_path, capsys):
     folder, asked = tmp_path / 'e', [*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path / 'e')]
     assert build_engines.main(asked) == 1
-    assert 'there is no calibration in' in capsys.readouterr().err
+    assert 'there is no FP8 calibration in' in capsys.readouterr().err
     calibration = put_calibration(folder).calibration()
     assert build_engines.main(asked) == 0
     depth = Depth()
@@ -523,7 +524,7 @@ def test_an_empty_folder_shadows_nothing(machine, on_ada, tmp_path):
     (tmp_path / f'{NAME}-fp8').mkdir()
     opened = on_ada('auto')
     assert (opened.backend.spec.precision, opened.warning) == ('fp16', '')
-    with pytest.raises(EngineError, match='fp8 was asked for, but there is no calibration in'):
+    with pytest.raises(EngineError, match='fp8 was asked for, but there is no FP8 calibration in'):
         on_ada('fp8')
 
 
@@ -536,7 +537,7 @@ def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_a
     put_calibration(tmp_path)
     opened = on_ada('auto')
     assert opened.backend.spec.precision == 'fp16'
-    assert opened.warning.startswith('running in fp16, not in fp8: there is no bundle in')
+    assert opened.warning.startswith('running in fp16, not in fp8: there is no engine set in')
     assert '--precision fp8' in opened.warning
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
     assert on_ada('auto').backend.spec.precision == 'fp8'
@@ -552,7 +553,7 @@ def test_fp8_engines_belong_to_their_calibration_and_need_it_no_more(machine, on
     put_calibration(tmp_path)
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
     put_calibration(tmp_path, peak=32.0)
-    with pytest.raises(EngineMismatchError, match='calibration sha256: the bundle has'):
+    with pytest.raises(EngineMismatchError, match='calibration sha256: the engine set has'):
         on_ada('fp8')
     shutil.rmtree(tmp_path / CALIBRATION)
     assert on_ada('fp8').backend.spec.precision == on_ada('auto').backend.spec.precision == 'fp8', 'as copied from elsewhere'
@@ -590,7 +591,7 @@ def wait_for(process: subprocess.Popen[str], text: str) -> None:
     pytest.fail(f'the builder ended with {process.wait()} and never said {text!r}')
 
 
-def test_a_builder_killed_in_the_middle_leaves_no_bundle_and_no_lock(tmp_path):
+def test_a_builder_killed_in_the_middle_leaves_no_engine_set_and_no_lock(tmp_path):
     with start_builder(tmp_path, 60) as process:
         wait_for(process, 'BUILDING')
         assert [name for name in visible(tmp_path) if not name.startswith('.')] == []

@@ -52,7 +52,6 @@ from lightglue_trt_ros.engines.engine_store import (
     read_artifact,
 )
 from lightglue_trt_ros.engines.gpu_info import Machine, target
-from lightglue_trt_ros.networks.graph_cache import code_sha256
 from lightglue_trt_ros.networks.models import identify_pair
 from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
 
@@ -89,9 +88,11 @@ def test_each_difference_is_named_with_both_values_and_the_command(tmp_path, fie
     with pytest.raises(EngineMismatchError) as caught:
         open_artifact(tmp_path, wanted)
     told, command = str(caught.value).splitlines()
-    assert told == (f'the bundle in {tmp_path / WANTED.name} is not the one needed: {field.name.replace("_", " ")}: the bundle has '
-                    f'{other}, needed is {getattr(wanted, field.name)}'
-                    f'{" (the package writes other graphs since)" * (field.name == "graph_code")}; make it again:')
+    version = lightglue_trt_ros.__version__
+    difference = {'package_version': f'it was made by version other, this is {version}',
+                  'graph_code': f'it was made by other code of version {version}'}.get(
+        field.name, f'{field.name.replace("_", " ")}: the engine set has {other}, needed is {getattr(wanted, field.name)}')
+    assert told == f'the engine set in {tmp_path / WANTED.name} is not the one needed: {difference}; make it again:'
     assert command.startswith('ros2 run lightglue_trt_ros build_engines ')
 
 
@@ -101,7 +102,7 @@ def test_a_pair_of_ones_own_may_lie_elsewhere_and_is_named_in_the_command_where_
     here = dataclasses.replace(mine, choice='/robot/my weights')
     open_artifact(tmp_path, Identity.of_engines(SPEC, here, TENSORRT, ADA)).verify()
     retrained = Identity.of_engines(SPEC, dataclasses.replace(here, extractor_sha256='f' * 64), TENSORRT, ADA)
-    with pytest.raises(EngineError, match=r'no bundle in .*mine-\w{8}-480x640-k1024-fp16 \(there are mine-') as caught:
+    with pytest.raises(EngineError, match=r'no engine set in .*mine-\w{8}-480x640-k1024-fp16 \(there are mine-') as caught:
         open_artifact(tmp_path, retrained)
     assert build_engines._parse(shlex.split(str(caught.value).splitlines()[-1])[4:]).weights == '/robot/my weights'
 
@@ -120,11 +121,11 @@ def test_the_command_asks_for_exactly_what_is_wanted(tmp_path, machine, flavour)
     assert args.target_sm == (None if machine.present else 89)
 
 
-def test_a_bundle_for_a_compute_capability_fits_every_gpu_of_it(tmp_path):
+def test_an_engine_set_for_a_compute_capability_fits_every_gpu_of_it(tmp_path):
     put(tmp_path, Identity.of_engines(SPEC, OURS, TENSORRT, target(89), ends=DEPTH.ends))
     open_artifact(tmp_path, WANTED).verify()
     orin = Machine('Orin', (8, 7), 8, 4000, 7600, '12.6', True)
-    with pytest.raises(EngineMismatchError, match=r'compute capability: the bundle has 8\.9, needed is 8\.7') as caught:
+    with pytest.raises(EngineMismatchError, match=r'compute capability: the engine set has 8\.9, needed is 8\.7') as caught:
         open_artifact(tmp_path, Identity.of_engines(SPEC, OURS, TENSORRT, orin))
     assert 'gpu' not in str(caught.value)
 
@@ -135,8 +136,8 @@ def test_fp8_is_the_matchers_alone():
     assert identity.spec == EngineSpec(precision='fp8')
 
 
-def test_a_missing_bundle_names_those_that_are_there(tmp_path):
-    with pytest.raises(EngineError, match=r'no bundle in .*nor another one.*make it:\nros2 run'):
+def test_a_missing_engine_set_names_those_that_are_there(tmp_path):
+    with pytest.raises(EngineError, match=r'no engine set in .*nor another one.*make it:\nros2 run'):
         open_artifact(tmp_path / 'nowhere', WANTED)
     put(tmp_path, dataclasses.replace(WANTED, max_keypoints=512))
     with pytest.raises(EngineError, match='there are ours-480x640-k512-fp16'):
@@ -188,13 +189,13 @@ def test_a_calibrations_manifest_without_a_field_names_it(tmp_path, field):
 
 @pytest.mark.parametrize('made', [put, put_calibration])
 def test_another_version_and_a_failed_gate_are_refused_in_two_lines(tmp_path, made):
-    """Both opened once: a bundle of package 0.0.1 whose gate had failed."""
+    """Both opened once: an engine set of package 0.0.1 whose gate had failed."""
     path = made(tmp_path).path / MANIFEST
     good, wanted = path.read_text(), WANTED if made is put else CALIBRATION
     open_artifact(tmp_path, wanted)
-    for changes, told in (({'package_version': '0.0.1'}, r'package version: the \w+ has 0\.0\.1, needed is \d'),
+    for changes, told in (({'package_version': '0.0.1'}, r'it was made by version 0\.0\.1, this is \d\S+; make it again:'),
                           ({'gate_verdict': FAILED}, 'did not pass its gate: gate verdict: .*has failed, needed is passed'),
-                          ({'gate_verdict': FAILED, 'package_version': '0.0.1'}, 'package version.*gate verdict'),
+                          ({'gate_verdict': FAILED, 'package_version': '0.0.1'}, 'made by version.*gate verdict'),
                           ({'gate_verdict': NOT_RUN}, 'gate verdict: .* has not run')):
         path.write_text(altered(good, **changes))
         with pytest.raises(EngineError, match=told) as caught:
@@ -213,9 +214,9 @@ def test_graphs_and_calibration_are_compared_where_they_are_known(tmp_path):
     graphs = made.identity.graphs
     assert graphs['extractor'] == hashlib.sha256(b'content of extractor.onnx' * 100).hexdigest()
     open_artifact(tmp_path, dataclasses.replace(WANTED, graphs=graphs, calibration_sha256='c' * 64))
-    with pytest.raises(EngineMismatchError, match='graphs: the bundle has another extractor'):
+    with pytest.raises(EngineMismatchError, match='graphs: the engine set has another extractor'):
         open_artifact(tmp_path, dataclasses.replace(WANTED, graphs=graphs | {'extractor': 'y'}))
-    with pytest.raises(EngineMismatchError, match='calibration sha256: the bundle has ccc'):
+    with pytest.raises(EngineMismatchError, match='calibration sha256: the engine set has ccc'):
         open_artifact(tmp_path, dataclasses.replace(WANTED, calibration_sha256='d' * 64))
     (made.path / 'extractor.onnx').write_bytes(b'another')
     with pytest.raises(EngineError, match=r'extractor\.onnx is damaged'):
@@ -224,9 +225,9 @@ def test_graphs_and_calibration_are_compared_where_they_are_known(tmp_path):
     assert calibration.identity.calibration_sha256 == calibration.manifest.files[TENSORS] != calibration.manifest.files[GRAPH]
 
 
-def test_a_bundle_without_manifest_is_no_bundle(tmp_path):
+def test_an_engine_set_without_manifest_is_none(tmp_path):
     (put(tmp_path).path / MANIFEST).unlink()
-    with pytest.raises(EngineError, match=r'no bundle in .*it has no manifest\.json'):
+    with pytest.raises(EngineError, match=r'no engine set in .*it has no manifest\.json'):
         open_artifact(tmp_path, WANTED)
 
 
@@ -248,7 +249,7 @@ def test_damage_is_found_by_the_checksum(tmp_path, name, damage):
         opened.verify()
 
 
-def test_a_new_bundle_takes_the_place_of_the_old_one(tmp_path):
+def test_a_new_engine_set_takes_the_place_of_the_old_one(tmp_path):
     put(tmp_path, cache=b'old')
     put(tmp_path, cache=b'new')
     assert open_artifact(tmp_path, WANTED).read('timing.cache') == b'new'
@@ -265,7 +266,7 @@ def fail_halfway(folder: Path) -> None:
         fail()
 
 
-def test_what_fails_halfway_leaves_the_old_bundle_and_nothing_else(tmp_path):
+def test_what_fails_halfway_leaves_the_old_engine_set_and_nothing_else(tmp_path):
     put(tmp_path, cache=b'old')
     fail_halfway(tmp_path)
     assert left_in(tmp_path) == {WANTED.name}
@@ -388,7 +389,7 @@ with drafting(Path(sys.argv[1]), sys.argv[2]) as draft:
 
 
 def hold(folder: Path, seconds: float) -> subprocess.Popen[str]:
-    """A process that holds the lock of the bundle, with a half-written draft."""
+    """A process that holds the lock of the engine set, with a half-written draft."""
     command = [sys.executable, '-c', HOLDER, str(folder), WANTED.name, str(seconds)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == 'holding\n'
@@ -413,14 +414,14 @@ def test_a_killed_builder_blocks_nobody(tmp_path):
     assert left_in(tmp_path) == {WANTED.name}
 
 
-def test_another_bundle_is_built_at_the_same_time(tmp_path):
+def test_another_engine_set_is_built_at_the_same_time(tmp_path):
     with hold(tmp_path, 60) as process:
         put(tmp_path, dataclasses.replace(WANTED, max_keypoints=512))
         assert process.poll() is None, 'nobody waited for it'
         process.kill()
 
 
-def test_the_timing_cache_is_taken_from_the_newest_bundle_of_the_same_machine(tmp_path):
+def test_the_timing_cache_is_taken_from_the_newest_engine_set_of_the_same_machine(tmp_path):
     assert find_timing_cache(tmp_path, WANTED) == b''
     for number, (k, changes) in enumerate([(64, {}), (128, {}), (256, {'gpu': 'another'}), (512, {'tensorrt_version': '11'})]):
         made = put(tmp_path, dataclasses.replace(WANTED, max_keypoints=k, **changes), cache=f'cache {k}'.encode())
@@ -487,9 +488,9 @@ def test_what_other_code_has_written_is_refused_in_two_lines(tmp_path, changed):
                           env=os.environ | {'PYTHONPATH': path}, check=True, cwd=tmp_path)
     told = done.stdout.splitlines()
     assert len(told) == (0 if changed == 'ros/matcher/node.py' else 4)
-    for line, noun in zip(told[::2], ('bundle', 'calibration')):  # noqa: B905 Python 3.10
-        assert re.fullmatch(rf'the {noun} in .* is not the one needed: graph code: the {noun} has {code_sha256()}, needed is '
-                            r'\w{64} \(the package writes other graphs since\); make it again:', line)
+    for line, noun in zip(told[::2], ('engine set', 'FP8 calibration')):  # noqa: B905 Python 3.10
+        assert re.fullmatch(rf'the {noun} in \S+ is not the one needed: it was made by other code of version \S+; '
+                            'make it again:', line)
     assert all(line.startswith('ros2 run lightglue_trt_ros ') for line in told[1::2])
 
 

@@ -75,7 +75,7 @@ def test_onnxruntime_asked_for_warns_of_nothing():
 def test_fp8_on_the_cpu_is_an_emulation_that_needs_a_calibration(tmp_path):
     config = MatcherConfig(backend='onnxruntime', precision='fp8', engine_dir=str(tmp_path),
                            **SMALL)
-    with pytest.raises(EngineError, match='there is no calibration'):
+    with pytest.raises(EngineError, match='there is no FP8 calibration'):
         open_backend(config)
     spec, bases = config.engine_spec('fp32'), np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1))
     provenance = {'weights_sha256': ours().matcher.sha256, **{

@@ -185,10 +185,10 @@ def test_a_result_of_the_cpu_is_not_kept_for_a_gpu_with_engines(tmp_path: Path) 
     cpu, other = 'ONNX Runtime 1.18.1 on CPU, fp32, 640x480, K = 1024, weights ours', 'SIFT, OpenCV with 1 thread'
     settings = {'backend': 'auto', 'engine_dir': str(tmp_path)}
     assert make_plan(settings, HERE).key('one') != make_plan(settings, HERE._replace(gpu='NVIDIA L4')).key('one')
-    for bundle, again in (('ours-480x640-k1024-calibration', False), ('ours-240x320-k1024-fp16', False),
+    for engine_set, again in (('ours-480x640-k1024-calibration', False), ('ours-240x320-k1024-fp16', False),
                           ('ours-480x640-k1024-fp16', True)):
-        (tmp_path / bundle).mkdir()
-        (tmp_path / bundle / 'manifest.json').write_text('{}')
+        (tmp_path / engine_set).mkdir()
+        (tmp_path / engine_set / 'manifest.json').write_text('{}')
         plan = make_plan(settings, HERE._replace(gpu='NVIDIA L4'))
         assert plan.fell_back([cpu, other]) is again
     assert not plan.fell_back(['TensorRT 10.3.0, fp16, 640x480, K = 1024, weights ours', other])
