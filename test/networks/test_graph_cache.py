@@ -112,7 +112,7 @@ graph_cache.written_graphs(EngineSpec(96, 128, 64), pair, Depth.of(pair.layers))
 
 
 @pytest.mark.usefixtures('written_here')
-@pytest.mark.parametrize(('changed', 'files'), [('networks/blocks.py', 2), ('ros/matcher/node.py', 1)])
+@pytest.mark.parametrize(('changed', 'files'), [('networks/lightglue.py', 2), ('ros/matcher/node.py', 1)])
 def test_graphs_that_other_code_has_written_are_written_anew(folder: Path, tmp_path: Path, changed: str, files: int) -> None:
     pair = random_pair(**TINY)
     cache.written_graphs(SPEC, pair, Depth.of(pair.layers))
