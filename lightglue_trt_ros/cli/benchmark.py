@@ -95,7 +95,7 @@ def _caching(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 
 def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..ros.timing.node_cost import measure_node
+    from ..ros.timing.node_costs import measure_node
     asked = args.node_frames, args.node_hz, config.image_height, config.image_width
     cost, echo = measure_node(*asked), measure_node(*asked, echo=True)
     rows = [(what, str(each.published), str(each.lost), *percentiles(each.latency_ms), f'{each.growth_mib:.2f}')
@@ -107,7 +107,7 @@ def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 
 def _cameras(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..ros.timing.cameras import measure_cameras
+    from ..ros.timing.node_costs import measure_cameras
     costs = measure_cameras(config, args.cameras, args.camera_hz, args.seconds, args.rounds)
     rows = [(way, f'{cost.memory_mib:.0f}', f'{cost.device_mib:.0f}' if cost.device_mib else '-', f'{sum(cost.fps):.1f}',
              f'{min(cost.fps):.1f} to {max(cost.fps):.1f}',

@@ -1,4 +1,4 @@
-"""Several cameras on one node against as many nodes, over real DDS and on the real networks: memory, frames a second, latency."""
+"""Costs of the node over real DDS: of one without networks, and of several cameras on one node against a node each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ...core.images import fill_image
 from ...core.options import FIELDS
 from ...datasets.flight import textured_frames
 from ...utils.errors import EngineError, LightglueTrtError
-from ...utils.processes import start, stop, use_fastdds_profile
+from ...utils.processes import memory_mib, start, stop, use_fastdds_profile
 from ..executor import spun_by_a_thread
 
 ONE, MANY = 'one node', 'a node each'
@@ -31,11 +31,26 @@ SETTINGS = ('-p', 'max_gap_s:=60.0')  # on a slow machine a camera's turn comes 
 OPENING_S = 120.0  # for the networks of all nodes
 IDLE_S = 2.0  # without a cloud: the nodes are done with their last frames
 PERIOD = 32  # frames of the texture; then it drifts back
+START_S = 20.0  # for the node to be found over DDS
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """Clouds, latency and memory of one node without networks."""
+
+    published: int
+    clouds: int  # all but the first frame's, when none is lost
+    latency_ms: list[float]
+    growth_mib: float  # of the node's resident memory, from the first tenth of the frames to the end
+
+    @property
+    def lost(self) -> int:
+        return self.published - 1 - self.clouds
 
 
 @dataclass
 class RigCost:
-    """What cameras cost that are matched in one of the ways."""
+    """Memory, time and latency of several cameras, on one node or on a node each."""
 
     memory_mib: float = 0.0  # of the nodes' processes, what they share counted once
     device_mib: float = 0.0  # of the GPU's memory; 0 without one
@@ -52,6 +67,47 @@ class RigCost:
     def cpu_ms(self) -> float:
         """Time of one core for a cloud: what another load of the machine changes least."""
         return 1e3 * self.cpu_s / max(1, sum(map(len, self.latency_ms)))
+
+
+def measure_node(frames: int, rate: float, height: int, width: int, *, echo: bool = False) -> NodeCost:
+    """Publish mono8 images at `rate` Hz into a node of its own process; with `echo` into one that computes nothing at all.
+
+    Raises LightglueTrtError when it does not come up.
+    """
+    use_fastdds_profile()
+    rclpy.init()
+    node = rclpy.create_node('benchmark')
+    process = (start('ros.timing.echo_node') if echo else
+               start('ros.timing.null_node', '--ros-args', '--log-level', 'warn', '-p', 'refinement:=none'))
+    sent: dict[tuple[int, int], float] = {}
+    latency: list[float] = []
+
+    def receive(cloud: PointCloud2) -> None:
+        latency.append((time.perf_counter() - sent[cloud.header.stamp.sec, cloud.header.stamp.nanosec]) * 1e3)
+
+    node.create_subscription(PointCloud2, '/matcher/matches', receive, 10)
+    publisher = node.create_publisher(Image, '/image', 10)
+    try:
+        with spun_by_a_thread(node):
+            _wait(lambda: publisher.get_subscription_count() > 0 and node.count_publishers('/matcher/matches') > 0)
+            time.sleep(0.5)  # discovery of the way back
+            messages = [fill_image(Image(header=Header(frame_id='camera')), image, 'mono8')
+                        for image in textured_frames(16, height, width)]
+            early = max(frames // 10, 1)
+            memory = begin = time.perf_counter()
+            for i in range(frames):
+                message = messages[i % len(messages)]
+                message.header.stamp.sec, message.header.stamp.nanosec = divmod(round(1e9 + i * 1e9 / rate), 10**9)
+                time.sleep(max(0.0, begin + i / rate - time.perf_counter()))
+                sent[message.header.stamp.sec, message.header.stamp.nanosec] = time.perf_counter()
+                publisher.publish(message)
+                if i == early:
+                    memory = memory_mib(process.pid)
+            time.sleep(0.5)
+            growth = memory_mib(process.pid) - memory
+    finally:
+        stop(process)
+    return NodeCost(frames, len(latency), latency, growth)
 
 
 def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: float, rounds: int) -> dict[str, RigCost]:
@@ -119,9 +175,9 @@ class _Rig:
         self._messages += self._messages[-2:0:-1]
 
     def feed(self, rate: float, seconds: float, nodes: Sequence[Popen[bytes]], until: Callable[[], bool] | None = None) -> None:
-        """Publish for so long, or `until` that is so; clouds of before are forgotten, late ones not waited for.
+        """Publish for `seconds`, or until `until()`; earlier clouds are forgotten, and late ones not waited for.
 
-        The cameras are out of step with each other, as cameras are. Raises LightglueTrtError where a node ends, or it never is so.
+        The cameras are out of step with each other. Raises LightglueTrtError where a node ends, or `until()` stays false.
         """
         self.clear()
         begin = time.perf_counter()
@@ -177,3 +233,11 @@ def _free_device_mib() -> float:
             return cuda.memory_mib()[0]
     except EngineError:
         return 0.0
+
+
+def _wait(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + START_S
+    while not ready():
+        if time.monotonic() > deadline:
+            raise LightglueTrtError(f'the node did not come up within {START_S:.0f} s: run it alone to see why')
+        time.sleep(0.05)
