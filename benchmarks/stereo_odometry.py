@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, check_size, normalised
@@ -27,7 +26,7 @@ from lightglue_trt_ros.datasets.bag import open_recording, paired, stereo_record
 from lightglue_trt_ros.datasets.ground_truth import load_truth
 from lightglue_trt_ros.datasets.poses import angles_deg
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.evaluation.baselines import KltMatcher, SiftMatcher
+from lightglue_trt_ros.evaluation.baselines import KltMatcher, SiftMatcher, follow_points
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, kitti_drift, known_poses
 from lightglue_trt_ros.odometry.sliding_window import SlidingWindow
 from lightglue_trt_ros.utils.console import print_table
@@ -188,12 +187,8 @@ def klt_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMat
     def follow(pair: StereoPair, points: Float32) -> Points:
         if not len(points):
             return points, points
-        flow: Any = cv2.calcOpticalFlowPyrLK
-        settings = {'winSize': KltMatcher.WINDOW, 'maxLevel': KltMatcher.LEVELS, 'criteria': KltMatcher.STOP}
-        right, forward, _ = flow(pair.left, pair.right, points, None, **settings)
-        left, backward, _ = flow(pair.right, pair.left, right, None, **settings)
-        good = (forward.ravel() == 1) & (backward.ravel() == 1) & (np.linalg.norm(left - points, axis=1) < KltMatcher.BACKWARD_PX)
-        return points[good], right[good]
+        in_right, good = follow_points(pair.left, pair.right, points)
+        return points[good], in_right[good]
     return _chained(pairs, KltMatcher(features), follow)
 
 

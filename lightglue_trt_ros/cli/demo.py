@@ -23,18 +23,19 @@ from ..datasets.ground_truth import load_truth
 from ..datasets.poses import Trajectory
 from ..datasets.sequence import Recording
 from ..engines.selection import open_backend
-from ..evaluation.report.demo_figures import (
+from ..evaluation.report.demo import (
     CORRECT_PX,
     NO_TRUTH,
     Truth,
+    draw_path,
     draw_plot,
     flight_truth,
     make_report,
+    odometry_path,
     pose_truth,
     table_rows,
 )
-from ..evaluation.report.demo_path import draw_path, odometry_path
-from ..evaluation.report.pair_pictures import draw_pair
+from ..evaluation.report.plots import draw_pair
 from ..evaluation.timing.stages import measure_stages
 from ..ros.replay import Reception, replay
 from ..utils.commands import command, log
@@ -42,7 +43,7 @@ from ..utils.console import print_table
 from ..utils.errors import BagError, LightglueTrtError
 from ..utils.files import make_output_folder, written_together
 
-HEADROOM = 0.6  # frames are sent at this share of the rate that the machine was measured to keep, alone: now a player works beside
+HEADROOM = 0.6  # share of the measured frame rate at which frames are sent: the player needs time too
 
 
 @command('demo')
@@ -118,8 +119,8 @@ def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[Match
 
 def _picture(recording: Recording, got: Reception, truth: Truth) -> bytes:
     """The median frame: neither the best nor the worst."""
-    everything = sorted(got.matches, key=lambda found: len(found.matched()))[len(got.matches) // 2]
-    chosen, carried = everything.matched(), everything.only(everything.carried > 0)
+    median = sorted(got.matches, key=lambda matches: len(matches.matched()))[len(got.matches) // 2]
+    chosen, propagated = median.matched(), median.only(median.carried > 0)
     errors = truth.errors(chosen)
     known = np.isfinite(errors)
     shown = known if known.any() else ~known
@@ -128,10 +129,10 @@ def _picture(recording: Recording, got: Reception, truth: Truth) -> bytes:
     if known.any():
         title += f', {np.mean(errors[known] <= CORRECT_PX):.1%} within {CORRECT_PX:g} px of the truth'
     since, step = chosen.stamp - got.matches[0].reference_stamp, chosen.stamp - chosen.reference_stamp
-    text = f'at {since:.2f} s, reference {step:.2f} s before' + (f'; rings: {len(carried)} carried' if len(carried) else '')
+    text = f'at {since:.2f} s, reference {step:.2f} s before' + (f'; rings: {len(propagated)} carried' if len(propagated) else '')
     return draw_pair(images, (chosen.reference_keypoints[shown], chosen.keypoints[shown]),
                      errors[known] if known.any() else None, title, text, f'{truth.kind}, px',
-                     (carried.reference_keypoints, carried.keypoints))
+                     (propagated.reference_keypoints, propagated.keypoints))
 
 
 def _image_at(recording: Recording, stamp: float) -> UInt8:

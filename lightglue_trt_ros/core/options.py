@@ -14,7 +14,7 @@ from .config import MatcherConfig
 FIELDS = {field.name: field for field in dataclasses.fields(MatcherConfig)}
 
 
-def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
+def add_settings(parser: argparse._ActionsContainer, *names: str) -> None:
     """An option for each of these fields of MatcherConfig: --max-keypoints for max_keypoints, --height for image_height."""
     for name in names:
         field = FIELDS[name]

@@ -19,6 +19,9 @@ from ..core.masks import Mask
 from ..core.types import Float32, UInt8
 from ..utils.errors import FrameError
 
+WINDOW, LEVELS, BACKWARD_PX = (21, 21), 4, 1.0  # of Lucas-Kanade
+STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 0.01)
+
 
 class Correspondences(NamedTuple):
     """M points of two images that are the same, row by row, pixels."""
@@ -110,6 +113,22 @@ class OrbMatcher(DescriptorMatcher):
         self.name = f'ORB {features}, cross-check'
 
 
+def follow_points(first: UInt8, second: UInt8, points: Float32, guess: Float32 | None = None,
+                  backward_px: float = BACKWARD_PX) -> tuple[Float32, NDArray[np.bool_]]:
+    """Follow points (M, 2) of a gray image into another by pyramidal Lucas-Kanade (Bouguet, 2001), from `guess` (M, 2) if given.
+
+    Returns their pixels (M, 2) in the second image, and which of them return to within `backward_px` when followed back.
+    """
+    opencv: Any = cv2  # its type stubs forbid the missing first guess
+    settings = {'winSize': WINDOW, 'maxLevel': LEVELS, 'criteria': STOP,
+                'flags': 0 if guess is None else cv2.OPTFLOW_USE_INITIAL_FLOW}
+    forward, found, _ = opencv.calcOpticalFlowPyrLK(first, second, points, guess, **settings)
+    start = None if guess is None else points.copy()
+    backward, found_back, _ = opencv.calcOpticalFlowPyrLK(second, first, forward, start, **settings)
+    returned = np.linalg.norm(backward - points, axis=1) < backward_px
+    return np.asarray(forward, np.float32), (found.ravel() == 1) & (found_back.ravel() == 1) & returned
+
+
 class KltMatcher:
     """Shi-Tomasi corners (CVPR 1994) followed by pyramidal Lucas-Kanade (Bouguet, 2001), as a visual odometry follows them.
 
@@ -119,10 +138,8 @@ class KltMatcher:
     levels above the image, the upper end of what Bouguet calls typical: fast motion needs them.
     """
 
-    BACKWARD_PX = 1.0
+    BACKWARD_PX = BACKWARD_PX
     QUALITY = 0.01  # of the best corner's
-    WINDOW, LEVELS = (21, 21), 4
-    STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 0.01)
 
     def __init__(self, features: int = 4000) -> None:
         self.features = features
@@ -151,16 +168,11 @@ class KltMatcher:
         self._previous, self._points = None, Correspondences.none().reference
 
     def _follow(self, previous: UInt8, image: UInt8, points: Float32) -> Correspondences:
-        opencv: Any = cv2  # its type stubs forbid the missing first guess
-        settings = {'winSize': self.WINDOW, 'maxLevel': self.LEVELS, 'criteria': self.STOP}
-        forward, there, _ = opencv.calcOpticalFlowPyrLK(previous, image, points, None, **settings)
-        backward, back, _ = opencv.calcOpticalFlowPyrLK(image, previous, forward, None, **settings)
-        good = (there.ravel() == 1) & (back.ravel() == 1)
-        good &= np.linalg.norm(backward - points, axis=1) < self.BACKWARD_PX
+        forward, good = follow_points(previous, image, points, backward_px=self.BACKWARD_PX)
         good &= ((forward >= 0) & (forward <= np.array(image.shape[::-1]) - 1)).all(axis=1)
         if self.mask is not None:
             good &= self.mask.allows(forward, size_of(image))
-        return Correspondences(points[good], np.asarray(forward[good], np.float32))
+        return Correspondences(points[good], forward[good])
 
     def _top_up(self, image: UInt8, points: Float32) -> Float32:
         missing = self.features - len(points)

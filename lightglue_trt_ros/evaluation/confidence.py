@@ -31,20 +31,20 @@ AHEAD, BEHIND, OPEN = 'ahead', 'behind', 'cannot be told from these pairs'
 _LEAST_FREEDOM = 4.0  # degrees: fewer are told apart by nothing that a few pairs show
 
 
-class Spread(NamedTuple):
+class ConfidenceInterval(NamedTuple):
     """Where a figure may lie, in its own unit, and how many pairs, times or tracks it rests on."""
 
     low: float
     high: float
     size: int
 
-    def scaled(self, factor: float) -> Spread:
+    def scaled(self, factor: float) -> ConfidenceInterval:
         """The same in another unit."""
-        return Spread(self.low * factor, self.high * factor, self.size)
+        return ConfidenceInterval(self.low * factor, self.high * factor, self.size)
 
 
 @dataclass(frozen=True)
-class Interval:
+class Difference:
     """A difference and where it may lie, all in the unit of what is compared."""
 
     difference: float
@@ -53,13 +53,13 @@ class Interval:
     pairs: int  # that it rests on
     freedom: float = _LEAST_FREEDOM  # degrees of freedom: about how many independent pairs these are worth, less one
 
-    def scaled(self, factor: float) -> Interval:
+    def scaled(self, factor: float) -> Difference:
         """The same in another unit."""
-        return Interval(self.difference * factor, self.low * factor, self.high * factor, self.pairs, self.freedom)
+        return Difference(self.difference * factor, self.low * factor, self.high * factor, self.pairs, self.freedom)
 
-    def within(self, limit: float) -> Interval:
+    def within(self, limit: float) -> Difference:
         """The same of what cannot be further from 0 than `limit`."""
-        return Interval(self.difference, max(self.low, -limit), min(self.high, limit), self.pairs, self.freedom)
+        return Difference(self.difference, max(self.low, -limit), min(self.high, limit), self.pairs, self.freedom)
 
     @property
     def verdict(self) -> str:
@@ -103,25 +103,25 @@ def area_sample(errors: ArrayLike, threshold: float) -> Sample:
     return Sample(np.where(within, threshold - np.where(within, given, 0.0), 0.0) / threshold, float(largest))
 
 
-def spread(sample: Sample) -> Spread:
+def interval_of(sample: Sample) -> ConfidenceInterval:
     """Where a figure may lie, within the values that it is the mean of; NaN without any."""
     parts, constant = sample
     if not len(parts):
-        return Spread(np.nan, np.nan, 0)
+        return ConfidenceInterval(np.nan, np.nan, 0)
     low, high, _ = _deviations(parts)
     low, high = np.clip(parts.mean() + np.array([low, high]), parts.min(), parts.max()) + constant
-    return Spread(float(low), float(high), len(parts))
+    return ConfidenceInterval(float(low), float(high), len(parts))
 
 
-def difference(first: Sample, other: Sample) -> Interval:
+def difference(first: Sample, other: Sample) -> Difference:
     """The first less the other, over the same pairs: each counts with both of its values. Without pairs all is 0."""
     parts = first.parts - other.parts
     if not len(parts):
-        return Interval(0.0, 0.0, 0.0, 0)
+        return Difference(0.0, 0.0, 0.0, 0)
     return _interval(parts, first.constant - other.constant)
 
 
-def pose_auc_difference(first: ArrayLike, other: ArrayLike, threshold: float) -> Interval:
+def pose_auc_difference(first: ArrayLike, other: ArrayLike, threshold: float) -> Difference:
     """Pose AUC up to `threshold` degrees of the first less that of the other, in [-1, 1], over the same pairs.
 
     `first` and `other` are the errors (N,) of both on each pair, degrees; infinity and NaN where no pose was found, which counts as
@@ -130,17 +130,17 @@ def pose_auc_difference(first: ArrayLike, other: ArrayLike, threshold: float) ->
     return difference(area_sample(first, threshold), area_sample(other, threshold))
 
 
-def mean_spread(values: ArrayLike) -> Spread:
+def mean_interval(values: ArrayLike) -> ConfidenceInterval:
     """Where the mean of values (N,), in order of time, may lie; NaN without any."""
-    return spread(Sample(np.asarray(values, np.float64).ravel()))
+    return interval_of(Sample(np.asarray(values, np.float64).ravel()))
 
 
-def mean_interval(differences: ArrayLike, ordered: bool = True) -> Interval:
+def mean_difference(differences: ArrayLike, ordered: bool = True) -> Difference:
     """The mean of differences (N,), N > 0, and where it may lie; `ordered`: they follow each other in time."""
     return _interval(np.asarray(differences, np.float64).ravel(), ordered=ordered)
 
 
-def ratio_spread(sums: ArrayLike, counts: ArrayLike) -> Spread:
+def ratio_interval(sums: ArrayLike, counts: ArrayLike) -> ConfidenceInterval:
     """Where the sum of `sums` (N,) over the sum of `counts` (N,) may lie, both in order of time; NaN without any count.
 
     Each entry adds what it moves the ratio by (Cochran, Sampling Techniques, chapter 6).
@@ -148,13 +148,13 @@ def ratio_spread(sums: ArrayLike, counts: ArrayLike) -> Spread:
     above, below = np.asarray(sums, np.float64), np.asarray(counts, np.float64)
     total = float(below.sum())
     if not total:
-        return Spread(np.nan, np.nan, 0)
+        return ConfidenceInterval(np.nan, np.nan, 0)
     ratio, own = float(above.sum()) / total, above[below > 0] / below[below > 0]
     low, high, _ = _deviations((above - ratio * below) / below.mean())
-    return Spread(float(max(ratio + low, own.min())), float(min(ratio + high, own.max())), int(total))
+    return ConfidenceInterval(float(max(ratio + low, own.min())), float(min(ratio + high, own.max())), int(total))
 
 
-def percentile_spreads(values: ArrayLike, percents: Sequence[int]) -> list[Spread]:
+def percentile_intervals(values: ArrayLike, percents: Sequence[int]) -> list[ConfidenceInterval]:
     """Where percentiles of values (N,), N > 0, in order of time, may lie: the percentiles at the ends of the interval of the share
     that lies below (Woodruff, Journal of the American Statistical Association 1952).
     """
@@ -162,7 +162,7 @@ def percentile_spreads(values: ArrayLike, percents: Sequence[int]) -> list[Sprea
     for percent in percents:
         low, high, _ = _deviations((given <= np.percentile(given, percent)).astype(np.float64))
         ends = np.percentile(given, np.clip([percent + 100 * low, percent + 100 * high], 0, 100))
-        found.append(Spread(float(ends[0]), float(ends[1]), len(given)))
+        found.append(ConfidenceInterval(float(ends[0]), float(ends[1]), len(given)))
     return found
 
 
@@ -190,10 +190,10 @@ def drawn_blocks(count: int, block: int, rows: int, rng: np.random.Generator) ->
     return np.asarray((starts[:, :, None] + np.arange(block)).reshape(rows, -1)[:, :count] % count, np.int64)
 
 
-def _interval(parts: Float64, constant: float = 0.0, ordered: bool = True) -> Interval:
+def _interval(parts: Float64, constant: float = 0.0, ordered: bool = True) -> Difference:
     low, high, freedom = _deviations(parts, ordered)
     mean = float(parts.mean()) + constant
-    return Interval(mean, mean + low, mean + high, len(parts), freedom)
+    return Difference(mean, mean + low, mean + high, len(parts), freedom)
 
 
 def _deviations(values: Float64, ordered: bool = True) -> tuple[float, float, float]:

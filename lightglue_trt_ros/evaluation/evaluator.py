@@ -1,131 +1,206 @@
-"""The pass over a recording: each frame decoded once, shown to every contestant at every stride, every pair scored.
+"""The evaluation of a recording: predict, score, and what is measured beside the matches of consecutive frames.
 
-Reading, the networks, each baseline and the scoring go on side by side, but for the frames that are timed: those run alone.
-Nothing but the records of the pairs grows with the recording.
+One extractor and matcher are open at a time. Each pass over the recording has the methods that share them, the first pass also the
+baselines: so memory does not grow with the number of variants that are compared.
 """
 
 from __future__ import annotations
 
+import logging
+import resource
+import tempfile
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
-from ..core.types import UInt8
-from ..datasets.sequence import Frame
-from ..odometry.two_view import PoseEstimator
-from ..utils.errors import BagError, EngineError, FrameError
+from ..core.config import MatcherConfig
+from ..core.geometry import fitting_size
+from ..core.images import gray_of
+from ..core.masks import Mask, load_mask
+from ..core.types import Float32, UInt8
+from ..datasets.bag import stereo_recording
+from ..datasets.sequence import Frame, Recording
+from ..odometry.two_view import ESTIMATOR_LABELS, ESTIMATORS, PoseEstimator
+from ..utils.console import progress
+from ..utils.errors import EngineError, LightglueTrtError
+from ..utils.processes import describe_machine
 from .baselines import Correspondences
-from .concurrency import Floor, ahead
-from .costs import Cost, Meter, WallTime
-from .methods import Contestant, Sighting, Stream
-from .results import MatcherResult
-from .scene import Scene
-from .score import SAME_PX
-from .tally import Tally
+from .costs import WallTime
+from .degradation import DEGRADATIONS, degraded
+from .method_score import MethodScore
+from .methods import Baseline, Method, Prediction, by_networks, open_methods
+from .metrics import Evaluation, MatcherResult
+from .options import OWN_RIGHT_IMAGES, EvaluationOptions
+from .predict import FramePrediction, Predictor, ShownFrame
+from .scene import Scene, survey, usable_frames
+from .score import returning_share
+from .stereo_accuracy import evaluate_stereo
+from .variants import variants
 
-BACKWARD_PAIRS = 20  # that are matched backwards as well
-TIMED_PAIRS = 30  # whose second frame is timed
-READ_AHEAD, UNSCORED = 3, 3  # frames that may wait for the networks, and for the scoring
+logger = logging.getLogger(__name__)
 
-First = Callable[[int, tuple[int, int], Sighting], Sighting]
+UNSCORED = 3  # frames that wait for the scoring
 
-
-class Stopped(Exception):  # noqa: N818
-    """The user has asked for an end."""
-
-
-class Shown(NamedTuple):
-    """A frame that goes round."""
-
-    number: int  # in the timeline
-    image: UInt8
-    references: dict[int, tuple[int, UInt8] | None]  # by stride: the frame before, None for the first one
+First = Callable[[int, tuple[int, int], Prediction], Prediction]
 
 
-class Found(NamedTuple):
-    """What a contestant found in a frame."""
+def evaluate_recording(recording: Recording, options: EvaluationOptions, folder: Path,
+                       stopped: Callable[[], bool]) -> tuple[Evaluation, list[str]]:
+    """Run all passes; the failures are those in spite of which there is a report. `folder` has room for temporary files.
 
-    sightings: dict[int, Sighting]  # by stride
-    cost: Cost | None = None  # of stride 1, where the frame was timed
-    coming_back: float | None = None  # share of the matches of stride 1 that come back
+    Raises LightglueTrtError where nothing can be evaluated.
+    """
+    notes: list[str] = []
+    strides = tuple(sorted({1, *options.strides}))  # consecutive frames are always evaluated
+
+    def note(text: str) -> None:
+        if text not in notes:
+            notes.append(text)
+            logger.info(text)
+
+    wall = WallTime()
+    right_topic = None if options.right_topic == OWN_RIGHT_IMAGES else options.right_topic
+    stereo = stereo_recording(recording, right_topic) if options.right_topic else None
+    with wall.spent('reading'):
+        scene, facts = survey(recording, options, note)
+    image = (facts['height'], facts['width'])
+    size = (options.height, options.width) if options.height and options.width else fitting_size(image)
+    config = MatcherConfig(**options.matcher, image_height=size[0], image_width=size[1])
+    mask = None if options.mask is None else load_mask(options.mask)
+    if mask is not None:
+        mask.check(image, size)
+        facts['mask'] = f'{options.mask}, {100 * mask.share:.1f} % of the image'
+    decode: Callable[[Any], UInt8] = gray_of
+    if degradation := options.degrade:
+        facts['degraded'] = degradation
+        note(f'every frame is degraded, {degradation}: {DEGRADATIONS[degradation].__doc__}')
+        decode = lambda message: degraded(gray_of(message), degradation)  # noqa: E731
+    estimator = ESTIMATORS[options.estimator]
+    evaluator = partial(Evaluator, partial(usable_frames, recording, scene.timeline), decode, scene,
+                        estimator=estimator, wall=wall, stopped=stopped, note=note)
+    configs = variants(config, options.compare)
+    baselines = [Baseline(name, config.max_keypoints, mask) for name in options.baselines]
+    results, covered, failure = evaluate_variants(configs, baselines, evaluator, strides, folder, mask=mask, wall=wall, note=note)
+    first = next(iter(configs.values()))
+    interrupted, failures = covered is not None, [failure] if failure else []
+    for stride in strides if results else ():
+        if not results[0].pairs.get(stride) and not interrupted:
+            note(f'stride {stride} has no pairs: no two of {len(scene.timeline)} frames are that far apart without a break')
+    if not any(result.pairs for result in results) and not interrupted:
+        raise LightglueTrtError(f'{recording.path}: not one pair of frames could be matched; {"; ".join(notes)}')
+    if stereo is not None and results and not interrupted:
+        try:
+            with wall.spent('stereo'), progress('evaluating right images', len(scene.timeline)) as tell:
+                results[0].figures |= evaluate_stereo(stereo, first, scene, tell, stopped, note)
+        except LightglueTrtError as error:
+            failures.append(f'stereo: {error}')
+        interrupted = stopped()
+    if options.live and not interrupted:
+        logger.info(f'playing {recording.path} at {options.rate:g} times its pace into the node')
+        try:
+            with wall.spent('live'):
+                from .live import evaluate_live
+                results.append(evaluate_live(recording, first, scene, estimator, options.rate, results[0], stopped, note,
+                                             options.mask))
+        except LightglueTrtError as error:
+            failures.append(f'live: {error}')
+        interrupted = stopped()
+    for failure in failures:
+        note(failure)
+    memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Evaluation(facts, describe_machine(), results, strides, notes, interrupted, covered, wall.seconds, memory_mib,
+                      ESTIMATOR_LABELS[options.estimator]), failures
 
 
-class Timed(NamedTuple):
-    """What a contestant found in a frame of stride 1, and what that took."""
+def evaluate_variants(configs: dict[str, MatcherConfig], baselines: Sequence[Method], evaluator: Callable[..., Evaluator],
+                      strides: Sequence[int], folder: Path, *, mask: Mask | None = None, wall: WallTime,
+                      note: Callable[[str], None]) -> tuple[list[MatcherResult], int | None, str]:
+    """Evaluate all variants and baselines, in one pass for those that share their networks.
 
-    sighting: Sighting | None
-    cost: Cost
+    `evaluator` takes the methods of a pass, and `first`; in `folder` there is room for a file; `note` gets a line for each variant
+    that is unavailable.
+    Returns the results in the order of `configs`, then of `baselines`; the number of frames that the last pass came to, if it was
+    interrupted or failed; and its failure. Raises EngineError if none of `configs` is available.
+    """
+    groups, others, results = by_networks(configs), list(baselines), dict[str, MatcherResult]()
+    several, evaluation = len(groups) > 1, None
+    unavailable = EngineError('nothing was asked for')
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        first = FirstPredictions(file) if several else None
+        while groups and (evaluation is None or not evaluation.interrupted):
+            group = groups.pop(0)
+            names = ', '.join(group)
+            try:
+                with wall.spent('opening'):
+                    ours, warning = open_methods(group, mask)
+            except EngineError as error:
+                unavailable = error
+                note(f'{names} {"is" if len(group) == 1 else "are"} unavailable: {error}')
+                continue
+            if warning:
+                note(warning)
+            methods, others = [*ours, *others], []
+            for method in methods:
+                logger.info(f'{method.name}: {method.description}')
+            evaluation = evaluator(methods, first=first)
+            try:
+                with progress(f'evaluating frames{f" with {names}" if several else ""}', len(evaluation)) as tell:
+                    results |= {result.name: result for result in evaluation.run(strides, tell)}
+            finally:
+                for method in methods:
+                    method.close()
+    if evaluation is None:
+        raise unavailable
+    if groups:
+        note(f'{", ".join(name for group in groups for name in group)}: not begun')
+    order = [*configs, *(each.name for each in baselines)]
+    return ([results[name] for name in order if name in results], evaluation.covered if evaluation.interrupted else None,
+            evaluation.failure)
 
 
-class Lane:
-    """A contestant with its streams and its results."""
+class FirstPredictions:
+    """The points of the first method in each pair, for the methods of later passes: in a file, since their number has no limit."""
 
-    def __init__(self, contestant: Contestant, tally: Tally, strides: Sequence[int]) -> None:
-        self.contestant, self.tally = contestant, tally
-        self._streams = {stride: contestant.stream() for stride in strides}
-        self._backward: Stream = contestant.stream()
-        self.executor = None if contestant.ours else ThreadPoolExecutor(1, contestant.name)  # ours belongs to its thread
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._entries: dict[tuple[int, tuple[int, int]], tuple[int, int]] = {}  # offset and points, by stride and pair
 
-    def see(self, shown: Shown, seconds: float, backwards: bool, timed: Timed | None, clock: WallTime) -> Found:
-        """Match the frame with the one before, at every stride, and back; stride 1 has been where it was `timed`."""
-        with clock.spent('inference' if self.contestant.ours else 'baselines'):
-            found: dict[int, Sighting] = {}
-            for stride in shown.references:
-                sighting = timed.sighting if timed is not None and stride == 1 else self._match(shown, stride, seconds)
-                if sighting is not None:
-                    found[stride] = sighting
-            coming_back = self._match_back(shown, found[1].points) if backwards and 1 in found else None
-            return Found(found, None if timed is None else timed.cost, coming_back)
-
-    def time(self, shown: Shown, seconds: float, clock: WallTime) -> Timed:
-        """Match the frame at stride 1, and say what that takes."""
-        with clock.spent('inference' if self.contestant.ours else 'baselines'):
-            meter = Meter()
-            sighting = self._match(shown, 1, seconds, alone=True)
-            return Timed(sighting, meter.cost if sighting is None else meter.cost.plus(sighting.saved))
-
-    def close(self) -> None:
-        if self.executor is not None:
-            self.executor.shutdown()
-
-    def _match(self, shown: Shown, stride: int, seconds: float, alone: bool = False) -> Sighting | None:
-        stream = self._streams[stride]
-        if shown.references[stride] is None:
-            stream.reset()
-        return stream.process(shown.image, seconds, alone=alone)
-
-    def _match_back(self, shown: Shown, forward: Correspondences) -> float | None:
-        reference = shown.references[1]
-        if reference is None:
-            return None
-        self._backward.reset()
-        self._backward.process(shown.image, 0.0)
-        backward = self._backward.process(reference[1], 1.0)
-        return None if backward is None else _coming_back(forward, backward.points)
+    def __call__(self, stride: int, pair: tuple[int, int], prediction: Prediction) -> Prediction:
+        """Keep `prediction` if the pair is new; the one that was kept for it. Raises LightglueTrtError on a full disk."""
+        try:
+            if (entry := self._entries.get((stride, pair))) is not None:
+                self._file.seek(entry[0])
+                points = np.frombuffer(self._file.read(16 * entry[1]), np.float32).reshape(-1, 4)
+                return Prediction(Correspondences(points[:, :2], points[:, 2:]), {})
+            rows: Float32 = np.hstack(prediction.points[:2]).astype(np.float32)
+            self._entries[stride, pair] = self._file.seek(0, 2), len(rows)
+            if self._file.write(rows.tobytes()) < rows.nbytes:
+                raise OSError('the disk is full')
+        except OSError as error:
+            raise LightglueTrtError(f'the matches that others are compared with cannot be kept: {error.strerror or error}; make '
+                                    'room, or choose another --out') from error
+        return prediction
 
 
 class Evaluator:
-    """Runs the contestants over a recording.
+    """One pass of `methods` over a recording; `frames`, `decode`, `stopped` and `note` are those of `Predictor`.
 
-    `frames` opens the recording anew and gives the frames of the scene's timeline, `decode` makes gray uint8 (H, W) of what one
-    loads, `stopped` is asked between frames, `tell` gets a line about what frames turn out to be. `first` gets the stride, the pair
-    and what the first contestant saw in it, and gives what the others of ours are compared with.
+    `first` gets stride, pair and prediction of the first method, and gives the prediction that our other methods are compared with.
     """
 
     def __init__(self, frames: Callable[[], Iterable[Frame]], decode: Callable[[Any], UInt8], scene: Scene,
-                 contestants: Sequence[Contestant], estimator: PoseEstimator, *, wall: WallTime | None = None,
-                 stopped: Callable[[], bool] = lambda: False, tell: Callable[[str], None] = lambda line: None,
+                 methods: Sequence[Method], estimator: PoseEstimator, *, wall: WallTime | None = None,
+                 stopped: Callable[[], bool] = lambda: False, note: Callable[[str], None] = lambda line: None,
                  first: First | None = None) -> None:
-        self._frames, self._decode, self._scene, self._contestants = frames, decode, scene, contestants
-        self._estimator, self._first = estimator, first
-        self.wall, self._stopped, self._tell = wall or WallTime(), stopped, tell
-        self._backward = {pair[1] for pair in scene.timeline.pairs(BACKWARD_PAIRS)}
-        self._timed = {pair[1] for pair in scene.timeline.pairs(TIMED_PAIRS)}
-        self._floor = Floor()
+        self.wall = wall or WallTime()
+        self._predictor = Predictor(frames, decode, scene, wall=self.wall, stopped=stopped, note=note)
+        self._scene, self._methods, self._estimator, self._first = scene, methods, estimator, first
         self.covered = 0  # frames that were evaluated
         self.interrupted = False
         self.failure = ''  # why it ended early
@@ -134,134 +209,51 @@ class Evaluator:
         return len(self._scene.timeline)
 
     def run(self, strides: Sequence[int], progress: Callable[[int], None] = lambda done: None) -> list[MatcherResult]:
-        """Evaluate with each stride, and some pairs backwards; what was done until then when the user asks for an end or a backend
-        fails. `progress` hears how many of the timeline's frames are done.
+        """The results of all methods, of a part of the recording if `stopped` or a failing backend ended the pass.
+
+        `progress` gets the number of frames that are done.
         """
-        tallies = [Tally(each.name, each.description, each.ours, self._scene, self._estimator, drawn=number == 0)
-                   for number, each in enumerate(self._contestants)]
-        lanes = [Lane(each, tally, strides) for each, tally in zip(self._contestants, tallies, strict=True)]
-        try:
-            self._pass(lanes, strides, progress)
-        except Stopped:
-            self.interrupted = True
-        except EngineError as error:
-            self.interrupted, self.failure = True, str(error)
-        return [tally.finish() for tally in tallies]
+        scores = [MethodScore(each.name, each.description, each.ours, self._scene, self._estimator, drawn=number == 0)
+                  for number, each in enumerate(self._methods)]
+        waiting: deque[Future[None]] = deque()
 
-    def _pass(self, lanes: Sequence[Lane], strides: Sequence[int], progress: Callable[[int], None]) -> None:
-        before: dict[int, tuple[int, UInt8]] = {}  # by stride
-        sizes: list[str] = []
-        with ExitStack() as stack:
-            for lane in lanes:
-                stack.callback(lane.close)
-            scorer = stack.enter_context(ThreadPoolExecutor(1, 'scoring'))
-            frames = stack.enter_context(ahead(self._read(), READ_AHEAD, self._floor))
-            waiting: deque[Future[None]] = deque()
+        def wait_until_idle(limit: int = 0) -> None:
+            while len(waiting) > limit:
+                waiting.popleft().result()
+
+        with ThreadPoolExecutor(1, 'scoring') as scorer, \
+                closing(self._predictor.predictions(self._methods, strides, wait_until_idle)) as predictions:
             try:
-                for number, frame, image in frames:
-                    if self._stopped():
-                        raise Stopped
-                    if isinstance(image, Exception):
-                        self._tell(f'frame {frame.number} cannot be decoded: {image}')
-                    else:
-                        self._scene.see(number, image.shape)
-                        previous = before.get(1)
-                        if previous is not None and previous[1].shape != image.shape:
-                            sizes.append(f'to {image.shape[1]}x{image.shape[0]} with frame {frame.number}')
-                        shown = Shown(number, image, self._references(number, image, before, strides))
-                        waiting.append(scorer.submit(self._score, lanes, shown, self._show(lanes, shown, waiting)))
-                    while len(waiting) > UNSCORED:
-                        waiting.popleft().result()
-                    progress(number + 1)
-            finally:  # what was seen is scored, however this ends
-                for future in waiting:
-                    future.result()
-        if sizes:
-            self._tell(f'the images change their size {len(sizes)} times, first {sizes[0]}: the sequence starts anew there, '
-                       'and only frames of the size that the intrinsics are for have a geometry')
+                for shown, predicted in predictions:
+                    waiting.append(scorer.submit(self._score, scores, shown, predicted))
+                    wait_until_idle(UNSCORED)
+                    progress(shown.number + 1)
+            except EngineError as error:
+                self.failure = str(error)
+            finally:  # what was predicted is scored, however this ends
+                wait_until_idle()
+        self.interrupted = self._predictor.interrupted or bool(self.failure)
+        return [score.finish() for score in scores]
 
-    def _references(self, number: int, image: UInt8, before: dict[int, tuple[int, UInt8]],
-                    strides: Sequence[int]) -> dict[int, tuple[int, UInt8] | None]:
-        """What the frame is matched with, by stride; `before` goes on to it."""
-        segments, found = self._scene.timeline.segments, {}
-        for stride in strides:
-            if number % stride:
-                continue
-            previous = before.get(stride)
-            joined = previous is not None and previous[1].shape == image.shape and segments[previous[0]] == segments[number]
-            found[stride] = previous if joined else None
-            before[stride] = number, image
-        return found
-
-    def _show(self, lanes: Sequence[Lane], shown: Shown, waiting: deque[Future[None]]) -> list[Future[Found]]:
-        """Let everybody see the frame, side by side; one after the other, and nothing beside them, where it is timed."""
-        seconds, timed = self._scene.timeline.seconds(shown.number), None
-        if shown.number in self._timed and shown.references.get(1) is not None:
-            for future in waiting:
-                future.result()
-            with self._floor.alone():
-                timed = [lane.time(shown, seconds, self.wall) for lane in lanes]
-        found: list[Future[Found]] = []
-        for number, lane in enumerate(lanes):
-            first = None if timed is None else timed[number]
-            if lane.executor is not None:
-                found.append(lane.executor.submit(self._see, lane, shown, seconds, first))
-            else:
-                done: Future[Found] = Future()
-                found.append(done)
-                done.set_result(self._see(lane, shown, seconds, first))
-        return found
-
-    def _see(self, lane: Lane, shown: Shown, seconds: float, timed: Timed | None) -> Found:
-        backwards = shown.number in self._backward and shown.references.get(1) is not None
-        with self._floor.shared():
-            return lane.see(shown, seconds, backwards, timed, self.wall)
-
-    def _score(self, lanes: Sequence[Lane], shown: Shown, found: Sequence[Future[Found]]) -> None:
-        """Score what everybody found in a frame."""
-        everybody = [future.result() for future in found]
-        with self._floor.shared(), self.wall.spent('estimating'):
+    def _score(self, scores: Sequence[MethodScore], shown: ShownFrame, predicted: Sequence[Future[FramePrediction]]) -> None:
+        """Score the predictions of all methods for a frame."""
+        methods = [(score, future.result()) for score, future in zip(scores, predicted, strict=True)]
+        with self.wall.spent('estimating'):
             for stride, reference in shown.references.items():
-                sighted = [(lane, each) for lane, each in zip(lanes, everybody, strict=True) if stride in each.sightings]
-                if reference is None or not sighted:
+                known = [(score, each.by_stride[stride]) for score, each in methods if stride in each.by_stride]
+                if reference is None or not known:
                     continue
                 pair, images = (reference[0], shown.number), (reference[1], shown.image)
-                first = sighted[0][1].sightings[stride]
+                first = known[0][1]
                 motion = self._scene.motion(pair, images, first.points)
                 if self._first is not None:
                     first = self._first(stride, pair, first)
-                for lane, each in sighted:
-                    sighting = each.sightings[stride]
-                    lane.tally.add(stride, pair, sighting, images=images, motion=motion,
-                                   first=first if lane.contestant.ours and sighting is not first else None)
-            for lane, each in zip(lanes, everybody, strict=True):
-                if each.cost is not None and 1 in each.sightings:
-                    lane.tally.time(each.sightings[1], each.cost)
-                if each.coming_back is not None:
-                    lane.tally.result.forward_backward.append(each.coming_back)
+                for score, prediction in known:
+                    score.add(stride, pair, prediction, images=images, motion=motion,
+                              first=first if score.result.ours and prediction is not first else None)
+            for score, each in methods:
+                if each.cost is not None and 1 in each.by_stride:
+                    score.time(each.by_stride[1], each.cost)
+                if each.backward is not None and (share := returning_share(each.by_stride[1].points, each.backward)) is not None:
+                    score.result.forward_backward.append(share)
         self.covered += 1
-
-    def _read(self) -> Generator[tuple[int, Frame, UInt8 | Exception], None, None]:
-        """Every frame of the timeline with its image, or with what keeps it from being decoded."""
-        source = enumerate(self._frames())
-        while True:
-            with self.wall.spent('reading'):
-                entry = next(source, None)
-                if entry is None:
-                    return
-                number, frame = entry
-                try:
-                    image: UInt8 | Exception = self._decode(frame.load())
-                except (BagError, FrameError) as error:
-                    image = error
-            yield number, frame, image
-
-
-def _coming_back(forward: Correspondences, backward: Correspondences) -> float | None:
-    """Share of the matches that end near where they began, of those whose end is matched backwards at all: 1 px each time."""
-    if not len(forward.current) or not len(backward.reference):
-        return None
-    distances = np.linalg.norm(forward.current[:, None] - backward.reference[None], axis=2)
-    again = np.flatnonzero(distances.min(axis=1) < SAME_PX)
-    ends = backward.current[distances[again].argmin(axis=1)]
-    return float(np.mean(np.linalg.norm(ends - forward.reference[again], axis=1) < SAME_PX)) if len(again) else None

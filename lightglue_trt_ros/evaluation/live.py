@@ -16,12 +16,12 @@ from ..datasets.sequence import Recording
 from ..odometry.two_view import PoseEstimator
 from ..ros.replay import replay
 from ..utils.errors import LightglueTrtError
-from .methods import Sighting, correspondences
-from .results import MatcherResult
+from .method_score import MethodScore
+from .methods import Prediction, correspondences
+from .metrics import MatcherResult
 from .scene import Scene
-from .tally import Tally
 
-Cloud = tuple[float, float, Sighting]  # stamps of the reference, NaN for an empty cloud, and of the current image; its points
+Cloud = tuple[float, float, Prediction]  # stamps of the reference, NaN for an empty cloud, and of the current image; its points
 
 
 def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, estimator: PoseEstimator, rate: float,
@@ -34,8 +34,8 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
     settings = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s)
     with tempfile.TemporaryFile() as file:  # a long recording must not fill the memory
         def keep(matches: FrameMatches) -> None:
-            seen = Sighting(correspondences(matches.matched()), {}, followed=correspondences(matches))
-            pickle.dump((matches.reference_stamp, matches.stamp, seen), file)
+            prediction = Prediction(correspondences(matches.matched()), {}, tracked=correspondences(matches))
+            pickle.dump((matches.reference_stamp, matches.stamp, prediction), file)
 
         got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, mask=mask, keep=keep, stopped=stopped,
                      max_frames=int(scene.timeline.numbers[-1]) + 1)  # which may be the first of many
@@ -43,9 +43,10 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
             raise LightglueTrtError('the node published nothing: its log above says why')
         file.seek(0)
         backend = got.diagnostics.get('backend', 'unknown')
-        tally = Tally('ours live', f'the node over DDS at {rate:g} times the recorded pace: {backend}', True, scene, estimator)
-        shared = _score((pickle.load(file) for _ in got.arrivals), tally, scene, offline)
-    result = tally.finish()
+        description = f'the node over DDS at {rate:g} times the recorded pace: {backend}'
+        score = MethodScore('ours live', description, True, scene, estimator)
+        shared = _score((pickle.load(file) for _ in got.arrivals), score, scene, offline)
+    result = score.finish()
     result.latency_ms = [value for value in got.latency_ms if np.isfinite(value)]
     result.figures = {'dropped': float(max(0, len(offline.pairs.get(1, [])) - len(got.arrivals)))}  # the others have no reference
     tell(f'live: {len(got.sent)} frames sent, {len(got.arrivals)} clouds received, {result.figures["dropped"]:.0f} frames dropped')
@@ -57,17 +58,17 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
     return result
 
 
-def _score(clouds: Iterable[Cloud], tally: Tally, scene: Scene, offline: MatcherResult) -> list[tuple[int, int]]:
+def _score(clouds: Iterable[Cloud], score: MethodScore, scene: Scene, offline: MatcherResult) -> list[tuple[int, int]]:
     """Score every cloud; matches live and offline of the pairs that both saw."""
     known = {pair.frames: pair.matches for pair in offline.pairs.get(1, [])}
     previous, shared = None, []
-    for reference_stamp, stamp, seen in clouds:
+    for reference_stamp, stamp, prediction in clouds:
         current = scene.timeline.nearest(stamp)
         reference = scene.timeline.nearest(reference_stamp) if np.isfinite(reference_stamp) else previous
         previous = current
         if reference is None:
             continue  # an empty cloud, the first of all: nobody knows what it was matched with
-        pair = tally.add(1, (reference, current), seen)
+        pair = score.add(1, (reference, current), prediction)
         if pair.frames in known:
             shared.append((pair.matches, known[pair.frames]))
     return shared

@@ -1,4 +1,4 @@
-"""Who takes part in an evaluation: the frontend itself with one or several settings, and the baselines."""
+"""The methods of an evaluation: FrameMatcher with one or several settings, and the baselines."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ NEVER_S = 3600.0  # a gap that no recording has: which frames belong together is
 
 
 class MatchedRows(NamedTuple):
-    """Which features the matches are of: two with the same `features` are compared by their rows."""
+    """Matches as rows of features. Two with the same `features` are compared by their rows."""
 
-    features: object  # whose they are
+    features: object  # the networks that extracted them
     rows: NDArray[np.int32]  # (M, 2) of the reference and of the current image
 
 
-class Sighting(NamedTuple):
-    """What a contestant found in a frame."""
+class Prediction(NamedTuple):
+    """The correspondences of a frame with the one before."""
 
     points: Correspondences  # pixels of the reference and of the current image
     stage_ms: dict[str, float]
     layers: int | None = None  # of LightGlue that ran
     matched: MatchedRows | None = None
-    saved: Cost = Cost()  # what had been computed for another contestant already: it belongs to what this one costs
-    followed: Correspondences | None = None  # what tracks are made of, where points are carried beside those that matched
+    saved: Cost = Cost()  # of what had already been computed for another method: the cost of this one includes it
+    tracked: Correspondences | None = None  # matched and propagated points, if tracks have both
 
 
 def correspondences(matches: FrameMatches) -> Correspondences:
@@ -53,15 +53,15 @@ def correspondences(matches: FrameMatches) -> Correspondences:
 class Stream(Protocol):
     """Frames in, correspondences with the frame before out."""
 
-    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
+    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Prediction | None:
         """Match a gray image, uint8 (H, W), with the one before; None for a first one. `alone`: this is timed."""
 
     def reset(self) -> None:
         """Forget the last image."""
 
 
-class Contestant(Protocol):
-    """A matcher that takes part. Ours is used by the thread that made it, others by one thread at a time."""
+class Method(Protocol):
+    """A matcher to evaluate. Ours is used by the thread that made it, others by one thread at a time."""
 
     name: str
     description: str
@@ -74,8 +74,8 @@ class Contestant(Protocol):
         """Release everything."""
 
 
-class Frontend:
-    """FrameMatcher as the node runs it, each frame against the one before, on networks that others may look through too."""
+class OurMethod:
+    """FrameMatcher as the node runs it, each frame against the one before; several may share their networks."""
 
     ours = True
 
@@ -85,23 +85,23 @@ class Frontend:
         self.description = f'{networks.description}, {settings_in_words(config)}, {_opencv()}'
 
     def stream(self) -> Stream:
-        return _FrontendStream(self._networks, FrameMatcher(self._networks, self._config), self._mask)
+        return _OurStream(self._networks, FrameMatcher(self._networks, self._config), self._mask)
 
     def close(self) -> None:
         self._networks.close()
 
 
-class _FrontendStream:
+class _OurStream:
     def __init__(self, networks: SharedNetworks, frames: FrameMatcher, mask: Mask | None) -> None:
         self._networks, self._frames, self._mask = networks, frames, mask
 
-    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
+    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Prediction | None:
         networks = self._networks
         networks.show(image, alone)
         found = self._frames.process(image, stamp, mask=self._mask)
         if found is None:
             return None
-        return Sighting(correspondences(found.matched()), found.stage_ms | networks.stage_ms, found.layers,
+        return Prediction(correspondences(found.matched()), found.stage_ms | networks.stage_ms, found.layers,
                         MatchedRows(networks, networks.rows), networks.saved, correspondences(found))
 
     def reset(self) -> None:
@@ -140,15 +140,15 @@ class _BaselineStream:
         self._matcher, self._variance_factor = matcher, VarianceFactor()
         self._previous: UInt8 | None = None
 
-    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Sighting | None:
+    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Prediction | None:
         points = self._matcher.process(image)
         meter = Meter()
         previous, self._previous = self._previous, image
         if points is None or previous is None or previous.shape != image.shape:
-            return None if points is None else Sighting(points, {})
+            return None if points is None else Prediction(points, {})
         covariances = known_at(Pyramid(previous), Pyramid(image), points.reference, points.current)  # not kept: one for each stride
         factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances))
-        return Sighting(points._replace(covariances=covariances * factor), {}, saved=Cost().plus(meter.cost, -1))  # not its own
+        return Prediction(points._replace(covariances=covariances * factor), {}, saved=Cost().plus(meter.cost, -1))  # not its own
 
     def reset(self) -> None:
         self._matcher.reset()
@@ -179,10 +179,10 @@ def by_networks(wanted: dict[str, MatcherConfig]) -> list[dict[str, MatcherConfi
     return list(groups.values())
 
 
-def open_frontends(group: dict[str, MatcherConfig], mask: Mask | None = None) -> tuple[list[Frontend], str]:
-    """The frontends of one of the groups of `by_networks`, and a line where they run otherwise than asked.
+def open_methods(group: dict[str, MatcherConfig], mask: Mask | None = None) -> tuple[list[OurMethod], str]:
+    """The methods of one of the groups of `by_networks`, and a warning if they run otherwise than asked.
 
-    That there is no GPU is no reason for one, unless it was asked for. Raises EngineError.
+    A missing GPU gives no warning, unless it was asked for. Raises EngineError.
     """
     first, *others = group
     found = open_backend(group[first])
@@ -191,14 +191,14 @@ def open_frontends(group: dict[str, MatcherConfig], mask: Mask | None = None) ->
         networks: SharedNetworks = SharedPlacer(placer, thresholds)
     else:
         networks = SharedNetworks(found.backend, thresholds)
-    frontends = [Frontend(name, networks, config, mask) for name, config in group.items()]
-    for frontend, name in zip(frontends[1:], others, strict=True):
-        frontend.description = f'as {first}, but {settings_in_words(group[name], group[first])}'
-    return frontends, f'{", ".join(group)}: {found.warning}' if found.warning and not found.without_gpu else ''
+    methods = [OurMethod(name, networks, config, mask) for name, config in group.items()]
+    for method, name in zip(methods[1:], others, strict=True):
+        method.description = f'as {first}, but {settings_in_words(group[name], group[first])}'
+    return methods, f'{", ".join(group)}: {found.warning}' if found.warning and not found.without_gpu else ''
 
 
 def thresholds_of(config: MatcherConfig) -> Thresholds:
-    """Those that its frontend gives to the backend."""
+    """The thresholds that its FrameMatcher gives to the backend."""
     return Thresholds(config.match_threshold, config.detection_threshold, config.depth_confidence)
 
 

@@ -1,8 +1,8 @@
 """What the truth can resolve: whether a pair's true motion is long enough, for its scene, to have a direction worth scoring.
 
-A turn of the camera by a small angle e moves the picture as a step of e times the depth does. So a truth whose relative rotations
-are good to e says where a step of length b went to within atan(e * depth / b). The direction is scored where that is no more than
-the finest bound of the pose AUC.
+A rotation of the camera by a small angle e moves the picture as a step of e times the depth does. If the relative rotations
+of the ground truth are good to e, the direction of a step of length b is good to atan(e * depth / b). The direction is scored where
+that is no more than the finest bound of the pose AUC.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from numpy.typing import ArrayLike
 
 from ..core.types import Float32, Float64, UInt8
 from ..odometry.two_view import epipolar_errors, fundamental_from_poses, relative_pose
-from .baselines import Correspondences
+from .baselines import Correspondences, follow_points
 
-TRUTH_TURN_DEG = 0.05  # what true relative rotations are taken to be good to: trackers and GNSS/INS name a few hundredths
-DIRECTION_DEG = 5.0  # how far that may turn a direction
-MIN_STEP_PER_DEPTH = math.tan(math.radians(TRUTH_TURN_DEG)) / math.tan(math.radians(DIRECTION_DEG))  # 0.01
+TRUTH_ROTATION_DEG = 0.05  # what true relative rotations are taken to be good to: trackers and GNSS/INS name a few hundredths
+DIRECTION_DEG = 5.0  # how far that may rotate a direction
+MIN_STEP_PER_DEPTH = math.tan(math.radians(TRUTH_ROTATION_DEG)) / math.tan(math.radians(DIRECTION_DEG))  # 0.01
 MIN_BASELINE_M = 0.005  # true steps that are no longer say nothing about a direction: most is the truth's own noise
 
 MIN_POINTS = 20  # fewer say nothing about a scene's depth
 CORNERS, QUALITY = 400, 0.01  # of Shi and Tomasi
-WINDOW, LEVELS, BACKWARD_PX = (21, 21), 4, 1.0  # of Lucas-Kanade
 EPIPOLAR_PX = 3.0  # what is further from its true epipolar line moves by itself, or was lost
 EPIPOLE = math.sin(math.radians(3))  # nearer to the direction of motion nothing tells a depth
 
@@ -69,18 +68,15 @@ def follow_corners(images: tuple[UInt8, UInt8], expected: Callable[[Float32], Fl
     `expected` tells of points (M, 2) of the first image where to look for them in the second, NaN where it does not know.
     """
     reference, current = images
-    opencv: Any = cv2  # its type stubs know neither None for no corners nor a first guess
+    opencv: Any = cv2  # its type stubs know nothing of None for no corners
     corners = opencv.goodFeaturesToTrack(reference, CORNERS, QUALITY, max(3.0, math.sqrt(reference.size / CORNERS) / 2))
     if corners is None or reference.shape != current.shape:
         return Correspondences.none()
     points: Float32 = np.asarray(corners, np.float32).reshape(-1, 2)
-    settings = {'winSize': WINDOW, 'maxLevel': LEVELS, 'flags': cv2.OPTFLOW_USE_INITIAL_FLOW}
     guess = np.asarray(expected(points), np.float32)
     guess = np.where(np.isfinite(guess), guess, points)
-    forward, there, _ = opencv.calcOpticalFlowPyrLK(reference, current, points, guess.copy(), **settings)
-    backward, back, _ = opencv.calcOpticalFlowPyrLK(current, reference, forward, points.copy(), **settings)
-    good = (there.ravel() == 1) & (back.ravel() == 1) & (np.linalg.norm(backward - points, axis=1) < BACKWARD_PX)
-    return Correspondences(points[good], np.asarray(forward, np.float32)[good])
+    followed, good = follow_points(reference, current, points, guess)
+    return Correspondences(points[good], followed[good])
 
 
 def shifts(points: Float64, homography: Float64) -> Float64:

@@ -1,21 +1,30 @@
-"""What an evaluation knows about its frames: which belong together, the camera, where the camera was."""
+"""What is known about a recording before it is matched: its frames in time, the camera, the ground truth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.cameras import Intrinsics, undistort
+from ..core.cameras import Intrinsics, check_size, distortion_model, undistort
+from ..core.config import MatcherConfig
+from ..core.images import gray_of
 from ..core.types import Float32, Float64, UInt8
-from ..datasets.sequence import Frame
+from ..datasets.calibration_files import load_camera_in_body, load_intrinsics
+from ..datasets.ground_truth import load_truth, poses_at
+from ..datasets.sequence import Frame, Recording, readable_frames
 from ..odometry.two_view import relative_pose
-from ..utils.errors import BagError
+from ..utils.errors import BagError, FrameError
 from .baselines import Correspondences
 from .motion_observability import MIN_STEP_PER_DEPTH, Motion, follow_corners, shifts, step_per_depth
+from .options import EvaluationOptions
 
+POSES = 'epipolar precision, pose errors, drift'  # what a truth is needed for
 SECOND = 10**9
 GAP_PERIODS = 3  # a gap is longer than max_gap_s, and than this many times the usual time between frames
 
@@ -48,11 +57,11 @@ class Timeline:
         back = steps < 0
         gap = max(max_gap_s, GAP_PERIODS * float(np.median(steps[~back]))) if not back.all() else max_gap_s
         long = steps > gap
-        told = {f'{len(still)} frames repeat the stamp before them and are left out': len(still),
-                f'frames are out of order: stamps step back {back.sum()} times, and the sequence starts anew there': back.sum(),
-                f'{long.sum()} gaps are longer than {gap:.3g} s: the sequence starts anew after each': long.sum()}
+        counts = {f'{len(still)} frames repeat the stamp before them and are left out': len(still),
+                  f'frames are out of order: stamps step back {back.sum()} times, and the sequence starts anew there': back.sum(),
+                  f'{long.sum()} gaps are longer than {gap:.3g} s: the sequence starts anew after each': long.sum()}
         segments = np.concatenate([[0], np.cumsum(back | long)])
-        return cls(numbers, stamps, segments, gap, [text for text, count in told.items() if count])
+        return cls(numbers, stamps, segments, gap, [text for text, count in counts.items() if count])
 
     def __len__(self) -> int:
         return len(self.stamps_ns)
@@ -135,14 +144,14 @@ class Scene:
         pose0, pose1 = map(self.pose, frames)
         if step is None or camera is None or pose0 is None or pose1 is None:
             return None
-        turn = camera @ relative_pose(pose0, pose1)[0] @ np.linalg.inv(camera)
+        rotation = camera @ relative_pose(pose0, pose1)[0] @ np.linalg.inv(camera)
 
-        def turned(corners: Float32) -> Float64:
-            return corners + shifts(self.straight(frames, Correspondences(corners, corners))[0], turn)
+        def rotated(corners: Float32) -> Float64:
+            return corners + shifts(self.straight(frames, Correspondences(corners, corners))[0], rotation)
 
         found = None
         if images is not None:
-            found = step_per_depth(self.straight(frames, follow_corners(images, turned)), camera, pose0, pose1)
+            found = step_per_depth(self.straight(frames, follow_corners(images, rotated)), camera, pose0, pose1)
         if found is None and self._depths_m:
             nearest = frames[0] if frames[0] in self._depths_m else min(self._depths_m, key=lambda frame: abs(frame - frames[0]))
             return Motion(step, step / self._depths_m[nearest])
@@ -156,3 +165,82 @@ class Scene:
         """How far the camera moved, metres."""
         first, second = map(self.pose, frames)
         return None if first is None or second is None else float(np.linalg.norm(second[:3, 3] - first[:3, 3]))
+
+
+def survey(recording: Recording, options: EvaluationOptions, note: Callable[[str], None]) -> tuple[Scene, dict[str, Any]]:
+    """What is known about the recording, for matchers and for people; `note` hears what is not. Raises BagError."""
+    timeline = Timeline.of(itertools.islice(readable_frames(recording, note), options.max_frames), MatcherConfig().max_gap_s)
+    for text in timeline.notes:
+        note(text)
+    size = _first_size(recording, timeline)
+    intrinsics = _intrinsics(options, recording, size, note)
+    poses, truth = _poses(options, recording, timeline, note)
+    camera = None if intrinsics is None else \
+        f'{intrinsics.distortion_model or "no distortion"}, fx {intrinsics.k[0, 0]:.1f}, fy {intrinsics.k[1, 1]:.1f}'
+    stamps = timeline.stamps_ns
+    return Scene(timeline, intrinsics, poses), {
+        'path': str(recording.path), 'topic': recording.image_topic, 'frames': len(timeline),
+        'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, 'width': size[1], 'height': size[0], 'camera': camera, 'truth': truth}
+
+
+def usable_frames(recording: Recording, timeline: Timeline) -> Iterator[Frame]:
+    """The timeline's frames once more; `survey` has noted damaged ones."""
+    wanted = set(timeline.numbers.tolist())
+    with suppress(BagError):
+        for frame in recording.frames(lambda number, error: None):
+            if frame.number in wanted:
+                wanted.remove(frame.number)
+                yield frame
+            if not wanted:
+                return
+
+
+def _first_size(recording: Recording, timeline: Timeline) -> tuple[int, int]:
+    reason = ''
+    for frame in usable_frames(recording, timeline):
+        try:
+            height, width = gray_of(frame.load()).shape
+            return height, width
+        except (BagError, FrameError) as error:
+            reason = reason or str(error)
+    raise BagError(f'{recording.path}: no image can be decoded; the first: {reason}')
+
+
+def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[int, int],
+                note: Callable[[str], None]) -> Intrinsics | None:
+    """What was asked for must be usable; what was merely recorded need not be."""
+    try:
+        found = load_intrinsics(options.camera) if options.camera else recording.intrinsics
+        if found is not None:
+            distortion_model(found)
+            check_size(found, *size)
+            return found
+        reason = 'no intrinsics in the recording; give --camera'
+    except BagError as error:
+        if options.camera:
+            raise
+        reason = f'the recorded intrinsics cannot be used: {error}'
+    note(f'{reason}. Left out: {POSES}, odometry')
+    return None
+
+
+def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
+           note: Callable[[str], None]) -> tuple[Float64 | None, str | None]:
+    """The truth at each frame, and in words."""
+    wanted = options.truth_topic or options.truth or options.truth_child_frame
+    try:
+        mounting = load_camera_in_body(options.camera_in_body) if options.camera_in_body else None
+        truth = load_truth(recording, topic=options.truth_topic, file=options.truth, kind=options.truth_kind,
+                           child_frame=options.truth_child_frame, camera_in_body=mounting, tell=note)
+        if truth is not None:
+            poses = poses_at(truth, timeline.stamps_ns, options.max_time_difference)
+            if missing := int(np.isnan(poses).any(axis=(1, 2)).sum()):
+                note(f'{missing} of {len(poses)} frames have no true pose within {options.max_time_difference:g} s')
+            return poses, f'{truth.source}, {len(truth)} poses'
+        reason = 'no ground truth in the recording; --truth-topic or --truth names one'
+    except BagError as error:
+        if wanted:
+            raise
+        reason = f'the recorded ground truth cannot be used: {error}'
+    note(f'{reason}. Left out: {POSES}')
+    return None, None

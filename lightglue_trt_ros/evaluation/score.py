@@ -1,4 +1,4 @@
-"""One pair of frames against geometry and truth, and one matcher's correspondences against another's."""
+"""The score of one pair of frames: against its geometry, the ground truth, and the correspondences of another method."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..odometry.two_view import (
 )
 from .baselines import Correspondences
 from .metrics import PRECISION_PX, PairResult
-from .motion_observability import MIN_BASELINE_M, Motion
+from .motion_observability import MIN_BASELINE_M, MIN_STEP_PER_DEPTH, Motion
 from .trajectory import known_poses
 
 Points = tuple[ArrayLike, ArrayLike]  # (M, 2) in the reference and in the current image, pixels
@@ -38,9 +38,13 @@ INLIER_PX = 1.0
 SAME_PX = 1.0
 MIN_MATCHES_UNCALIBRATED = 8  # seven give up to three fundamental matrices that all fit
 CONFIDENCE, MAX_ITERATIONS = 0.9999, 10000
+FEW = 50  # matches
+SHORT_STEP = 2 * MIN_STEP_PER_DEPTH  # of the depth: where the direction is barely resolved
+PLANE_PX, PLANE_SHARE = 1.0, 0.8  # so many of the matches near one homography: the scene is close to a plane
+NEAR_DEG = 5.0  # of two poses that are the same
 
 
-class Scored(NamedTuple):
+class PairScore(NamedTuple):
     """What is known about a pair."""
 
     pair: PairResult
@@ -59,7 +63,7 @@ class Agreement(NamedTuple):
 
 def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, camera: ArrayLike | None, pose0: ArrayLike | None,
                pose1: ArrayLike | None, *, estimator: PoseEstimator = ESTIMATORS[DEFAULT_ESTIMATOR], motion: Motion | None = None,
-               covariances: ArrayLike | None = None, min_baseline_m: float = MIN_BASELINE_M) -> Scored:
+               covariances: ArrayLike | None = None, min_baseline_m: float = MIN_BASELINE_M) -> PairScore:
     """Score the correspondences of a reference and a current frame.
 
     `found` are points (M, 2) of both without the lens's distortion, `camera` is the (3, 3) matrix of both, the poses are (4, 4),
@@ -73,7 +77,7 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
     inliers, model = count_inliers(points0, points1, camera)
     pair = PairResult(frames, stamp, len(points0), inliers, model)
     if camera is None:
-        return Scored(pair, None, None)
+        return PairScore(pair, None, None)
     matrix = np.asarray(camera, np.float64)
     weights: tuple[ArrayLike, ...] = () if covariances is None else (covariances,)
     estimate = estimator(points0, points1, matrix, matrix, *weights) if len(points0) else None
@@ -82,7 +86,7 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
         off = _plausible_deviations(points0, points1, covariances, fundamental_of(estimate, matrix, matrix))
         pair = dataclasses.replace(pair, within_1_sigma=_share(off, 1), within_2_sigma=_share(off, 2))
     if pose0 is None or pose1 is None or not known_poses(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
-        return Scored(pair, None, estimate, off)
+        return PairScore(pair, None, estimate, off)
     rotation, translation = relative_pose(pose0, pose1)
     step_m = float(np.linalg.norm(translation))
     if step_m > min_baseline_m:
@@ -93,15 +97,17 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
             pair = dataclasses.replace(pair, true_within_1_sigma=_share(truly_off, 1), true_within_2_sigma=_share(truly_off, 2))
     else:
         errors = homography_errors(points0, points1, matrix @ rotation @ np.linalg.inv(matrix))
-    turn = shift = math.inf
+    rotation_deg = direction_deg = math.inf
     if estimate is not None:
-        turn, shift = pose_error_deg(estimate.rotation, estimate.translation, rotation, translation, min_baseline=min_baseline_m)
+        rotation_deg, direction_deg = pose_error_deg(estimate.rotation, estimate.translation, rotation, translation,
+                                                     min_baseline=min_baseline_m)
     resolved = step_m > min_baseline_m if motion is None else motion.resolved
     precision = tuple(float(np.mean(errors < limit)) if len(errors) else 0.0 for limit in PRECISION_PX)
     pair = dataclasses.replace(
-        pair, precision=precision, error_median_px=float(np.median(errors)) if len(errors) else None, rotation_deg=turn,
-        translation_deg=shift if resolved else None, step_m=step_m, step_per_depth=None if motion is None else motion.per_depth)
-    return Scored(pair, errors, estimate, off)
+        pair, precision=precision, error_median_px=float(np.median(errors)) if len(errors) else None, rotation_deg=rotation_deg,
+        translation_deg=direction_deg if resolved else None, step_m=step_m,
+        step_per_depth=None if motion is None else motion.per_depth)
+    return PairScore(pair, errors, estimate, off)
 
 
 def _plausible_deviations(points0: Float64, points1: Float64, covariances: ArrayLike, fundamental: Float64) -> Float64:
@@ -157,6 +163,16 @@ def agreement_of_rows(first: NDArray[np.int32], other: NDArray[np.int32]) -> Agr
     return _agreement(common, len(first), len(other))
 
 
+def returning_share(forward: Correspondences, backward: Correspondences) -> float | None:
+    """Share of the forward matches that return within 1 px, of those whose end has a backward match within 1 px; None of none."""
+    if not len(forward.current) or not len(backward.reference):
+        return None
+    distances = np.linalg.norm(forward.current[:, None] - backward.reference[None], axis=2)
+    again = np.flatnonzero(distances.min(axis=1) < SAME_PX)
+    ends = backward.current[distances[again].argmin(axis=1)]
+    return float(np.mean(np.linalg.norm(ends - forward.reference[again], axis=1) < SAME_PX)) if len(again) else None
+
+
 def _agreement(common: int, mine: int, others: int) -> Agreement:
     return Agreement(common / mine if mine else 1.0, 2 * common / (mine + others) if mine + others else 1.0, others / max(1, mine))
 
@@ -175,11 +191,59 @@ def _common(first: Correspondences, other: Correspondences) -> int:
     near = cKDTree(one).sparse_distance_matrix(cKDTree(two), 2 * SAME_PX, output_type='ndarray')  # and some more
     rows, columns = near['i'], near['j']
     squared = (one[rows] - two[columns])**2
-    there, here = squared[:, :2].sum(axis=1), squared[:, 2:].sum(axis=1)
+    in_reference, in_current = squared[:, :2].sum(axis=1), squared[:, 2:].sum(axis=1)
     taken_rows: set[int] = set()
     taken_columns: set[int] = set()
-    for k in np.lexsort((columns, rows, there + here)).tolist():
-        if max(there[k], here[k]) <= SAME_PX**2 and rows[k] not in taken_rows and columns[k] not in taken_columns:
+    for k in np.lexsort((columns, rows, in_reference + in_current)).tolist():
+        if max(in_reference[k], in_current[k]) <= SAME_PX**2 and rows[k] not in taken_rows and columns[k] not in taken_columns:
             taken_rows.add(rows[k])
             taken_columns.add(columns[k])
     return len(taken_rows)
+
+
+def failure_reasons(pair: PairResult, points: tuple[Float64, Float64], camera: Float64 | None, pose0: Float64 | None,
+                    pose1: Float64 | None, estimate: RelativePose | None) -> str:
+    """Why a pair came out badly, in words: few matches, a short step, a plane.
+
+    Args: undistorted points (M, 2) of both images, the camera (3, 3), true world-from-camera poses (4, 4).
+    """
+    found = []
+    if pair.matches < FEW:
+        found.append('no matches' if not pair.matches else f'only {pair.matches} match{"es" * (pair.matches > 1)}')
+    if pair.step_m is not None:
+        depth = '' if pair.step_per_depth is None else f', {100 * pair.step_per_depth:.1f} % of the depth'
+        small = pair.step_per_depth is not None and pair.step_per_depth < SHORT_STEP
+        found.append(f'the camera {"hardly " * small}moved{":" * small} {_length(pair.step_m)}{depth}')
+        if pair.translation_deg is None:
+            found.append('too little for the truth to tell a direction, the turn alone is judged')
+    if camera is not None and pose0 is not None and pose1 is not None:
+        found += _plane(points, camera, relative_pose(pose0, pose1), estimate)
+    return '; '.join(found)
+
+
+def _length(metres: float) -> str:
+    return f'{1e3 * metres:.0f} mm' if metres < 1 else f'{metres:.1f} m'
+
+
+def _plane(points: tuple[Float64, Float64], camera: Float64, truth: tuple[Float64, Float64],
+           estimate: RelativePose | None) -> list[str]:
+    """A plane allows two poses (Faugeras and Lustman, 1988): is the estimate the other one?"""
+    if estimate is None or len(points[0]) < 8:
+        return []
+    opencv: Any = cv2
+    first, second = (np.ascontiguousarray(side) for side in points)
+    homography = sampled_model(cv2.findHomography, first, second, cv2.USAC_MAGSAC, PLANE_PX)
+    if homography is None:
+        return []
+    share = float(np.mean(homography_errors(first, second, homography) < PLANE_PX))
+    if share < PLANE_SHARE:
+        return []
+    _, rotations, translations, _ = opencv.decomposeHomographyMat(homography, camera)
+    poses = [(rotation, step.ravel()) for rotation, step in zip(rotations, translations, strict=True) if np.linalg.norm(step) > 0]
+
+    def near(rotation: Float64, direction: Float64) -> set[int]:
+        return {k for k, pose in enumerate(poses) if max(pose_error_deg(*pose, rotation, direction)) < NEAR_DEG}
+
+    taken, true = near(estimate.rotation, estimate.translation), near(*truth)
+    text = f'{100 * share:.0f} % of the matches lie on one plane'
+    return [f'{text}, which has two poses: this is the other one' if taken and true and not taken & true else text]

@@ -19,35 +19,34 @@ from ..core.types import Float64, FrameMatches, UInt8
 from ..datasets.bag import StereoRecording, paired
 from ..datasets.sequence import Frame
 from ..engines.selection import open_backend
-from ..odometry.sliding_window import SlidingWindow
+from ..odometry.sliding_window import MatchOdometry
 from ..utils.errors import BagError, FrameError
-from .dataset_info import usable_frames
-from .scene import Scene
+from .scene import Scene, usable_frames
 from .trajectory import kitti_drift
 
-SEEN_AGAIN = 5  # frames back to where a point is triangulated from, at most
+LOOK_BACK = 5  # frames back to where a point is triangulated from, at most
 SIGMA_PX = 0.3  # of a point, for how well its depth is known by that
 RESOLVED_PX = 0.5  # standard deviation of the disparity that the truth then tells
 CONSISTENT_PX = 2.0  # in the reference image, after the true motion
 OFFSET_PX = 0.5  # by which right columns are off in the median, to be told
 
 
-class _Sight(NamedTuple):
-    """A frame of before."""
+class _EarlierFrame(NamedTuple):
+    """The points of an earlier frame."""
 
     pose: Float64  # (4, 4) of the shared axes
     ids: Float64  # (M,)
     points: Float64  # (M, 2) on the shared plane
 
 
-class StereoTally:
+class StereoScore:
     """The figures over frames, as they come; errors are in pixels of the left image."""
 
     def __init__(self, rig: StereoRig) -> None:
         self.rig, self._axes = rig, np.eye(4)
         self._axes[:3, :3] = rig.left.rectification
-        self._window = SlidingWindow(rig.focal_px, rig.baseline_m)
-        self._sights: deque[_Sight] = deque(maxlen=SEEN_AGAIN)
+        self._odometry = MatchOdometry(rig)
+        self._earlier_frames: deque[_EarlierFrame] = deque(maxlen=LOOK_BACK)
         self._poses: list[Float64] = []
         self._true: list[Float64] = []
         self._shares: list[float] = []
@@ -60,31 +59,31 @@ class StereoTally:
         self._true.append(np.full((4, 4), np.nan) if true is None else true)
         if found is None:
             self._poses.append(self._poses[-1] if self._poses else np.eye(4))
-            self._sights.clear()
+            self._earlier_frames.clear()
             return
         left, before = self.rig.left_points(found.keypoints), self.rig.left_points(found.reference_keypoints)
         right = np.full_like(left, np.nan)
         if found.right_keypoints is not None:
             right = self.rig.right_points(found.right_keypoints)
-        self._follow(found, left, before, right[:, 0])
+        self._poses.append(self._odometry.add(found).pose)
         known = np.asarray(np.isfinite(right).all(axis=1) & np.isfinite(left).all(axis=1), np.bool_)
         self._shares.append(float(known.mean()) if len(known) else 0.0)
         self._rows.append(np.abs(left - right)[known, 1] * self.rig.focal_px)
         disparities = (left - right)[:, 0]
         if true is None:
-            self._sights.clear()
+            self._earlier_frames.clear()
             return
         pose = np.asarray(true @ self._axes.T, np.float64)
         if true_before is not None:
             places = np.column_stack([left, np.ones(len(left))])[known] * (self.rig.baseline_m / disparities[known])[:, None]
             motion = np.linalg.solve(true_before @ self._axes.T, pose)
-            there = places @ motion[:3, :3].T + motion[:3, 3]
-            apart = np.linalg.norm(there[:, :2] / there[:, 2:] - before[known], axis=1) * self.rig.focal_px
-            self._consistent.append((apart < CONSISTENT_PX) & (there[:, 2] > 0))
-        if self._sights:
+            moved = places @ motion[:3, :3].T + motion[:3, 3]
+            apart = np.linalg.norm(moved[:, :2] / moved[:, 2:] - before[known], axis=1) * self.rig.focal_px
+            self._consistent.append((apart < CONSISTENT_PX) & (moved[:, 2] > 0))
+        if self._earlier_frames:
             expected = self._triangulated(pose, found.track_ids.astype(np.float64), left)
             self._disparities.append(((disparities - expected) * self.rig.focal_px)[known & np.isfinite(expected)])
-        self._sights.append(_Sight(pose, found.track_ids.astype(np.float64), left))
+        self._earlier_frames.append(_EarlierFrame(pose, found.track_ids.astype(np.float64), left))
 
     def figures(self) -> dict[str, float]:
         """By the names of METRICS; what cannot be known is missing."""
@@ -111,28 +110,23 @@ class StereoTally:
         return (f'disparities are {offset:+.2f} px from those of the true motion in the median: the right camera is turned against '
                 'its calibration (odometry estimates that)')
 
-    def _follow(self, found: FrameMatches, left: Float64, before: Float64, right_x: Float64) -> None:
-        known = np.isfinite(left).all(axis=1) & np.isfinite(before).all(axis=1)
-        fix = self._window.add(found.stamp, found.track_ids[known], left[known], found.reference_stamp, before[known],
-                               right_x[known])
-        self._poses.append(self._axes.T @ fix.pose @ self._axes)
-
     def _triangulated(self, pose: Float64, ids: Float64, points: Float64) -> Float64:
         """Disparities (M,) on the shared plane by the true motion since the earliest sight; NaN where it does not resolve them."""
         expected, waiting = np.full(len(ids), np.nan), np.ones(len(ids), np.bool_)
-        for sight in self._sights:
-            _, rows, others = np.intersect1d(ids, sight.ids, return_indices=True)
+        for frame in self._earlier_frames:
+            _, rows, others = np.intersect1d(ids, frame.ids, return_indices=True)
             rows, others = rows[waiting[rows]], others[waiting[rows]]
             waiting[rows] = False
-            motion = np.linalg.solve(sight.pose, pose)
-            turned = np.column_stack([points[rows], np.ones(len(rows))]) @ motion[:3, :3].T
-            seen = sight.points[others]
-            across, along = turned[:, :2] - seen * turned[:, 2:], seen * motion[2, 3] - motion[:2, 3]  # across * depth = along
+            motion = np.linalg.solve(frame.pose, pose)
+            rotated = np.column_stack([points[rows], np.ones(len(rows))]) @ motion[:3, :3].T
+            earlier = frame.points[others]
+            across = rotated[:, :2] - earlier * rotated[:, 2:]
+            along = earlier * motion[2, 3] - motion[:2, 3]  # across * depth = along
             square = np.sum(across**2, axis=1) + 1e-18
             depth = np.sum(across * along, axis=1) / square
-            there = turned[:, 2] * depth + motion[2, 3]
-            sigma = self.rig.baseline_m * SIGMA_PX * np.abs(there) / np.sqrt(square) / (depth**2 + 1e-18)
-            good = (depth > 0) & (there > 0) & (sigma < RESOLVED_PX)
+            earlier_depth = rotated[:, 2] * depth + motion[2, 3]
+            sigma = self.rig.baseline_m * SIGMA_PX * np.abs(earlier_depth) / np.sqrt(square) / (depth**2 + 1e-18)
+            good = (depth > 0) & (earlier_depth > 0) & (sigma < RESOLVED_PX)
             expected[rows[good]] = self.rig.baseline_m / depth[good]
         return expected
 
@@ -140,7 +134,7 @@ class StereoTally:
 def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Scene, tell: Callable[[int], None],
                     stopped: Callable[[], bool], note: Callable[[str], None]) -> dict[str, float]:
     """The figures of one pass over the pairs of a recording; `scene` is the left camera's."""
-    tally, missing, config = StereoTally(recording.rig), 0, dataclasses.replace(config, reference='previous')
+    score, missing, config = StereoScore(recording.rig), 0, dataclasses.replace(config, reference='previous')
     with closing(open_backend(config).backend) as backend:
         frames, last = FrameMatcher(backend, config), None
         pairs = paired(usable_frames(recording.left, scene.timeline), recording.right.frames(lambda number, error: None))
@@ -148,21 +142,21 @@ def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Sc
             if stopped():
                 note(f'stereo: interrupted after {number} frames')
                 break
-            left, beside, true = _gray(frame), None if other is None else _gray(other), scene.pose(number)
+            left, right, true = _gray(frame), None if other is None else _gray(other), scene.pose(number)
             if left is None:
                 continue
-            if beside is None or beside.shape != left.shape:
+            if right is None or right.shape != left.shape:
                 missing += 1
-                beside = None
-            found = frames.process(left, scene.timeline.seconds(number), None if beside is None else RightImage(beside, tally.rig))
-            tally.add(found, true, last)
+                right = None
+            found = frames.process(left, scene.timeline.seconds(number), None if right is None else RightImage(right, score.rig))
+            score.add(found, true, last)
             last = true
             tell(number + 1)
     if missing:
         note(f'stereo: {missing} of {len(scene.timeline)} frames have no right image of their stamp and size')
-    if tally.advice:
-        note(f'stereo: {tally.advice}')
-    return tally.figures()
+    if score.advice:
+        note(f'stereo: {score.advice}')
+    return score.figures()
 
 
 def _gray(frame: Frame) -> UInt8 | None:

@@ -1,21 +1,30 @@
-"""How far a trajectory is from the truth: absolute and relative errors, drift.
+"""Trajectories: the two-view odometry, its errors against the ground truth, and their confidence intervals.
 
 Poses are (N, 4, 4), world from camera, row by row of the same frames. A true pose with a NaN is unknown: its row is left out.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..core.types import Float64
 from ..datasets.poses import angles_deg
+from ..odometry.two_view import RelativePose
+from .confidence import LEVEL, SEED, ConfidenceInterval, dependence, drawn_blocks, mean_interval, ratio_interval
+from .metrics import OdometryResult
 
 KITTI_SEGMENTS_M = (100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 700.0, 800.0)
 SHORT_SEGMENTS_M = (5.0, 10.0, 20.0, 50.0)  # where not even 100 m were covered
 KITTI_EVERY = 10  # frames between the starts of segments
+TRAJECTORIES = 200  # that are drawn
+_CHUNK = 100_000  # poses of them that are held at a time
+
+Scale = Literal['truth', 'unit']
 
 
 class Similarity(NamedTuple):
@@ -75,7 +84,7 @@ def align_sim3(estimated: ArrayLike, true: ArrayLike) -> Similarity | None:
     centred0, centred1 = moving[:, :3, 3] - mean0, fixed[:, :3, 3] - mean1
     covariance = centred1.T @ centred0
     size0, size1 = np.linalg.norm(centred0), np.linalg.norm(centred1)
-    # Rounding alone spreads equal positions by 1e-16 of their distance from the origin.
+    # Rounding alone moves equal positions by 1e-16 of their distance from the origin.
     moved0 = bool(size0 > 1e-12 * (1 + np.linalg.norm(mean0)))
     moved1 = bool(size1 > 1e-12 * (1 + np.linalg.norm(mean1)))
     correlation = covariance / (size0 * size1) if moved0 and moved1 else np.zeros((3, 3))
@@ -149,3 +158,101 @@ def _difference(one: Float64, other: Float64, first: NDArray[np.int64], last: ND
     """(one_first^-1 one_last)^-1 (other_first^-1 other_last), (M, 4, 4)."""
     motions = [np.linalg.solve(poses[first], poses[last]) for poses in (one, other)]
     return np.asarray(np.linalg.solve(motions[0], motions[1]), np.float64)
+
+
+class TwoViewOdometry:
+    """Chains two-view poses into a trajectory that begins at the identity.
+
+    Two views know no scale: each step is as long as the true one (`truth`), or all are 1 long (`unit`). A pair without a pose
+    repeats the motion before it (constant velocity), as tracking does that waits for better images; where the truth of a step is
+    missing, the last known length stands in.
+    """
+
+    def __init__(self, scale: Scale) -> None:
+        self.scale: Scale = scale
+        self._poses = [np.eye(4)]
+        self._turn, self._direction, self._length = np.eye(3), np.zeros(3), 0.0
+
+    def __len__(self) -> int:
+        return len(self._poses)
+
+    def add(self, estimate: RelativePose | None, true_step_m: float | None = None) -> None:
+        """Go on to the next frame by its pose relative to the last one, None where there is none.
+
+        `true_step_m` is the true distance between the two cameras in metres, None or NaN where unknown; unit scale ignores it.
+        """
+        if self.scale == 'unit':
+            self._length = 1.0
+        elif true_step_m is not None and math.isfinite(true_step_m):
+            self._length = float(true_step_m)
+        if estimate is not None:  # the motion of camera 1 in camera 0's axes is the inverse of what takes points from 0 to 1
+            self._turn, self._direction = estimate.rotation.T, -estimate.rotation.T @ estimate.translation
+        step = np.eye(4)
+        step[:3, :3], step[:3, 3] = self._turn, self._length * self._direction
+        self._poses.append(self._poses[-1] @ step)
+
+    def result(self, frames: Sequence[int], stamps: ArrayLike, true_poses: ArrayLike | None = None) -> OdometryResult:
+        """The trajectory of N frames and its errors: `frames` and `stamps` (N,), `true_poses` (N, 4, 4) with NaN where unknown.
+
+        N is one more than the pairs that were added. With truth: ATE after Sim(3) alignment, RPE per frame (of the trajectory as
+        chained, which a frame's choice of axes leaves alone), and KITTI's drift where the path is long enough for it. In unit
+        scale, translations in metres make no sense: the ATE, whose alignment finds the scale, and the rotations' errors remain.
+        """
+        poses, numbers, times = np.stack(self._poses), np.asarray(frames, np.int64), np.asarray(stamps, np.float64)
+        truth = None if true_poses is None else np.asarray(true_poses, np.float64)
+        alignment = None if truth is None else align_sim3(poses, truth)
+        if truth is None or alignment is None:
+            return OdometryResult(numbers, times, poses, None, self.scale)
+        aligned = alignment.apply(poses)
+        figures: dict[str, float | None] = {'ate_m': ate(aligned, truth)}
+        metric = self.scale == 'truth'
+        if (steps := rpe(poses, truth)) is not None:
+            figures |= {'rpe_m': steps.translation_m if metric else None, 'rpe_deg': steps.rotation_deg}
+        if (drift := kitti_drift(poses, truth)) is not None:
+            figures |= {'drift_percent': drift.translation_percent if metric else None,
+                        'drift_deg_per_m': drift.rotation_deg_per_m}
+        return OdometryResult(numbers, times, aligned, truth, self.scale,
+                              {name: value for name, value in figures.items() if value is not None},
+                              () if drift is None else drift.segments_m, odometry_intervals(poses, truth, drift))
+
+
+def odometry_intervals(poses: Float64, truth: Float64, drift: Drift | None) -> dict[str, ConfidenceInterval]:
+    """The intervals of a trajectory's figures: poses (N, 4, 4) as chained, truth (N, 4, 4) with NaN where it is unknown.
+
+    One trajectory is one draw: its ATE is set beside those of trajectories that make the same errors, step by step, at other
+    places, several consecutive steps at a time. Segments count by the frame where they begin: those of neighbouring ones overlap.
+    """
+    found = {}
+    lengths, angles = step_errors(poses, truth)
+    if len(lengths):
+        found = {'rpe_m': _root(mean_interval(lengths**2)), 'rpe_deg': _root(mean_interval(angles**2)), 'ate_m': _ate(poses, truth)}
+    if drift is not None:
+        starts, places = np.unique(drift.starts, return_inverse=True)
+        counts = np.bincount(places)
+        sums = [np.bincount(places, errors, len(starts)) for errors in (drift.translations, drift.rotations)]
+        found |= {'drift_percent': ratio_interval(sums[0], counts).scaled(100), 'drift_deg_per_m': ratio_interval(sums[1], counts)}
+    return found
+
+
+def _ate(poses: Float64, truth: Float64) -> ConfidenceInterval:
+    rows = known_poses(truth)
+    true, chained = truth[rows], poses[rows]
+    steps = np.linalg.solve(true[:-1], true[1:])
+    errors = np.linalg.solve(steps, np.linalg.solve(chained[:-1], chained[1:]))
+    block = dependence(np.hstack([errors[:, :3, 3], (errors - errors.transpose(0, 2, 1))[:, (0, 0, 1), (1, 2, 2)]])).block
+    rng, found = np.random.default_rng(SEED), list[float]()
+    for start in range(0, TRAJECTORIES, step := max(1, _CHUNK // len(true))):
+        drawn = drawn_blocks(len(steps), block, min(step, TRAJECTORIES - start), rng)
+        others = np.tile(np.eye(4), (len(drawn), len(true), 1, 1))
+        for number in range(len(steps)):
+            others[:, number + 1] = others[:, number] @ steps[number] @ errors[drawn[:, number]]
+        for other in others:
+            alignment = align_sim3(other, true)
+            value = None if alignment is None else ate(alignment.apply(other), true)
+            found += [] if value is None else [value]
+    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return ConfidenceInterval(float(low), float(high), len(steps))
+
+
+def _root(squared: ConfidenceInterval) -> ConfidenceInterval:
+    return ConfidenceInterval(math.sqrt(squared.low), math.sqrt(squared.high), squared.size)

@@ -15,7 +15,8 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.types import Float64
+from ..core.cameras import Intrinsics, StereoRig, normalised
+from ..core.types import Float64, FrameMatches
 from .bundle_adjustment import Bundle, OffsetEstimate, adjust, reprojection_errors
 from .two_view import estimate_relative_pose
 
@@ -248,6 +249,36 @@ class SlidingWindow:
 
     def _inverse_poses(self) -> Float64:
         return np.linalg.inv(np.stack([view.pose for view in self._views]))
+
+
+class MatchOdometry:
+    """A SlidingWindow for the matches of one camera or stereo rig: poses of the (left) camera, in its optical axes."""
+
+    def __init__(self, calibration: Intrinsics | StereoRig, pose: Float64 | None = None, speed: float = 0.0) -> None:
+        """`pose` (4, 4), world from camera, and `speed` are those to continue from."""
+        self.calibration = calibration
+        self.baseline_m: float | None = None
+        self._axes = np.eye(4)  # from the camera's axes to those of the plane z = 1
+        if isinstance(calibration, StereoRig):
+            self._axes[:3, :3] = calibration.left.rectification
+            self.baseline_m, focal_px = calibration.baseline_m, calibration.focal_px
+        else:
+            focal_px = float(calibration.k[0, 0])
+        self.window = SlidingWindow(focal_px, self.baseline_m, None if pose is None else self._axes @ pose @ self._axes.T, speed)
+
+    def add(self, matches: FrameMatches) -> Fix:
+        """The next frame. Points that have no direction, which the lens model cannot undistort, are left out."""
+        right = None
+        if isinstance(self.calibration, StereoRig):
+            points, before = map(self.calibration.left_points, (matches.keypoints, matches.reference_keypoints))
+            if matches.right_keypoints is not None:
+                right = self.calibration.right_points(matches.right_keypoints)[:, 0]
+        else:
+            points, before = (normalised(side, self.calibration) for side in (matches.keypoints, matches.reference_keypoints))
+        known = np.isfinite(points).all(axis=1) & np.isfinite(before).all(axis=1)
+        fix = self.window.add(matches.stamp, matches.track_ids[known], points[known], matches.reference_stamp, before[known],
+                              None if right is None else right[known])
+        return fix._replace(pose=self._axes.T @ fix.pose @ self._axes, velocity=self._axes[:3, :3].T @ fix.velocity)
 
 
 def _without_right(points: ArrayLike) -> Float64:

@@ -13,7 +13,7 @@ import numpy as np
 from ..core.geometry import Size, to_original
 from ..core.types import Int32
 from ..evaluation.baselines import Correspondences
-from ..evaluation.results import MatcherResult
+from ..evaluation.metrics import MatcherResult
 from ..evaluation.score import score_pair
 from ..utils.console import Bar, print_table
 from ..utils.errors import BagError

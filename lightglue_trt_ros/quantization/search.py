@@ -170,10 +170,8 @@ def frontier(tried: Sequence[TriedParts]) -> list[TriedParts]:
 
 def draw_frontier(tried: Sequence[TriedParts], gate: QualityGate) -> bytes:
     """F1 against the share of FLOPs in FP8, PNG."""
-    from matplotlib import rc_context
-
-    from ..evaluation.report.style import RC, finish, new_figure
-    with rc_context(RC):
+    from ..evaluation.report.style import finish, new_figure, styled
+    with styled():
         figure, (axes,) = new_figure(height=4.6)
         for level, label in LEVELS.items():
             chosen = [(0.0, 1.0), *((100 * one.share, getattr(one, level)) for one in reversed(frontier(tried)))]

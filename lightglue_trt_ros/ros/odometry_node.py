@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -19,10 +19,10 @@ from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
-from ..core.cameras import Intrinsics, StereoRig, normalised
+from ..core.cameras import Intrinsics, StereoRig
 from ..core.types import Float64, FrameMatches
 from ..datasets.poses import quaternions_from_rotations
-from ..odometry.sliding_window import Quality, SlidingWindow
+from ..odometry.sliding_window import MatchOdometry, Quality
 from ..utils.errors import ConfigError, FrameError
 from . import diagnostics as health
 from .camera_info import CameraListener
@@ -40,23 +40,6 @@ try:
     from tf2_msgs.msg import TFMessage
 except ImportError:  # no wheel has it, every installation of ROS does
     TFMessage = None
-
-
-class _Seen(NamedTuple):
-    """A frame's tracks on the plane z = 1, M rows."""
-
-    points: Float64  # (M, 2)
-    reference_points: Float64  # (M, 2)
-    right_x: Float64 | None  # (M,)
-
-
-class _Cameras(NamedTuple):
-    """What a window's poses rest on."""
-
-    calibration: Intrinsics | StereoRig
-    focal_px: float
-    baseline_m: float | None
-    axes: Float64  # (4, 4): from the camera's to those of the plane z = 1
 
 
 class OdometryNode(Node):  # type: ignore[misc]
@@ -78,8 +61,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._transforms = self._transform_publisher() if transforms else None
         self._camera = CameraListener(self, '~/odometry')
         self._rig = RigListener(self, '~/odometry', self._camera)  # for clouds that have right points
-        self._window: SlidingWindow | None = None
-        self._cameras: _Cameras | None = None  # the window's
+        self._estimator: MatchOdometry | None = None
         self._quality: Quality | None = None
         self._points = self._clouds = self._losses = 0  # tracked now; that came; how often it was lost
         self._heard = self._lost_since = time.monotonic()  # the last cloud; the last pose
@@ -110,52 +92,42 @@ class OdometryNode(Node):  # type: ignore[misc]
             if self._quality is Quality.TRACKING:
                 self._tell(Quality.LOST, 0)
             return
-        cameras = self._cameras_of(matches)
-        if cameras is None:
+        calibration = self._calibration_of(matches)
+        if calibration is None:
             return
-        window, axes = self._begun(cameras), cameras.axes
+        estimator = self._begun(calibration)
         if matches.stamp <= self._stamp:
             self.get_logger().warning(f'time went back by {self._stamp - matches.stamp:.3f} s: it begins anew where it was',
                                       throttle_duration_sec=THROTTLE_S)
         self._stamp = matches.stamp
-        here, there, right = _on_the_plane(matches, cameras)
-        known = np.isfinite(here).all(axis=1) & np.isfinite(there).all(axis=1)
-        fix = window.add(matches.stamp, matches.track_ids[known], here[known], matches.reference_stamp, there[known],
-                         None if right is None else right[known])
+        fix = estimator.add(matches)
         self._tell(fix.quality, fix.points)
         if fix.quality is Quality.TRACKING:
-            self._publish(cloud.header, UPRIGHT @ axes.T @ fix.pose @ axes, axes[:3, :3].T @ fix.velocity)
+            self._publish(cloud.header, UPRIGHT @ fix.pose, fix.velocity)
 
-    def _cameras_of(self, matches: FrameMatches) -> _Cameras | None:
-        """Of a cloud's camera, or of its stereo pair; None while these are not known, or are of other images."""
-        if matches.right_keypoints is None:
-            camera = self._camera.camera(matches.image_size)
-            self._trouble = self._camera.trouble
-            return None if camera is None else _Cameras(camera, float(camera.k[0, 0]), None, np.eye(4))
-        rig = self._rig.rig(matches.image_size)
-        self._trouble = self._rig.trouble
-        if rig is None:
-            return None
-        axes = np.eye(4)
-        axes[:3, :3] = rig.left.rectification
-        return _Cameras(rig, rig.focal_px, rig.baseline_m, axes)
+    def _calibration_of(self, matches: FrameMatches) -> Intrinsics | StereoRig | None:
+        """The camera of a cloud, or its stereo rig; None while it is unknown, or if it is of another image size."""
+        listener = self._camera if matches.right_keypoints is None else self._rig
+        calibration = self._camera.camera(matches.image_size) if listener is self._camera else self._rig.rig(matches.image_size)
+        self._trouble = listener.trouble
+        return calibration
 
-    def _begun(self, cameras: _Cameras) -> SlidingWindow:
-        """The window; of other cameras another one, which goes on from the last pose, at the speed there was."""
-        before = self._cameras
-        if self._window is None or before is None or before.calibration is not cameras.calibration:
+    def _begun(self, calibration: Intrinsics | StereoRig) -> MatchOdometry:
+        """The odometry; for another calibration a new one, which goes on from the last pose, at the last speed."""
+        before = self._estimator
+        if before is None or before.calibration is not calibration:
             pose = UPRIGHT if self._pose is None else self._pose
-            self._window = SlidingWindow(cameras.focal_px, cameras.baseline_m, cameras.axes @ UPRIGHT.T @ pose @ cameras.axes.T,
-                                         self._window.speed if self._window is not None else 0.0)
-            if before is None or (before.baseline_m is None) != (cameras.baseline_m is None):
-                self.get_logger().info(f'the baseline is {cameras.baseline_m:.3f} m: poses are in metres'
-                                       if cameras.baseline_m is not None else
+            self._estimator = MatchOdometry(calibration, UPRIGHT.T @ pose, 0.0 if before is None else before.window.speed)
+            baseline_m = self._estimator.baseline_m
+            if before is None or (before.baseline_m is None) != (baseline_m is None):
+                self.get_logger().info(f'the baseline is {baseline_m:.3f} m: poses are in metres' if baseline_m is not None else
                                        'one camera knows no metres: the unit is the distance between the first two views')
             else:
-                self.get_logger().warning(f'the calibration has changed, {_figures(before)} to {_figures(cameras)}: it begins anew '
-                                          'where the last pose was')
-            self._cameras, self._quality = cameras, None
-        return self._window
+                self.get_logger().warning(f'the calibration has changed, {_figures(before.calibration)} to '
+                                          f'{_figures(calibration)}: it begins anew where the last pose was')
+            self._quality = None
+            return self._estimator
+        return before
 
     def _tell(self, quality: Quality, points: int) -> None:
         """Each change, once."""
@@ -174,7 +146,7 @@ class OdometryNode(Node):  # type: ignore[misc]
 
     @property
     def _waiting(self) -> str:
-        metric = self._cameras is not None and self._cameras.baseline_m is not None
+        metric = self._estimator is not None and self._estimator.baseline_m is not None
         return f'waiting for {"tracks with points in the right image" if metric else "the camera to move sideways"}'
 
     def _publish(self, header: Header, pose: Float64, velocity: Float64) -> None:
@@ -199,7 +171,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         lost = time.monotonic() - self._lost_since if self._pose is not None and not tracking else 0.0
         figures = {'state': 'waiting' if self._quality is None else self._quality.value, 'points': str(self._points),
                    'lost for s': f'{lost:.0f}', 'times lost': str(self._losses), 'clouds received': str(self._clouds),
-                   'unit': 'unknown' if self._cameras is None else 'own' if self._cameras.baseline_m is None else 'metres'}
+                   'unit': 'unknown' if self._estimator is None else 'own' if self._estimator.baseline_m is None else 'metres'}
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()),
                                                   status=[health.status(self, 'poses', verdict, figures)]))
         self._draw()
@@ -224,16 +196,8 @@ class OdometryNode(Node):  # type: ignore[misc]
             self._path.publish(Path(header=self._drawn.header, poses=list(self._poses)))
 
 
-def _on_the_plane(matches: FrameMatches, cameras: _Cameras) -> _Seen:
-    calibration, now, before = cameras.calibration, matches.keypoints, matches.reference_keypoints
-    if isinstance(calibration, Intrinsics):
-        return _Seen(normalised(now, calibration), normalised(before, calibration), None)
-    right = None if matches.right_keypoints is None else calibration.right_points(matches.right_keypoints)[:, 0]
-    return _Seen(calibration.left_points(now), calibration.left_points(before), right)
-
-
-def _figures(cameras: _Cameras) -> str:
-    """What tells one calibration from another, for people."""
-    camera = cameras.calibration if isinstance(cameras.calibration, Intrinsics) else cameras.calibration.left
-    k, baseline = camera.k, '' if cameras.baseline_m is None else f', baseline {cameras.baseline_m:.4f} m'
+def _figures(calibration: Intrinsics | StereoRig) -> str:
+    """The figures of a calibration, for people."""
+    camera = calibration if isinstance(calibration, Intrinsics) else calibration.left
+    k, baseline = camera.k, '' if isinstance(calibration, Intrinsics) else f', baseline {calibration.baseline_m:.4f} m'
     return f'fx {k[0, 0]:.2f} fy {k[1, 1]:.2f} cx {k[0, 2]:.2f} cy {k[1, 2]:.2f} px, D {np.round(camera.d, 4).tolist()}{baseline}'

@@ -12,7 +12,7 @@ from lightglue_trt_ros.core.early_exit import LAYERS
 from lightglue_trt_ros.engines.engine_store import GRAPH, TENSORS, Identity, drafting
 from lightglue_trt_ros.engines.gpu_info import probe
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.evaluation.methods import open_frontends
+from lightglue_trt_ros.evaluation.methods import open_methods
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.utils.errors import EngineError
 
@@ -41,7 +41,7 @@ def test_auto_falls_back_with_a_warning_that_says_why():
 @pytest.mark.parametrize('gpu', [False, True])
 def test_a_report_tells_of_a_gpu_that_is_not_used_where_there_is_one(monkeypatch, gpu):
     monkeypatch.setattr('lightglue_trt_ros.engines.gpu_info.has_gpu', lambda: gpu)
-    frontends, warning = open_frontends({'ours': MatcherConfig(**SMALL)})
+    frontends, warning = open_methods({'ours': MatcherConfig(**SMALL)})
     for frontend in frontends:
         frontend.close()
     assert warning.startswith('ours: running on ONNX Runtime, not on TensorRT: ') == gpu

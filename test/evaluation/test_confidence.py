@@ -23,16 +23,15 @@ from lightglue_trt_ros.evaluation.confidence import (
     dependence,
     difference,
     drawn_blocks,
+    interval_of,
+    mean_difference,
     mean_interval,
-    mean_spread,
-    percentile_spreads,
+    percentile_intervals,
     pose_auc_difference,
-    ratio_spread,
-    spread,
+    ratio_interval,
 )
 from lightglue_trt_ros.evaluation.metrics import CONTESTED
-from lightglue_trt_ros.evaluation.odometry_spreads import odometry_spreads
-from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate, kitti_drift
+from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate, kitti_drift, odometry_intervals
 from lightglue_trt_ros.odometry.two_view import pose_auc
 
 ERRORS = st.one_of(st.floats(0, 40), st.sampled_from([0.0, 5.0, 10.0, np.inf, np.nan]))
@@ -57,11 +56,11 @@ def ar1(rng, correlation, draws, count, ahead=200):
 def test_an_interval_misses_the_true_mean_as_often_as_it_says(correlation):
     """5 % is right, of figures and of differences alike."""
     series = ar1(np.random.default_rng(0), correlation, 1000, 200)
-    found = [mean_interval(values) for values in series]
+    found = [mean_difference(values) for values in series]
     missed = np.array([[each.low > 0, each.high < 0] for each in found]).mean(axis=0)
     assert 0.03 <= missed.sum() <= 0.09
     assert (missed > 0.01).all()  # on either side
-    assert [mean_spread(values)[:2] for values in series[:5]] == [pytest.approx((each.low, each.high)) for each in found[:5]]
+    assert [mean_interval(values)[:2] for values in series[:5]] == [pytest.approx((each.low, each.high)) for each in found[:5]]
 
 
 def test_a_slow_change_under_noise_is_seen():
@@ -69,13 +68,13 @@ def test_a_slow_change_under_noise_is_seen():
     rng = np.random.default_rng(1)
     slow = ar1(rng, 0.9, 300, 200)
     series = slow / slow.std() + rng.standard_normal(slow.shape)
-    assert np.mean([not each.low <= 0 <= each.high for each in map(mean_interval, series)]) < 0.16  # as if independent: 47 %
+    assert np.mean([not each.low <= 0 <= each.high for each in map(mean_difference, series)]) < 0.16  # as if independent: 47 %
 
 
 def test_few_values_that_resemble_each_other_tell_little():
     for count in (12, 25, 50):
         series = ar1(np.random.default_rng(2), 0.6, 300, count)
-        assert np.mean([not each.low <= 0 <= each.high for each in map(mean_interval, series)]) < 0.11
+        assert np.mean([not each.low <= 0 <= each.high for each in map(mean_difference, series)]) < 0.11
 
 
 def test_the_area_is_a_mean_and_a_constant():
@@ -84,7 +83,7 @@ def test_the_area_is_a_mean_and_a_constant():
     parts, constant = area_sample(errors, 10)
     assert parts.mean() + constant == pytest.approx(pose_auc(errors, [10])[0])
     drawn = [pose_auc(errors[rows], [10])[0] for rows in np.random.default_rng(5).integers(0, 50, (400, 50))]
-    found = spread(area_sample(errors, 10))
+    found = interval_of(area_sample(errors, 10))
     assert found.low <= pose_auc(errors, [10])[0] <= found.high
     assert 0.8 < (found.high - found.low) / np.ptp(np.quantile(drawn, [0.025, 0.975])) < 1.5
 
@@ -136,7 +135,7 @@ def test_equal_errors_tell_nothing():
     found = pose_auc_difference(errors, errors, 5)
     assert (found.difference, found.low, found.high, found.verdict) == (0, 0, 0, OPEN)
     assert pose_auc_difference(np.full(9, np.inf), np.full(9, np.nan), 5).verdict == OPEN
-    assert pose_auc_difference([], [], 5) == bootstrap.Interval(0, 0, 0, 0)
+    assert pose_auc_difference([], [], 5) == bootstrap.Difference(0, 0, 0, 0)
 
 
 def test_a_few_pairs_tell_nothing():
@@ -168,17 +167,17 @@ def test_the_first_is_compared_with_each_other_on_common_pairs():
 
 def test_a_mean_of_what_is_known_percentiles_and_ratios():
     values = np.random.default_rng(5).normal(10, 2, 400)
-    low, high, size = mean_spread(values)
+    low, high, size = mean_interval(values)
     assert (high - low) / 2 == pytest.approx(1.96 * values.std() / 20, rel=0.2)
     assert size == 400
-    assert mean_spread([]).size == 0
-    middle, late = percentile_spreads(values, (50, 95))
+    assert mean_interval([]).size == 0
+    middle, late = percentile_intervals(values, (50, 95))
     assert middle.low < np.median(values) < middle.high < late.low < np.percentile(values, 95) < late.high
     gap = difference(Sample(values), Sample(values + np.random.default_rng(6).normal(1, 0.1, 400)))
     assert (gap.verdict, gap.pairs) == (BEHIND, 400)
-    same = ratio_spread(values, np.ones(400))
+    same = ratio_interval(values, np.ones(400))
     assert same == pytest.approx((low, high, 400))
-    assert ratio_spread([0, 0], [0, 0]).size == 0
+    assert ratio_interval([0, 0], [0, 0]).size == 0
 
 
 def test_tracks_that_end_together_are_no_independent_ones():
@@ -186,19 +185,19 @@ def test_tracks_that_end_together_are_no_independent_ones():
     rng = np.random.default_rng(7)
     ended = rng.permutation([0] * 30 + [1000] * 10)
     lengths = ended * rng.integers(3, 12, 40)
-    low, high, size = ratio_spread(lengths, ended)
+    low, high, size = ratio_interval(lengths, ended)
     assert size == 10_000
     assert high - low > 1.5  # of 10,000 independent tracks: 0.1
 
 
 def test_the_chance_is_the_intervals():
     values = np.random.default_rng(8).normal(-1, 2, 60)
-    found = mean_interval(values)
+    found = mean_difference(values)
     assert found.chance_above(found.high) == pytest.approx(0.025)
     assert found.chance_above(found.difference) == 1
     assert found.chance_above(5.0) < 1e-6
-    assert mean_interval([-3.0] * 9).chance_above(-1) == 0
-    wide = mean_interval([-1.0, 1.0, 0.9])
+    assert mean_difference([-3.0] * 9).chance_above(-1) == 0
+    wide = mean_difference([-1.0, 1.0, 0.9])
     assert max(-wide.low, wide.high) > 1
     assert (wide.within(1).low, wide.within(1).high) == (-1, 1)
 
@@ -207,7 +206,7 @@ def test_every_figure_of_a_stride_has_its_interval():
     found = evaluation(frames=60, strides=(1, 2))
     for matcher in found.matchers:
         for stride in (1, 2):
-            summary, intervals = matcher.summary(stride), matcher.spreads(stride)
+            summary, intervals = matcher.summary(stride), matcher.intervals(stride)
             assert set(summary) <= set(intervals)
             for name, value in summary.items():
                 assert intervals[name].low <= value * (1 + 1e-9)
@@ -231,9 +230,9 @@ def test_a_trajectorys_interval_is_that_of_trajectories_of_the_same_steps():
 
     inside = 0
     for _ in range(10):
-        spread = odometry_spreads(walked(), truth, None)['ate_m']
+        interval = odometry_intervals(walked(), truth, None)['ate_m']
         other = walked()
-        inside += spread.low <= ate(align_sim3(other, truth).apply(other), truth) <= spread.high
+        inside += interval.low <= ate(align_sim3(other, truth).apply(other), truth) <= interval.high
     assert inside >= 8
-    assert set(odometry_spreads(truth, truth, kitti_drift(truth, truth))) == {'rpe_m', 'rpe_deg', 'ate_m', 'drift_percent',
+    assert set(odometry_intervals(truth, truth, kitti_drift(truth, truth))) == {'rpe_m', 'rpe_deg', 'ate_m', 'drift_percent',
                                                                              'drift_deg_per_m'}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +24,12 @@ from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.evaluation import methods as contestants
 from lightglue_trt_ros.evaluation.baselines import Correspondences
 from lightglue_trt_ros.evaluation.costs import WallTime
-from lightglue_trt_ros.evaluation.evaluator import BACKWARD_PAIRS, Evaluator
-from lightglue_trt_ros.evaluation.methods import Baseline, Frontend, Sighting, thresholds_of
+from lightglue_trt_ros.evaluation.evaluator import Evaluator, evaluate_variants
+from lightglue_trt_ros.evaluation.method_score import WORST, MethodScore
+from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, Prediction, thresholds_of
+from lightglue_trt_ros.evaluation.predict import BACKWARD_PAIRS
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
-from lightglue_trt_ros.evaluation.tally import WORST, Tally
-from lightglue_trt_ros.evaluation.variant_runs import evaluate_in_turn
 from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
 from lightglue_trt_ros.utils.errors import BagError, ConfigError, EngineError, FrameError
@@ -83,7 +86,7 @@ class KnowingStream:
     def __init__(self, knowing: Knowing) -> None:
         self.knowing, self.previous = knowing, None
 
-    def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Sighting | None:
+    def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Prediction | None:
         knowing, number = self.knowing, int(image[0, 0])
         knowing.shown.append(number)
         previous, self.previous = self.previous, number
@@ -92,7 +95,7 @@ class KnowingStream:
         (first, there), (second, here) = (knowing.pixels(k) for k in (previous, number))
         rows = np.flatnonzero(there & here)
         rows = rows[:round(knowing.share * len(rows))]
-        return Sighting(Correspondences(first[rows].astype(np.float32), second[rows].astype(np.float32)), {'match': 1.0}, 9)
+        return Prediction(Correspondences(first[rows].astype(np.float32), second[rows].astype(np.float32)), {'match': 1.0}, 9)
 
     def reset(self) -> None:
         self.previous = None
@@ -235,7 +238,7 @@ def test_frames_have_their_numbers_in_the_recording() -> None:
 
 def test_a_change_of_resolution_is_a_break_and_its_frames_have_no_camera() -> None:
     told: list[str] = []
-    (result,) = World(9, odd=(3, 4, 5)).evaluator(Knowing(), tell=told.append).run([1, 2])
+    (result,) = World(9, odd=(3, 4, 5)).evaluator(Knowing(), note=told.append).run([1, 2])
     assert [line[:70] for line in told] == ['the images change their size 2 times, first to 160x120 with frame 3: t']
     assert pairs_of(result) == [(0, 1), (1, 2), (3, 4), (4, 5), (6, 7), (7, 8)]
     assert [pair.precision is None for pair in result.pairs[1]] == [False, False, True, True, False, False]
@@ -243,14 +246,14 @@ def test_a_change_of_resolution_is_a_break_and_its_frames_have_no_camera() -> No
 
 def test_a_frame_that_cannot_be_decoded_is_left_out_and_told_once() -> None:
     told: list[str] = []
-    (result,) = World(8, bad=(3,)).evaluator(Knowing(), tell=told.append).run([1, 2])
+    (result,) = World(8, bad=(3,)).evaluator(Knowing(), note=told.append).run([1, 2])
     assert pairs_of(result) == [(0, 1), (1, 2), (2, 4), (4, 5), (5, 6), (6, 7)]
     assert told == ['frame 3 cannot be decoded: cut off']
 
 
 def test_matches_that_do_not_come_back_are_told_apart() -> None:
     class DriftingStream(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Sighting | None:
+        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Prediction | None:
             before = self.previous
             sighting = super().process(image, stamp)
             if sighting is None or before < self.previous:
@@ -341,7 +344,7 @@ def test_an_end_asked_for_leaves_what_was_done() -> None:
 
 def test_a_backend_that_fails_leaves_what_was_done() -> None:
     class FailingStream(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Sighting | None:
+        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Prediction | None:
             if image[0, 0] == 4:
                 raise EngineError('the GPU is gone')
             return super().process(image, stamp)
@@ -363,10 +366,46 @@ def test_time_is_accounted_for() -> None:
     assert all(seconds > 0 for seconds in evaluator.wall.seconds.values())
 
 
+def test_nothing_else_works_while_a_frame_is_timed() -> None:
+    working, timed = Counter[str](), list[Counter[str]]()
+
+    @contextmanager
+    def work(name: str) -> Iterator[None]:
+        working[name] += 1
+        time.sleep(0.002)
+        yield
+        working[name] -= 1
+
+    class Slow(KnowingStream):
+        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Prediction | None:
+            if alone:
+                timed.append(+working)
+            with work(self.knowing.name):
+                return super().process(image, stamp)
+
+    class SlowMethod(Knowing):
+        def stream(self) -> KnowingStream:
+            return Slow(self)
+
+    def decode(number: int) -> np.ndarray:
+        with work('reading'):
+            return World.decode(world, number)
+
+    def estimator(*given: Any) -> Any:
+        with work('scoring'):
+            return estimate_relative_pose(*given)
+
+    world = World(12)
+    scene = Scene(world.timeline(), CAMERA, true_poses(12))
+    methods = [SlowMethod('a'), SlowMethod('b', ours=False)]
+    Evaluator(world.frames, decode, scene, methods, estimator).run([1, 2])
+    assert timed == [Counter()] * 22
+
+
 def test_tracks_are_those_of_the_frontend() -> None:
     spec = EngineSpec(HEIGHT, WIDTH, 64)
     config = MatcherConfig(image_height=HEIGHT, image_width=WIDTH, max_keypoints=64)
-    frontend = Frontend('ours', SharedNetworks(NullBackend(spec), [thresholds_of(config)]), config)
+    frontend = OurMethod('ours', SharedNetworks(NullBackend(spec), [thresholds_of(config)]), config)
     (result,) = World(7).evaluator(frontend).run([1])
     assert result.track_lengths == {7: 64}, 'the null backend matches every keypoint with itself'
     assert [pair.track_survival for pair in result.pairs[1]] == [None, *[1.0] * 5]
@@ -380,7 +419,7 @@ def test_tracks_are_those_of_the_frontend() -> None:
 def test_live_pairs_are_scored_as_what_they_are() -> None:
     world, knowing = World(10), Knowing().stream()
     scene = Scene(world.timeline(), CAMERA, true_poses(10))
-    tally = Tally('live', '', True, scene, estimate_relative_pose)
+    tally = MethodScore('live', '', True, scene, estimate_relative_pose)
     scene.motion((0, 1), points=Correspondences(*(side[:200] for side in correct(0, 1))))  # as the offline pass leaves it
     for number in (0, 1, 4, 5):  # two frames were dropped in between
         sighting = knowing.process(world.decode(number), 0.0)
@@ -433,7 +472,7 @@ def test_what_cannot_be_had_is_said_and_not_faked(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(contestants, 'open_backend', opened)
     world, notes = World(4), list[str]()
     evaluator = partial(Evaluator, world.frames, world.decode, Scene(world.timeline()), estimator=estimate_relative_pose)
-    take = partial(evaluate_in_turn, baselines=[], evaluator=evaluator, strides=(1,), folder=tmp_path, wall=WallTime(),
+    take = partial(evaluate_variants, baselines=[], evaluator=evaluator, strides=(1,), folder=tmp_path, wall=WallTime(),
                    note=notes.append)
     results, covered, _ = take(variants(MatcherConfig(), ['fp32', 'fp16', 'fp8']))
     assert [result.name for result in results] == ['ours fp32', 'ours fp16']

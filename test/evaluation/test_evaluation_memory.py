@@ -17,11 +17,12 @@ from lightglue_trt_ros.core.refinement import Pyramid
 from lightglue_trt_ros.core.types import HostFeatures, Thresholds
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.evaluation.evaluator import READ_AHEAD, UNSCORED, Evaluator
-from lightglue_trt_ros.evaluation.methods import Baseline, open_frontends
+from lightglue_trt_ros.evaluation.evaluator import UNSCORED, Evaluator
+from lightglue_trt_ros.evaluation.method_score import WORST
+from lightglue_trt_ros.evaluation.methods import Baseline, open_methods
+from lightglue_trt_ros.evaluation.predict import READ_AHEAD
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.shared_networks import RECENT
-from lightglue_trt_ros.evaluation.tally import WORST
 from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
 
@@ -66,7 +67,7 @@ def test_images_and_features_that_are_held_do_not_grow_with_the_recording() -> N
         most.update({kind: max(so_far, kinds.count(kind)) for kind, so_far in most.items()})
         return images.see(image.copy())
 
-    ours, _ = open_frontends(variants(CONFIG, ['refinement=patches', 'max_sigma_px=0.5']))
+    ours, _ = open_methods(variants(CONFIG, ['refinement=patches', 'max_sigma_px=0.5']))
     everybody = [*ours, Baseline('orb', 64), Baseline('klt', 64)]
     with closing(ours[0]):
         found = Evaluator(frames, read, Scene(Timeline.of(frames(), 1.0)), everybody,

@@ -26,7 +26,7 @@ for name in ('distributed', 'fsspec', 'pyarrow'):
 from support.fleets import copy_of, make_flight
 
 from lightglue_trt_ros import __version__
-from lightglue_trt_ros.evaluation.confidence import mean_interval
+from lightglue_trt_ros.evaluation.confidence import mean_difference
 from lightglue_trt_ros.evaluation.fleet import plan as plan_module
 from lightglue_trt_ros.evaluation.fleet.comparison import (
     AUC,
@@ -249,7 +249,7 @@ def test_the_gate_holds_for_all_recordings_at_once() -> None:
     """Nothing changed, and each of two hundred recordings has its figures: a gate without correction fails nearly always."""
     def failures(shift: float) -> list[str]:
         rng = np.random.default_rng(0)
-        found = Comparison('before', [], {str(number): [Change(1, AUC, mean_interval(rng.normal(shift * (not number), 5, 50)))]
+        found = Comparison('before', [], {str(number): [Change(1, AUC, mean_difference(rng.normal(shift * (not number), 5, 50)))]
                                           for number in range(200)})
         assert sum(each.interval.verdict == 'behind' for changes in found.recordings.values() for each in changes) > 1
         return found.failures(1e-9)

@@ -14,10 +14,10 @@ from support.trajectories import pose
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.failures import causes
 from lightglue_trt_ros.evaluation.metrics import PairResult
 from lightglue_trt_ros.evaluation.motion_observability import MIN_STEP_PER_DEPTH, Motion, follow_corners, shifts, step_per_depth
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
+from lightglue_trt_ros.evaluation.score import failure_reasons
 from lightglue_trt_ros.odometry.two_view import RelativePose, relative_pose
 
 HEIGHT, WIDTH = 240, 320
@@ -104,17 +104,17 @@ def record(matches: int = 300, **known: float) -> PairResult:
     return PairResult((0, 1), 0.0, matches, rotation_deg=1.0, **{**moved, **known})
 
 
-def test_causes_are_told() -> None:
+def test_the_reasons_of_a_bad_pair_are_named() -> None:
     points, second = views(np.array([0.2, 0, 0.1]))
     rotation, direction = relative_pose(np.eye(4), second)
     right = RelativePose(rotation, direction / np.linalg.norm(direction), np.ones(300, np.bool_))
-    told = causes(record(), points, K, np.eye(4), second, right)
+    told = failure_reasons(record(), points, K, np.eye(4), second, right)
     assert told == 'the camera moved 250 mm, 6.0 % of the depth'
-    few = causes(record(12, step_m=0.003, step_per_depth=0.001, translation_deg=None), (points[0][:5], points[1][:5]), K, np.eye(4),
-                 second, None)
+    still = record(12, step_m=0.003, step_per_depth=0.001, translation_deg=None)
+    few = failure_reasons(still, (points[0][:5], points[1][:5]), K, np.eye(4), second, None)
     assert few == ('only 12 matches; the camera hardly moved: 3 mm, 0.1 % of the depth; '
                    'too little for the truth to tell a direction, the turn alone is judged')
-    assert causes(record(0, step_m=None), (points[0][:0],) * 2, None, None, None, None) == 'no matches'
+    assert failure_reasons(record(0, step_m=None), (points[0][:0],) * 2, None, None, None, None) == 'no matches'
 
 
 def test_the_other_pose_of_a_plane_is_named() -> None:
@@ -129,7 +129,7 @@ def test_the_other_pose_of_a_plane_is_named() -> None:
 
     def told(turn: np.ndarray, step: np.ndarray) -> str:
         estimate = RelativePose(turn, step.ravel() / np.linalg.norm(step), np.ones(200, np.bool_))
-        return causes(record(), points, K, np.eye(4), second, estimate)
+        return failure_reasons(record(), points, K, np.eye(4), second, estimate)
 
     assert told(rotations[other], steps[other]).endswith('100 % of the matches lie on one plane, which has two poses: '
                                                          'this is the other one')

@@ -21,15 +21,13 @@ from support.schemas import SCHEMAS, violations
 
 from lightglue_trt_ros.evaluation.baselines import Correspondences
 from lightglue_trt_ros.evaluation.confidence import AHEAD, BEHIND, OPEN
-from lightglue_trt_ros.evaluation.metrics import CONTESTED, METRICS, PairResult
+from lightglue_trt_ros.evaluation.metrics import CONTESTED, METRICS, DrawnPair, MatcherResult, OdometryResult, PairResult
 from lightglue_trt_ros.evaluation.report import page
 from lightglue_trt_ros.evaluation.report.json_report import document
 from lightglue_trt_ros.evaluation.report.page import render, write_report
 from lightglue_trt_ros.evaluation.report.plots import draw_all
-from lightglue_trt_ros.evaluation.report.requirements import Requirement, check
 from lightglue_trt_ros.evaluation.report.side_by_side import CameraReport, write_side_by_side
-from lightglue_trt_ros.evaluation.report.summary import grouped, print_summary, table, verdict, written
-from lightglue_trt_ros.evaluation.results import DrawnPair, MatcherResult, OdometryResult
+from lightglue_trt_ros.evaluation.report.summary import Requirement, check, grouped, print_summary, table, verdict, written
 from lightglue_trt_ros.odometry.two_view import pose_auc
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import ConfigError, LightglueTrtError
@@ -170,8 +168,8 @@ def test_the_document_holds_the_numbers(tmp_path, drawn_once):
     assert report['contests'][9] == {'stride': 1, 'other': 'ORB', 'metric': 'pose_auc@10', 'pairs': 39, **{
         name: getattr(found.contests()[9].interval, name) for name in ('difference', 'low', 'high', 'freedom', 'verdict')}}
     ours = report['matchers'][0]
-    spread = first.spreads(2)['pose_auc@10']
-    assert ours['intervals']['2']['pose_auc@10'] == {'low': spread.low, 'high': spread.high, 'over': 38}
+    interval = first.intervals(2)['pose_auc@10']
+    assert ours['intervals']['2']['pose_auc@10'] == {'low': interval.low, 'high': interval.high, 'over': 38}
     assert set(ours['intervals']['1']) >= set(ours['summary']['1']) - {'dropped'}, 'every figure has its interval'
     for stride in found.strides:
         expected = {name: None if math.isnan(value) else value for name, value in first.summary(stride).items()}
@@ -215,7 +213,7 @@ def test_every_key_is_described(name):
 
 def test_the_best_is_marked_in_the_metrics_own_direction():
     found = evaluation(tuple(KINDS), frames=60)
-    rows = {row.name: row for row in table(found)}
+    rows = {row.name: row for row in table(found.matchers)}
     names = [matcher.name for matcher in found.matchers]
 
     def best(name):
@@ -229,14 +227,14 @@ def test_the_best_is_marked_in_the_metrics_own_direction():
     assert rows['retention'].cells[0].text == rows['layers'].cells[-1].text == '\N{EM DASH}'
     assert [name for group in grouped(list(rows.values())).values() for name in group] != []
     assert sum(map(len, grouped(list(rows.values())).values())) == len(rows)
-    assert not any(cell.best for row in table(evaluation(('ours fp16',))) for cell in row.cells)
+    assert not any(cell.best for row in table(evaluation(('ours fp16',)).matchers) for cell in row.cells)
     assert written('matches', -0.2) == '0'
     assert written('ate_m', 1.23456, True) == '1.235 m'
     assert written('ate_m', math.inf, True) == '\N{EM DASH}'
 
 
 def test_every_metric_has_its_heading():
-    rows = table(evaluation(matchers=[MatcherResult('a', '', True, figures=dict.fromkeys(METRICS, 1.0))]))
+    rows = table([MatcherResult('a', '', True, figures=dict.fromkeys(METRICS, 1.0))])
     assert len(rows) == len(METRICS)
     assert 'More' not in grouped(rows)
     assert [row.name for row in rows] == list(METRICS)
@@ -484,7 +482,7 @@ def test_figures_say_on_how_many_pairs_they_rest():
     for matcher in found.matchers:  # the camera stands still on the first ten
         matcher.pairs[1] = [replace(pair, translation_deg=None if number < 10 else pair.translation_deg)
                             for number, pair in enumerate(matcher.pairs[1])]
-    rows = {row.name: row for row in table(found)}
+    rows = {row.name: row for row in table(found.matchers)}
     assert [rows[name].over for name in ('matches', 'pose_auc@10', 'rotation_auc@2', 'pose_failures')] == ['39', '29', '39', '39']
     errors = [pair.pose_error_deg for pair in found.matchers[0].pairs[1][10:]]
     assert found.matchers[0].summary()['pose_auc@10'] == 100 * pose_auc(errors, [10])[0]

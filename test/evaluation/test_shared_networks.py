@@ -26,13 +26,12 @@ from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import Opened, open_backend
 from lightglue_trt_ros.evaluation import methods as contestants
 from lightglue_trt_ros.evaluation.costs import WallTime
-from lightglue_trt_ros.evaluation.evaluator import Evaluator
-from lightglue_trt_ros.evaluation.methods import Baseline, Frontend, by_networks, open_frontends, thresholds_of
+from lightglue_trt_ros.evaluation.evaluator import Evaluator, evaluate_variants
+from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, by_networks, open_methods, thresholds_of
+from lightglue_trt_ros.evaluation.metrics import Evaluation, MatcherResult
 from lightglue_trt_ros.evaluation.report.summary import coverage
-from lightglue_trt_ros.evaluation.results import Evaluation, MatcherResult
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks, SharedPlacer
-from lightglue_trt_ros.evaluation.variant_runs import evaluate_in_turn
 from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.networks.graph_cache import written_graphs
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
@@ -112,7 +111,7 @@ def figures(result: MatcherResult, strides: tuple[int, ...] = STRIDES) -> list[A
 
 def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> None:
     wanted = variants(CONFIG, (*PLACED, *THRESHOLDS))
-    frontends, warning = open_frontends(wanted)
+    frontends, warning = open_methods(wanted)
     assert warning == ''
     together = evaluated(frames, [*frontends, Baseline('sift', 128), Baseline('klt', 128)])
     assert [result.name for result in together] == [*wanted, 'SIFT', 'KLT']
@@ -125,10 +124,10 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
     with closing(open_backend(CONFIG).backend) as backend:
         for result, config in zip(together, wanted.values(), strict=False):
             networks = SharedNetworks(backend, [thresholds_of(config)])
-            (alone,) = evaluated(frames, [Frontend(result.name, networks, config)])
+            (alone,) = evaluated(frames, [OurMethod(result.name, networks, config)])
             assert figures(alone) == figures(result), result.name
             for stride in STRIDES[1:]:  # and stride by stride, where nothing was seen before
-                (single,) = evaluated(frames, [Frontend(result.name, networks, config)], (stride,))
+                (single,) = evaluated(frames, [OurMethod(result.name, networks, config)], (stride,))
                 assert single.pairs[stride] == [replace(pair, retention=None, agreement_f1=None, count_ratio=None)
                                                 for pair in result.pairs[stride]]
     for result, key in zip(together[len(wanted):], ('sift', 'klt'), strict=True):
@@ -140,7 +139,7 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
                                                          monkeypatch: pytest.MonkeyPatch,
                                                          caplog: pytest.LogCaptureFixture) -> None:
     wanted = variants(CONFIG, ('refinement=patches', '64', 'refinement=none', 'weights=ours'))
-    together = [frontend for group in by_networks(wanted) for frontend in open_frontends(group)[0]]
+    together = [method for group in by_networks(wanted) for method in open_methods(group)[0]]
     expected = {result.name: result for result in evaluated(frames, [*together, Baseline('klt', 128)])}
     caplog.set_level(logging.INFO, 'lightglue_trt_ros')
     open_now, most, notes = [0], [0], list[str]()
@@ -159,12 +158,13 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
         return found
 
     monkeypatch.setattr(contestants, 'open_backend', opened)
-    results, covered, failure = evaluate_in_turn(
+    results, covered, failure = evaluate_variants(
         wanted, [Baseline('klt', 128)], partial(Evaluator, *recording(frames), estimator=estimate_relative_pose), STRIDES, tmp_path,
         wall=WallTime(), note=notes.append)
     assert (covered, failure, notes, most[0], open_now[0]) == (None, '', [], 1, 0)
     assert [result.name for result in results] == ['ours patches', 'ours 64', 'ours none', 'ours', 'KLT']
-    assert [line.partition(':')[0] for line in caplog.messages] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
+    said = [each.getMessage() for each in caplog.records if each.name.endswith('evaluator')]  # not how far it is
+    assert [line.partition(':')[0] for line in said] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
     for result in results:
         assert result.pairs == expected[result.name].pairs, 'what compares with the first one too'
         assert figures(result) == figures(expected[result.name])
@@ -180,7 +180,7 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
 
     wanted = variants(CONFIG, ('128', '96', '64'))
     evaluator = partial(Evaluator, *recording(frames), estimator=estimate_relative_pose, stopped=stopped)
-    results, covered, _ = evaluate_in_turn(wanted, [], evaluator, STRIDES, tmp_path, wall=WallTime(), note=notes.append)
+    results, covered, _ = evaluate_variants(wanted, [], evaluator, STRIDES, tmp_path, wall=WallTime(), note=notes.append)
     assert [len(result.pairs[1]) for result in results] == [8, 3]
     assert (covered, notes) == (4, ['ours 64: not begun'])
     found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=covered)
@@ -188,7 +188,7 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
 
 
 def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]) -> None:
-    frontends, _ = open_frontends(variants(CONFIG, (*PLACED, THRESHOLDS[0])))
+    frontends, _ = open_methods(variants(CONFIG, (*PLACED, THRESHOLDS[0])))
     _, *others, stricter = evaluated(frames, frontends)
     for other in others:
         compared = [other.summary(stride)[name] for stride in STRIDES for name in ('retention', 'agreement_f1', 'count_ratio')]
@@ -203,7 +203,7 @@ def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np
     backend = Counting(open_backend(CONFIG).backend, feature_sets)
     configs = variants(CONFIG, PLACED)
     networks = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
-    counted = evaluated(frames, [Frontend(name, networks, config) for name, config in configs.items()])
+    counted = evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()])
     pairs = 8 + 4 + 2
     assert backend.asked['match'] == pairs + 8, 'every pair, and the consecutive ones back'
     if not feature_sets:
@@ -212,14 +212,14 @@ def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np
         assert COUNT < backend.asked['extract'] <= COUNT + 4 + 2
         backend.feature_sets = 0
         plain = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
-        expected = evaluated(frames, [Frontend(name, plain, config) for name, config in configs.items()])
+        expected = evaluated(frames, [OurMethod(name, plain, config) for name, config in configs.items()])
         assert list(map(figures, counted)) == list(map(figures, expected))
     backend.close()
 
 
 def test_times_are_of_what_ran(frames: list[np.ndarray]) -> None:
     """A variant that was handed another's matches costs what getting them takes."""
-    frontends, _ = open_frontends(variants(CONFIG, PLACED))
+    frontends, _ = open_methods(variants(CONFIG, PLACED))
     first, *others = evaluated(frames, frontends)
     for other in others:
         assert other.stage_ms['extract'] == first.stage_ms['extract']
@@ -238,7 +238,7 @@ def test_the_gpus_time_is_that_of_extracting_and_matching(frames: list[np.ndarra
     backend, configs = Device(open_backend(CONFIG).backend), variants(CONFIG, (*PLACED, THRESHOLDS[0]))
     networks = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
     with closing(networks):
-        for result in evaluated(frames, [Frontend(name, networks, config) for name, config in configs.items()]):
+        for result in evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()]):
             assert result.cost_ms['gpu_ms'] == [5.0] * (COUNT - 1)
 
 
@@ -271,13 +271,13 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
         setattr(device, name, counting(name, getattr(device, name)))
     wanted = variants(CONFIG, ('refinement=patches', 'refinement=none', 'carry_frames=0', 'match_threshold=0.4'))
     placed = [name for name, config in wanted.items() if config.refinement != 'none']
-    frontends, _ = open_frontends(wanted)
+    frontends, _ = open_methods(wanted)
     together = dict(zip(wanted, evaluated(frames, frontends), strict=True))
     del frontends
     pairs, timed = 8 + 4 + 2 + 8, COUNT - 1  # back, too
     assert asked == {'match_placed': timed * len(placed), 'place': (pairs - timed) * len(placed)}
     for name in placed:
-        (alone,) = evaluated(frames, [Frontend(name, SharedPlacer(device, [thresholds_of(wanted[name])]), wanted[name])])
+        (alone,) = evaluated(frames, [OurMethod(name, SharedPlacer(device, [thresholds_of(wanted[name])]), wanted[name])])
         assert figures(alone) == figures(together[name]), name
         assert 'resize' not in together[name].stage_ms
         assert together[name].cost_ms['gpu_ms'] == [2.0] * timed
@@ -292,7 +292,7 @@ def test_an_evaluation_finds_what_the_node_finds(frames: list[np.ndarray], devic
 def test_points_are_placed_where_the_size_of_the_images_changes_to_and_fro(frames: list[np.ndarray], device: Any) -> None:
     larger = photo('coffee', 120, 160)
     images = [larger if number in (1, 5, 6) else image for number, image in enumerate(frames)]
-    frontends, _ = open_frontends(variants(CONFIG, PLACED))
+    frontends, _ = open_methods(variants(CONFIG, PLACED))
     first, _ = evaluated(images, frontends)
     assert [pair.frames for pair in first.pairs[1]] == [(2, 3), (3, 4), (5, 6), (7, 8)]
     assert [pair.frames for pair in first.pairs[2]] == [(0, 2), (2, 4)], 'a frame of another size is between the first two'

@@ -17,7 +17,7 @@ from lightglue_trt_ros.cli.evaluate_bag import main as evaluate_bag
 from lightglue_trt_ros.core.cameras import StereoRig, intrinsics_of
 from lightglue_trt_ros.core.refinement import unplaced
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.evaluation.stereo_accuracy import StereoTally
+from lightglue_trt_ros.evaluation.stereo_accuracy import StereoScore
 
 K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
 
@@ -28,8 +28,8 @@ def rig() -> StereoRig:
 
 
 def tally(frames: int = 30, *, offset_px: float = 0.0, rows_px: float = 0.0, wrong: float = 0.0, hidden: int = 4,
-          scale: float = 1.0) -> StereoTally:
-    poses, rng, found = poses_of(frames), np.random.default_rng(0), StereoTally(rig())
+          scale: float = 1.0) -> StereoScore:
+    poses, rng, found = poses_of(frames), np.random.default_rng(0), StereoScore(rig())
     found.add(None, _scaled(poses[0], scale), None)
     for number, step in enumerate(steps(poses), 1):
         pixels, before, right = (np.asarray(points * FOCAL + K[:2, 2], np.float32) for points in (
@@ -75,7 +75,7 @@ def test_errors_come_out_as_they_were_put_in():
 
 
 def test_without_truth_there_is_less_to_say():
-    found, (step, *_) = StereoTally(rig()), steps(poses_of(3))
+    found, (step, *_) = StereoScore(rig()), steps(poses_of(3))
     found.add(None, None, None)
     pixels = np.asarray(step.points * FOCAL + K[:2, 2], np.float32)
     count = len(pixels)

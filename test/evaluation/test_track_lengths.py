@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.evaluation.baselines import KltMatcher
-from lightglue_trt_ros.evaluation.track_lengths import TrackLengths
+from lightglue_trt_ros.evaluation.method_score import TrackLengths
 
 
 def points(*columns):

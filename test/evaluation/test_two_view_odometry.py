@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.trajectories import pose, real_truth, walk
 
-from lightglue_trt_ros.evaluation.two_view_odometry import Odometry
+from lightglue_trt_ros.evaluation.trajectory import TwoViewOdometry
 from lightglue_trt_ros.odometry.two_view import ESTIMATORS, RelativePose, relative_pose
 
 
@@ -22,7 +22,7 @@ def lengths(poses):
 
 
 def chained(poses, scale='truth', lost=(), unknown=()):
-    odometry = Odometry(scale)
+    odometry = TwoViewOdometry(scale)
     for k, step in enumerate(lengths(poses)):
         estimate = None if k in lost else two_view(poses[k], poses[k + 1])
         odometry.add(estimate, None if k in unknown else step)
@@ -46,7 +46,7 @@ def test_true_motions_give_the_true_path():
 
 def test_a_reversed_direction_is_seen():
     true = walk(40)
-    odometry = Odometry('truth')
+    odometry = TwoViewOdometry('truth')
     for k, step in enumerate(lengths(true)):
         right = two_view(true[k], true[k + 1])
         odometry.add(RelativePose(right.rotation, right.translation * (-1 if k == 20 else 1), right.inliers), step)
@@ -113,7 +113,7 @@ def noisy_correspondences(camera, size, poses, count=500, noise=0.5):
 @pytest.mark.parametrize('name', ['kitti_short_1', 'kitti_short_2'])
 def test_the_estimator_is_no_bottleneck(shared_data, name, estimator):
     camera, size, true = real_truth(shared_data / name)
-    odometry = Odometry('truth')
+    odometry = TwoViewOdometry('truth')
     for points, step in zip(noisy_correspondences(camera, size, true), lengths(true), strict=True):
         estimate = ESTIMATORS[estimator](*points, camera, camera)
         assert estimate is not None

@@ -11,7 +11,7 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.methods import Frontend, thresholds_of
+from lightglue_trt_ros.evaluation.methods import OurMethod, thresholds_of
 from lightglue_trt_ros.evaluation.shared_networks import SharedPlacer
 
 
@@ -24,11 +24,11 @@ def evaluated_beside_the_node(backend: Placer, config: MatcherConfig,
     matcher = FrameMatcher(backend, config)
     expected = [matcher.process(image, 0.1 * number) for number, image in enumerate(images)]
     del matcher
-    frontend = Frontend('ours', SharedPlacer(backend, [thresholds_of(config)]), config)
+    frontend = OurMethod('ours', SharedPlacer(backend, [thresholds_of(config)]), config)
     every, fourth = frontend.stream(), frontend.stream()
     for number, image in enumerate(images):
         found = every.process(image, 0.1 * number, alone=number % 3 == 1)
         if number % 4 == 0:
             fourth.process(image, 0.1 * number)
         if number:
-            yield found.followed, expected[number]
+            yield found.tracked, expected[number]

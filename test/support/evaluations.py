@@ -6,9 +6,8 @@ import cv2
 import numpy as np
 
 from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.confidence import Spread
-from lightglue_trt_ros.evaluation.metrics import PairResult
-from lightglue_trt_ros.evaluation.results import ERROR_EDGES_PX, DrawnPair, Evaluation, MatcherResult, OdometryResult
+from lightglue_trt_ros.evaluation.confidence import ConfidenceInterval
+from lightglue_trt_ros.evaluation.metrics import ERROR_EDGES_PX, DrawnPair, Evaluation, MatcherResult, OdometryResult, PairResult
 
 KINDS = {  # matches, share of good ones, pose error in degrees, share of failures, ms, mean track
     'ours fp32': (620, 0.93, 2.0, 0.01, 21.0, 14), 'ours fp16': (612, 0.92, 2.1, 0.01, 12.3, 13.5),
@@ -81,7 +80,8 @@ def _odometry(error_deg, frames, truth, rng, hz):
     figures = {'ate_m': 0.05 * error_deg, 'rpe_m': 0.011, 'rpe_deg': 0.2, 'drift_percent': 0.6 * error_deg} if truth else {}
     return OdometryResult(np.arange(frames), 1.7e9 + np.arange(frames) / hz, poses, true if truth else None,
                           'truth' if truth else 'unit', figures,
-                          spreads={name: Spread(0.8 * value, 1.3 * value, frames - 1) for name, value in figures.items()})
+                          intervals={name: ConfidenceInterval(0.8 * value, 1.3 * value, frames - 1)
+                                     for name, value in figures.items()})
 
 
 def _drawn(k, truth, rng, size, count=160):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.types import Float64
-from ..confidence import BEHIND, LEVEL, MIN_PAIRS, Interval, mean_interval, pose_auc_difference
+from ..confidence import BEHIND, LEVEL, MIN_PAIRS, Difference, mean_difference, pose_auc_difference
 
 AUC_DEG = 10
 AUC, PRECISION, INLIERS = f'pose_auc@{AUC_DEG}', 'precision@1', 'inlier_ratio'  # what is compared, in METRICS
@@ -45,7 +45,7 @@ class Change(NamedTuple):
 
     stride: int
     metric: str
-    interval: Interval  # points of a percentage, positive where it got better
+    interval: Difference  # points of a percentage, positive where it got better
 
     @property
     def verdict(self) -> str:
@@ -119,10 +119,10 @@ def _changes(now: PairColumns, then: PairColumns) -> Iterator[Change]:
             yield Change(stride, AUC, interval.within(1).scaled(100))
             gains = mine.precision - theirs.precision
             if (told := ~np.isnan(gains)).any():
-                yield Change(stride, PRECISION, mean_interval(gains[told]).within(1).scaled(100))
+                yield Change(stride, PRECISION, mean_difference(gains[told]).within(1).scaled(100))
         elif len(known):
             gains = mine.inliers / np.maximum(mine.matches, 1) - theirs.inliers / np.maximum(theirs.matches, 1)
-            yield Change(stride, INLIERS, mean_interval(gains).within(1).scaled(100))
+            yield Change(stride, INLIERS, mean_difference(gains).within(1).scaled(100))
 
 
 def _common(first: PairColumns, second: PairColumns) -> tuple[PairColumns, PairColumns]:
@@ -139,7 +139,7 @@ def over_recordings(differences: Iterable[list[Change]]) -> list[Change]:
         for each in recording:
             found.setdefault((each.stride, each.metric), []).append(each.interval.difference)
     metrics = (AUC, PRECISION, INLIERS)
-    return [Change(stride, metric, mean_interval(values, ordered=False).within(100)) for (stride, metric), values in
+    return [Change(stride, metric, mean_difference(values, ordered=False).within(100)) for (stride, metric), values in
             sorted(found.items(), key=lambda each: (metrics.index(each[0][1]), each[0][0])) if len(values) > 1]
 
 

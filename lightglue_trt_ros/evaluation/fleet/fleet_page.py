@@ -14,11 +14,10 @@ import numpy as np
 from ...core.drawing import GRAY, INK
 from ...utils.files import write_whole
 from ..confidence import AHEAD, BEHIND
-from ..metrics import METRICS
+from ..metrics import METRICS, MatcherResult
+from ..report.page import rendered
 from ..report.style import Picture, finish, looks_of, new_figure, percent_axis, styled
 from ..report.summary import INTERVAL, UNKNOWN, span, written
-from ..report.templates import rendered
-from ..results import MatcherResult
 from .comparison import AUC, EQUAL, INLIERS, PRECISION, Change, Comparison, change_at, worst
 from .fleet_json import FleetReport
 from .result_store import EVALUATED, FAILED, REPEATED, WAITING, FleetRow

@@ -11,9 +11,8 @@ import numpy as np
 
 from ...core.timing import PERCENTILES
 from ...core.types import Float64
-from ..confidence import LEVEL, RESAMPLES, SEED, Spread
-from ..metrics import METRICS, PRECISION_PX, PairResult
-from ..results import ERROR_EDGES_PX, Evaluation, MatcherResult, OdometryResult
+from ..confidence import LEVEL, RESAMPLES, SEED, ConfidenceInterval
+from ..metrics import ERROR_EDGES_PX, METRICS, PRECISION_PX, Evaluation, MatcherResult, OdometryResult, PairResult
 
 SCHEMA = 2
 DIGITS = 7  # significant ones of what is kept per pair; summaries are kept in full, poses to 1e-9
@@ -50,7 +49,7 @@ def as_text(value: dict[str, Any]) -> bytes:
 def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]:
     summary = {str(stride): matcher.summary(stride) for stride in strides}
     return {'name': matcher.name, 'description': matcher.description, 'ours': matcher.ours, 'summary': summary,
-            'intervals': {str(stride): intervals_of(matcher.spreads(stride)) for stride in strides},
+            'intervals': {str(stride): intervals_of(matcher.intervals(stride)) for stride in strides},
             'stage_ms': {stage: {**{f'p{p}': float(np.percentile(values, p)) for p in PERCENTILES if values},
                                  'values': [round(value, 3) for value in values]} for stage, values in matcher.stage_ms.items()},
             'cost_ms': {name: [round(value, 3) for value in values] for name, values in matcher.cost_ms.items()},
@@ -79,13 +78,13 @@ def _row(pair: PairResult) -> dict[str, Any]:
 
 def _odometry(found: OdometryResult) -> dict[str, Any]:
     true_poses = None if found.true_poses is None else _rows(found.true_poses)
-    plain = {name: value for name, value in vars(found).items() if name != 'spreads'}  # they stand with the other intervals
+    plain = {name: value for name, value in vars(found).items() if name != 'intervals'}  # they stand with the other intervals
     return {**plain, 'poses': _rows(found.poses), 'true_poses': true_poses}
 
 
-def intervals_of(found: dict[str, Spread]) -> dict[str, Any]:
+def intervals_of(found: dict[str, ConfidenceInterval]) -> dict[str, Any]:
     """Ends and size of each, by the same names."""
-    return {name: {'low': spread.low, 'high': spread.high, 'over': spread.size} for name, spread in found.items()}
+    return {name: {'low': interval.low, 'high': interval.high, 'over': interval.size} for name, interval in found.items()}
 
 
 def _rows(poses: Float64) -> Float64:

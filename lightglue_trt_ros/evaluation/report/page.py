@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,13 @@ import numpy as np
 from ...core.timing import PERCENTILES
 from ...utils.files import written_together
 from ..costs import WallTime
-from ..metrics import METRICS
-from ..results import Evaluation
+from ..metrics import METRICS, Evaluation
 from .json_report import as_text, document
 from .plots import draw_all
 from .style import Picture
 from .summary import CONTEST_HEADS, INTERVAL, UNKNOWN, contests, coverage, grouped, table, verdict
-from .templates import REPORT, rendered
 
+REPORT = Path(__file__).with_name('report.html.jinja')
 JPEG_QUALITY = 88
 OTHER_FOLDER = 'choose another output folder'
 WORDS = {'path': 'recording', 'topic': 'image topic', 'duration_s': 'duration, s', 'width': 'width, px', 'height': 'height, px',
@@ -79,15 +78,23 @@ def remove_stale(folder: Path, files: Sequence[Path]) -> None:
 def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
     """The page, with its pictures embedded. Every value is escaped."""
     name = str(evaluation.recording.get('path', '')).rstrip('/').rsplit('/', 1)[-1] or 'recording'
-    rows = table(evaluation)
+    rows = table(evaluation.matchers)
     return rendered(
         REPORT, name=name, evaluation=evaluation, verdict=verdict(evaluation), groups=grouped(rows),
         unknown=UNKNOWN if any(cell.text == UNKNOWN for row in rows for cell in row.cells) else '',
         pictures=[(picture, _embedded(picture)) for picture in pictures],
-        strides=[(stride, table(evaluation, stride)) for stride in evaluation.strides if stride != 1],
+        strides=[(stride, table(evaluation.matchers, stride)) for stride in evaluation.strides if stride != 1],
         contests=contests(evaluation), contest_heads=CONTEST_HEADS, interval=INTERVAL, coverage=coverage(evaluation),
         headline=METRICS[evaluation.headline].label if evaluation.headline else '', comparison=_comparison(evaluation),
         stages=_stages(evaluation), percentiles=PERCENTILES, words=WORDS, em_dash=UNKNOWN)
+
+
+def rendered(template: Path, **values: Any) -> str:
+    """The page of a Jinja2 template, with every value escaped and the style of report.html."""
+    from jinja2 import Environment, StrictUndefined
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    style = ''.join(re.findall(r'<style>\n(.*?)</style>', REPORT.read_text(encoding='utf-8'), re.S))
+    return environment.from_string(template.read_text(encoding='utf-8')).render(style=style, **values)
 
 
 def _embedded(picture: Picture) -> str:
@@ -105,7 +112,7 @@ def _comparison(evaluation: Evaluation) -> dict[str, Any] | None:
         return None
     summaries = [matcher.summary() for matcher in compared]
     rows = []
-    for row in table(replace(evaluation, matchers=compared)):
+    for row in table(compared):
         digits, own = METRICS[row.name].digits, summaries[0].get(row.name)
         gaps = ['' if own is None or row.name not in summary else
                 f' ({round(summary[row.name], digits) - round(own, digits):+.{digits}f})' for summary in summaries[1:]]

@@ -8,12 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..confidence import Spread
-from ..results import Evaluation
+from ..confidence import ConfidenceInterval
+from ..metrics import Evaluation
 from .json_report import SCHEMA, as_text, intervals_of
-from .page import write_files
-from .summary import INTERVAL, TELLING, TerminalRow, coverage, grouped, print_figures, short_name, table_of, verdict
-from .templates import rendered
+from .page import rendered, write_files
+from .summary import INTERVAL, coverage, grouped, print_figures, table, terminal_rows, verdict
 
 TEMPLATE = Path(__file__).with_name('side_by_side.html.jinja')
 
@@ -24,13 +23,13 @@ class KeptFigures:
 
     name: str
     summaries: dict[int, dict[str, float]]  # by stride, as MatcherResult.summary
-    intervals: dict[int, dict[str, Spread]]
+    intervals_by_stride: dict[int, dict[str, ConfidenceInterval]]
 
     def summary(self, stride: int = 1) -> dict[str, float]:
         return self.summaries[stride]
 
-    def spreads(self, stride: int = 1) -> dict[str, Spread]:
-        return self.intervals[stride]
+    def intervals(self, stride: int = 1) -> dict[str, ConfidenceInterval]:
+        return self.intervals_by_stride[stride]
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class CameraReport:
     @classmethod
     def of(cls, name: str, evaluation: Evaluation, failures: list[str]) -> CameraReport:
         matchers = [KeptFigures(matcher.name, {stride: matcher.summary(stride) for stride in evaluation.strides},
-                                {stride: matcher.spreads(stride) for stride in evaluation.strides})
+                                {stride: matcher.intervals(stride) for stride in evaluation.strides})
                     for matcher in evaluation.matchers]
         covered = [coverage(evaluation)] if evaluation.interrupted else []
         return cls(name, evaluation.recording, evaluation.strides, matchers, verdict(evaluation), [*covered, *evaluation.notes],
@@ -66,9 +65,8 @@ def print_side_by_side(cameras: Sequence[CameraReport]) -> None:
     """The first matcher's figures, a column for each camera; what others made of it, and why something is missing, is above."""
     done = [camera for camera in cameras if camera.matchers]
     firsts = [camera.matchers[0] for camera in done]
-    rows = [TerminalRow(short_name(row, stride), row.over, [cell._replace(best=False) for cell in row.cells])
-            for stride in (done[0].strides if done else ()) for row in table_of(firsts, stride)
-            if stride == 1 or row.name in TELLING]
+    rows = [row._replace(cells=[cell._replace(best=False) for cell in row.cells])
+            for stride in (done[0].strides if done else ()) for row in terminal_rows(firsts, stride)]
     if rows:
         print_figures(f'{firsts[0].name}, every camera by itself', [camera.name for camera in done], rows)
 
@@ -79,7 +77,7 @@ def _document(cameras: Sequence[CameraReport]) -> dict[str, Any]:
                 'report': f'{camera.name}/report.json' if camera.matchers else None, 'recording': camera.recording,
                 'interrupted': camera.interrupted, 'notes': camera.notes, 'failures': camera.failures,
                 'matchers': [{'name': each.name, 'summary': {str(stride): found for stride, found in each.summaries.items()},
-                              'intervals': {str(stride): intervals_of(found) for stride, found in each.intervals.items()}}
+                              'intervals': {str(stride): intervals_of(found) for stride, found in each.intervals_by_stride.items()}}
                              for each in camera.matchers]}
                 for camera in cameras}}
 
@@ -91,4 +89,4 @@ def _page(cameras: Sequence[CameraReport]) -> str:
     name = next((str(camera.recording['path']) for camera in done), '').rstrip('/').rsplit('/', 1)[-1]
     return rendered(
         TEMPLATE, name=name, cameras=cameras, done=done, columns=columns, interval=INTERVAL,
-        tables=[(stride, grouped(table_of(columns, stride))) for stride in (done[0].strides if done else ())])
+        tables=[(stride, grouped(table(columns, stride))) for stride in (done[0].strides if done else ())])

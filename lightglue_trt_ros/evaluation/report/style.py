@@ -12,7 +12,7 @@ import numpy as np
 
 from ...core.drawing import GRAY, GRID, INK, PAPER
 from ...core.types import Float64
-from ..results import MatcherResult
+from ..metrics import MatcherResult
 
 WIDTH, HEIGHT, DPI = 6.0, 4.0, 200  # inches: 1200 x 800 pixels
 FONT = 14.5  # points: 9 of them remain on a screen of 360 px

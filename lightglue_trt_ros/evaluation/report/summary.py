@@ -1,16 +1,19 @@
-"""The table that sums an evaluation up, the verdict in words, and both on the terminal."""
+"""The table of an evaluation, the verdict in words, both on the terminal, and the requirements on metrics."""
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ...utils.console import print_table
-from ..confidence import AHEAD, BEHIND, LEVEL, MIN_PAIRS, Interval, Spread
-from ..metrics import METRICS
+from ...utils.errors import ConfigError
+from ..confidence import AHEAD, BEHIND, LEVEL, MIN_PAIRS, ConfidenceInterval, Difference
+from ..metrics import METRICS, Evaluation, MatcherResult
 from ..motion_observability import MIN_BASELINE_M, MIN_STEP_PER_DEPTH
-from ..results import Evaluation, MatcherResult
 
 UNKNOWN = '\N{EM DASH}'
 INTERVAL = f'{100 * LEVEL:g} % interval'
@@ -49,20 +52,12 @@ class TableRow(NamedTuple):
     over: str = ''  # how many pairs, frames or tracks the figures rest on
 
 
-class TerminalRow(NamedTuple):
-    """A figure of every matcher, as the terminal shows it."""
-
-    name: str
-    over: str
-    cells: list[TableCell]
-
-
 class Judged(Protocol):
     """What has figures, as MatcherResult."""
 
     def summary(self, stride: int = 1) -> dict[str, float]: ...
 
-    def spreads(self, stride: int = 1) -> dict[str, Spread]: ...
+    def intervals(self, stride: int = 1) -> dict[str, ConfidenceInterval]: ...
 
 
 def written(name: str, value: float | None, unit: bool = False) -> str:
@@ -74,15 +69,10 @@ def written(name: str, value: float | None, unit: bool = False) -> str:
     return f'{text} {metric.unit}' if unit and metric.unit else text
 
 
-def table(evaluation: Evaluation, stride: int = 1) -> list[TableRow]:
+def table(matchers: Sequence[Judged], stride: int = 1) -> list[TableRow]:
     """The metrics that at least one matcher has at this stride, in the order of METRICS; the best of each row is marked."""
-    return table_of(evaluation.matchers, stride)
-
-
-def table_of(matchers: Sequence[Judged], stride: int = 1) -> list[TableRow]:
-    """The same of any matchers."""
     summaries = [matcher.summary(stride) for matcher in matchers]
-    spreads = [matcher.spreads(stride) for matcher in matchers]
+    intervals = [matcher.intervals(stride) for matcher in matchers]
     rows = []
     for name, metric in METRICS.items():
         values = [found.get(name) for found in summaries]
@@ -92,22 +82,22 @@ def table_of(matchers: Sequence[Judged], stride: int = 1) -> list[TableRow]:
         best = (max if metric.higher_is_better else min)(known)
         contest = len(known) > 1 and name not in NO_CONTEST and len(set(known)) > 1
         cells = [_cell(name, value, found.get(name), contest and written(name, value) == written(name, best))
-                 for value, found in zip(values, spreads, strict=True)]
-        sizes = sorted({found[name].size for found in spreads if name in found})
+                 for value, found in zip(values, intervals, strict=True)]
+        sizes = sorted({found[name].size for found in intervals if name in found})
         over = f'{sizes[0]:,}' + (f' to {sizes[-1]:,}' if len(sizes) > 1 else '') if sizes else ''
         rows.append(TableRow(name, metric.label, metric.unit, cells, over))
     return rows
 
 
-def _cell(name: str, value: float | None, spread: Spread | None, best: bool) -> TableCell:
+def _cell(name: str, value: float | None, interval: ConfidenceInterval | None, best: bool) -> TableCell:
     text = written(name, value)
-    if spread is None or value is None or text == UNKNOWN:
+    if interval is None or value is None or text == UNKNOWN:
         return TableCell(text, best)
-    around = written(name, max(value - spread.low, spread.high - value, 0.0))
-    return TableCell(text, best, f'{written(name, spread.low)} to {written(name, spread.high)}', f'\N{PLUS-MINUS SIGN}{around}')
+    around = written(name, max(value - interval.low, interval.high - value, 0.0))
+    return TableCell(text, best, f'{written(name, interval.low)} to {written(name, interval.high)}', f'\N{PLUS-MINUS SIGN}{around}')
 
 
-def span(interval: Interval) -> str:
+def span(interval: Difference) -> str:
     """The interval of a difference in points, with signs."""
     return f'{interval.low:+.1f} to {interval.high:+.1f}'
 
@@ -150,8 +140,8 @@ def _against(evaluation: Evaluation, rivals: list[MatcherResult]) -> str:
     name, first = evaluation.headline, evaluation.matchers[0]
     if not name:
         return ''
-    own, spread = first.summary()[name], first.spreads().get(name)
-    rests = (f'{INTERVAL} {written(name, spread.low)} to {written(name, spread.high)}, {spread.size} pairs' if spread else
+    own, interval = first.summary()[name], first.intervals().get(name)
+    rests = (f'{INTERVAL} {written(name, interval.low)} to {written(name, interval.high)}, {interval.size} pairs' if interval else
              'of one pair')
     line = f'{first.name}: {METRICS[name].label} {written(name, own, True)} ({rests})'
     known = {rival.name: value for rival in rivals if (value := rival.summary().get(name)) is not None}
@@ -215,17 +205,18 @@ def _odometry(first: MatcherResult) -> str:
     return ''
 
 
-def short_name(row: TableRow, stride: int) -> str:
-    """A figure's name as requirements have it, which mostly says its unit: stride4.pose_auc@10."""
-    return row.name if stride == 1 else f'stride{stride}.{row.name}'
+def terminal_rows(matchers: Sequence[Judged], stride: int) -> list[TableRow]:
+    """The rows that the terminal shows, named as requirements have them: stride4.pose_auc@10. Of strides beyond 1 only TELLING."""
+    rows = table(matchers, stride)
+    return rows if stride == 1 else [row._replace(name=f'stride{stride}.{row.name}') for row in rows if row.name in TELLING]
 
 
-def print_figures(title: str, names: Sequence[str], rows: Sequence[TerminalRow]) -> None:
+def print_figures(title: str, names: Sequence[str], rows: Sequence[TableRow]) -> None:
     """Print figures, a column for each of `names`: with their intervals and sizes where the terminal is wide enough."""
     if not rows:
         return
 
-    def cells(row: TerminalRow, around: bool) -> list[str]:
+    def cells(row: TableRow, around: bool) -> list[str]:
         return [(f'{cell.text} {cell.around}'.rstrip() if around else cell.text) + ('*' if cell.best else '\N{NO-BREAK SPACE}')
                 for cell in row.cells]
 
@@ -243,13 +234,9 @@ def print_summary(evaluation: Evaluation) -> None:
     """
     rows = []
     for stride in evaluation.strides:
-        found = table(evaluation, stride)
-        for row in found:
-            if stride != 1 and row.name not in TELLING:
-                continue
-            rows.append(TerminalRow(short_name(row, stride), row.over, row.cells))
-        if not found and evaluation.matchers:
-            rows.append(TerminalRow(f'stride {stride}: no pairs', '', [TableCell('', False)] * len(evaluation.matchers)))
+        rows += terminal_rows(evaluation.matchers, stride)
+        if evaluation.matchers and not table(evaluation.matchers, stride):
+            rows.append(TableRow(f'stride {stride}: no pairs', '', '', [TableCell('', False)] * len(evaluation.matchers)))
     print_figures(str(evaluation.recording.get('path', 'evaluation')), [matcher.name for matcher in evaluation.matchers], rows)
     for note in dict.fromkeys(evaluation.notes):
         print(f'note: {note}')
@@ -261,3 +248,71 @@ def print_summary(evaluation: Evaluation) -> None:
         print(covered)
     for line in verdict(evaluation):
         print(line)
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A metric of the first matcher, and the value that it may reach but not pass to the worse side."""
+
+    name: str  # in METRICS
+    value: float
+    stride: int = 1
+
+    @classmethod
+    def parse(cls, text: str, *, over: bool = False) -> Requirement:
+        """Read `pose_auc@10=40`, or `stride4.pose_auc@10=20` for another stride than 1.
+
+        over: the text was given as what the metric must not exceed (`--fail-over`), which suits metrics that are better when
+        lower; without it (`--fail-under`) as what it must reach, which suits the others.
+        Raises ConfigError for an unknown metric, something that is no number, and a metric of the other direction.
+        """
+        option = '--fail-over' if over else '--fail-under'
+        found = re.fullmatch(r'\s*(?:stride(\d+)\.)?([^=\s]+)\s*=\s*(\S+)\s*', text)
+        if found is None:
+            raise ConfigError(f'{option} {text}: write it as NAME=VALUE or strideN.NAME=VALUE, for example pose_auc@10=40')
+        stride, name, number = int(found[1] or 1), found[2], found[3]
+        if name not in METRICS:
+            near = difflib.get_close_matches(name, METRICS, 1, 0.4)
+            hint = f': did you mean {near[0]}?' if near else '.'
+            raise ConfigError(f'{option} {text}: there is no metric {name}{hint} Metrics: {", ".join(METRICS)}')
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise ConfigError(f'{option} {text}: {number} is not a number')
+        if stride < 1:
+            raise ConfigError(f'{option} {text}: strides count from 1')
+        if METRICS[name].higher_is_better == over:
+            better, other = ('higher', '--fail-under') if over else ('lower', '--fail-over')
+            raise ConfigError(f'{option} {text}: {name} is better when {better}; use {other} {text}')
+        return cls(name, value, stride)
+
+
+def check(requirements: Sequence[Requirement], evaluation: Evaluation) -> list[str]:
+    """One line for every requirement that the first matcher does not meet; one that could not be measured is not met."""
+    failures = []
+    for requirement in requirements:
+        name, metric = requirement.name, METRICS[requirement.name]
+        label = name if requirement.stride == 1 else f'stride{requirement.stride}.{name}'
+        limit = f'{requirement.value:g} {metric.unit}'.rstrip()
+        if not evaluation.matchers:
+            failures.append(f'{label} could not be measured: no matcher ran; required {limit}')
+            continue
+        first = evaluation.matchers[0]
+        value = first.summary(requirement.stride).get(name)
+        if value is None or math.isnan(value):
+            failures.append(f'{label} could not be measured for {first.name}{_why(requirement, evaluation)}; required {limit}')
+        elif (value < requirement.value) if metric.higher_is_better else (value > requirement.value):
+            relation = 'under' if metric.higher_is_better else 'over'
+            shown = written(name, value, True)
+            if math.isinf(value) or float(shown.split()[0]) == requirement.value:  # rounding would hide the difference
+                shown = f'{value:.9g} {metric.unit}'.rstrip()
+            failures.append(f'{label} of {first.name} is {shown}, {relation} the required {limit}')
+    return failures
+
+
+def _why(requirement: Requirement, evaluation: Evaluation) -> str:
+    if requirement.stride not in evaluation.strides:
+        return f': stride {requirement.stride} was not evaluated (evaluated: {", ".join(map(str, evaluation.strides))})'
+    return ' (no truth, no intrinsics, or no pairs, or none that the truth resolves: see the notes)'

@@ -1,22 +1,27 @@
-"""The demo's figures: how far points are from where they really went, a row per received cloud, medians, and how they are told."""
+"""The report of the demo: the errors of each received cloud, their medians, the path of the odometry, and their plots."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.cameras import Intrinsics
 from ...core.drawing import BLUE, GRAY, ORANGE
 from ...core.types import Float64, FrameMatches
 from ...datasets.flight import FlightFrame, transfer
 from ...datasets.poses import Trajectory
+from ...odometry.sliding_window import MatchOdometry, Quality
 from ...odometry.two_view import epipolar_errors, fundamental_from_poses
 from ...ros.replay import Reception
 from ...utils.processes import describe_machine
-from .style import RC, finish, new_figure
+from ..trajectory import align_sim3, ate
+from .style import finish, new_figure, styled
 
 CORRECT_PX = 3.0
+SAME_NS = 1_000_000  # a truth further from a cloud's stamp than this is not its own
 FORMATS = {'within_3px': '{:.1%}', 'error_median_px': '{:.2f}', 'error_p95_px': '{:.2f}'}  # others: whole numbers
 SUMMARY = {'matches': 'matches per frame', 'error_median_px': 'error, median, px', 'error_p95_px': 'error, 95th percentile, px',
            'within_3px': f'matches within {CORRECT_PX:g} px', 'track_length': 'track length, frames', 'latency_ms': 'latency, ms'}
@@ -38,8 +43,8 @@ def flight_truth(frames: Sequence[FlightFrame], camera: Float64) -> Truth:
 
     def errors(matches: FrameMatches) -> Float64:
         first, second = (_at(by_stamp, stamp) for stamp in (matches.reference_stamp, matches.stamp))
-        there, visible = transfer(matches.reference_keypoints, first.depth, first.pose, second.pose, camera)
-        return np.where(visible, np.linalg.norm(there - matches.keypoints, axis=1), np.nan)
+        expected, visible = transfer(matches.reference_keypoints, first.depth, first.pose, second.pose, camera)
+        return np.where(visible, np.linalg.norm(expected - matches.keypoints, axis=1), np.nan)
 
     return Truth('distance to the true position', errors)
 
@@ -68,31 +73,29 @@ def make_report(got: Reception, truth: Truth, published: int, hz: float) -> dict
             'diagnostics': got.diagnostics, 'per_frame': rows}
 
 
+@styled()
 def draw_plot(report: dict[str, Any]) -> bytes:
     """The PNG of matches, error and latency of every frame over time."""
-    from matplotlib import rc_context
-
     def column(name: str) -> Float64:
         return np.array([row.get(name) for row in report['per_frame']], float)  # None becomes NaN, which matplotlib leaves out
 
     time, latency_ms = column('time_s'), column('latency_ms')
-    with rc_context(RC):
-        figure, (counts, errors, latency) = new_figure(3, 8.0)
-        counts.set_title('Matches')
-        counts.plot(time, column('matches'), color=BLUE, label='published')
-        counts.fill_between(time, column('correct'), color=BLUE, alpha=0.15, lw=0, label=f'within {CORRECT_PX:g} px')
-        errors.set_title(f'{report["truth"].capitalize()}, px')
-        errors.plot(time, column('error_median_px'), color=BLUE, label='median')
-        errors.plot(time, column('error_p95_px'), color=ORANGE, label='p95')
-        latency.set_title('Latency, ms')
-        latency.plot(time, latency_ms, color=BLUE, lw=1, marker='o', ms=4, label='image to matches')
-        latency.axhline(report['period_ms'], color=GRAY, lw=1.5, ls='--', label='period of the frames')
-        latency.set_xlabel('time since the first frame, s')
-        for axes in (counts, errors, latency):
-            axes.set_ylim(0, 1.25 * axes.get_ylim()[1])  # room for the legend
-            axes.margins(x=0.01)
-            axes.legend(loc='upper right', ncol=2, fontsize='small')
-        return finish(figure)
+    figure, (counts, errors, latency) = new_figure(3, 8.0)
+    counts.set_title('Matches')
+    counts.plot(time, column('matches'), color=BLUE, label='published')
+    counts.fill_between(time, column('correct'), color=BLUE, alpha=0.15, lw=0, label=f'within {CORRECT_PX:g} px')
+    errors.set_title(f'{report["truth"].capitalize()}, px')
+    errors.plot(time, column('error_median_px'), color=BLUE, label='median')
+    errors.plot(time, column('error_p95_px'), color=ORANGE, label='p95')
+    latency.set_title('Latency, ms')
+    latency.plot(time, latency_ms, color=BLUE, lw=1, marker='o', ms=4, label='image to matches')
+    latency.axhline(report['period_ms'], color=GRAY, lw=1.5, ls='--', label='period of the frames')
+    latency.set_xlabel('time since the first frame, s')
+    for axes in (counts, errors, latency):
+        axes.set_ylim(0, 1.25 * axes.get_ylim()[1])  # room for the legend
+        axes.margins(x=0.01)
+        axes.legend(loc='upper right', ncol=2, fontsize='small')
+    return finish(figure)
 
 
 def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -130,3 +133,47 @@ def _median(rows: list[dict[str, Any]], name: str) -> float | None:
 def _at(by_stamp: dict[int, Any], stamp: float) -> Any:
     """The entry nearest to `stamp` seconds."""
     return by_stamp[min(by_stamp, key=lambda key: abs(key * 1e-9 - stamp))]
+
+
+@dataclass(frozen=True)
+class WatchedPath:
+    """Positions of the frames that the odometry has poses of, after Sim(3) alignment with the ground truth, if there is one."""
+
+    positions: Float64  # (N, 3)
+    truth: Float64 | None  # (N, 3)
+    figures: dict[str, float]  # frames; with truth ate_m and length_m
+
+
+def odometry_path(found: Sequence[FrameMatches], camera: Intrinsics, truth: Trajectory | None) -> WatchedPath | None:
+    """None where fewer than three frames have a pose, or a pose and a truth."""
+    odometry = MatchOdometry(camera)
+    fixes = [odometry.add(each) for each in found]
+    tracked = [fix for fix in fixes if fix.quality is Quality.TRACKING]
+    poses = np.array([fix.pose for fix in tracked]).reshape(-1, 4, 4)
+    if truth is None:
+        return WatchedPath(poses[:, :3, 3], None, {'frames': len(poses)}) if len(poses) > 2 else None
+    stamps = np.array([round(fix.stamp * 1e9) for fix in tracked], np.int64)
+    rows = np.abs(stamps[:, None] - truth.stamps_ns).argmin(axis=1) if len(stamps) else stamps
+    near = np.abs(truth.stamps_ns[rows] - stamps) < SAME_NS
+    poses, true = poses[near], truth.poses[rows[near]]
+    if len(poses) < 3 or (alignment := align_sim3(poses, true)) is None:
+        return None
+    aligned = alignment.apply(poses)
+    length = float(np.linalg.norm(np.diff(true[:, :3, 3], axis=0), axis=1).sum())
+    return WatchedPath(aligned[:, :3, 3], true[:, :3, 3],
+                       {'frames': len(poses), 'ate_m': float(ate(aligned, true) or 0.0), 'length_m': length})
+
+
+@styled()
+def draw_path(path: WatchedPath) -> bytes:
+    """The PNG: from where most of the path is seen."""
+    shown = path.positions if path.truth is None else path.truth
+    middle = shown.mean(axis=0)
+    sides = np.linalg.svd(shown - middle, full_matrices=False)[2][:2]  # the plane that it spreads most in
+    figure, (axes,) = new_figure()
+    if path.truth is not None:
+        axes.plot(*(sides @ (path.truth - middle).T), color=GRAY, lw=4, label='truth')
+    axes.plot(*(sides @ (path.positions - middle).T), color=BLUE, lw=2, marker='o', ms=3, label='odometry')
+    axes.set_aspect('equal', adjustable='datalim')
+    axes.set_title('Path, m' if path.truth is not None else 'Path, in a unit of its own')
+    return finish(figure, axes)

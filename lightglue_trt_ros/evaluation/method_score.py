@@ -1,0 +1,193 @@
+"""The score of one method: a record of a few numbers for each pair, the tracks, the trajectory, and the worst pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.types import Float32, Float64, UInt8
+from ..odometry.two_view import PoseEstimator
+from .baselines import Correspondences
+from .costs import Cost
+from .methods import Prediction
+from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult
+from .motion_observability import Motion
+from .scene import SECOND, Scene
+from .score import Agreement, PairScore, agreement, agreement_of_rows, failure_reasons, score_pair
+from .trajectory import TwoViewOdometry
+
+WORST = 5  # pairs that are kept
+
+
+class MethodScore:
+    """Scores pair after pair of one method; `finish` gives its MatcherResult."""
+
+    def __init__(self, name: str, description: str, ours: bool, scene: Scene, estimator: PoseEstimator, drawn: bool = True) -> None:
+        """`drawn`: the images of its worst pairs are asked for."""
+        self.result, self._drawn = MatcherResult(name, description, ours), drawn
+        self._scene, self._estimator = scene, estimator
+        self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
+        self._chain: list[int] = []  # frames that the pairs of stride 1 joined
+        self._worst: list[tuple[float, int, DrawnPair]] = []
+        self._count = 0
+
+    def add(self, stride: int, frames: tuple[int, int], prediction: Prediction, *, images: tuple[UInt8, UInt8] | None = None,
+            motion: Motion | None = None, first: Prediction | None = None) -> PairResult:
+        """Score the prediction for one pair, and compare it with `first`, that of the first method."""
+        points = prediction.points
+        straight = self._scene.straight(frames, points)
+        scored = self._score(frames, straight, points.covariances, motion or self._scene.motion(frames))
+        known: dict[str, object] = {'matches': len(points.reference), 'layers': prediction.layers}
+        if first is not None:
+            known |= zip(('retention', 'agreement_f1', 'count_ratio'), _compared(first, prediction), strict=True)
+        if stride == 1:
+            known['track_survival'] = self._follow(frames, prediction.tracked or points, scored)
+        pair = dataclasses.replace(scored.pair, **known)  # type: ignore[arg-type]
+        self.result.pairs.setdefault(stride, []).append(pair)
+        if stride == 1 and images is not None:
+            self._keep_worst(frames, pair, images, points, straight, scored)
+        return pair
+
+    def time(self, prediction: Prediction, cost: Cost) -> None:
+        """Count what a frame of stride 1 took."""
+        for name, value in (prediction.stage_ms | {'frame': cost.wall_ms}).items():
+            self.result.stage_ms.setdefault(name, []).append(value)
+        for name, value in (('cpu_ms', cost.cpu_ms), ('gpu_ms', cost.gpu_ms)):
+            self.result.cost_ms.setdefault(name, []).append(value)
+
+    def _score(self, frames: tuple[int, int], straight: tuple[Float64, Float64], covariances: Float32 | None,
+               motion: Motion | None) -> PairScore:
+        """Score the matches that can be undistorted; `errors_px` has a row for every match, infinite for the others."""
+        scene = self._scene
+        usable = np.asarray(np.isfinite(np.hstack(straight)).all(axis=1), np.bool_)
+        scored = score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), (straight[0][usable], straight[1][usable]),
+                            scene.camera(frames), scene.pose(frames[0]), scene.pose(frames[1]), estimator=self._estimator,
+                            motion=motion, covariances=None if covariances is None else covariances[usable])
+        if scored.errors_px is None or usable.all():
+            return scored
+        errors = np.full(len(usable), np.inf)
+        errors[usable] = scored.errors_px
+        return scored._replace(errors_px=errors)
+
+    def finish(self) -> MatcherResult:
+        """The result, with the tracks and the trajectory that need the last pair."""
+        self.result.track_lengths, self.result.tracks_ended = self._tracks.histogram(), self._tracks.ended()
+        scene, chain = self._scene, np.asarray(self._chain, np.int64)
+        if len(chain) and scene.intrinsics is not None:
+            self.result.odometry = self._odometry.result(
+                scene.timeline.numbers[chain].tolist(), scene.timeline.stamps_ns[chain] / SECOND,
+                None if scene.poses is None else scene.poses[chain])
+        self.result.worst_pairs = [drawn for _, _, drawn in sorted(self._worst, key=lambda entry: (-entry[0], entry[1]))]
+        return self.result
+
+    def _follow(self, frames: tuple[int, int], points: Correspondences, scored: PairScore) -> float | None:
+        """Errors, tracks and trajectory; the share of the last frame's points that were matched again."""
+        if scored.errors_px is not None:
+            self.result.error_histogram = _counted(self.result.error_histogram, scored.errors_px, ERROR_EDGES_PX)
+        if scored.deviations is not None:
+            self.result.deviation_histogram = _counted(self.result.deviation_histogram, np.abs(scored.deviations), DEVIATION_EDGES)
+        if not self._chain:
+            self._chain = [frames[0]]
+        elif self._chain[-1] != frames[0]:  # nothing joins these two: the motion before goes on
+            self._tracks.add(None)
+            self._odometry.add(None, self._scene.step_m((self._chain[-1], frames[0])))
+            self._chain.append(frames[0])
+        self._odometry.add(scored.estimate, self._scene.step_m(frames))
+        self._chain.append(frames[1])
+        return self._tracks.add(points)
+
+    def _keep_worst(self, frames: tuple[int, int], pair: PairResult, images: tuple[UInt8, UInt8], points: Correspondences,
+                    straight: tuple[Float64, Float64], scored: PairScore) -> None:
+        badness = pair.rotation_deg if pair.pose_error_deg is None else pair.pose_error_deg
+        if badness is None:
+            if not pair.model and pair.matches:
+                return  # nothing is known about it
+            badness = 1 - pair.inlier_ratio
+        self._count += 1
+        entry = (badness, -self._count)  # of equals the first stays
+        if len(self._worst) < WORST or entry > self._worst[0][:2]:
+            scene = self._scene
+            usable = np.isfinite(np.hstack(straight)).all(axis=1)
+            why = failure_reasons(pair, (straight[0][usable], straight[1][usable]), scene.camera(frames), scene.pose(frames[0]),
+                         scene.pose(frames[1]), scored.estimate)
+            drawn = DrawnPair(pair.frames, images if self._drawn else None, points, scored.errors_px, badness, why)
+            (heapq.heappush if len(self._worst) < WORST else heapq.heapreplace)(self._worst, (*entry, drawn))
+
+
+def _counted(histogram: NDArray[np.int64] | None, values: Float64, edges: Float64) -> NDArray[np.int64]:
+    counts = np.histogram(values, edges)[0]
+    return counts if histogram is None else histogram + counts
+
+
+def _compared(first: Prediction, other: Prediction) -> Agreement:
+    """By the rows where both matched the same features, however they were placed; else by positions."""
+    if first.matched is not None and other.matched is not None and first.matched.features is other.matched.features:
+        return agreement_of_rows(first.matched.rows, other.matched.rows)
+    return agreement(first.points, other.points)
+
+
+class TrackLengths:
+    """How long points are matched on, over pairs of consecutive frames: (0, 1), (1, 2) ...
+
+    A pair's reference point goes on with the track whose current point in the pair before has the very same coordinates: so give
+    the points as the matcher found them. Where several matches end in one point the longest track goes on, and where a point
+    has several matches the first one does: one point is one track. Of a pair two numbers are kept.
+    """
+
+    def __init__(self) -> None:
+        self._ended: Counter[int] = Counter()
+        self._by_pair: list[tuple[int, int]] = []
+        self._keys, self._lengths = _no_tracks()
+
+    def add(self, found: Correspondences | None) -> float | None:
+        """Follow the tracks through a pair's points (M, 2): the share of the reference's tracked points that were matched again.
+
+        Points are tracked from the pair before. None where there are none: in the first pair, and after one without matches.
+        A pair of None (nothing was matched, or the matcher was reset) ends every track.
+        """
+        before = len(self._keys)
+        self._by_pair.append((0, 0))
+        if found is None or not len(found[0]):
+            self._end(self._lengths)
+            self._keys, self._lengths = _no_tracks()
+            return 0.0 if found is not None and before else None
+        reference, first = np.unique(_keys(found[0]), return_index=True)
+        lengths = np.full(len(reference), 2, np.int64)
+        known = np.isin(self._keys, reference, assume_unique=True)
+        lengths[np.searchsorted(reference, self._keys[known])] = self._lengths[known] + 1
+        self._end(self._lengths[~known])
+        current = _keys(found[1])[first]
+        longest_first = np.argsort(-lengths, kind='stable')
+        self._keys, kept = np.unique(current[longest_first], return_index=True)
+        kept = longest_first[kept]
+        self._end(np.delete(lengths, kept))
+        self._lengths = lengths[kept]
+        return float(np.mean(known)) if before else None
+
+    def histogram(self) -> dict[int, int]:
+        """Number of tracks by length in frames, at least 2; those that still go on count with the length that they have."""
+        return dict(sorted((self._ended + Counter(self._lengths.tolist())).items()))
+
+    def ended(self) -> list[tuple[int, int]]:
+        """The sum of lengths, and the number, of the tracks that ended with each pair; at the end of those that still go on."""
+        return [*self._by_pair, (int(self._lengths.sum()), len(self._lengths))]
+
+    def _end(self, lengths: NDArray[np.int64]) -> None:
+        self._ended.update(lengths.tolist())
+        total, count = self._by_pair[-1]
+        self._by_pair[-1] = total + int(lengths.sum()), count + len(lengths)
+
+
+def _no_tracks() -> tuple[NDArray[Any], NDArray[np.int64]]:
+    return np.zeros(0, np.uint64), np.zeros(0, np.int64)
+
+
+def _keys(points: Float32) -> NDArray[Any]:
+    """A number (M,) per point (M, 2), equal for equal coordinates."""
+    plain = np.ascontiguousarray(points, np.float32) + np.float32(0)  # -0 becomes 0
+    return plain.view(np.uint64).ravel()

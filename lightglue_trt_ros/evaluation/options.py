@@ -1,0 +1,120 @@
+"""How a recording is evaluated: the options that evaluate_bag and evaluate_fleet share, and their values."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.config import PRECISIONS
+from ..core.options import add_settings, numbers, one_word_each, positive, settings_of, some_of
+from ..datasets.poses import KINDS
+from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
+from .baselines import BASELINES
+from .degradation import DEGRADATIONS
+from .variants import is_variant
+
+OWN_RIGHT_IMAGES = '--stereo'  # as right_topic: the right images that a folder has without a topic
+OF_CAMERA = ('image_topic', 'camera', 'camera_in_body', 'mask', 'truth', 'truth_topic', 'truth_child_frame')  # may have {camera}
+SETTINGS = ('backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold', 'refinement', 'depth_confidence')
+SEVERAL_WORDS = {  # options that take several words, and which words belong to them
+    '--baselines': lambda word: {*word.lower().split(',')} <= {*BASELINES, ''},
+    '--compare': lambda word: all(is_variant(part) for part in word.split(',') if part)}
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How one recording is evaluated. None: as recorded, or chosen by the evaluation."""
+
+    image_topic: str | None = None
+    camera: Path | None = None  # intrinsics
+    mask: Path | None = None
+    truth_topic: str | None = None
+    truth: Path | None = None
+    truth_kind: str | None = None
+    truth_child_frame: str | None = None
+    camera_in_body: Path | None = None
+    max_time_difference: float = 0.02  # between an image and its pose, seconds
+    strides: tuple[int, ...] = (1, 2, 4)
+    baselines: tuple[str, ...] = ()
+    compare: tuple[str, ...] = ()  # words of `variants`
+    estimator: str = DEFAULT_ESTIMATOR
+    max_frames: int | None = None
+    degrade: str | None = None
+    right_topic: str | None = None  # OWN_RIGHT_IMAGES: those of the folder
+    live: bool = False
+    rate: float = 1.0  # of the recorded pace, for `live`
+    height: int | None = None  # of the engine; None: `fitting_size`
+    width: int | None = None
+    matcher: dict[str, Any] = field(default_factory=dict)  # fields of MatcherConfig, without the size
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> EvaluationOptions:
+        """The values of a parser that has `add_evaluation_options`."""
+        values = {each.name: getattr(args, each.name) for each in dataclasses.fields(cls) if hasattr(args, each.name)}
+        values['baselines'] = tuple(dict.fromkeys(name for names in args.baselines for name in names))
+        values['compare'] = tuple(word for words in args.compare for word in words.split(',') if word)
+        matcher = {name: value for name, value in settings_of(args).items() if name in SETTINGS}
+        return cls(**values, matcher=matcher)
+
+    def for_camera(self, name: str) -> EvaluationOptions:
+        """The options of one of several cameras: its name where {camera} stands."""
+        given = {option: value for option in OF_CAMERA if (value := getattr(self, option)) is not None}
+        return dataclasses.replace(self, **{option: type(value)(str(value).replace('{camera}', name))
+                                            for option, value in given.items()})
+
+
+def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = False) -> None:
+    """Declare every option of EvaluationOptions; for a `fleet` without those of a single recording."""
+    parser.add_argument('--image-topic', metavar='TOPIC', help='image topic, if the bag has several')
+    parser.add_argument('--camera', '--intrinsics', type=Path, metavar='YAML', help='intrinsics, instead of the recorded ones')
+    parser.add_argument('--mask', type=Path, metavar='PNG', help='8-bit gray image of the size of the images or of the engine; no '
+                        'matcher gets keypoints where it is 0')
+    truth = parser.add_mutually_exclusive_group()
+    truth.add_argument('--truth-topic', metavar='TOPIC', help='ground truth: a topic of poses in the bag, instead of the default')
+    parser.add_argument('--truth-child-frame', metavar='FRAME', help='the moving frame, if a topic of poses has several')
+    parser.add_argument('--camera-in-body', type=Path, metavar='YAML',
+                        help="a sensor.yaml like EuRoC's; its T_BS is the camera's pose in the body that the ground truth is of")
+    parser.add_argument('--max-time-difference', type=positive, default=0.02, metavar='S',
+                        help='largest difference between the stamps of an image and its pose, seconds; default: %(default)s')
+    parser.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N',
+                        help='match every Nth frame with the one N before it; default: 1,2,4')
+    parser.add_argument('--baselines', type=some_of(BASELINES), action='append', default=[], metavar='NAME ...',
+                        help=f'classical matchers to compare with, of {" ".join(BASELINES)}')
+    parser.add_argument('--compare', action='append', default=[], metavar='WHAT ...', help=f'precisions ({",".join(PRECISIONS)}), '
+                        'numbers of keypoints, SETTING=VALUE (depth_confidence=-1, weights=ours_light), or folders of engine sets, '
+                        'each compared with the first')
+    parser.add_argument('--estimator', choices=tuple(ESTIMATOR_LABELS), default=DEFAULT_ESTIMATOR,
+                        help='how poses are estimated, for every matcher; default: %(default)s; '
+                        + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()))
+    parser.add_argument('--max-frames', type=int, metavar='N', help='evaluate only the first N frames')
+    if not fleet:
+        truth.add_argument('--truth', '--truth-file', type=Path, metavar='FILE', help='ground truth: a file of TUM, KITTI or EuRoC')
+        parser.add_argument('--truth-kind', choices=KINDS, help='format of that file; default: by its first line')
+        parser.add_argument('--degrade', choices=tuple(DEGRADATIONS), help='show every matcher the frames in bad light')
+        parser.add_argument('--stereo', dest='right_topic', action='store_const', const=OWN_RIGHT_IMAGES,
+                            help='also match left to right, if the folder has right images')
+        parser.add_argument('--right-topic', metavar='TOPIC', help='also match left to right, with the right images on this topic')
+        parser.add_argument('--live', action='store_true', help='also play the bag over DDS into the running node')
+        parser.add_argument('--rate', type=positive, default=1.0,
+                            help='pace for --live, as a multiple of the recorded pace; default: %(default)s')
+    add_settings(parser, *SETTINGS)
+    parser.add_argument('--height', type=int, help='height of the engine; default: aspect ratio of the images, area of 640x480')
+    parser.add_argument('--width', type=int, help='width of the engine')
+
+
+def check_evaluation_options(parser: argparse.ArgumentParser, options: EvaluationOptions) -> None:
+    """End the command with a usage error where options contradict each other."""
+    if (options.height is None) != (options.width is None):
+        parser.error('give both of --height and --width, or neither')
+    if options.max_frames is not None and options.max_frames < 2:
+        parser.error('--max-frames must be at least 2')
+    if options.degrade and (options.live or options.right_topic):
+        parser.error('--degrade is for the matchers offline: leave out --live, --stereo and --right-topic')
+
+
+def read_words(words: list[str]) -> list[str]:
+    """The command line with a single word for each value of --baselines and --compare."""
+    return one_word_each(words, SEVERAL_WORDS)
