@@ -28,7 +28,7 @@ class MethodScore:
     """Scores pair after pair of one method; `finish` gives its MatcherResult."""
 
     def __init__(self, name: str, description: str, ours: bool, scene: Scene, estimator: PoseEstimator, drawn: bool = True) -> None:
-        """`drawn`: the images of its worst pairs are asked for."""
+        """`drawn`: keep the images of its worst pairs."""
         self.result, self._drawn = MatcherResult(name, description, ours), drawn
         self._scene, self._estimator = scene, estimator
         self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
@@ -54,7 +54,7 @@ class MethodScore:
         return pair
 
     def time(self, prediction: Prediction, cost: Cost) -> None:
-        """Count what a frame of stride 1 took."""
+        """Note the times of a frame of stride 1."""
         for name, value in (prediction.stage_ms | {'frame': cost.wall_ms}).items():
             self.result.stage_ms.setdefault(name, []).append(value)
         for name, value in (('cpu_ms', cost.cpu_ms), ('gpu_ms', cost.gpu_ms)):
@@ -75,7 +75,7 @@ class MethodScore:
         return scored._replace(errors_px=errors)
 
     def finish(self) -> MatcherResult:
-        """The result, with the tracks and the trajectory that need the last pair."""
+        """The result, with tracks and trajectory, which are known after the last pair."""
         self.result.track_lengths, self.result.tracks_ended = self._tracks.histogram(), self._tracks.ended()
         scene, chain = self._scene, np.asarray(self._chain, np.int64)
         if len(chain) and scene.intrinsics is not None:
@@ -125,7 +125,7 @@ def _counted(histogram: NDArray[np.int64] | None, values: Float64, edges: Float6
 
 
 def _compared(first: Prediction, other: Prediction) -> Agreement:
-    """By the rows where both matched the same features, however they were placed; else by positions."""
+    """By rows if both matched the same features, refined or not; else by positions."""
     if first.matched is not None and other.matched is not None and first.matched.features is other.matched.features:
         return agreement_of_rows(first.matched.rows, other.matched.rows)
     return agreement(first.points, other.points)

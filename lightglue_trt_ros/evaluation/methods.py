@@ -24,7 +24,7 @@ from .costs import Cost, Meter
 from .shared_networks import RECENT, SharedNetworks, SharedPlacer
 from .variants import settings_in_words
 
-NEVER_S = 3600.0  # a gap that no recording has: which frames belong together is the evaluation's to say
+NEVER_S = 3600.0  # a gap that no recording has: the evaluation decides where a sequence breaks
 
 
 class MatchedRows(NamedTuple):
@@ -51,7 +51,7 @@ def correspondences(matches: FrameMatches) -> Correspondences:
 
 
 class Stream(Protocol):
-    """Frames in, correspondences with the frame before out."""
+    """Takes frames one by one, and matches each with the one before."""
 
     def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Prediction | None:
         """Match a gray image, uint8 (H, W), with the one before; None for a first one. `alone`: this is timed."""
@@ -68,7 +68,7 @@ class Method(Protocol):
     ours: bool
 
     def stream(self) -> Stream:
-        """A sequence of frames of its own: one for each stride."""
+        """A new sequence of frames; each stride has one."""
 
     def close(self) -> None:
         """Release everything."""
@@ -134,7 +134,7 @@ class Baseline:
 
 
 class _BaselineStream:
-    """A baseline's points get their covariances as ours do, by the patches where they are: the comparison stays fair."""
+    """Points of a baseline get covariances from their patches, as ours do, so that the comparison is fair."""
 
     def __init__(self, matcher: Any) -> None:
         self._matcher, self._variance_factor = matcher, VarianceFactor()
@@ -156,7 +156,7 @@ class _BaselineStream:
 
 
 class _DetectorOnce:
-    """OpenCV's detector; of the last few images it tells again what it has found."""
+    """OpenCV's detector with a cache of the last few images."""
 
     def __init__(self, detector: Any) -> None:
         self._detector = detector
@@ -172,7 +172,7 @@ class _DetectorOnce:
 
 
 def by_networks(wanted: dict[str, MatcherConfig]) -> list[dict[str, MatcherConfig]]:
-    """Variants that share their networks together: their settings differ in what may change while the node runs, no more."""
+    """Groups of variants that share their networks: they differ only in settings that may change while the node runs."""
     groups: dict[MatcherConfig, dict[str, MatcherConfig]] = {}
     for name, config in wanted.items():
         groups.setdefault(_networks_of(config), {})[name] = config
@@ -203,7 +203,7 @@ def thresholds_of(config: MatcherConfig) -> Thresholds:
 
 
 def _networks_of(config: MatcherConfig) -> MatcherConfig:
-    """The configuration without what may change while the node runs: what it opens."""
+    """The configuration without the settings that may change while the node runs."""
     default = MatcherConfig()
     changes = {field.name: getattr(default, field.name) for field in dataclasses.fields(config) if field.metadata['dynamic']}
     return dataclasses.replace(config, **changes)

@@ -32,7 +32,7 @@ PRECISION_PX = (1, 2, 3)
 
 
 class Metric(NamedTuple):
-    """How a figure is called, written and judged."""
+    """Label, unit, direction and digits of a figure."""
 
     label: str
     unit: str  # empty: a number
@@ -126,7 +126,7 @@ class PairResult:
 
 
 def summary_of(pairs: Sequence[PairResult]) -> dict[str, float]:
-    """The metrics over pairs; what cannot be known is missing. Shares are in percent."""
+    """The metrics over pairs, without those that are unknown. Shares are in percent."""
     if not pairs:
         return {}
     found = {'matches': float(np.mean([pair.matches for pair in pairs]))}
@@ -176,7 +176,7 @@ def _sample(name: str, values: ArrayLike) -> Sample:
 
 
 def _value(name: str, pair: PairResult) -> float:
-    """What a pair adds to one of PAIR_METRICS; NaN where it is unknown."""
+    """The value of a pair for one of PAIR_METRICS; NaN if it is unknown."""
     base, _, number = name.partition('@')
     if base == 'precision':
         return math.nan if pair.precision is None else pair.precision[PRECISION_PX.index(int(number))]
@@ -194,7 +194,7 @@ def mean(values: Iterable[float]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class DrawnPair:
-    """A pair worth looking at, with what is needed to draw it."""
+    """One of the worst pairs, with the data to draw it."""
 
     frames: tuple[int, int]
     images: tuple[UInt8, UInt8] | None  # gray (H, W): reference, current; kept of the first matcher's pairs, which are drawn

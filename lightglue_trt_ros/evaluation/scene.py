@@ -85,7 +85,7 @@ class Timeline:
 
 @dataclass(eq=False)
 class Scene:
-    """The frames in time, the camera, and the truth where there is one."""
+    """The frames in time, the camera, and the ground truth if there is one."""
 
     timeline: Timeline
     intrinsics: Intrinsics | None = None
@@ -95,7 +95,7 @@ class Scene:
     _motions: dict[tuple[int, int], Motion] = field(default_factory=dict)  # that have been measured: of a pair there is one
 
     def see(self, frame: int, shape: tuple[int, ...]) -> None:
-        """Note the size of a frame: intrinsics are good for one size alone."""
+        """Note the size of a frame, since intrinsics are valid for one size."""
         if self.intrinsics is not None and shape != (self.intrinsics.height, self.intrinsics.width):
             self.resized.add(frame)
 
@@ -119,7 +119,7 @@ class Scene:
         return first, second
 
     def pose(self, frame: int) -> Float64 | None:
-        """Where the camera was, (4, 4), where the truth says so."""
+        """The true pose (4, 4), world from camera; None if it is unknown."""
         if self.poses is None or not np.isfinite(self.poses[frame]).all():
             return None
         return np.asarray(self.poses[frame], np.float64)
@@ -168,7 +168,7 @@ class Scene:
 
 
 def survey(recording: Recording, options: EvaluationOptions, note: Callable[[str], None]) -> tuple[Scene, dict[str, Any]]:
-    """What is known about the recording, for matchers and for people; `note` hears what is not. Raises BagError."""
+    """The scene, and facts about the recording for people; `note` gets a line for everything that is missing. Raises BagError."""
     timeline = Timeline.of(itertools.islice(readable_frames(recording, note), options.max_frames), MatcherConfig().max_gap_s)
     for text in timeline.notes:
         note(text)
@@ -208,7 +208,7 @@ def _first_size(recording: Recording, timeline: Timeline) -> tuple[int, int]:
 
 def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[int, int],
                 note: Callable[[str], None]) -> Intrinsics | None:
-    """What was asked for must be usable; what was merely recorded need not be."""
+    """Raises BagError for unusable intrinsics only if the user named them; recorded ones are left out with a note."""
     try:
         found = load_intrinsics(options.camera) if options.camera else recording.intrinsics
         if found is not None:
@@ -226,7 +226,7 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
 
 def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
            note: Callable[[str], None]) -> tuple[Float64 | None, str | None]:
-    """The truth at each frame, and in words."""
+    """The true pose at each frame, and the source in words."""
     wanted = options.truth_topic or options.truth or options.truth_child_frame
     try:
         mounting = load_camera_in_body(options.camera_in_body) if options.camera_in_body else None

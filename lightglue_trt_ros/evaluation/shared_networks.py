@@ -1,4 +1,4 @@
-"""Networks that several settings and strides look through: each image is extracted once, each pair of images matched once."""
+"""Networks that several settings and strides share: each image is extracted once, each pair of images matched once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..utils.errors import EngineError
 from .costs import Cost, Meter
 
 T = TypeVar('T')
-RECENT = 3  # images whose features stay though no frontend holds them: a pair is matched the other way round, too
+RECENT = 3  # images whose features are kept although no FrameMatcher holds them: pairs are also matched backwards
 
 
 class SeenFeatures:
-    """An image's features, and what has been matched with them. A backend that has room for few may have let go of them."""
+    """The features of an image, and its matches so far. A backend with room for few images may have released its own copy."""
 
     _numbers = itertools.count()
 
@@ -44,7 +44,7 @@ class SeenFeatures:
         return self.features.scores if self.features is not None else self._kept[1]
 
     def let_go(self) -> None:
-        """Leave the features to the backend; what is read on the host stays."""
+        """Release the features; the copies of keypoints and scores stay."""
         self._rest = self.keypoints.copy(), self.scores.copy()
         self.features = None
 
@@ -55,11 +55,11 @@ class SeenFeatures:
 
 
 class SharedNetworks:
-    """A Backend for the frontends of one pair of networks and one size, whose thresholds may differ.
+    """A Backend for several FrameMatchers with one model and one size, whose thresholds may differ.
 
-    Say with `show` which image comes next. What is asked for a second time is not computed again: `saved` tells what that would
-    have cost. Thresholds are read from one run of the matcher, exit by exit, where that gives the same answer; where something is
-    timed (`alone`) each runs for itself. Used by the one thread that owns the backend.
+    `show` announces the next image. Nothing is computed twice: `saved` is the cost of earlier computations. Thresholds that
+    give the same result are read from one run of the matcher, exit by exit; each runs by itself while it is timed (`alone`). Only
+    the thread that owns the backend uses it.
     """
 
     def __init__(self, backend: Backend, thresholds: Collection[Thresholds]) -> None:
@@ -75,7 +75,7 @@ class SharedNetworks:
         self._held: list[weakref.ref[SeenFeatures]] = []  # features that the backend holds, used last at the end
 
     def show(self, image: UInt8, alone: bool = False) -> None:
-        """What follows is about this image, as it was recorded; `alone`: nothing else works meanwhile, and it is timed."""
+        """Announce the image, as it was recorded, that the next calls are about; `alone`: it is timed, and nothing else runs."""
         self._image, self._alone = image, alone
         self.saved, self.stage_ms, self.rows = Cost(), {}, np.zeros((0, 2), np.int32)
 
@@ -98,7 +98,7 @@ class SharedNetworks:
         if key not in second.answers:
             for asked, answer in self._answers(first, second, thresholds):
                 second.answers[first.number, asked] = answer
-        return self._told(second, *second.answers[key], meter)
+        return self._accounted(second, *second.answers[key], meter)
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         return self._backend.match_exits(*self._both(_ours(reference), _ours(current)), thresholds)
@@ -114,15 +114,15 @@ class SharedNetworks:
         self._image = None
         self._backend.close()
 
-    def _told(self, current: SeenFeatures, found: Matches, cost: Cost, meter: Meter) -> Matches:
-        """Matches that took `cost` when they were found, and now what `meter` shows."""
+    def _accounted(self, current: SeenFeatures, found: Matches, cost: Cost, meter: Meter) -> Matches:
+        """Account for matches whose computation had `cost`, and now cost what `meter` shows."""
         rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
         self.rows = np.column_stack([rows, found.indices[rows]]).astype(np.int32)
         self._account('match', cost._replace(gpu_ms=cost.gpu_ms + current.cost.gpu_ms), meter.cost)
         return found
 
     def _account(self, stage: str, ran: Cost, spent: Cost) -> None:
-        """What the stage took when it ran, and how much of that was saved now."""
+        """Note the time of a stage when it ran, and how much of it is saved now."""
         self.stage_ms[stage] = ran.wall_ms
         self.saved = self.saved.plus(ran).plus(spent, -1)
 
@@ -145,7 +145,7 @@ class SharedNetworks:
                 return
 
     def _with_gpu(self, current: SeenFeatures, cost: Cost) -> Cost:
-        """What a match cost, and the GPU's time for it; that for extracting is known now, too."""
+        """The cost of a match with its GPU time. The GPU time of the extraction is known now, and noted as well."""
         times: Callable[[], dict[str, float]] | None = getattr(self._backend, 'device_ms', None)
         if times is None or not self._alone:
             return cost
@@ -154,7 +154,7 @@ class SharedNetworks:
         return cost._replace(gpu_ms=gpu_ms['match'])
 
     def _both(self, first: SeenFeatures, second: SeenFeatures) -> tuple[Features, Features]:
-        """The features of both, extracted again where they had to go."""
+        """The features of both, extracted again if they were released."""
         for seen in (first, second):
             if seen.features is None:
                 self._use(first if seen is second else second)
@@ -165,7 +165,7 @@ class SharedNetworks:
         return first.features, second.features
 
     def _extracted(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> Features:
-        """Extract, in the room that others leave."""
+        """Extract, after releasing the features used longest ago if the backend has no room."""
         held = self._holding()
         for seen in held[:max(0, len(held) - self._room + 1)] if self._room else ():
             seen.let_go()
@@ -176,7 +176,7 @@ class SharedNetworks:
         return self._backend.extract(resized, mask)
 
     def _holding(self) -> list[SeenFeatures]:
-        """Whose features the backend holds, those used last at the end."""
+        """The images whose features the backend holds, the one used last at the end."""
         return [seen for ref in self._held if (seen := ref()) is not None and seen.features is not None]
 
     def _use(self, seen: SeenFeatures) -> None:
@@ -185,9 +185,9 @@ class SharedNetworks:
 
 
 class SharedPlacer(SharedNetworks):
-    """A Placer for the frontends of one: frames stay with their features, and points are placed for each frontend by itself.
+    """The same for a Placer: frames stay on the device with their features, and each FrameMatcher refines its own points.
 
-    What is timed (`alone`) runs as it does for the node, with one wait for matches and places.
+    A timed frame runs as in the node: it waits once for matches and refined points.
     """
 
     places = True
@@ -209,7 +209,7 @@ class SharedPlacer(SharedNetworks):
         found, placed = self._backend.match_placed(*self._both(first, second), thresholds, points)
         cost = self._with_gpu(second, meter.cost)
         second.answers[first.number, thresholds] = found, cost
-        return self._told(second, found, cost, meter), placed
+        return self._accounted(second, found, cost, meter), placed
 
     def place(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Placed:
         return self._backend.place(*self._both(_ours(reference), _ours(current)), indices, points)
@@ -229,7 +229,7 @@ def _ours(features: Any) -> SeenFeatures:
 
 
 def _above(found: Matches, threshold: float) -> Matches:
-    """The matches that a higher threshold leaves, as the network itself leaves them."""
+    """The matches above a higher threshold, as the network itself gives them."""
     keep = found.scores > np.float32(threshold)
     return replace(found, indices=np.where(keep, found.indices, -1).astype(np.int32),
                    scores=np.where(keep, found.scores, 0).astype(np.float32))
