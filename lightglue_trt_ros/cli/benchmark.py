@@ -23,7 +23,7 @@ from ..core.types import UInt8
 from ..datasets.bag import gray_images
 from ..datasets.flight import forth_and_back, textured_frames
 from ..engines.selection import open_backend
-from ..evaluation.timing.stages import measure_caching, measure_stages
+from ..evaluation.timing import device_times, measure_caching, measure_stages, profile, shares
 from ..utils.commands import command, log
 from ..utils.console import print_table
 from ..utils.files import write_output
@@ -121,7 +121,6 @@ def _cameras(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 
 def _device(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..evaluation.timing.device import device_times
     with opened(config) as backend:
         times = device_times(backend, _frames(args, config))
     print_table("The GPU's own time, copies included, ms", ['stage', 'median', 'p95', 'p99'],
@@ -130,7 +129,6 @@ def _device(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 
 def _profile(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
-    from ..evaluation.timing.device import profile, shares
     with opened(config) as backend:
         layers = profile(backend)
     slowest = sorted(layers, key=lambda layer: -layer.ms)[:20]

@@ -36,7 +36,7 @@ from ..evaluation.report.demo import (
     table_rows,
 )
 from ..evaluation.report.plots import draw_pair
-from ..evaluation.timing.stages import measure_stages
+from ..evaluation.timing import measure_stages
 from ..ros.replay import Reception, replay
 from ..utils.commands import command, log
 from ..utils.console import print_table

@@ -59,11 +59,6 @@ class Drift(NamedTuple):
     rotations: tuple[float, ...]  # of each segment, degrees per metre
     starts: tuple[int, ...]  # of each segment, rows of the known poses
 
-    @property
-    def segments(self) -> int:
-        """How many."""
-        return len(self.translations)
-
 
 def known_poses(true: ArrayLike) -> NDArray[np.bool_]:
     """Rows (N,) bool of poses that are known."""
@@ -128,7 +123,7 @@ def step_errors(estimated: ArrayLike, true: ArrayLike) -> tuple[Float64, Float64
     return np.linalg.norm(errors[:, :3, 3], axis=1), angles_deg(errors[:, :3, :3])
 
 
-def kitti_drift(estimated: ArrayLike, true: ArrayLike, segments_m: tuple[float, ...] | None = None) -> Drift | None:
+def kitti_drift(estimated: ArrayLike, true: ArrayLike) -> Drift | None:
     """Drift as the KITTI odometry benchmark's development kit defines it (Geiger et al., CVPR 2012).
 
     From every tenth frame, to the first one that is more than a segment's length further along the true path: what is left of
@@ -141,7 +136,7 @@ def kitti_drift(estimated: ArrayLike, true: ArrayLike, segments_m: tuple[float, 
     if len(truth) < 2:
         return None
     path = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1))])
-    lengths = np.asarray(segments_m or (KITTI_SEGMENTS_M if path[-1] > KITTI_SEGMENTS_M[0] else SHORT_SEGMENTS_M))
+    lengths = np.asarray(KITTI_SEGMENTS_M if path[-1] > KITTI_SEGMENTS_M[0] else SHORT_SEGMENTS_M)
     first, length = (axis.ravel() for axis in np.meshgrid(np.arange(0, len(path), KITTI_EVERY), lengths, indexing='ij'))
     last = np.searchsorted(path, path[first] + length, side='right')
     inside = last < len(path)

@@ -101,7 +101,7 @@ def test_relative_errors_and_drift_follow_their_definitions(name):
     lengths = KITTI_SEGMENTS_M if name == 'long' else SHORT_SEGMENTS_M
     shift, turn, count = drift_by_the_book(estimated, true, lengths)
     assert (drift.translation_percent, drift.rotation_deg_per_m) == pytest.approx((shift, turn), abs=1e-9)
-    assert drift.segments == count
+    assert len(drift.starts) == count
     assert set(drift.segments_m) <= set(lengths)
     assert len(drift.segments_m) >= (3 if name == 'long' else 2)
 
@@ -113,7 +113,7 @@ def test_real_paths_give_their_own_definitions_too(shared_data):
         drift = kitti_drift(estimated, true)
         assert drift.segments_m == SHORT_SEGMENTS_M
         expected = drift_by_the_book(estimated, true, SHORT_SEGMENTS_M)
-        assert (drift.translation_percent, drift.rotation_deg_per_m, drift.segments) == pytest.approx(expected, abs=1e-9)
+        assert (drift.translation_percent, drift.rotation_deg_per_m, len(drift.starts)) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize('program', ['evo_ape', 'evo_rpe'])
@@ -181,7 +181,7 @@ def test_drift_by_hand():
     drift = kitti_drift(estimated, true)
     assert drift.segments_m == (5, 10, 20)
     # 6 m, 11 m and 21 m over the segments' 5, 10 and 20 m; the frames 0, 10, 20, 30 start 4, 3 and 2 of them.
-    assert drift.segments == 9
+    assert len(drift.starts) == 9
     assert drift.translation_percent == pytest.approx((4 * 6 / 5 + 3 * 11 / 10 + 2 * 21 / 20) / 9)
     assert drift.rotation_deg_per_m == pytest.approx(0, abs=1e-9)
 

@@ -1,7 +1,9 @@
-"""What the GPU does with a frame: its own time per network, and TensorRT's time per layer."""
+"""Times of a frame: of its stages, of the GPU by network, of TensorRT by layer; and the gain of the feature cache."""
 
 from __future__ import annotations
 
+import resource
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,15 +11,84 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.tensorrt import TensorRTBackend
-from ...core.backend import Backend
-from ...core.geometry import to_original
-from ...core.types import Thresholds, UInt8
-from ...engines.precision_check import read_layers
-from ...engines.tensorrt_api import open_tensorrt
-from ...utils.errors import EngineError
+from ..backends.tensorrt import TensorRTBackend
+from ..core.backend import Backend
+from ..core.config import MatcherConfig
+from ..core.frame_matcher import FrameMatcher
+from ..core.geometry import resize_gray, to_original
+from ..core.types import Thresholds, UInt8
+from ..engines.precision_check import read_layers
+from ..engines.tensorrt_api import open_tensorrt
+from ..utils.errors import EngineError
 
 RUNS = 50
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Wall milliseconds of every frame after the first, by stage; `frame` is all of FrameMatcher.process."""
+
+    stages: dict[str, list[float]]
+    peak_memory_mib: float
+    layers: list[int]  # of LightGlue that ran
+
+    @property
+    def fps(self) -> float:
+        return 1e3 / float(np.median(self.stages['frame']))
+
+
+def measure_stages(backend: Backend, config: MatcherConfig, frames: Iterator[UInt8]) -> StageTimes:
+    """Run `frames` through FrameMatcher."""
+    matcher = FrameMatcher(backend, config)
+    stages: dict[str, list[float]] = {}
+    layers: list[int] = []
+    for i, image in enumerate(frames):
+        started = time.perf_counter()
+        matches = matcher.process(image, 0.1 * i)
+        if matches is not None:
+            elapsed = (time.perf_counter() - started) * 1e3
+            layers.append(matches.layers)
+            for name, value in {**matches.stage_ms, 'frame': elapsed}.items():
+                stages.setdefault(name, []).append(value)
+    return StageTimes(stages, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, layers)
+
+
+@dataclass(frozen=True)
+class CachingGain:
+    """A frame with cached reference features against one that extracts both images again, medians in one run."""
+
+    cached_ms: float
+    uncached_ms: float
+    extract_ms: float
+    match_ms: float
+
+    @property
+    def ratio(self) -> float:
+        return self.uncached_ms / self.cached_ms
+
+    @property
+    def predicted(self) -> float:
+        """(2 extract + match) / (extract + match)."""
+        return (2 * self.extract_ms + self.match_ms) / (self.extract_ms + self.match_ms)
+
+
+def measure_caching(backend: Backend, config: MatcherConfig, frames: Iterator[UInt8]) -> CachingGain:
+    """Every other frame extracts the frame before it again, as a pair pipeline does, so that a drifting clock favours neither."""
+    matcher, size = FrameMatcher(backend, config), (backend.spec.image_height, backend.spec.image_width)
+    times: dict[str, list[float]] = {'cached': [], 'uncached': [], 'extract': [], 'match': []}
+    previous: UInt8 | None = None
+    for i, image in enumerate(frames):
+        started = time.perf_counter()
+        if previous is not None and i % 2:
+            backend.extract(resize_gray(previous, size))
+        matches = matcher.process(image, 0.1 * i)
+        elapsed = (time.perf_counter() - started) * 1e3
+        if matches is not None:
+            times['uncached' if i % 2 else 'cached'].append(elapsed)
+            for name in () if i % 2 else ('extract', 'match'):
+                times[name].append(matches.stage_ms[name])
+        previous = image
+    return CachingGain(*(float(np.median(times[name])) for name in ('cached', 'uncached', 'extract', 'match')))
 
 
 @dataclass(frozen=True)

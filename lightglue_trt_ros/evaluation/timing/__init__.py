@@ -1,1 +1,0 @@
-"""Time of each stage, and of the GPU alone."""
