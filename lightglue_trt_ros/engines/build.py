@@ -22,9 +22,8 @@ from ..utils.console import print_table, progress
 from ..utils.errors import EngineError, EngineMismatchError
 from .engine_store import NOT_RUN, PASSED, TIMING_CACHE, Artifact, Draft, Identity, drafting, find_timing_cache, open_artifact
 from .gpu_info import Decision, Machine, decide
-from .parity import LIMITS, failures, parity, rows
+from .parity import LIMITS, PLACED_SHARE, failures, parity, placed_as_on_the_host, rows
 from .precision_check import Plan, audit
-from .refinement_check import PLACED_SHARE, placed_as_on_the_host
 from .tensorrt_api import BuildOptions, TensorRT
 
 FrameSource = Callable[[], tuple[list[UInt8], str]]  # gray frames of the engines' size, and what they are

@@ -394,7 +394,7 @@ def test_the_camera_s_frame_is_resized_and_halved_on_the_device_as_on_the_host(b
 def test_points_are_placed_on_the_device_where_the_host_places_them(backend, shared_data, sequence, stride):
     from lightglue_trt_ros.core.geometry import to_original
     from lightglue_trt_ros.core.refinement import Placed, Pyramid, place_matches
-    from lightglue_trt_ros.engines.refinement_check import distances
+    from lightglue_trt_ros.engines.parity import distances
     images = gray_images(shared_data / sequence)[:8 * stride:stride]
     size = images[0].shape
     unit, apart, deviations, alike, again = max(size[0] / 480, size[1] / 640), [], [], [], []

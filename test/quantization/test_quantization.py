@@ -31,8 +31,17 @@ from lightglue_trt_ros.networks.lightglue import lightglue
 from lightglue_trt_ros.networks.weight_folding import fold
 from lightglue_trt_ros.quantization import measurement
 from lightglue_trt_ros.quantization.matchers import answers, features_of, open_matcher
-from lightglue_trt_ros.quantization.measurement import HEADROOM, Moments
-from lightglue_trt_ros.quantization.noise import Reader, balanced, bounded, hartley, noise, rounded_weights, shared
+from lightglue_trt_ros.quantization.measurement import (
+    HEADROOM,
+    Moments,
+    Reader,
+    balanced,
+    bounded,
+    hartley,
+    noise,
+    rounded_weights,
+    shared,
+)
 from lightglue_trt_ros.quantization.quality import (
     HeldOutSet,
     QualityGate,
@@ -177,7 +186,7 @@ def readers(size: int = 8, count: int = 3) -> list[Reader]:
 
 @pytest.mark.parametrize('leading', [0, 3])
 def test_the_gradient_is_the_slope_of_the_noise(leading: int):
-    from lightglue_trt_ros.quantization.noise import _slope
+    from lightglue_trt_ros.quantization.measurement import _slope
     found, basis = readers(), np.eye(8) + 0.1 * np.random.default_rng(0).normal(size=(8, 8))
     both = (np.hstack([getattr(each, name) for each in found]) for name in ('covariance', 'gramian'))
     slope, value = _slope(basis, *both, leading)

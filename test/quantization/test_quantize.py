@@ -27,7 +27,7 @@ from lightglue_trt_ros.networks.fp8_calibration import linear_members
 from lightglue_trt_ros.networks.models import load_pair
 from lightglue_trt_ros.networks.typed_onnx import read_stamp
 from lightglue_trt_ros.quantization import measurement, workflow
-from lightglue_trt_ros.quantization.noise import shared
+from lightglue_trt_ros.quantization.measurement import shared
 from lightglue_trt_ros.quantization.quality import QualityGate
 from lightglue_trt_ros.quantization.samples import FramePair
 from lightglue_trt_ros.utils.commands import INTERRUPTED
