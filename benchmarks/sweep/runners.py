@@ -15,7 +15,7 @@ from lightglue_trt_ros.engines.gpu_info import Machine, decide, probe, target
 from lightglue_trt_ros.engines.precision_check import audit
 from lightglue_trt_ros.engines.tensorrt_api import BuildOptions, TensorRT, open_tensorrt
 from lightglue_trt_ros.networks.fp8_calibration import Calibration
-from lightglue_trt_ros.networks.models import load_pair
+from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.utils.errors import EngineError, LightglueTrtError
 
 MIB = 1 << 20
@@ -42,7 +42,7 @@ class Graphs:
     def __init__(self, config: MatcherConfig) -> None:
         """Raises ConfigError, WeightsError."""
         self.engine_dir = engine_dir_of(config.engine_dir)
-        self.pair = load_pair(config.weights)
+        self.pair = load_model(config.weights)
         self.whole = Depth((self.pair.layers,))  # the matcher in one graph
 
     def calibration(self, spec: EngineSpec) -> Calibration | None:

@@ -17,7 +17,7 @@ from ..core.types import NOT_FINITE, Features, HostFeatures, Matches, Thresholds
 from ..networks.architecture import EXTRACTOR
 from ..networks.fp8_calibration import Calibration
 from ..networks.graph_cache import written_graphs
-from ..networks.models import WeightsPair
+from ..networks.models import Model
 from ..utils.errors import EngineError
 
 FLOAT8 = (1, 18)  # the first ONNX Runtime with E4M3 at opset 21
@@ -30,22 +30,22 @@ Tensors = dict[str, Any]  # OrtValues by name
 class OnnxRuntimeBackend:
     """SuperPoint and LightGlue as ONNX graphs, run by ONNX Runtime. Raises EngineError."""
 
-    def __init__(self, spec: EngineSpec, pair: WeightsPair, *, depth: Depth | None = None, threads: int = 0,
+    def __init__(self, spec: EngineSpec, model: Model, *, depth: Depth | None = None, threads: int = 0,
                  calibration: Calibration | None = None) -> None:
         """`depth` None takes the default exits; `threads` 0 takes THREADS_VARIABLE, or else one per physical core.
 
         With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
         when it was made for something else.
         """
-        self.spec, self.depth, threads = spec, depth or Depth.of(pair.layers), threads or _threads_asked_for()
+        self.spec, self.depth, threads = spec, depth or Depth.of(model.layers), threads or _threads_asked_for()
         self._options = import_runtime().RunOptions()
         self._everywhere = np.ones((spec.image_height, spec.image_width), np.uint8)
-        graphs = written_graphs(spec, pair, self.depth, calibration)
+        graphs = written_graphs(spec, model, self.depth, calibration)
         self._extractor: Network | None = Network(graphs.pop(EXTRACTOR), threads)
         self._matcher = {name: Network(graphs.pop(name), threads) for name in list(graphs)}  # each file goes when it is loaded
         what = spec if calibration is None else f'{replace(spec, precision="fp8")}, emulated in {len(calibration.fp8)} members'
         self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._extractor.provider}, {what}, '
-                            f'weights {pair.identity}, {self.depth}, {f"{threads} threads" if threads else "a thread per core"}')
+                            f'weights {model.identity}, {self.depth}, {f"{threads} threads" if threads else "a thread per core"}')
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> HostFeatures:
         allowed = self._everywhere if mask is None else np.ascontiguousarray(mask)

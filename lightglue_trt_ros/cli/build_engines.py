@@ -21,7 +21,7 @@ from ..engines.engine_store import Artifact, default_engine_dir
 from ..engines.gpu_info import Machine, decide, probe, target
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
 from ..engines.tensorrt_api import open_tensorrt
-from ..networks.models import load_pair
+from ..networks.models import load_model
 from ..utils.commands import command, log
 from ..utils.console import print_table
 from ..utils.errors import BagError, ConfigError, EngineError
@@ -85,9 +85,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _order(args: argparse.Namespace) -> BuildOrder:
-    pair = load_pair(args.weights)
-    log.info(f'weights: {pair.identity}')
-    return BuildOrder(args.height, args.width, args.max_keypoints, args.precision, pair, args.engine_dir.expanduser().absolute(),
+    model = load_model(args.weights)
+    log.info(f'weights: {model.identity}')
+    return BuildOrder(args.height, args.width, args.max_keypoints, args.precision, model, args.engine_dir.expanduser().absolute(),
                  args.workspace_mib, args.opt_level, args.force, args.matcher_onnx,
                  tuple(args.tactic_sources.split(',')) if args.tactic_sources else None, args.stages)
 
@@ -96,7 +96,7 @@ def _calibrate(order: BuildOrder, recordings: Sequence[Path], image_topic: str |
     """Make the FP8 calibration for the same shapes, weights and folder, as quantize does."""
     from ..quantization.workflow import CalibrationOrder, quantize
     spec = EngineSpec(order.image_height, order.image_width, order.max_keypoints, 'fp8')
-    quantize(CalibrationOrder(tuple(recordings), spec, order.pair, order.engine_dir, image_topic=image_topic, force=order.force))
+    quantize(CalibrationOrder(tuple(recordings), spec, order.model, order.engine_dir, image_topic=image_topic, force=order.force))
 
 
 def _depth(text: str) -> Depth:

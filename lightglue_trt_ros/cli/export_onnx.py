@@ -10,7 +10,7 @@ from pathlib import Path
 from ..core.config import EngineSpec
 from ..core.options import add_settings
 from ..networks.lightglue import lightglue
-from ..networks.models import load_pair
+from ..networks.models import load_model
 from ..networks.superpoint import superpoint
 from ..utils.commands import command
 from ..utils.files import written_together
@@ -21,17 +21,17 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when both files are written, 1 with a message otherwise."""
     args = _parse(argv)
     spec = EngineSpec(args.height, args.width, args.max_keypoints, args.precision)
-    pair = load_pair(args.weights)
-    print(f'export_onnx: weights: {pair.identity}')
-    folder = args.out / f'{pair.identity.label}-{spec.name}'
+    model = load_model(args.weights)
+    print(f'export_onnx: weights: {model.identity}')
+    folder = args.out / f'{model.identity.label}-{spec.name}'
     written = []
     with written_together(folder, 'choose another place') as scratch:
-        for file, write, weights in (('extractor.onnx', superpoint, pair.extractor), ('matcher.onnx', lightglue, pair.matcher)):
+        for file, write, weights in (('extractor.onnx', superpoint, model.extractor), ('matcher.onnx', lightglue, model.matcher)):
             started = time.perf_counter()
-            model = write(spec, weights)
-            data = model.SerializeToString()
+            graph = write(spec, weights)
+            data = graph.SerializeToString()
             (scratch / file).write_bytes(data)
-            written.append(f'export_onnx: {folder / file}, {len(data) / 2**20:.1f} MiB, {len(model.graph.node)} nodes, '
+            written.append(f'export_onnx: {folder / file}, {len(data) / 2**20:.1f} MiB, {len(graph.graph.node)} nodes, '
                            f'{time.perf_counter() - started:.1f} s')
     print(*written, sep='\n')
     return 0

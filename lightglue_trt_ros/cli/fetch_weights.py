@@ -1,4 +1,4 @@
-"""fetch_weights: show which pairs of extractor and matcher there are, and get those into the user's cache that are not shipped."""
+"""fetch_weights: show which models (extractor and matcher) there are, and fetch into the cache those that are not shipped."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..core.config import SHIPPED_PAIRS
+from ..core.config import SHIPPED_MODELS
 from ..networks.architecture import NETWORKS
-from ..networks.models import NAMES, file_name, load_pair, shipped_folder
+from ..networks.models import NAMES, file_name, load_model, shipped_folder
 from ..networks.weight_store import CACHE_VARIABLE, Source, cache_dir, fetch, is_available, places, sources_of
 from ..networks.weights import read_network
 from ..utils.commands import command
@@ -18,36 +18,36 @@ from ..utils.errors import LightglueTrtError
 
 @command('fetch_weights', interrupted='interrupted; what has come is kept, and the next run goes on from there')
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 when every pair that was asked for is there, whole and sound."""
+    """Exit code 0 when every model that was asked for is there, whole and sound."""
     parser = argparse.ArgumentParser(prog='fetch_weights', description=__doc__)
-    parser.add_argument('pairs', nargs='*', metavar='pair', help=f'to get: {", ".join(NAMES)}; without one, show what there is')
+    parser.add_argument('models', nargs='*', metavar='model', help=f'to get: {", ".join(NAMES)}; without one, show what there is')
     parser.add_argument('--force', action='store_true', help='fetch again what is in the cache')
     parser.add_argument('--cache-dir', type=Path, help=f'cache directory (default: ${CACHE_VARIABLE}, else {cache_dir()})')
     args = parser.parse_args(argv)
     cache = args.cache_dir.expanduser().absolute() if args.cache_dir else None
-    unknown = [name for name in args.pairs if name not in NAMES]
+    unknown = [name for name in args.models if name not in NAMES]
     if unknown:
-        return _fail(f'there is no pair {unknown[0]!r}: use {", ".join(NAMES)}')
-    if not args.pairs:
+        return _fail(f'there is no model {unknown[0]!r}: use {", ".join(NAMES)}')
+    if not args.models:
         for name in NAMES:
             _describe(name, cache)
         return 0
-    failed = [name for name in args.pairs if not _get(name, args.force, cache)]
+    failed = [name for name in args.models if not _get(name, args.force, cache)]
     if not failed and cache and cache != cache_dir():
         print(f'export {CACHE_VARIABLE}={cache}    # for the other commands and the node to find them')
     return 1 if failed else 0
 
 
-def _get(pair: str, force: bool, cache: Path | None) -> bool:
-    """Both networks of a pair, each as far as it can be had."""
-    if pair in SHIPPED_PAIRS:
-        load_pair(pair)
-        print(f'{pair}: {shipped_folder(pair)} (shipped)')
+def _get(model: str, force: bool, cache: Path | None) -> bool:
+    """Both networks of a model, each as far as it can be had."""
+    if model in SHIPPED_MODELS:
+        load_model(model)
+        print(f'{model}: {shipped_folder(model)} (shipped)')
         return True
-    got = [_get_network(source, force, cache) for source in sources_of(pair)]
+    got = [_get_network(source, force, cache) for source in sources_of(model)]
     if all(got):
-        load_pair(pair, cache)
-        print(f'{pair}: complete; to use it: weights: {pair}')
+        load_model(model, cache)
+        print(f'{model}: complete; to use it: weights: {model}')
     return all(got)
 
 
@@ -67,19 +67,19 @@ def _get_network(source: Source, force: bool, cache: Path | None) -> bool:
     return True
 
 
-def _describe(pair: str, cache: Path | None) -> None:
-    if pair in SHIPPED_PAIRS:
-        print(f'{pair}: shipped, nothing to fetch')
+def _describe(model: str, cache: Path | None) -> None:
+    if model in SHIPPED_MODELS:
+        print(f'{model}: shipped, nothing to fetch')
         for network in NETWORKS:
-            file = read_network(shipped_folder(pair) / file_name(network), network, 'install the package again')
+            file = read_network(shipped_folder(model) / file_name(network), network, 'install the package again')
             path = file.weights.path
             print(f'  {network}: {path.name}, {path.stat().st_size / 1e6:.1f} MB, sha256 {file.weights.sha256}\n'
                   f'    licence  {file.licence}\n    at       {path}')
         return
-    sources = sources_of(pair)
+    sources = sources_of(model)
     there = [is_available(source.name, cache) for source in sources]
-    state = 'in the cache' if all(there) else f'not fetched; fetch_weights {pair} gets it'
-    print(f'{pair}: {state}')
+    state = 'in the cache' if all(there) else f'not fetched; fetch_weights {model} gets it'
+    print(f'{model}: {state}')
     for network, source, found in zip(NETWORKS, sources, there, strict=True):
         print(f'  {network}: {source.file}, {source.size / 1e6:.1f} MB, sha256 {source.sha256}\n    licence  {source.licence}\n'
               f'    from     {source.url}\n    at       {places(source, cache)[0]}{"" if found else ", not there yet"}')

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..core.config import EngineSpec, MatcherConfig
 from ..core.options import add_settings
 from ..engines.engine_store import Artifact, default_engine_dir
-from ..networks.models import load_pair
+from ..networks.models import load_model
 from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, QualityGate
 from ..quantization.samples import HELD_OUT, LEAST_FRAMES
 from ..quantization.workflow import CalibrationOrder, quantize
@@ -54,11 +54,11 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _order(args: argparse.Namespace) -> CalibrationOrder:
-    pair = load_pair(args.weights)
-    log.info(f'weights: {pair.identity}')
+    model = load_model(args.weights)
+    log.info(f'weights: {model.identity}')
     spec = EngineSpec(args.height, args.width, args.max_keypoints, 'fp8')
     folder = args.engine_dir.expanduser().absolute()
-    return CalibrationOrder(tuple(args.calibration), spec, pair, folder, tuple(args.held_out), args.frames, QualityGate(args.gate),
+    return CalibrationOrder(tuple(args.calibration), spec, model, folder, tuple(args.held_out), args.frames, QualityGate(args.gate),
                             args.held_out_share, args.image_topic, args.force)
 
 

@@ -18,9 +18,9 @@ from .early_exit import ALL_LAYERS, DEPTH_CONFIDENCE, check_depth_confidence
 STRIDE = 8  # SuperPoint's cell: image sides are multiples of it
 MAX_KEYPOINTS = 3840  # the largest K that TensorRT's TopK takes, in every version so far
 PRECISIONS = ('fp32', 'fp16', 'fp8')
-SHIPPED_PAIRS = ('ours', 'ours_light')  # of extractor and matcher; the package has their files in data/NAME
-FETCHED_PAIRS = ('magicleap',)
-WEIGHTS = (f'{", ".join(SHIPPED_PAIRS)} (shipped), {", ".join(FETCHED_PAIRS)} (once fetched), or a folder that holds '
+SHIPPED_MODELS = ('ours', 'ours_light')  # of extractor and matcher; the package has their files in data/NAME
+FETCHED_MODELS = ('magicleap',)
+WEIGHTS = (f'{", ".join(SHIPPED_MODELS)} (shipped), {", ".join(FETCHED_MODELS)} (once fetched), or a folder that holds '
            'extractor.safetensors and matcher.safetensors')
 ONE_PLACEMENT = {'refinement': ('lucas_kanade', 'affine')}  # values of before: both are patches now
 RENAMED = {'lightglue_weights': f'weights, which chooses extractor and matcher together: {WEIGHTS}'}
@@ -77,7 +77,7 @@ class MatcherConfig:
         choices=('auto', 'tensorrt', 'onnxruntime'))
     engine_dir: str = setting('', 'Folder of the TensorRT engines that build_engines made; empty: in the user cache')
     build_on_start: bool = setting(False, 'Build missing TensorRT engines before activation, which takes minutes')
-    weights: str = setting(SHIPPED_PAIRS[0], f'Extractor and matcher: {WEIGHTS}')
+    weights: str = setting(SHIPPED_MODELS[0], f'Extractor and matcher: {WEIGHTS}')
     image_height: int = setting(480, 'Height that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
     image_width: int = setting(640, 'Width that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
     max_keypoints: int = setting(1024, 'Keypoints per frame (K)', low=1, high=MAX_KEYPOINTS)

@@ -16,7 +16,7 @@ from ..core.config import EngineSpec
 from ..core.early_exit import Depth
 from ..core.types import UInt8
 from ..networks.architecture import EXTRACTOR
-from ..networks.models import WeightsPair
+from ..networks.models import Model
 from ..networks.weights import Weights
 from ..utils.console import print_table, progress
 from ..utils.errors import EngineError, EngineMismatchError
@@ -40,7 +40,7 @@ class BuildOrder:
     image_width: int
     max_keypoints: int
     precision: str  # auto, fp32, fp16 or fp8
-    pair: WeightsPair
+    model: Model
     engine_dir: Path
     workspace_mib: int = 1024
     opt_level: int | None = None
@@ -67,7 +67,7 @@ class _Job:
     @property
     def identity(self) -> Identity:
         graphs = {name: hashlib.sha256(data).hexdigest() for name, data in self.graphs.items()}
-        return Identity.of_engines(self.spec, self.order.pair.identity, self.tensorrt, self.machine, ends=self.depth.ends,
+        return Identity.of_engines(self.spec, self.order.model.identity, self.tensorrt, self.machine, ends=self.depth.ends,
                                    graphs=graphs, calibration_sha256=self.calibration_sha256)
 
     def precision_of(self, network: str) -> str:
@@ -119,7 +119,7 @@ def _decide(order: BuildOrder, machine: Machine, tensorrt: TensorRT) -> tuple[De
     calibration, uncalibrated, stale = None, '', False
     if order.matcher_onnx is None:
         try:
-            calibration = open_artifact(order.engine_dir, Identity.of_calibration(spec, order.pair.identity))
+            calibration = open_artifact(order.engine_dir, Identity.of_calibration(spec, order.model.identity))
         except EngineError as error:
             uncalibrated = str(error)
             stale = isinstance(error, EngineMismatchError)  # of an earlier version, say
@@ -137,20 +137,20 @@ def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: 
     def shapes(precision: str) -> EngineSpec:
         return EngineSpec(order.image_height, order.image_width, order.max_keypoints, precision)
 
-    pair, calibration_sha256 = order.pair, ''
-    extractor = superpoint(shapes(decision.extractor), pair.extractor)
+    model, calibration_sha256 = order.model, ''
+    extractor = superpoint(shapes(decision.extractor), model.extractor)
     if decision.matcher == 'fp8' and order.matcher_onnx is not None:
-        depth = Depth((pair.layers,))
-        graphs = {'matcher': _read_given(order.matcher_onnx, type(extractor), shapes('fp8'), pair.matcher)}
+        depth = Depth((model.layers,))
+        graphs = {'matcher': _read_given(order.matcher_onnx, type(extractor), shapes('fp8'), model.matcher)}
         fp8 = frozenset(graphs)
     else:
-        depth = order.depth or Depth.of(pair.layers)
+        depth = order.depth or Depth.of(model.layers)
         measured = None
         if decision.matcher == 'fp8' and calibration is not None:
             measured, calibration_sha256 = calibration.calibration(), calibration.identity.calibration_sha256
-        models = lightglue_stages(shapes(decision.matcher), pair.matcher, depth, calibration=measured)
-        graphs = {name: model.SerializeToString() for name, model in models.items()}
-        fp8 = frozenset(name for name, model in models.items() if read_stamp(model)['precision'] == 'fp8')
+        written = lightglue_stages(shapes(decision.matcher), model.matcher, depth, calibration=measured)
+        graphs = {name: graph.SerializeToString() for name, graph in written.items()}
+        fp8 = frozenset(name for name, graph in written.items() if read_stamp(graph)['precision'] == 'fp8')
     return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), depth,
                 {EXTRACTOR: extractor.SerializeToString(), **graphs}, fp8, calibration_sha256)
 
@@ -217,7 +217,7 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
 def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: str) -> dict[str, Any]:
     from ..backends.onnxruntime import OnnxRuntimeBackend
     logger.info(f'comparing with ONNX Runtime in FP32 on {len(images)} frames: {source}')
-    reference = OnnxRuntimeBackend(replace(job.spec, precision='fp32'), job.order.pair, depth=job.depth)
+    reference = OnnxRuntimeBackend(replace(job.spec, precision='fp32'), job.order.model, depth=job.depth)
     try:
         candidate = _open_engines(job, plans)
         try:

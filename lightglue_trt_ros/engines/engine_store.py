@@ -27,7 +27,7 @@ from ..core.early_exit import Depth
 from ..networks.architecture import EXTRACTOR
 from ..networks.fp8_calibration import Calibration
 from ..networks.graph_cache import code_sha256
-from ..networks.models import PairIdentity
+from ..networks.models import ModelIdentity
 from ..networks.weight_store import cache_dir
 from ..utils.errors import ConfigError, EngineError, EngineMismatchError
 from ..utils.files import locked
@@ -92,21 +92,21 @@ class Identity:
     package_version: str = __version__
     graph_code: str = field(default_factory=code_sha256)  # sha256 of the code that wrote the graphs
     gate_verdict: str = PASSED
-    weights_choice: str = field(default='', compare=False)  # the setting that gave the pair: its name, or its folder there
+    weights_choice: str = field(default='', compare=False)  # the setting that gave the model: its name, or its folder there
 
     @classmethod
-    def of_engines(cls, spec: EngineSpec, pair: PairIdentity, tensorrt: TensorRT, machine: Machine, **more: Any) -> Identity:
-        """Engines of `spec` with the weights of `pair` that TensorRT builds for `machine`; `more` are further fields."""
-        return cls(ENGINES, spec.image_height, spec.image_width, spec.max_keypoints, pair.name, pair.extractor_sha256,
-                   pair.matcher_sha256, 'fp32' if spec.precision == 'fp32' else 'fp16', spec.precision, tensorrt.name,
+    def of_engines(cls, spec: EngineSpec, model: ModelIdentity, tensorrt: TensorRT, machine: Machine, **more: Any) -> Identity:
+        """Engines of `spec` with the weights of `model` that TensorRT builds for `machine`; `more` are further fields."""
+        return cls(ENGINES, spec.image_height, spec.image_width, spec.max_keypoints, model.name, model.extractor_sha256,
+                   model.matcher_sha256, 'fp32' if spec.precision == 'fp32' else 'fp16', spec.precision, tensorrt.name,
                    tensorrt.version, '{}.{}'.format(*machine.compute_capability), machine.gpu, machine.multiprocessors,
-                   weights_choice=pair.choice, **more)
+                   weights_choice=model.choice, **more)
 
     @classmethod
-    def of_calibration(cls, spec: EngineSpec, pair: PairIdentity, **more: Any) -> Identity:
-        """A calibration of `spec`'s shapes, whatever its precision, for the weights of `pair`."""
-        return cls(CALIBRATION, spec.image_height, spec.image_width, spec.max_keypoints, pair.name, pair.extractor_sha256,
-                   pair.matcher_sha256, weights_choice=pair.choice, **more)
+    def of_calibration(cls, spec: EngineSpec, model: ModelIdentity, **more: Any) -> Identity:
+        """A calibration of `spec`'s shapes, whatever its precision, for the weights of `model`."""
+        return cls(CALIBRATION, spec.image_height, spec.image_width, spec.max_keypoints, model.name, model.extractor_sha256,
+                   model.matcher_sha256, weights_choice=model.choice, **more)
 
     @property
     def spec(self) -> EngineSpec:
@@ -121,8 +121,8 @@ class Identity:
     @property
     def name(self) -> str:
         """The folder's name: ours-480x640-k1024-fp16, ours-480x640-k1024-calibration."""
-        pair = PairIdentity(self.weights, self.extractor_sha256, self.matcher_sha256, self.weights_choice)
-        return f'{pair.label}-{self._shape}-{self.matcher_precision if self.kind == ENGINES else CALIBRATION}'
+        model = ModelIdentity(self.weights, self.extractor_sha256, self.matcher_sha256, self.weights_choice)
+        return f'{model.label}-{self._shape}-{self.matcher_precision if self.kind == ENGINES else CALIBRATION}'
 
     @property
     def former_name(self) -> str:

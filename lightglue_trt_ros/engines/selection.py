@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..core.backend import Backend
 from ..core.config import MatcherConfig
 from ..core.early_exit import Depth
-from ..networks.models import identify_pair, load_pair
+from ..networks.models import identify_model, load_model
 from ..utils.errors import EngineError, EngineMismatchError, LightglueTrtError
 from ..utils.processes import given_up, start, trim_heap, wait
 from .engine_store import Artifact, Identity, engine_dir_of, open_artifact, read_artifact
@@ -65,14 +65,14 @@ def _warned(opened: Opened, config: MatcherConfig) -> Opened:
 
 def _open_onnxruntime(config: MatcherConfig, threads: int, depth: Depth | None, why: str) -> Opened:
     from ..backends.onnxruntime import OnnxRuntimeBackend
-    pair = load_pair(config.weights)
+    model = load_model(config.weights)
     precision = 'fp16' if config.precision == 'fp16' else 'fp32'
     spec, calibration, warning = config.engine_spec(precision), None, ''
     if config.precision == 'fp8':
-        wanted = Identity.of_calibration(spec, pair.identity)
+        wanted = Identity.of_calibration(spec, model.identity)
         calibration = read_artifact(engine_dir_of(config.engine_dir), wanted, Artifact.calibration)[1]
         warning = 'precision is fp8, which ONNX Runtime emulates: its matches are those of FP8, its times are not'
-    backend = OnnxRuntimeBackend(spec, pair, depth=depth, threads=threads, calibration=calibration)
+    backend = OnnxRuntimeBackend(spec, model, depth=depth, threads=threads, calibration=calibration)
     return Opened(backend, f'{backend.description} ({why})', warning)
 
 
@@ -90,10 +90,10 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
     from .gpu_info import decide, probe
     from .tensorrt_api import open_tensorrt
     machine, tensorrt = probe(), open_tensorrt()
-    pair, folder = identify_pair(config.weights), engine_dir_of(config.engine_dir)
+    model, folder = identify_model(config.weights), engine_dir_of(config.engine_dir)
     calibration_sha256, uncalibrated, warning = '', '', ''
     try:
-        wanted = Identity.of_calibration(config.engine_spec('fp8'), pair)
+        wanted = Identity.of_calibration(config.engine_spec('fp8'), model)
         calibration_sha256 = open_artifact(folder, wanted).identity.calibration_sha256
     except EngineError as error:
         uncalibrated = str(error)
@@ -101,7 +101,7 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
             warning = f'running in fp16: {error}'
 
     def load(precision: str) -> tuple[Artifact, dict[str, bytes]]:
-        return read_artifact(folder, Identity.of_engines(config.engine_spec(precision), pair, tensorrt, machine,
+        return read_artifact(folder, Identity.of_engines(config.engine_spec(precision), model, tensorrt, machine,
                                                          calibration_sha256=calibration_sha256), Artifact.plans)
 
     if uncalibrated and config.precision in ('auto', 'fp8'):
@@ -132,7 +132,7 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
         reason, warning = 'FP16 engines are there', f'running in fp16, not in fp8: {error}'
     from ..backends.tensorrt import TensorRTBackend
     spec = engine_set.identity.spec
-    description = f'TensorRT {tensorrt.version}, {spec}, weights {pair}'
+    description = f'TensorRT {tensorrt.version}, {spec}, weights {model}'
     backend = TensorRTBackend(tensorrt, spec, engine_set.identity.depth, plans, description)
     warning = '; '.join(filter(None, (warning, backend.warning)))
     return Opened(backend, f'{backend.description} ({reason}; engines in {engine_set.path})', warning)

@@ -21,7 +21,7 @@ from ..utils.files import write_whole
 from ..utils.processes import called_elsewhere
 from .architecture import EXTRACTOR
 from .fp8_calibration import Calibration
-from .models import WeightsPair
+from .models import Model
 from .weight_store import cache_dir
 from .weights import content_sha256
 
@@ -34,23 +34,23 @@ CODE = (*(_ROOM / f'{name}.py' for name in _WRITERS), _ROOM.parent / 'core' / 'e
 logger = logging.getLogger(__name__)
 
 
-def written_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibration: Calibration | None = None) -> dict[str, bytes]:
+def written_graphs(spec: EngineSpec, model: Model, depth: Depth, calibration: Calibration | None = None) -> dict[str, bytes]:
     """The extractor's graph and the matcher's by the names of `depth`, as ONNX files hold them.
 
     They lie in `cache_dir()`/graphs in one file, named after the hash of what they are made from: the code that writes them,
     tensors, checksums, spec, stages and calibration. A file that is damaged is written anew; a cache that cannot be written is
     done without. Raises as `write_graphs` does.
     """
-    parts = (code_sha256(), spec, depth, pair.extractor.sha256, content_sha256(pair.extractor.tensors), pair.matcher.sha256,
-             content_sha256(pair.matcher.tensors), None if calibration is None else calibration.sha256)
+    parts = (code_sha256(), spec, depth, model.extractor.sha256, content_sha256(model.extractor.tensors), model.matcher.sha256,
+             content_sha256(model.matcher.tensors), None if calibration is None else calibration.sha256)
     path = cache_dir() / 'graphs' / f'{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}.zip'
     names = (EXTRACTOR, *depth.graphs)
     with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         graphs = {name: archive.read(name) for name in names}  # each with its checksum
         path.touch()
         return graphs
-    logger.info(f'writing the ONNX graphs of {pair.identity} for {spec} into {path.parent}, once for this version')
-    graphs = called_elsewhere(write_graphs, spec, pair, depth, calibration)
+    logger.info(f'writing the ONNX graphs of {model.identity} for {spec} into {path.parent}, once for this version')
+    graphs = called_elsewhere(write_graphs, spec, model, depth, calibration)
     packed = BytesIO()
     with zipfile.ZipFile(packed, 'w') as archive:
         for name, graph in graphs.items():
@@ -63,7 +63,7 @@ def written_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibratio
     return graphs
 
 
-def write_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibration: Calibration | None = None) -> dict[str, bytes]:
+def write_graphs(spec: EngineSpec, model: Model, depth: Depth, calibration: Calibration | None = None) -> dict[str, bytes]:
     """The same, written here and now. Raises as `superpoint` and `lightglue_stages` do, EngineError where a library is missing."""
     try:
         from .lightglue import lightglue_stages
@@ -71,7 +71,7 @@ def write_graphs(spec: EngineSpec, pair: WeightsPair, depth: Depth, calibration:
     except ImportError as error:
         raise EngineError(f'a first start with new settings writes graphs, and cannot ({error}): pip install onnx ml_dtypes spox'
                           ) from error
-    graphs = {EXTRACTOR: superpoint(spec, pair.extractor), **lightglue_stages(spec, pair.matcher, depth, calibration=calibration)}
+    graphs = {EXTRACTOR: superpoint(spec, model.extractor), **lightglue_stages(spec, model.matcher, depth, calibration=calibration)}
     return {name: graphs.pop(name).SerializeToString() for name in list(graphs)}  # each goes when it is serialised
 
 

@@ -1,4 +1,4 @@
-"""Pairs: an extractor and the matcher that was trained on its descriptors. They are chosen, checked and named together."""
+"""Models: an extractor and the matcher that was trained on its descriptors. They are chosen, checked and named together."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.config import FETCHED_PAIRS, SHIPPED_PAIRS
+from ..core.config import FETCHED_MODELS, SHIPPED_MODELS
 from ..utils.errors import ConfigError, WeightsError
 from .architecture import EXTRACTOR, MATCHER, NETWORKS, check_network, descriptors_for, descriptors_of, layers_of
 from .weight_store import load_weights, sources_of
 from .weights import Weights, read_network
 
-NAMES = (*SHIPPED_PAIRS, *FETCHED_PAIRS)
+NAMES = (*SHIPPED_MODELS, *FETCHED_MODELS)
 DEFAULT = NAMES[0]
 
 
 @dataclass(frozen=True)
-class PairIdentity:
-    """What tells a pair from every other: whatever is made of it, engines or a calibration, is kept under this."""
+class ModelIdentity:
+    """What tells a model from every other: whatever is made of it, engines or a calibration, is kept under this."""
 
     name: str
     extractor_sha256: str
@@ -42,23 +42,23 @@ class PairIdentity:
 
 
 @dataclass(frozen=True)
-class WeightsPair:
+class Model:
     """An extractor and its matcher. Raises WeightsError where the matcher's descriptors are not the extractor's."""
 
     name: str  # what its files say, else their folder's name
     extractor: Weights
     matcher: Weights
-    choice: str  # as in PairIdentity
+    choice: str  # as in ModelIdentity
 
     def __post_init__(self) -> None:
         given, taken = descriptors_of(self.extractor.tensors), descriptors_for(self.matcher.tensors)
         if given != taken:
             raise WeightsError(f'the extractor of {self.name} gives descriptors of {given} numbers ({self.extractor.path}), its '
-                               f'matcher takes {taken} ({self.matcher.path}): they are not of one pair')
+                               f'matcher takes {taken} ({self.matcher.path}): they are not of one model')
 
     @property
-    def identity(self) -> PairIdentity:
-        return PairIdentity(self.name, self.extractor.sha256, self.matcher.sha256, self.choice)
+    def identity(self) -> ModelIdentity:
+        return ModelIdentity(self.name, self.extractor.sha256, self.matcher.sha256, self.choice)
 
     @property
     def layers(self) -> int:
@@ -66,33 +66,33 @@ class WeightsPair:
         return layers_of(self.matcher.tensors)
 
 
-def load_pair(choice: str = DEFAULT, cache: Path | None = None) -> WeightsPair:
-    """The pair that the setting `weights` names: one of NAMES, or a folder with extractor.safetensors and matcher.safetensors.
+def load_model(choice: str = DEFAULT, cache: Path | None = None) -> Model:
+    """The model that the setting `weights` names: one of NAMES, or a folder with extractor.safetensors and matcher.safetensors.
 
-    Nothing is fetched; `cache` replaces `cache_dir()`. Raises ConfigError where there is no such pair, WeightsError where its files
-    are missing, damaged, of different pairs, or not the networks that they should be.
+    Nothing is fetched; `cache` replaces `cache_dir()`. Raises ConfigError where there is no such model, WeightsError where its
+    files are missing, damaged, of different models, or not the networks that they should be.
     """
-    if choice in SHIPPED_PAIRS:
+    if choice in SHIPPED_MODELS:
         return _of_folder(shipped_folder(choice), choice)
-    if choice in FETCHED_PAIRS:
+    if choice in FETCHED_MODELS:
         networks = [load_weights(source.name, cache) for source in sources_of(choice)]
         for network, weights in zip(NETWORKS, networks, strict=True):
             check_network(network, weights.tensors, str(weights.path))
         extractor, matcher = networks
-        return WeightsPair(choice, extractor, matcher, choice)
+        return Model(choice, extractor, matcher, choice)
     return _of_folder(_own_folder(choice), '')
 
 
-def identify_pair(choice: str = DEFAULT) -> PairIdentity:
-    """The identity of what `load_pair` gives. A fetched pair need not be there: its checksums are pinned."""
-    if choice in FETCHED_PAIRS:
+def identify_model(choice: str = DEFAULT) -> ModelIdentity:
+    """The identity of what `load_model` gives. A fetched model need not be there: its checksums are pinned."""
+    if choice in FETCHED_MODELS:
         extractor, matcher = sources_of(choice)
-        return PairIdentity(choice, extractor.sha256, matcher.sha256, choice)
-    return load_pair(choice).identity
+        return ModelIdentity(choice, extractor.sha256, matcher.sha256, choice)
+    return load_model(choice).identity
 
 
 def shipped_folder(name: str) -> Path:
-    """Where the package has a pair of its own."""
+    """Where the package has a model of its own."""
     return Path(__file__).parent / 'data' / name
 
 
@@ -111,20 +111,20 @@ def _own_folder(choice: str) -> Path:
                       f'{" and ".join(map(file_name, NETWORKS))}')
 
 
-def _of_folder(folder: Path, shipped: str) -> WeightsPair:
-    """`shipped`: the pair must be the package's own of this name; empty: it is somebody's."""
+def _of_folder(folder: Path, shipped: str) -> Model:
+    """`shipped`: the model must be the package's own of this name; empty: it is somebody's."""
     advice = 'install the package again' if shipped else 'replace it'
     if missing := [file_name(network) for network in NETWORKS if not (folder / file_name(network)).is_file()]:
         raise WeightsError(f'{folder} has no {" and no ".join(missing)}: '
-                           + (advice if shipped else 'the folder of a pair holds both networks'))
+                           + (advice if shipped else 'the folder of a model holds both networks'))
     extractor, matcher = (read_network(folder / file_name(network), network, advice) for network in NETWORKS)
-    if extractor.pair != matcher.pair:
-        names = [file.pair or 'no pair that it names' for file in (extractor, matcher)]
+    if extractor.model != matcher.model:
+        names = [file.model or 'no model that it names' for file in (extractor, matcher)]
         raise WeightsError(f'{extractor.weights.path} is the {EXTRACTOR} of {names[0]}, {matcher.weights.path} the {MATCHER} of '
-                           f'{names[1]}: they were not trained together; take both from one pair')
+                           f'{names[1]}: they were not trained together; take both from one model')
     if shipped:
         for file in (extractor, matcher):
-            if file.pair != shipped or not file.content_sha256:
-                raise WeightsError(f'{file.weights.path} is of the pair {file.pair or "without a name"}, '
+            if file.model != shipped or not file.content_sha256:
+                raise WeightsError(f'{file.weights.path} is of the model {file.model or "without a name"}, '
                                    f'with {"a" if file.content_sha256 else "no"} checksum of its content: {advice}')
-    return WeightsPair(extractor.pair or folder.name, extractor.weights, matcher.weights, shipped or str(folder))
+    return Model(extractor.model or folder.name, extractor.weights, matcher.weights, shipped or str(folder))

@@ -38,7 +38,7 @@ class Source:
     """One network's weights: the file they come from and the terms they come under."""
 
     name: str
-    pair: str  # that they belong to
+    model: str  # that they belong to
     file: str
     sha256: str  # of that file, hexadecimal
     size: int  # bytes
@@ -49,9 +49,9 @@ class Source:
 
 _RELEASE = 'https://github.com/cvg/LightGlue/releases/download/v0.1_arxiv'
 
-REGISTRY = {source.name: source for source in (  # of each pair the extractor, then the matcher
+REGISTRY = {source.name: source for source in (  # of each model the extractor, then the matcher
     Source(
-        name='superpoint', pair='magicleap', file='superpoint_v1.pth', size=5206086,
+        name='superpoint', model='magicleap', file='superpoint_v1.pth', size=5206086,
         url=f'{_RELEASE}/superpoint_v1.pth',
         sha256='52b6708629640ca883673b5d5c097c4ddad37d8048b33f09c8ca0d69db12c40e',
         licence='Magic Leap, non-commercial research only',
@@ -59,7 +59,7 @@ REGISTRY = {source.name: source for source in (  # of each pair the extractor, t
                'NON-COMMERCIAL RESEARCH USE ONLY. They are not part of this package; by fetching them you accept that licence:\n'
                'https://github.com/magicleap/SuperPointPretrainedNetwork/blob/master/LICENSE'),
     Source(
-        name='lightglue_official', pair='magicleap', file='superpoint_lightglue.pth', size=47500279,
+        name='lightglue_official', model='magicleap', file='superpoint_lightglue.pth', size=47500279,
         url=f'{_RELEASE}/superpoint_lightglue.pth',
         sha256='6ff7040d0a497fc6639337946d7538dae07428c18f77a067a0b5a960e7cc551a', licence='Apache-2.0'),
 )}
@@ -75,9 +75,9 @@ def cache_dir() -> Path:
     return base / 'lightglue_trt_ros'
 
 
-def sources_of(pair: str) -> tuple[Source, Source]:
+def sources_of(model: str) -> tuple[Source, Source]:
     """A fetched pair's extractor and matcher."""
-    extractor, matcher = (source for source in REGISTRY.values() if source.pair == pair)
+    extractor, matcher = (source for source in REGISTRY.values() if source.model == model)
     return extractor, matcher
 
 
@@ -97,7 +97,7 @@ def load_weights(name: str, cache: Path | None = None) -> Weights:
     if os.path.isfile(converted):
         return Weights(name, _read_converted(source, converted), source.sha256, converted)
     if not os.path.isfile(original):
-        raise WeightsError(f'the weights {name} are not on this machine: run `{FETCH_COMMAND} {source.pair}`,\n'
+        raise WeightsError(f'the weights {name} are not on this machine: run `{FETCH_COMMAND} {source.model}`,\n'
                            f'or {_by_hand(source, original)}')
     tensors = _read_original(source, original)
     try:
@@ -159,14 +159,14 @@ def _by_hand(source: Source, original: Path) -> str:
 
 def _read_original(source: Source, path: Path) -> Tensors:
     data = read_file(path)
-    check_sha256(data, source.sha256, str(path), f'replace it, or run `{FETCH_COMMAND} {source.pair} --force`')
+    check_sha256(data, source.sha256, str(path), f'replace it, or run `{FETCH_COMMAND} {source.model} --force`')
     # The official LightGlue checkpoint numbers its layers the other way round: self_attn.0.… is transformers.0.self_attn.…
     return {re.sub(r'^(self_attn|cross_attn)\.(\d+)\.', r'transformers.\2.\1.', name): tensor
             for name, tensor in read_torch(data, str(path)).items()}
 
 
 def _read_converted(source: Source, path: Path) -> Tensors:
-    advice = f'run `{FETCH_COMMAND} {source.pair} --force`'
+    advice = f'run `{FETCH_COMMAND} {source.model} --force`'
     try:
         tensors, metadata = parse(read_file(path))
     except ValueError as error:

@@ -28,7 +28,7 @@ _CODES = {'f8': 'F64', 'f4': 'F32', 'f2': 'F16', 'i8': 'I64', 'i4': 'I32', 'i2':
 class Weights:
     """A network's tensors under their original names, in the dtype they are stored in (float32 or float16)."""
 
-    name: str  # of the source that they come from, or of the pair and the network
+    name: str  # of the source that they come from, or of the model and the network
     tensors: Tensors
     sha256: str  # of the file that they come from, hexadecimal; of what is fetched, as pinned
     path: Path  # what was read
@@ -39,16 +39,16 @@ class NetworkFile:
     """What `read_network` found."""
 
     weights: Weights
-    pair: str  # the pair that the file says it belongs to; empty: it says nothing
+    model: str  # that it belongs to, by the metadata `pair`; empty: unknown
     licence: str  # empty: it says nothing
     content_sha256: str  # that the file says its tensors have, and they have it; empty: it says nothing
 
 
 def write_network(path: Path, tensors: Mapping[str, NDArray[Any]], *, pair: str, network: str, licence: str,
                   half: bool = True) -> str:
-    """Write one network of a pair as a file that `load_pair` takes, whole or not at all, and return the file's sha256.
+    """Write one network of a model as a file that `load_model` takes, whole or not at all, and return the file's sha256.
 
-    `tensors` are float arrays under the original names, `pair` the pair's name, `network` extractor or matcher; with `half` they
+    `tensors` are float arrays under the original names, `pair` the model's name, `network` extractor or matcher; with `half` they
     are stored in FP16, else in FP32. The same tensors give the same bytes. Raises WeightsError, naming the tensor, where one is
     missing, has a shape that does not go with the others, or is not finite, in FP16 where that is stored; OSError.
     """
@@ -76,7 +76,7 @@ def read_network(path: Path, network: str, advice: str) -> NetworkFile:
         raise WeightsError(f'{path} is damaged: its content has sha256 {found} where {metadata["content_sha256"]} was written: '
                            f'{advice}')
     if metadata.get('network', network) != network:
-        raise WeightsError(f'{path} is the {metadata["network"]} of a pair, where the {network} is expected: are the two files '
+        raise WeightsError(f'{path} is the {metadata["network"]} of a model, where the {network} is expected: are the two files '
                            'exchanged?')
     check_network(network, tensors, str(path))
     pair = metadata.get('pair', '')

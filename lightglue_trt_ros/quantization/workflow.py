@@ -16,7 +16,7 @@ from ..engines.engine_store import FAILED, GRAPH, PASSED, PLOT, TENSORS, Artifac
 from ..networks import e4m3
 from ..networks.fp8_calibration import Calibration, linear_members
 from ..networks.fp8_rounding import check_width
-from ..networks.models import WeightsPair
+from ..networks.models import Model
 from ..utils.console import progress
 from ..utils.errors import EngineError
 from .matchers import HostMatcher, open_matcher
@@ -52,7 +52,7 @@ class CalibrationOrder:
 
     recordings: tuple[Path, ...]
     spec: EngineSpec  # fp8
-    pair: WeightsPair
+    model: Model
     engine_dir: Path
     held_out: tuple[Path, ...] = ()
     frames: int = 300
@@ -68,10 +68,10 @@ def quantize(order: CalibrationOrder) -> Artifact:
     Raises EngineError where no choice of parts passes the gate: its figures are written without a calibration. Raises
     LightglueTrtError where nothing can be calibrated or judged; nothing is written then, nor when it is interrupted.
     """
-    check_width(order.pair.matcher.tensors)  # before minutes are spent
+    check_width(order.model.matcher.tensors)  # before minutes are spent
     samples = read_samples(order.recordings, order.held_out, order.frames, order.spec, image_topic=order.image_topic,
                            share=order.share)
-    identity = Identity.of_calibration(order.spec, order.pair.identity, gate_verdict='')
+    identity = Identity.of_calibration(order.spec, order.model.identity, gate_verdict='')
     settings = _settings(order, samples)
     calibration = None if order.force else _find_equal(order.engine_dir, identity, settings)
     if calibration is not None:
@@ -92,7 +92,7 @@ class _Work:
 
     def __init__(self, order: CalibrationOrder, samples: Sequence[RecordingSample]) -> None:
         self.order, self.samples = order, samples
-        self.spec, self.weights, self.layers = order.spec, order.pair.matcher, order.pair.layers
+        self.spec, self.weights, self.layers = order.spec, order.model.matcher, order.model.layers
         self.size = order.spec.image_height, order.spec.image_width
         self.tried: list[TriedParts] = []
 
@@ -205,7 +205,7 @@ def _extract(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> Non
     from ..backends.onnxruntime import OnnxRuntimeBackend
     from ..core.early_exit import Depth
     spec = dataclasses.replace(order.spec, precision='fp32')
-    backend = OnnxRuntimeBackend(spec, order.pair, depth=Depth((order.pair.layers,)))
+    backend = OnnxRuntimeBackend(spec, order.model, depth=Depth((order.model.layers,)))
     try:
         with progress('extracting features', frame_count(samples)) as bar:
             extract(samples, backend, bar)
@@ -222,8 +222,8 @@ def _settings(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> di
 
 
 def _provenance(order: CalibrationOrder, settings: dict[str, Any]) -> dict[str, Any]:
-    pair, spec = order.pair, order.spec
-    return {'weights': pair.name, 'weights_sha256': pair.matcher.sha256, 'extractor_sha256': pair.extractor.sha256,
+    model, spec = order.model, order.spec
+    return {'weights': model.name, 'weights_sha256': model.matcher.sha256, 'extractor_sha256': model.extractor.sha256,
             'image_height': spec.image_height, 'image_width': spec.image_width, 'max_keypoints': spec.max_keypoints,
             'recordings': settings['recordings'], 'package_version': __version__}
 

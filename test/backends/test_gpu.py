@@ -107,9 +107,9 @@ def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_
     from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
     from lightglue_trt_ros.core.geometry import resize_gray
     from lightglue_trt_ros.engines.parity import failures, parity
-    from lightglue_trt_ros.networks.models import load_pair
+    from lightglue_trt_ros.networks.models import load_model
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / sequence)[:8]]
-    reference = OnnxRuntimeBackend(SHAPES['full'], load_pair())
+    reference = OnnxRuntimeBackend(SHAPES['full'], load_model())
     opened = open_backend(config_of(engines))
     found = parity(opened.backend, reference, images)
     opened.backend.close()
@@ -320,8 +320,8 @@ def test_the_exit_is_the_first_one_whatever_the_pair_before_took(backend, shared
 def test_the_decision_on_the_gpu_is_the_cpus(backend, shared_data):
     from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
     from lightglue_trt_ros.core.geometry import resize_gray
-    from lightglue_trt_ros.networks.models import load_pair
-    cpu = OnnxRuntimeBackend(SHAPES['full'], load_pair())
+    from lightglue_trt_ros.networks.models import load_model
+    cpu = OnnxRuntimeBackend(SHAPES['full'], load_model())
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:9]]
     layers = [[matched(each, pair, Thresholds(depth=0.97)).layers for pair in itertools.pairwise(images)]
               for each in (backend, cpu)]

@@ -29,7 +29,7 @@ from lightglue_trt_ros.backends import onnxruntime
 from lightglue_trt_ros.backends import tensorrt as tensorrt_backend
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.cli import build_engines
-from lightglue_trt_ros.core.config import SHIPPED_PAIRS, EngineSpec, MatcherConfig
+from lightglue_trt_ros.core.config import SHIPPED_MODELS, EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import LAYERS, Depth
 from lightglue_trt_ros.core.geometry import resize_gray, to_original
 from lightglue_trt_ros.core.refinement import Placed, Pyramid, place_matches
@@ -54,7 +54,7 @@ from lightglue_trt_ros.engines.gpu_info import Machine
 from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
 from lightglue_trt_ros.networks import lightglue, superpoint
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
-from lightglue_trt_ros.networks.models import identify_pair, load_pair
+from lightglue_trt_ros.networks.models import identify_model, load_model
 from lightglue_trt_ros.networks.typed_onnx import read_stamp
 from lightglue_trt_ros.utils.commands import INTERRUPTED
 from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
@@ -275,7 +275,7 @@ def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_beside_when_it_
     folder = write_pair(tmp_path / 'light', 'featherweight', random_pair(**light))
     command = [*SIZE, '--engine-dir', str(tmp_path / 'e'), '--weights', str(folder), '--target-sm', '89', '--flavour', 'tensorrt']
     assert build_engines.main(command) == 0
-    pair = load_pair(str(folder))
+    pair = load_model(str(folder))
     place = tmp_path / 'e' / f'{pair.identity.label}-{HEIGHT}x{WIDTH}-k{K}-fp16'
     manifest = json.loads((place / MANIFEST).read_text())
     assert manifest['identity']['ends'] == [2, 3, 5]
@@ -286,7 +286,7 @@ def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_beside_when_it_
     assert 'nothing to build' in capsys.readouterr().out
     write_pair(folder, 'featherweight', random_pair(7, **light))
     assert build_engines.main(command) == 0
-    retrained = load_pair(str(folder)).identity.label
+    retrained = load_model(str(folder)).identity.label
     assert visible(tmp_path / 'e') == {place.name, place.name.replace(pair.identity.label, retrained)}
 
 
@@ -658,13 +658,13 @@ def test_real_engines_for_another_machine(rtx, tmp_path, capsys, sm, height, wid
 
 def test_real_engines_of_two_pairs_stand_side_by_side(rtx, tmp_path, capsys):
     """As the node asks for them: once the second is built, the first is still found."""
-    for weights in SHIPPED_PAIRS:
+    for weights in SHIPPED_MODELS:
         command = [*SIZE, '--engine-dir', str(tmp_path), '--target-sm', '89', '--flavour', 'rtx', '--weights', weights]
         assert build_engines.main(command) == 0
-    assert visible(tmp_path) == {f'{weights}-{HEIGHT}x{WIDTH}-k{K}-fp16' for weights in SHIPPED_PAIRS}
+    assert visible(tmp_path) == {f'{weights}-{HEIGHT}x{WIDTH}-k{K}-fp16' for weights in SHIPPED_MODELS}
     spec, tensorrt = EngineSpec(HEIGHT, WIDTH, K, 'fp16'), open_tensorrt('rtx')
-    for weights in SHIPPED_PAIRS:
-        found = open_artifact(tmp_path, Identity.of_engines(spec, identify_pair(weights), tensorrt, ADA))
+    for weights in SHIPPED_MODELS:
+        found = open_artifact(tmp_path, Identity.of_engines(spec, identify_model(weights), tensorrt, ADA))
         assert found.identity.weights == weights
         found.verify()
 

@@ -13,7 +13,7 @@ from support.pth_files import NOWHERE, SUPERPOINT, pin, pth
 from support.random_pairs import TINY, random_pair
 
 from lightglue_trt_ros.cli.fetch_weights import main
-from lightglue_trt_ros.networks.models import load_pair
+from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.networks.weight_store import REGISTRY, fetch, is_available, load_weights
 from lightglue_trt_ros.utils.errors import WeightsError
 
@@ -125,7 +125,7 @@ def test_the_command_fetches_what_it_can_and_says_what_is_lacking(http_server, s
     (weights_cache / 'superpoint_lightglue.pth').write_bytes(matcher)  # as it says
     assert main(['magicleap']) == 0
     assert 'magicleap: complete; to use it: weights: magicleap' in capsys.readouterr().out
-    assert load_pair('magicleap').layers == TINY['layers']
+    assert load_model('magicleap').layers == TINY['layers']
     assert len(http_server.requests) == 1, 'what is there is not fetched again'
 
 
@@ -155,7 +155,7 @@ def test_the_pairs_are_shown_with_what_is_there_and_nothing_is_fetched(weights_c
     for source in REGISTRY.values():
         assert source.sha256 in out
         assert source.licence in out
-    pair = load_pair()
+    pair = load_model()
     assert 'ours: shipped, nothing to fetch' in out
     assert f'sha256 {pair.extractor.sha256}' in out
     assert str(pair.matcher.path) in out
@@ -165,10 +165,10 @@ def test_the_pairs_are_shown_with_what_is_there_and_nothing_is_fetched(weights_c
 
 def test_what_is_shipped_needs_no_fetching(weights_cache, capsys):
     assert main(['ours']) == 0
-    assert str(load_pair('ours').extractor.path.parent) in capsys.readouterr().out
+    assert str(load_model('ours').extractor.path.parent) in capsys.readouterr().out
     assert not weights_cache.exists()
 
 
 def test_an_unknown_name_is_an_error_without_a_traceback(capsys):
     assert main(['superglue']) == 1
-    assert "there is no pair 'superglue': use ours, ours_light, magicleap" in capsys.readouterr().err
+    assert "there is no model 'superglue': use ours, ours_light, magicleap" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lightglue_trt_ros.core.config import FETCHED_PAIRS, SHIPPED_PAIRS, EngineSpec, MatcherConfig, check_names
+from lightglue_trt_ros.core.config import FETCHED_MODELS, SHIPPED_MODELS, EngineSpec, MatcherConfig, check_names
 from lightglue_trt_ros.utils.errors import ConfigError
 
 PARAMS = Path(__file__).parents[2] / 'config' / 'matcher.yaml'
@@ -40,7 +40,7 @@ def test_the_setting_that_weights_replaced_names_it():
 
 def test_the_params_file_names_all_weights_that_go_by_a_name():
     comment = next(line for line in PARAMS.read_text().splitlines() if line.strip().startswith('weights:')).partition('#')[2]
-    assert [name for name in (*SHIPPED_PAIRS, *FETCHED_PAIRS) if name not in comment] == []
+    assert [name for name in (*SHIPPED_MODELS, *FETCHED_MODELS) if name not in comment] == []
     assert 'ours, ours_light (shipped)' in comment
 
 

@@ -13,7 +13,7 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.epipolar_check import RightImage, believed
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.networks.models import load_pair
+from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.utils.errors import BagError, FrameError
 
 CONFIG = MatcherConfig(image_height=HEIGHT, image_width=WIDTH, max_keypoints=200, backend='onnxruntime')
@@ -22,7 +22,7 @@ TURN = cv2.Rodrigues(np.radians([1.5, -1.0, 2.0]))[0]  # of the right camera's a
 
 class CountingBackend(OnnxRuntimeBackend):
     def __init__(self) -> None:
-        super().__init__(CONFIG.engine_spec('fp32'), load_pair('ours'), threads=2)
+        super().__init__(CONFIG.engine_spec('fp32'), load_model('ours'), threads=2)
         self.extracted: list[int] = []  # sums of the images
         self.matched = 0
 

@@ -52,7 +52,7 @@ from lightglue_trt_ros.engines.engine_store import (
     read_artifact,
 )
 from lightglue_trt_ros.engines.gpu_info import Machine, target
-from lightglue_trt_ros.networks.models import identify_pair
+from lightglue_trt_ros.networks.models import identify_model
 from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
 
 
@@ -111,7 +111,7 @@ def test_a_pair_of_ones_own_may_lie_elsewhere_and_is_named_in_the_command_where_
 @pytest.mark.parametrize('flavour', ['tensorrt', 'tensorrt_rtx'])
 def test_the_command_asks_for_exactly_what_is_wanted(tmp_path, machine, flavour):
     tensorrt = SimpleNamespace(name=flavour, version='1')
-    wanted = Identity.of_engines(EngineSpec(240, 328, 77, 'fp32'), identify_pair('magicleap'), tensorrt, machine)
+    wanted = Identity.of_engines(EngineSpec(240, 328, 77, 'fp32'), identify_model('magicleap'), tensorrt, machine)
     words = shlex.split(wanted.command(tmp_path / 'my engines'))
     args = build_engines._parse(words[4:])
     assert words[:4] == ['ros2', 'run', 'lightglue_trt_ros', 'build_engines']

@@ -18,10 +18,10 @@ from safetensors.numpy import load_file, save_file
 from support.networks import magicleap
 from support.random_pairs import TINY, random_extractor, random_matcher, random_pair, write_pair
 
-from lightglue_trt_ros.core.config import FETCHED_PAIRS, SHIPPED_PAIRS, EngineSpec
+from lightglue_trt_ros.core.config import FETCHED_MODELS, SHIPPED_MODELS, EngineSpec
 from lightglue_trt_ros.networks import models as pairs
 from lightglue_trt_ros.networks.lightglue import lightglue
-from lightglue_trt_ros.networks.models import PairIdentity, identify_pair, load_pair, shipped_folder
+from lightglue_trt_ros.networks.models import ModelIdentity, identify_model, load_model, shipped_folder
 from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.networks.weight_store import REGISTRY, sources_of
 from lightglue_trt_ros.networks.weights import content_sha256, write_network
@@ -42,12 +42,12 @@ def metadata(path: Path) -> dict[str, str]:
 
 # Which one
 
-@pytest.mark.parametrize('name', SHIPPED_PAIRS)
+@pytest.mark.parametrize('name', SHIPPED_MODELS)
 def test_a_shipped_pair_is_there_without_fetching_and_says_what_it_is(name, tmp_path, monkeypatch):
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path))
-    pair = load_pair(name)
+    pair = load_model(name)
     assert (pair.name, pair.choice, str(pair.identity)) == (name, name, name)
-    assert identify_pair(name) == pair.identity
+    assert identify_model(name) == pair.identity
     for network, weights in (('extractor', pair.extractor), ('matcher', pair.matcher)):
         assert weights.path == shipped_folder(name) / f'{network}.safetensors'
         assert weights.sha256 == hashlib.sha256(weights.path.read_bytes()).hexdigest()
@@ -59,13 +59,13 @@ def test_a_shipped_pair_is_there_without_fetching_and_says_what_it_is(name, tmp_
 
 
 def test_every_folder_of_shipped_weights_is_registered():
-    assert {path.parent.name for path in shipped_folder('x').parent.glob('*/*')} == set(SHIPPED_PAIRS)
-    assert {source.pair for source in REGISTRY.values()} == set(FETCHED_PAIRS)
+    assert {path.parent.name for path in shipped_folder('x').parent.glob('*/*')} == set(SHIPPED_MODELS)
+    assert {source.model for source in REGISTRY.values()} == set(FETCHED_MODELS)
 
 
 def test_the_default_has_the_architecture_of_the_published_networks():
-    pair = load_pair()
-    assert pair.choice == SHIPPED_PAIRS[0]
+    pair = load_model()
+    assert pair.choice == SHIPPED_MODELS[0]
     assert pair.layers == 9
     assert pair.extractor.tensors['conv4b.weight'].shape == (128, 128, 3, 3)
     assert pair.matcher.tensors['transformers.8.self_attn.Wqkv.weight'].shape == (768, 256)
@@ -75,45 +75,46 @@ def test_loading_imports_neither_pytorch_nor_touches_the_network():
     code = ('import sys, socket\n'
             'def refuse(*a, **k): raise AssertionError("network")\n'
             'socket.create_connection = socket.getaddrinfo = refuse\n'
-            'from lightglue_trt_ros.networks.models import load_pair\n'
-            'load_pair()\n'
+            'from lightglue_trt_ros.networks.models import load_model\n'
+            'load_model()\n'
             'assert "torch" not in sys.modules\n')
     subprocess.run([sys.executable, '-c', code], check=True, cwd=Path(pairs.__file__).parents[2])
 
 
 def test_magicleap_that_was_fetched_is_whole():
     pair = magicleap()
-    assert pair.identity == identify_pair('magicleap')
+    assert pair.identity == identify_model('magicleap')
     assert pair.extractor.tensors['conv1a.weight'].dtype == np.float32
 
 
 def test_magicleap_that_was_not_fetched_says_how_and_has_its_identity_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path))
     with pytest.raises(WeightsError, match='ros2 run lightglue_trt_ros fetch_weights magicleap'):
-        load_pair('magicleap')
-    assert identify_pair('magicleap') == PairIdentity('magicleap', *(each.sha256 for each in sources_of('magicleap')), 'magicleap')
+        load_model('magicleap')
+    checksums = [each.sha256 for each in sources_of('magicleap')]
+    assert identify_model('magicleap') == ModelIdentity('magicleap', *checksums, 'magicleap')
 
 
 def test_a_folder_of_ones_own_is_a_pair_under_the_name_in_its_files(mine, monkeypatch):
-    pair = load_pair(str(mine))
+    pair = load_model(str(mine))
     assert (pair.name, pair.choice, str(pair.identity)) == ('mine', str(mine), f'mine of {mine}')
-    assert pair.identity == identify_pair(str(mine))
+    assert pair.identity == identify_model(str(mine))
     written = random_pair(**TINY).extractor.tensors['conv1a.weight'].astype(np.float16)
     assert pair.extractor.tensors['conv1a.weight'].dtype == written.dtype
     np.testing.assert_array_equal(pair.extractor.tensors['conv1a.weight'], written)
     moved = mine.rename(mine.with_name('elsewhere'))
-    assert load_pair(str(moved)).identity == pair.identity, 'where it lies does not matter'
+    assert load_model(str(moved)).identity == pair.identity, 'where it lies does not matter'
     monkeypatch.chdir(moved.parent)
     for way in ('elsewhere', './elsewhere'):
-        assert load_pair(way).choice == str(moved)
+        assert load_model(way).choice == str(moved)
     monkeypatch.setenv('HOME', str(moved.parent))
-    assert load_pair('~/elsewhere').choice == str(moved)
+    assert load_model('~/elsewhere').choice == str(moved)
 
 
 def test_a_folder_without_metadata_is_a_pair_under_its_own_name(mine):
     for name in FILES:
         save_file(load_file(mine / name), mine / name)
-    assert (load_pair(str(mine)).name, load_pair(str(mine)).extractor.name) == ('folder', 'folder extractor')
+    assert (load_model(str(mine)).name, load_model(str(mine)).extractor.name) == ('folder', 'folder extractor')
 
 
 @pytest.mark.parametrize(('choice', 'words'), [
@@ -122,7 +123,7 @@ def test_a_folder_without_metadata_is_a_pair_under_its_own_name(mine):
     ('', "weights is ''"), ('homography', 'extractor.safetensors and matcher.safetensors')])
 def test_what_names_no_pair_is_refused_with_what_there_is(choice, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for load in (load_pair, identify_pair):
+    for load in (load_model, identify_model):
         with pytest.raises(ConfigError, match=words):
             load(choice)
 
@@ -132,38 +133,38 @@ def test_what_names_no_pair_is_refused_with_what_there_is(choice, words, tmp_pat
 @pytest.mark.parametrize('gone', FILES)
 def test_a_folder_with_a_missing_file_names_it(mine, gone):
     (mine / gone).unlink()
-    with pytest.raises(WeightsError, match=f'folder has no {gone}: the folder of a pair holds both networks'):
-        load_pair(str(mine))
+    with pytest.raises(WeightsError, match=f'folder has no {gone}: the folder of a model holds both networks'):
+        load_model(str(mine))
 
 
 def test_a_folder_that_is_not_there_names_both(tmp_path):
     with pytest.raises(WeightsError, match=r'nowhere has no extractor\.safetensors and no matcher\.safetensors'):
-        load_pair(str(tmp_path / 'nowhere'))
+        load_model(str(tmp_path / 'nowhere'))
 
 
 def test_the_extractor_of_one_pair_with_the_matcher_of_another_is_refused_with_both_names(mine, tmp_path):
     other = write_pair(tmp_path / 'other', 'theirs')
     shutil.copy(other / FILES[1], mine / FILES[1])
     with pytest.raises(WeightsError, match=r'extractor of mine, .* the matcher of theirs: they were not trained together'):
-        load_pair(str(mine))
+        load_model(str(mine))
     save_file(load_file(other / FILES[1]), mine / FILES[1])
-    with pytest.raises(WeightsError, match=r'extractor of mine, .* the matcher of no pair that it names'):
-        load_pair(str(mine))
+    with pytest.raises(WeightsError, match=r'extractor of mine, .* the matcher of no model that it names'):
+        load_model(str(mine))
 
 
 def test_a_matcher_of_other_descriptors_is_refused_even_without_names(mine):
     save_file(load_file(mine / FILES[0]), mine / FILES[0])
     save_file(random_matcher(0, 48, 64, 2), mine / FILES[1])
     with pytest.raises(WeightsError, match=r'descriptors of 32 numbers .* takes 48 '):
-        load_pair(str(mine))
+        load_model(str(mine))
 
 
 def test_files_that_are_exchanged_are_told_apart(mine):
     os.rename(mine / FILES[0], mine / 'x')
     os.rename(mine / FILES[1], mine / FILES[0])
     os.rename(mine / 'x', mine / FILES[1])
-    with pytest.raises(WeightsError, match=r'extractor\.safetensors is the matcher of a pair'):
-        load_pair(str(mine))
+    with pytest.raises(WeightsError, match=r'extractor\.safetensors is the matcher of a model'):
+        load_model(str(mine))
 
 
 CHANGES = {
@@ -190,7 +191,7 @@ def test_a_tensor_that_cannot_be_is_named(mine, change):
     CHANGES[change](tensors)
     save_file(tensors, mine / FILES[0], {'pair': 'mine'})
     with pytest.raises(WeightsError, match=rf'extractor\.safetensors:? {WORDS[change]}'):
-        load_pair(str(mine))
+        load_model(str(mine))
 
 
 @pytest.mark.parametrize('name', sorted(random_matcher(0, 32, 64, 2)))
@@ -217,26 +218,26 @@ def test_damage_is_found_wherever_it_is(mine):
     for position in (0, 12, start, (start + len(good)) // 2, len(good) - 1):
         (mine / FILES[0]).write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1:])
         with pytest.raises(WeightsError, match=r'extractor\.safetensors is damaged.*replace it'):
-            load_pair(str(mine))
+            load_model(str(mine))
     for end in (0, 4, 100, len(good) - 1):
         (mine / FILES[0]).write_bytes(good[:end])
         with pytest.raises(WeightsError, match='is damaged, or no safetensors file'):
-            load_pair(str(mine))
+            load_model(str(mine))
 
 
 def test_shipped_files_that_were_changed_are_refused(mine, monkeypatch):
     monkeypatch.setattr(pairs, 'shipped_folder', lambda name: mine)
-    with pytest.raises(WeightsError, match='is of the pair mine, with a checksum of its content: install the package again'):
-        load_pair('ours')
+    with pytest.raises(WeightsError, match='is of the model mine, with a checksum of its content: install the package again'):
+        load_model('ours')
     write_pair(mine, 'ours')
-    assert load_pair('ours').name == 'ours'
+    assert load_model('ours').name == 'ours'
     for name in FILES:
         save_file(load_file(mine / name), mine / name, {'pair': 'ours'})
     with pytest.raises(WeightsError, match='with no checksum of its content: install the package again'):
-        load_pair('ours')
+        load_model('ours')
     (mine / FILES[1]).unlink()
     with pytest.raises(WeightsError, match=r'has no matcher\.safetensors: install the package again'):
-        load_pair('ours')
+        load_model('ours')
 
 
 # Writing
@@ -276,7 +277,7 @@ def test_the_light_pair_takes_a_third_of_the_arithmetic():
     """Multiplications of convolutions and matrix products, counted in the graphs of 640x480 and 1,024 keypoints, all layers."""
     spec = EngineSpec(480, 640, 1024, 'fp32')
     large, light = (sum(map(products, (superpoint(spec, pair.extractor), lightglue(spec, pair.matcher))))
-                    for pair in map(load_pair, SHIPPED_PAIRS))
+                    for pair in map(load_model, SHIPPED_MODELS))
     assert large == pytest.approx(66.5e9, rel=0.01)
     assert light < large / 3
 

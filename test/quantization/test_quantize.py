@@ -24,7 +24,7 @@ from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.engines.engine_store import GRAPH, PLOT, TENSORS, Artifact, Identity, open_artifact
 from lightglue_trt_ros.networks.fp8_calibration import linear_members
-from lightglue_trt_ros.networks.models import load_pair
+from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.networks.typed_onnx import read_stamp
 from lightglue_trt_ros.quantization import measurement, workflow
 from lightglue_trt_ros.quantization.measurement import shared
@@ -48,7 +48,7 @@ Run = Callable[..., tuple[int, str, str]]
 def shallow_network() -> Iterator[None]:
     """The real SuperPoint, two layers of the real LightGlue, and a short descent."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantize, 'load_pair', lambda choice: replace(ours(), matcher=shallow()))
+        patch.setattr(quantize, 'load_model', lambda choice: replace(ours(), matcher=shallow()))
         patch.setattr(measurement, 'shared', partial(shared, steps=5))
         yield
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_calibrated_on_is_said_before_minutes_are_spent(call: Run
 
 def test_a_matcher_of_another_width_is_refused_before_anything_is_read(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = write_pair(tmp_path / 'light')
-    monkeypatch.setattr(quantize, 'load_pair', load_pair)
+    monkeypatch.setattr(quantize, 'load_model', load_model)
     code, _, err = call('--calibration', tmp_path / 'nowhere', '--weights', folder)
     assert code == 1
     assert 'FP8 is for matchers 256 channels wide, 512 in their FFN: these weights have 64 and 128; use fp16' in err

@@ -197,11 +197,11 @@ import sys
 import numpy as np
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.cli import matcher
-from lightglue_trt_ros.networks.models import load_pair
+from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.ros.matcher import node
 
 def opened(config, *, cancelled):
-    backend, image = OnnxRuntimeBackend(config.engine_spec('fp32'), load_pair('ours_light')), np.zeros((48, 64), np.uint8)
+    backend, image = OnnxRuntimeBackend(config.engine_spec('fp32'), load_model('ours_light')), np.zeros((48, 64), np.uint8)
     print('busy', flush=True)
     while True:
         backend.extract(image)

@@ -19,7 +19,7 @@ from support.vins_estimator import Estimator
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.engines.selection import Opened
-from lightglue_trt_ros.networks.models import load_pair
+from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.parameters import NodeConfig
@@ -32,7 +32,7 @@ PAIRS = 14
 
 class CountedBackend(OnnxRuntimeBackend):
     def __init__(self, config) -> None:
-        super().__init__(config.engine_spec('fp32'), load_pair('ours'), threads=1)
+        super().__init__(config.engine_spec('fp32'), load_model('ours'), threads=1)
         self.extracted: list[int] = []
 
     def extract(self, image, *given):

@@ -14,22 +14,22 @@ import pytest
 
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.types import HostFeatures
-from lightglue_trt_ros.networks.models import WeightsPair, load_pair
+from lightglue_trt_ros.networks.models import Model, load_model
 from lightglue_trt_ros.networks.typed_onnx import IR, OPSET
 from lightglue_trt_ros.networks.weights import Weights
 from lightglue_trt_ros.utils.errors import WeightsError
 
 
 @cache
-def ours() -> WeightsPair:
+def ours() -> Model:
     """The shipped pair: it is always there."""
-    return load_pair('ours')
+    return load_model('ours')
 
 
 @cache
-def magicleap() -> WeightsPair:
+def magicleap() -> Model:
     try:
-        return load_pair('magicleap')
+        return load_model('magicleap')
     except WeightsError as error:
         pytest.skip(f'the pair magicleap is not here (fetch_weights magicleap): {error}')
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lightglue_trt_ros.networks.models import WeightsPair
+from lightglue_trt_ros.networks.models import Model
 from lightglue_trt_ros.networks.weights import Tensors, Weights, write_network
 
 TINY = {'encoder': (8, 8, 16, 16), 'descriptors': 32, 'width': 64, 'layers': 2}
@@ -63,15 +63,15 @@ def random_matcher(seed: int, descriptors: int, width: int, layers: int, hidden:
 
 
 def random_pair(seed: int = 0, *, encoder: tuple[int, ...], descriptors: int, width: int, layers: int,
-                hidden: int | None = None) -> WeightsPair:
+                hidden: int | None = None) -> Model:
     """A pair that lies nowhere."""
     extractor = random_extractor(seed, encoder, descriptors)
     matcher = random_matcher(seed + 1, descriptors, width, layers, hidden)
-    return WeightsPair('random', *(Weights(f'random {network}', tensors, str(number) * 64, Path(network)) for number, (
+    return Model('random', *(Weights(f'random {network}', tensors, str(number) * 64, Path(network)) for number, (
         network, tensors) in enumerate((('extractor', extractor), ('matcher', matcher)))), 'random')
 
 
-def write_pair(folder: Path, name: str = 'mine', pair: WeightsPair | None = None) -> Path:
+def write_pair(folder: Path, name: str = 'mine', pair: Model | None = None) -> Path:
     """The two files of a small pair."""
     folder.mkdir(parents=True, exist_ok=True)
     pair = pair or random_pair(**TINY)

@@ -9,12 +9,12 @@ from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import Depth
 from lightglue_trt_ros.engines.engine_store import Artifact, Draft, Identity, drafting, files_of
 from lightglue_trt_ros.engines.gpu_info import Machine
-from lightglue_trt_ros.networks.models import PairIdentity
+from lightglue_trt_ros.networks.models import ModelIdentity
 
 SPEC = EngineSpec(480, 640, 1024, 'fp16')
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 TENSORRT = SimpleNamespace(name='tensorrt', version='10.3.0')
-OURS = PairIdentity('ours', 'e' * 64, 'a' * 64, 'ours')
+OURS = ModelIdentity('ours', 'e' * 64, 'a' * 64, 'ours')
 DEPTH = Depth()
 WANTED = Identity.of_engines(SPEC, OURS, TENSORRT, ADA, ends=DEPTH.ends)
 CALIBRATION = Identity.of_calibration(SPEC, OURS)

@@ -222,10 +222,10 @@ def test_the_teacher_finds_the_same_in_a_turned_photograph_where_aliked_does_not
 
 def test_keypoints_and_descriptors_are_those_of_the_packages_graph(tmp_path):
     from lightglue_trt_ros.core.config import EngineSpec
-    from lightglue_trt_ros.networks.models import load_pair
+    from lightglue_trt_ros.networks.models import load_model
     from lightglue_trt_ros.networks.superpoint import superpoint
     onnxruntime = pytest.importorskip('onnxruntime')
-    weights = load_pair('ours').extractor
+    weights = load_model('ours').extractor
     image = cv2.resize(drawings(1, 5)[0], (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
     session = onnxruntime.InferenceSession(superpoint(EngineSpec(HEIGHT, WIDTH, 50), weights).SerializeToString())
     feed = {'image': image, 'mask': np.ones_like(image)}
@@ -243,9 +243,9 @@ def test_the_trained_matcher_is_the_packages(tmp_path):
     """What training counts as matches after the last layer is what the package's graph gives."""
     from lightglue_trt_ros.core.config import EngineSpec
     from lightglue_trt_ros.networks.lightglue import lightglue
-    from lightglue_trt_ros.networks.models import load_pair
+    from lightglue_trt_ros.networks.models import load_model
     onnxruntime = pytest.importorskip('onnxruntime')
-    weights = load_pair('ours').matcher
+    weights = load_model('ours').matcher
     count, rng = 40, np.random.default_rng(0)
     points = rng.uniform((5, 5), (WIDTH - 5, HEIGHT - 5), (2, count, 2)).astype(np.float32)
     points[1] = points[0] + (3, 1)

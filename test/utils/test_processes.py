@@ -17,7 +17,7 @@ import pytest
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import Depth
 from lightglue_trt_ros.networks.graph_cache import write_graphs
-from lightglue_trt_ros.networks.models import load_pair
+from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.utils import processes
 from lightglue_trt_ros.utils.errors import ConfigError, EngineError
 from lightglue_trt_ros.utils.processes import called_elsewhere
@@ -40,7 +40,7 @@ def test_what_it_returns_comes_back_from_another_process(capfd: pytest.CaptureFi
 
 
 def test_what_it_raises_on_purpose_is_raised_here() -> None:
-    pair = load_pair('ours_light')
+    pair = load_model('ours_light')
     with pytest.raises(ConfigError) as here:
         write_graphs(EngineSpec(96, 128, 64), pair, Depth((1, 2)))
     with pytest.raises(ConfigError) as there:

@@ -19,7 +19,7 @@ from ...backends.onnxruntime import import_runtime, providers
 from ...engines.engine_store import MANIFEST, engine_dir_of
 from ...engines.gpu_info import probe
 from ...engines.tensorrt_api import open_tensorrt
-from ...networks.models import identify_pair
+from ...networks.models import identify_model
 from ...utils.errors import ConfigError, EngineError
 from ...utils.processes import PACKAGE, called_elsewhere
 
@@ -31,7 +31,7 @@ class Installation(NamedTuple):
     """What a result is made with."""
 
     build: str
-    weights: str  # the pair's name
+    weights: str  # the model's name
     extractor_sha256: str
     matcher_sha256: str
     libraries: str = ''  # with their versions
@@ -59,12 +59,12 @@ def build() -> str:
 
 
 def installation(weights: str, backend: str = 'auto') -> Installation:
-    """What is installed here, the pair that the setting `weights` names, and the GPU where `backend` may use it.
+    """What is installed here, the model that the setting `weights` names, and the GPU where `backend` may use it.
 
     Raises ConfigError, WeightsError.
     """
-    pair = identify_pair(weights)
-    return Installation(build(), pair.name, pair.extractor_sha256, pair.matcher_sha256, _libraries(),
+    model = identify_model(weights)
+    return Installation(build(), model.name, model.extractor_sha256, model.matcher_sha256, _libraries(),
                         '' if backend == 'onnxruntime' else _gpu())
 
 
@@ -159,8 +159,8 @@ def make_plan(settings: dict[str, Any], installed: Installation) -> EvaluationPl
     for word in kept.get('compare', '').split(','):
         contents |= _manifests(Path(word).expanduser().parent) if (Path(word).expanduser() / MANIFEST).is_file() else {}
         if word.startswith('weights='):
-            pair = identify_pair(word.removeprefix('weights='))
-            contents[word] = f'{pair.extractor_sha256} {pair.matcher_sha256}'
+            model = identify_model(word.removeprefix('weights='))
+            contents[word] = f'{model.extractor_sha256} {model.matcher_sha256}'
     return EvaluationPlan(kept, installed, contents)
 
 
