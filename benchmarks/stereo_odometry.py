@@ -23,7 +23,7 @@ from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import Float32, Float64, UInt8, UInt32
 from lightglue_trt_ros.datasets.bag import open_recording, paired, stereo_recording
-from lightglue_trt_ros.datasets.ground_truth import load_truth
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.poses import angles_deg
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.evaluation.baselines import KltMatcher, SiftMatcher, follow_points
@@ -106,7 +106,7 @@ def stereo_folders(data: Path) -> list[Path]:
 def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
     """Ours at the images' aspect ratio and the area of the configuration, SIFT and KLT with as many keypoints. Raises BagError."""
     recording = open_recording(folder)
-    camera, truth = recording.intrinsics, load_truth(recording)
+    camera, truth = recording.intrinsics, load_ground_truth(recording)
     rig = stereo_recording(recording).rig
     shape = next(stereo_pairs(folder)).left.shape
     if camera is None or truth is None or len(truth) != len(recording) or not known_poses(truth.poses).all():

@@ -19,7 +19,7 @@ from ..core.types import UInt8
 from ..datasets.bag import open_recording
 from ..datasets.bag_writer import write_bag
 from ..datasets.flight import Flight
-from ..datasets.ground_truth import load_truth
+from ..datasets.ground_truth import load_ground_truth
 from ..datasets.poses import Trajectory
 from ..datasets.sequence import Recording
 from ..engines.selection import open_backend
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     make_output_folder(args.out)
     path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
     recording = open_recording(path, args.image_topic)
-    poses, camera = load_truth(recording), recording.intrinsics
+    poses, camera = load_ground_truth(recording), recording.intrinsics
     if truth is None and poses is not None and camera is not None:
         truth = pose_truth(poses, camera.k)
     truth = truth or NO_TRUTH

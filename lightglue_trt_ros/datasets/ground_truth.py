@@ -59,7 +59,7 @@ class Poses:
         return Trajectory(np.asarray(self.stamps, np.int64), self.matrices, source)
 
 
-def load_truth(recording: Recording, *, topic: str | None = None, file: Path | None = None, kind: str | None = None,
+def load_ground_truth(recording: Recording, *, topic: str | None = None, file: Path | None = None, kind: str | None = None,
                child_frame: str | None = None, camera_in_body: Float64 | None = None,
                tell: Callable[[str], None] = lambda line: None) -> Trajectory | None:
     """The camera's ground truth poses in order of their stamps, from a topic, a file, or the recording itself.

@@ -16,7 +16,7 @@ from ..core.config import MatcherConfig
 from ..core.images import gray_of
 from ..core.types import Float32, Float64, UInt8
 from ..datasets.calibration_files import load_camera_in_body, load_intrinsics
-from ..datasets.ground_truth import load_truth, poses_at
+from ..datasets.ground_truth import load_ground_truth, poses_at
 from ..datasets.sequence import Frame, Recording, readable_frames
 from ..odometry.two_view import relative_pose
 from ..utils.errors import BagError, FrameError
@@ -230,7 +230,7 @@ def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
     wanted = options.truth_topic or options.truth or options.truth_child_frame
     try:
         mounting = load_camera_in_body(options.camera_in_body) if options.camera_in_body else None
-        truth = load_truth(recording, topic=options.truth_topic, file=options.truth, kind=options.truth_kind,
+        truth = load_ground_truth(recording, topic=options.truth_topic, file=options.truth, kind=options.truth_kind,
                            child_frame=options.truth_child_frame, camera_in_body=mounting, tell=note)
         if truth is not None:
             poses = poses_at(truth, timeline.stamps_ns, options.max_time_difference)

@@ -19,7 +19,7 @@ from ..core.geometry import resize_gray
 from ..core.images import gray_of
 from ..core.types import Float64, HostFeatures, Thresholds, UInt8
 from ..datasets.bag import open_recording
-from ..datasets.ground_truth import load_truth, poses_at
+from ..datasets.ground_truth import load_ground_truth, poses_at
 from ..datasets.sequence import Frame, Recording, readable_frames
 from ..evaluation.scene import Scene, Timeline
 from ..utils.console import Bar
@@ -268,7 +268,7 @@ def _geometry(recording: Recording, timeline: Timeline) -> tuple[Intrinsics | No
         intrinsics = recording.intrinsics
         if intrinsics is not None:
             distortion_model(intrinsics)
-        truth = None if intrinsics is None else load_truth(recording, tell=logger.info)
+        truth = None if intrinsics is None else load_ground_truth(recording, tell=logger.info)
         poses = None if truth is None else poses_at(truth, timeline.stamps_ns, MAX_TIME_DIFFERENCE_S)
     except BagError as error:
         logger.info(f'{recording.path}: no epipolar precision and no pose errors: {error}')

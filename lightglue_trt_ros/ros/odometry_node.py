@@ -38,12 +38,12 @@ UPRIGHT = np.array([[0.0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]])
 
 try:
     from tf2_msgs.msg import TFMessage
-except ImportError:  # no wheel has it, every installation of ROS does
+except ImportError:  # every installation of ROS has it, wheels do not
     TFMessage = None
 
 
 class OdometryNode(Node):  # type: ignore[misc]
-    """Publishes the camera's poses in the frame `odom_frame`, which stands where the camera was first, upright as it was."""
+    """Publishes the camera's poses in `odom_frame`, whose origin is the first pose, with x forward, y left and z up."""
 
     def __init__(self, **node_options: Any) -> None:
         """Raises ConfigError for a parameter of another name or type."""
@@ -63,12 +63,12 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._rig = RigListener(self, '~/odometry', self._camera)  # for clouds that have right points
         self._estimator: MatchOdometry | None = None
         self._quality: Quality | None = None
-        self._points = self._clouds = self._losses = 0  # tracked now; that came; how often it was lost
+        self._points = self._clouds = self._losses = 0  # points tracked now; clouds received; times lost
         self._heard = self._lost_since = time.monotonic()  # the last cloud; the last pose
         self._poses: deque[PoseStamped] = deque(maxlen=PATH_POSES)
         self._pose: Float64 | None = None  # (4, 4), the last one published
         self._stamp = -math.inf
-        self._trouble = ''  # why clouds are of no use, for people
+        self._trouble = ''  # why clouds cannot be used, for log and diagnostics
         self._drawn: PoseStamped | None = None
         self.create_timer(1.0, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME))  # runs without /clock too
         self._matches = self.create_subscription(PointCloud2, 'matcher/matches', self._on_matches, reliable)
@@ -88,9 +88,9 @@ class OdometryNode(Node):  # type: ignore[misc]
             self._trouble = f'cloud dropped, {error}'
             self.get_logger().error(self._trouble, throttle_duration_sec=THROTTLE_S)
             return
-        if not len(matches):  # the tracks may go on after it: the window does not hear of it
+        if not len(matches):  # tracks may continue after an empty cloud: the window skips it
             if self._quality is Quality.TRACKING:
-                self._tell(Quality.LOST, 0)
+                self._log_quality(Quality.LOST, 0)
             return
         calibration = self._calibration_of(matches)
         if calibration is None:
@@ -101,7 +101,7 @@ class OdometryNode(Node):  # type: ignore[misc]
                                       throttle_duration_sec=THROTTLE_S)
         self._stamp = matches.stamp
         fix = estimator.add(matches)
-        self._tell(fix.quality, fix.points)
+        self._log_quality(fix.quality, fix.points)
         if fix.quality is Quality.TRACKING:
             self._publish(cloud.header, UPRIGHT @ fix.pose, fix.velocity)
 
@@ -129,15 +129,15 @@ class OdometryNode(Node):  # type: ignore[misc]
             return self._estimator
         return before
 
-    def _tell(self, quality: Quality, points: int) -> None:
-        """Each change, once."""
+    def _log_quality(self, quality: Quality, points: int) -> None:
+        """Log each change of quality once."""
         self._points = points
         if quality is Quality.TRACKING:
             self._lost_since = time.monotonic()
         if quality is self._quality:
             return
         self._quality = quality
-        if quality is Quality.LOST:  # a call of its own for each severity: rclpy keeps that of a place's first line
+        if quality is Quality.LOST:  # a call for each severity: rclpy keeps the severity of a line's first call
             self._losses += 1
             self.get_logger().warning(LOST)
         else:
@@ -153,20 +153,20 @@ class OdometryNode(Node):  # type: ignore[misc]
         """A pose (4, 4) in `odom_frame`, and the velocity (3,) along the camera's axes."""
         header, child = Header(stamp=header.stamp, frame_id=self._frame), header.frame_id or 'camera'
         x, y, z = map(float, pose[:3, 3])
-        turn = Quaternion(**dict(zip('xyzw', quaternions_from_rotations(pose[None, :3, :3])[0].tolist(), strict=True)))
+        orientation = Quaternion(**dict(zip('xyzw', quaternions_from_rotations(pose[None, :3, :3])[0].tolist(), strict=True)))
         message = OdometryMessage(header=header, child_frame_id=child)
-        message.pose.pose = Pose(position=Point(x=x, y=y, z=z), orientation=turn)
+        message.pose.pose = Pose(position=Point(x=x, y=y, z=z), orientation=orientation)
         message.twist.twist = Twist(linear=Vector3(**dict(zip('xyz', velocity.tolist(), strict=True))))
         self._pose = pose
         self._odometry.publish(message)
         if self._transforms is not None:
-            transform = Transform(translation=Vector3(x=x, y=y, z=z), rotation=turn)
+            transform = Transform(translation=Vector3(x=x, y=y, z=z), rotation=orientation)
             stamped = TransformStamped(header=header, child_frame_id=child, transform=transform)
             self._transforms.publish(TFMessage(transforms=[stamped]))
         self._poses.append(PoseStamped(header=header, pose=message.pose.pose))
 
     def _report(self) -> None:
-        """Once a second: the diagnostics, and the path."""
+        """Publish diagnostics and path, once a second."""
         verdict, tracking = self._verdict(), self._quality is Quality.TRACKING
         lost = time.monotonic() - self._lost_since if self._pose is not None and not tracking else 0.0
         figures = {'state': 'waiting' if self._quality is None else self._quality.value, 'points': str(self._points),
@@ -190,7 +190,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         return health.Verdict(health.WARN, self._waiting if self._quality is not None else 'waiting for matches')
 
     def _draw(self) -> None:
-        """The whole path, where somebody looks and it has grown."""
+        """Publish the whole path, if it has subscribers and has grown."""
         if self._poses and self._poses[-1] is not self._drawn and self._path.get_subscription_count():
             self._drawn = self._poses[-1]
             self._path.publish(Path(header=self._drawn.header, poses=list(self._poses)))

@@ -14,7 +14,7 @@ from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.datasets.bag import open_recording
-from lightglue_trt_ros.datasets.ground_truth import load_truth
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.evaluation.score import score_pair
 
@@ -28,7 +28,7 @@ def scores_of(path, config, frames):
     height, width = fitting_size(images[0].shape, max(640 * 480, images[0].size))
     matcher = FrameMatcher(open_backend(MatcherConfig(image_height=height, image_width=width, **config)).backend,
                            MatcherConfig(**config))
-    camera, poses, pairs = recording.intrinsics.k, load_truth(recording).poses, []
+    camera, poses, pairs = recording.intrinsics.k, load_ground_truth(recording).poses, []
     for row, image in enumerate(images):
         found = matcher.process(image, 0.1 * row)
         if found is not None:

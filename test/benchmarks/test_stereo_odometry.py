@@ -22,7 +22,7 @@ from benchmarks.stereo_odometry import (
 )
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.datasets.bag import open_recording
-from lightglue_trt_ros.datasets.ground_truth import load_truth
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.utils.errors import BagError
 
 pytestmark = pytest.mark.networks
@@ -56,7 +56,7 @@ def test_tracks_go_on_and_their_right_columns_are_a_disparity_away(name):
 
 def test_corners_on_a_real_stereo_recording_give_metres(shared_data):
     folder = shared_data / 'kitti_short_1'
-    camera, truth = open_recording(folder).intrinsics, load_truth(open_recording(folder)).poses
+    camera, truth = open_recording(folder).intrinsics, load_ground_truth(open_recording(folder)).poses
     pairs = itertools.islice(stereo_pairs(folder), 26)
     row, poses = drift_of_tracks('kitti_short_1', 'KLT', list(klt_tracks(pairs, 1024)), camera, 0.537151, truth[:26])
     assert poses.shape == (26, 4, 4)

@@ -276,7 +276,7 @@ def test_a_calibration_that_failed_its_gate_or_is_damaged_is_not_used(tmp_path):
     with pytest.raises(UnavailableError, match='did not pass its gate') as caught:
         graphs.matcher(spec)
     assert str(caught.value).splitlines()[-1].startswith('ros2 run lightglue_trt_ros quantize')
-    with pytest.raises(UnavailableError, match='there is no calibration'):
+    with pytest.raises(UnavailableError, match='there is no FP8 calibration'):
         graphs.matcher(EngineSpec(128, 128, 95, 'fp8'))
     write_calibration(tmp_path, spec)
     next(tmp_path.glob('*-calibration/calibration.safetensors')).write_bytes(b'')

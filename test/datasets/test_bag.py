@@ -15,7 +15,7 @@ from lightglue_trt_ros.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.cameras import Intrinsics, camera_info_topic
 from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
-from lightglue_trt_ros.datasets.ground_truth import load_truth
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.image_folders import FolderRecording
 from lightglue_trt_ros.datasets.poses import Trajectory, poses_from, quaternions_from_rotations, rotations_from_quaternions
 from lightglue_trt_ros.datasets.sequence import read_image
@@ -74,7 +74,7 @@ def test_round_trip(tmp_path: Path, storage: str, version: int, color: bool) -> 
     assert (camera.width, camera.height, camera.distortion_model) == (40, 30, 'plumb_bob')
     assert np.array_equal(camera.k, K)
     assert np.array_equal(camera.d, CAMERA.d)
-    recorded = load_truth(recording)
+    recorded = load_ground_truth(recording)
     assert recorded is not None
     assert np.array_equal(recorded.stamps_ns, truth.stamps_ns)
     assert np.abs(recorded.poses - truth.poses).max() < 1e-9
@@ -89,7 +89,7 @@ def test_single_file_and_directory_without_metadata(tmp_path: Path, storage: str
     recording = open_recording(tmp_path / 'bag')
     assert len(list(recording.frames())) == 5
     assert recording.intrinsics is None
-    assert load_truth(recording) is None
+    assert load_ground_truth(recording) is None
 
 
 @pytest.mark.parametrize('mode', ['file', 'message', 'storage'])
@@ -300,7 +300,7 @@ def test_folder(tmp_path: Path) -> None:
         assert (msg.height, msg.width, msg.encoding, msg.step) == (30, 40, 'mono8', 40)
         assert msg.data.tobytes() == image.tobytes()
     assert recording.intrinsics is None
-    assert load_truth(recording) is None
+    assert load_ground_truth(recording) is None
 
 
 def test_folder_errors(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_real_sequences(tmp_path: Path, shared_data: Path, name: str) -> None:
         assert frame.stamp_ns == stamp
         assert bytes(frame.load().data) == image.tobytes()
         assert image.shape[:2] == (camera.height, camera.width)
-    recorded = load_truth(recording)
+    recorded = load_ground_truth(recording)
     assert recorded is not None
     assert np.abs(recorded.poses - truth.poses).max() < 1e-9
     assert np.array_equal(recorded.stamps_ns, truth.stamps_ns)

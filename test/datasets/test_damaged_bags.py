@@ -13,7 +13,7 @@ import pytest
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
-from lightglue_trt_ros.datasets.ground_truth import load_truth
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.poses import Trajectory
 from lightglue_trt_ros.datasets.sequence import readable_frames
 from lightglue_trt_ros.utils.errors import BagError
@@ -70,7 +70,7 @@ def test_a_file_that_breaks_off(tmp_path: Path, storage: str, metadata: bool, sh
     with pytest.raises(BagError, match=str(tmp_path)):  # without somebody who is told, it raises
         list(recording.frames())
     lines: list[str] = []
-    truth = load_truth(recording, tell=lines.append)
+    truth = load_ground_truth(recording, tell=lines.append)
     assert truth is not None
     assert COUNT * share - 15 < len(truth) <= COUNT
     assert any('up to where the bag breaks off' in line for line in lines)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
-from lightglue_trt_ros.datasets.ground_truth import load_truth, poses_at
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.poses import Trajectory, poses_from, quaternions_from_rotations
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.utils.errors import BagError
@@ -103,7 +103,7 @@ class Bag:
 
 @pytest.mark.parametrize('kind', [POSE, COVARIANCE])
 def test_topics_that_name_no_body(tmp_path: Path, kind: str) -> None:
-    truth = load_truth(Bag(tmp_path / 'bag').poses('/vicon', kind, camera_poses()).open())
+    truth = load_ground_truth(Bag(tmp_path / 'bag').poses('/vicon', kind, camera_poses()).open())
     assert truth is not None
     assert truth.stamps_ns.tolist() == [SECOND * (k + 1) for k in range(COUNT)]
     assert np.abs(truth.poses - camera_poses()).max() < 1e-12
@@ -118,7 +118,7 @@ def test_topics_of_a_body(tmp_path: Path, kind: str) -> None:
     mast = pose(turn([0, 0, 1], 0.3), [0.1, 0.2, 0.3])
     told: list[str] = []
     bag = Bag(tmp_path / 'bag').poses('/truth', kind, bodies, child='/base_link')
-    truth = load_truth(bag.static(('mast', 'base_link', mast), ('mast', 'cam', mast @ OPTICAL)).open(), tell=told.append)
+    truth = load_ground_truth(bag.static(('mast', 'base_link', mast), ('mast', 'cam', mast @ OPTICAL)).open(), tell=told.append)
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()).max() < 1e-12
     assert 'moved into cam by /tf_static' in truth.source
@@ -129,18 +129,18 @@ def test_a_body_that_nothing_joins_to_the_camera(tmp_path: Path) -> None:
     bodies = camera_poses() @ np.linalg.inv(OPTICAL)
     recording = Bag(tmp_path / 'bag').poses('/odom', ODOMETRY, bodies).static(('base_link', 'lidar', OPTICAL)).open()
     told: list[str] = []
-    assert load_truth(recording, tell=told.append) is None  # rather no truth than a wrong one
+    assert load_ground_truth(recording, tell=told.append) is None  # rather no truth than a wrong one
     assert len(told) == 1
     assert "of base_link, and no /tf_static joins that to 'cam'" in told[0]
     with pytest.raises(BagError, match='--camera-in-body'):
-        load_truth(recording, topic='/odom')
-    truth = load_truth(recording, camera_in_body=OPTICAL)
+        load_ground_truth(recording, topic='/odom')
+    truth = load_ground_truth(recording, camera_in_body=OPTICAL)
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()).max() < 1e-12
 
 
 def test_a_body_that_is_the_camera(tmp_path: Path) -> None:
-    truth = load_truth(Bag(tmp_path / 'bag').poses('/odom', ODOMETRY, camera_poses(), child='cam').open())
+    truth = load_ground_truth(Bag(tmp_path / 'bag').poses('/odom', ODOMETRY, camera_poses(), child='cam').open())
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()).max() < 1e-12
 
@@ -148,41 +148,42 @@ def test_a_body_that_is_the_camera(tmp_path: Path) -> None:
 def test_tf_with_several_frames(tmp_path: Path) -> None:
     still = np.tile(OPTICAL, (COUNT, 1, 1))
     bag = Bag(tmp_path / 'one').poses('/tf', TF, camera_poses(), child='cam').poses('/tf', TF, still, 'cam', 'imu')
-    truth = load_truth(bag.open())
+    truth = load_ground_truth(bag.open())
     assert truth is not None  # the imu does not move in the camera
     assert np.abs(truth.poses - camera_poses()).max() < 1e-12
     bag = Bag(tmp_path / 'two').poses('/tf', TF, camera_poses(), 'odom', 'cam')
     bag.poses('/tf', TF, camera_poses()[::-1], 'map', 'odom')
     recording, told = bag.open(), list[str]()
-    assert load_truth(recording, tell=told.append) is None
+    assert load_ground_truth(recording, tell=told.append) is None
     assert '2 frames that move, name one (--truth-child-frame). It holds: cam in odom (8 poses); odom in map (8 poses)' in told[0]
-    truth = load_truth(recording, topic='/tf', child_frame='cam')
+    truth = load_ground_truth(recording, topic='/tf', child_frame='cam')
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()).max() < 1e-12
     with pytest.raises(BagError, match='0 sequences of poses of gripper'):
-        load_truth(recording, topic='/tf', child_frame='gripper')
+        load_ground_truth(recording, topic='/tf', child_frame='gripper')
 
 
 def test_the_choice_of_a_topic(tmp_path: Path) -> None:
     bag = Bag(tmp_path / 'two').poses('/a', POSE, camera_poses()).poses('/b', POSE, camera_poses()[::-1])
     bag.poses('/initialpose', COVARIANCE, camera_poses(1))
     recording, told = bag.open(), list[str]()
-    assert load_truth(recording, tell=told.append) is None
+    assert load_ground_truth(recording, tell=told.append) is None
     assert '2 topics of poses, none is taken' in told[0]
     assert f'/a ({POSE}, 8 messages); /b ({POSE}, 8 messages)' in told[0]
-    truth = load_truth(recording, topic='/b')
+    truth = load_ground_truth(recording, topic='/b')
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()[::-1]).max() < 1e-12
     for topic in ('/image', '/c'):
         with pytest.raises(BagError, match=rf'no poses on {topic}\. Topics of poses: /a \('):
-            load_truth(recording, topic=topic)
-    truth = load_truth(Bag(tmp_path / 'one').poses('/a', POSE, camera_poses()).poses('/initialpose', POSE, camera_poses(1)).open())
+            load_ground_truth(recording, topic=topic)
+    bag = Bag(tmp_path / 'one').poses('/a', POSE, camera_poses()).poses('/initialpose', POSE, camera_poses(1))
+    truth = load_ground_truth(bag.open())
     assert truth is not None  # a single pose is no truth
-    truth = load_truth(Bag(tmp_path / 'own').poses('/a', POSE, camera_poses()[::-1]).poses('/ground_truth/pose', POSE,
+    truth = load_ground_truth(Bag(tmp_path / 'own').poses('/a', POSE, camera_poses()[::-1]).poses('/ground_truth/pose', POSE,
                                                                                            camera_poses()).open())
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()).max() < 1e-12
-    assert load_truth(Bag(tmp_path / 'none').open(), tell=told.append) is None
+    assert load_ground_truth(Bag(tmp_path / 'none').open(), tell=told.append) is None
     assert len(told) == 1
 
 
@@ -196,7 +197,7 @@ def test_poses_that_are_none(tmp_path: Path) -> None:
     messages[4][1].header.stamp.sec, messages[5][1].header.stamp.sec = 6, 5
     messages[7][1].header.stamp.sec = 7
     told: list[str] = []
-    truth = load_truth(bag.open(), tell=told.append)
+    truth = load_ground_truth(bag.open(), tell=told.append)
     assert truth is not None
     assert truth.stamps_ns.tolist() == [SECOND * k for k in (3, 4, 5, 6, 7)]
     assert np.abs(truth.poses - camera_poses()[[2, 3, 5, 4, 6]]).max() < 1e-12
@@ -220,15 +221,15 @@ def test_files(tmp_path: Path) -> None:
         path = tmp_path / f'{name}.txt'
         path.write_text(text)
         for kind in (None, name):
-            truth = load_truth(recording, file=path, kind=kind)
+            truth = load_ground_truth(recording, file=path, kind=kind)
             assert truth is not None
             assert truth.stamps_ns.tolist() == [SECOND * (k + 1) for k in range(COUNT)]  # KITTI's are the recording's
             assert np.abs(truth.poses - camera_poses()).max() < 1e-9
-        moved = load_truth(recording, file=path, camera_in_body=OPTICAL)
+        moved = load_ground_truth(recording, file=path, camera_in_body=OPTICAL)
         assert moved is not None
         assert np.abs(moved.poses - camera_poses() @ OPTICAL).max() < 1e-9
     (tmp_path / 'times.txt').write_text(''.join(f'{k * 0.5}\n' for k in range(COUNT)))
-    beside = load_truth(recording, file=tmp_path / 'kitti.txt')
+    beside = load_ground_truth(recording, file=tmp_path / 'kitti.txt')
     assert beside is not None
     assert beside.stamps_ns.tolist() == [k * SECOND // 2 for k in range(COUNT)]
 
@@ -242,19 +243,19 @@ def test_files_that_hold_no_poses(tmp_path: Path, text: str, kind: str | None, m
     path = tmp_path / 'poses.txt'
     path.write_text(text)
     with pytest.raises(BagError, match=message):
-        load_truth(Bag(tmp_path / 'bag').open(), file=path, kind=kind)
+        load_ground_truth(Bag(tmp_path / 'bag').open(), file=path, kind=kind)
 
 
 def test_folder_with_another_truth(tmp_path: Path, shared_data: Path) -> None:
     recording = open_recording(shared_data / 'hololens')
-    own = load_truth(recording)
+    own = load_ground_truth(recording)
     assert own is not None
     stamps = [frame.stamp_ns for frame in recording.frames()]
     assert np.abs(poses_at(own, stamps, 0.0) - own.poses).max() == 0
     with pytest.raises(BagError, match='is an image folder: it has no topic /odom'):
-        load_truth(recording, topic='/odom')
+        load_ground_truth(recording, topic='/odom')
     (tmp_path / 'other.txt').write_text(tum(camera_poses()))
-    other = load_truth(recording, file=tmp_path / 'other.txt')
+    other = load_ground_truth(recording, file=tmp_path / 'other.txt')
     assert other is not None
     assert np.abs(other.poses - camera_poses()).max() < 1e-9
     assert len(own) == len(stamps) == 120
@@ -302,7 +303,7 @@ def test_own_bag_with_truth(tmp_path: Path) -> None:
     frames = [(int(stamp), np.zeros((8, 8), np.uint8)) for stamp in stamps]
     write_bag(tmp_path / 'bag', frames, None, Trajectory(stamps, camera_poses()))
     recording = open_recording(tmp_path / 'bag')
-    truth = load_truth(recording)
+    truth = load_ground_truth(recording)
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()).max() < 1e-9
     halfway = (camera_poses()[1:] + camera_poses()[:-1])[:, :3, 3] / 2

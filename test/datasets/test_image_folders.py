@@ -11,7 +11,7 @@ import pytest
 from lightglue_trt_ros.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.bag import open_recording
-from lightglue_trt_ros.datasets.ground_truth import load_truth, poses_at
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.image_folders import EurocFolder, KittiFolder, TumFolder
 from lightglue_trt_ros.datasets.poses import poses_from
 from lightglue_trt_ros.utils.errors import BagError
@@ -111,7 +111,7 @@ def test_layout(tmp_path: Path, name: str) -> None:
     assert np.array_equal(np.diff(stamps), [STEP_NS] * (COUNT - 1))
     for number, frame in enumerate(recording.frames()):
         assert frame.load().data.tobytes() == image(number).tobytes()
-    truth = load_truth(recording)
+    truth = load_ground_truth(recording)
     assert truth is not None
     assert truth.stamps_ns.tolist() == stamps
     assert np.abs(truth.poses - camera_poses()).max() < 1e-9
@@ -133,7 +133,7 @@ def test_bag_from_a_layout(tmp_path: Path, name: str, capsys: pytest.CaptureFixt
     assert f'{COUNT} frames over 0.5 s' in capsys.readouterr().out
     bag, source = open_recording(tmp_path / 'bag'), open_recording(folder)
     assert [frame.stamp_ns for frame in bag.frames()] == [frame.stamp_ns for frame in source.frames()]
-    truth = load_truth(bag)
+    truth = load_ground_truth(bag)
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()).max() < 1e-9  # of the camera, whatever the folder's truth is of
     assert (bag.intrinsics is None) == (source.intrinsics is None)
@@ -146,7 +146,7 @@ def test_where_euroc_may_be_opened(tmp_path: Path) -> None:
     path = make_euroc(tmp_path / 'MH_01')
     for place in (path, path / 'mav0', path / 'mav0' / 'cam0'):
         assert len(open_recording(place)) == COUNT
-        assert load_truth(open_recording(place)) is not None
+        assert load_ground_truth(open_recording(place)) is not None
 
 
 def test_layouts_that_lack_something(tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_layouts_that_lack_something(tmp_path: Path) -> None:
     poses = tmp_path / 'kitti' / 'poses' / '07.txt'
     poses.write_text(''.join(poses.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(BagError, match=r'07\.txt has 5 poses for 6 stamps'):
-        load_truth(open_recording(kitti))
+        load_ground_truth(open_recording(kitti))
     poses.unlink()
-    assert load_truth(open_recording(kitti)) is None
+    assert load_ground_truth(open_recording(kitti)) is None
     (kitti / 'calib.txt').write_text('P1: 1 0 0 0 0 1 0 0 0 0 1 0\n')
     with pytest.raises(BagError, match=r'calib\.txt has no P0'):
         _ = open_recording(kitti).intrinsics
@@ -184,7 +184,7 @@ def test_layouts_that_lack_something(tmp_path: Path) -> None:
 def test_shared_sequences_as_kitti(tmp_path: Path, shared_data: Path) -> None:
     """Real images and poses, laid out as KITTI does, give what the package's own layout gives."""
     own = open_recording(shared_data / 'kitti_short_1')
-    truth = load_truth(own)
+    truth = load_ground_truth(own)
     assert truth is not None
     (tmp_path / 'image_0').symlink_to((shared_data / 'kitti_short_1' / 'images').resolve())
     (tmp_path / 'times.txt').write_text(''.join(f'{stamp / 1e9:.6e}\n' for stamp in truth.stamps_ns))
@@ -192,7 +192,7 @@ def test_shared_sequences_as_kitti(tmp_path: Path, shared_data: Path) -> None:
     (tmp_path / 'calib.txt').write_text('P0: 707.0912 0 601.8873 0 0 707.0912 183.1104 0 0 0 1 0\n')
     laid_out = open_recording(tmp_path)
     assert isinstance(laid_out, KittiFolder)
-    again = load_truth(laid_out)
+    again = load_ground_truth(laid_out)
     assert again is not None
     assert np.abs(again.poses - truth.poses).max() < 1e-9
     assert laid_out.intrinsics is not None

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from lightglue_trt_ros.datasets.bag import open_recording
-from lightglue_trt_ros.datasets.ground_truth import load_truth
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 
 
 def pose(turn, position):
@@ -37,4 +37,4 @@ def real_truth(folder):
     """Camera matrix, image size (width, height) and true poses of a recording beside the repository."""
     recording = open_recording(folder)
     camera = recording.intrinsics
-    return camera.k, (camera.width, camera.height), load_truth(recording).poses
+    return camera.k, (camera.width, camera.height), load_ground_truth(recording).poses
