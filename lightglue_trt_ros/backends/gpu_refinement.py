@@ -21,8 +21,8 @@ from ..core.refinement import (
     LIMIT_PX,
     PREDICTED_LIMIT_PX,
     PREDICTED_PX,
-    UNPLACED_PX,
-    Placed,
+    UNREFINED_PX,
+    Refined,
     levels_for,
 )
 from ..core.refinement.patches import ALIKE, FAINT, QUANTISATION
@@ -41,12 +41,12 @@ SOURCES_BYTES = 4 * (5 + 4 * SOURCES)
 def settings_of(size: Size, engine: Size) -> Float32:
     """`Settings` of the kernels, for frames of that size and the engine's images of theirs."""
     along = size[1] / engine[1], size[0] / engine[0]
-    return np.array([*COARSE, *FINE, FLOOR_PX, DISAGREEMENT, GHOST, BEND, LIMIT_PX, UNPLACED_PX, PREDICTED_PX, PREDICTED_LIMIT_PX,
+    return np.array([*COARSE, *FINE, FLOOR_PX, DISAGREEMENT, GHOST, BEND, LIMIT_PX, UNREFINED_PX, PREDICTED_PX, PREDICTED_LIMIT_PX,
                      FAINT, ALIKE, QUANTISATION, REACH_PX, RIDGE_PX,
                      max(1.0, *along), *along], np.float32)
 
 
-class DevicePlacement:
+class GpuRefinement:
     """The kernels with what they work on. Used by the one thread that owns `cuda`."""
 
     def __init__(self, cuda: Cuda, kernels: Kernels, spec: EngineSpec, slots: int) -> None:
@@ -114,10 +114,10 @@ class DevicePlacement:
         """Which of the current keypoints each of K references has, or -1, for the next upload."""
         self._matches.array[:] = indices
 
-    def found(self, count: int) -> Placed:
+    def found(self, count: int) -> Refined:
         """What placement gave for the reference's first rows, once it has run."""
         covariances = self._covariances.array[:count].take(FULL, axis=1)
-        return Placed(self._placed.array[:count].copy(), covariances.reshape(-1, 2, 2))
+        return Refined(self._placed.array[:count].copy(), covariances.reshape(-1, 2, 2))
 
     @property
     def seen(self) -> Camera:

@@ -33,7 +33,7 @@ class NullBackend:
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         return itertools.repeat(self._matches, len(self.depth.ends))
 
-    def turn_to(self, camera: int) -> None:
+    def select_camera(self, camera: int) -> None:
         """Nothing is kept between frames."""
 
     def cancel(self) -> None:

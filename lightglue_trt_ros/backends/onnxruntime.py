@@ -80,7 +80,7 @@ class OnnxRuntimeBackend:
             yield Matches(_to_keep(tensors['matches0']), _to_keep(tensors['scores']), self.depth.ends[number],
                           '' if finite else NOT_FINITE, share)
 
-    def turn_to(self, camera: int) -> None:
+    def select_camera(self, camera: int) -> None:
         """Nothing is kept between frames."""
 
     def cancel(self) -> None:

@@ -15,19 +15,19 @@ import numpy as np
 
 from ..core.config import EngineSpec
 from ..core.early_exit import Depth
-from ..core.refinement import Placed
+from ..core.refinement import Refined
 from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError, clear_frames
 from .buffers import DeviceFeatures, Engine, Slot, load_engines
 from .cuda import Cuda, Graph
-from .gpu_refinement import PTX, DevicePlacement
+from .gpu_refinement import PTX, GpuRefinement
 from .tensorrt_early_exit import StagedMatcher
 
 SLOTS = 3  # a camera's feature sets on the device: a keyframe, the frame before, the current one
 
 
 class TensorRTBackend:
-    """All engines, their buffers and one stream, made, used and closed by one thread: a backend and a Placer.
+    """All engines, their buffers and one stream, made, used and closed by one thread: a RefiningBackend.
 
     Raises EngineError, DeviceMemoryError.
     """
@@ -43,9 +43,9 @@ class TensorRTBackend:
         self._engines: dict[str, Engine] = {}
         self._slots: list[Slot] = []  # SLOTS for each camera, so that only pairs of one camera are matched, and captured
         self._free: list[list[Slot]] = []  # by camera
-        self._timed_placement = False
+        self._timed_refinement = False
         self._matched = False  # whether anything was, since the last extraction
-        self._placement: DevicePlacement | None = None  # where the driver takes its kernels; else the host places points
+        self._refinement: GpuRefinement | None = None  # None where the driver refuses its kernels: the host refines then
         self.warning = ''  # what was given up, for people
         self.cuda = Cuda()
         try:
@@ -62,7 +62,7 @@ class TensorRTBackend:
                             f'{self.device_memory_mib:.0f} MiB on {self.cuda.name}')
         self._note = ''  # which the description has said
 
-    def turn_to(self, camera: int) -> None:
+    def select_camera(self, camera: int) -> None:
         self._check()
         while camera >= len(self._free):
             for _ in range(SLOTS):
@@ -75,16 +75,16 @@ class TensorRTBackend:
         return self._extract(self._staging, image, mask, 'extract', self._upload)
 
     @property
-    def places(self) -> bool:
-        return self._placement is not None
+    def refines(self) -> bool:
+        return self._refinement is not None
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
-        if self._placing.look(self._camera, (image.shape[0], image.shape[1])):
-            stale = [key for key in self._graphs if key[0] in ('frame', 'place') and key[1] // SLOTS == self._camera]
+        if self._refiner.look(self._camera, (image.shape[0], image.shape[1])):
+            stale = [key for key in self._graphs if key[0] in ('frame', 'refine') and key[1] // SLOTS == self._camera]
             self.cuda.free(*filter(None, map(self._graphs.pop, stale)))  # captured with the buffers of another size
-        camera = self._placing.seen
-        features = self._extract(camera.staging, image, mask, 'frame', lambda slot: self._placing.enqueue_frame(slot, self._image))
+        camera = self._refiner.seen
+        features = self._extract(camera.staging, image, mask, 'frame', lambda slot: self._refiner.enqueue_frame(slot, self._image))
         features.slot.camera = camera
         return features
 
@@ -94,27 +94,27 @@ class TensorRTBackend:
         layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last), thresholds, self._kind_of(pair))
         return self._found(layers, finite)
 
-    def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
-                     points: Float32) -> tuple[Matches, Placed]:
+    def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
+                     points: Float32) -> tuple[Matches, Refined]:
         pair, matcher = self._prepared(reference, current, thresholds)
         self._check_cameras(pair)
-        self._placing.stage(points)
+        self._refiner.stage(points)
         self.cuda.mark(self._marks['match'])
-        layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last, place=True), thresholds,
+        layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last, refine=True), thresholds,
                                      self._kind_of(pair))
-        return self._found(layers, finite), self._placing.found(len(points))
+        return self._found(layers, finite), self._refiner.found(len(points))
 
-    def place(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Placed:
+    def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
         pair, _ = self._prepared(reference, current)
         self._check_cameras(pair)
-        self._placing.stage(points)
-        self._placing.stage_matches(indices)
+        self._refiner.stage(points)
+        self._refiner.stage_matches(indices)
         self.cuda.mark(self._marks['place'])
-        self._run(('place', pair[0].index, pair[1].index), lambda: self._placing.enqueue(pair))
+        self._run(('refine', pair[0].index, pair[1].index), lambda: self._refiner.enqueue(pair))
         self.cuda.mark(self._marks['placed'])
-        self._timed_placement = True
+        self._timed_refinement = True
         self.cuda.synchronize()
-        return self._placing.found(len(points))
+        return self._refiner.found(len(points))
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         pair, matcher = self._prepared(reference, current, thresholds)
@@ -123,7 +123,7 @@ class TensorRTBackend:
 
     def device_ms(self) -> dict[str, float]:
         """Milliseconds that the GPU took for the last extract, match and place, copies and waits between stages included."""
-        ends = {'extract': 'extracted', 'match': 'matched'} | ({'place': 'placed'} if self._timed_placement else {})
+        ends = {'extract': 'extracted', 'match': 'matched'} | ({'place': 'placed'} if self._timed_refinement else {})
         return {name: self._marks[end].time_since(self._marks[name]) for name, end in ends.items()}
 
     def enqueue_plainly(self) -> dict[str, tuple[Any, Callable[[], None]]]:
@@ -137,7 +137,7 @@ class TensorRTBackend:
 
     def close(self) -> None:
         opened = vars(self)
-        cameras = getattr(opened.get('_placement'), 'cameras', {})
+        cameras = getattr(opened.get('_refinement'), 'cameras', {})
         for part in [*cameras.values(), *opened.get('_slots', []), *opened.get('_engines', {}).values()]:
             part.close()  # whoever still holds features, or an error, holds nothing of the device
         kept = ('spec', 'depth', 'description', 'device_memory_mib', 'cuda', '_cancelled')
@@ -155,10 +155,10 @@ class TensorRTBackend:
         return (reference.slot, current.slot), self._matcher
 
     @property
-    def _placing(self) -> DevicePlacement:
-        if self._placement is None:
-            raise EngineError(f'no points are placed on this GPU: {self.warning}')
-        return self._placement
+    def _refiner(self) -> GpuRefinement:
+        if self._refinement is None:
+            raise EngineError(f'no points are refined on this GPU: {self.warning}')
+        return self._refinement
 
     def _kind_of(self, pair: tuple[Slot, Slot]) -> tuple[int, bool]:
         """Of a pair that is matched now: its camera, and whether its frame was matched already, as with a right image."""
@@ -167,8 +167,8 @@ class TensorRTBackend:
 
     def _check_cameras(self, pair: tuple[Slot, Slot]) -> None:
         reference, current = (slot.camera for slot in pair)
-        if reference is not current or current not in self._placing.cameras.values():
-            raise EngineError('points are placed in two frames of one size that extract_frame was given: extract them again')
+        if reference is not current or current not in self._refiner.cameras.values():
+            raise EngineError('points are refined in two frames of one size that extract_frame was given: extract them again')
 
     def _extract(self, staging: UInt8, image: UInt8, mask: UInt8 | None, kind: str,
                  upload: Callable[[Slot], None]) -> DeviceFeatures:
@@ -211,9 +211,9 @@ class TensorRTBackend:
         try:
             kernels = self.cuda.kernels(PTX.read_bytes())
         except EngineError as error:
-            self.warning = f'points are placed on the host, which is slower: {error}'
+            self.warning = f'points are refined on the host, which is slower: {error}'
         else:
-            self._placement = DevicePlacement(self.cuda, kernels, self.spec, SLOTS)
+            self._refinement = GpuRefinement(self.cuda, kernels, self.spec, SLOTS)
 
     def _allocate(self) -> None:
         cuda = self.cuda
@@ -222,7 +222,7 @@ class TensorRTBackend:
         self._mask = cuda.device(*self._extractor.tensor('mask'))
         self._staged_mask = cuda.pinned(*self._extractor.tensor('mask'))
         self._upload_mask(None)
-        self.turn_to(0)
+        self.select_camera(0)
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched', 'place', 'placed')}
         self._graphs: dict[tuple[Any, ...], Graph | None] = {}
 
@@ -242,18 +242,18 @@ class TensorRTBackend:
                             self._launch((reference.slot, current.slot), first, last)
             self.cuda.synchronize()
             del features, reference, current
-        if self._placement is None:
+        if self._refinement is None:
             return
         pair = [self.extract_frame(image) for _ in range(2)]
-        found, _ = self.match_placed(pair[0], pair[1], Thresholds(), pair[0].keypoints)
-        self.place(pair[0], pair[1], found.indices, pair[0].keypoints)
+        found, _ = self.match_and_refine(pair[0], pair[1], Thresholds(), pair[0].keypoints)
+        self.refine(pair[0], pair[1], found.indices, pair[0].keypoints)
 
-    def _launch(self, pair: tuple[Slot, Slot], first: int, last: int, place: bool = False) -> None:
+    def _launch(self, pair: tuple[Slot, Slot], first: int, last: int, refine: bool = False) -> None:
         def work() -> None:
             self._matcher.enqueue(pair, first, last)
-            if place:  # what matched, before anybody has seen it: one wait for both
-                self._placing.enqueue(pair, self._matcher.matches)
-        self._run(('place' if place else 'match', pair[0].index, pair[1].index, first, last), work)
+            if refine:  # what matched, before anybody has seen it: one wait for both
+                self._refiner.enqueue(pair, self._matcher.matches)
+        self._run(('refine' if refine else 'match', pair[0].index, pair[1].index, first, last), work)
         self.cuda.mark(self._marks['matched'])
 
     def _run(self, key: tuple[Any, ...], work: Callable[[], None]) -> None:

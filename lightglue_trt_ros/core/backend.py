@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from .config import EngineSpec
 from .early_exit import Depth
-from .refinement import Placed
+from .refinement import Refined
 from .types import Features, Float32, Int32, Matches, Thresholds, UInt8
 
 
@@ -45,7 +45,7 @@ class Backend(Extractor, Matcher, Protocol):
         For those who judge engines or several thresholds. Raises EngineError.
         """
 
-    def turn_to(self, camera: int) -> None:
+    def select_camera(self, camera: int) -> None:
         """What is extracted from here on is of this one of the cameras that share the backend, counted from 0.
 
         What is kept between frames is kept for each; the first turn makes room for it. Raises EngineError.
@@ -59,32 +59,32 @@ class Backend(Extractor, Matcher, Protocol):
 
 
 @runtime_checkable
-class Placer(Backend, Protocol):
+class RefiningBackend(Backend, Protocol):
     """A backend that is given the camera's own frames, once, and places points where these lie. All raise EngineError.
 
-    Otherwise the host resizes with `resize_gray` and places with `place_all`, to the same places.
+    Otherwise the host resizes with `resize_gray` and places with `refine_all`, to the same places.
     """
 
     @property
-    def places(self) -> bool:
+    def refines(self) -> bool:
         """Whether it does: not where its device cannot."""
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> Features:
         """As `extract`, of a frame of any size, which stays there with its features; `mask` is of the spec's size."""
 
-    def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
-                     points: Float32) -> tuple[Matches, Placed]:
-        """As `match`, and where each of `points` is in the current frame, in its pixels, as `place_all`.
+    def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
+                     points: Float32) -> tuple[Matches, Refined]:
+        """As `match`, and where each of `points` is in the current frame, in its pixels, as `refine_all`.
 
         `points` (K + C, 2) are the reference's K rows in the pixels of its frame, and up to K more that were carried there. Those
         that match are placed from their matches on, all others from where the matches around them went. Both are features of
         `extract_frame`, of one size. It waits for the device once, as `match` does.
         """
 
-    def place(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Placed:
-        """As `match_placed`, of matches that are known: the current frame's row of each of the reference's, or -1, (K,)."""
+    def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
+        """As `match_and_refine`, of matches that are known: the current frame's row of each of the reference's, or -1, (K,)."""
 
 
-def placer_of(backend: Backend) -> Placer | None:
+def refining_backend(backend: Backend) -> RefiningBackend | None:
     """The backend itself where it places points; where it is None, the host does."""
-    return backend if isinstance(backend, Placer) and backend.places else None
+    return backend if isinstance(backend, RefiningBackend) and backend.refines else None

@@ -22,7 +22,7 @@ SHIPPED_MODELS = ('ours', 'ours_light')  # of extractor and matcher; the package
 FETCHED_MODELS = ('magicleap',)
 WEIGHTS = (f'{", ".join(SHIPPED_MODELS)} (shipped), {", ".join(FETCHED_MODELS)} (once fetched), or a folder that holds '
            'extractor.safetensors and matcher.safetensors')
-ONE_PLACEMENT = {'refinement': ('lucas_kanade', 'affine')}  # values of before: both are patches now
+RETIRED_VALUES = {'refinement': ('lucas_kanade', 'affine')}  # values of before: both are patches now
 RENAMED = {'lightglue_weights': f'weights, which chooses extractor and matcher together: {WEIGHTS}'}
 
 
@@ -126,7 +126,7 @@ def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
     if not fits:
         raise ConfigError(f'{field.name} is {value!r} ({type(value).__name__}): it must be '
                           f'{"a list of names" if expected is tuple else expected.__name__}')
-    if value in ONE_PLACEMENT.get(field.name, ()):
+    if value in RETIRED_VALUES.get(field.name, ()):
         raise ConfigError(f'{field.name} is {value!r}, which patches has replaced: use {" or ".join(meta["choices"])}')
     if meta['choices'] and value not in meta['choices']:
         raise ConfigError(f'{field.name} is {value!r}: use one of {", ".join(map(str, meta["choices"]))}')

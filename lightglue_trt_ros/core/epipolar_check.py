@@ -1,4 +1,4 @@
-"""From left to right: which of a frame's points in the other image of a pair can be believed."""
+"""From left to right: which of a frame's points in the other image of a pair are matches."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class RightImage(NamedTuple):
     rig: StereoRig
 
 
-class Across(NamedTuple):
+class StereoMatches(NamedTuple):
     """A frame's M points in the right image."""
 
     points: Float32  # (M, 2) pixels, NaN where none
     note: str = ''  # what is wrong with the pair, for people; empty: nothing
 
 
-def believed(rig: StereoRig, left: Float32, right: Float32, unit: float = 1.0) -> Across:
+def check_epipolar(rig: StereoRig, left: Float32, right: Float32, unit: float = 1.0) -> StereoMatches:
     """Those of `right` (M, 2) that lie on the epipolar lines of `left` (M, 2), pixels, in front of both cameras.
 
     `unit` is how many pixels of the images one of the extractor's is. NaN rows stay NaN.
@@ -43,4 +43,4 @@ def believed(rig: StereoRig, left: Float32, right: Float32, unit: float = 1.0) -
     if behind >= ENOUGH and behind > np.count_nonzero(good):
         note = (f'left and right look swapped: {behind} of {np.count_nonzero(on_line)} points on their epipolar lines have '
                 'negative disparities; swap the topics')
-    return Across(np.where(good[:, None], right, np.float32(np.nan)).astype(np.float32), note)
+    return StereoMatches(np.where(good[:, None], right, np.float32(np.nan)).astype(np.float32), note)

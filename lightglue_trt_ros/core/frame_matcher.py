@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..utils.errors import FrameError
-from .backend import Backend, Placer, placer_of
+from .backend import Backend, RefiningBackend, refining_backend
 from .cameras import StereoRig
 from .config import MatcherConfig
-from .epipolar_check import Across, RightImage, believed
+from .epipolar_check import RightImage, StereoMatches, check_epipolar
 from .geometry import Size, resize_gray, size_of, to_original
 from .masks import Mask
-from .refinement import Placed, Pyramid, place_all, unplaced
+from .refinement import Pyramid, Refined, refine_all, unrefined
 from .refinement.variance_factor import VarianceFactor
 from .timing import Stopwatch
-from .track_propagation import KNOWN_PX, Candidates, carry
+from .track_propagation import MAX_SIGMA_PX, Candidates, propagate
 from .tracks import TrackCounter, Tracks
 from .types import Features, Float32, FrameMatches, Matches, Rows, Thresholds, UInt8, largest_sigmas
 
@@ -31,7 +31,7 @@ class _Frame:
     features: Features
     tracks: Tracks
     pyramid: Pyramid | None  # of its image; None where points are not placed, or the backend has it
-    placer: Placer | None  # the backend, where that has it
+    placer: RefiningBackend | None  # the backend, where that has it
     mask: Mask | None
     points: Float32 | None = None  # (K + C, 2) pixels of the image: the features', finer where matched, then what is carried
 
@@ -58,7 +58,7 @@ class FrameMatcher:
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
-        self._placer = placer_of(backend)
+        self._placer = refining_backend(backend)
 
     def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *,
                 mask: Mask | None = None) -> FrameMatches | None:
@@ -147,9 +147,9 @@ class FrameMatcher:
         self._points(current)[current_rows] = placed.points  # the next frame goes on from there
         if current.mask is not None:  # what goes behind it ends there
             candidates = candidates.only(current.mask.allows(candidates.placed.points, current.size))
-        carried = carry(candidates, self._points(current), current_rows, current.size, self._variance_factor.fundamental,
+        carried = propagate(candidates, self._points(current), current_rows, current.size, self._variance_factor.fundamental,
                         self._unit(current.size))
-        reference.tracks.carry(current.tracks, carried.rows, carried.next_rows)
+        reference.tracks.propagate(current.tracks, carried.rows, carried.next_rows)
         current.points = carried.among(self._points(current))
         if current.can_be_refined:
             clock.lap('place')
@@ -163,7 +163,7 @@ class FrameMatcher:
             current.tracks.missed.take(current_rows).astype(np.uint8), clock.laps, found.layers, found.note)
         return matches, current_rows
 
-    def _match_across(self, left: _Frame, right: _Frame, rig: StereoRig, rows: Rows) -> Across:
+    def _match_across(self, left: _Frame, right: _Frame, rig: StereoRig, rows: Rows) -> StereoMatches:
         """Where the left frame's points `rows` (M,) are in the right image.
 
         Those that match there are placed from their matches on; the others are looked for where the matches around them went, and
@@ -178,27 +178,27 @@ class FrameMatcher:
         if everything is not None:
             placed = everything.of(rows)
         elif left.pyramid is not None and right.pyramid is not None and matched.any():
-            placed = Placed(np.empty_like(points), np.empty((len(rows), 2, 2), np.float32))
-            for group, part in zip((matched, ~matched), place_all(left.pyramid, right.pyramid, looked[matched], points[matched],
+            placed = Refined(np.empty_like(points), np.empty((len(rows), 2, 2), np.float32))
+            for group, part in zip((matched, ~matched), refine_all(left.pyramid, right.pyramid, looked[matched], points[matched],
                                                                   looked[~matched]), strict=True):
                 placed.points[group], placed.covariances[group] = part
         else:
-            return believed(rig, looked, points, unit)
-        known = matched | (largest_sigmas(placed.covariances) < KNOWN_PX * unit)
-        return believed(rig, looked, np.where(known[:, None], placed.points, points), unit)
+            return check_epipolar(rig, looked, points, unit)
+        known = matched | (largest_sigmas(placed.covariances) < MAX_SIGMA_PX * unit)
+        return check_epipolar(rig, looked, np.where(known[:, None], placed.points, points), unit)
 
-    def _compare(self, reference: _Frame, current: _Frame) -> tuple[Matches, Placed | None]:
+    def _compare(self, reference: _Frame, current: _Frame) -> tuple[Matches, Refined | None]:
         """What LightGlue finds, and where everything of the reference is in the current frame if the backend places points."""
         thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold, self.config.depth_confidence)
         placer = current.placer if reference.placer else None
         if placer is not None:
-            found, everything = placer.match_placed(reference.features, current.features, thresholds, self._points(reference))
+            found, everything = placer.match_and_refine(reference.features, current.features, thresholds, self._points(reference))
         else:
             found, everything = self.backend.match(reference.features, current.features, thresholds), None
         return found.finite(self._points(reference), self._points(current)), everything
 
     def _place(self, reference: _Frame, current: _Frame, rows: Rows, current_rows: Rows,
-               everything: Placed | None) -> tuple[Placed, Candidates]:
+               everything: Refined | None) -> tuple[Refined, Candidates]:
         """Where the current frame's matched points are, and where those may be that are on a track and were not matched.
 
         The backend may have placed everything already. A reference from before points were placed has nothing to compare with;
@@ -209,13 +209,13 @@ class FrameMatcher:
         lost = reference.tracks.missed_at_most(self.config.carry_frames if len(rows) else 0)
         reference_points, lost_points = every_point.take(rows, axis=0), every_point.take(lost, axis=0)
         if everything is not None:
-            placed = everything.of(rows).or_else(points, unit)
+            placed = everything.of(rows).with_fallback(points, unit)
             candidates = Candidates(lost, lost_points, everything.of(lost))
         elif reference.pyramid is not None and current.pyramid is not None:
-            placed, others = place_all(reference.pyramid, current.pyramid, reference_points, points, lost_points)
+            placed, others = refine_all(reference.pyramid, current.pyramid, reference_points, points, lost_points)
             candidates = Candidates(lost, lost_points, others)
         else:
-            placed, candidates = Placed(points, unplaced(len(points), unit)), Candidates.none()
+            placed, candidates = Refined(points, unrefined(len(points), unit)), Candidates.none()
         self._variance_factor.update(reference_points, placed.points, placed.covariances, unit)
         return placed, candidates
 

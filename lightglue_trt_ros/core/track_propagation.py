@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .geometry import Float64, Size, epipolar_distances
-from .refinement import PREDICTED_PX, Placed
+from .refinement import PREDICTED_PX, Refined
 from .types import Float32, Rows, largest_sigmas
 
-KNOWN_PX = 0.57 * PREDICTED_PX  # largest standard deviation: at least two thirds of what is known came from the images
+MAX_SIGMA_PX = 0.57 * PREDICTED_PX  # largest standard deviation: at least two thirds of what is known came from the images
 LINE_PX = 2.0  # distance to the epipolar line
 NEAR_PX = 3.0  # points nearer than this are one: SuperPoint's keypoints are more than 4 apart
 
@@ -26,7 +26,7 @@ class Candidates(NamedTuple):
 
     rows: Rows  # (N,) of the reference
     reference_points: Float32  # (N, 2)
-    placed: Placed
+    placed: Refined
 
     def only(self, kept: NDArray[np.bool_]) -> Candidates:
         """Those that are `kept`, (N,)."""
@@ -36,15 +36,15 @@ class Candidates(NamedTuple):
     @classmethod
     def none(cls) -> Candidates:
         points = np.zeros((0, 2), np.float32)
-        return cls(np.zeros(0, np.intp), points, Placed(points, np.zeros((0, 2, 2), np.float32)))
+        return cls(np.zeros(0, np.intp), points, Refined(points, np.zeros((0, 2, 2), np.float32)))
 
 
-class Carried(NamedTuple):
+class Propagated(NamedTuple):
     """C points that go on without a match, pixels of the current frame."""
 
     rows: Rows  # (C,) of the reference
     next_rows: Rows  # (C,) of the current frame: of the keypoint that is there, or new ones after all others
-    placed: Placed
+    placed: Refined
 
     def among(self, points: Float32) -> Float32:
         """The current frame's points, (K, 2), with these at their rows."""
@@ -54,8 +54,8 @@ class Carried(NamedTuple):
         return everything
 
 
-def carry(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size, fundamental: Float64 | None = None,
-          unit: float = 1.0) -> Carried:
+def propagate(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size, fundamental: Float64 | None = None,
+          unit: float = 1.0) -> Propagated:
     """Those of the candidates that are known well, best known first; none is near another one or near a match.
 
     `keypoints` (K, 2) are the current frame's, of `size`, and `matched` its rows with a match; at most K go on.
@@ -63,9 +63,9 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size,
     extractor's image is.
     """
     if not len(candidates.rows):
-        return Carried(candidates.rows, candidates.rows, candidates.placed)
+        return Propagated(candidates.rows, candidates.rows, candidates.placed)
     (u, v), sigmas = candidates.placed.points.T, largest_sigmas(candidates.placed.covariances)
-    good = (sigmas <= KNOWN_PX * unit) & (u >= 0) & (v >= 0) & (u <= size[1] - 1) & (v <= size[0] - 1)
+    good = (sigmas <= MAX_SIGMA_PX * unit) & (u >= 0) & (v >= 0) & (u <= size[1] - 1) & (v <= size[0] - 1)
     if fundamental is not None:
         distances, _ = epipolar_distances(candidates.reference_points, candidates.placed.points, fundamental)
         good &= np.abs(distances) < LINE_PX * unit
@@ -87,7 +87,7 @@ def carry(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size,
     kept = np.flatnonzero(new | ((first.take(there) == numbers) & ~taken.take(there)))[:count]
     chosen, next_rows, new = order.take(left.take(kept)), there.take(kept), new.take(kept)
     next_rows[new] = count + np.arange(np.count_nonzero(new))
-    return Carried(candidates.rows.take(chosen), next_rows, candidates.placed.of(chosen))
+    return Propagated(candidates.rows.take(chosen), next_rows, candidates.placed.of(chosen))
 
 
 def _near(points0: Float32, points1: Float32, reach: float) -> tuple[Rows, Rows]:

@@ -43,7 +43,7 @@ class Tracks:
         """Rows (N,) of tracks that were not matched now, but `count` frames ago or later."""
         return np.flatnonzero((self.missed > 0) & (self.missed <= count))
 
-    def carry(self, following: Tracks, rows: Rows, next_rows: Rows) -> None:
+    def propagate(self, following: Tracks, rows: Rows, next_rows: Rows) -> None:
         """Let tracks of `rows` (C,) go on without a match, in `next_rows` of the next frame's, which grow as far as need be."""
         more = Tracks.empty(max(0, int(next_rows.max(initial=-1)) + 1 - len(following.ids)))
         for name, added in vars(more).items():

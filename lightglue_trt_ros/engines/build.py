@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..core.backend import Placer
+from ..core.backend import RefiningBackend
 from ..core.config import EngineSpec
 from ..core.early_exit import Depth
 from ..core.types import UInt8
@@ -22,7 +22,7 @@ from ..utils.console import print_table, progress
 from ..utils.errors import EngineError, EngineMismatchError
 from .engine_store import NOT_RUN, PASSED, TIMING_CACHE, Artifact, Draft, Identity, drafting, find_timing_cache, open_artifact
 from .gpu_info import Decision, Machine, decide
-from .parity import LIMITS, PLACED_SHARE, failures, parity, placed_as_on_the_host, rows
+from .parity import LIMITS, REFINED_SHARE, failures, parity, refined_as_on_the_host, rows
 from .precision_check import Plan, audit
 from .tensorrt_api import BuildOptions, TensorRT
 
@@ -222,7 +222,7 @@ def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: st
         candidate = _open_engines(job, plans)
         try:
             found = parity(candidate, reference, images)
-            placed = placed_as_on_the_host(candidate, images) if candidate.places else None
+            refined = refined_as_on_the_host(candidate, images) if candidate.refines else None
         finally:
             candidate.close()
     finally:
@@ -230,17 +230,18 @@ def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: st
     precision = job.decision.matcher
     print_table(f'Parity of {precision} engines with ONNX Runtime in FP32', ['figure', 'value', 'needed'],
                 [*rows(found, precision),
-                 *([] if placed is None else [('points placed as on the host', f'{placed:.4f}', f'>= {PLACED_SHARE}')])], left=1)
+                 *([] if refined is None else [('points placed as on the host', f'{refined:.4f}', f'>= {REFINED_SHARE}')])], left=1)
     failed = failures(found, precision)
     advice = '' if precision == 'fp32' or not failed else f'\nbuild them in {"fp32" if precision == "fp16" else "fp16"} instead'
-    if placed is not None and not placed >= PLACED_SHARE:
-        failed.append(f'points placed as on the host are {placed:.4f}, at least {PLACED_SHARE} is needed')
+    if refined is not None and not refined >= REFINED_SHARE:
+        failed.append(f'points placed as on the host are {refined:.4f}, at least {REFINED_SHARE} is needed')
     if failed:
         raise EngineError('\n  '.join([f'the {precision} engines failed the parity gate, and were not kept:', *failed]) + advice)
-    return {'frames': source, **found.as_dict(), 'placed': placed, 'thresholds': vars(LIMITS[precision]) | {'placed': PLACED_SHARE}}
+    thresholds = vars(LIMITS[precision]) | {'placed': REFINED_SHARE}
+    return {'frames': source, **found.as_dict(), 'placed': refined, 'thresholds': thresholds}
 
 
-def _open_engines(job: _Job, plans: dict[str, Plan]) -> Placer:
+def _open_engines(job: _Job, plans: dict[str, Plan]) -> RefiningBackend:
     from ..backends.tensorrt import TensorRTBackend
     data = {network: plan.data for network, plan in plans.items()}
     return TensorRTBackend(job.tensorrt, job.spec, job.depth, data, f'new {job.decision.matcher} engines')

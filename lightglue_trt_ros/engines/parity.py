@@ -11,10 +11,10 @@ from typing import Any
 import cv2
 import numpy as np
 
-from ..core.backend import Backend, Placer
+from ..core.backend import Backend, RefiningBackend
 from ..core.early_exit import Depth
 from ..core.geometry import to_original
-from ..core.refinement import Placed, Pyramid, place_matches
+from ..core.refinement import Pyramid, Refined, refine_matches
 from ..core.types import NOT_FINITE, Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError
 
@@ -23,7 +23,7 @@ FRAMES = 9  # that a gate runs on, consecutive ones
 RENDERED = 'rendered views of a procedural texture'
 _LEAST_MATCHES = 10  # of the reference; fewer judge nothing
 _BLOCK = 512  # keypoints compared at a time: bounds the memory
-PLACED_PX, PLACED_SIGMAS, PLACED_SHARE = 0.05, 0.5, 0.9  # OpenCV before 5 rounds to 1/32 of a pixel: the host, too, is off
+PLACED_PX, PLACED_SIGMAS, REFINED_SHARE = 0.05, 0.5, 0.9  # OpenCV before 5 rounds to 1/32 of a pixel: the host, too, is off
 LARGER = 1.5  # frames than the engines' image, which asks for resizing
 
 
@@ -229,7 +229,7 @@ def _inverse(forward: Int32) -> Int32:
     return result
 
 
-def placed_as_on_the_host(candidate: Placer, frames: Sequence[UInt8]) -> float:
+def refined_as_on_the_host(candidate: RefiningBackend, frames: Sequence[UInt8]) -> float:
     """The share of matches in consecutive gray frames that are placed where the host places them.
 
     That is within PLACED_PX, or within PLACED_SIGMAS of the deviations there: along an edge a place is hardly known.
@@ -242,9 +242,9 @@ def placed_as_on_the_host(candidate: Placer, frames: Sequence[UInt8]) -> float:
     for before, image in itertools.pairwise(images):
         reference, current = candidate.extract_frame(before), candidate.extract_frame(image)
         points0, points1 = (to_original(features.keypoints, engine, size) for features in (reference, current))
-        found, placed = candidate.match_placed(reference, current, Thresholds(), points0)
+        found, placed = candidate.match_and_refine(reference, current, Thresholds(), points0)
         rows = np.flatnonzero(found.indices >= 0)
-        expected = place_matches(Pyramid(before, unit), Pyramid(image, unit), points0[rows], points1[found.indices[rows]])
+        expected = refine_matches(Pyramid(before, unit), Pyramid(image, unit), points0[rows], points1[found.indices[rows]])
         apart, deviations = distances(placed.points[rows], expected)
         del reference, current  # there are slots for three frames
         close = (apart < PLACED_PX) | (deviations < PLACED_SIGMAS)
@@ -253,7 +253,7 @@ def placed_as_on_the_host(candidate: Placer, frames: Sequence[UInt8]) -> float:
     return near / count if count else 0.0
 
 
-def distances(points: Float32, expected: Placed) -> tuple[Float32, Float32]:
+def distances(points: Float32, expected: Refined) -> tuple[Float32, Float32]:
     """Of points (M, 2) to those expected: pixels (M,), and standard deviations (M,)."""
     apart = points - expected.points
     towards = np.linalg.solve(expected.covariances, apart[:, :, None])[:, :, 0]

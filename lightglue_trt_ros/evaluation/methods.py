@@ -10,18 +10,18 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.backend import placer_of
+from ..core.backend import refining_backend
 from ..core.config import MatcherConfig
 from ..core.frame_matcher import FrameMatcher
 from ..core.masks import Mask
-from ..core.refinement import Pyramid, known_at
+from ..core.refinement import Pyramid, covariances_at
 from ..core.refinement.variance_factor import VarianceFactor
 from ..core.types import FrameMatches, Thresholds, UInt8
 from ..engines.selection import open_backend
 from ..utils.errors import ConfigError
 from .baselines import BASELINES, Correspondences
 from .costs import Cost, Meter
-from .shared_networks import RECENT, SharedNetworks, SharedPlacer
+from .shared_networks import RECENT, SharedNetworks, SharedRefiner
 from .variants import settings_in_words
 
 NEVER_S = 3600.0  # a gap that no recording has: the evaluation decides where a sequence breaks
@@ -146,7 +146,7 @@ class _BaselineStream:
         previous, self._previous = self._previous, image
         if points is None or previous is None or previous.shape != image.shape:
             return None if points is None else Prediction(points, {})
-        covariances = known_at(Pyramid(previous), Pyramid(image), points.reference, points.current)  # not kept: one for each stride
+        covariances = covariances_at(Pyramid(previous), Pyramid(image), points.reference, points.current)  # one a stride
         factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances))
         return Prediction(points._replace(covariances=covariances * factor), {}, saved=Cost().plus(meter.cost, -1))  # not its own
 
@@ -186,9 +186,9 @@ def open_methods(group: dict[str, MatcherConfig], mask: Mask | None = None) -> t
     """
     first, *others = group
     found = open_backend(group[first])
-    thresholds, placer = [thresholds_of(config) for config in group.values()], placer_of(found.backend)
+    thresholds, placer = [thresholds_of(config) for config in group.values()], refining_backend(found.backend)
     if placer is not None and any(config.refinement != 'none' for config in group.values()):
-        networks: SharedNetworks = SharedPlacer(placer, thresholds)
+        networks: SharedNetworks = SharedRefiner(placer, thresholds)
     else:
         networks = SharedNetworks(found.backend, thresholds)
     methods = [OurMethod(name, networks, config, mask) for name, config in group.items()]

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.backend import Backend, Placer
+from ..core.backend import Backend, RefiningBackend
 from ..core.early_exit import stops
-from ..core.refinement import Placed
+from ..core.refinement import Refined
 from ..core.types import Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError
 from .costs import Cost, Meter
@@ -103,8 +103,8 @@ class SharedNetworks:
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         return self._backend.match_exits(*self._both(_ours(reference), _ours(current)), thresholds)
 
-    def turn_to(self, camera: int) -> None:
-        self._backend.turn_to(camera)
+    def select_camera(self, camera: int) -> None:
+        self._backend.select_camera(camera)
 
     def cancel(self) -> None:
         self._backend.cancel()
@@ -184,35 +184,35 @@ class SharedNetworks:
             self._held = [ref for ref in self._held if ref() is not None and ref() is not seen] + [weakref.ref(seen)]
 
 
-class SharedPlacer(SharedNetworks):
-    """The same for a Placer: frames stay on the device with their features, and each FrameMatcher refines its own points.
+class SharedRefiner(SharedNetworks):
+    """The same for a RefiningBackend: frames stay on the device with their features, and each FrameMatcher refines its own points.
 
     A timed frame runs as in the node: it waits once for matches and refined points.
     """
 
-    places = True
-    _backend: Placer
+    refines = True
+    _backend: RefiningBackend
 
-    def __init__(self, backend: Placer, thresholds: Collection[Thresholds]) -> None:
+    def __init__(self, backend: RefiningBackend, thresholds: Collection[Thresholds]) -> None:
         super().__init__(backend, thresholds)
         self._size: tuple[int, ...] = ()
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
         return self.extract(image, mask)
 
-    def match_placed(self, reference: Features, current: Features, thresholds: Thresholds,
-                     points: Float32) -> tuple[Matches, Placed]:
+    def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
+                     points: Float32) -> tuple[Matches, Refined]:
         if not self._alone:
             found = self.match(reference, current, thresholds)
-            return found, self.place(reference, current, found.indices, points)
+            return found, self.refine(reference, current, found.indices, points)
         first, second, meter = _ours(reference), _ours(current), Meter()
-        found, placed = self._backend.match_placed(*self._both(first, second), thresholds, points)
+        found, placed = self._backend.match_and_refine(*self._both(first, second), thresholds, points)
         cost = self._with_gpu(second, meter.cost)
         second.answers[first.number, thresholds] = found, cost
         return self._accounted(second, found, cost, meter), placed
 
-    def place(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Placed:
-        return self._backend.place(*self._both(_ours(reference), _ours(current)), indices, points)
+    def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
+        return self._backend.refine(*self._both(_ours(reference), _ours(current)), indices, points)
 
     def _run_extractor(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> Features:
         if image.shape != self._size:  # the device keeps frames of one size

@@ -112,12 +112,12 @@ def device_times(backend: Backend, frames: Iterator[UInt8]) -> dict[str, list[fl
     engine = engines.spec.image_height, engines.spec.image_width
     previous, before, times = None, None, defaultdict(list)
     for image in frames:
-        size, placing = (image.shape[0], image.shape[1]), engines.places
+        size, placing = (image.shape[0], image.shape[1]), engines.refines
         current = engines.extract_frame(image) if placing else engines.extract(image)
         if previous is not None and before is not None:
             found = engines.match(previous, current, Thresholds())
             if placing:
-                engines.place(previous, current, found.indices, to_original(before, engine, size))
+                engines.refine(previous, current, found.indices, to_original(before, engine, size))
             taken = engines.device_ms()
             for name, value in {**taken, 'together': sum(taken.values())}.items():
                 times[name].append(value)

@@ -150,13 +150,13 @@ def test_each_camera_holds_as_many_frames_whatever_the_others_hold(opened):
     backend, image = opened(), np.zeros((48, 64), np.uint8)
     held = []
     for camera in range(3):
-        backend.turn_to(camera)
+        backend.select_camera(camera)
         held += [backend.extract(image) for _ in range(tensorrt.SLOTS)]
         with pytest.raises(EngineError, match='the features of 3 frames are held already'):
             backend.extract(image)
     assert len({features.slot.index for features in held}) == len(held)
     del held[0]
-    backend.turn_to(0)
+    backend.select_camera(0)
     assert backend.extract(image).slot.index < tensorrt.SLOTS
 
 
@@ -164,7 +164,7 @@ def test_nothing_outlives_the_context_where_another_camera_finds_no_memory(opene
     backend = opened()
     backend.cuda.fails_at = backend.cuda.allocations + 4
     with pytest.raises(DeviceMemoryError):
-        backend.turn_to(1)
+        backend.select_camera(1)
     backend.close()
     assert FakeCuda.left == 0
 

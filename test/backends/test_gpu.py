@@ -193,14 +193,14 @@ def test_cameras_in_turn_are_each_as_if_alone(backend, engines, shared_data):
     matchers = [FrameMatcher(backend, config) for _ in cameras]
     for number, images in enumerate(zip(*cameras, strict=True)):
         for camera, (matcher, image) in enumerate(zip(matchers, images, strict=True)):
-            backend.turn_to(camera)
+            backend.select_camera(camera)
             found, expected = matcher.process(image, 0.1 * number), alone[camera][number]
             if number:
                 np.testing.assert_array_equal(found.keypoints, expected.keypoints)
                 np.testing.assert_array_equal(found.covariances, expected.covariances)
                 assert found.layers == expected.layers
     print(f'another camera takes {free - backend.cuda.memory_mib()[0]:.0f} MiB of the GPU')
-    assert all(key[1] // SLOTS == key[2] // SLOTS for key in backend._graphs if key[0] in ('match', 'place'))
+    assert all(key[1] // SLOTS == key[2] // SLOTS for key in backend._graphs if key[0] in (('match', 'refine')))
 
 
 def test_a_failing_extract_gives_its_slot_back(backend):
@@ -385,7 +385,7 @@ def test_the_camera_s_frame_is_resized_and_halved_on_the_device_as_on_the_host(b
     print(sequence, image.shape, f'{np.mean(apart > 0):.2%} differ, by at most {apart.max()}')
     assert apart.max() <= 1
     levels = Pyramid(image, max(image.shape[0] / 480, image.shape[1] / 640)).levels
-    found = device_array(backend, backend._placement.camera._levels[features.slot.index])
+    found = device_array(backend, backend._refinement.camera._levels[features.slot.index])
     np.testing.assert_allclose(found, np.concatenate([level.ravel() for level in levels]), atol=1e-2)
 
 
@@ -393,7 +393,7 @@ def test_the_camera_s_frame_is_resized_and_halved_on_the_device_as_on_the_host(b
 @pytest.mark.parametrize('stride', [1, 4])
 def test_points_are_placed_on_the_device_where_the_host_places_them(backend, shared_data, sequence, stride):
     from lightglue_trt_ros.core.geometry import to_original
-    from lightglue_trt_ros.core.refinement import Placed, Pyramid, place_matches
+    from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_matches
     from lightglue_trt_ros.engines.parity import distances
     images = gray_images(shared_data / sequence)[:8 * stride:stride]
     size = images[0].shape
@@ -401,16 +401,16 @@ def test_points_are_placed_on_the_device_where_the_host_places_them(backend, sha
     for before, image in itertools.pairwise(images):
         reference, current = backend.extract_frame(before), backend.extract_frame(image)
         points0, points1 = (to_original(features.keypoints, (480, 640), size) for features in (reference, current))
-        found, placed = backend.match_placed(reference, current, Thresholds(), points0)
+        found, placed = backend.match_and_refine(reference, current, Thresholds(), points0)
         rows = np.flatnonzero(found.indices >= 0)
         matched = points0[rows], points1[found.indices[rows]]
-        expected = place_matches(Pyramid(before, unit), Pyramid(image, unit), *matched)
-        placed = Placed(placed.points[rows], placed.covariances[rows])
+        expected = refine_matches(Pyramid(before, unit), Pyramid(image, unit), *matched)
+        placed = Refined(placed.points[rows], placed.covariances[rows])
         for found_there, values in zip((apart, deviations), distances(placed.points, expected), strict=True):
             found_there.append(values)
         largest = np.trace(expected.covariances, axis1=1, axis2=2)
         alike.append(np.abs(placed.covariances - expected.covariances).max(axis=(1, 2)) / largest)
-        again.append(distances(backend.place(reference, current, found.indices, points0).points[rows], placed)[1])
+        again.append(distances(backend.refine(reference, current, found.indices, points0).points[rows], placed)[1])
         del reference, current
     apart, deviations, alike, again = map(np.concatenate, (apart, deviations, alike, again))
     print(sequence, stride, f'{len(apart)} points, apart (median, 99 %, worst)', np.quantile(apart, [0.5, 0.99, 1]),
@@ -438,7 +438,7 @@ def test_frames_of_two_sizes_and_plain_ones_take_turns(backend):
     for number, size in enumerate([(480, 640), (370, 1226)] * 10):
         for image in (np.random.default_rng(number).integers(0, 256, size, np.uint8) for _ in range(3)):
             reference, current = backend.extract_frame(image), backend.extract_frame(image)
-            _, placed = backend.match_placed(reference, current, Thresholds(), np.zeros((1024, 2), np.float32))
+            _, placed = backend.match_and_refine(reference, current, Thresholds(), np.zeros((1024, 2), np.float32))
             assert np.isfinite(placed.covariances).all()
             del reference, current
         backend.extract(next(frames(1)))

@@ -1,4 +1,4 @@
-"""The TensorRT backend as a Placer, on an emulated device: the camera's frame goes up once, and points come back in place."""
+"""The TensorRT backend on an emulated device: the camera's frame goes up once, and refined points come back."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lightglue_trt_ros.backends import gpu_refinement as placing
 from lightglue_trt_ros.backends import tensorrt
 from lightglue_trt_ros.backends.gpu_refinement import PTX
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
-from lightglue_trt_ros.core.backend import Placer
+from lightglue_trt_ros.core.backend import RefiningBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import Depth
 from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import resize_gray, to_original
-from lightglue_trt_ros.core.refinement import Pyramid, place_all
+from lightglue_trt_ros.core.refinement import Pyramid, refine_all
 from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.networks.graph_cache import written_graphs
 from lightglue_trt_ros.utils.errors import EngineError
@@ -65,25 +65,25 @@ def points_of(features, size):
 
 @pytest.mark.parametrize('size', [ENGINE, (240, 320), (120, 300)], ids=str)
 def test_matches_come_back_placed_as_the_host_places_them(backend, gpu, size):
-    assert isinstance(backend, Placer)
+    assert isinstance(backend, RefiningBackend)
     images = pair(size)
     for _ in range(3):  # plainly, while it is captured, and as captured
         reference, current = (backend.extract_frame(image) for image in images)
         carried = np.random.default_rng(0).uniform(20, 100, (50, 2)).astype(np.float32)
         points = np.concatenate([points_of(reference, size) + np.float32(0.25), carried])
         waits = gpu.waits
-        found, placed = backend.match_placed(reference, current, Thresholds(), points)
+        found, placed = backend.match_and_refine(reference, current, Thresholds(), points)
         assert gpu.waits == waits + 1, 'one wait for both'
         rows = np.flatnonzero(found.indices >= 0)
         unit = max(size[0] / ENGINE[0], size[1] / ENGINE[1])
         lost = np.setdiff1d(np.arange(len(points)), rows)
-        expected, others = place_all(*(Pyramid(image, unit) for image in images), points[rows],
+        expected, others = refine_all(*(Pyramid(image, unit) for image in images), points[rows],
                                      points_of(current, size)[found.indices[rows]], points[lost])
         assert len(rows) > 60
         assert np.mean(np.linalg.norm(placed.points[rows] - expected.points, axis=1) < CLOSE) >= 0.98
         assert np.mean(np.linalg.norm(placed.points[lost] - others.points, axis=1) < CLOSE) >= 0.9
         assert np.median(np.abs(placed.covariances[rows] / expected.covariances - 1)) < ALIKE
-        again = backend.place(reference, current, found.indices, points)
+        again = backend.refine(reference, current, found.indices, points)
         np.testing.assert_array_equal(again.points, placed.points)
         np.testing.assert_array_equal(again.covariances, placed.covariances)
         del reference, current
@@ -101,11 +101,11 @@ def test_a_frame_goes_up_once_and_nothing_else_of_its_size(backend, gpu):
     size = (240, 320)
     reference, current = (backend.extract_frame(image) for image in pair(size))
     points = points_of(reference, size)
-    backend.match_placed(reference, current, Thresholds(), points)
+    backend.match_and_refine(reference, current, Thresholds(), points)
     before = gpu.uploaded
     del reference
     later = backend.extract_frame(pair(size)[0])
-    backend.match_placed(current, later, Thresholds(), points)
+    backend.match_and_refine(current, later, Thresholds(), points)
     assert gpu.uploaded - before == size[0] * size[1] + 2 * points.nbytes
 
 
@@ -133,24 +133,24 @@ def test_twice_as_many_points_as_the_engine_has_rows_are_placed_and_no_more(back
     reference, current = (backend.extract_frame(image) for image in images)
     points = np.random.default_rng(0).uniform(30, 200, (2 * SPEC.max_keypoints, 2)).astype(np.float32)
     nothing = np.full(SPEC.max_keypoints, -1, np.int32)
-    found = backend.place(reference, current, nothing, points)
+    found = backend.refine(reference, current, nothing, points)
     assert found.points.shape == points.shape
     assert found.covariances.shape == (len(points), 2, 2)
-    assert len(backend.place(reference, current, nothing, points[:0]).points) == 0
+    assert len(backend.refine(reference, current, nothing, points[:0]).points) == 0
     with pytest.raises(EngineError, match=f'room for {len(points)}'):
-        backend.place(reference, current, nothing, np.concatenate([points, points[:1]]))
+        backend.refine(reference, current, nothing, np.concatenate([points, points[:1]]))
 
 
 def test_another_size_is_another_camera(backend):
     first, second = (backend.extract_frame(photo('coffee', *size)) for size in ((240, 320), (200, 300)))
     points = points_of(first, (240, 320))
     with pytest.raises(EngineError, match='two frames of one size'):
-        backend.match_placed(first, second, Thresholds(), points)
+        backend.match_and_refine(first, second, Thresholds(), points)
     del first
     third = backend.extract_frame(photo('coffee', 200, 300))
-    backend.match_placed(second, third, Thresholds(), points)
+    backend.match_and_refine(second, third, Thresholds(), points)
     with pytest.raises(EngineError, match='two frames of one size'):
-        backend.place(third, backend.extract(photo('coffee', *ENGINE)), np.zeros(SPEC.max_keypoints, np.int32), points)
+        backend.refine(third, backend.extract(photo('coffee', *ENGINE)), np.zeros(SPEC.max_keypoints, np.int32), points)
 
 
 def test_pairs_in_time_and_across_a_stereo_pair_are_each_guessed_by_their_own_kind(backend, monkeypatch):
@@ -161,9 +161,9 @@ def test_pairs_in_time_and_across_a_stereo_pair_are_each_guessed_by_their_own_ki
     assert hard + 0.1 < easy
     del pictures
 
-    def launch(pair, first, last, place=False, launch=backend._launch):
+    def launch(pair, first, last, refine=False, launch=backend._launch):
         launches.append((first, last))
-        launch(pair, first, last, place)
+        launch(pair, first, last, refine)
 
     monkeypatch.setattr(backend, '_launch', launch)
     matcher = FrameMatcher(backend, MatcherConfig(image_height=ENGINE[0], image_width=ENGINE[1], max_keypoints=SPEC.max_keypoints,
@@ -180,7 +180,7 @@ def test_a_size_that_changes_to_and_fro_finds_what_it_found_and_the_graphs_of_th
     for size in ((240, 320), (200, 300)) * 3:
         for _ in range(4):  # in turn through the slots: plainly, captured, and as captured
             reference, current = (backend.extract_frame(image) for image in pair(size))
-            matches, placed = backend.match_placed(reference, current, Thresholds(), points_of(reference, size))
+            matches, placed = backend.match_and_refine(reference, current, Thresholds(), points_of(reference, size))
             expected = found.setdefault(size, (matches, placed))
             np.testing.assert_array_equal(matches.indices, expected[0].indices)
             np.testing.assert_array_equal(placed.points, expected[1].points)
@@ -201,7 +201,7 @@ def test_a_graph_that_cannot_be_captured_is_told_with_the_next_matches_and_once(
     notes = []
     for _ in range(6):
         reference, current = (backend.extract_frame(image) for image in images)
-        found, _ = backend.match_placed(reference, current, Thresholds(), points)
+        found, _ = backend.match_and_refine(reference, current, Thresholds(), points)
         notes.append(found.note)
         assert (found.indices >= 0).sum() > 60
         del reference, current
@@ -216,7 +216,7 @@ def test_on_a_jetson_whose_memory_is_one_the_same_is_found(backend, plans):
     def found(opened):
         for _ in range(4):
             reference, current = (opened.extract_frame(image) for image in pair((240, 320)))
-            matches, placed = opened.match_placed(reference, current, Thresholds(), points)
+            matches, placed = opened.match_and_refine(reference, current, Thresholds(), points)
             yield matches.indices, placed.points, placed.covariances
             del reference, current
 
@@ -259,14 +259,14 @@ def test_cameras_of_other_sizes_in_turn_are_each_as_if_alone(backend, monkeypatc
     matchers = [FrameMatcher(backend, config) for _ in cameras]
     for number in range(3):
         for camera, (size, matcher) in enumerate(zip(cameras, matchers, strict=True)):
-            backend.turn_to(camera)
+            backend.select_camera(camera)
             found = matcher.process(frame(size, number), 0.1 * number)
             if number:
                 np.testing.assert_array_equal(found.keypoints, expected[camera][number].keypoints)
                 np.testing.assert_array_equal(found.covariances, expected[camera][number].covariances)
-    backend.turn_to(0)
+    backend.select_camera(0)
     assert len(made) == 2
-    pairs = [{index // tensorrt.SLOTS for index in key[1:3]} for key in backend._graphs if key[0] in ('match', 'place')]
+    pairs = [{index // tensorrt.SLOTS for index in key[1:3]} for key in backend._graphs if key[0] in (('match', 'refine'))]
     assert all(pair in ({0}, {1}) for pair in pairs)
     assert 0 < pairs.count({1}) < pairs.count({0}), 'captured as they are needed'
 

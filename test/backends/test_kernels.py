@@ -12,7 +12,7 @@ from support.networks import moved, photo
 
 from lightglue_trt_ros.backends.gpu_refinement import LANES, SOURCES_BYTES, THREADS, WARPS, settings_of
 from lightglue_trt_ros.core.geometry import resize_gray, resize_taps, to_original
-from lightglue_trt_ros.core.refinement import COARSE, FINE, UNPLACED_PX, Placed, Pyramid, place_all
+from lightglue_trt_ros.core.refinement import COARSE, FINE, UNREFINED_PX, Pyramid, Refined, refine_all
 from lightglue_trt_ros.core.refinement.views import SOURCES
 from lightglue_trt_ros.datasets.flight import Flight
 
@@ -35,7 +35,7 @@ def levels_of(image: np.ndarray, count: int) -> tuple[np.ndarray, list[np.ndarra
 
 
 def place(reference: list[np.ndarray], current: list[np.ndarray], points: np.ndarray, keypoints: np.ndarray,
-          matches: np.ndarray) -> Placed:
+          matches: np.ndarray) -> Refined:
     """By the kernels: points (K + C, 2) of the reference in its pixels, keypoints (K, 2) in the engine's, matches (K,)."""
     (height, width), count, sources = reference[0].shape, len(matches), np.zeros(SOURCES_BYTES, np.uint8)
     settings = settings_of((height, width), ENGINE)
@@ -45,7 +45,7 @@ def place(reference: list[np.ndarray], current: list[np.ndarray], points: np.nda
     run('place', settings, sources, *images, height, width, len(reference), points, len(points), keypoints, matches, count, found,
         covariances)
     a, b, d = covariances.T
-    return Placed(found, np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
+    return Refined(found, np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
 
 
 def scene(name: str, size: tuple[int, int], angle: float, scale: float, matched: int):
@@ -78,7 +78,7 @@ def assert_agreement(pair, points, keypoints, matches) -> None:
     points = np.concatenate([points, carried])
     lost = np.append(np.flatnonzero(np.any(points[:len(matches)] > 0, axis=1) & (matches < 0)), len(matches) + np.arange(100))
     found = place(*levels, points, keypoints, matches)
-    expected = place_all(*pyramids, points[rows], to_original(keypoints, ENGINE, size)[matches[rows]], points[lost])
+    expected = refine_all(*pyramids, points[rows], to_original(keypoints, ENGINE, size)[matches[rows]], points[lost])
     for where, there, share in ((rows, expected[0], 0.99), (lost, expected[1], 0.97)):
         assert len(where)
         assert np.mean(np.linalg.norm(found.points[where] - there.points, axis=1) < CLOSE) >= share
@@ -165,7 +165,7 @@ def test_ramps_without_noise_give_numbers_as_on_the_host():
         pair = textured, np.clip(shading, 0, 255).astype(np.uint8)
         found = place(*(levels_of(image, 3)[1] for image in pair), points, keypoints, matches)
         assert all(np.isfinite(values).all() for values in found)
-        assert all(np.isfinite(values).all() for values in place_all(*(Pyramid(image, 2.0) for image in pair), points, points,
+        assert all(np.isfinite(values).all() for values in refine_all(*(Pyramid(image, 2.0) for image in pair), points, points,
                                                                      points[:0])[0])
 
 
@@ -174,7 +174,7 @@ def test_a_black_frame_has_nothing_of_the_patches():
     rows = matches >= 0
     found = place(*(levels_of(each, 2)[1] for each in (image, np.zeros_like(image))), points, keypoints, matches)
     np.testing.assert_allclose(found.points[np.flatnonzero(rows)], keypoints[matches[rows]], atol=1e-3)
-    unknown = np.broadcast_to(UNPLACED_PX**2 * np.eye(2), (rows.sum(), 2, 2))
+    unknown = np.broadcast_to(UNREFINED_PX**2 * np.eye(2), (rows.sum(), 2, 2))
     np.testing.assert_allclose(found.covariances[np.flatnonzero(rows)], unknown, rtol=1e-3, atol=1e-5)
 
 

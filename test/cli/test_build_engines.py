@@ -32,7 +32,7 @@ from lightglue_trt_ros.cli import build_engines
 from lightglue_trt_ros.core.config import SHIPPED_MODELS, EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import LAYERS, Depth
 from lightglue_trt_ros.core.geometry import resize_gray, to_original
-from lightglue_trt_ros.core.refinement import Placed, Pyramid, place_matches
+from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_matches
 from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
 from lightglue_trt_ros.engines import build, selection
@@ -70,7 +70,7 @@ ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 class Network:
     """An ONNX Runtime backend whose sessions serve all tests; when it is closed, `closed` has it."""
 
-    places, warning = True, ''
+    refines, warning = True, ''
 
     def __init__(self, spec, depth, closed):
         self.inner, self.depth, self.closed = sessions(spec, depth), depth, closed
@@ -88,16 +88,16 @@ class Network:
                 for each in self.inner.match_exits(reference, current, thresholds)]
 
     def extract_frame(self, image):
-        """As a Placer: by the host, and off by `moved` pixels."""
+        """As a RefiningBackend: by the host, and off by `moved` pixels."""
         features = self.extract(resize_gray(image, (HEIGHT, WIDTH)))
         return FrameFeatures(features, Pyramid(image, image.shape[0] / HEIGHT), image.shape)
 
-    def match_placed(self, reference, current, thresholds, points):
+    def match_and_refine(self, reference, current, thresholds, points):
         found = self.match(reference.features, current.features, thresholds)
         rows = np.flatnonzero(found.indices >= 0)
         start = to_original(current.keypoints, (HEIGHT, WIDTH), current.size)[found.indices[rows]]
-        placed = Placed(points.copy(), np.zeros((len(points), 2, 2), np.float32))
-        placed.points[rows], placed.covariances[rows] = place_matches(reference.pyramid, current.pyramid, points[rows], start)
+        placed = Refined(points.copy(), np.zeros((len(points), 2, 2), np.float32))
+        placed.points[rows], placed.covariances[rows] = refine_matches(reference.pyramid, current.pyramid, points[rows], start)
         return found, placed._replace(points=placed.points + np.float32(self.moved))
 
     def close(self):

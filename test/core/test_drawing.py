@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lightglue_trt_ros.core.drawing import draw_matches, shade
-from lightglue_trt_ros.core.refinement import unplaced
+from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.evaluation.report.plots import draw_pair
 from lightglue_trt_ros.utils.errors import LightglueTrtError
@@ -23,12 +23,12 @@ def some_matches(count, seed=0):
         stamp=2.0, reference_stamp=1.9, keypoints=keypoints,
         reference_keypoints=keypoints + rng.normal(0, 15, (count, 2)).astype(np.float32),
         scores=rng.uniform(0.1, 1, count).astype(np.float32), track_ids=np.arange(count, dtype=np.uint32),
-        track_lengths=rng.integers(2, 50, count).astype(np.uint32), covariances=unplaced(count), carried=np.zeros(count, np.uint8))
+        track_lengths=rng.integers(2, 50, count).astype(np.uint32), covariances=unrefined(count), carried=np.zeros(count, np.uint8))
 
 
 def one_match(current, reference, length):
     return FrameMatches(2.0, 1.9, np.array([current], np.float32), np.array([reference], np.float32), np.ones(1, np.float32),
-                        np.zeros(1, np.uint32), np.array([length], np.uint32), unplaced(1), np.zeros(1, np.uint8))
+                        np.zeros(1, np.uint32), np.array([length], np.uint32), unrefined(1), np.zeros(1, np.uint8))
 
 
 @pytest.fixture

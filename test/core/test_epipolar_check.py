@@ -10,7 +10,7 @@ from support.stereo_pairs import BASELINE, DISPARITY, FOCAL, HEIGHT, WIDTH, K, c
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.cameras import StereoRig, normalised
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.epipolar_check import RightImage, believed
+from lightglue_trt_ros.core.epipolar_check import RightImage, check_epipolar
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.networks.models import load_model
@@ -70,11 +70,11 @@ def test_what_is_no_rig_is_refused(left, right, told):
 def test_points_off_their_lines_and_behind_the_cameras_are_not_believed():
     left = np.array([[100, 50], [100, 60], [100, 70], [100, 80], [100, 90]], np.float32)
     right = np.array([[90, 50.9], [90, 63], [103, 70], [np.nan, np.nan], [99.5, 89]], np.float32)
-    found = believed(plain_rig(), left, right)
+    found = check_epipolar(plain_rig(), left, right)
     np.testing.assert_array_equal(np.isfinite(found.points[:, 0]), [True, False, False, False, True])
     np.testing.assert_array_equal(found.points[[0, 4]], right[[0, 4]])
     assert not found.note
-    assert np.isfinite(believed(plain_rig(), left, right, unit=3.0).points[1, 0]), 'larger images are less exact'
+    assert np.isfinite(check_epipolar(plain_rig(), left, right, unit=3.0).points[1, 0]), 'larger images are less exact'
 
 
 def shared(found: FrameMatches) -> np.ndarray:

@@ -21,20 +21,20 @@ from lightglue_trt_ros.core.geometry import epipolar_distances
 from lightglue_trt_ros.core.refinement import (
     LIMIT_PX,
     PREDICTED_PX,
-    UNPLACED_PX,
-    Placed,
+    UNREFINED_PX,
     Pyramid,
-    known_at,
-    place_all,
-    place_matches,
-    unplaced,
+    Refined,
+    covariances_at,
+    refine_all,
+    refine_matches,
+    unrefined,
 )
 from lightglue_trt_ros.core.refinement.matrices import eigenvalue_gap, lessened, points_first, points_last
 from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, fit_epipolar
 
 
 def place(image, view, points, seen, unit=1.0):
-    return place_matches(Pyramid(image, unit), Pyramid(view, unit), points, seen)
+    return refine_matches(Pyramid(image, unit), Pyramid(view, unit), points, seen)
 
 
 def sigmas(covariances):
@@ -123,9 +123,9 @@ def test_a_point_that_was_only_predicted_is_known_as_a_doubtful_match_is_once_it
     first, second = (np.clip(image + each, 0, 255).astype(np.uint8) for each in noise)
     matched = np.array([[80, 30], [80, 50], [79, 70]], np.float32)
     on_noise = grid((120, 64), 16, 4)
-    _, others = place_all(Pyramid(first), Pyramid(second), matched, matched, np.vstack([np.float32([[80, 60]]), on_noise]))
+    _, others = refine_all(Pyramid(first), Pyramid(second), matched, matched, np.vstack([np.float32([[80, 60]]), on_noise]))
     on_edge, *bare = sigmas(others.covariances)
-    assert 0.9 * UNPLACED_PX < on_edge < 1.1 * UNPLACED_PX
+    assert 0.9 * UNREFINED_PX < on_edge < 1.1 * UNREFINED_PX
     assert np.mean(np.array(bare) > 0.99 * PREDICTED_PX) > 0.99
 
 
@@ -144,7 +144,7 @@ def test_points_on_nothing_stay_and_are_not_known(level):
     points = grid(blank.shape, 20, 30)
     found, covariances = place(blank, blank, points, points + np.float32(1.5))
     np.testing.assert_array_equal(found, points + np.float32(1.5))
-    np.testing.assert_allclose(sigmas(covariances), UNPLACED_PX, rtol=0.05)
+    np.testing.assert_allclose(sigmas(covariances), UNREFINED_PX, rtol=0.05)
 
 
 @pytest.mark.parametrize('contrast', [1, 8, 60])
@@ -156,7 +156,7 @@ def test_noise_is_not_found_in_other_noise(contrast):
     assert np.isfinite(found).all()
     assert (np.linalg.eigvalsh(covariances) > 0).all()
     assert np.mean(np.all(found == points, axis=1)) > 0.99
-    assert np.mean(sigmas(covariances) > 0.99 * UNPLACED_PX) > 0.99
+    assert np.mean(sigmas(covariances) > 0.99 * UNREFINED_PX) > 0.99
 
 
 def test_a_frozen_camera_moves_nothing_and_claims_no_more_than_its_floor():
@@ -216,8 +216,8 @@ def test_points_that_others_placed_get_their_covariance():
     view, homography = moved(image, 2, 1.0)
     points = corners(image)
     truth = through(homography, points)
-    right = known_at(Pyramid(image), Pyramid(view), points, truth)
-    wrong = known_at(Pyramid(image), Pyramid(view), points, truth + np.float32([0.5, -0.5]))
+    right = covariances_at(Pyramid(image), Pyramid(view), points, truth)
+    wrong = covariances_at(Pyramid(image), Pyramid(view), points, truth + np.float32([0.5, -0.5]))
     assert np.median(sigmas(right)) < 0.2
     assert np.median(sigmas(wrong)) > 2 * np.median(sigmas(right))
 
@@ -346,7 +346,7 @@ def test_unmatched_points_are_found_where_their_neighbours_went():
     inside = ((truth > 20) & (truth < [619, 459])).all(axis=1)
     points, truth = points[inside], truth[inside]
     lost = np.arange(len(points)) % 4 == 0
-    placed, others = place_all(Pyramid(image), Pyramid(view), points[~lost], truth[~lost], points[lost])
+    placed, others = refine_all(Pyramid(image), Pyramid(view), points[~lost], truth[~lost], points[lost])
     assert np.mean(np.linalg.norm(others.points - truth[lost], axis=1) < 0.3) > 0.9
     alone = place(image, view, points[~lost], truth[~lost])
     np.testing.assert_allclose(placed.points, alone.points, atol=1e-3)
@@ -360,7 +360,7 @@ def test_where_nothing_of_a_patch_is_left_the_point_is_unknown(level):
     points = corners(image)
     found, covariances = place(image, np.full_like(image, level), points, points)
     np.testing.assert_array_equal(found, points)
-    np.testing.assert_allclose(sigmas(covariances), UNPLACED_PX, rtol=1e-5)
+    np.testing.assert_allclose(sigmas(covariances), UNREFINED_PX, rtol=1e-5)
 
 
 def test_the_epipolar_geometry_of_the_matches_is_known():
@@ -411,7 +411,7 @@ def test_every_number_is_finite_whatever_patches_show(first, second, unit, seed)
     frames = [Pyramid(np.clip(SHADINGS[name](u, v), 0, 255).astype(np.uint8), unit) for name in (first, second)]
     points = rng.uniform(0, [159, 119], (80, 2)).astype(np.float32)
     seen = points + rng.normal(0, 2, points.shape).astype(np.float32)
-    for placed in place_all(*frames, points[:50], seen[:50], points[50:]):
+    for placed in refine_all(*frames, points[:50], seen[:50], points[50:]):
         assert np.isfinite(placed.points).all()
         assert np.isfinite(placed.covariances).all()
         assert (np.linalg.eigvalsh(placed.covariances) > 0).all()
@@ -433,16 +433,16 @@ def test_a_way_back_that_never_ends_is_no_place(monkeypatch):
     found, covariances = place(image, image, points, points + np.float32(0.5))
     assert np.isfinite(found).all()
     assert np.isfinite(covariances).all()
-    np.testing.assert_allclose(sigmas(covariances)[1::3], UNPLACED_PX, rtol=1e-3)
+    np.testing.assert_allclose(sigmas(covariances)[1::3], UNREFINED_PX, rtol=1e-3)
 
 
 def test_what_is_not_finite_is_where_the_match_was():
-    placed = Placed(np.float32([[1, 2], [np.nan, 4], [5, 6]]), unplaced(3))
+    placed = Refined(np.float32([[1, 2], [np.nan, 4], [5, 6]]), unrefined(3))
     placed.covariances[2, 0, 1] = np.inf
     matched = np.float32([[9, 9], [8, 8], [7, 7]])
-    found = placed.or_else(matched, 2.0)
+    found = placed.with_fallback(matched, 2.0)
     np.testing.assert_array_equal(found.points, [[1, 2], [8, 8], [7, 7]])
-    np.testing.assert_allclose(sigmas(found.covariances), [0.5, 2 * UNPLACED_PX, 2 * UNPLACED_PX])
+    np.testing.assert_allclose(sigmas(found.covariances), [0.5, 2 * UNREFINED_PX, 2 * UNREFINED_PX])
     assert np.isnan(placed.points[1, 0]), 'what was given is left alone'
 
 
@@ -469,7 +469,7 @@ BLAS_AT_WORK = """
 import time
 import cv2
 import numpy as np
-from lightglue_trt_ros.core.refinement import Pyramid, place_all
+from lightglue_trt_ros.core.refinement import Pyramid, refine_all
 from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor
 cv2.setNumThreads(1)
 rng = np.random.default_rng(0)
@@ -478,7 +478,7 @@ points = rng.uniform(20, 400, (1000, 2)).astype(np.float32)
 factor = VarianceFactor()
 def work():
     for _ in range(20):
-        placed, _ = place_all(*frames, points[:800], points[:800] + 1, points[800:])
+        placed, _ = refine_all(*frames, points[:800], points[:800] + 1, points[800:])
         factor.update(points[:800], placed.points, placed.covariances)
 work()
 time.sleep(0.3)
@@ -503,7 +503,7 @@ def test_a_camera_that_stands_still_costs_no_search_for_its_geometry():
 
     def seconds(there):
         started = time.thread_time()
-        found = fit_epipolar(points, there, unplaced(len(points)))
+        found = fit_epipolar(points, there, unrefined(len(points)))
         assert all(np.isfinite(values).all() for values in found)
         return time.thread_time() - started
 

@@ -15,8 +15,8 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 
-from lightglue_trt_ros.backends.null import NullBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.datasets.sequence import Frame

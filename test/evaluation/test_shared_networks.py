@@ -31,7 +31,7 @@ from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, by_network
 from lightglue_trt_ros.evaluation.metrics import Evaluation, MatcherResult
 from lightglue_trt_ros.evaluation.report.summary import coverage
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
-from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks, SharedPlacer
+from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks, SharedRefiner
 from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.networks.graph_cache import written_graphs
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
@@ -249,7 +249,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         raise AssertionError('points were placed on the host')
 
     spec, depth = CONFIG.engine_spec('fp32'), Depth((4, 9))
-    monkeypatch.setattr(frontend, 'place_all', host)
+    monkeypatch.setattr(frontend, 'refine_all', host)
     with EmulatedGpu().installed() as gpu:
         backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), spec, depth, written_graphs(spec, ours(), depth), 'emulated')
         monkeypatch.setattr(contestants, 'open_backend', lambda config: Opened(backend, 'emulated'))
@@ -267,7 +267,7 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
             return run(*arguments)
         return counted
 
-    for name in ('match_placed', 'place'):
+    for name in ('match_and_refine', 'refine'):
         setattr(device, name, counting(name, getattr(device, name)))
     wanted = variants(CONFIG, ('refinement=patches', 'refinement=none', 'carry_frames=0', 'match_threshold=0.4'))
     placed = [name for name, config in wanted.items() if config.refinement != 'none']
@@ -275,9 +275,9 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
     together = dict(zip(wanted, evaluated(frames, frontends), strict=True))
     del frontends
     pairs, timed = 8 + 4 + 2 + 8, COUNT - 1  # back, too
-    assert asked == {'match_placed': timed * len(placed), 'place': (pairs - timed) * len(placed)}
+    assert asked == {'match_and_refine': timed * len(placed), 'refine': (pairs - timed) * len(placed)}
     for name in placed:
-        (alone,) = evaluated(frames, [OurMethod(name, SharedPlacer(device, [thresholds_of(wanted[name])]), wanted[name])])
+        (alone,) = evaluated(frames, [OurMethod(name, SharedRefiner(device, [thresholds_of(wanted[name])]), wanted[name])])
         assert figures(alone) == figures(together[name]), name
         assert 'resize' not in together[name].stage_ms
         assert together[name].cost_ms['gpu_ms'] == [2.0] * timed

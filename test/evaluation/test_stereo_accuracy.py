@@ -15,7 +15,7 @@ from support.stereo_pairs import FOCAL as WALL_FOCAL
 
 from lightglue_trt_ros.cli.evaluate_bag import main as evaluate_bag
 from lightglue_trt_ros.core.cameras import StereoRig, intrinsics_of
-from lightglue_trt_ros.core.refinement import unplaced
+from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.evaluation.stereo_accuracy import StereoScore
 
@@ -40,7 +40,7 @@ def tally(frames: int = 30, *, offset_px: float = 0.0, rows_px: float = 0.0, wro
         right[::hidden] = np.nan
         count = len(right)
         matches = FrameMatches(step.stamp, step.stamp - 0.1, pixels, before, np.ones(count, np.float32), step.ids.astype(np.uint32),
-                               np.full(count, 2, np.uint32), unplaced(count), np.zeros(count, np.uint8), right_keypoints=right)
+                               np.full(count, 2, np.uint32), unrefined(count), np.zeros(count, np.uint8), right_keypoints=right)
         found.add(matches, _scaled(poses[number], scale), _scaled(poses[number - 1], scale))
     return found
 
@@ -80,7 +80,7 @@ def test_without_truth_there_is_less_to_say():
     pixels = np.asarray(step.points * FOCAL + K[:2, 2], np.float32)
     count = len(pixels)
     matches = FrameMatches(step.stamp, step.stamp - 0.1, pixels, pixels, np.ones(count, np.float32), step.ids.astype(np.uint32),
-                           np.full(count, 2, np.uint32), unplaced(count), np.zeros(count, np.uint8),
+                           np.full(count, 2, np.uint32), unrefined(count), np.zeros(count, np.uint8),
                            right_keypoints=pixels - np.float32([20, 0]))
     found.add(matches, None, None)
     assert set(found.figures()) == {'stereo_points', 'stereo_row_px'}

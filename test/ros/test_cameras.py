@@ -11,6 +11,7 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image, PointCloud, PointCloud2
@@ -18,7 +19,6 @@ from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 from support.ros_helpers import SECOND, header, image_message, spun, wait_for
 
-from lightglue_trt_ros.backends.null import NullBackend
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
@@ -44,7 +44,7 @@ class SlowBackend(NullBackend):
         self.gate = threading.Event()
         self.gate.set()
 
-    def turn_to(self, camera):
+    def select_camera(self, camera):
         self.camera = camera
 
     def extract(self, image, mask=None):

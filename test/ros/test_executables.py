@@ -331,7 +331,7 @@ def failing(owner, name):
     setattr(owner, name, fails)
 
 if node_name == 'matcher':
-    from lightglue_trt_ros.backends.null import NullBackend
+    from lightglue_trt_ros.ros.timing.null_backend import NullBackend
     from lightglue_trt_ros.ros.matcher import node
     from lightglue_trt_ros.utils.errors import EngineError
     refusals = [EngineError('no engine')] if where == '_give_up' else []

@@ -20,6 +20,7 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from rcl_interfaces.srv import DescribeParameters, SetParameters
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -28,7 +29,6 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_srvs.srv import Trigger
 from support.ros_helpers import SECOND, Peer, SpunMatcher, header, image_message, wait_for
 
-from lightglue_trt_ros.backends.null import NullBackend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.timing import FrameStatistics

@@ -17,7 +17,7 @@ from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
 from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for
 
-from lightglue_trt_ros.core.refinement import unplaced
+from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.flight import Flight
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate
@@ -51,7 +51,7 @@ def cloud_of(step, left: np.ndarray = STRAIGHT, right: np.ndarray | None = None,
     matches = FrameMatches(
         stamp=step.stamp, reference_stamp=step.stamp - 0.1, keypoints=pixels.astype(np.float32),
         reference_keypoints=before.astype(np.float32), scores=np.ones(count, np.float32), track_ids=step.ids.astype(np.uint32),
-        track_lengths=np.full(count, 2, np.uint32), covariances=unplaced(count), carried=np.zeros(count, np.uint8),
+        track_lengths=np.full(count, 2, np.uint32), covariances=unrefined(count), carried=np.zeros(count, np.uint8),
         right_keypoints=across, image_size=size)
     fields = point_fields(PointField, stereo=right is not None)
     return fill_cloud(PointCloud2(header=header(round(step.stamp * SECOND)), fields=fields), matches)

@@ -12,13 +12,13 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import Trigger
 from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for
 from support.vins_estimator import Estimator
 
-from lightglue_trt_ros.backends.null import NullBackend
 from lightglue_trt_ros.core.cameras import (
     Intrinsics,
     normalised,

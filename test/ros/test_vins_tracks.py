@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.cameras import BARREL, FISHEYE, RATIONAL, K
 
 from lightglue_trt_ros.core.cameras import Intrinsics, normalised
-from lightglue_trt_ros.core.refinement import unplaced
+from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.ros.matcher.vins_tracks import LARGEST_ID, VinsPoints, VinsTracks, channels, spread
 from lightglue_trt_ros.utils.errors import BagError
@@ -27,7 +27,7 @@ def frame(stamp, tracks, now, before=None, *, reference=None) -> FrameMatches:
     count = len(now)
     return FrameMatches(stamp=stamp, reference_stamp=stamp - 0.1 if reference is None else reference, keypoints=now,
                         reference_keypoints=before, scores=np.full(count, 0.5, np.float32), track_ids=np.asarray(tracks, np.uint32),
-                        track_lengths=np.full(count, 2, np.uint32), covariances=unplaced(count), carried=np.zeros(count, np.uint8))
+                        track_lengths=np.full(count, 2, np.uint32), covariances=unrefined(count), carried=np.zeros(count, np.uint8))
 
 
 @pytest.mark.parametrize(('model', 'd'), [

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from support.waiting import wait_for
 
-from lightglue_trt_ros.backends.null import NullBackend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.timing import FrameStatistics

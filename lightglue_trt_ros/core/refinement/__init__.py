@@ -35,29 +35,29 @@ DISAGREEMENT = 0.25  # times the square of what levels differ by
 GHOST = 0.5  # times the residual: structure that noise alone seems to have, in every direction
 BEND = 0.15  # times how much further a point may slide along an edge than across: how far off that takes it, for edges bend
 LIMIT_PX = 6.0  # a patch found further away is another one
-UNPLACED_PX = 2.0  # standard deviation of a matched point whose patch is not found, and at worst of any whose patch is
-SEEN_PX = 0.5  # and of one as SuperPoint sees it
+UNREFINED_PX = 2.0  # standard deviation of a matched point whose patch is not found, and at worst of any whose patch is
+DETECTED_PX = 0.5  # and of one as SuperPoint sees it
 PREDICTED_PX, PREDICTED_LIMIT_PX = 5.0, 12.0  # both for a point that is only known to go where its neighbours went
 
 
-class Placed(NamedTuple):
+class Refined(NamedTuple):
     """M points of the current image and their covariances, given the points of the reference."""
 
     points: Float32  # (M, 2) pixels
     covariances: Float32  # (M, 2, 2) pixels squared
 
-    def of(self, rows: Rows) -> Placed:
+    def of(self, rows: Rows) -> Refined:
         """Some of them."""
-        return Placed(self.points.take(rows, axis=0), self.covariances.take(rows, axis=0))
+        return Refined(self.points.take(rows, axis=0), self.covariances.take(rows, axis=0))
 
-    def or_else(self, points: Float32, unit: float) -> Placed:
-        """The same, but `points` (M, 2) with UNPLACED_PX in rows that are not finite."""
+    def with_fallback(self, points: Float32, unit: float) -> Refined:
+        """The same, but `points` (M, 2) with UNREFINED_PX in rows that are not finite."""
         finite = np.isfinite(self.points).all(axis=1) & np.isfinite(self.covariances).all(axis=(1, 2))
         wrong = np.flatnonzero(~finite)
         if not len(wrong):
             return self
-        placed = Placed(self.points.copy(), self.covariances.copy())
-        placed.points[wrong], placed.covariances[wrong] = points[wrong], np.eye(2) * (UNPLACED_PX * unit)**2
+        placed = Refined(self.points.copy(), self.covariances.copy())
+        placed.points[wrong], placed.covariances[wrong] = points[wrong], np.eye(2) * (UNREFINED_PX * unit)**2
         return placed
 
 
@@ -83,7 +83,7 @@ def levels_for(size: Size, unit: float) -> list[Size]:
     return sizes
 
 
-def place_matches(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Placed:
+def refine_matches(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Refined:
     """Matched points (M, 2) of the current frame, moved to where the reference's patches are found.
 
     The mean of where SuperPoint saw the point and of where its patch is found at each level, weighted by their covariances. What is
@@ -92,34 +92,34 @@ def place_matches(reference: Pyramid, current: Pyramid, reference_points: Float3
     return _place(reference, current, reference_points, current_points, (COARSE, FINE))
 
 
-def place_all(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
-              unmatched: Float32) -> tuple[Placed, Placed]:
-    """Matched points (M, 2), and points (N, 2) of the reference that are `unmatched`: both as `place_matches` does it.
+def refine_all(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
+              unmatched: Float32) -> tuple[Refined, Refined]:
+    """Matched points (M, 2), and points (N, 2) of the reference that are `unmatched`: both as `refine_matches` does it.
 
     The unmatched are looked for where the matches around them went, PREDICTED_LIMIT_PX around; without any match N must be 0.
     """
     placed = _place(reference, current, reference_points, current_points, (COARSE, FINE), unmatched)
     count = len(current_points)
-    return Placed(placed.points[:count], placed.covariances[:count]), Placed(placed.points[count:], placed.covariances[count:])
+    return Refined(placed.points[:count], placed.covariances[:count]), Refined(placed.points[count:], placed.covariances[count:])
 
 
-def known_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
+def covariances_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
     """Covariances (M, 2, 2) in pixels squared of points that another method has placed: by the same patches, where they are."""
     still = COARSE._replace(steps=0), FINE._replace(steps=0)
     return _place(reference, current, reference_points, current_points, still).covariances
 
 
-def unplaced(count: int, unit: float = 1.0) -> Float32:
+def unrefined(count: int, unit: float = 1.0) -> Float32:
     """Covariances (count, 2, 2) in pixels squared of points as SuperPoint sees them."""
-    return np.tile(np.eye(2, dtype=np.float32) * np.float32((SEEN_PX * max(1.0, unit))**2), (count, 1, 1))
+    return np.tile(np.eye(2, dtype=np.float32) * np.float32((DETECTED_PX * max(1.0, unit))**2), (count, 1, 1))
 
 
 def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32, how: tuple[Level, Level],
-           unmatched: Float32 | None = None) -> Placed:
+           unmatched: Float32 | None = None) -> Refined:
     start = np.asarray(current_points, np.float32)
     if not len(start):
-        return Placed(start, np.zeros((0, 2, 2), np.float32))
-    before_px, limit_px = (np.full(len(start), value, np.float32) for value in (UNPLACED_PX, LIMIT_PX))
+        return Refined(start, np.zeros((0, 2, 2), np.float32))
+    before_px, limit_px = (np.full(len(start), value, np.float32) for value in (UNREFINED_PX, LIMIT_PX))
     if unmatched is None or not len(unmatched):
         view = local_affine(reference_points, start)[0]
     else:
@@ -132,8 +132,8 @@ def _place(reference: Pyramid, current: Pyramid, reference_points: Float32, curr
                      limit_px * np.float32(current.unit))
     blocks = np.array_split(np.arange(len(start)), -(-len(start) // BLOCK))
     with np.errstate(over='ignore', invalid='ignore'):  # of what is then not found
-        placed = [_place_block(reference, current, wanted.of(rows), how) for rows in blocks]
-    return Placed(*(points_first(np.concatenate(each, axis=-1)) for each in zip(*placed, strict=True)))
+        placed = [_refine_block(reference, current, wanted.of(rows), how) for rows in blocks]
+    return Refined(*(points_first(np.concatenate(each, axis=-1)) for each in zip(*placed, strict=True)))
 
 
 class _Wanted(NamedTuple):
@@ -149,7 +149,7 @@ class _Wanted(NamedTuple):
         return _Wanted(*(np.ascontiguousarray(each[..., rows]) for each in self))
 
 
-def _place_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tuple[Level, Level]) -> tuple[Float32, Float32]:
+def _refine_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tuple[Level, Level]) -> tuple[Float32, Float32]:
     """Where the points are, (2, M), and their covariances (2, 2, M); both are finite where the start is."""
     start = here = wanted.start
     last = np.array(current.levels[0].shape[::-1], np.float32)[:, None] - 1
@@ -169,7 +169,7 @@ def _place_block(reference: Pyramid, current: Pyramid, wanted: _Wanted, how: tup
         here, found_before, found_once = points, good, found_once | good
         information, moved = information + more, moved + through(more, here - start)
         claimed = claimed + lessened(more, _of_noise(level) / scale**2)
-    at_worst = np.where(found_once, np.float32(UNPLACED_PX * current.unit), wanted.before_px)
+    at_worst = np.where(found_once, np.float32(UNREFINED_PX * current.unit), wanted.before_px)
     covariances = inverse_2x2(claimed + identity(at_worst**-2))
     spread += identity(eigenvalue_gap(covariances) * np.float32(BEND**2))
     return start + through(inverse_2x2(information), moved), covariances + spread

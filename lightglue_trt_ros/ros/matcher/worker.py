@@ -174,7 +174,7 @@ class Pipeline(Generic[T]):
         opened = self._open_backend(self.config, cancelled=self._cancelled.is_set)
         self._backend = opened.backend
         for inlet in reversed(self.inlets):
-            opened.backend.turn_to(inlet.number)  # what has to be taken for each camera is taken now
+            opened.backend.select_camera(inlet.number)  # what has to be taken for each camera is taken now
         matchers = [FrameMatcher(opened.backend, self.config, self._counter) for _ in self.inlets]
         if not self._cancelled.is_set():
             self.backend, self.state, self.was_open = opened.backend.description, State.RUNNING, True
@@ -210,7 +210,7 @@ class Pipeline(Generic[T]):
 
     def _match(self, item: T, inlet: Inlet[T], frames: FrameMatcher) -> None:
         frames.config = self.config
-        frames.backend.turn_to(inlet.number)
+        frames.backend.select_camera(inlet.number)
         if inlet.resets:
             frames.reset(inlet.resets.popleft())
         clock = Stopwatch()
