@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks import early_exits, homographies, in_plane_rotation, stereo_odometry, sweep
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.options import add_settings, settings_of
+from lightglue_trt_ros.utils.arguments import add_settings, settings_of
 from lightglue_trt_ros.utils.commands import command, log
 from lightglue_trt_ros.utils.files import write_output
 from lightglue_trt_ros.utils.processes import describe_machine
@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     args = _parse(argv)
     machine = describe_machine()
     log.info(machine)
-    figures = MEASUREMENTS[args.name].measure(args, MatcherConfig(**settings_of(args)))
+    figures = MEASUREMENTS[args.name].measure(args, MatcherConfig(**settings_of(args, MatcherConfig)))
     if args.json:
         write_output(args.json, json.dumps({'machine': machine, args.name: figures}, indent=1).encode())
     return 0
@@ -39,8 +39,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         part = names.add_parser(name, help=summary, description=summary)
         part.add_argument('--data', type=Path, default=Path('../shared/data'), help=f'{module.DATA}; default: %(default)s')
         part.add_argument('--json', type=Path, metavar='FILE', help='write the figures there as well')
-        add_settings(part, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width', 'max_keypoints',
-                     'refinement')
+        add_settings(part, MatcherConfig, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width',
+                     'max_keypoints', 'refinement')
         module.add_options(part)
     return parser.parse_args(argv)
 

@@ -18,10 +18,10 @@ from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.early_exit import ALL_LAYERS, Depth
 from lightglue_trt_ros.core.geometry import resize_gray
-from lightglue_trt_ros.core.options import numbers
 from lightglue_trt_ros.core.timing import Stopwatch
 from lightglue_trt_ros.core.types import Thresholds, UInt8
 from lightglue_trt_ros.datasets.bag import gray_images
+from lightglue_trt_ros.utils.arguments import numbers
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import BagError, EngineError
 

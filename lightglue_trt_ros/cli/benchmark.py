@@ -17,13 +17,13 @@ import numpy as np
 from ..core.backend import Backend
 from ..core.config import MatcherConfig
 from ..core.early_exit import Depth
-from ..core.options import add_settings, positive, settings_of
 from ..core.timing import PERCENTILES
 from ..core.types import UInt8
 from ..datasets.bag import gray_images
 from ..datasets.flight import forth_and_back, textured_frames
 from ..engines.selection import open_backend
 from ..evaluation.timing import device_times, measure_caching, measure_stages, profile, shares
+from ..utils.arguments import add_settings, positive, settings_of
 from ..utils.commands import command, log
 from ..utils.console import print_table
 from ..utils.files import write_output
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     args = _parse(argv)
     report: dict[str, Any] = {'machine': describe_machine()}
     log.info(report['machine'])
-    config = MatcherConfig(**settings_of(args))
+    config = MatcherConfig(**settings_of(args, MatcherConfig))
     for part in args.parts or PARTS[:3]:
         report[part] = _MEASURES[part](args, config)
     if args.json:
@@ -50,8 +50,8 @@ def main(argv: list[str] | None = None) -> int:
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='benchmark', description=__doc__)
     parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; default: {", ".join(PARTS[:3])}')
-    add_settings(parser, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width', 'max_keypoints',
-                 'refinement')
+    add_settings(parser, MatcherConfig, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width',
+                 'max_keypoints', 'refinement')
     parser.add_argument('--frames', type=int, default=30, help='for stages and caching, default: %(default)s')
     parser.add_argument('--recording', type=Path, metavar='BAG', help='its frames for stages, caching and device, forth and '
                         'back until there are --frames; default: a drifting texture of the size of the engine')

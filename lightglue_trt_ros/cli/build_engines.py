@@ -14,7 +14,6 @@ from ..core.config import EngineSpec, MatcherConfig
 from ..core.early_exit import Depth
 from ..core.geometry import resize_gray
 from ..core.images import gray_of
-from ..core.options import add_settings
 from ..core.types import UInt8
 from ..engines.build import BuildOrder, FrameSource, build_engine_set
 from ..engines.engine_store import Artifact, default_engine_dir
@@ -22,6 +21,7 @@ from ..engines.gpu_info import Machine, decide, probe, target
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
 from ..engines.tensorrt_api import open_tensorrt
 from ..networks.models import load_model
+from ..utils.arguments import add_settings
 from ..utils.commands import command, log
 from ..utils.console import print_table
 from ..utils.errors import BagError, ConfigError, EngineError
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     default = MatcherConfig()
     parser = argparse.ArgumentParser(prog='build_engines', description=__doc__)
-    add_settings(parser, 'image_height', 'image_width', 'max_keypoints', 'weights')
+    add_settings(parser, MatcherConfig, 'image_height', 'image_width', 'max_keypoints', 'weights')
     parser.add_argument('--precision', choices=('auto', 'fp32', 'fp16', 'fp8'), default=default.precision,
                         help='auto is fp16, and fp8 for the matcher where the GPU and a calibrated graph allow it; default: auto')
     parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of engine sets, default: %(default)s')

@@ -14,7 +14,6 @@ from ..core.cameras import Intrinsics
 from ..core.config import MatcherConfig
 from ..core.geometry import Size, fitting_size
 from ..core.images import gray_of
-from ..core.options import add_settings, positive
 from ..core.types import UInt8
 from ..datasets.bag import open_recording
 from ..datasets.bag_writer import write_bag
@@ -38,6 +37,7 @@ from ..evaluation.report.demo import (
 from ..evaluation.report.plots import draw_pair
 from ..evaluation.timing import measure_stages
 from ..ros.replay import Reception, replay
+from ..utils.arguments import add_settings, positive
 from ..utils.commands import command, log
 from ..utils.console import print_table
 from ..utils.errors import BagError, LightglueTrtError
@@ -81,7 +81,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--sequence', type=Path, help='a rosbag2 or an image folder, instead of the rendered flight')
     parser.add_argument('--image-topic', metavar='TOPIC', help='of the recording, where a bag has several with images')
     parser.add_argument('--frames', type=int, default=30, help='of the rendered flight, default: %(default)s')
-    add_settings(parser, 'weights')
+    add_settings(parser, MatcherConfig, 'weights')
     parser.add_argument('--hz', type=positive, help='frames per second, default: what this machine keeps')
     return parser.parse_args(argv)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ..core.config import MatcherConfig
 from ..core.masks import load_mask
-from ..core.options import add_settings, numbers, positive, settings_of, some_of
 from ..evaluation.baselines import BASELINES
 from ..evaluation.fleet.cluster import agreed, connected
 from ..evaluation.fleet.discovery import find_recordings
@@ -23,6 +22,7 @@ from ..evaluation.fleet.run import NOT_YET, FleetRun
 from ..evaluation.report.summary import written
 from ..evaluation.variants import variants
 from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
+from ..utils.arguments import add_settings, numbers, positive, settings_of, some_of
 from ..utils.commands import INTERRUPTED, command, log
 from ..utils.console import print_table
 from ..utils.files import own_output_folder, written_together
@@ -83,8 +83,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     each.add_argument('--max-time-difference', type=positive, default=0.02, metavar='S')
     each.add_argument('--height', type=int)
     each.add_argument('--width', type=int)
-    add_settings(parser, 'backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold', 'refinement',
-                 'depth_confidence')
+    add_settings(parser, MatcherConfig, 'backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold',
+                 'refinement', 'depth_confidence')
     args = parser.parse_args(argv)
     if args.fail_under_worse is not None and args.against is None:
         parser.error('--fail-under-worse holds against an earlier run: name it with --against')
@@ -101,7 +101,7 @@ def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
     """Evaluate, compare, and write all of it. Raises LightglueTrtError."""
     started = time.monotonic()
     baseline = read_baseline(args.against) if args.against else None
-    config = settings_of(args)
+    config = settings_of(args, MatcherConfig)
     variants(MatcherConfig(**config), [word for word in (args.compare or '').split(',') if word])  # refuses what no worker could do
     config = {name: config[name] for name in sorted(config) if name not in ('image_height', 'image_width')}
     if args.mask is not None:

@@ -7,11 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-from ..core.config import EngineSpec
-from ..core.options import add_settings
+from ..core.config import EngineSpec, MatcherConfig
 from ..networks.lightglue import lightglue
 from ..networks.models import load_model
 from ..networks.superpoint import superpoint
+from ..utils.arguments import add_settings
 from ..utils.commands import command
 from ..utils.files import written_together
 
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='export_onnx', description=__doc__)
-    add_settings(parser, 'image_height', 'image_width', 'max_keypoints', 'weights')
+    add_settings(parser, MatcherConfig, 'image_height', 'image_width', 'max_keypoints', 'weights')
     parser.add_argument('--precision', choices=('fp32', 'fp16'), default='fp32', help='default: %(default)s')
     parser.add_argument('--out', type=Path, default=Path('engines'), help='folder of engine sets, default: %(default)s')
     return parser.parse_args(argv)

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from ..core.config import EngineSpec, MatcherConfig
-from ..core.options import add_settings
 from ..engines.engine_store import Artifact, default_engine_dir
 from ..networks.models import load_model
 from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, QualityGate
 from ..quantization.samples import HELD_OUT, LEAST_FRAMES
 from ..quantization.workflow import CalibrationOrder, quantize
+from ..utils.arguments import add_settings
 from ..utils.commands import command, log
 
 
@@ -40,7 +40,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         f'frames, {HARD_ALLOWANCE:g} less on hard pairs, the number of matches within {COUNT_TOLERANCE:.0%}%; '
                         'default: %(default)s')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where a bag has several with images')
-    add_settings(parser, 'image_height', 'image_width', 'max_keypoints', 'weights')
+    add_settings(parser, MatcherConfig, 'image_height', 'image_width', 'max_keypoints', 'weights')
     parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of engine sets, default: %(default)s')
     parser.add_argument('--force', action='store_true', help='calibrate although an equal calibration is there')
     args = parser.parse_args(argv)

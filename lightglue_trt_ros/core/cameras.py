@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,25 +68,6 @@ def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:
     if _RECTIFIED.search(image_topic.removesuffix('/compressed').rpartition('/')[2]) and projection[0, 0] > 0:
         k, d, model, turn = projection[:, :3], np.zeros(5), 'plumb_bob', np.eye(3)
     return Intrinsics(info.width, info.height, k, model, d, turn if turn.any() else np.eye(3), shift)
-
-
-def in_rig(camera: Intrinsics, rectification: Float64, shift_m: float) -> Intrinsics:
-    """The camera as one of a stereo pair, see Intrinsics."""
-    return dataclasses.replace(camera, rectification=rectification, shift_m=shift_m)
-
-
-def rectifying(right_in_left: Float64) -> tuple[Float64, Float64, float]:
-    """Rotations (3, 3) from the left and from the right camera's axes to those that both share, and the baseline in metres.
-
-    `right_in_left` (4, 4), left from right. x goes along the baseline, z is as near to both optical axes as it can be.
-    """
-    turn, place = right_in_left[:3, :3], right_in_left[:3, 3]
-    baseline = float(np.linalg.norm(place))
-    x = place / (baseline or 1.0)
-    y = np.cross(turn[:, 2] + [0, 0, 1], x)
-    y /= np.linalg.norm(y)
-    shared = np.stack([x, y, np.cross(x, y)])
-    return shared, shared @ turn, baseline
 
 
 def check_size(intrinsics: Intrinsics, height: int, width: int) -> None:

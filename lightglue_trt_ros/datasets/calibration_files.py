@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,22 @@ def _mapping(path: Path) -> dict[str, Any]:
         raise BagError(f"{path} is no calibration: this package's calib.yaml, ROS's camera_calibration, OpenCV's or EuRoC's "
                        'sensor.yaml')
     return calib
+
+
+def in_rig(camera: Intrinsics, rectification: Float64, shift_m: float) -> Intrinsics:
+    """The camera as one of a stereo pair, see Intrinsics."""
+    return dataclasses.replace(camera, rectification=rectification, shift_m=shift_m)
+
+
+def rectifying(right_in_left: Float64) -> tuple[Float64, Float64, float]:
+    """Rotations (3, 3) from the left and from the right camera's axes to those that both share, and the baseline in metres.
+
+    `right_in_left` (4, 4), left from right. x goes along the baseline, z is as near to both optical axes as it can be.
+    """
+    rotation, translation = right_in_left[:3, :3], right_in_left[:3, 3]
+    baseline = float(np.linalg.norm(translation))
+    x = translation / (baseline or 1.0)
+    y = np.cross(rotation[:, 2] + [0, 0, 1], x)
+    y /= np.linalg.norm(y)
+    shared = np.stack([x, y, np.cross(x, y)])
+    return shared, shared @ rotation, baseline

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.cameras import Intrinsics, in_rig, rectifying
+from ..core.cameras import Intrinsics
 from ..core.types import Float64, UInt8
 from ..utils.errors import BagError
-from .calibration_files import load_baseline, load_camera_in_body, load_intrinsics
+from .calibration_files import in_rig, load_baseline, load_camera_in_body, load_intrinsics, rectifying
 from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_euroc, read_kitti, read_list, read_stamps, read_tum
 from .sequence import IMAGE, IMAGE_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_image
 

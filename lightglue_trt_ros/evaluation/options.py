@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..core.config import PRECISIONS
-from ..core.options import add_settings, numbers, one_word_each, positive, settings_of, some_of
+from ..core.config import PRECISIONS, MatcherConfig
 from ..datasets.poses import KINDS
 from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
+from ..utils.arguments import add_settings, numbers, one_word_each, positive, settings_of, some_of
 from .baselines import BASELINES
 from .degradation import DEGRADATIONS
 from .variants import is_variant
@@ -56,7 +56,7 @@ class EvaluationOptions:
         values = {each.name: getattr(args, each.name) for each in dataclasses.fields(cls) if hasattr(args, each.name)}
         values['baselines'] = tuple(dict.fromkeys(name for names in args.baselines for name in names))
         values['compare'] = tuple(word for words in args.compare for word in words.split(',') if word)
-        matcher = {name: value for name, value in settings_of(args).items() if name in SETTINGS}
+        matcher = {name: value for name, value in settings_of(args, MatcherConfig).items() if name in SETTINGS}
         return cls(**values, matcher=matcher)
 
     def for_camera(self, name: str) -> EvaluationOptions:
@@ -100,7 +100,7 @@ def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = 
         parser.add_argument('--live', action='store_true', help='also play the bag over DDS into the running node')
         parser.add_argument('--rate', type=positive, default=1.0,
                             help='pace for --live, as a multiple of the recorded pace; default: %(default)s')
-    add_settings(parser, *SETTINGS)
+    add_settings(parser, MatcherConfig, *SETTINGS)
     parser.add_argument('--height', type=int, help='height of the engine; default: aspect ratio of the images, area of 640x480')
     parser.add_argument('--width', type=int, help='width of the engine')
 

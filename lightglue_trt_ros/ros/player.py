@@ -26,11 +26,11 @@ from std_msgs.msg import Header
 
 from ..core.cameras import camera_info_topic
 from ..core.images import fill_image, gray_from_image
-from ..core.options import positive
 from ..core.types import UInt8
 from ..datasets.bag import BagRecording, open_recording, right_of
 from ..datasets.bag_writer import COMPRESSIONS, compressed_format, encode
 from ..datasets.sequence import RIGHT_TOPIC, Frame, Recording
+from ..utils.arguments import positive
 from ..utils.commands import Ending, log
 from ..utils.errors import BagError
 from ..utils.processes import use_fastdds_profile

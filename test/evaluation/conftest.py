@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.evaluation import methods
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
@@ -32,6 +31,7 @@ from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
 from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils.errors import BagError, ConfigError, EngineError, FrameError
 
 HEIGHT, WIDTH = 240, 320

@@ -11,7 +11,6 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image, PointCloud, PointCloud2
@@ -22,6 +21,7 @@ from support.ros_helpers import SECOND, header, image_message, spun, wait_for
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils.errors import ConfigError, EngineError
 
 pytestmark = pytest.mark.usefixtures('ros')

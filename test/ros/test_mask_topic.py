@@ -10,7 +10,6 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
@@ -20,6 +19,7 @@ from lightglue_trt_ros.core.masks import load_mask
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures('ros')

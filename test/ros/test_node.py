@@ -20,7 +20,6 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from rcl_interfaces.srv import DescribeParameters, SetParameters
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -36,6 +35,7 @@ from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros import diagnostics as health
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils.errors import ConfigError, DeviceMemoryError, EngineError
 from lightglue_trt_ros.utils.processes import FASTDDS_VARIABLES
 

@@ -12,7 +12,6 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import Trigger
@@ -27,6 +26,7 @@ from lightglue_trt_ros.core.cameras import (
 from lightglue_trt_ros.datasets.flight import Flight, transfer
 from lightglue_trt_ros.engines.selection import Opened, open_backend
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 
 BARREL = [-0.28, 0.07, 0.0002, 0.00002, 0.0]
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from support.waiting import wait_for
 
 from lightglue_trt_ros.core.config import MatcherConfig
@@ -22,6 +21,7 @@ from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.engines import selection
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.matcher.worker import PATIENCE, Input, Pipeline, State
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils import processes
 from lightglue_trt_ros.utils.errors import DeviceMemoryError, EngineError, FrameError
 

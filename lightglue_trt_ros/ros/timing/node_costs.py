@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import time
@@ -20,7 +21,6 @@ from std_msgs.msg import Header
 from ...backends.cuda import Cuda
 from ...core.config import MatcherConfig
 from ...core.images import fill_image
-from ...core.options import FIELDS
 from ...datasets.flight import textured_frames
 from ...utils.errors import EngineError, LightglueTrtError
 from ...utils.processes import memory_mib, start, stop, use_fastdds_profile
@@ -153,10 +153,10 @@ def _alone(name: str) -> tuple[str, ...]:
 
 
 def _settings(config: MatcherConfig) -> Iterator[str]:
-    for name, setting in FIELDS.items():
-        value = getattr(config, name)
+    for setting in dataclasses.fields(config):
+        value = getattr(config, setting.name)
         if value != setting.default:
-            yield from ('-p', f'{name}:={value}')
+            yield from ('-p', f'{setting.name}:={value}')
 
 
 class _Rig:

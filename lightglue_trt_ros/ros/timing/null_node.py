@@ -6,12 +6,12 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from ...backends.null import NullBackend
 from ...core.config import MatcherConfig
 from ...engines.selection import Opened
 from ...utils.commands import Ending, node_command
 from ..executor import ros_started
 from ..matcher.node import MatcherNode, run
+from .null_backend import NullBackend
 
 
 def open_null(config: MatcherConfig, *, cancelled: Callable[[], bool]) -> Opened:

@@ -1,4 +1,4 @@
-"""Options of the commands: settings with the defaults, choices and descriptions that they have in config.py."""
+"""Options of commands: types of their values, options that take several words, and fields of a settings class as options."""
 
 from __future__ import annotations
 
@@ -9,28 +9,25 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .config import MatcherConfig
 
-FIELDS = {field.name: field for field in dataclasses.fields(MatcherConfig)}
-
-
-def add_settings(parser: argparse._ActionsContainer, *names: str) -> None:
-    """An option for each of these fields of MatcherConfig: --max-keypoints for max_keypoints, --height for image_height."""
+def add_settings(parser: argparse._ActionsContainer, settings: type, *names: str) -> None:
+    """Add an option for each named field of a `settings` class: --max-keypoints for max_keypoints, --height for image_height."""
+    fields = {field.name: field for field in dataclasses.fields(settings)}
     for name in names:
-        field = FIELDS[name]
+        field = fields[name]
         default = '; default: %(default)s' if field.default != '' else ''
         parser.add_argument('--' + _destination(name).replace('_', '-'), type=type(field.default), default=field.default,
                             choices=field.metadata['choices'] or None, help=field.metadata['doc'] + default)
 
 
-def settings_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The fields of MatcherConfig that `args` has a value for."""
-    values = {name: getattr(args, _destination(name), None) for name in FIELDS}
+def settings_of(args: argparse.Namespace, settings: type) -> dict[str, Any]:
+    """The fields of a `settings` class that `args` has a value for."""
+    values = {field.name: getattr(args, _destination(field.name), None) for field in dataclasses.fields(settings)}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def positive(text: str) -> float:
-    """A finite number above 0, as the type of an option."""
+    """A finite number above 0. The type of an option."""
     value = float(text)
     if not 0 < value < float('inf'):
         raise argparse.ArgumentTypeError(f'{text} must be above 0')
@@ -38,7 +35,7 @@ def positive(text: str) -> float:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Whole numbers above 0 with commas between them, ascending and each once, as the type of an option."""
+    """Whole numbers above 0, separated by commas: sorted, without duplicates. The type of an option."""
     try:
         found = tuple(sorted({int(word) for word in text.split(',')}))
     except ValueError:
@@ -49,7 +46,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def some_of(names: Collection[str]) -> Callable[[str], tuple[str, ...]]:
-    """Names with commas between them, each once, as the type of an option."""
+    """A type of options: some of `names`, separated by commas, without duplicates."""
     def parse(text: str) -> tuple[str, ...]:
         found = tuple(dict.fromkeys(word for word in text.lower().split(',') if word))
         if unknown := [word for word in found if word not in names]:

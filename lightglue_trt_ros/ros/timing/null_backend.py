@@ -1,4 +1,4 @@
-"""A backend that computes nothing: what is left is the node's own cost, for benchmarks and for tests of the frontend."""
+"""A backend that computes nothing: it shows the cost of the node alone, in benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..core.config import EngineSpec
-from ..core.early_exit import Depth
-from ..core.types import Features, HostFeatures, Matches, Thresholds, UInt8
+from ...core.config import EngineSpec
+from ...core.early_exit import Depth
+from ...core.types import Features, HostFeatures, Matches, Thresholds, UInt8
 
 
 class NullBackend:
