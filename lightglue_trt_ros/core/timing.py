@@ -132,7 +132,7 @@ class FrameStatistics:
             self.rejected += 1
             self.last_error, self._last_rejection = error, self._clock()
 
-    def started_anew(self, reason: str) -> None:
+    def tracks_restarted(self, reason: str) -> None:
         """Reference and tracks were forgotten."""
         with self._lock:
             self.resets += 1

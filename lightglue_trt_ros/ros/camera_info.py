@@ -1,4 +1,4 @@
-"""The node's camera: the newest CameraInfo that can be used, and one line for each that cannot."""
+"""CameraInfo of one camera or of a stereo pair: the newest that can be used; each that cannot is logged once."""
 
 from __future__ import annotations
 
@@ -9,51 +9,53 @@ from rclpy.node import Node
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo
 
-from ..core.cameras import Intrinsics, camera_info_topic, distortion_model, intrinsics_of
+from ..core.cameras import Intrinsics, StereoRig, camera_info_topic, distortion_model, intrinsics_of
 from ..core.geometry import Size
 from ..utils.errors import BagError
 
 QOS = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+RIGHT = 'right'  # name of the right camera: its topics are right/image and right/camera_info
 
 
 def camera_topic(camera: str, topic: str) -> str:
-    """A topic of one of several cameras: image is front/image, ~/matches is ~/front/matches; of the only one, '', as it is."""
+    """A topic of one of several cameras: front/image, ~/front/matches. A single camera, '', keeps the topic as it is."""
     if not camera:
         return topic
     return f'~/{camera}/{topic[2:]}' if topic.startswith('~/') else f'{camera}/{topic}'
 
 
 class CameraListener:
-    """Listens beside the image topic, as image_transport does, or where the camera's `camera_info` is remapped to."""
+    """Listens next to the image topic, as image_transport does, or where `camera_info` is remapped to."""
 
     def __init__(self, node: Node, purpose: str, camera: str = '') -> None:
-        """`purpose` is what needs the camera, for people: the subject of a sentence; `camera` its name, empty for the only one."""
+        """`purpose` is what needs the camera: the subject of log lines; `camera` its name, empty for a single one."""
         self._node, self._purpose = node, purpose
         self._image_topic = node.resolve_topic_name(camera_topic(camera, 'image'))
         remapped, plain = (node.resolve_topic_name(camera_topic(camera, 'camera_info'), only_expand=only) for only in (False, True))
         topic = remapped if remapped != plain else camera_info_topic(self._image_topic)
         self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, QOS)
         self._camera: Intrinsics | None = None  # the same object as long as its values are the same
-        self._refused = False  # what came last was no camera
-        self._said = ''
-        self.trouble = ''  # why there is no camera, for people; empty: there is one
+        self._refused = False  # the newest CameraInfo cannot be used
+        self._logged = ''
+        self.problem = ''  # why there is no camera; empty: there is one
 
     def close(self) -> None:
         self._node.destroy_subscription(self._subscription)
 
     def camera(self, size: Size | None = None) -> Intrinsics | None:
-        """The camera of images of `size` (height, width), if given; None, with one line of log, while there is none."""
+        """The camera for images of `size` (height, width), if given. None, with the reason logged once, while there is none."""
         camera = None if self._refused else self._camera
         if camera is None:
             if not self._refused:
-                self._say(f'{self._purpose} waits for a CameraInfo on {self._subscription.topic_name}')
+                self._warn(f'{self._purpose} waits for a CameraInfo on {self._subscription.topic_name}')
         elif size is not None and (camera.height, camera.width) != size:
             # Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
-            self._say(f'{self._purpose} waits: CameraInfo on {self._subscription.topic_name} is for {camera.width}x{camera.height} '
-                      f'pixels, the images have {size[1]}x{size[0]}; publish the calibration of these images')
+            self._warn(f'{self._purpose} waits: CameraInfo on {self._subscription.topic_name} is for '
+                       f'{camera.width}x{camera.height} pixels, the images have {size[1]}x{size[0]}; publish the calibration of '
+                       'these images')
             return None
         else:
-            self.trouble = ''
+            self.problem = ''
         return camera
 
     def _on_info(self, info: CameraInfo) -> None:
@@ -62,18 +64,59 @@ class CameraListener:
             distortion_model(camera)
         except BagError as error:
             self._refused = True
-            self._say(f'{self._purpose} waits: CameraInfo on {self._subscription.topic_name} is refused: {error}')
+            self._warn(f'{self._purpose} waits: CameraInfo on {self._subscription.topic_name} is refused: {error}')
         else:
             self._refused = False
             if self._camera is None or not _same(self._camera, camera):
                 self._camera = camera
 
-    def _say(self, line: str) -> None:
-        """Once, until there is something else to say."""
-        self.trouble = line
-        if line != self._said:
-            self._said = line
+    def _warn(self, line: str) -> None:
+        """Log a problem once, until another one comes."""
+        self.problem = line
+        if line != self._logged:
+            self._logged = line
             self._node.get_logger().warning(line)
+
+
+class RigListener:
+    """The stereo rig of both CameraInfos; logs once for each reason why there is none."""
+
+    def __init__(self, node: Node, purpose: str, left: CameraListener | None = None) -> None:
+        """`purpose` is what needs the cameras: the subject of log lines."""
+        self._node, self._purpose = node, purpose
+        self._own = [CameraListener(node, purpose, RIGHT), *([] if left else [CameraListener(node, purpose)])]
+        self._right, self._left = self._own[0], left or self._own[1]
+        self._cameras: tuple[Intrinsics, Intrinsics] | None = None  # of `_rig`
+        self._rig: StereoRig | None = None
+        self._refused = ''  # why there is no rig, as it was logged
+
+    def close(self) -> None:
+        for listener in self._own:
+            listener.close()
+
+    def rig(self, size: tuple[int, int] | None = None) -> StereoRig | None:
+        """The rig for images of `size` (height, width), if given; None while there is none."""
+        left, right = self._left.camera(size), self._right.camera(size)
+        if left is None or right is None:
+            return None
+        if self._cameras is None or self._cameras[0] is not left or self._cameras[1] is not right:
+            self._cameras, self._rig = (left, right), self._make_rig(left, right)
+        return self._rig
+
+    @property
+    def problem(self) -> str:
+        """Why there is no rig; empty: there is one."""
+        return self._left.problem or self._right.problem or self._refused
+
+    def _make_rig(self, left: Intrinsics, right: Intrinsics) -> StereoRig | None:
+        try:
+            rig, refused = StereoRig(left, right), ''
+        except BagError as error:
+            rig, refused = None, str(error)
+        if refused and refused != self._refused:
+            self._node.get_logger().warning(f'{self._purpose} waits: {refused}')
+        self._refused = refused
+        return rig
 
 
 def _same(one: Intrinsics, other: Intrinsics) -> bool:

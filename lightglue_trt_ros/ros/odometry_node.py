@@ -25,10 +25,9 @@ from ..datasets.poses import quaternions_from_rotations
 from ..odometry.sliding_window import MatchOdometry, Quality
 from ..utils.errors import ConfigError, FrameError
 from . import diagnostics as health
-from .camera_info import CameraListener
+from .camera_info import CameraListener, RigListener
 from .clouds import matches_from_cloud
 from .parameters import settings_given
-from .right_camera import RigListener
 
 THROTTLE_S = 5.0  # one line of a kind in this time
 SILENCE_S = 3.0  # without a cloud for this long, the diagnostics say so

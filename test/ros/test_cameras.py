@@ -166,7 +166,7 @@ def test_waiting_cameras_take_turns(rig):
     run.backend.gate.clear()
     run.send('front', 10.0)
     wait_for(lambda: run.backend.turns == [0])
-    counts = [inlet.statistics for inlet in run.node._pipeline.inlets]
+    counts = [camera.statistics for camera in run.node._pipeline.inputs]
     for number, name in enumerate(('left', 'front', 'front', 'rear')):
         run.send(name, 10.1 + 0.1 * number)
         wait_for(lambda number=number: sum(each.received for each in counts) == number + 2)
@@ -260,7 +260,7 @@ def test_without_names_there_is_one_camera_as_ever(names):
         for topic in ('/matcher/matches', '/matcher/debug_image'):
             wait_for(lambda topic=topic: node.count_publishers(topic))
         wait_for(lambda: node.count_subscribers('/image'))
-        assert [each.camera for each in node._channels] == ['']
+        assert [each.name for each in node._cameras] == ['']
     finally:
         node.destroy_node()
 

@@ -62,9 +62,9 @@ class Run(SpunMatcher):
     def mask(self, allowed, age_s: float = 0.1, encoding: str = 'mono8') -> None:
         """Send a mask, that much older than the next frame."""
         wait_for(self.publisher.get_subscription_count)
-        before = self.node._channels[0]._masks._newest
+        before = self.node._cameras[0]._masks._newest
         self.publisher.publish(image_message(self.time + SECOND // 10 - round(age_s * SECOND), allowed, encoding))
-        wait_for(lambda: self.node._channels[0]._masks._newest is not before)
+        wait_for(lambda: self.node._cameras[0]._masks._newest is not before)
 
     def frame(self, size=SIZE, step_s: float = 0.1):
         """Send a frame; the mask that the extractor was given for it, and the matches (None for the first)."""

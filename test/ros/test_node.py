@@ -280,9 +280,9 @@ def test_no_malformed_image_ends_the_node(storm, encoding, height, width, step, 
     message = Image(header=header(100 * SECOND + seconds), encoding=encoding, height=height, width=width, step=step,
                     is_bigendian=big)
     message.data.frombytes(bytes(size))
-    statistics = storm.node._pipeline.inlets[0].statistics
+    statistics = storm.node._pipeline.inputs[0].statistics
     before = statistics.processed + statistics.rejected
-    storm.node._pipeline.inlets[0].offer(serialize_message(message))
+    storm.node._pipeline.inputs[0].offer(serialize_message(message))
     wait_for(lambda: statistics.processed + statistics.rejected > before)
     assert 'Error: ' not in statistics.last_error, 'only errors made on purpose are shown without their type'
     storm.frames += 1
@@ -612,6 +612,6 @@ def test_being_slower_than_the_camera_and_repeated_resets_are_said(running):
         other.arrived()
         other.finished({}, 1)
         assert (health.working(other).level == DiagnosticStatus.WARN) == (i > 2)
-        other.started_anew('the image size changed from 8x1 to 9x1')
+        other.tracks_restarted('the image size changed from 8x1 to 9x1')
     assert 'anew 5 times' in health.working(other).message
     assert health.working(other).message.endswith('the last time because the image size changed from 8x1 to 9x1')

@@ -59,7 +59,7 @@ def test_foxglove_shows_the_debug_image_the_diagnostics_and_their_figures(node: 
     document = json.loads((CONFIG / 'foxglove.json').read_text())
     panels = document['configById']
     assert sorted(panels_in(document['layout'])) == sorted(panels)
-    status = health.status(node, '', health.OPENING, node._pipeline.figures(node._pipeline.inlets[0]))
+    status = health.status(node, '', health.OPENING, node._pipeline.figures(node._pipeline.inputs[0]))
     for name, panel in panels.items():
         kind = name.partition('!')[0]
         if kind == 'Image':

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lightglue_trt_ros.ros.stereo_sync import RIGHTS, StereoPairing
+from lightglue_trt_ros.ros.matcher.stereo_sync import RIGHTS, StereoPairing
 
 PERIOD = 0.1
 
@@ -45,7 +45,7 @@ def test_images_of_one_stamp_are_a_pair():
     line.play(*both(30))
     assert line.taken == pytest.approx([number * PERIOD for number in range(29)])
     pairing = line.pairing
-    assert (pairing.paired, pairing.missing, pairing.late, pairing.trouble) == (29, 0, 0, '')
+    assert (pairing.paired, pairing.missing, pairing.late, pairing.problem) == (29, 0, 0, '')
     assert pairing.skew_s == pytest.approx(0, abs=1e-9)
 
 
@@ -66,14 +66,14 @@ def test_clocks_that_differ_are_told_by_how_much(skew, delay):
         assert line.pairing.skew_s == pytest.approx(skew)
         return
     assert not any(line.taken)
-    assert f'{skew:+.3f} s apart, max_stereo_skew_s is 0.005' in line.pairing.trouble
+    assert f'{skew:+.3f} s apart, max_stereo_skew_s is 0.005' in line.pairing.problem
 
 
 def test_missing_images_cost_their_pairs_alone():
     line = Timeline()
     line.play(*both(30, drop=lambda number: number % 3 == 1))
     assert [found is None for found in line.taken] == [number % 3 == 1 for number in range(29)]
-    assert line.pairing.trouble == '', 'most are there'
+    assert line.pairing.problem == '', 'most are there'
     line = Timeline()
     line.play(*both(30, drop=lambda number: number % 4))
     assert (line.pairing.paired, line.pairing.missing) == (8, 21)
@@ -84,13 +84,13 @@ def test_late_images_are_counted_and_told_by_how_much():
     line.play(*both(40, delay=0.25))
     assert not any(line.taken)
     assert line.pairing.late == 39
-    assert 'right images come 0.250 s after the left ones of their stamps' in line.pairing.trouble
+    assert 'right images come 0.250 s after the left ones of their stamps' in line.pairing.problem
 
 
 def test_a_silent_camera_is_told_and_not_waited_for():
     line = Timeline()
     line.play(*both(20, drop=lambda number: number > 3))
-    assert 'no right image came with the last 16 left ones' in line.pairing.trouble
+    assert 'no right image came with the last 16 left ones' in line.pairing.problem
     pairing: StereoPairing[int] = StereoPairing(0.005)
     for number in range(10):
         pairing.left_came(float(number))
@@ -173,8 +173,8 @@ def test_no_image_of_another_time_is_taken_for_one_on_its_way_however_large_a_sk
 def test_a_skew_of_more_than_half_the_time_between_images_is_told_as_that():
     line = Timeline(0.5)
     line.play(*both(30, skew=1000.07))
-    assert '+1000.070 s apart, half the time between images is 0.050 s: trigger both cameras' in line.pairing.trouble
-    assert 'raise' not in line.pairing.trouble
+    assert '+1000.070 s apart, half the time between images is 0.050 s: trigger both cameras' in line.pairing.problem
+    assert 'raise' not in line.pairing.problem
 
 
 def changing(*phases: tuple[int, float, float]) -> list[tuple[float, str, float]]:
@@ -200,14 +200,14 @@ GOOD, SKEWED, LATE = (0.0, 0.001), (0.02, 0.001), (0.0, 0.2)
 def test_each_cause_is_judged_by_the_last_frames(phases, words):
     line = Timeline()
     line.play(*changing(*phases))
-    assert words in line.pairing.trouble
-    assert bool(words) == bool(line.pairing.trouble)
+    assert words in line.pairing.problem
+    assert bool(words) == bool(line.pairing.problem)
 
 
 def test_images_that_never_come_are_no_matter_of_clocks():
     line = Timeline()
     line.play(*both(30, drop=lambda number: number % 4))
-    assert line.pairing.trouble.startswith('7 of the last 10 left images have no right one')
+    assert line.pairing.problem.startswith('7 of the last 10 left images have no right one')
 
 
 def test_time_that_starts_again_finds_pairs_again():

@@ -20,7 +20,7 @@ from lightglue_trt_ros.core.tracks import TrackCounter
 from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.engines import selection
 from lightglue_trt_ros.engines.selection import Opened
-from lightglue_trt_ros.ros.matcher.worker import PATIENCE, Input, Pipeline, State
+from lightglue_trt_ros.ros.matcher.worker import MAX_FAILURES, Input, LatestQueue, Pipeline, State
 from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils import processes
 from lightglue_trt_ros.utils.errors import DeviceMemoryError, EngineError, FrameError
@@ -72,11 +72,11 @@ class Features(HostFeatures):
     buffer: Buffer
 
 
-class Outlet:
-    """Items are stamps; what is told is kept, what the owner is told too."""
+class Handler:
+    """Items are stamps; keeps all calls, those of the pipeline's ends too."""
 
     def __init__(self) -> None:
-        self.published, self.told = [], []
+        self.published, self.calls = [], []
 
     def decode(self, item):
         if item < 0:
@@ -87,36 +87,36 @@ class Outlet:
         self.published.append(matches)
 
     def show(self, frame, matches):
-        self.told.append('shown')
+        self.calls.append('shown')
 
-    def started_anew(self, reason):
-        self.told.append(reason)
+    def tracks_restarted(self, reason):
+        self.calls.append(reason)
 
     def rejected(self, error, details):
-        self.told.append(error)
+        self.calls.append(error)
 
-    def opened(self, reason, warning):
-        self.told.append('opened')
+    def opened(self, opened):
+        self.calls.append('opened')
 
     def ended(self):
-        self.told.append('ended')
+        self.calls.append('ended')
 
 
 class Run:
     """A pipeline on one Backend."""
 
     def __init__(self, counter: TrackCounter | None = None, opener=None) -> None:
-        self.backend, self.outlet = Backend(), Outlet()
-        self.pipeline = Pipeline(CONFIG, opener or (lambda config, *, cancelled: Opened(self.backend, 'test')), self.outlet,
-                                 [self.outlet], counter or TrackCounter())
-        self.inlet, self.statistics = self.pipeline.inlets[0], self.pipeline.inlets[0].statistics
+        self.backend, self.handler = Backend(), Handler()
+        self.pipeline = Pipeline(CONFIG, opener or (lambda config, *, cancelled: Opened(self.backend, 'test')),
+                                 [self.handler], counter or TrackCounter(), self.handler.opened, self.handler.ended)
+        self.input, self.statistics = self.pipeline.inputs[0], self.pipeline.inputs[0].statistics
         self.pipeline.start()
 
     def feed(self, *stamps: float) -> None:
         for stamp in stamps:
-            told = len(self.outlet.told)
-            self.inlet.offer(stamp)
-            wait_for(lambda told=told: len(self.outlet.told) > told or self.pipeline.state is State.ENDED)
+            calls = len(self.handler.calls)
+            self.input.offer(stamp)
+            wait_for(lambda calls=calls: len(self.handler.calls) > calls or self.pipeline.state is State.ENDED)
         wait_for(lambda: self.statistics.processed + self.statistics.rejected >= len(stamps)
                  or self.pipeline.state is State.ENDED)
 
@@ -132,7 +132,7 @@ def test_it_opens_works_and_closes_in_one_thread_and_start_does_not_wait():
 
     run = Run(opener=opener)
     assert run.pipeline.state is State.OPENING
-    run.inlet.offer(1.0)
+    run.input.offer(1.0)
     release.set()
     wait_for(lambda: run.statistics.processed == 1)
     assert run.pipeline.state is State.RUNNING
@@ -143,7 +143,7 @@ def test_it_opens_works_and_closes_in_one_thread_and_start_does_not_wait():
     assert threading.get_ident() not in backend.threads
     assert run.pipeline.state is State.ENDED
     assert run.pipeline.failure == ''
-    assert 'ended' not in run.outlet.told, 'it was asked to'
+    assert 'ended' not in run.handler.calls, 'it was asked to'
 
 
 @pytest.mark.parametrize(('error', 'words'), [
@@ -154,17 +154,17 @@ def test_whatever_opening_raises_is_told_in_words(error, words):
         raise error
 
     run = Run(opener=opener)
-    wait_for(lambda: run.outlet.told == ['ended'])
+    wait_for(lambda: run.handler.calls == ['ended'])
     assert (run.pipeline.state, run.pipeline.failure, run.pipeline.was_open) == (State.ENDED, words, False)
-    assert run.pipeline.figures(run.inlet)['last error'] == words
+    assert run.pipeline.figures(run.input)['last error'] == words
 
 
 def test_exhausted_device_memory_ends_it_and_nothing_outlives_the_backend():
     run = Run()
     run.feed(1.0, 1.1)
     run.backend.failures.append(DeviceMemoryError('device memory is exhausted'))
-    run.inlet.offer(1.2)
-    wait_for(lambda: 'ended' in run.outlet.told)
+    run.input.offer(1.2)
+    wait_for(lambda: 'ended' in run.handler.calls)
     assert run.backend.held_at_close == 0, "a traceback's frames hold nothing"
     assert run.pipeline.failure == 'device memory is exhausted'
     assert run.pipeline.backend == 'none'
@@ -173,22 +173,22 @@ def test_exhausted_device_memory_ends_it_and_nothing_outlives_the_backend():
 def test_a_backend_that_fails_for_good_ends_it_and_one_that_recovers_does_not():
     run = Run()
     for again in (0.0, 20.0):
-        run.backend.failures = [EngineError('an illegal memory access was encountered')] * (PATIENCE - 1)
-        run.feed(*np.arange(again, again + PATIENCE - 1))
-        run.feed(*np.arange(again + PATIENCE, again + PATIENCE + 2))
+        run.backend.failures = [EngineError('an illegal memory access was encountered')] * (MAX_FAILURES - 1)
+        run.feed(*np.arange(again, again + MAX_FAILURES - 1))
+        run.feed(*np.arange(again + MAX_FAILURES, again + MAX_FAILURES + 2))
         assert run.pipeline.state is State.RUNNING, 'not so many in a row'
     run.backend.failures = [EngineError('an illegal memory access was encountered')] * 1000
-    run.feed(*np.arange(40.0, 40.0 + PATIENCE))
-    wait_for(lambda: 'ended' in run.outlet.told)
-    assert run.pipeline.failure == f'{PATIENCE} frames in a row failed, the last with: an illegal memory access was encountered'
+    run.feed(*np.arange(40.0, 40.0 + MAX_FAILURES))
+    wait_for(lambda: 'ended' in run.handler.calls)
+    assert run.pipeline.failure == f'{MAX_FAILURES} frames in a row failed, the last with: an illegal memory access was encountered'
     assert run.backend.held_at_close == 0
 
 
 def test_bad_frames_never_end_it():
     run = Run()
-    run.feed(*[-1.0] * (2 * PATIENCE))
+    run.feed(*[-1.0] * (2 * MAX_FAILURES))
     assert run.pipeline.state is State.RUNNING
-    assert run.statistics.rejected == 2 * PATIENCE
+    assert run.statistics.rejected == 2 * MAX_FAILURES
     assert run.pipeline.stop(5)
 
 
@@ -198,7 +198,7 @@ def test_one_that_is_left_behind_closes_its_own_backend_and_publishes_nothing_mo
     first.feed(1.0)
     first.backend.gate.clear()
     first.backend.busy.clear()
-    first.inlet.offer(1.1)
+    first.input.offer(1.1)
     assert first.backend.busy.wait(5)
     assert not first.pipeline.stop(0.05), 'a long frame'
     second = Run(counter)
@@ -207,9 +207,9 @@ def test_one_that_is_left_behind_closes_its_own_backend_and_publishes_nothing_mo
     wait_for(lambda: first.pipeline.state is State.ENDED)
     assert first.backend.held_at_close == 0
     assert second.backend.held_at_close is None, "the successor's backend stays open"
-    assert not first.outlet.published
+    assert not first.handler.published
     second.feed(2.2)
-    assert len(second.outlet.published) == 2
+    assert len(second.handler.published) == 2
     assert second.pipeline.stop(5)
 
 
@@ -218,7 +218,7 @@ def test_track_ids_go_on_in_the_next_one():
     for _ in range(2):
         run = Run(counter)
         run.feed(1.0, 1.1)
-        ids.append(set(run.outlet.published[0].track_ids.tolist()))
+        ids.append(set(run.handler.published[0].track_ids.tolist()))
         assert run.pipeline.stop(5)
     assert not ids[0] & ids[1]
 
@@ -235,7 +235,7 @@ def test_a_reset_that_is_asked_for_while_another_is_taken_is_not_lost(monkeypatc
     run.feed(1.0, 1.1)
     run.pipeline.reset('first')
     run.feed(1.2, 1.3)
-    assert [words for words in run.outlet.told if words in ('first', 'second')] == ['first', 'second']
+    assert [words for words in run.handler.calls if words in ('first', 'second')] == ['first', 'second']
     assert run.statistics.resets == 2
     assert run.pipeline.stop(5)
 
@@ -243,13 +243,13 @@ def test_a_reset_that_is_asked_for_while_another_is_taken_is_not_lost(monkeypatc
 def test_only_the_newest_of_the_waiting_items_is_matched_and_the_others_are_counted():
     run = Run()
     run.backend.gate.clear()
-    run.inlet.offer(1.0)
+    run.input.offer(1.0)
     assert run.backend.busy.wait(5)
     for stamp in (1.1, 1.2, 1.3):
-        run.inlet.offer(stamp)
+        run.input.offer(stamp)
     run.backend.gate.set()
-    wait_for(lambda: len(run.outlet.published) == 1)
-    assert run.outlet.published[0].stamp == 1.3
+    wait_for(lambda: len(run.handler.published) == 1)
+    assert run.handler.published[0].stamp == 1.3
     assert run.statistics.report()['frames dropped'] == '2'
     assert run.pipeline.stop(5)
 
@@ -284,3 +284,49 @@ def test_stopping_ends_the_engines_builder(monkeypatch):
 def test_a_process_is_waited_for():
     process = subprocess.Popen([sys.executable, '-c', 'raise SystemExit(3)'])
     assert processes.wait(process, lambda: False) == 3
+
+
+def test_the_newest_item_replaces_the_one_that_waits():
+    slot = LatestQueue()
+    assert [slot.offer(item) for item in (1, 2, 3)] == [False, True, True]
+    assert slot.take() == (0, 3)
+    assert not slot.offer(4)
+    assert slot.take() == (0, 4)
+
+
+def test_a_source_that_offers_at_once_again_waits_for_the_others():
+    slots, served = LatestQueue(3), []
+    for source in range(3):
+        slots.offer('first', source)
+    for _ in range(6):
+        source, _ = slots.take()
+        slots.offer('again', source)
+        served.append(source)
+    assert served == [0, 1, 2, 0, 1, 2]
+
+
+def test_take_waits_and_close_lets_it_go():
+    slot, taken = LatestQueue(), []
+
+    def work() -> None:
+        while (item := slot.take()) is not None:
+            taken.append(item)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    slot.offer('a')
+    while not taken:
+        pass
+    slot.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert taken == [(0, 'a')]
+
+
+def test_a_closed_slot_holds_nothing():
+    slot = LatestQueue()
+    slot.offer(1)
+    slot.close()
+    slot.close()
+    assert not slot.offer(2)
+    assert slot.take() is None

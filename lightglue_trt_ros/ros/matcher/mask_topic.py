@@ -1,4 +1,4 @@
-"""A camera's masks: the one of a file, and the newest message that is near enough in time."""
+"""Masks of a camera: from a file, and the newest message of the mask topic."""
 
 from __future__ import annotations
 
@@ -22,70 +22,70 @@ from ..parameters import NodeConfig
 
 QOS = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 ENCODINGS = ('mono8', '8UC1')
-SETTLED_S = 2.0  # masks have to be used for so long before the next that is missing is told of again
+SETTLED_S = 2.0  # masks must be used for this long before the next missing one is logged again
 
 
 class CameraMasks:
-    """Listens to masks. One that is missing, too old or of no use is told of once, and the frames go on without it."""
+    """Masks of the file and of the topic. A mask that is missing, too old or invalid is logged once; frames go on without it."""
 
     def __init__(self, node: Node, log: Any, settings: NodeConfig, engine: Size, camera: str = '') -> None:
-        """`engine` is the size, (height, width), that frames are resized to; `camera` its name, empty for the only one.
+        """`engine` is the size, (height, width), that frames are resized to; `camera` its name, empty for a single one.
 
-        Raises ConfigError for a file of no use.
+        Raises ConfigError for a file that is no mask.
         """
         topic, file = camera_topic(camera, 'mask'), settings.mask_file.replace('{camera}', camera)
-        self._node, self._log, self._engine, self._longest_s = node, log, engine, settings.mask_max_age_s
-        self._of_file = load_mask(Path(file).expanduser()) if file else None
+        self._node, self._log, self._engine, self._max_age_s = node, log, engine, settings.mask_max_age_s
+        self._file_mask = load_mask(Path(file).expanduser()) if file else None
         self._remapped = node.resolve_topic_name(topic) != node.resolve_topic_name(topic, only_expand=True)
         self._subscription = node.create_subscription(Image, topic, self._on_mask, QOS, raw=True)
         self._topic = self._subscription.topic_name
         self._newest: bytes | None = None
-        self._decoded: tuple[bytes, float, Mask | FrameError] | None = None  # of what was newest, and its stamp
-        self._both: tuple[Mask, Size, Mask] | None = None  # of the topic, for images of that size, with that of the file
-        self.complaint = self._said = ''  # why the topic's is not used, and what was said of that, without figures
+        self._decoded: tuple[bytes, float, Mask | FrameError] | None = None  # message, its stamp, its mask
+        self._combined: tuple[Mask, Size, Mask] | None = None  # topic mask, image size, topic and file mask
+        self.problem = self._logged = ''  # why the topic's mask is not used; the last one logged, without figures
         self._used_since: float | None = None  # stamp
-        self.told = ''  # what hides parts of the images just now, for people; empty: nothing ever did
+        self.description = ''  # which masks hide how much, for diagnostics; empty: no mask so far
 
     def close(self) -> None:
         self._node.destroy_subscription(self._subscription)
 
     def mask(self, image: Size, stamp: float) -> Mask | None:
-        """What hides parts of an image of that size, taken at `stamp`; from the pipeline's thread.
+        """The mask for an image of a size (height, width) with a stamp in seconds; from the pipeline's thread.
 
-        Raises FrameError where the file's mask does not fit: without it the frame would show what must not be seen.
+        Raises FrameError when the file's mask has another size: the frame must not be matched without it.
         """
-        if self._of_file is not None:
-            self._of_file.check(image, self._engine)
-        seen = self._seen(image, stamp)
-        if seen is not None and self._of_file is not None:
-            if self._both is None or self._both[:2] != (seen, image):
-                self._both = seen, image, seen.both(self._of_file, image)
-            seen = self._both[2]
-        found = seen or self._of_file
+        if self._file_mask is not None:
+            self._file_mask.check(image, self._engine)
+        found = self._topic_mask(image, stamp)
+        if found is not None and self._file_mask is not None:
+            if self._combined is None or self._combined[:2] != (found, image):
+                self._combined = found, image, found.both(self._file_mask, image)
+            found = self._combined[2]
+        found = found or self._file_mask
         hidden = 'nothing' if found is None else f'{100 * found.share:.0f} % of the image, by {found.name}'
-        self.told = '' if found is None and not self.complaint else f'{hidden}; {self.complaint}'.strip('; ')
+        self.description = '' if found is None and not self.problem else f'{hidden}; {self.problem}'.strip('; ')
         return found
 
-    def _seen(self, image: Size, stamp: float) -> Mask | None:
-        """The topic's mask, where there is one for this image; else why not is told, once until masks have come for a while."""
+    def _topic_mask(self, image: Size, stamp: float) -> Mask | None:
+        """The topic's mask for this image; while there is none the reason is logged, once until masks have come for SETTLED_S."""
         try:
             mask = self._current(image, stamp)
         except FrameError as error:
-            self.complaint, self._used_since = str(error), None
-            if (kind := FIGURES.sub('', self.complaint)) != self._said:
-                self._said = kind
+            self.problem, self._used_since = str(error), None
+            if (kind := FIGURES.sub('', self.problem)) != self._logged:
+                self._logged = kind
                 self._log.warning(f'{error}: matching goes on without it')
             return None
-        self.complaint = ''
+        self.problem = ''
         if mask is not None and self._used_since is None:
             self._used_since = stamp
-        if mask is not None and self._said and abs(stamp - (self._used_since or 0.0)) > SETTLED_S:
-            self._said = ''
+        if mask is not None and self._logged and abs(stamp - (self._used_since or 0.0)) > SETTLED_S:
+            self._logged = ''
             self._log.info(f'{mask.name} is used')
         return mask
 
     def _current(self, image: Size, stamp: float) -> Mask | None:
-        """None where nobody sends any. Raises FrameError where there should be one."""
+        """The decoded mask, or None when none is published. Raises FrameError when it cannot be used."""
         newest = self._newest
         if newest is None:
             if self._remapped:
@@ -97,10 +97,10 @@ class CameraMasks:
         if isinstance(mask, FrameError):
             raise mask
         mask.check(image, self._engine)
-        if abs(stamp - taken) > self._longest_s:
+        if abs(stamp - taken) > self._max_age_s:
             side = 'older' if taken < stamp else 'newer'
             raise FrameError(f'the newest mask on {self._topic} is {abs(stamp - taken):.2f} s {side} than the image, '
-                             f'mask_max_age_s is {self._longest_s:g}')
+                             f'mask_max_age_s is {self._max_age_s:g}')
         return mask
 
     def _decode(self, data: bytes) -> tuple[float, Mask | FrameError]:

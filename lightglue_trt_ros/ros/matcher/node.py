@@ -1,4 +1,4 @@
-"""The ROS node: parameters, lifecycle, diagnostics, the reset service. No mathematics."""
+"""The matcher node: parameters, lifecycle, diagnostics, the reset service."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from std_srvs.srv import Trigger
 
 from ...core.config import MatcherConfig
 from ...core.tracks import TrackCounter
-from ...engines.selection import open_backend
+from ...engines.selection import Opened, open_backend
 from ...utils.commands import Ending
 from ...utils.errors import ConfigError, LightglueTrtError
-from .. import diagnostics as health
+from .. import diagnostics
 from ..executor import spin
 from ..parameters import as_declared, declare_settings
-from .camera_interface import CameraChannel
-from .worker import Inlet, Opener, Pipeline, State
+from .camera_interface import CameraInterface
+from .worker import Pipeline, State
 
-SILENCE_S = 3.0  # without a frame for this long, the node says so
-STOP_S = 5.0  # for what runs when the node is deactivated
+SILENCE_S = 3.0  # without a frame for longer is a warning
+STOP_S = 5.0  # for the running frame when the node is deactivated
 
 Transition = Callable[['MatcherNode', LifecycleState], TransitionCallbackReturn]
 
 
-def told(transition: Transition) -> Transition:
-    """Log what a transition raises, and keep it for the diagnostics: rclpy drops it on its way to error processing."""
+def logged(transition: Transition) -> Transition:
+    """Log the exception of a transition and keep it for the diagnostics: rclpy drops it before error processing."""
     @wraps(transition)
-    def logged(node: MatcherNode, state: LifecycleState) -> TransitionCallbackReturn:
+    def run_logged(node: MatcherNode, state: LifecycleState) -> TransitionCallbackReturn:
         try:
             return transition(node, state)
         except Exception as error:
             node.failure = f'{transition.__name__} failed, {type(error).__name__}: {error}'
             trace = '' if isinstance(error, LightglueTrtError) else f'\n{traceback.format_exc().rstrip()}'
-            node.get_logger().error(f'{node.failure}{trace}\n{health.way_back(node, "configure, then activate")}')
+            node.get_logger().error(f'{node.failure}{trace}\n{diagnostics.way_back(node, "configure, then activate")}')
             raise
-    return logged
+    return run_logged
 
 
 class MatcherNode(LifecycleNode):  # type: ignore[misc]
-    """Subscribes to cameras' frames and publishes correspondences; while active, a Pipeline of its own thread does the work.
+    """Subscribes to cameras' frames and publishes correspondences; while active, a Pipeline works in a thread of its own.
 
     Raises ConfigError when a parameter is unknown, of the wrong type or out of range.
     """
 
-    def __init__(self, open_backend: Opener = open_backend, **node_options: Any) -> None:
+    def __init__(self, open_backend: Callable[..., Opened] = open_backend, **node_options: Any) -> None:
         try:
             super().__init__('matcher', automatically_declare_parameters_from_overrides=True, **node_options)
         except ValueError as error:
@@ -71,14 +71,14 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         self.failure = ''  # of the last transition that failed, until the node is configured again
         self._interfaces = ExitStack()
         self._config, self.settings = declare_settings(self)
-        self._channels = [CameraChannel(self, self.settings, camera, self._config) for camera in self.settings.cameras]
-        self._pipeline, self._active = self._new_pipeline(), False  # kept when it has ended, for what it tells
+        self._cameras = [CameraInterface(self, self.settings, name, self._config) for name in self.settings.cameras]
+        self._pipeline_ended = self.create_guard_condition(self._give_up)
+        self._pipeline, self._active = self._new_pipeline(), False  # kept when it has ended, for its diagnostics
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         for service in self.services:
             if service.srv_type is ChangeState:
                 service.callback = partial(self._on_change_state, service.callback)
-        self._pipeline_ended = self.create_guard_condition(self._give_up)
         # this timer also lets SIGTERM end the executor: keep it at a second or less, of a clock that runs without /clock too
         self.create_timer(1.0, self._publish_diagnostics, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
@@ -94,35 +94,35 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         self.get_logger().info('autostart is false: waiting for a lifecycle manager to configure and activate this node')
         return True
 
-    @told
+    @logged
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         self.failure = ''
         self._reset = self.create_service(Trigger, '~/reset', self._on_reset)
         self._interfaces.callback(self.destroy_service, self._reset)
-        for number, channel in enumerate(self._channels):
-            self._interfaces.callback(channel.close)
-            channel.open(partial(self._on_image, number), partial(self._on_lost, number))
+        for camera in self._cameras:
+            self._interfaces.callback(camera.close)
+            camera.open()
         return TransitionCallbackReturn.SUCCESS
 
-    @told
+    @logged
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Active at once, while the networks are being opened; where that fails the node goes back to inactive."""
+        """Become active at once, while the networks open; the node returns to inactive when opening fails."""
         result = super().on_activate(state)
-        for channel in self._channels:
-            channel.begin()
+        for camera in self._cameras:
+            camera.begin()
         self.get_logger().info('opening the networks: seconds, more at the first start with new settings')
         self._pipeline, self._active = self._new_pipeline(), True
         self._pipeline.start()
         return result
 
-    @told
+    @logged
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         self.stop()
         return super().on_deactivate(state)
 
-    @told
+    @logged
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """As it was before it was configured."""
+        """Undo `on_configure`."""
         self.stop()
         self._interfaces.close()
         return TransitionCallbackReturn.SUCCESS
@@ -130,7 +130,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
     on_shutdown = on_cleanup
 
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Cleaned up where a transition has failed; where that fails too the process ends, as no transition leads out of there."""
+        """Clean up after a failed transition; the process ends when that fails, as no transition leads out of that state."""
         try:
             return self.on_cleanup(state)
         except Exception:
@@ -138,7 +138,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
     def _on_change_state(self, change: Callable[[Any, Any], Any], request: ChangeState.Request,
                          response: ChangeState.Response) -> ChangeState.Response:
-        """Before Kilted, rclpy lets rcl's error out for a transition that is not allowed now, and who asked gets no answer."""
+        """Answer a transition that is not allowed now: before Kilted, rclpy raises rcl's error and the caller gets no answer."""
         try:
             return change(request, response)
         except RuntimeError as error:
@@ -147,37 +147,26 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             return response
 
     def _new_pipeline(self) -> Pipeline[bytes]:
-        return Pipeline(self._config, self._open_backend, self, self._channels, self._counter)
+        pipeline = Pipeline(self._config, self._open_backend, self._cameras, self._counter, self._on_opened,
+                            self._pipeline_ended.trigger)
+        for camera, source in zip(self._cameras, pipeline.inputs, strict=True):
+            camera.input = source
+        return pipeline
 
     def stop(self) -> None:
-        """End the pipeline, cutting short what it runs. Safe to call twice."""
+        """Cancel the pipeline. Safe to call twice."""
         active, self._active = self._active, False
         if active and not self._pipeline.stop(STOP_S):
             self.left_behind = True
             self.get_logger().error(f'the inference thread did not end within {STOP_S:g} s: it is left behind')
 
-    # what the pipeline tells, in its thread
-
-    def opened(self, reason: str, warning: str) -> None:
-        """As Owner."""
-        self.get_logger().info(f'backend: {reason}')
-        if warning:
-            self.get_logger().warning(warning)
-        for channel in self._channels:
-            channel.log.info(f'active: {channel.route}')
-
-    def ended(self) -> None:
-        """As Owner."""
-        self._pipeline_ended.trigger()
-
-    # callbacks of the executor: they only hand over
-
-    def _on_image(self, number: int, data: bytes) -> None:
-        if self._active:
-            self._pipeline.inlets[number].offer(data)
-
-    def _on_lost(self, number: int, count: int) -> None:
-        self._pipeline.inlets[number].statistics.missed(count)
+    def _on_opened(self, opened: Opened) -> None:
+        """Log the backend and the topics; from the pipeline's thread."""
+        self.get_logger().info(f'backend: {opened.reason}')
+        if opened.warning:
+            self.get_logger().warning(opened.warning)
+        for camera in self._cameras:
+            camera.log.info(f'active: {camera.route}')
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         self._pipeline.reset(f'asked for on {self._reset.srv_name}')
@@ -185,7 +174,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         return response
 
     def set_parameters_atomically(self, parameter_list: list[Parameter]) -> SetParametersResult:
-        """As rclpy's, which the parameter services call."""
+        """Called by rclpy's parameter services."""
         return super().set_parameters_atomically(as_declared(parameter_list))
 
     def _on_set_parameters(self, parameters: list[Parameter]) -> SetParametersResult:
@@ -199,39 +188,40 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         return SetParametersResult(successful=True)
 
     def _give_up(self) -> None:
-        """Where the pipeline has ended by itself, it has released what it held: wait, inactive, for another activation."""
+        """Deactivate when the pipeline has ended by itself: it has released everything, another activation may follow."""
         pipeline = self._pipeline
         if self._active and pipeline.state is State.ENDED:
             what = 'deactivated' if pipeline.was_open else 'not activated'
-            self.get_logger().error(f'{what}: {pipeline.failure}\n{health.way_back(self, "activate")}')
+            self.get_logger().error(f'{what}: {pipeline.failure}\n{diagnostics.way_back(self, "activate")}')
             self.trigger_deactivate()
 
     def _publish_diagnostics(self) -> None:
         statuses = []
-        for channel, inlet in zip(self._channels, self._pipeline.inlets, strict=True):
-            verdict = self._verdict(channel, inlet)
+        for camera in self._cameras:
+            verdict = self._verdict(camera)
             if self._pipeline.state is State.RUNNING:
-                channel.log_verdict(verdict)
-            figures = {**self._pipeline.figures(inlet), **channel.figures()}
-            statuses.append(health.status(self, channel.camera, verdict, figures))
+                camera.log_verdict(verdict)
+            figures = {**self._pipeline.figures(camera.input), **camera.figures()}
+            statuses.append(diagnostics.status(self, camera.name, verdict, figures))
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()), status=statuses))
 
-    def _verdict(self, channel: CameraChannel, inlet: Inlet[bytes]) -> health.Verdict:
+    def _verdict(self, camera: CameraInterface) -> diagnostics.Verdict:
         pipeline = self._pipeline
         if not self._active or pipeline.state is State.ENDED:
             failure = self.failure or pipeline.failure
-            return health.Verdict(DiagnosticStatus.ERROR, failure) if failure else health.IDLE
+            return diagnostics.Verdict(DiagnosticStatus.ERROR, failure) if failure else diagnostics.IDLE
         if pipeline.state is State.OPENING:
-            return health.OPENING
-        if inlet.statistics.silence_s > SILENCE_S:
-            return health.silent(self, channel.images, inlet.statistics)
-        return health.working(inlet.statistics, channel.verdict)
+            return diagnostics.OPENING
+        statistics = camera.input.statistics
+        if statistics.silence_s > SILENCE_S:
+            return diagnostics.silent(self, camera.images, statistics)
+        return diagnostics.working(statistics, camera.verdict)
 
 
 def run(node: MatcherNode, ending: Ending) -> None:
-    """Until SIGINT or SIGTERM, leaving nothing behind. For the main thread of a process that ends with it."""
+    """Run until SIGINT or SIGTERM. For the main thread of a process that ends with it."""
     spin(node, ending, node.start if node.settings.autostart else node.wait, node.stop)
-    if node.left_behind:  # in C++, which aborts where it comes back to an interpreter that ends
+    if node.left_behind:  # C++ aborts when it returns to an interpreter that ends
         rclpy.try_shutdown()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""From items (messages, files) to their matches, in one thread that opens the backend, owns it and closes it. No ROS here.
+"""Messages or files to matches, in one thread that opens the backend, owns it and closes it. No ROS here.
 
-Nothing that was opened is ever held by anybody else: a pipeline that is left behind ends what is its own, its successor has another
-backend. What is said about a failure is text, for an exception's traceback would keep engines alive beyond their CUDA context.
+Nobody else holds what the backend has opened: a pipeline that is left behind releases its own backend, its successor opens another.
+Failures are kept as text, because the traceback of an exception would keep engines alive beyond their CUDA context.
 """
 
 from __future__ import annotations
@@ -24,26 +24,19 @@ from ...core.tracks import TrackCounter
 from ...core.types import FrameMatches, UInt8
 from ...engines.selection import Opened
 from ...utils.errors import DeviceMemoryError, EngineError, FrameError, clear_frames, in_words
-from .latest_queue import NewestSlots
 
-PATIENCE = 10  # frames in a row that the backend may fail: a CUDA error that has corrupted the context never goes away
+MAX_FAILURES = 10  # frames in a row that the backend may fail: a CUDA error that has corrupted the context never goes away
 
 T = TypeVar('T')
 T_contra = TypeVar('T_contra', contravariant=True)
 
 
 class State(Enum):
-    """Where a pipeline is in its life; there is no way back."""
+    """Life of a pipeline, in this order."""
 
     OPENING = 'opening'
     RUNNING = 'running'
     ENDED = 'ended'
-
-
-class Opener(Protocol):
-    """As `selection.open_backend`: called in the pipeline's thread, to end soon once `cancelled()` is true."""
-
-    def __call__(self, config: MatcherConfig, *, cancelled: Callable[[], bool]) -> Opened: ...
 
 
 class Input(NamedTuple):
@@ -56,67 +49,105 @@ class Input(NamedTuple):
     right: RightImage | None = None  # of its pair
 
 
-class Outlet(Protocol[T_contra]):
-    """A camera that a pipeline works for. All of it is called from the pipeline's thread."""
+class FrameHandler(Protocol[T_contra]):
+    """Decodes and publishes for one camera. The pipeline's thread calls all of it."""
 
     def decode(self, item: T_contra) -> Input:
-        """Raises FrameError."""
+        """Decode an item. Raises FrameError."""
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
-        """The frame's matches, as soon as they are there."""
+        """Publish the matches of a frame, without delay."""
 
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
-        """After publishing: whatever may take time. None for a frame without a reference."""
+        """Slow work after publishing. `matches` is None for a frame without a reference."""
 
-    def started_anew(self, reason: str) -> None:
+    def tracks_restarted(self, reason: str) -> None:
         """Reference and tracks were forgotten."""
 
     def rejected(self, error: str, details: str) -> None:
-        """A frame was dropped; `details` is the traceback of an error that nobody expected, else empty."""
+        """A frame was dropped; `details` is the traceback of an unexpected error, else empty."""
 
 
-class Owner(Protocol):
-    """Whose pipeline it is. All of it is called from the pipeline's thread."""
+class LatestQueue(Generic[T]):
+    """The newest item of each source, between threads; a newer item replaces one that waits, and sources take turns."""
 
-    def opened(self, reason: str, warning: str) -> None:
-        """The backend is open: what it is and why, and what was given up for it (empty: nothing)."""
+    def __init__(self, sources: int = 1) -> None:
+        self._change = threading.Condition()
+        self._items: dict[int, T] = {}
+        self._turns = list(range(sources))  # least recently served first: a fast source never starves a slow one
+        self._closed = False
 
-    def ended(self) -> None:
-        """It ended by itself, `failure` says why, and everything is released."""
+    def offer(self, item: T, source: int = 0) -> bool:
+        """Put an item without waiting; true when it replaced one."""
+        with self._change:
+            replaced = source in self._items
+            if not self._closed:
+                self._items[source] = item
+            self._change.notify()
+            return replaced
+
+    def take(self) -> tuple[int, T] | None:
+        """Wait for an item; its source and the item, or None once the queue is closed."""
+        with self._change:
+            while not self._items and not self._closed:
+                self._change.wait()
+            for source in self._turns:
+                if source in self._items:
+                    self._turns.remove(source)
+                    self._turns.append(source)
+                    return source, self._items.pop(source)
+            return None
+
+    def close(self) -> None:
+        """Drop the waiting items and wake the taker. Safe to call twice."""
+        with self._change:
+            self._closed = True
+            self._items.clear()
+            self._change.notify()
 
 
-class Inlet(Generic[T]):
-    """A camera's way into a pipeline, with its outlet, its counts and the resets asked of it."""
+class CameraInput(Generic[T]):
+    """The way of one camera into a pipeline: its handler, its statistics and the resets asked for."""
 
-    def __init__(self, number: int, outlet: Outlet[T], slots: NewestSlots[T]) -> None:
-        self.number, self.outlet, self.statistics, self._slots = number, outlet, FrameStatistics(), slots
-        self.resets: deque[str] = deque(maxlen=1)  # why, where one was asked for
+    def __init__(self, number: int, handler: FrameHandler[T], queue: LatestQueue[T]) -> None:
+        self.number, self.handler, self.statistics, self._queue = number, handler, FrameStatistics(), queue
+        self.accepts = False  # while the pipeline is started and not stopped
+        self.resets: deque[str] = deque(maxlen=1)  # reason of a reset that was asked for
 
     def offer(self, item: T) -> None:
-        """Hand over an item; never waits."""
-        self.statistics.arrived(replacing=self._slots.offer(item, self.number))
+        """Hand over an item without waiting."""
+        if self.accepts:
+            self.statistics.arrived(replacing=self._queue.offer(item, self.number))
 
 
 class Pipeline(Generic[T]):
-    """Decodes, matches and publishes the newest item that each inlet was offered, in fair turns, all on one backend.
+    """Decodes, matches and publishes the newest item of each camera, in fair turns, all on one backend.
 
-        pipeline = Pipeline(config, open_backend, owner, [outlet], TrackCounter())
-        pipeline.start()          # returns at once; the state tells when it runs
-        pipeline.inlets[0].offer(item)
+        pipeline = Pipeline(config, open_backend, [handler], TrackCounter())
+        pipeline.start()          # returns at once; `state` becomes RUNNING when the backend is open
+        pipeline.inputs[0].offer(item)
         pipeline.stop()
     """
 
-    def __init__(self, config: MatcherConfig, open_backend: Opener, owner: Owner, outlets: Sequence[Outlet[T]],
-                 counter: TrackCounter) -> None:
-        """An inlet for each outlet. `counter` goes on through all pipelines that are given it, so that no track id comes twice."""
+    def __init__(self, config: MatcherConfig, open_backend: Callable[..., Opened], handlers: Sequence[FrameHandler[T]],
+                 counter: TrackCounter, on_open: Callable[[Opened], None] = lambda opened: None,
+                 on_end: Callable[[], None] = lambda: None) -> None:
+        """Make an input for each handler.
+
+        Args:
+            open_backend: as `selection.open_backend`; called in the pipeline's thread, ends soon once `cancelled()` is true.
+            counter: pipelines that share it never give out a track id twice.
+            on_open: called in the pipeline's thread when the backend is open.
+            on_end: called there when the pipeline ended by itself and released everything; `failure` has the reason.
+        """
         self.config = config  # may be replaced while it runs: the next frame has the new one
         self.state = State.OPENING
         self.was_open = False
         self.failure = ''  # why it ended by itself
-        self.backend = 'none'  # the open backend, in words
-        self._slots: NewestSlots[T] = NewestSlots(len(outlets))
-        self.inlets = [Inlet(number, outlet, self._slots) for number, outlet in enumerate(outlets)]
-        self._open_backend, self._owner, self._counter = open_backend, owner, counter
+        self.backend = 'none'  # description of the open backend
+        self._queue: LatestQueue[T] = LatestQueue(len(handlers))
+        self.inputs = [CameraInput(number, handler, self._queue) for number, handler in enumerate(handlers)]
+        self._open_backend, self._counter, self._on_open, self._on_end = open_backend, counter, on_open, on_end
         self._cancelled = threading.Event()
         self._backend: Backend | None = None
         self._failures = 0  # in a row
@@ -124,17 +155,19 @@ class Pipeline(Generic[T]):
 
     def start(self) -> None:
         """Open in the background; items that come meanwhile replace each other."""
+        self._accept(True)
         self._thread.start()
 
     def reset(self, reason: str) -> None:
         """Forget every camera's reference and tracks before its next item."""
-        for inlet in self.inlets:
-            inlet.resets.append(reason)
+        for camera in self.inputs:
+            camera.resets.append(reason)
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Cut short what runs, release everything. False when the thread is still busy after `timeout` seconds: it ends alone."""
+        """Cancel the run, release everything. False when the thread is still busy after `timeout` seconds: it ends later."""
+        self._accept(False)
         self._cancelled.set()
-        self._slots.close()
+        self._queue.close()
         backend = self._backend
         if backend is not None:
             backend.cancel()
@@ -142,10 +175,14 @@ class Pipeline(Generic[T]):
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def figures(self, inlet: Inlet[T]) -> dict[str, str]:
-        """What there is to tell about a camera, by name."""
-        counts = inlet.statistics
-        return {**counts.report(), 'backend': self.backend, 'last error': self.failure or counts.dated_error}
+    def figures(self, camera: CameraInput[T]) -> dict[str, str]:
+        """Diagnostics of a camera, by key."""
+        statistics = camera.statistics
+        return {**statistics.report(), 'backend': self.backend, 'last error': self.failure or statistics.dated_error}
+
+    def _accept(self, accepts: bool) -> None:
+        for camera in self.inputs:
+            camera.accepts = accepts
 
     # the thread
 
@@ -155,78 +192,78 @@ class Pipeline(Generic[T]):
         self.failure = '' if self._cancelled.is_set() else failure
         self.state = State.ENDED
         if not self._cancelled.is_set():
-            self._owner.ended()
+            self._on_end()
 
     def _work(self) -> str:
-        """Open and handle items; what ended it, in words. The exception does not leave here, nor does what its frames hold."""
+        """Open and handle items; the reason why it ended. Neither the exception nor what its frames hold leaves here."""
         try:
             matchers = self._open()
-            while (taken := self._slots.take()) is not None:
+            while (taken := self._queue.take()) is not None:
                 number, item = taken
-                self._handle(item, self.inlets[number], matchers[number])
+                self._handle(item, self.inputs[number], matchers[number])
         except BaseException as error:
             clear_frames(error)
             return in_words(error)
         return ''
 
     def _open(self) -> list[FrameMatcher]:
-        """The backend, and a matcher on it for each inlet."""
+        """Open the backend and make a matcher on it for each camera."""
         opened = self._open_backend(self.config, cancelled=self._cancelled.is_set)
         self._backend = opened.backend
-        for inlet in reversed(self.inlets):
-            opened.backend.select_camera(inlet.number)  # what has to be taken for each camera is taken now
-        matchers = [FrameMatcher(opened.backend, self.config, self._counter) for _ in self.inlets]
+        for camera in reversed(self.inputs):
+            opened.backend.select_camera(camera.number)  # each camera's memory is allocated now
+        matchers = [FrameMatcher(opened.backend, self.config, self._counter) for _ in self.inputs]
         if not self._cancelled.is_set():
             self.backend, self.state, self.was_open = opened.backend.description, State.RUNNING, True
-            for inlet in self.inlets:
-                inlet.statistics.opened()
-            self._owner.opened(opened.reason, opened.warning)
+            for camera in self.inputs:
+                camera.statistics.opened()
+            self._on_open(opened)
         return matchers
 
     def _release(self) -> None:
-        """After the features, which went with `_work`, the backend that made them."""
+        """Close the backend, after the features that it made, which went with `_work`."""
         backend, self._backend, self.backend = self._backend, None, 'none'
         if backend is not None:
             with suppress(Exception):  # of a GPU that failed already
                 backend.close()
 
-    def _handle(self, item: T, inlet: Inlet[T], frames: FrameMatcher) -> None:
+    def _handle(self, item: T, camera: CameraInput[T], matcher: FrameMatcher) -> None:
         try:
-            self._match(item, inlet, frames)
+            self._match(item, camera, matcher)
             self._failures = 0
         except FrameError as error:
-            inlet.statistics.failed(str(error))
-            inlet.outlet.rejected(str(error), '')
+            camera.statistics.failed(str(error))
+            camera.handler.rejected(str(error), '')
         except DeviceMemoryError:
             raise  # ends the thread, which releases the GPU
         except Exception as error:  # one bad frame never ends it
             if self._cancelled.is_set():
                 return
             self._failures += 1
-            if self._failures >= PATIENCE:
-                raise EngineError(f'{PATIENCE} frames in a row failed, the last with: {in_words(error)}') from error
-            inlet.statistics.failed(f'{type(error).__name__}: {error}')
-            inlet.outlet.rejected(f'{type(error).__name__}: {error}', traceback.format_exc())
+            if self._failures >= MAX_FAILURES:
+                raise EngineError(f'{MAX_FAILURES} frames in a row failed, the last with: {in_words(error)}') from error
+            camera.statistics.failed(f'{type(error).__name__}: {error}')
+            camera.handler.rejected(f'{type(error).__name__}: {error}', traceback.format_exc())
 
-    def _match(self, item: T, inlet: Inlet[T], frames: FrameMatcher) -> None:
-        frames.config = self.config
-        frames.backend.select_camera(inlet.number)
-        if inlet.resets:
-            frames.reset(inlet.resets.popleft())
+    def _match(self, item: T, camera: CameraInput[T], matcher: FrameMatcher) -> None:
+        matcher.config = self.config
+        matcher.backend.select_camera(camera.number)
+        if camera.resets:
+            matcher.reset(camera.resets.popleft())
         clock = Stopwatch()
-        frame = inlet.outlet.decode(item)
+        frame = camera.handler.decode(item)
         clock.lap('decode')
-        matches = frames.process(frame.image, frame.stamp, frame.right, mask=frame.mask)
+        matches = matcher.process(frame.image, frame.stamp, frame.right, mask=frame.mask)
         clock.lap('process')
-        if frames.resets > inlet.statistics.resets:
-            inlet.statistics.started_anew(frames.last_reset)
-            inlet.outlet.started_anew(frames.last_reset)
+        if matcher.resets > camera.statistics.resets:
+            camera.statistics.tracks_restarted(matcher.last_reset)
+            camera.handler.tracks_restarted(matcher.last_reset)
         if self._cancelled.is_set():
             return
         if matches is not None:
-            inlet.outlet.publish(frame, matches)
+            camera.handler.publish(frame, matches)
         clock.lap('publish')
         stage_ms = {**clock.laps, 'frame': clock.total_ms, **(matches.stage_ms if matches is not None else {})}
-        inlet.statistics.finished(stage_ms, None if matches is None else len(matches.matched()),
+        camera.statistics.finished(stage_ms, None if matches is None else len(matches.matched()),
                                   0 if matches is None else matches.layers)
-        inlet.outlet.show(frame, matches)
+        camera.handler.show(frame, matches)

@@ -113,7 +113,7 @@ class StereoPairing(Generic[T]):
             return self._alone >= SILENT
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why most of the last left images have no right one, for people; empty: they have, or it is too early to say."""
         skew = self.skew_s
         with self._change:
