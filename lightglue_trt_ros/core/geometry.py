@@ -7,18 +7,22 @@ from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .config import STRIDE
-from .types import Float32, Int32, UInt8
+from .types import Float32, Float64, Int32, UInt8
 
 Size = tuple[int, int]  # (height, width)
-Float64 = NDArray[np.float64]
 
 
 def size_of(image: UInt8) -> Size:
     """(height, width)."""
     return image.shape[0], image.shape[1]
+
+
+def size_text(size: Size) -> str:
+    """WIDTHxHEIGHT."""
+    return f'{size[1]}x{size[0]}'
 
 
 def fitting_size(image: Size, area: int = 640 * 480) -> Size:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..utils.errors import ConfigError, FrameError
 from ..utils.limits import decode_image
-from .geometry import Size, resize_nearest
+from .geometry import Size, resize_nearest, size_of, size_text
 from .types import Float32, UInt8
 
 
@@ -31,7 +31,7 @@ class Mask:
 
     @property
     def size(self) -> Size:
-        return self.allowed.shape[0], self.allowed.shape[1]
+        return size_of(self.allowed)
 
     @cached_property
     def share(self) -> float:
@@ -41,8 +41,8 @@ class Mask:
     def check(self, image: Size, engine: Size) -> None:
         """Raise FrameError unless it has one of these sizes, (height, width): another camera's would hide the wrong places."""
         if self.size not in (image, engine):
-            raise FrameError(f'{self.name} is {_text(self.size)}, the images are {_text(image)}: a mask has their size, or the '
-                             f"engine's {_text(engine)}")
+            raise FrameError(f'{self.name} is {size_text(self.size)}, the images are {size_text(image)}: a mask has their size, or '
+                             f"the engine's {size_text(engine)}")
 
     def resized(self, size: Size) -> UInt8:
         """uint8 of (height, width): the same array every time."""
@@ -81,7 +81,3 @@ def load_mask(path: str | os.PathLike[str]) -> Mask:
     else:
         return Mask(np.asarray(image, np.uint8), name)
     raise ConfigError(f'{name} is {what}: give an 8-bit gray PNG, 0 where no keypoint may be and 255 elsewhere')
-
-
-def _text(size: Size) -> str:
-    return f'{size[1]}x{size[0]}'

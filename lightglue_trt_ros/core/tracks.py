@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from .types import Rows, UInt32
 
-NONE = -1  # a row that belongs to no track yet
+NONE = -1  # id of a row without a track
 
 
 class Tracks:
-    """Ids and lengths of the rows of one frame, K slots and after them a row for each point that is carried beside those.
+    """Ids and lengths of one frame's rows: K keypoints, then propagated points that are no keypoints.
 
-    A row gets an id when it is first matched; the rows of later frames inherit it. Ids count up and wrap at 2^32. `missed` are
-    the frames in a row in which a track was not matched.
+    A row gets an id when it is first matched; the rows of later frames inherit it. Ids count up and wrap at 2^32. `missed` counts
+    the latest frames in which a track was not matched.
     """
 
     def __init__(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], missed: NDArray[np.int64]) -> None:
@@ -27,9 +27,9 @@ class Tracks:
         return cls(np.full(count, NONE, np.int64), np.ones(count, np.int64), np.zeros(count, np.int64))
 
     def follow(self, rows: Rows, next_rows: Rows, next_count: int, counter: TrackCounter) -> Tracks:
-        """Tracks of the next frame, in which `next_rows` (M,) re-observe this frame's `rows` (M,).
+        """Tracks of the next frame, whose `next_rows` (M,) match this frame's `rows` (M,).
 
-        This frame's matched rows get their ids and grow too: a keyframe is matched again and again.
+        This frame's matched rows get ids and grow as well: a keyframe is matched again and again.
         """
         fresh = rows[self.ids.take(rows) == NONE]
         self.ids[fresh] = counter.take(len(fresh))
@@ -40,11 +40,11 @@ class Tracks:
         return following
 
     def missed_at_most(self, count: int) -> Rows:
-        """Rows (N,) of tracks that were not matched now, but `count` frames ago or later."""
+        """Rows (N,) of tracks that were not matched in the latest 1 to `count` frames."""
         return np.flatnonzero((self.missed > 0) & (self.missed <= count))
 
     def propagate(self, following: Tracks, rows: Rows, next_rows: Rows) -> None:
-        """Let tracks of `rows` (C,) go on without a match, in `next_rows` of the next frame's, which grow as far as need be."""
+        """Continue tracks of `rows` (C,) without a match in `next_rows` of the next frame, which gets as many rows as needed."""
         more = Tracks.empty(max(0, int(next_rows.max(initial=-1)) + 1 - len(following.ids)))
         for name, added in vars(more).items():
             setattr(following, name, np.concatenate([getattr(following, name), added]))
@@ -61,7 +61,7 @@ class Tracks:
 
 
 class TrackCounter:
-    """Hands out track ids, to any thread; no reset starts it again, so no id returns before 2^32 others."""
+    """Gives out track ids to any thread. Resets do not restart it: an id returns after 2^32 others."""
 
     def __init__(self) -> None:
         self._next, self._lock = 0, threading.Lock()

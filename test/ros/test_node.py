@@ -552,7 +552,7 @@ def test_images_that_come_again_after_a_silence_are_a_line(running, capfd, monke
 
 
 def test_a_frame_that_gives_way_is_never_deserialised(running, monkeypatch):
-    from lightglue_trt_ros.ros import subscription
+    from lightglue_trt_ros.ros.matcher import subscription
     deserialised = []
     monkeypatch.setattr(subscription, 'deserialize_message',
                         lambda data, kind: deserialised.append(1) or deserialize_message(data, kind))

@@ -46,8 +46,8 @@ class Refined(NamedTuple):
     points: Float32  # (M, 2) pixels
     covariances: Float32  # (M, 2, 2) pixels squared
 
-    def of(self, rows: Rows) -> Refined:
-        """Some of them."""
+    def take(self, rows: Rows) -> Refined:
+        """Points and covariances of `rows`."""
         return Refined(self.points.take(rows, axis=0), self.covariances.take(rows, axis=0))
 
     def with_fallback(self, points: Float32, unit: float) -> Refined:

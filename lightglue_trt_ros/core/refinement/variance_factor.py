@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..geometry import Float64, sampled_model
-from ..types import Float32
+from ..geometry import sampled_model
+from ..types import Float32, Float64
 
 ENOUGH = 30  # matches that say something beside the geometry, which takes eight
 SAMPLES = 300  # more say no more
