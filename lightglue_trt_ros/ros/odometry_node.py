@@ -108,7 +108,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         """The camera of a cloud, or its stereo rig; None while it is unknown, or if it is of another image size."""
         listener = self._camera if matches.right_keypoints is None else self._rig
         calibration = self._camera.camera(matches.image_size) if listener is self._camera else self._rig.rig(matches.image_size)
-        self._trouble = listener.trouble
+        self._trouble = listener.problem
         return calibration
 
     def _begun(self, calibration: Intrinsics | StereoRig) -> MatchOdometry:

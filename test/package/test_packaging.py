@@ -106,7 +106,7 @@ def test_the_pip_line_installs_under_the_constraints_of_each_release(release: st
 def test_every_command_has_its_file_and_every_file_its_command(setup_arguments: dict[str, Any]) -> None:
     scripts = dict(line.split(' = ') for line in setup_arguments['entry_points']['console_scripts'])
     assert scripts == {name: f'lightglue_trt_ros.cli.{name}:main' for name in COMMANDS}
-    assert {path.stem for path in (PACKAGE / 'cli').glob('[a-z]*.py')} == COMMANDS | {'settings'}
+    assert {path.stem for path in (PACKAGE / 'cli').glob('[a-z]*.py')} == COMMANDS
 
 
 def test_every_folder_of_code_is_installed(setup_arguments: dict[str, Any]) -> None:
