@@ -8,10 +8,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ..core.config import MatcherConfig
 from ..core.masks import load_mask
-from ..evaluation.baselines import BASELINES
 from ..evaluation.fleet.cluster import agreed, connected
 from ..evaluation.fleet.discovery import find_recordings
 from ..evaluation.fleet.fleet_json import FILE, PAIRS, FleetReport, build_of, read_baseline, write_fleet_document
@@ -19,10 +19,10 @@ from ..evaluation.fleet.fleet_page import FAILURES, TOGETHER, together, verdict,
 from ..evaluation.fleet.plan import installation, make_plan
 from ..evaluation.fleet.result_store import GOES_ON, WAITING, ResultStore, read_pairs, write_pairs
 from ..evaluation.fleet.run import NOT_YET, FleetRun
+from ..evaluation.options import EvaluationOptions, add_evaluation_options, check_evaluation_options
 from ..evaluation.report.summary import written
 from ..evaluation.variants import variants
-from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
-from ..utils.arguments import add_settings, numbers, positive, settings_of, some_of
+from ..utils.arguments import positive
 from ..utils.commands import INTERRUPTED, command, log
 from ..utils.console import print_table
 from ..utils.files import own_output_folder, written_together
@@ -31,8 +31,6 @@ from ..utils.processes import stop_on_sigint
 PAGE = 'fleet.html'
 SHOWN = 20  # rows on the terminal
 FIGURES = ('pose_auc@10', 'inlier_ratio', 'matches')
-OF_EACH = ('strides', 'baselines', 'compare', 'estimator', 'max_frames', 'image_topic', 'truth_topic', 'truth_child_frame',
-           'camera', 'camera_in_body', 'mask', 'max_time_difference', 'height', 'width')
 
 
 @command('evaluate_fleet', interrupted='interrupted; no report was written')
@@ -68,30 +66,11 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--fail-under-worse', type=positive, metavar='POINTS', help='with --against, exit with 1 where pose AUC@10 '
                         'or precision at 1 px (without truth the share of inliers) is surely lower by more')
     each = parser.add_argument_group('of each evaluation, as evaluate_bag has them')
-    each.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N', help='default: 1,2,4')
-    each.add_argument('--baselines', type=some_of(BASELINES), default=(), metavar='NAME,NAME', help=f'of {",".join(BASELINES)}')
-    each.add_argument('--compare', metavar='WHAT,WHAT', help='precisions, numbers of keypoints, SETTING=VALUE, or engine sets')
-    each.add_argument('--estimator', choices=tuple(ESTIMATOR_LABELS), default=DEFAULT_ESTIMATOR)
-    each.add_argument('--max-frames', type=_count, metavar='N', help='the first N frames of each recording alone')
-    each.add_argument('--image-topic', metavar='TOPIC')
-    each.add_argument('--truth-topic', metavar='TOPIC')
-    each.add_argument('--truth-child-frame', metavar='FRAME')
-    each.add_argument('--camera', metavar='YAML')
-    each.add_argument('--camera-in-body', metavar='YAML')
-    each.add_argument('--mask', type=Path, metavar='PNG', help="of every recording: 8-bit gray, of its images' size or the "
-                      "engine's; no keypoints are where it is 0")
-    each.add_argument('--max-time-difference', type=positive, default=0.02, metavar='S')
-    each.add_argument('--height', type=int)
-    each.add_argument('--width', type=int)
-    add_settings(parser, MatcherConfig, 'backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold',
-                 'refinement', 'depth_confidence')
+    add_evaluation_options(each, fleet=True)
     args = parser.parse_args(argv)
     if args.fail_under_worse is not None and args.against is None:
         parser.error('--fail-under-worse holds against an earlier run: name it with --against')
-    if (args.height is None) != (args.width is None):
-        parser.error('give both of --height and --width, or neither')
-    if args.max_frames == 1:
-        parser.error('--max-frames must be at least 2')
+    check_evaluation_options(parser, EvaluationOptions.of(args))
     if args.scheduler and args.workers:
         parser.error('--workers is for the cluster on this machine: that of --scheduler has its own')
     return args
@@ -101,13 +80,13 @@ def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
     """Evaluate, compare, and write all of it. Raises LightglueTrtError."""
     started = time.monotonic()
     baseline = read_baseline(args.against) if args.against else None
-    config = settings_of(args, MatcherConfig)
-    variants(MatcherConfig(**config), [word for word in (args.compare or '').split(',') if word])  # refuses what no worker could do
-    config = {name: config[name] for name in sorted(config) if name not in ('image_height', 'image_width')}
+    options = EvaluationOptions.of(args)
+    size: dict[str, Any] = {'image_height': options.height, 'image_width': options.width} if options.height else {}
+    variants(MatcherConfig(**options.matcher, **size), options.compare)  # refuses what no worker could do
     if args.mask is not None:
         load_mask(args.mask)  # so does one of no use
     here = installation(args.weights, backend='onnxruntime')  # without a GPU: what counts is the workers'
-    plan = make_plan({**{name: getattr(args, name) for name in OF_EACH}, **config}, here)
+    plan = make_plan({**{name: value for name, value in vars(options).items() if hasattr(args, name)}, **options.matcher}, here)
     listed = find_recordings(args.recordings)
     store = ResultStore(args.out.absolute())
     workers = args.workers or max(1, min(len(listed), len(os.sched_getaffinity(0)) // args.threads))
