@@ -55,9 +55,11 @@ class _Frame:
 class FrameMatcher:
     """Matches every frame with its reference, extracting each frame once.
 
-        matcher = FrameMatcher(open_backend(config).backend, config)
-        for stamp, image in camera:
-            matches = matcher.process(image, stamp)
+    ```python
+    matcher = FrameMatcher(open_backend(config).backend, config)
+    for stamp, image in camera:
+        matches = matcher.process(image, stamp)
+    ```
     """
 
     def __init__(self, backend: Backend, config: MatcherConfig, counter: TrackCounter | None = None) -> None:

@@ -156,6 +156,15 @@ def names_in_the_code() -> set[str]:
     return {word for path in files for word in re.findall(r'\w+', path.read_text())}
 
 
+def test_names_in_the_table_of_places_are_in_their_files() -> None:
+    rows = re.findall(r'^\| .+? \| (`\w+/.+) \|$', (REPOSITORY / 'docs' / 'architecture.md').read_text(), re.MULTILINE)
+    named = [(PATH.search(row), name) for row in rows for name in re.findall(r'`(\w+)`', row)]
+    assert len(named) >= 3
+    for path, name in named:
+        assert path is not None, name
+        assert re.search(rf'\b{name}\b', (PACKAGE / path[1]).read_text()), name
+
+
 def test_options_and_targets_that_are_told_exist() -> None:
     text = '\n'.join(path.read_text() for path in PAPERS)
     code = '\n'.join(path.read_text() for path in [*PACKAGE.rglob('*.py'), *(REPOSITORY / 'benchmarks').glob('*.py'),
