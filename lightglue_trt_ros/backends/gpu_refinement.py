@@ -9,24 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ..core import refinement as host
 from ..core.config import EngineSpec
 from ..core.geometry import Size, resize_taps
-from ..core.refinement import (
-    BEND,
-    COARSE,
-    DISAGREEMENT,
-    FINE,
-    FLOOR_PX,
-    GHOST,
-    LIMIT_PX,
-    PREDICTED_LIMIT_PX,
-    PREDICTED_PX,
-    UNREFINED_PX,
-    Refined,
-    levels_for,
-)
-from ..core.refinement.patches import ALIKE, FAINT, QUANTISATION
-from ..core.refinement.views import REACH_PX, RIDGE_PX, SOURCES
+from ..core.refinement import Refined, levels_for, patches
 from ..core.types import Float32, Int32, UInt8
 from ..utils.errors import EngineError
 from .buffers import Slot
@@ -35,15 +21,15 @@ from .cuda import Addressed, Array, Cuda, DeviceBuffer, Kernels, Place, Staged
 PTX = Path(__file__).parent / 'kernels' / 'placement.ptx'
 LANES, WARPS, THREADS = 32, 8, 256  # of a GPU, and as the kernels have them
 FULL = (0, 1, 1, 2)  # a symmetric matrix of its three entries
-SOURCES_BYTES = 4 * (5 + 4 * SOURCES)
+SOURCES_BYTES = 4 * (5 + 4 * patches.SOURCES)
 
 
 def settings_of(size: Size, engine: Size) -> Float32:
     """`Settings` of the kernels, for frames of that size and the engine's images of theirs."""
     along = size[1] / engine[1], size[0] / engine[0]
-    return np.array([*COARSE, *FINE, FLOOR_PX, DISAGREEMENT, GHOST, BEND, LIMIT_PX, UNREFINED_PX, PREDICTED_PX, PREDICTED_LIMIT_PX,
-                     FAINT, ALIKE, QUANTISATION, REACH_PX, RIDGE_PX,
-                     max(1.0, *along), *along], np.float32)
+    return np.array([*host.COARSE, *host.FINE, host.FLOOR_PX, host.DISAGREEMENT, host.GHOST, host.BEND, host.LIMIT_PX,
+                     host.UNREFINED_PX, host.PREDICTED_PX, host.PREDICTED_LIMIT_PX, patches.FAINT, patches.ALIKE,
+                     patches.QUANTISATION, patches.REACH_PX, patches.RIDGE_PX, max(1.0, *along), *along], np.float32)
 
 
 class GpuRefinement:

@@ -1,4 +1,4 @@
-"""What runs the networks. The frontend knows these protocols alone; each backend stands in a file of its own."""
+"""The protocols of backends, which run the networks."""
 
 from __future__ import annotations
 
@@ -11,48 +11,36 @@ from .refinement import Refined
 from .types import Features, Float32, Int32, Matches, Thresholds, UInt8
 
 
-class Extractor(Protocol):
-    """SuperPoint for one image size."""
+class Backend(Protocol):
+    """SuperPoint and LightGlue on one device. One thread makes, uses and closes it; `cancel` may come from another."""
+
+    spec: EngineSpec
+    depth: Depth  # where the matcher may stop
+    description: str  # one line: engine, device, precision and weights
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> Features:
         """Keypoints, scores and descriptors of a gray image, uint8 (H, W) of the spec's size. Raises EngineError.
 
-        No keypoint is where `mask`, of the same shape, is 0; None: they may be everywhere. The same array is taken for the same
-        mask: what is in it must not change.
+        No keypoint is where `mask`, of the same shape, is 0. An array is uploaded once: do not change the values of a mask.
         """
-
-
-class Matcher(Protocol):
-    """LightGlue for two feature sets of the same extractor."""
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
-        """Mutual matches of the reference's rows in the current frame, after as many layers as `thresholds.depth` takes.
-
-        Raises EngineError.
-        """
-
-
-class Backend(Extractor, Matcher, Protocol):
-    """Both networks on one device. Made, used and closed by one thread; `cancel` alone may come from another."""
-
-    spec: EngineSpec
-    depth: Depth  # where the matcher may stop
-    description: str  # one line for people: what runs, where, in which precision, with which weights
+        """Mutual matches of the reference's rows, after as many layers as `thresholds.depth` needs. Raises EngineError."""
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
-        """The matches at each of `depth.ends`, whatever is confident, and with how much is: each exit runs when it is asked for.
+        """The matches at each of `depth.ends`, with the share of confident points; each exit runs when it is asked for.
 
-        For those who judge engines or several thresholds. Raises EngineError.
+        For the evaluation of engines and thresholds. Raises EngineError.
         """
 
     def select_camera(self, camera: int) -> None:
-        """What is extracted from here on is of this one of the cameras that share the backend, counted from 0.
+        """Extract the images of this camera from now on, counted from 0, of those that share the backend.
 
-        What is kept between frames is kept for each; the first turn makes room for it. Raises EngineError.
+        Each camera has memory of its own, allocated at its first selection. Raises EngineError.
         """
 
     def cancel(self) -> None:
-        """Make a run that is in flight end soon, with an EngineError; every later run too."""
+        """End the running call soon, with an EngineError, and every later one."""
 
     def close(self) -> None:
         """Release everything. Safe to call twice."""
@@ -60,31 +48,32 @@ class Backend(Extractor, Matcher, Protocol):
 
 @runtime_checkable
 class RefiningBackend(Backend, Protocol):
-    """A backend that is given the camera's own frames, once, and places points where these lie. All raise EngineError.
+    """A backend that takes camera images in full size, once, and refines points in them. All methods raise EngineError.
 
-    Otherwise the host resizes with `resize_gray` and places with `refine_all`, to the same places.
+    With other backends the host resizes by `resize_gray` and refines by `refine_all`, with the same results.
     """
 
     @property
     def refines(self) -> bool:
-        """Whether it does: not where its device cannot."""
+        """Whether this device can."""
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> Features:
-        """As `extract`, of a frame of any size, which stays there with its features; `mask` is of the spec's size."""
+        """Extract an image (H, W) of any size and keep it with its features; `mask` is of the spec's size."""
 
     def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
-                     points: Float32) -> tuple[Matches, Refined]:
-        """As `match`, and where each of `points` is in the current frame, in its pixels, as `refine_all`.
+                         points: Float32) -> tuple[Matches, Refined]:
+        """Match, and refine `points` in the current image as `refine_all` does, waiting for the device once.
 
-        `points` (K + C, 2) are the reference's K rows in the pixels of its frame, and up to K more that were carried there. Those
-        that match are placed from their matches on, all others from where the matches around them went. Both are features of
-        `extract_frame`, of one size. It waits for the device once, as `match` does.
+        Args:
+            reference, current: features of `extract_frame`, of images of one size.
+            points: (K + C, 2) pixels of the reference image: its K keypoints, and up to K propagated points. Matched points are
+                refined from their matches, all others are searched where the matches around them went.
         """
 
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
-        """As `match_and_refine`, of matches that are known: the current frame's row of each of the reference's, or -1, (K,)."""
+        """As `match_and_refine`, with known matches: `indices` (K,) has the current row of each reference row, or -1."""
 
 
 def refining_backend(backend: Backend) -> RefiningBackend | None:
-    """The backend itself where it places points; where it is None, the host does."""
+    """The backend itself where it refines points; None where the host does."""
     return backend if isinstance(backend, RefiningBackend) and backend.refines else None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.backend import Extractor
+from ..core.backend import Backend
 from ..core.cameras import Intrinsics, distortion_model
 from ..core.config import EngineSpec, MatcherConfig
 from ..core.geometry import resize_gray
@@ -189,7 +189,7 @@ def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, s
     return found
 
 
-def extract(samples: Sequence[RecordingSample], extractor: Extractor, bar: Bar | None = None) -> None:
+def extract(samples: Sequence[RecordingSample], extractor: Backend, bar: Bar | None = None) -> None:
     """Fill in the features, once per frame. Images are dropped as they are used.
 
     Frames without contrast or without a keypoint are left out, and a line is logged. Raises BagError, with counts,

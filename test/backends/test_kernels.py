@@ -13,7 +13,7 @@ from support.networks import moved, photo
 from lightglue_trt_ros.backends.gpu_refinement import LANES, SOURCES_BYTES, THREADS, WARPS, settings_of
 from lightglue_trt_ros.core.geometry import resize_gray, resize_taps, to_original
 from lightglue_trt_ros.core.refinement import COARSE, FINE, UNREFINED_PX, Pyramid, Refined, refine_all
-from lightglue_trt_ros.core.refinement.views import SOURCES
+from lightglue_trt_ros.core.refinement.patches import SOURCES
 from lightglue_trt_ros.datasets.flight import Flight
 
 ENGINE, COUNT = (240, 320), 512

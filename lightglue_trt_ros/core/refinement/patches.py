@@ -8,6 +8,8 @@ Points are the last axis of every array: an operation runs over hundreds of poin
 
 from __future__ import annotations
 
+import math
+import threading
 from typing import NamedTuple
 
 import cv2
@@ -15,31 +17,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..types import Float32
-from .matrices import inverse_2x2, outer, product, through
-from .scratch import scratch
+from .matrices import identity, inverse_2x2, outer, points_first, product, through
 
-FAINT = 0.1  # gray levels, root of the mean square: contrast below it is none, nor is what has less than this share of the patch's
-ALIKE = 0.5  # least correlation with the patch of what is taken for it: the best that white noise offers has 0.4
-QUANTISATION = 0.02  # gray levels squared: a residual is never less
+FAINT = 0.1  # gray levels, root mean square: least contrast of a patch, and least gain of one found
+ALIKE = 0.5  # least correlation with the patch: the best of white noise is 0.4
+QUANTISATION = 0.02  # gray levels squared: the least residual
+REACH_PX = 60.0  # Gaussian reach around a point of the matches that give its change of view
+RIDGE_PX = 20.0  # matches of a smaller standard deviation than this are drawn towards a pure shift
+SOURCES = 128  # most matches for the change of view: more add nothing
+VIEW_BLOCK = 128  # points at a time: their weights stay in the cache, and a product is too small for BLAS to wake its threads
 _FULL = np.array([[0, 1], [1, 2]])  # a symmetric matrix of its three entries
 
 
 class PatchFit(NamedTuple):
-    """Where M patches are in the current image, in its pixels, and what says how well that is known."""
+    """M patches found in the current image, in its pixels, and the parts of their covariances."""
 
     points: Float32  # (2, M)
     inverse: Float32  # (2, 2, M) of the structure tensors' means, pixels squared per gray level squared
     residual: Float32  # (M,) gray levels squared, the mean square of what differs after gain and offset
-    alike: NDArray[np.bool_]  # (M,) whether it is the patch: a black image and a bare wall have nothing of it
-    backward: Float32  # (2, M) how far the patch found comes back beside where it was taken from, as seen in the current image
+    alike: NDArray[np.bool_]  # (M,) whether it correlates with the patch: a black image and a bare wall do not
+    backward: Float32  # (2, M) error of the way back from the patch found, in pixels of the current image
 
 
 def find_patches(reference: Float32, current: Float32, points: Float32, start: Float32, view: Float32, radius: int,
                  steps: int) -> PatchFit:
     """Find the patches around `points` (2, M) of one image near `start` (2, M) in another, each under its `view` (2, 2, M).
 
-    Both images are gray levels, float32 (H, W); patches have sides of 2 radius + 1 pixels. `steps` of Gauss and Newton are taken,
-    whatever they reach.
+    Both images are gray levels, float32 (H, W); patches have sides of 2 radius + 1 pixels. Takes `steps` Gauss-Newton steps.
     """
     axis = np.arange(-radius - 1, radius + 2, dtype=np.float32)[:, None]  # the patch, and a pixel more for its gradients
     upright, seen = (each[:, :, None] * axis for each in (np.eye(2, dtype=np.float32)[:, :, None], view))
@@ -57,14 +61,14 @@ def find_patches(reference: Float32, current: Float32, points: Float32, start: F
 
 
 class _Template:
-    """Patches and their gradients, and sums over them: all that steps are made of.
+    """Patches, their gradients and sums over both, of which Gauss-Newton steps are made.
 
-    What a gain or an offset would explain is not taken from each pixel of the gradients, but from the sums. These are einsum's,
-    for it asks no BLAS, whose threads cost more here than they give.
+    Gain and offset are compensated in the sums, not in each pixel of the gradients. The sums are einsum's: it uses no BLAS, whose
+    threads cost more here than they give.
     """
 
     def __init__(self, patch: Float32, name: str) -> None:
-        """Of patches with a rim, (side + 2, side + 2, M); until the next of that name in this thread."""
+        """Of patches with a rim, (side + 2, side + 2, M). Valid until the next template of this name in this thread."""
         inner, side, count = patch[1:-1, 1:-1], patch.shape[0] - 2, patch.shape[2]
         self._rows = scratch(name, 3, side, side, count)
         u, v, self.pattern = self._rows
@@ -76,31 +80,32 @@ class _Template:
         means = self._means(self.pattern)
         self.variance = means[2]
         self.contrast = np.maximum(np.sqrt(self.variance), FAINT)
-        self._explained = means[:2] / self.contrast  # (2, M) what the gradients have of the patch over its contrast
+        self._explained = means[:2] / self.contrast  # (2, M) correlation of gradients and patch, over the contrast
         tensor = np.stack([np.einsum('yxm,yxm->m', *each) for each in ((u, u), (u, v), (v, v))])
         less = outer(self._mean, self._mean) + outer(self._explained, self._explained) * (2 - self.variance / self.contrast**2)
         self.tensor = tensor[_FULL] * (self._share[0] / 2) - less  # (2, 2, M) gray levels squared per pixel squared
 
     def gain(self, seen: Float32) -> Float32:
-        """(M,): how much of the patches there is in what is seen, (side, side, M)."""
+        """Gain (M,) of the patches in `seen` (side, side, M)."""
         return np.asarray(np.einsum('yxm,yxm->m', self.pattern, seen) * self._share[2] / self.contrast**2, np.float32)
 
     def slope(self, seen: Float32) -> Float32:
-        """(2, M): gradient of the error of what is seen, (side, side, M), by the point, with the gain and offset that fit best."""
+        """Gradient (2, M) of the error of `seen` (side, side, M) by the point, with the best gain and offset."""
         means = self._means(seen)
         gain = means[2] / self.contrast
         along = means[:2] - self._mean * (np.add.reduce(seen, axis=(0, 1)) * self._share[2]) - self._explained * gain
         return np.asarray(along / np.maximum(gain / self.contrast, FAINT), np.float32)
 
     def _means(self, seen: Float32) -> Float32:
-        """(3, M): of gradients and pattern times what is seen."""
+        """Means (3, M) of gradients and pattern times `seen`."""
         return np.asarray(np.einsum('ryxm,yxm->rm', self._rows, seen) * self._share, np.float32)
 
 
 def _sample(image: Float32, points: Float32, offsets: Float32) -> Float32:
-    """Gray levels (side, side, M) around `points` (2, M), bilinear; the image's edge goes on for ever.
+    """Gray levels (side, side, M) around `points` (2, M), bilinear; the image is continued beyond its edge.
 
-    `offsets` (2, 2, side, M or 1) are u and v of the steps across a patch, and of those down. Until the next call in this thread.
+    `offsets` (2, 2, side, M or 1) are u and v of the steps across a patch, and of those down. Valid until the next call in this
+    thread.
     """
     side, count = offsets.shape[2], points.shape[1]
     maps = scratch('maps', 2, side, side, count)
@@ -108,3 +113,57 @@ def _sample(image: Float32, points: Float32, offsets: Float32) -> Float32:
     gray = scratch('gray', side * side, count)
     cv2.remap(image, maps[0].reshape(gray.shape), maps[1].reshape(gray.shape), cv2.INTER_LINEAR, gray, cv2.BORDER_REPLICATE)
     return gray.reshape(side, side, count)
+
+
+def local_affine(points0: Float32, points1: Float32, at: Float32 | None = None) -> tuple[Float32, Float32]:
+    """Local change of view around points, from the matches (M, 2) near them, by weighted least squares drawn to the identity.
+
+    Args:
+        at: points (N, 2) of image 0; None takes the matches' own.
+
+    Returns:
+        Matrices (N, 2, 2) that map offsets around each point to offsets in image 1, and the predicted points (N, 2) there.
+    """
+    asked = points0 if at is None else at
+    middle, shift = points0.mean(axis=0), np.median(points1 - points0, axis=0)
+    some = slice(None, None, -(-len(points0) // SOURCES))
+    x, a, b = (np.asarray(each, np.float32) / np.float32(REACH_PX) for each in
+               (asked - middle, points0[some] - middle, points1[some] - points0[some] - shift))
+    table = np.column_stack([np.ones(len(a), np.float32), a, b, a[:, :1] * a, a[:, 1:] * a, b[:, :1] * a, b[:, 1:] * a])
+    moments = _moments(x, a, table)
+    total = moments[0] + np.float32(1e-6)
+    mean, moved, within, between = np.split(moments[1:] / total, (2, 4, 8))
+    ridge = identity(np.float32((RIDGE_PX / REACH_PX)**2) / total)
+    spread = within.reshape(2, 2, -1) - outer(mean, mean) + ridge
+    change = product(between.reshape(2, 2, -1) - outer(moved, mean), inverse_2x2(spread))
+    predicted = asked + shift + points_first(moved + through(change, x.T - mean)) * np.float32(REACH_PX)
+    return points_first(change) + np.eye(2, dtype=np.float32), np.asarray(predicted, np.float32)
+
+
+def _moments(x: Float32, sources: Float32, table: Float32) -> Float32:
+    """Sums (C, N) of the table (S, C) of the sources (S, 2), each weighted by a Gaussian in its distance to x (N, 2)."""
+    one, half, half_source = np.float32(1), *(np.float32(-0.5) * np.sum(p * p, axis=1) for p in (x, sources))
+    left = np.column_stack([x, half, np.full_like(half, one)])
+    right = np.stack([*sources.T, np.full_like(half_source, one), half_source])
+    sums = np.empty((len(x), table.shape[1]), np.float32)
+    for first in range(0, len(x), VIEW_BLOCK):
+        rows = slice(first, first + VIEW_BLOCK)
+        weights = left[rows] @ right
+        np.matmul(np.exp(weights, out=weights), table, out=sums[rows])
+    return np.ascontiguousarray(sums.T)
+
+
+class _Scratch(threading.local):
+    def __init__(self) -> None:
+        self.by_name: dict[str, Float32] = {}
+
+
+_scratch = _Scratch()
+
+
+def scratch(name: str, *shape: int) -> Float32:
+    """Uninitialised memory of this thread, the same for each name: fresh pages cost more than the arithmetic on them."""
+    size, flat = math.prod(shape), _scratch.by_name.get(name)
+    if flat is None or len(flat) < size:
+        flat = _scratch.by_name[name] = np.empty(size, np.float32)
+    return flat[:size].reshape(shape)
