@@ -20,7 +20,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import Opened
-from lightglue_trt_ros.evaluation import methods as contestants
+from lightglue_trt_ros.evaluation import methods
 from lightglue_trt_ros.evaluation.baselines import Correspondences
 from lightglue_trt_ros.evaluation.costs import WallTime
 from lightglue_trt_ros.evaluation.evaluator import Evaluator, evaluate_variants
@@ -469,7 +469,7 @@ def test_what_cannot_be_had_is_said_and_not_faked(tmp_path: Path, monkeypatch: p
             raise EngineError('no FP8 here')
         return Opened(NullBackend(config.engine_spec('fp32')), 'null', 'only a null one' if config.precision == 'fp16' else '')
 
-    monkeypatch.setattr(contestants, 'open_backend', opened)
+    monkeypatch.setattr(methods, 'open_backend', opened)
     world, notes = World(4), list[str]()
     evaluator = partial(Evaluator, world.frames, world.decode, Scene(world.timeline()), estimator=estimate_relative_pose)
     take = partial(evaluate_variants, baselines=[], evaluator=evaluator, strides=(1,), folder=tmp_path, wall=WallTime(),

@@ -24,7 +24,7 @@ from lightglue_trt_ros.core.early_exit import Depth
 from lightglue_trt_ros.core.types import HostFeatures, Matches, Thresholds
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import Opened, open_backend
-from lightglue_trt_ros.evaluation import methods as contestants
+from lightglue_trt_ros.evaluation import methods
 from lightglue_trt_ros.evaluation.costs import WallTime
 from lightglue_trt_ros.evaluation.evaluator import Evaluator, evaluate_variants
 from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, by_networks, open_methods, thresholds_of
@@ -157,7 +157,7 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
         found.backend.close = closed
         return found
 
-    monkeypatch.setattr(contestants, 'open_backend', opened)
+    monkeypatch.setattr(methods, 'open_backend', opened)
     results, covered, failure = evaluate_variants(
         wanted, [Baseline('klt', 128)], partial(Evaluator, *recording(frames), estimator=estimate_relative_pose), STRIDES, tmp_path,
         wall=WallTime(), note=notes.append)
@@ -252,7 +252,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(frontend, 'refine_all', host)
     with EmulatedGpu().installed() as gpu:
         backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), spec, depth, written_graphs(spec, ours(), depth), 'emulated')
-        monkeypatch.setattr(contestants, 'open_backend', lambda config: Opened(backend, 'emulated'))
+        monkeypatch.setattr(methods, 'open_backend', lambda config: Opened(backend, 'emulated'))
         yield backend
         backend.close()
 
