@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,17 +11,19 @@ import numpy as np
 import pytest
 from support.networks import photo
 
+from lightglue_trt_ros.core import frame_matcher
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.refinement import Pyramid
 from lightglue_trt_ros.core.types import HostFeatures, Thresholds
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import open_backend
+from lightglue_trt_ros.evaluation import methods
 from lightglue_trt_ros.evaluation.evaluator import UNSCORED, Evaluator
 from lightglue_trt_ros.evaluation.method_score import WORST
-from lightglue_trt_ros.evaluation.methods import Baseline, open_methods
+from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, thresholds_of
 from lightglue_trt_ros.evaluation.predict import READ_AHEAD
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
-from lightglue_trt_ros.evaluation.shared_networks import RECENT
+from lightglue_trt_ros.evaluation.shared_networks import RECENT, SharedNetworks
 from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
 
@@ -59,26 +60,42 @@ def frames() -> Iterator[Frame]:
         yield Frame(k * 10**8, k * 10**8, lambda u=u: scene[40:40 + HEIGHT, u:u + WIDTH], number=k)
 
 
-def test_images_and_features_that_are_held_do_not_grow_with_the_recording() -> None:
-    images, most = Alive(), {HostFeatures: 0, Pyramid: 0}
+class CountingBackend:
+    """A backend whose features are counted."""
 
-    def read(image: np.ndarray) -> np.ndarray:
-        kinds = [type(item) for item in gc.get_objects()]
-        most.update({kind: max(so_far, kinds.count(kind)) for kind, so_far in most.items()})
-        return images.see(image.copy())
+    def __init__(self, inner: Any, features: Alive) -> None:
+        self.inner, self.features = inner, features
+        self.spec, self.depth, self.description = inner.spec, inner.depth, inner.description
+        self.match, self.match_exits, self.close = inner.match, inner.match_exits, inner.close
 
-    ours, _ = open_methods(variants(CONFIG, ['refinement=patches', 'max_sigma_px=0.5']))
+    def extract(self, *given: Any) -> Any:
+        return self.features.see(self.inner.extract(*given))
+
+
+def test_images_and_features_that_are_held_do_not_grow_with_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, features, pyramids = Alive(), Alive(), Alive()
+
+    class CountedPyramid(Pyramid):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            pyramids.see(self)
+
+    for module in (frame_matcher, methods):
+        monkeypatch.setattr(module, 'Pyramid', CountedPyramid)
+    wanted = variants(CONFIG, ['refinement=patches', 'max_sigma_px=0.5'])
+    networks = SharedNetworks(CountingBackend(open_backend(CONFIG).backend, features), [*map(thresholds_of, wanted.values())])
+    ours = [OurMethod(name, networks, config) for name, config in wanted.items()]
     everybody = [*ours, Baseline('orb', 64), Baseline('klt', 64)]
-    with closing(ours[0]):
-        found = Evaluator(frames, read, Scene(Timeline.of(frames(), 1.0)), everybody,
+    with closing(networks):
+        found = Evaluator(frames, lambda image: images.see(image.copy()), Scene(Timeline.of(frames(), 1.0)), everybody,
                           estimate_relative_pose).run(STRIDES)
     assert [len(result.pairs[1]) for result in found] == [COUNT - 1] * 4
     waiting = READ_AHEAD + 2 + UNSCORED + 2  # and what is in somebody's hands
     assert images.most <= waiting + max(STRIDES) + 2 * WORST < COUNT / 2, 'those that wait, are matched with, or will be drawn'
     assert [{pair.images is not None for pair in result.worst_pairs} for result in found] == [{True}, {False}, {False}, {False}]
-    assert 0 < most[HostFeatures] <= len(STRIDES) + RECENT + 2
+    assert 0 < features.most <= len(STRIDES) + RECENT + 2
     streams = len(STRIDES) + 1  # and one for the way back
-    assert 0 < most[Pyramid] <= streams * len(ours) + 2 * len(everybody), 'each stream of ours has one, baselines keep none'
+    assert 0 < pyramids.most <= streams * len(ours) + 2 * len(everybody), 'each stream of ours has one, baselines keep none'
 
 
 def test_what_the_backend_gives_holds_nothing_of_its_arena() -> None:
