@@ -1,6 +1,6 @@
-"""Cameras' frames on the GPU, uploaded once, and points placed in them: what `kernels/placement.cu` does, and when.
+"""Refinement on the GPU: uploads each camera frame once and launches the kernels of `kernels/placement.cu`.
 
-A camera's size shows with its first frame: buffers are made then, and anew when it changes.
+Buffers of a camera are made at its first frame, and again when the size of its frames changes.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class GpuRefinement:
             self._spread('halve', (height + 1) // 2 * ((width + 1) // 2), larger, height, width, half)
 
     def enqueue(self, pair: tuple[Slot, Slot], matches: Addressed | None = None) -> None:
-        """Enqueue placement by `matches`, which of the current keypoints each of K references has, or -1; without, by those staged.
+        """Enqueue refinement. `matches` (K,) has the current row of each reference row, or -1; None takes the staged matches.
 
-        The reference's points are staged always.
+        The reference's points must be staged.
         """
         camera: Camera = pair[1].camera
         (height, width), cuda = camera.size, self.cuda
@@ -91,17 +91,17 @@ class GpuRefinement:
         cuda.receive(self._covariances)
 
     def stage(self, points: Float32) -> None:
-        """The reference's points (N, 2), 2 K at most, for the next upload; beyond them nothing is placed."""
+        """The reference's points (N, 2), 2 K at most, for the next upload."""
         if len(points) > 2 * self._count:
             raise EngineError(f'{len(points)} points are to be placed at once, there is room for {2 * self._count}')
         self._points.array[:len(points)], self._points.array[len(points):] = points, np.nan
 
     def stage_matches(self, indices: Int32) -> None:
-        """Which of the current keypoints each of K references has, or -1, for the next upload."""
+        """Current row of each reference row (K,), or -1, for the next upload."""
         self._matches.array[:] = indices
 
     def found(self, count: int) -> Refined:
-        """What placement gave for the reference's first rows, once it has run."""
+        """Refined points of the first `count` reference points, after the stream was synchronised."""
         covariances = self._covariances.array[:count].take(FULL, axis=1)
         return Refined(self._placed.array[:count].copy(), covariances.reshape(-1, 2, 2))
 

@@ -1,5 +1,5 @@
-"""TensorRT engines on the GPU. Features stay there, and the camera's frames where points are placed: only the image goes in, only
-keypoints, scores, matches and placed points come out.
+"""TensorRT engines on the GPU. Features and camera frames stay there: only the image is uploaded; only keypoints, scores, matches
+and refined points are downloaded.
 
 Everything of a frame is enqueued on one stream, as CUDA graphs where they can be captured.
 """

@@ -83,8 +83,8 @@ class FrameMatches:
     reference_stamp: float  # seconds, the reference image's
     keypoints: Float32  # (M, 2) (u, v) in the current image
     reference_keypoints: Float32  # (M, 2) (u, v) in the reference image
-    scores: Float32  # (M,) in (0, 1], 0 for what is carried
-    track_ids: UInt32  # (M,) kept while a point is re-matched or carried
+    scores: Float32  # (M,) in (0, 1], 0 for propagated points
+    track_ids: UInt32  # (M,) kept while a point is matched or propagated
     track_lengths: UInt32  # (M,) frames in which the point was seen, >= 2
     covariances: Float32  # (M, 2, 2) pixels squared, of keypoints given reference_keypoints
     carried: UInt8  # (M,) frames since the point was last matched: 0 for what LightGlue has matched now
@@ -103,19 +103,19 @@ class FrameMatches:
         return largest_sigmas(self.covariances)
 
     def well_known(self, max_sigma_px: float) -> FrameMatches:
-        """Those that are known to `max_sigma_px` in every direction."""
+        """Matches whose standard deviation is at most `max_sigma_px` in every direction."""
         return self.only(self.sigmas <= max_sigma_px)
 
     def matched(self) -> FrameMatches:
-        """Those that LightGlue has matched: without the points that are carried."""
+        """The matches of LightGlue, without propagated points."""
         return self if not self.carried.any() else self.only(self.carried == 0)
 
     def without_right(self) -> FrameMatches:
-        """The same with a right image in which none of them is."""
+        """The same matches, with no point found in the right image."""
         return dataclasses.replace(self, right_keypoints=np.full((len(self), 2), np.nan, np.float32))
 
     def only(self, kept: NDArray[np.bool_]) -> FrameMatches:
-        """Those that are `kept`, (M,)."""
+        """Matches where `kept` (M,) is true."""
         which = np.flatnonzero(kept)
         rows = {name: getattr(self, name).take(which, axis=0) for name in _ROWS if getattr(self, name) is not None}
         return dataclasses.replace(self, **rows)
