@@ -144,6 +144,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / 'install'
 
 
+@pytest.mark.slow
 def test_colcon_installs_commands_launch_and_config(installed: Path) -> None:
     prefix = installed / 'lightglue_trt_ros'
     share = prefix / 'share' / 'lightglue_trt_ros'
@@ -154,6 +155,7 @@ def test_colcon_installs_commands_launch_and_config(installed: Path) -> None:
     assert (prefix / 'share/ament_index/resource_index/packages/lightglue_trt_ros').is_file()
 
 
+@pytest.mark.slow
 def test_an_installed_command_runs_with_the_shipped_weights(installed: Path) -> None:
     command = installed / 'lightglue_trt_ros' / 'lib' / 'lightglue_trt_ros' / 'fetch_weights'
     script = f'. "{installed}/local_setup.sh" && exec "{command}" ours'

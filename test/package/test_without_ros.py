@@ -16,13 +16,13 @@ from support.networks import ours, photo, shallow
 from support.random_pairs import write_pair
 from support.ros_modules import ROS
 
+pytestmark = pytest.mark.networks
+
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
 SIZE = ('--height', 96, '--width', 128, '--max-keypoints', 64)
 WITHOUT_ROS = f"""
 import runpy, sys
-
-pytestmark = pytest.mark.networks
 sys.modules.update(dict.fromkeys({sorted(ROS)!r}))
 module, sys.argv = sys.argv[1], sys.argv[1:]
 runpy.run_module(module, run_name='__main__', alter_sys=True)
@@ -31,7 +31,7 @@ runpy.run_module(module, run_name='__main__', alter_sys=True)
 
 def run(command: str, *arguments: str | int | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, '-c', WITHOUT_ROS, f'lightglue_trt_ros.cli.{command}', *map(str, arguments)],
-                          env=ENVIRONMENT, text=True, capture_output=True, timeout=120)
+                          env=ENVIRONMENT, text=True, capture_output=True, timeout=60)
 
 
 @pytest.fixture(scope='module')
