@@ -36,6 +36,11 @@ def magicleap() -> Model:
 
 def photo(name: str, height: int, width: int) -> np.ndarray:
     """A gray photograph out of scikit-image's wheel, uint8 (height, width)."""
+    return _photo(name, height, width).copy()
+
+
+@cache
+def _photo(name: str, height: int, width: int) -> np.ndarray:
     skimage = pytest.importorskip('skimage', reason='scikit-image is not installed: no photograph to test on')
     image = cv2.imread(str(Path(skimage.__file__).parent / 'data' / f'{name}.png'), cv2.IMREAD_GRAYSCALE)
     return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
