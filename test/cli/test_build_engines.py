@@ -133,7 +133,8 @@ class Remembered:
     def _once(self, name, seen, *given):
         key = name, repr(given[2:]), hashlib.sha256(b''.join(array.tobytes() for array in seen)).digest()
         if key not in self.known:
-            self.known[key] = getattr(self.backend, name)(*given)
+            found = getattr(self.backend, name)(*given)
+            self.known[key] = list(found) if name == 'match_exits' else found  # of that a generator
         return self.known[key]
 
 
