@@ -45,7 +45,8 @@ if os.environ.get('ROS_DISTRO') == 'humble':  # it knows no discovery range; lat
 with contextlib.suppress(ImportError):
     from hypothesis import settings
 
-    settings.register_profile('lightglue_trt_ros', deadline=None)  # the first example pays for imports and graph building
+    # no deadline: the first example pays for imports and for graphs that are built
+    settings.register_profile('lightglue_trt_ros', deadline=None, max_examples=50)
     settings.load_profile('lightglue_trt_ros')
 
 

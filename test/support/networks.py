@@ -61,6 +61,7 @@ def session(model: Any) -> onnxruntime.InferenceSession:
     model.ir_version = min(model.ir_version, IR) if model.opset_import[0].version <= OPSET else model.ir_version
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 2
+    options.add_session_config_entry('session.intra_op.allow_spinning', '0')  # as the package does: cores are for all workers
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=['CPUExecutionProvider'])
 
 
