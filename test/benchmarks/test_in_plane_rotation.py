@@ -81,6 +81,7 @@ def test_pictures_are_found(tmp_path):
     assert list(find_pictures(tmp_path / 'hololens')) == ['img1.png', 'img2.png']
 
 
+@pytest.mark.networks
 def test_the_benchmark_prints_turns(tmp_path, capsys):
     cv2.imwrite(str(tmp_path / 'camera.png'), photo('camera', 240, 320))
     cv2.imwrite(str(tmp_path / 'flat.png'), np.full((240, 320), 90, np.uint8))

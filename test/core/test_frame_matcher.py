@@ -201,6 +201,7 @@ def test_a_network_that_gives_no_numbers_costs_the_points_that_have_none(value, 
     assert ['2 of 8 matches are not finite' in result.note for result in results] == [False, True, True, False, False]
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(-1, 7), min_size=8, max_size=8), min_size=1, max_size=12),
        st.sampled_from(['previous', 'keyframe']))
 def test_tracks_stay_consistent_whatever_matches(rows, reference):

@@ -185,6 +185,7 @@ def test_an_image_file_that_would_fill_the_memory(tmp_path: Path, large_png: byt
     assert grown < 40
 
 
+@pytest.mark.slow
 def test_a_compressed_image_that_would_fill_the_memory(tmp_path: Path, large_png: bytes) -> None:
     pytest.importorskip('rclpy')
     (tmp_path / 'a.png').write_bytes(large_png)

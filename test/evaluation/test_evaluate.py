@@ -188,6 +188,7 @@ def test_true_correspondences_score_as_true() -> None:
     assert len(result.odometry.frames) == 12
 
 
+@pytest.mark.slow
 def test_points_are_undistorted_before_any_geometry() -> None:
     world = World(13)
     (right,) = world.evaluator(Knowing(camera=FISHEYE), scene=Scene(world.timeline(), FISHEYE, true_poses(13))).run([1, 6])
@@ -197,6 +198,7 @@ def test_points_are_undistorted_before_any_geometry() -> None:
     assert wrong.summary(6)['precision@1'] < 70
 
 
+@pytest.mark.slow
 def test_the_same_recording_gives_the_same_figures() -> None:
     def figures() -> list[Any]:
         runs = World(10).evaluator(Knowing(noise=0.5), Knowing('other', noise=0.8, share=0.7)).run([1, 2])
@@ -366,6 +368,7 @@ def test_time_is_accounted_for() -> None:
     assert all(seconds > 0 for seconds in evaluator.wall.seconds.values())
 
 
+@pytest.mark.slow
 def test_nothing_else_works_while_a_frame_is_timed() -> None:
     working, timed = Counter[str](), list[Counter[str]]()
 

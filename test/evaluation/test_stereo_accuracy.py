@@ -51,6 +51,7 @@ def _scaled(pose: np.ndarray, scale: float) -> np.ndarray:
     return scaled
 
 
+@pytest.mark.slow
 def test_exact_points_have_no_errors():
     figures = tally().figures()
     assert figures['stereo_points'] == pytest.approx(75, abs=0.5)
@@ -62,6 +63,7 @@ def test_exact_points_have_no_errors():
     assert tally().advice == ''
 
 
+@pytest.mark.slow
 def test_errors_come_out_as_they_were_put_in():
     off = tally(offset_px=1.5, rows_px=0.4)
     assert off.figures()['stereo_disparity_px'] == pytest.approx(1.5, abs=0.05)
@@ -88,6 +90,7 @@ def test_without_truth_there_is_less_to_say():
     assert found.figures()['stereo_points'] == 100
 
 
+@pytest.mark.slow
 def test_evaluate_bag_has_the_figures_of_a_stereo_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A camera that goes along a wall, three pixels a frame."""
     step_m = 3 * WALL_BASELINE / DISPARITY

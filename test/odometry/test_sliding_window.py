@@ -42,6 +42,7 @@ def test_without_depth_they_give_the_true_shape_and_the_first_step_is_the_unit()
     np.testing.assert_allclose(alignment.rotation, np.eye(3), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_right_columns_that_are_all_off_cost_no_scale():
     frames = [each._replace(right_x=each.right_x + 1.5 / FOCAL) for each in steps(poses_of(40), noise_px=0.2)]
     window = SlidingWindow(FOCAL, BASELINE)
@@ -77,6 +78,7 @@ def test_noise_and_wrong_matches_cost_little(right):
     assert rpe(poses, truth).rotation_deg < 0.15
 
 
+@pytest.mark.slow
 def test_the_adjustment_is_worth_its_time():
     """Against the same without it, on the same noise."""
     frames = list(steps(poses_of(30), noise_px=0.8))
@@ -90,6 +92,7 @@ def test_the_adjustment_is_worth_its_time():
     assert errors[1][1] < 0.7 * errors[0][1]
 
 
+@pytest.mark.slow
 def test_a_camera_that_stands_goes_nowhere():
     still = np.concatenate([poses_of(10), np.repeat(poses_of(10)[-1:], 40, axis=0)])
     frames = list(steps(still, noise_px=0.3))
@@ -103,6 +106,7 @@ def test_a_camera_that_never_moved_is_waited_for():
     assert {fix.quality for fix in track(SlidingWindow(FOCAL), frames)} == {Quality.STARTING}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('right', [True, False])
 def test_where_all_tracks_end_it_begins_anew_from_there_at_the_same_scale(right):
     frames = list(steps(poses_of(30)))
