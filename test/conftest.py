@@ -19,9 +19,6 @@ from lightglue_trt_ros.backends.onnxruntime import FLOAT8
 from lightglue_trt_ros.networks.weight_store import CACHE_VARIABLE, cache_dir
 from lightglue_trt_ros.utils.processes import FASTDDS_VARIABLES, fastdds_variable
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in a shell's background, and what it starts: Ctrl-C would be lost
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
 REPOSITORY = Path(__file__).resolve().parents[1]
 LOG_DIR = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-'))
 
@@ -97,6 +94,16 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(LOG_DIR, ignore_errors=True)
     if not WORKER:
         shutil.rmtree(CACHE, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def signals_are_heard() -> None:
+    """SIGINT and SIGTERM have Python's handlers in each test, and so in the processes that it starts.
+
+    A shell's background job ignores SIGINT, and so does a process in which a node's `main` has ended.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @pytest.fixture(scope='session')

@@ -340,7 +340,8 @@ if node_name == 'matcher':
             raise refusals.pop()
         return Opened(NullBackend(config.engine_spec('fp32')), 'null')
     node.MatcherNode.__init__.__defaults__ = (opening,)
-    owner = node.MatcherNode
+    from lightglue_trt_ros.ros.matcher.camera_interface import CameraInterface
+    owner = CameraInterface if where == '_on_image' else node.MatcherNode
     from lightglue_trt_ros.cli.matcher import main
 else:
     from lightglue_trt_ros.ros.odometry_node import OdometryNode as owner
