@@ -44,7 +44,7 @@ help:
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
 	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'
 	@echo 'make gpu-test     on a machine with a GPU, TensorRT and PyCUDA, with its own Python: engines, parity, node, memory'
-	@echo 'make kernels      after a change of placement.cu, with the CUDA toolkit: placement.ptx, which is what runs'
+	@echo 'make kernels      after a change of refinement.cu, with the CUDA toolkit: refinement.ptx, which is what runs'
 	@echo 'make mutants      plant the faults of test/mutants.yaml one at a time, and see the tests fail: 15 minutes;'
 	@echo '                  MUTANTS="images stereo" takes those whose file or description has one of these words'
 	@echo 'make robot        with the Python, NumPy and OpenCV of RELEASE=humble (or jazzy, kilted): all starts, and matches the same'
@@ -88,13 +88,13 @@ gpu-test:
 	$(PYTHON) -m pytest -rs test/backends/test_gpu.py test/engines/test_gpu_info.py $(PYTEST_ARGS)
 
 # A driver takes PTX of its own version and older ones; 7.0 is CUDA 11's.
-KERNELS := lightglue_trt_ros/backends/kernels/placement
+KERNELS := lightglue_trt_ros/backends/kernels/refinement
 kernels:
 	@mkdir -p build
-	nvcc -ptx -arch=compute_75 -O3 -o build/placement.ptx $(KERNELS).cu
-	sed -i 's/^\.version .*/.version 7.0/' build/placement.ptx
-	ptxas -arch=sm_87 -o build/placement.cubin build/placement.ptx
-	@printf '// made by make kernels of placement.cu, sha256 %s\n' "$$(sha256sum < $(KERNELS).cu | cut -d' ' -f1)" | cat - build/placement.ptx > $(KERNELS).ptx
+	nvcc -ptx -arch=compute_75 -O3 -o build/refinement.ptx $(KERNELS).cu
+	sed -i 's/^\.version .*/.version 7.0/' build/refinement.ptx
+	ptxas -arch=sm_87 -o build/refinement.cubin build/refinement.ptx
+	@printf '// made by make kernels of refinement.cu, sha256 %s\n' "$$(sha256sum < $(KERNELS).cu | cut -d' ' -f1)" | cat - build/refinement.ptx > $(KERNELS).ptx
 
 mutants: $(TEST)
 	@$(PY) test/mutants.py $(MUTANTS)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -19,65 +19,33 @@ from ..utils.errors import DeviceMemoryError, EngineError, in_words
 Array = NDArray[Any]
 
 
-class Addressed(Protocol):
-    """What lies on the device."""
-
-    @property
-    def address(self) -> int: ...
-
-
-class DeviceBuffer:
-    """Device memory for one tensor; `address` is what TensorRT binds."""
-
-    def __init__(self, driver: Any, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        self.shape, self.dtype = shape, np.dtype(dtype)
-        self.nbytes = max(1, math.prod(shape)) * self.dtype.itemsize
-        self._memory = driver.mem_alloc(self.nbytes)
-
-    @property
-    def address(self) -> int:
-        return int(self._memory)
-
-    def free(self) -> None:
-        """Give the memory back. Safe to call twice."""
-        memory, self._memory = self._memory, None
-        if memory is not None:
-            memory.free()
-
-
-class Staged:
-    """A host array and what it is on the device: a copy, or, on a Jetson, whose memory is one, itself."""
-
-    def __init__(self, array: Array, buffer: Addressed) -> None:
-        self.array, self.buffer = array, buffer
-        self.copied = isinstance(buffer, DeviceBuffer)
-
-
 class Place(NamedTuple):
     """On the device, in memory that something else owns."""
 
     address: int
 
 
-class Kernels:
-    """Kernels of a PTX file, which the driver compiles for its GPU. Raises EngineError."""
+class DeviceBuffer:
+    """Device memory for one tensor; `address` is what TensorRT and kernels take."""
 
-    def __init__(self, driver: Any, stream: Any, ptx: bytes) -> None:
-        self._stream = stream
-        try:
-            self._module = driver.module_from_buffer(ptx + b'\0')
-        except driver.Error as error:
-            raise EngineError(f'the driver does not take the kernels ({error}): update it') from error
-        self._functions: dict[str, Any] = {}
+    def __init__(self, driver: Any, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self.nbytes = max(1, math.prod(shape)) * np.dtype(dtype).itemsize
+        self._memory = driver.mem_alloc(self.nbytes)
+        self.address = int(self._memory)
 
-    def launch(self, name: str, blocks: int, threads: tuple[int, int], *arguments: int | Addressed) -> None:
-        """Enqueue `blocks` blocks of so many threads; arguments are int32, and pointers whatever has an address."""
-        function = self._functions.get(name)
-        if function is None:
-            function = self._functions[name] = self._module.get_function(name)
-            function.prepare(''.join('i' if isinstance(each, int) else 'P' for each in arguments))
-        values = (each if isinstance(each, int) else each.address for each in arguments)
-        function.prepared_async_call((blocks, 1), (*threads, 1), self._stream, *values)
+    def free(self) -> None:
+        self._memory.free()
+
+
+class Staged(NamedTuple):
+    """A pinned host array and its copy on the device; without a `buffer` both are the same memory."""
+
+    array: Array
+    address: int
+    buffer: DeviceBuffer | None
+
+
+Addressed: TypeAlias = 'DeviceBuffer | Staged | Place'
 
 
 class Cuda:
@@ -85,6 +53,7 @@ class Cuda:
 
     def __init__(self, index: int = 0) -> None:
         self._driver = _pycuda()
+        self._context: _Context | None = None
         try:
             self._driver.init()
             device, attributes = self._driver.Device(index), self._driver.device_attribute
@@ -92,20 +61,17 @@ class Cuda:
             self.compute_capability: tuple[int, int] = device.compute_capability()
             self.multiprocessors: int = device.get_attribute(attributes.MULTIPROCESSOR_COUNT)
             self.integrated = bool(device.get_attribute(attributes.INTEGRATED))  # shares the machine's memory, as on a Jetson
-            self.mapped = self.integrated  # whether `staged` is the same memory on both sides
             version = self._driver.get_driver_version()
             self.driver = f'{version // 1000}.{version % 1000 // 10}'  # the newest CUDA that it supports, e.g. 12.6
-            self._context: _Context | None = _Context.enter(device, index)
-        except self._driver.Error as error:
-            raise EngineError(f'GPU {index} cannot be used ({error}): check the NVIDIA driver') from error
-        try:
+            self._context = _Context.enter(device, index)
             self._stream = self._driver.Stream()
         except self._driver.Error as error:
-            self._context.leave()
+            if self._context is not None:
+                self._context.leave()
             raise EngineError(f'GPU {index} cannot be used ({error}): check the NVIDIA driver') from error
-        self._buffers: list[DeviceBuffer] = []
-        self._pinned: list[Array] = []
-        self._graphs: list[Graph] = []
+        self._held: dict[int, DeviceBuffer | Array | Graph] = {}  # by id
+        self._kernels: Any = None  # the module that `load_kernels` loaded
+        self._functions: dict[str, Any] = {}  # of its kernels those that were launched
 
     @property
     def stream(self) -> int:
@@ -114,85 +80,97 @@ class Cuda:
 
     def memory_mib(self) -> tuple[float, float]:
         """Free and total device memory, MiB. Raises EngineError."""
-        try:
+        with self._checked(''):
             free, total = self._driver.mem_get_info()
-        except self._driver.Error as error:
-            raise EngineError(f'the GPU failed: {error}') from error
         return free / 2**20, total / 2**20
 
     def device(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceBuffer:
-        """A new device buffer, freed by `close`. Raises DeviceMemoryError when memory is exhausted."""
-        try:
+        """A new device buffer. Raises EngineError, DeviceMemoryError when memory is exhausted."""
+        with self._checked():
             buffer = DeviceBuffer(self._driver, shape, dtype)
-        except self._driver.Error as error:
-            raise self._failed(error) from error
-        self._buffers.append(buffer)
+        self._held[id(buffer)] = buffer
         return buffer
 
-    def pinned(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """A host array that the GPU copies from and to without a detour. Raises DeviceMemoryError when memory is exhausted."""
-        return self._page_locked(shape, dtype, 0)
+    def staged(self, shape: tuple[int, ...], dtype: DTypeLike, *, shared: bool = False) -> Staged:
+        """A pinned host array with memory on the device, for `send` and `receive`.
 
-    def staged(self, shape: tuple[int, ...], dtype: DTypeLike) -> Staged:
-        """A pinned host array with its place on the device, for `send` and `receive`. Raises DeviceMemoryError."""
-        if not self.mapped:
-            return Staged(self.pinned(shape, dtype), self.device(shape, dtype))
-        array = self._page_locked(shape, dtype, self._driver.host_alloc_flags.DEVICEMAP)
-        return Staged(array, Place(int(array.base.get_device_pointer())))  # type: ignore[union-attr]
+        With `shared` both are the same memory on a GPU that shares the machine's. Raises EngineError, DeviceMemoryError.
+        """
+        shared = shared and self.integrated
+        with self._checked('page-locked memory'):
+            flags = self._driver.host_alloc_flags.DEVICEMAP if shared else 0
+            array: Array = self._driver.pagelocked_empty(shape, dtype, mem_flags=flags)
+        self._held[id(array)] = array
+        if shared:
+            return Staged(array, int(array.base.get_device_pointer()), None)  # type: ignore[union-attr]
+        buffer = self.device(shape, dtype)
+        return Staged(array, buffer.address, buffer)
 
     def send(self, staged: Staged) -> None:
-        """Enqueue its copy to the device, where there is one."""
-        if staged.copied:
-            self.upload(staged.buffer, staged.array)
+        """Enqueue its copy to the device, where there is one. Raises EngineError."""
+        if staged.buffer is not None:
+            with self._checked():
+                self._driver.memcpy_htod_async(staged.address, staged.array, self._stream)
 
     def receive(self, staged: Staged) -> None:
-        """Enqueue its copy to the host, where there is one."""
-        if staged.copied:
-            self.download(staged.array, staged.buffer)
+        """Enqueue its copy to the host, where there is one. Raises EngineError."""
+        if staged.buffer is not None:
+            with self._checked():
+                self._driver.memcpy_dtoh_async(staged.array, staged.address, self._stream)
 
-    def kernels(self, ptx: bytes) -> Kernels:
-        """The kernels of a PTX file, on this stream. Raises EngineError."""
-        return Kernels(self._driver, self._stream, ptx)
+    def load_kernels(self, ptx: bytes) -> None:
+        """Let the driver compile the kernels of a PTX file for its GPU. Raises EngineError."""
+        try:
+            self._kernels = self._driver.module_from_buffer(ptx + b'\0')
+        except self._driver.Error as error:
+            raise EngineError(f'the driver does not take the kernels ({error}): update it') from error
 
-    def free(self, *things: DeviceBuffer | Staged | Graph) -> None:
-        """Give back what is of here and nothing uses any more."""
-        parts = [part for each in things for part in ((each.buffer, each.array) if isinstance(each, Staged) else (each,))]
-        for part in parts:
-            if isinstance(part, (DeviceBuffer, Graph)):
-                part.free()
-        given = set(map(id, parts))
-        self._graphs = [graph for graph in self._graphs if id(graph) not in given]
-        self._buffers = [buffer for buffer in self._buffers if id(buffer) not in given]
-        self._pinned = [array for array in self._pinned if id(array) not in given]
+    def launch(self, kernel: str, blocks: int, threads: tuple[int, int], *arguments: int | Addressed) -> None:
+        """Enqueue `blocks` blocks of so many threads; arguments are int32, and pointers whatever has an address.
 
-    def upload(self, target: Addressed, source: Array) -> None:
-        """Enqueue a copy of a pinned array to the device."""
-        self._driver.memcpy_htod_async(target.address, source, self._stream)
-
-    def download(self, target: Array, source: Addressed) -> None:
-        """Enqueue a copy of device memory into a pinned array."""
-        self._driver.memcpy_dtoh_async(target, source.address, self._stream)
+        Raises EngineError.
+        """
+        with self._checked():
+            function = self._functions.get(kernel)
+            if function is None:
+                function = self._functions[kernel] = self._kernels.get_function(kernel)
+                function.prepare(''.join('i' if isinstance(each, int) else 'P' for each in arguments))
+            values = (each if isinstance(each, int) else each.address for each in arguments)
+            function.prepared_async_call((blocks, 1), (*threads, 1), self._stream, *values)
 
     def event(self, *, timing: bool = False) -> Any:
-        """A new event: `.record(…)` is `mark`, `.synchronize()` waits, `.time_since(earlier)` is in milliseconds."""
-        return self._driver.Event(0 if timing else self._driver.event_flags.DISABLE_TIMING)
+        """A new event, for `mark` and `wait`; `.time_since(earlier)` is in milliseconds. Raises EngineError."""
+        with self._checked():
+            return self._driver.Event(0 if timing else self._driver.event_flags.DISABLE_TIMING)
 
     def mark(self, event: Any) -> None:
-        """Record `event` on the stream."""
-        event.record(self._stream)
+        """Record `event` on the stream. Raises EngineError."""
+        with self._checked():
+            event.record(self._stream)
+
+    def wait(self, event: Any) -> None:
+        """Wait for all that was enqueued before `event` was marked. Raises EngineError."""
+        with self._checked():
+            event.synchronize()
 
     def synchronize(self) -> None:
         """Wait for all that is enqueued. Raises EngineError when it failed, DeviceMemoryError for want of memory."""
-        try:
+        with self._checked():
             self._stream.synchronize()
-        except self._driver.Error as error:
-            raise self._failed(error) from error
 
     def capture(self, work: Callable[[], None]) -> Graph:
-        """Record what `work` enqueues as a CUDA graph, which `free` gives back. Raises EngineError where that is not possible."""
+        """Record what `work` enqueues as a CUDA graph. Raises EngineError where that is not possible."""
         graph = Graph.record(self.stream, work)
-        self._graphs.append(graph)
+        self._held[id(graph)] = graph
         return graph
+
+    def free(self, *things: DeviceBuffer | Staged | Graph) -> None:
+        """Give back what is of here and nothing uses any more; `close` frees all that is left."""
+        for thing in things:
+            for part in (thing.array, thing.buffer) if isinstance(thing, Staged) else (thing,):
+                held = self._held.pop(id(part), None)
+                if isinstance(held, (DeviceBuffer, Graph)):
+                    held.free()
 
     def close(self) -> None:
         """Release graphs, memory, stream and context, in this order. Safe to call twice."""
@@ -201,24 +179,21 @@ class Cuda:
             return
         with suppress(self._driver.Error):
             self._stream.synchronize()
-        self.free(*self._graphs)
-        self.free(*self._buffers)
-        self._pinned, self._stream = [], None
+        self.free(*(each for each in self._held.values() if isinstance(each, Graph)))
+        self.free(*(each for each in self._held.values() if isinstance(each, DeviceBuffer)))
+        self._held, self._functions, self._kernels, self._stream = {}, {}, None, None
         context.leave()
 
-    def _page_locked(self, shape: tuple[int, ...], dtype: DTypeLike, flags: int) -> Array:
+    @contextmanager
+    def _checked(self, memory: str = 'device memory') -> Iterator[None]:
+        """Raise PyCUDA's errors as EngineError, and as DeviceMemoryError where `memory` is exhausted."""
         try:
-            array: Array = self._driver.pagelocked_empty(shape, dtype, mem_flags=flags)
+            yield
         except self._driver.Error as error:
-            raise self._failed(error, 'page-locked memory') from error
-        self._pinned.append(array)
-        return array
-
-    def _failed(self, error: Exception, memory: str = 'device memory') -> EngineError:
-        if isinstance(error, self._driver.MemoryError) or 'out of memory' in str(error):
-            return DeviceMemoryError(f'{memory} is exhausted ({error}), {self.memory_mib()[0]:.0f} MiB are free on the device: '
-                                     'use a smaller engine or end other programs')
-        return EngineError(f'the GPU failed: {error}')
+            if memory and (isinstance(error, self._driver.MemoryError) or 'out of memory' in str(error)):
+                raise DeviceMemoryError(f'{memory} is exhausted ({error}), {self.memory_mib()[0]:.0f} MiB are free on the device: '
+                                        'use a smaller engine or end other programs') from error
+            raise EngineError(f'the GPU failed: {error}; start the program again, and see dmesg if it goes on') from error
 
 
 class _Context:
@@ -288,10 +263,8 @@ class Graph:
             raise EngineError(f'the CUDA graph could not be launched: {status.name}')
 
     def free(self) -> None:
-        """Destroy it, once it does not run any more. Safe to call twice."""
-        executable, self._executable = self._executable, None
-        if executable is not None:
-            self._driver.cuGraphExecDestroy(executable)
+        """Destroy it, once it does not run any more."""
+        self._driver.cuGraphExecDestroy(self._executable)
 
 
 def _pycuda() -> Any:

@@ -1,4 +1,4 @@
-"""Refinement on the GPU: uploads each camera frame once and launches the kernels of `kernels/placement.cu`.
+"""Refinement on the GPU: uploads each camera frame once and launches the kernels of `kernels/refinement.cu`.
 
 Buffers of a camera are made at its first frame, and again when the size of its frames changes.
 """
@@ -13,12 +13,12 @@ from ..core import refinement as host
 from ..core.config import EngineSpec
 from ..core.geometry import Size, resize_taps
 from ..core.refinement import Refined, levels_for, patches
-from ..core.types import Float32, Int32, UInt8
+from ..core.types import Float32, Int32
 from ..utils.errors import EngineError
-from .buffers import Slot
-from .cuda import Addressed, Array, Cuda, DeviceBuffer, Kernels, Place, Staged
+from .cuda import Addressed, Cuda, Place
+from .tensorrt_engines import Slot
 
-PTX = Path(__file__).parent / 'kernels' / 'placement.ptx'
+PTX = Path(__file__).parent / 'kernels' / 'refinement.ptx'
 LANES, WARPS, THREADS = 32, 8, 256  # of a GPU, and as the kernels have them
 FULL = (0, 1, 1, 2)  # a symmetric matrix of its three entries
 SOURCES_BYTES = 4 * (5 + 4 * patches.SOURCES)
@@ -33,43 +33,40 @@ def settings_of(size: Size, engine: Size) -> Float32:
 
 
 class GpuRefinement:
-    """The kernels with what they work on. Used by the one thread that owns `cuda`."""
+    """What the kernels work on. Used by the one thread that owns `cuda`, which has loaded them."""
 
-    def __init__(self, cuda: Cuda, kernels: Kernels, spec: EngineSpec, slots: int) -> None:
+    def __init__(self, cuda: Cuda, spec: EngineSpec, slots: int) -> None:
         """`slots` is how many each camera has."""
-        self.cuda, self._kernels, self._slots, self._count = cuda, kernels, slots, spec.max_keypoints
+        self.cuda, self._slots, self._count = cuda, slots, spec.max_keypoints
         self._engine = spec.image_height, spec.image_width
-        self._points = cuda.staged((2 * self._count, 2), np.float32)
-        self._matches = cuda.staged((self._count,), np.int32)
-        self._placed = cuda.staged((2 * self._count, 2), np.float32)
-        self._covariances = cuda.staged((2 * self._count, 3), np.float32)
+        self._points = cuda.staged((2 * self._count, 2), np.float32, shared=True)
+        self._matches = cuda.staged((self._count,), np.int32, shared=True)
+        self._refined = cuda.staged((2 * self._count, 2), np.float32, shared=True)
+        self._covariances = cuda.staged((2 * self._count, 3), np.float32, shared=True)
         self._sources = cuda.device((SOURCES_BYTES,), np.uint8)
         self.cameras: dict[int, Camera] = {}
-        self.camera: Camera | None = None  # looked at last
 
-    def look(self, number: int, size: Size) -> bool:
-        """Be ready for frames of this size, (height, width), of that camera; whether it is a new one: nothing of it is captured."""
-        self.camera = self.cameras.get(number)
-        if self.camera is not None and self.camera.size == size:
-            return False
-        if self.camera is not None:
+    def look(self, number: int, size: Size) -> tuple[Camera, bool]:
+        """The camera of that number for frames of this size, (height, width), and whether it is new: nothing of it is captured."""
+        camera = self.cameras.get(number)
+        if camera is not None and camera.size == size:
+            return camera, False
+        if camera is not None:
             self.cuda.synchronize()
-            self.camera = None
             self.cameras.pop(number).close()
         slots = range(number * self._slots, (number + 1) * self._slots)
-        self.cameras[number] = self.camera = Camera(self.cuda, self._engine, size, slots)
-        return True
+        self.cameras[number] = Camera(self.cuda, self._engine, size, slots)
+        return self.cameras[number], True
 
-    def enqueue_frame(self, slot: Slot, resized: DeviceBuffer) -> None:
-        """Upload what was staged, resize it into the extractor's image and make the slot's pyramid."""
-        camera = self.seen
+    def enqueue_frame(self, camera: Camera, slot: Slot, resized: Addressed) -> None:
+        """Upload the camera's staged image, resize it into the extractor's image and make the slot's pyramid."""
         (height, width), (new_height, new_width) = camera.size, self._engine
         level = camera.pyramids[slot.index]
         self.cuda.send(camera.image)
-        self._spread('resize', new_height * new_width, camera.image.buffer, width, *camera.taps, resized, new_height, new_width)
-        self._spread('widen', height * width, camera.image.buffer, level[0], height * width)
+        self._launch_over('resize', new_height * new_width, camera.image, width, *camera.taps, resized, new_height, new_width)
+        self._launch_over('widen', height * width, camera.image, level[0], height * width)
         for (height, width), larger, half in zip(camera.shapes, level, level[1:], strict=False):
-            self._spread('halve', (height + 1) // 2 * ((width + 1) // 2), larger, height, width, half)
+            self._launch_over('halve', (height + 1) // 2 * ((width + 1) // 2), larger, height, width, half)
 
     def enqueue(self, pair: tuple[Slot, Slot], matches: Addressed | None = None) -> None:
         """Enqueue refinement. `matches` (K,) has the current row of each reference row, or -1; None takes the staged matches.
@@ -81,38 +78,30 @@ class GpuRefinement:
         cuda.send(self._points)
         if matches is None:
             cuda.send(self._matches)
-        found = self._points.buffer, pair[1].device['keypoints'], matches or self._matches.buffer, self._count
-        self._kernels.launch('choose_sources', 1, (THREADS, 1), camera.settings, *found, self._sources)
+        matched = pair[1].tensors['keypoints'], matches or self._matches, self._count
+        cuda.launch('choose_sources', 1, (THREADS, 1), camera.settings, self._points, *matched, self._sources)
         images, rows = (camera.pyramids[slot.index][0] for slot in pair), 2 * self._count
-        outputs = self._placed.buffer, self._covariances.buffer
-        self._kernels.launch('place', -(-rows // WARPS), (LANES, WARPS), camera.settings, self._sources, *images, height, width,
-                             len(camera.shapes), self._points.buffer, rows, *found[1:], *outputs)
-        cuda.receive(self._placed)
+        cuda.launch('refine', -(-rows // WARPS), (LANES, WARPS), camera.settings, self._sources, *images, height, width,
+                    len(camera.shapes), self._points, rows, *matched, self._refined, self._covariances)
+        cuda.receive(self._refined)
         cuda.receive(self._covariances)
 
-    def stage(self, points: Float32) -> None:
-        """The reference's points (N, 2), 2 K at most, for the next upload."""
+    def stage(self, points: Float32, matches: Int32 | None = None) -> None:
+        """For the next upload: the reference's points (N, 2), 2 K at most; the current row of each reference row (K,), or -1."""
         if len(points) > 2 * self._count:
-            raise EngineError(f'{len(points)} points are to be placed at once, there is room for {2 * self._count}')
+            raise EngineError(f'{len(points)} points are to be refined at once, there is room for {2 * self._count}')
         self._points.array[:len(points)], self._points.array[len(points):] = points, np.nan
-
-    def stage_matches(self, indices: Int32) -> None:
-        """Current row of each reference row (K,), or -1, for the next upload."""
-        self._matches.array[:] = indices
+        if matches is not None:
+            self._matches.array[:] = matches
 
     def found(self, count: int) -> Refined:
         """Refined points of the first `count` reference points, after the stream was synchronised."""
         covariances = self._covariances.array[:count].take(FULL, axis=1)
-        return Refined(self._placed.array[:count].copy(), covariances.reshape(-1, 2, 2))
+        return Refined(self._refined.array[:count].copy(), covariances.reshape(-1, 2, 2))
 
-    @property
-    def seen(self) -> Camera:
-        assert self.camera is not None, 'nothing was looked at'
-        return self.camera
-
-    def _spread(self, name: str, count: int, *arguments: int | Addressed) -> None:
+    def _launch_over(self, kernel: str, count: int, *arguments: int | Addressed) -> None:
         """Launch a kernel of one thread for each of `count` pixels."""
-        self._kernels.launch(name, -(-count // THREADS), (THREADS, 1), *arguments)
+        self.cuda.launch(kernel, -(-count // THREADS), (THREADS, 1), *arguments)
 
 
 class Camera:
@@ -121,11 +110,14 @@ class Camera:
     def __init__(self, cuda: Cuda, engine: Size, size: Size, slots: range) -> None:
         self.size, self._cuda = size, cuda
         self.shapes = levels_for(size, max(size[0] / engine[0], size[1] / engine[1]))
-        self.image = cuda.staged(size, np.uint8)
+        self.image = cuda.staged(size, np.uint8, shared=True)
         rows, columns = resize_taps(size, engine)
-        self._constants = [self._constant(values) for values in (
-            settings_of(size, engine), *rows, *columns)]
-        self.settings, *taps = (staged.buffer for staged in self._constants)
+        constants = [settings_of(size, engine), *rows, *columns]
+        self._constants = [cuda.staged(values.shape, values.dtype, shared=True) for values in constants]
+        for staged, values in zip(self._constants, constants, strict=True):
+            np.copyto(staged.array, values)
+            cuda.send(staged)
+        self.settings, *taps = self._constants
         self.taps = (*taps[:2], rows.weights.shape[1], *taps[2:], columns.weights.shape[1])  # as `resize` takes them
         offsets = np.cumsum([0, *(4 * height * width for height, width in self.shapes)]).tolist()
         self._levels = [cuda.device((offsets[-1] // 4,), np.float32) for _ in slots]
@@ -133,18 +125,7 @@ class Camera:
                          for slot, buffer in zip(slots, self._levels, strict=True)}
         cuda.synchronize()
 
-    @property
-    def staging(self) -> UInt8:
-        """For the next frame."""
-        return self.image.array
-
     def close(self) -> None:
         """Let go of the buffers, once nothing uses them, whoever holds this one."""
         self._cuda.free(self.image, *self._constants, *self._levels)
         vars(self).clear()
-
-    def _constant(self, values: Array) -> Staged:
-        staged = self._cuda.staged(values.shape, values.dtype)
-        np.copyto(staged.array, values)
-        self._cuda.send(staged)
-        return staged

@@ -27,77 +27,6 @@ KEPT = ('next_state', 'cosines', 'sines')  # what only the next stage reads: it 
 Tensors = dict[str, Any]  # OrtValues by name
 
 
-class OnnxRuntimeBackend:
-    """SuperPoint and LightGlue as ONNX graphs, run by ONNX Runtime. Raises EngineError."""
-
-    def __init__(self, spec: EngineSpec, model: Model, *, depth: Depth | None = None, threads: int = 0,
-                 calibration: Calibration | None = None) -> None:
-        """`depth` None takes the default exits; `threads` 0 takes THREADS_VARIABLE, or else one per physical core.
-
-        With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
-        when it was made for something else.
-        """
-        self.spec, self.depth, threads = spec, depth or Depth.of(model.layers), threads or _threads_asked_for()
-        self._options = import_runtime().RunOptions()
-        self._everywhere = np.ones((spec.image_height, spec.image_width), np.uint8)
-        graphs = written_graphs(spec, model, self.depth, calibration)
-        self._extractor: Network | None = Network(graphs.pop(EXTRACTOR), threads)
-        self._matcher = {name: Network(graphs.pop(name), threads) for name in list(graphs)}  # each file goes when it is loaded
-        what = spec if calibration is None else f'{replace(spec, precision="fp8")}, emulated in {len(calibration.fp8)} members'
-        self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._extractor.provider}, {what}, '
-                            f'weights {model.identity}, {self.depth}, {f"{threads} threads" if threads else "a thread per core"}')
-
-    def extract(self, image: UInt8, mask: UInt8 | None = None) -> HostFeatures:
-        allowed = self._everywhere if mask is None else np.ascontiguousarray(mask)
-        found = self._run(self._extractor, ort_values({'image': np.ascontiguousarray(image), 'mask': allowed}))
-        return HostFeatures(*(_to_keep(found[name]) for name in ('keypoints', 'scores', 'descriptors')))
-
-    def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
-        return next(self._exits(reference, current, thresholds, every=False))
-
-    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
-        return self._exits(reference, current, thresholds, every=True)
-
-    def _exits(self, reference: Features, current: Features, thresholds: Thresholds, every: bool) -> Iterator[Matches]:
-        """The matches at every exit, or from the first one at which enough points are confident."""
-        if not isinstance(reference, HostFeatures) or not isinstance(current, HostFeatures):
-            raise EngineError('ONNX Runtime was given features of another backend: extract and match with the same one')
-        feed = {f'{name}{side}': getattr(features, name) for side, features in enumerate((reference, current))
-                for name in ('keypoints', 'descriptors', 'scores')}
-        tensors = ort_values(feed | {'match_threshold': np.array(thresholds.match, np.float32),
-                                  'detection_threshold': np.array(thresholds.detection, np.float32)})
-        finite, heads = True, self.depth.heads
-        for number, stage in enumerate(self.depth.stages):
-            tensors |= self._run(self._matcher.get(stage), tensors)
-            share = math.nan
-            if number < len(heads):
-                tensors['state'] = tensors['next_state']
-                share, mean = map(float, tensors['confidence'].numpy())
-                finite &= math.isfinite(mean)
-                if not every and not stops(share, thresholds.depth):
-                    continue
-                tensors |= self._run(self._matcher.get(heads[number]), tensors)
-            yield Matches(_to_keep(tensors['matches0']), _to_keep(tensors['scores']), self.depth.ends[number],
-                          '' if finite else NOT_FINITE, share)
-
-    def select_camera(self, camera: int) -> None:
-        """Nothing is kept between frames."""
-
-    def cancel(self) -> None:
-        self._options.terminate = True
-
-    def close(self) -> None:
-        self._extractor, self._matcher = None, {}
-
-    def _run(self, network: Network | None, tensors: Tensors) -> Tensors:
-        if network is None:
-            raise EngineError('this backend is closed: open another one')
-        try:
-            return network.run(tensors, self._options)
-        except Exception as error:  # ONNX Runtime has no public root exception
-            raise EngineError(f'ONNX Runtime failed: {error}') from error
-
-
 class Network:
     """A session that takes the tensors its graph names, and leaves those that the next stage reads where they are."""
 
@@ -110,13 +39,96 @@ class Network:
         self._outputs = {tensor.name: device if tensor.name in KEPT else 'cpu' for tensor in self._session.get_outputs()}
 
     def run(self, tensors: Tensors, options: Any) -> Tensors:
-        binding = self._session.io_binding()
-        for name in self._inputs:
-            binding.bind_ortvalue_input(name, tensors[name])
-        for name, device in self._outputs.items():
-            binding.bind_output(name, device)
-        self._session.run_with_iobinding(binding, options)
+        """Its outputs. Raises EngineError."""
+        try:
+            binding = self._session.io_binding()
+            for name in self._inputs:
+                binding.bind_ortvalue_input(name, tensors[name])
+            for name, device in self._outputs.items():
+                binding.bind_output(name, device)
+            self._session.run_with_iobinding(binding, options)
+        except Exception as error:  # ONNX Runtime has no public root exception
+            raise EngineError(f'ONNX Runtime failed: {error}') from error
         return dict(zip(self._outputs, binding.get_outputs(), strict=True))
+
+
+class OnnxMatcher:
+    """LightGlue as ONNX graphs, run by ONNX Runtime. Raises EngineError."""
+
+    def __init__(self, graphs: dict[str, Any], depth: Depth, threads: int = 0) -> None:
+        """`graphs`, emptied, are of `depth` by their names; `threads` 0 is one per physical core."""
+        self.depth, self._options = depth, import_runtime().RunOptions()
+        self._networks = {name: Network(graphs.pop(name), threads) for name in list(graphs)}  # each file goes when it is loaded
+
+    def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
+        return next(self._exits(reference, current, thresholds, every=False))
+
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
+        return self._exits(reference, current, thresholds, every=True)
+
+    def _exits(self, reference: Features, current: Features, thresholds: Thresholds, every: bool) -> Iterator[Matches]:
+        """The matches at every exit, or from the first one at which enough points are confident."""
+        tensors, finite, heads = matcher_inputs(reference, current, thresholds), True, self.depth.heads
+        for number, stage in enumerate(self.depth.stages):
+            tensors |= self.run(stage, tensors)
+            share = math.nan
+            if number < len(heads):
+                tensors['state'] = tensors['next_state']
+                share, mean = map(float, tensors['confidence'].numpy())
+                finite &= math.isfinite(mean)
+                if not every and not stops(share, thresholds.depth):
+                    continue
+                tensors |= self.run(heads[number], tensors)
+            yield Matches(_to_keep(tensors['matches0']), _to_keep(tensors['scores']), self.depth.ends[number],
+                          '' if finite else NOT_FINITE, share)
+
+    def run(self, name: str, tensors: Tensors) -> Tensors:
+        """Outputs of one of the graphs. Raises EngineError."""
+        if name not in self._networks:
+            raise EngineError('this backend is closed: open another one')
+        return self._networks[name].run(tensors, self._options)
+
+    def cancel(self) -> None:
+        self._options.terminate = True
+
+    def close(self) -> None:
+        self._networks = {}
+
+
+class OnnxRuntimeBackend(OnnxMatcher):
+    """SuperPoint and LightGlue as ONNX graphs, run by ONNX Runtime. Raises EngineError."""
+
+    def __init__(self, spec: EngineSpec, model: Model, *, depth: Depth | None = None, threads: int = 0,
+                 calibration: Calibration | None = None) -> None:
+        """`depth` None takes the default exits; `threads` 0 takes THREADS_VARIABLE, or else one per physical core.
+
+        With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
+        when it was made for something else.
+        """
+        self.spec, depth, threads = spec, depth or Depth.of(model.layers), threads or _threads_asked_for()
+        super().__init__(written_graphs(spec, model, depth, calibration), depth, threads)
+        self._whole_image = np.ones((spec.image_height, spec.image_width), np.uint8)
+        what = spec if calibration is None else f'{replace(spec, precision="fp8")}, emulated in {len(calibration.fp8)} members'
+        self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._networks[EXTRACTOR].provider}, {what}, '
+                            f'weights {model.identity}, {depth}, {f"{threads} threads" if threads else "a thread per core"}')
+
+    def extract(self, image: UInt8, mask: UInt8 | None = None) -> HostFeatures:
+        mask = self._whole_image if mask is None else np.ascontiguousarray(mask)
+        found = self.run(EXTRACTOR, ort_values({'image': np.ascontiguousarray(image), 'mask': mask}))
+        return HostFeatures(*(_to_keep(found[name]) for name in ('keypoints', 'scores', 'descriptors')))
+
+    def select_camera(self, camera: int) -> None:
+        """Nothing is kept between frames."""
+
+
+def matcher_inputs(reference: Features, current: Features, thresholds: Thresholds) -> Tensors:
+    """The inputs of a whole matcher, by name. Raises EngineError for features of another backend."""
+    if not isinstance(reference, HostFeatures) or not isinstance(current, HostFeatures):
+        raise EngineError('ONNX Runtime was given features of another backend: extract and match with the same one')
+    arrays = {f'{name}{side}': getattr(features, name) for side, features in enumerate((reference, current))
+              for name in ('keypoints', 'descriptors', 'scores')}
+    return ort_values(arrays | {'match_threshold': np.array(thresholds.match, np.float32),
+                                'detection_threshold': np.array(thresholds.detection, np.float32)})
 
 
 def ort_values(arrays: dict[str, Any]) -> Tensors:

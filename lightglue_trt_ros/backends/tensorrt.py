@@ -18,10 +18,9 @@ from ..core.early_exit import Depth
 from ..core.refinement import Refined
 from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError, clear_frames
-from .buffers import DeviceFeatures, Engine, Slot, load_engines
-from .cuda import Cuda, Graph
+from .cuda import Cuda, Graph, Staged
 from .gpu_refinement import PTX, GpuRefinement
-from .tensorrt_early_exit import StagedMatcher
+from .tensorrt_engines import DeviceFeatures, Engine, Slot, StagedMatcher, load_engines
 
 SLOTS = 3  # a camera's feature sets on the device: a keyframe, the frame before, the current one
 
@@ -43,15 +42,13 @@ class TensorRTBackend:
         self._engines: dict[str, Engine] = {}
         self._slots: list[Slot] = []  # SLOTS for each camera, so that only pairs of one camera are matched, and captured
         self._free: list[list[Slot]] = []  # by camera
-        self._timed_refinement = False
         self._matched = False  # whether anything was, since the last extraction
         self._refinement: GpuRefinement | None = None  # None where the driver refuses its kernels: the host refines then
         self.warning = ''  # what was given up, for people
         self.cuda = Cuda()
         try:
             free = self.cuda.memory_mib()[0]
-            self._load(tensorrt, plans)
-            self._allocate()
+            self._allocate(tensorrt, plans)
             self._warm_up()
             self.device_memory_mib = free - self.cuda.memory_mib()[0]
         except BaseException as error:
@@ -72,7 +69,7 @@ class TensorRTBackend:
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
-        return self._extract(self._staging, image, mask, 'extract', self._upload)
+        return self._extract(self._image, image, mask, 'extract', self._upload)
 
     @property
     def refines(self) -> bool:
@@ -80,50 +77,42 @@ class TensorRTBackend:
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
-        if self._refiner.look(self._camera, (image.shape[0], image.shape[1])):
+        camera, new = self._refiner.look(self._camera, (image.shape[0], image.shape[1]))
+        if new:
             stale = [key for key in self._graphs if key[0] in ('frame', 'refine') and key[1] // SLOTS == self._camera]
             self.cuda.free(*filter(None, map(self._graphs.pop, stale)))  # captured with the buffers of another size
-        camera = self._refiner.seen
-        features = self._extract(camera.staging, image, mask, 'frame', lambda slot: self._refiner.enqueue_frame(slot, self._image))
+        features = self._extract(camera.image, image, mask, 'frame',
+                                 lambda slot: self._refiner.enqueue_frame(camera, slot, self._image))
         features.slot.camera = camera
         return features
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
-        pair, matcher = self._prepared(reference, current, thresholds)
-        self.cuda.mark(self._marks['match'])
-        layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last), thresholds, self._kind_of(pair))
-        return self._found(layers, finite)
+        return self._match(self._slots_of(reference, current), thresholds)
 
     def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
-                     points: Float32) -> tuple[Matches, Refined]:
-        pair, matcher = self._prepared(reference, current, thresholds)
-        self._check_cameras(pair)
+                         points: Float32) -> tuple[Matches, Refined]:
+        pair = self._slots_of(reference, current, refine=True)
         self._refiner.stage(points)
-        self.cuda.mark(self._marks['match'])
-        layers, finite = matcher.run(lambda first, last: self._launch(pair, first, last, refine=True), thresholds,
-                                     self._kind_of(pair))
-        return self._found(layers, finite), self._refiner.found(len(points))
+        return self._match(pair, thresholds, refine=True), self._refiner.found(len(points))
 
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
-        pair, _ = self._prepared(reference, current)
-        self._check_cameras(pair)
-        self._refiner.stage(points)
-        self._refiner.stage_matches(indices)
+        pair = self._slots_of(reference, current, refine=True)
+        self._refiner.stage(points, indices)
         self.cuda.mark(self._marks['place'])
         self._run(('refine', pair[0].index, pair[1].index), lambda: self._refiner.enqueue(pair))
         self.cuda.mark(self._marks['placed'])
-        self._timed_refinement = True
         self.cuda.synchronize()
         return self._refiner.found(len(points))
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
-        pair, matcher = self._prepared(reference, current, thresholds)
+        pair = self._slots_of(reference, current)
+        self._matcher.set_thresholds(thresholds)
         self.cuda.mark(self._marks['match'])
-        return (self._found(*reached) for reached in matcher.run_exits(lambda first, last: self._launch(pair, first, last)))
+        return (self._found(*reached) for reached in self._matcher.run_exits(lambda first, last: self._launch(pair, first, last)))
 
     def device_ms(self) -> dict[str, float]:
-        """Milliseconds that the GPU took for the last extract, match and place, copies and waits between stages included."""
-        ends = {'extract': 'extracted', 'match': 'matched'} | ({'place': 'placed'} if self._timed_refinement else {})
+        """Milliseconds that the GPU took for the last extract, match and refinement, copies and waits between stages included."""
+        ends = {'extract': 'extracted', 'match': 'matched'} | ({'place': 'placed'} if self.refines else {})
         return {name: self._marks[end].time_since(self._marks[name]) for name, end in ends.items()}
 
     def enqueue_plainly(self) -> dict[str, tuple[Any, Callable[[], None]]]:
@@ -145,14 +134,14 @@ class TensorRTBackend:
             delattr(self, name)  # engines, arrays and events go before the context that they live in
         self.cuda.close()
 
-    def _prepared(self, reference: Features, current: Features, thresholds: Thresholds | None = None) -> tuple[
-            tuple[Slot, Slot], StagedMatcher]:
+    def _slots_of(self, reference: Features, current: Features, *, refine: bool = False) -> tuple[Slot, Slot]:
         self._check()
         if not isinstance(reference, DeviceFeatures) or not isinstance(current, DeviceFeatures):
             raise EngineError('TensorRT was given features of another backend: extract and match with the same one')
-        if thresholds is not None:
-            self._matcher.set_thresholds(thresholds)
-        return (reference.slot, current.slot), self._matcher
+        cameras = [features.slot.camera for features in (reference, current)]
+        if refine and (cameras[0] is not cameras[1] or cameras[1] not in self._refiner.cameras.values()):
+            raise EngineError('points are refined in two frames of one size that extract_frame was given: extract them again')
+        return reference.slot, current.slot
 
     @property
     def _refiner(self) -> GpuRefinement:
@@ -160,19 +149,16 @@ class TensorRTBackend:
             raise EngineError(f'no points are refined on this GPU: {self.warning}')
         return self._refinement
 
-    def _kind_of(self, pair: tuple[Slot, Slot]) -> tuple[int, bool]:
-        """Of a pair that is matched now: its camera, and whether its frame was matched already, as with a right image."""
-        again, self._matched = self._matched, True
-        return pair[1].index // SLOTS, again
+    def _match(self, pair: tuple[Slot, Slot], thresholds: Thresholds, *, refine: bool = False) -> Matches:
+        again, self._matched = self._matched, True  # whether the frame was matched already, as with a right image
+        kind = pair[1].index // SLOTS, again
+        self._matcher.set_thresholds(thresholds)
+        self.cuda.mark(self._marks['match'])
+        return self._found(*self._matcher.run(lambda first, last: self._launch(pair, first, last, refine), thresholds, kind))
 
-    def _check_cameras(self, pair: tuple[Slot, Slot]) -> None:
-        reference, current = (slot.camera for slot in pair)
-        if reference is not current or current not in self._refiner.cameras.values():
-            raise EngineError('points are refined in two frames of one size that extract_frame was given: extract them again')
-
-    def _extract(self, staging: UInt8, image: UInt8, mask: UInt8 | None, kind: str,
+    def _extract(self, staging: Staged, image: UInt8, mask: UInt8 | None, kind: str,
                  upload: Callable[[Slot], None]) -> DeviceFeatures:
-        """Features of what `upload` makes the extractor's image of the staged one."""
+        """Features of the extractor's image, which `upload` makes of the image in `staging`."""
         free = self._free[self._camera]
         if not free:
             raise EngineError(f'the features of {SLOTS} frames are held already: drop one before extracting another')
@@ -180,8 +166,8 @@ class TensorRTBackend:
         features = DeviceFeatures(slot)
         weakref.finalize(features, free.append, slot).atexit = False  # also when what follows fails
         slot.camera, self._matched = None, False
-        self._marks['extracted'].synchronize()  # the staging arrays may still be on their way
-        np.copyto(staging, image)
+        self.cuda.wait(self._marks['extracted'])  # the staging arrays may still be on their way
+        np.copyto(staging.array, image)
         self.cuda.mark(self._marks['extract'])
         if mask is not self._uploaded_mask:
             self._upload_mask(mask)
@@ -191,36 +177,31 @@ class TensorRTBackend:
         return features
 
     def _upload(self, slot: Slot) -> None:
-        self.cuda.upload(self._image, self._staging)
+        self.cuda.send(self._image)
 
     def _upload_mask(self, mask: UInt8 | None) -> None:
         """Once for all frames that have it: what is captured reads the mask where it lies."""
-        np.copyto(self._staged_mask, 1 if mask is None else mask)
-        self.cuda.upload(self._mask, self._staged_mask)
+        np.copyto(self._mask.array, 1 if mask is None else mask)
+        self.cuda.send(self._mask)
         self._uploaded_mask = mask  # held, so that no other array has its identity
 
     def _found(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
-        found, note = self._matcher.found, '; '.join(filter(None, (self._note, '' if finite else NOT_FINITE)))
-        self._note = ''
-        return Matches(found['matches0'].copy(), found['scores'].copy(), layers, note, confident)
+        matches, scores = (self._matcher.results[name].array.copy() for name in ('matches0', 'scores'))
+        note, self._note = '; '.join(filter(None, (self._note, '' if finite else NOT_FINITE))), ''
+        return Matches(matches, scores, layers, note, confident)
 
-    def _load(self, tensorrt: Any, plans: Mapping[str, bytes]) -> None:
-        self._engines = load_engines(tensorrt, plans, self.cuda)
+    def _allocate(self, tensorrt: Any, plans: Mapping[str, bytes]) -> None:
+        cuda = self.cuda
+        self._engines = load_engines(tensorrt, plans, cuda)
         self._extractor = self._engines['extractor']
-        self._matcher = StagedMatcher(self.cuda, self.depth, self._engines)
+        self._matcher = StagedMatcher(cuda, self.depth, self._engines)
         try:
-            kernels = self.cuda.kernels(PTX.read_bytes())
+            cuda.load_kernels(PTX.read_bytes())
         except EngineError as error:
             self.warning = f'points are refined on the host, which is slower: {error}'
         else:
-            self._refinement = GpuRefinement(self.cuda, kernels, self.spec, SLOTS)
-
-    def _allocate(self) -> None:
-        cuda = self.cuda
-        self._image = cuda.device(*self._extractor.tensor('image'))
-        self._staging = cuda.pinned(*self._extractor.tensor('image'))
-        self._mask = cuda.device(*self._extractor.tensor('mask'))
-        self._staged_mask = cuda.pinned(*self._extractor.tensor('mask'))
+            self._refinement = GpuRefinement(cuda, self.spec, SLOTS)
+        self._image, self._mask = (cuda.staged(*self._extractor.tensor(name)) for name in ('image', 'mask'))
         self._upload_mask(None)
         self.select_camera(0)
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched', 'place', 'placed')}
@@ -231,7 +212,7 @@ class TensorRTBackend:
 
         Those of further cameras are captured as they are needed: few of all pairs and exits are.
         """
-        image = np.zeros(self._staging.shape, np.uint8)
+        image = np.zeros(self._image.array.shape, np.uint8)
         self._matcher.set_thresholds(Thresholds())
         for _ in range(2):  # the first run of an engine cannot be captured
             features = [self.extract(image) for _ in range(SLOTS)]
@@ -252,7 +233,7 @@ class TensorRTBackend:
         def work() -> None:
             self._matcher.enqueue(pair, first, last)
             if refine:  # what matched, before anybody has seen it: one wait for both
-                self._refiner.enqueue(pair, self._matcher.matches)
+                self._refiner.enqueue(pair, self._matcher.results['matches0'])
         self._run(('refine' if refine else 'match', pair[0].index, pair[1].index, first, last), work)
         self.cuda.mark(self._marks['matched'])
 
@@ -273,9 +254,9 @@ class TensorRTBackend:
 
     def _enqueue_extract(self, slot: Slot, upload: Callable[[Slot], None]) -> None:
         upload(slot)
-        self._extractor.enqueue({'image': self._image, 'mask': self._mask, **slot.device}, self.cuda.stream)
-        for name, array in slot.host.items():
-            self.cuda.download(array, slot.device[name])
+        self._extractor.enqueue({'image': self._image, 'mask': self._mask, **slot.tensors}, self.cuda.stream)
+        for staged in slot.staged.values():
+            self.cuda.receive(staged)
 
     def _check(self) -> None:
         if self._cancelled or not hasattr(self, '_matcher'):

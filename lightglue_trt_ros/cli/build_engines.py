@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import shlex
 import sys
 from collections.abc import Sequence
@@ -127,10 +128,7 @@ def _recorded_frames(path: Path, image_topic: str | None, size: tuple[int, int])
     from ..datasets.bag import open_recording
     recording = open_recording(path, image_topic)
     first = max(0, (len(recording) - FRAMES) // 2)
-    images = []
-    for number, frame in enumerate(recording.frames()):
-        if first <= number < first + FRAMES:
-            images.append(resize_gray(gray_of(frame.load()), size))
+    images = [resize_gray(gray_of(frame.load()), size) for frame in itertools.islice(recording.frames(), first, first + FRAMES)]
     if len(images) < 2:
         raise BagError(f'{path} has {len(recording)} images: the parity check needs at least 2 consecutive ones')
     return images, f'{path.name}, frames {first} to {first + len(images) - 1}'
@@ -143,7 +141,7 @@ def _flight_frames(size: tuple[int, int]) -> tuple[list[UInt8], str]:
 
 
 def _summarise(engine_set: Artifact) -> None:
-    identity, gate, record = engine_set.identity, engine_set.manifest.gate, engine_set.manifest.record
+    identity, gate, record = engine_set.identity, engine_set.gate, engine_set.record
     rows = [(network, precision, str(count)) for network, layers in record['layers'].items() for precision, count in layers.items()]
     if rows:
         print_table('Layers by precision', ['network', 'precision', 'layers'], rows)

@@ -63,7 +63,7 @@ def _order(args: argparse.Namespace) -> CalibrationOrder:
 
 
 def _conclude(calibration: Artifact, args: argparse.Namespace) -> None:
-    share = 100 * calibration.manifest.record['flops_share']
+    share = 100 * calibration.record['flops_share']
     log.info(f"{calibration.path}: {share:.0f} % of the matcher's FLOPs in FP8, on compute capability 8.9 and above. To build it "
              'there:')
     default = MatcherConfig()

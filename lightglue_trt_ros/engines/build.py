@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..core.backend import RefiningBackend
 from ..core.config import EngineSpec
 from ..core.early_exit import Depth
 from ..core.types import UInt8
@@ -216,10 +215,12 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
 
 def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: str) -> dict[str, Any]:
     from ..backends.onnxruntime import OnnxRuntimeBackend
+    from ..backends.tensorrt import TensorRTBackend
     logger.info(f'comparing with ONNX Runtime in FP32 on {len(images)} frames: {source}')
     reference = OnnxRuntimeBackend(replace(job.spec, precision='fp32'), job.order.model, depth=job.depth)
     try:
-        candidate = _open_engines(job, plans)
+        data = {network: plan.data for network, plan in plans.items()}
+        candidate = TensorRTBackend(job.tensorrt, job.spec, job.depth, data, f'new {job.decision.matcher} engines')
         try:
             found = parity(candidate, reference, images)
             refined = refined_as_on_the_host(candidate, images) if candidate.refines else None
@@ -239,9 +240,3 @@ def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: st
         raise EngineError('\n  '.join([f'the {precision} engines failed the parity gate, and were not kept:', *failed]) + advice)
     thresholds = vars(LIMITS[precision]) | {'placed': REFINED_SHARE}
     return {'frames': source, **found.as_dict(), 'placed': refined, 'thresholds': thresholds}
-
-
-def _open_engines(job: _Job, plans: dict[str, Plan]) -> RefiningBackend:
-    from ..backends.tensorrt import TensorRTBackend
-    data = {network: plan.data for network, plan in plans.items()}
-    return TensorRTBackend(job.tensorrt, job.spec, job.depth, data, f'new {job.decision.matcher} engines')

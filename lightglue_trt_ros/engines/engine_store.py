@@ -49,6 +49,7 @@ _OF_THE_MAKER = ('gpu', 'multiprocessors', 'calibration_sha256')  # where an art
 Content = TypeVar('Content')
 logger = logging.getLogger(__name__)
 _NOUNS = {ENGINES: 'engine set', CALIBRATION: 'FP8 calibration'}
+_IDENTITY_TYPES = {'int': int, 'str': str, 'tuple[int, ...]': list, 'dict[str, str]': dict}
 
 
 def networks_of(depth: Depth) -> tuple[str, ...]:
@@ -179,28 +180,30 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """manifest.json."""
+class Artifact:
+    """Engines or a calibration whose manifest was read; all but the path stands in manifest.json."""
 
+    path: Path
     identity: Identity
     files: dict[str, str]  # name -> sha256
     gate: dict[str, Any]  # limits and figures
     record: dict[str, Any]  # how it was made: see RECORDS
-    schema: int = SCHEMA
 
     def to_json(self) -> str:
-        return json.dumps({'schema': self.schema, **dataclasses.asdict(self)}, indent=1, allow_nan=False) + '\n'
+        values = dataclasses.asdict(self)
+        del values['path']
+        return json.dumps({'schema': SCHEMA, **values}, indent=1, allow_nan=False) + '\n'
 
     @classmethod
-    def from_json(cls, text: str) -> Manifest:
+    def of_json(cls, path: Path, text: str) -> Artifact:
         """Raises ValueError, which says what is wrong, and names the fields that are missing."""
         values: Any = json.loads(text)
         if not isinstance(values, dict) or type(values.get('schema')) is not int:
             raise ValueError('it has no schema number')
-        if values['schema'] != SCHEMA:
-            age = 'a newer' if values['schema'] > SCHEMA else 'an older'
-            raise ValueError(f'{age} version of this package wrote it: its schema is {values["schema"]}, this one reads {SCHEMA}')
-        _check_fields(values, {'identity': dict, 'files': dict, 'gate': dict, 'record': dict, 'schema': int})
+        if (schema := values.pop('schema')) != SCHEMA:
+            age = 'a newer' if schema > SCHEMA else 'an older'
+            raise ValueError(f'{age} version of this package wrote it: its schema is {schema}, this one reads {SCHEMA}')
+        _check_fields(values, {'identity': dict, 'files': dict, 'gate': dict, 'record': dict})
         _check_fields(values['identity'], {entry.name: _IDENTITY_TYPES[str(entry.type)] for entry in dataclasses.fields(Identity)})
         identity = Identity(**{**values['identity'], 'ends': tuple(values['identity']['ends'])})
         if identity.kind not in RECORDS or identity.gate_verdict not in (PASSED, FAILED, NOT_RUN):
@@ -216,22 +219,12 @@ class Manifest:
             raise ValueError('its graphs are not those of its files')
         if TENSORS in names and identity.calibration_sha256 != values['files'][TENSORS]:
             raise ValueError(f'its calibration_sha256 is not that of {TENSORS}')
-        return cls(**{**values, 'identity': identity})
+        return cls(path, **{**values, 'identity': identity})
 
-
-_IDENTITY_TYPES = {'int': int, 'str': str, 'tuple[int, ...]': list, 'dict[str, str]': dict}
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """Engines or a calibration whose manifest was read, and fits."""
-
-    path: Path
-    manifest: Manifest
-
-    @property
-    def identity(self) -> Identity:
-        return self.manifest.identity
+    @classmethod
+    def of_folder(cls, path: Path) -> Artifact:
+        """Raises OSError, and ValueError where the manifest cannot be used."""
+        return cls.of_json(path, (path / MANIFEST).read_text(encoding='utf-8'))
 
     def read(self, name: str) -> bytes:
         """One of its files, its checksum compared. Raises EngineError, ReplacedError where another artifact lies there now."""
@@ -242,10 +235,10 @@ class Artifact:
         except OSError as error:
             self._check_still_there()
             raise EngineError(f'{path} cannot be read ({error.strerror}); {again}') from error
-        if (found := hashlib.sha256(data).hexdigest()) != self.manifest.files[name]:
+        if (found := hashlib.sha256(data).hexdigest()) != self.files[name]:
             self._check_still_there()
             raise EngineError(f'{path} is damaged: {len(data)} bytes of sha256 {found} where the manifest has '
-                              f'{self.manifest.files[name]}; {again}')
+                              f'{self.files[name]}; {again}')
         return data
 
     def verify(self) -> None:
@@ -265,11 +258,12 @@ class Artifact:
         return Calibration.of_content(self.read(TENSORS), self.path / TENSORS)
 
     def _check_still_there(self) -> None:
+        place = self.path.with_name(self.identity.name)  # of a retired one, that of its successor
         try:
-            there = read_manifest(self.path).files == self.manifest.files
+            replaced = Artifact.of_folder(place).files != self.files or self.path != place
         except (OSError, ValueError):
-            there = False
-        if not there:
+            replaced = self.path == place
+        if replaced:
             raise ReplacedError(f'{self.path} was replaced while it was read: try again')
 
 
@@ -293,7 +287,7 @@ def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
     try:
         for path in (place, _retired(place), place):  # a successor may be taking its place just now, or have died doing so
             with suppress(FileNotFoundError, NotADirectoryError):
-                manifest = read_manifest(path)
+                artifact = Artifact.of_folder(path)
                 break
         else:
             others = sorted(other.parent.name for other in engine_dir.glob(f'[!.]*/{MANIFEST}'))
@@ -305,14 +299,14 @@ def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
         raise EngineError(f'{path / MANIFEST} cannot be read ({error.strerror}): check its owner and permissions') from error
     except ValueError as error:  # JSON's and Unicode's too
         raise EngineError(f'{path / MANIFEST} cannot be used: {error}; make it again, or update the package:\n{command}') from error
-    if differences := manifest.identity.differences(wanted):
-        failed = manifest.identity.gate_verdict == FAILED and len(differences) == 1
+    if differences := artifact.identity.differences(wanted):
+        failed = artifact.identity.gate_verdict == FAILED and len(differences) == 1
         advice = f' (its {MANIFEST} has the figures): use fp16, or calibrate on more of what the robot sees' \
             if failed and wanted.kind == CALIBRATION else '; make it again'
         raise (EngineError if failed else EngineMismatchError)(
             f'the {noun} in {path} {"did not pass its gate" if failed else "is not the one needed"}: {"; ".join(differences)}'
             f'{advice}:\n{command}')
-    return Artifact(path, manifest)
+    return artifact
 
 
 def read_artifact(engine_dir: Path, wanted: Identity, read: Callable[[Artifact], Content]) -> tuple[Artifact, Content]:
@@ -321,11 +315,6 @@ def read_artifact(engine_dir: Path, wanted: Identity, read: Callable[[Artifact],
         found = open_artifact(engine_dir, wanted)
         with suppress(ReplacedError):
             return found, read(found)
-
-
-def read_manifest(path: Path) -> Manifest:
-    """The manifest in a folder. Raises OSError, and ValueError where it cannot be used."""
-    return Manifest.from_json((path / MANIFEST).read_text(encoding='utf-8'))
 
 
 @dataclass
@@ -349,7 +338,7 @@ class Draft:
         graphs = _graphs(self.files) if identity.kind == ENGINES else {}
         tensors = self.files.get(TENSORS, identity.calibration_sha256)
         identity = dataclasses.replace(identity, graphs=graphs, calibration_sha256=tensors)
-        text = Manifest(identity, dict(self.files), gate, record).to_json()
+        text = Artifact(self.place, identity, self.files, gate, record).to_json()
         self._write(MANIFEST, text.encode())
         with _disk(self.place.parent):
             _sync(self.scratch)
@@ -358,7 +347,7 @@ class Draft:
             os.rename(self.scratch, self.place)
             _sync(self.place.parent)
         shutil.rmtree(_retired(self.place), ignore_errors=True)
-        return Artifact(self.place, Manifest.from_json(text))  # as it will be read
+        return Artifact.of_json(self.place, text)  # as it will be read
 
     def _write(self, name: str, data: bytes) -> None:
         with _disk(self.place.parent), (self.scratch / name).open('wb') as file:
@@ -399,9 +388,9 @@ def find_timing_cache(engine_dir: Path, wanted: Identity) -> bytes:
 
     for path in sorted(engine_dir.glob(f'[!.]*/{MANIFEST}'), key=os.path.getmtime, reverse=True):
         try:
-            found = Artifact(path.parent, read_manifest(path.parent))
-            if found.identity.kind == ENGINES and key(found.identity) == key(wanted):
-                return found.read(TIMING_CACHE)
+            artifact = Artifact.of_folder(path.parent)
+            if artifact.identity.kind == ENGINES and key(artifact.identity) == key(wanted):
+                return artifact.read(TIMING_CACHE)
         except (OSError, ValueError, EngineError):
             continue
     return b''

@@ -12,7 +12,6 @@ import cv2
 import numpy as np
 
 from ..core.backend import Backend, RefiningBackend
-from ..core.early_exit import Depth
 from ..core.geometry import to_original
 from ..core.refinement import Pyramid, Refined, refine_matches
 from ..core.types import NOT_FINITE, Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
@@ -23,7 +22,7 @@ FRAMES = 9  # that a gate runs on, consecutive ones
 RENDERED = 'rendered views of a procedural texture'
 _LEAST_MATCHES = 10  # of the reference; fewer judge nothing
 _BLOCK = 512  # keypoints compared at a time: bounds the memory
-PLACED_PX, PLACED_SIGMAS, REFINED_SHARE = 0.05, 0.5, 0.9  # OpenCV before 5 rounds to 1/32 of a pixel: the host, too, is off
+REFINED_PX, REFINED_SIGMAS, REFINED_SHARE = 0.05, 0.5, 0.9  # OpenCV before 5 rounds to 1/32 of a pixel: the host, too, is off
 LARGER = 1.5  # frames than the engines' image, which asks for resizing
 
 
@@ -37,6 +36,7 @@ class ParityLimits:
     descriptor_cosine: float
 
 
+THRESHOLDS = Thresholds()
 MARGIN = 0.1  # of the detection threshold
 
 LIMITS = {
@@ -74,118 +74,107 @@ class Parity:
         return plain(self) | {'exits': [plain(each) for each in self.exits]}
 
 
-def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8], thresholds: Thresholds | None = None) -> Parity:
+def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8]) -> Parity:
     """Compare two backends of the same exits on consecutive gray frames, uint8 (H, W) of the engines' size. Raises EngineError."""
     if len(frames) < 2:
         raise EngineError(f'the parity gate was given {len(frames)} frames: it needs at least 2 consecutive ones')
     if candidate.depth != reference.depth:
         raise EngineError(f'the parity gate compares {candidate.depth} with {reference.depth}: open both with the same')
-    thresholds, counts = thresholds or Thresholds(), _Counts(candidate.depth)
-    before: tuple[_Seen, _Seen, Int32] | None = None
+    ends = candidate.depth.ends
+    counts = _Counts(len(ends))
+    before: tuple[_Frame, _Frame, Int32] | None = None
     for image in frames:
-        mine, theirs = _Seen(candidate.extract(image), thresholds), _Seen(reference.extract(image), thresholds)
+        mine, theirs = _Frame(candidate.extract(image)), _Frame(reference.extract(image))
         kept = _nearest(theirs.keypoints, mine.keypoints)
         counts.add_frame(mine, theirs, kept)
         if before is not None:
-            counts.add_pair(list(candidate.match_exits(before[0].features, mine.features, thresholds)),
-                            list(reference.match_exits(before[1].features, theirs.features, thresholds)), before[2], kept)
+            exits = zip(candidate.match_exits(before[0].features, mine.features, THRESHOLDS),
+                        reference.match_exits(before[1].features, theirs.features, THRESHOLDS), strict=True)
+            for number, (found, expected) in enumerate(exits):
+                counts.add_exit(number, found, expected, before[2], kept)
         before = mine, theirs, kept
-    return counts.result()
+    return Parity(min(map(_share, counts.kept, counts.clear)), _mean(counts.cosines), counts.finite, counts.clear[0],
+                  len(frames) - 1, tuple(map(ExitParity, ends, map(_share, counts.agreed, counts.comparable),
+                                             map(_mean, counts.score_errors), counts.matches)))
 
 
 def failures(found: Parity, precision: str) -> list[str]:
     """What keeps `found` from passing the gate of `precision`, a line each; empty when it passes."""
-    limits = LIMITS[precision]
     failed = [] if found.finite else ['the engines gave NaN or infinity']
-    failed += [f'{name.replace("_", " ")} is {getattr(found, name):.4f}, at least {getattr(limits, name)} is needed'
-               for name in ('keypoint_overlap', 'descriptor_cosine') if getattr(found, name) < getattr(limits, name)]
-    for each in found.exits:
-        after = f' after {each.layers} layers'
-        if each.matches < _LEAST_MATCHES:
-            failed.append(f'the reference found {each.matches} matches{after} and {found.keypoints} keypoints in {found.pairs} '
-                          'pairs, too few to judge by: give other frames with --frames')
-        if each.match_agreement < limits.match_agreement:
-            failed.append(f'match agreement{after} is {each.match_agreement:.4f}, at least {limits.match_agreement} is needed')
-        if not each.score_error <= limits.score_error:
-            failed.append(f'score error{after} is {each.score_error:.4f}, at most {limits.score_error} is allowed')
+    failed += [f'the reference found {each.matches} matches after {each.layers} layers and {found.keypoints} keypoints in '
+               f'{found.pairs} pairs, too few to judge by: give other frames with --frames'
+               for each in found.exits if each.matches < _LEAST_MATCHES]
+    for name, value, sense, limit in _figures(found, precision):
+        if sense == '>=' and value < limit:
+            failed.append(f'{name} is {value:.4f}, at least {limit} is needed')
+        if sense == '<=' and not value <= limit:
+            failed.append(f'{name} is {value:.4f}, at most {limit} is allowed')
     return failed
 
 
 def rows(found: Parity, precision: str) -> list[tuple[str, str, str]]:
     """The figures as rows of a table: name, value, what is needed."""
-    limits = LIMITS[precision]
-    table = [(name.replace('_', ' '), 'not on the host' if math.isnan(getattr(found, name)) else f'{getattr(found, name):.4f}',
-              f'>= {getattr(limits, name)}') for name in ('keypoint_overlap', 'descriptor_cosine')]
-    for each in found.exits:
-        after = f' after {each.layers} layers'
-        table += [(f'match agreement{after}', f'{each.match_agreement:.4f}', f'>= {limits.match_agreement}'),
-                  (f'score error{after}', f'{each.score_error:.4f}', f'<= {limits.score_error}'),
-                  (f'matches of the reference{after}', str(each.matches), f'>= {_LEAST_MATCHES}')]
+    table = [(name, 'not on the host' if sense == '>=' and math.isnan(value) else f'{value:.4f}', f'{sense} {limit}')
+             for name, value, sense, limit in _figures(found, precision)]
+    table += [(f'matches of the reference after {each.layers} layers', str(each.matches), f'>= {_LEAST_MATCHES}')
+              for each in found.exits]
     return [*table, ('finite', 'yes' if found.finite else 'no', 'yes'), ('pairs', str(found.pairs), ''),
             ('keypoints of the reference', str(found.keypoints), '')]
 
 
-class _Seen:
+def _figures(found: Parity, precision: str) -> Iterator[tuple[str, float, str, float]]:
+    """Name, value, how it is compared, limit."""
+    limits = LIMITS[precision]
+    yield 'keypoint overlap', found.keypoint_overlap, '>=', limits.keypoint_overlap
+    yield 'descriptor cosine', found.descriptor_cosine, '>=', limits.descriptor_cosine
+    for each in found.exits:
+        yield f'match agreement after {each.layers} layers', each.match_agreement, '>=', limits.match_agreement
+        yield f'score error after {each.layers} layers', each.score_error, '<=', limits.score_error
+
+
+class _Frame:
     """One backend's features of a frame, with the arrays that are on the host."""
 
-    def __init__(self, features: Features, thresholds: Thresholds) -> None:
+    def __init__(self, features: Features) -> None:
         self.features = features
         scores = features.scores
         # a score next to the threshold falls on either side with the last bit: such a keypoint is neither missed nor too many
-        self.clear = scores > thresholds.detection * (1 + MARGIN)
-        self.keypoints = np.where((scores > thresholds.detection * (1 - MARGIN))[:, None], features.keypoints, np.float32(np.nan))
+        self.clear = scores > THRESHOLDS.detection * (1 + MARGIN)
+        self.keypoints = np.where((scores > THRESHOLDS.detection * (1 - MARGIN))[:, None], features.keypoints, np.float32(np.nan))
         self.descriptors = features.descriptors.astype(np.float32) if isinstance(features, HostFeatures) else None
         self.finite = bool(np.isfinite(features.keypoints).all() and np.isfinite(scores).all()
                            and (self.descriptors is None or np.isfinite(self.descriptors).all()))
 
 
 class _Counts:
-    """What `parity` adds up."""
+    """What `parity` adds up. Lists of two are of the reference and of the candidate, others of each exit."""
 
-    def __init__(self, depth: Depth) -> None:
-        self.finite, self.pairs = True, 0
-        self.clear, self.kept = [0, 0], [0, 0]  # keypoints of the reference and of the candidate
+    def __init__(self, exits: int) -> None:
+        self.finite, self.clear, self.kept = True, [0, 0], [0, 0]
         self.cosines: list[Float32] = []
-        self.exits = [_ExitCounts(layers) for layers in depth.ends]
+        self.matches, self.comparable, self.agreed = [0] * exits, [0] * exits, [0] * exits
+        self.score_errors: list[list[Float32]] = [[] for _ in range(exits)]
 
-    def add_frame(self, candidate: _Seen, reference: _Seen, kept: Int32) -> None:
+    def add_frame(self, candidate: _Frame, reference: _Frame, kept: Int32) -> None:
         self.finite &= candidate.finite
-        for side, (seen, other) in enumerate(((reference, kept), (candidate, _inverse(kept)))):
-            self.clear[side] += int(seen.clear.sum())
-            self.kept[side] += int((seen.clear & (other >= 0)).sum())
+        for side, (frame, other) in enumerate(((reference, kept), (candidate, _inverse(kept)))):
+            self.clear[side] += int(frame.clear.sum())
+            self.kept[side] += int((frame.clear & (other >= 0)).sum())
         mine = np.flatnonzero(kept >= 0)
         if candidate.descriptors is not None and reference.descriptors is not None:
             self.cosines.append(np.einsum('ij,ij->i', reference.descriptors[mine], candidate.descriptors[kept[mine]]))
 
-    def add_pair(self, candidate: Sequence[Matches], reference: Sequence[Matches], kept0: Int32, kept1: Int32) -> None:
-        self.pairs += 1
-        for each, mine, theirs in zip(self.exits, candidate, reference, strict=True):
-            self.finite &= bool(np.isfinite(mine.scores).all()) and NOT_FINITE not in mine.note
-            each.add(mine, theirs, kept0, kept1)
-
-    def result(self) -> Parity:
-        return Parity(min(map(_share, self.kept, self.clear)), _mean(self.cosines), self.finite, self.clear[0], self.pairs,
-                      tuple(each.result() for each in self.exits))
-
-
-class _ExitCounts:
-    def __init__(self, layers: int) -> None:
-        self.layers, self.matches, self.comparable, self.agreed = layers, 0, 0, 0
-        self.score_errors: list[Float32] = []
-
-    def add(self, candidate: Matches, reference: Matches, kept0: Int32, kept1: Int32) -> None:
-        self.matches += int((reference.indices >= 0).sum())
+    def add_exit(self, number: int, candidate: Matches, reference: Matches, kept0: Int32, kept1: Int32) -> None:
+        self.finite &= bool(np.isfinite(candidate.scores).all()) and NOT_FINITE not in candidate.note
+        self.matches[number] += int((reference.indices >= 0).sum())
         mine = np.flatnonzero(kept0 >= 0)
         expected = _through(reference.indices[mine], kept1)  # as the candidate's rows, from here on
         given = candidate.indices[kept0[mine]]
         given = np.where(_through(given, _inverse(kept1)) >= 0, given, -1)
         agreed = (expected >= 0) & (expected == given)
-        self.agreed += int(agreed.sum())
-        self.comparable += max(int((expected >= 0).sum()), int((given >= 0).sum()))
-        self.score_errors.append(np.abs(reference.scores[mine] - candidate.scores[kept0[mine]])[agreed])
-
-    def result(self) -> ExitParity:
-        return ExitParity(self.layers, _share(self.agreed, self.comparable), _mean(self.score_errors), self.matches)
+        self.agreed[number] += int(agreed.sum())
+        self.comparable[number] += max(int((expected >= 0).sum()), int((given >= 0).sum()))
+        self.score_errors[number].append(np.abs(reference.scores[mine] - candidate.scores[kept0[mine]])[agreed])
 
 
 def _share(part: int, whole: int) -> float:
@@ -224,15 +213,15 @@ def _through(indices: Int32, table: Int32) -> Int32:
 
 def _inverse(forward: Int32) -> Int32:
     result = np.full(len(forward), -1, np.int32)
-    there = np.flatnonzero(forward >= 0)
-    result[forward[there]] = there
+    rows = np.flatnonzero(forward >= 0)
+    result[forward[rows]] = rows
     return result
 
 
 def refined_as_on_the_host(candidate: RefiningBackend, frames: Sequence[UInt8]) -> float:
-    """The share of matches in consecutive gray frames that are placed where the host places them.
+    """The share of matches in consecutive gray frames that are refined to where the host refines them.
 
-    That is within PLACED_PX, or within PLACED_SIGMAS of the deviations there: along an edge a place is hardly known.
+    That is within REFINED_PX, or within REFINED_SIGMAS standard deviations: along an edge a position is hardly known.
     0 where nothing matches or anything is not finite. Raises EngineError.
     """
     size = round(frames[0].shape[0] * LARGER), round(frames[0].shape[1] * LARGER)
@@ -242,13 +231,13 @@ def refined_as_on_the_host(candidate: RefiningBackend, frames: Sequence[UInt8]) 
     for before, image in itertools.pairwise(images):
         reference, current = candidate.extract_frame(before), candidate.extract_frame(image)
         points0, points1 = (to_original(features.keypoints, engine, size) for features in (reference, current))
-        found, placed = candidate.match_and_refine(reference, current, Thresholds(), points0)
+        found, refined = candidate.match_and_refine(reference, current, THRESHOLDS, points0)
         rows = np.flatnonzero(found.indices >= 0)
         expected = refine_matches(Pyramid(before, unit), Pyramid(image, unit), points0[rows], points1[found.indices[rows]])
-        apart, deviations = distances(placed.points[rows], expected)
+        apart, deviations = distances(refined.points[rows], expected)
         del reference, current  # there are slots for three frames
-        close = (apart < PLACED_PX) | (deviations < PLACED_SIGMAS)
-        near += int(np.count_nonzero(close & np.isfinite(placed.covariances[rows]).all(axis=(1, 2))))
+        close = (apart < REFINED_PX) | (deviations < REFINED_SIGMAS)
+        near += int(np.count_nonzero(close & np.isfinite(refined.covariances[rows]).all(axis=(1, 2))))
         count += len(rows)
     return near / count if count else 0.0
 

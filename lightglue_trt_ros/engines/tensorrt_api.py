@@ -91,8 +91,7 @@ class TensorRT:
         self._log.errors.clear()
         started = time.monotonic()
         builder = self._made(self.module.Builder(self._log), 'a builder (is there a GPU and its driver?)')
-        network = self._made(builder.create_network(self._network_flags()), 'a network')
-        self._check_typing(network)
+        network = self._network(builder)
         self._parse(network, onnx, types)
         config = self._made(builder.create_builder_config(), 'a builder configuration')
         self._configure(config, options)
@@ -106,10 +105,13 @@ class TensorRT:
             raise EngineError(f'{self.title} built no engine: {self._complaints()}')
         if monitor is None and progress is not None:
             progress('build', 1, 1)
-        plan = bytes(data)
-        layers = self._inspect(plan, options)
-        return Plan(plan, self._timing_cache(config), layers, time.monotonic() - started, self.strongly_typed,
-                    fp32_nodes=types.heavy['fp32'], onnx_bytes=len(onnx))
+        plan, layers = bytes(data), tuple[LayerInfo, ...]()
+        if options.target_sm is None:
+            inspector = self.load(plan).create_engine_inspector()
+            layers = read_layers(inspector.get_engine_information(self.module.LayerInformationFormat.JSON))
+        cache = config.get_timing_cache() if self.name == 'tensorrt' else None
+        return Plan(plan, b'' if cache is None else bytes(cache.serialize()), layers, time.monotonic() - started,
+                    self.strongly_typed, fp32_nodes=types.heavy['fp32'], onnx_bytes=len(onnx))
 
     def load(self, data: bytes) -> Any:
         """The ICudaEngine of a plan. Raises EngineError: another version, another GPU, a damaged plan, no GPU at all; or memory."""
@@ -156,26 +158,24 @@ class TensorRT:
     def _flag_of_typing(self) -> Any:
         return getattr(getattr(self.module, 'NetworkDefinitionCreationFlag', None), 'STRONGLY_TYPED', None)
 
-    def _network_flags(self) -> int:
-        flag = self._flag_of_typing()
+    def _network(self, builder: Any) -> Any:
+        flag, flags = self._flag_of_typing(), 0
         if flag is not None:
-            return 1 << int(flag)
-        if self.strongly_typed:
-            return 0
-        return 1 << int(self.module.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)  # before 10; then every network has one
-
-    def _check_typing(self, network: Any) -> None:
-        flag = self._flag_of_typing()
+            flags = 1 << int(flag)
+        elif not self.strongly_typed:
+            flags = 1 << int(self.module.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)  # before 10; then every network has one
+        network = self._made(builder.create_network(flags), 'a network')
         if flag is not None and hasattr(network, 'get_flag') and not network.get_flag(flag):
             raise EngineError(f'{self.title} was asked for a strongly typed network and made another: nothing is built')
+        return network
 
     def _parse(self, network: Any, onnx: bytes, types: GraphTypes) -> None:
         parser = self.module.OnnxParser(network, self._log)
         if not parser.parse(onnx):
             errors = [parser.get_error(index) for index in range(parser.num_errors)]
-            told = '; '.join(_at(error.node(), types) + error.desc() for error in errors[:3]) or self._complaints()
+            reasons = '; '.join(_at(error.node(), types) + error.desc() for error in errors[:3]) or self._complaints()
             more = f' (and {len(errors) - 3} more)' if len(errors) > 3 else ''
-            raise EngineError(f'{self.title} cannot parse the graph: {told}{more}')
+            raise EngineError(f'{self.title} cannot parse the graph: {reasons}{more}')
 
     def _configure(self, config: Any, options: BuildOptions) -> None:
         config.set_memory_pool_limit(self.module.MemoryPoolType.WORKSPACE, options.workspace_mib << 20)
@@ -209,10 +209,6 @@ class TensorRT:
                 return
             logger.warning('the timing cache (%d bytes) belongs to another GPU or TensorRT: building without it', len(data))
 
-    def _timing_cache(self, config: Any) -> bytes:
-        cache = config.get_timing_cache() if self.name == 'tensorrt' else None
-        return b'' if cache is None else bytes(cache.serialize())
-
     def _type_weakly(self, network: Any, config: Any, types: GraphTypes) -> None:
         for name in ('FP16', 'OBEY_PRECISION_CONSTRAINTS'):
             flag = getattr(self.module.BuilderFlag, name, None)
@@ -229,12 +225,6 @@ class TensorRT:
             return None
         config.progress_monitor = monitor = _monitor_of(self.module, progress)
         return monitor
-
-    def _inspect(self, plan: bytes, options: BuildOptions) -> tuple[LayerInfo, ...]:
-        if options.target_sm is not None:
-            return ()
-        inspector = self.load(plan).create_engine_inspector()
-        return read_layers(inspector.get_engine_information(self.module.LayerInformationFormat.JSON))
 
     def _made(self, thing: Any, what: str) -> Any:
         if thing is None:
@@ -307,16 +297,16 @@ def _monitor_of(module: Any, progress: Progress) -> Any:
 
         def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
             self._sizes[phase_name] = num_steps
-            self._tell(phase_name, 0)
+            self._show(phase_name, 0)
 
         def step_complete(self, phase_name: str, step: int) -> bool:
-            self._tell(phase_name, step + 1)
+            self._show(phase_name, step + 1)
             return self.error is None
 
         def phase_finish(self, phase_name: str) -> None:
-            self._tell(phase_name, self._sizes.get(phase_name, 0))
+            self._show(phase_name, self._sizes.get(phase_name, 0))
 
-        def _tell(self, phase: str, step: int) -> None:
+        def _show(self, phase: str, step: int) -> None:
             if self.error is None:
                 try:
                     progress(phase, step, self._sizes.get(phase, 0))

@@ -61,10 +61,10 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
     if not _is_engine_set(word):
         raise ConfigError(f'--compare {word}: give precisions ({", ".join(PRECISIONS)}), numbers of keypoints, SETTING=VALUE, or '
                           'folders of engine sets (with a manifest.json)')
-    from ..engines.engine_store import ENGINES, MANIFEST, read_manifest
+    from ..engines.engine_store import ENGINES, MANIFEST, Artifact
     folder = Path(word).expanduser()
     try:
-        identity = read_manifest(folder).identity
+        identity = Artifact.of_folder(folder).identity
     except (OSError, ValueError) as error:
         raise ConfigError(f'--compare {word}: {folder / MANIFEST} cannot be used ({error}): build_engines makes it anew') from error
     if identity.kind != ENGINES or identity.name != folder.name:

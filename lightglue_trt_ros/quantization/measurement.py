@@ -8,7 +8,7 @@ Weights are rounded with what is known of their inputs: each makes up for the er
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..networks.weight_folding import DIM, HEADS, Array, Block, Folded, diagonal
 from ..networks.weights import Weights
 from ..utils.console import Bar
 from ..utils.errors import EngineError
-from .matchers import HostMatcher, features_of, open_matcher
+from .matchers import observations
 from .samples import FramePair, RecordingSample
 
 HEADROOM = 2.0  # frames that were not seen may go beyond the peaks; a floating-point format pays nothing for it
@@ -49,11 +49,11 @@ class Moments:
     squares: dict[str, Float64] = field(default_factory=dict)
     sampled_sums: dict[str, Float64] = field(default_factory=dict)
 
-    def add(self, seen: Mapping[str, Float32]) -> None:
+    def add(self, inputs: Mapping[str, Float32]) -> None:
         """Take one pair: (2, K, inputs) by name."""
         offset = self.pairs % EVERY
         for name in self.names:
-            values = seen[name].reshape(-1, seen[name].shape[-1])
+            values = inputs[name].reshape(-1, inputs[name].shape[-1])
             self.sums[name] = self.sums.get(name, 0.0) + values.sum(axis=0, dtype=np.float64)
             if name.endswith(SQUARED):
                 part = np.ascontiguousarray(values[offset::EVERY])
@@ -84,26 +84,21 @@ def calibrate(spec: EngineSpec, weights: Weights, samples: Sequence[RecordingSam
     `bar` makes `steps(pairs)` steps. Raises EngineError, naming the tensor, where a peak is zero or not finite.
     """
     net = fold(weights.tensors)
-    moments = Moments(linear_members(net.layers))
-    matcher = open_matcher(spec, weights, observe=True)
-    bar = bar or Bar()
-    for pair in bar.each(pairs):
-        moments.add(matcher.observe(*features_of(samples, pair)))
-    del matcher
+    moments, bar = Moments(linear_members(net.layers)), bar or Bar()
+    for inputs in observations(spec, weights, samples, pairs, bar=bar):
+        moments.add(inputs)
     _check_finite({name: float(np.abs(values).max()) for name, values in moments.sums.items()}, zero=True)
-    found = design(net, moments, provenance)
-    matcher = open_matcher(spec, weights, found, observe=True)
-    peaks = measure_peaks(matcher, samples, pairs[::PEAKS_EVERY], bar)
+    calibration = design(net, moments, provenance)
+    peaks = measure_peaks(observations(spec, weights, samples, pairs[::PEAKS_EVERY], calibration, bar))
     _check_finite(peaks)
-    return replace(found, peaks={name: HEADROOM * peak for name, peak in peaks.items()})
+    return replace(calibration, peaks={name: HEADROOM * peak for name, peak in peaks.items()})
 
 
-def measure_peaks(matcher: HostMatcher, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
-                  bar: Bar | None = None) -> dict[str, float]:
+def measure_peaks(observed: Iterable[Mapping[str, Float32]]) -> dict[str, float]:
     """The greatest magnitude of each tensor that may be rounded, sorted by name; NaN where one is NaN."""
     peaks: dict[str, float] = {}
-    for pair in (bar or Bar()).each(pairs):
-        for name, values in matcher.observe(*features_of(samples, pair)).items():
+    for inputs in observed:
+        for name, values in inputs.items():
             peaks[name] = float(np.maximum(peaks.get(name, 0.0), max(values.max(), -values.min())))  # NaN prevails
     return dict(sorted(peaks.items()))
 

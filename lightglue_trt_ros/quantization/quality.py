@@ -1,4 +1,4 @@
-"""The quality gate: an FP8 matcher must find, on frames that it was not calibrated on, what the FP32 one finds at the same exit."""
+"""The acceptance check: on frames that it was not calibrated on, an FP8 matcher must find what FP32 finds at the same exit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.onnxruntime import OnnxMatcher
 from ..core.geometry import Size, to_original
 from ..core.types import Int32
 from ..evaluation.baselines import Correspondences
@@ -17,7 +18,7 @@ from ..evaluation.metrics import MatcherResult
 from ..evaluation.score import score_pair
 from ..utils.console import Bar, print_table
 from ..utils.errors import BagError
-from .matchers import HostMatcher, answers, features_of
+from .matchers import answers, features_of
 from .samples import FramePair, RecordingSample, mixed, some
 
 F1 = 0.96  # on consecutive frames
@@ -35,12 +36,14 @@ CHANCE = 'FP32 by chance'
 
 logger = logging.getLogger(__name__)
 
-Chances = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]  # by (recording, level)
+Members = frozenset[str]  # parts of the matcher that are in FP8
+Figures = dict[tuple[str, str], dict[str, float]]  # precision and pose AUC, percent, by (recording, level)
+Chances = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
 
 
 @dataclass(eq=False)
 class HeldOutSet:
-    """The held-out pairs of one recording and one stride, with what FP32 says to them."""
+    """The held-out pairs of one recording and one stride, with FP32's answers."""
 
     name: str  # of the recording
     level: str  # easy or hard
@@ -94,43 +97,58 @@ class QualityGate:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """One way to FP8 and how it did; `figures` by (recording, level), and FP32's beside them."""
+class Trial:
+    """Parts of the matcher in FP8, and how they did."""
 
     name: str
-    share: float  # of the matcher's FLOPs in FP8
-    scores: Sequence[Score]
-    figures: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+    fp8: Members
+    share: float  # of the matcher's FLOPs
+    scores: Sequence[Score]  # on each set
+    answers: Sequence[Sequence[Int32]] = ()  # to each set's pairs
+    alone: bool = False  # one group by itself: its sensitivity
+
+    def f1(self, level: str) -> float:
+        """The lowest of the recordings'."""
+        return min((score.f1 for score in self.scores if score.level == level), default=1.0)
+
+    @property
+    def count_ratio(self) -> float:
+        """The furthest from 1."""
+        return max((score.count_ratio for score in self.scores), key=lambda value: abs(value - 1), default=1.0)
+
+    @property
+    def pairs(self) -> int:
+        return sum(score.pairs for score in self.scores)
 
 
-def choose_held_out(samples: Sequence[RecordingSample], matcher: HostMatcher) -> list[HeldOutSet]:
+def choose_held_out(samples: Sequence[RecordingSample], matcher: OnnxMatcher) -> list[HeldOutSet]:
     """The sets to judge by: consecutive frames, and frames as far apart as still leaves FP32 half of its matches, up to four.
 
     `matcher` is FP32. What cannot be judged is logged. Raises BagError where FP32 itself finds too little to judge by.
     """
-    found = []
+    held_out = []
     for number, each in enumerate(samples):
         easy = each.pairs(number, 1, True)
         if not easy:
             if each.split.held_out:
                 logger.info(f'{each.path}: no two consecutive frames are held out, so it is not judged')
             continue
-        found.append(HeldOutSet(each.name, 'easy', 1, easy))
+        held_out.append(HeldOutSet(each.name, 'easy', 1, easy))
         base = _median_count(answers(matcher, samples, some(easy, PROBES)))
         for stride in HARD_STRIDES:
             hard = each.pairs(number, stride, True)
             if hard and _median_count(answers(matcher, samples, some(hard, PROBES))) >= HARD_SHARE * base:
-                found.append(HeldOutSet(each.name, 'hard', stride, hard))
+                held_out.append(HeldOutSet(each.name, 'hard', stride, hard))
                 break
         else:
             logger.warning(f'{each.path} has no hard pairs: frames {HARD_STRIDES[-1]} and more apart are too few, or leave FP32 '
                 f'less than {HARD_SHARE:.0%} of its matches')
-    if not found:
+    if not held_out:
         raise BagError('no pair of frames is held out: nothing to judge FP8 by; record more, or name --held-out recordings')
-    return found
+    return held_out
 
 
-def answer_references(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: HostMatcher,
+def answer_references(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: OnnxMatcher,
                       bar: Bar | None = None) -> None:
     """Fill in FP32's answers. Raises BagError where they are too few to judge by."""
     for each in held_out:
@@ -140,17 +158,10 @@ def answer_references(held_out: Sequence[HeldOutSet], samples: Sequence[Recordin
                            'apart: too few to judge FP8 by: hold out frames that show something')
 
 
-def judge(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: HostMatcher,
-          bar: Bar | None = None) -> tuple[list[Score], list[list[Int32]]]:
-    """A candidate's score on each set, and its answers."""
-    found = [answers(matcher, samples, each.pairs, bar) for each in held_out]
-    return [score(each, its_answers) for each, its_answers in zip(held_out, found, strict=True)], found
-
-
-def score(held_out: HeldOutSet, found: Sequence[Int32]) -> Score:
+def score(held_out: HeldOutSet, candidate: Sequence[Int32]) -> Score:
     """Compare answers with FP32's at the same exits: a match is the same where both its rows are."""
-    mine = np.stack(found)  # (pairs, exits, K)
-    theirs = np.stack(held_out.reference)[:, -mine.shape[1]:]  # one graph alone answers after all layers
+    mine = np.stack(candidate)  # (pairs, exits, K)
+    theirs = np.stack(held_out.reference)[:, -mine.shape[1]:]  # a single graph answers after all layers
     same, count, wanted = (part.sum(axis=(0, 2)) for part in ((mine == theirs) & (mine >= 0), mine >= 0, theirs >= 0))
     f1 = np.where(count + wanted > 0, 2 * same / np.maximum(1, count + wanted), 1.0)
     ratios = count / np.maximum(1, wanted)
@@ -158,8 +169,15 @@ def score(held_out: HeldOutSet, found: Sequence[Int32]) -> Score:
                  float(ratios[np.abs(ratios - 1).argmax()]), tuple(map(float, f1)))
 
 
+def figures_of(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], found: Sequence[Sequence[Int32]],
+               engine: Size) -> Figures:
+    """`geometry` of the answers to each set."""
+    return {(each.name, each.level): geometry(each, samples, its_answers, engine)
+            for each, its_answers in zip(held_out, found, strict=True)}
+
+
 def geometry(held_out: HeldOutSet, samples: Sequence[RecordingSample], found: Sequence[Int32], engine: Size) -> dict[str, float]:
-    """Epipolar precision and pose AUC, percent, of answers; empty without intrinsics or truth. Matches are not placed anew."""
+    """Epipolar precision and pose AUC, percent, of answers; empty without intrinsics or ground truth. Matches are not refined."""
     result = MatcherResult(held_out.name, '', True, {1: []})
     for pair, exits in zip(held_out.pairs, found, strict=True):
         each, frames = samples[pair.recording], (pair.first, pair.second)
@@ -190,7 +208,7 @@ def chance(held_out: HeldOutSet, samples: Sequence[RecordingSample], score: Scor
     return {name: (min(each[name] for each in drawn), max(each[name] for each in drawn)) for name in drawn[0]}
 
 
-def check_motion(samples: Sequence[RecordingSample], matcher: HostMatcher, strides: Sequence[int]) -> float:
+def check_motion(samples: Sequence[RecordingSample], matcher: OnnxMatcher, strides: Sequence[int]) -> float:
     """Warn where the camera stands still: the greatest median displacement of matches, over the strides, is under half a pixel.
 
     Returns it, pixels of the engine's image. `matcher` is FP32.
@@ -212,7 +230,7 @@ def check_motion(samples: Sequence[RecordingSample], matcher: HostMatcher, strid
     return greatest
 
 
-def print_gate(candidates: Sequence[Candidate], gate: QualityGate) -> None:
+def print_gate(candidates: Sequence[Trial], gate: QualityGate) -> None:
     """F1 and counts of each candidate on each set."""
     rows = [(each.name, f'{100 * each.share:.0f} %', score.name, f'{LEVELS[score.level]}, {score.stride} apart', str(score.pairs),
              f'{score.matches / score.pairs:.0f}', f'{score.f1:.3f}', f'{gate.least(score.level):.3f}', f'{score.count_ratio:.3f}',
@@ -223,27 +241,26 @@ def print_gate(candidates: Sequence[Candidate], gate: QualityGate) -> None:
                 'of 1)', header, rows, 4)
 
 
-def print_figures(reference: Candidate, candidates: Sequence[Candidate], chances: Chances) -> None:
-    """Epipolar precision and pose AUC, where there is a truth; and what chance does to them."""
+def print_figures(figures: Mapping[str, Figures], chances: Chances) -> None:
+    """Precision and pose AUC of FP32 and the candidates, by name, where there is a ground truth; and what chance does to them."""
     rows = []
-    for (recording, level), figures in reference.figures.items():
-        for each in (reference, *candidates):
-            if mine := each.figures.get((recording, level)):
-                rows.append((recording, LEVELS[level], each.name, *(_percent(mine.get(name)) for name in FIGURES)))
-        if figures:
-            ranges = chances[recording, level]
-            rows.append((recording, LEVELS[level], CHANCE, *(' to '.join(map(_percent, ranges[name])) for name in FIGURES)))
+    for (recording, level), ranges in chances.items():
+        for name, by_set in figures.items():
+            if mine := by_set.get((recording, level)):
+                rows.append((recording, LEVELS[level], name, *(_percent(mine.get(figure)) for figure in FIGURES)))
+        if ranges:
+            texts = [' to '.join(map(_percent, ranges.get(figure, ()))) for figure in FIGURES]
+            rows.append((recording, LEVELS[level], CHANCE, *texts))
     if rows:
         title = f'Against the truth, percent ({CHANCE}: without as many of its matches as FP8 gets wrong, {DRAWS} times)'
-        print_table(title, ['recording', 'pairs', 'matcher', *(_label(name) for name in FIGURES)], rows, 3)
+        print_table(title, ['recording', 'pairs', 'matcher', *(_label(figure) for figure in FIGURES)], rows, 3)
 
 
-def plain(candidate: Candidate, gate: QualityGate) -> dict[str, Any]:
+def plain(candidate: Trial, figures: Figures, gate: QualityGate) -> dict[str, Any]:
     """For JSON."""
     sets = [{**dataclasses.asdict(score), 'needed_f1': gate.least(score.level), 'passed': gate.passes(score),
-             **candidate.figures.get((score.name, score.level), {})} for score in candidate.scores]
-    return {'name': candidate.name, 'flops_share': rounded_figure(candidate.share),
-            'sets': [{name: rounded_figure(value) for name, value in each.items()} for each in sets]}
+             **figures.get((score.name, score.level), {})} for score in candidate.scores]
+    return {'name': candidate.name, 'flops_share': rounded_figure(candidate.share), 'sets': list(map(rounded_figures, sets))}
 
 
 def _median_count(found: Sequence[Int32]) -> float:
@@ -257,6 +274,11 @@ def _label(name: str) -> str:
 
 def _percent(value: float | None) -> str:
     return '' if value is None else f'{value:.1f}'
+
+
+def rounded_figures(values: Mapping[str, Any]) -> dict[str, Any]:
+    """For JSON: floats to 5 digits."""
+    return {name: rounded_figure(value) for name, value in values.items()}
 
 
 def rounded_figure(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -63,8 +63,12 @@ class Split:
         return sorted({place for runs in (self.calibration, self.held_out) for run in runs for place in run})
 
     def __str__(self) -> str:
-        parts = ((self.calibration, 'calibration on'), (self.held_out, 'held out'))
-        return ', '.join(f'{what} {_text(runs)}' for runs, what in parts if runs)
+        texts = []
+        for runs, what in ((self.calibration, 'calibration on'), (self.held_out, 'held out')):
+            spans = [f'{run.start} to {run.stop - 1}' for run in runs]
+            shown = [*spans[:3], *([f'… {spans[-1]}'] if len(spans) > 3 else [])]
+            texts += [f'{what} {sum(map(len, runs))} frames ({", ".join(shown)})'] if runs else []
+        return ', '.join(texts)
 
 
 def split(length: int, frames: int, share: float = HELD_OUT) -> Split:
@@ -112,12 +116,11 @@ def quotas(lengths: Sequence[int], frames: int) -> list[int]:
 
 
 def pairs_of(recording: int, runs: Sequence[range], segments: NDArray[np.int64], stride: int,
-             usable: Sequence[int] | set[int] | None = None) -> list[FramePair]:
-    """All pairs `stride` apart inside one run and one segment of the timeline, whose frames are `usable` (None: all are)."""
-    among = None if usable is None else set(usable)
+             usable: Container[int]) -> list[FramePair]:
+    """All pairs `stride` apart inside one run and one segment of the timeline, whose frames are `usable`."""
     return [FramePair(recording, first, first + stride) for run in runs for first in run
             if first + stride in run and segments[first] == segments[first + stride]
-            and (among is None or (first in among and first + stride in among))]
+            and first in usable and first + stride in usable]
 
 
 def some(pairs: Sequence[FramePair], count: int) -> list[FramePair]:
@@ -131,17 +134,6 @@ def mixed(by_stride: Sequence[Sequence[FramePair]], count: int) -> list[FramePai
     """About `count` pairs, of each stride as many as of the others where there are so many."""
     shares = quotas([len(pairs) for pairs in by_stride], min(count, sum(map(len, by_stride))))
     return [pair for pairs, share in zip(by_stride, shares, strict=True) if share for pair in some(pairs, share)]
-
-
-def _text(runs: Sequence[range]) -> str:
-    count = sum(map(len, runs))
-    shown = ', '.join(_spans(runs[:3])) + (f', … {runs[-1].start} to {runs[-1].stop - 1}' if len(runs) > 3 else '')
-    return f'{count} frames ({shown})'
-
-
-def _spans(runs: Sequence[range]) -> Iterator[str]:
-    for run in runs:
-        yield f'{run.start} to {run.stop - 1}'
 
 
 @dataclass(eq=False)
@@ -163,7 +155,7 @@ class RecordingSample:
     def pairs(self, number: int, stride: int, held_out: bool) -> list[FramePair]:
         """All pairs of one part, `stride` apart; this is the recording `number`. Call after `extract`."""
         runs = self.split.held_out if held_out else self.split.calibration
-        return pairs_of(number, runs, self.scene.timeline.segments, stride, set(self.features))
+        return pairs_of(number, runs, self.scene.timeline.segments, stride, self.features)
 
 
 def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, spec: EngineSpec, *,
@@ -175,18 +167,17 @@ def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, s
     """
     if len({path.resolve() for path in (*paths, *held_out)}) < len(paths) + len(held_out):
         raise BagError('a recording is named twice: each may be calibrated on or held out, once')
-    opened = [(open_recording(path, image_topic), 0.0 if held_out else share) for path in paths]
-    opened_held_out = [(open_recording(path, image_topic), 1.0) for path in held_out]
-    found: list[RecordingSample] = []
-    for group, wanted in ((opened, frames), (opened_held_out, round(share * frames))):
-        timelines = [Timeline.of(readable_frames(recording, logger.info), MatcherConfig().max_gap_s) for recording, _ in group]
-        for recording_and_share, timeline, quota in zip(group, timelines, quotas(list(map(len, timelines)), wanted), strict=True):
-            recording, part = recording_and_share
+    samples: list[RecordingSample] = []
+    groups = [(paths, frames, 0.0 if held_out else share), (held_out, round(share * frames), 1.0)]
+    opened = [[open_recording(path, image_topic) for path in group] for group, _, _ in groups]
+    for recordings, (_, wanted, part) in zip(opened, groups, strict=True):
+        timelines = [Timeline.of(readable_frames(recording, logger.info), MatcherConfig().max_gap_s) for recording in recordings]
+        for recording, timeline, quota in zip(recordings, timelines, quotas(list(map(len, timelines)), wanted), strict=True):
             for note in timeline.notes:
                 logger.info(f'{recording.path}: {note}')
-            found.append(_read(recording, timeline, split(len(timeline), quota, part), spec))
-    _check_numbers(found, frames, bool(held_out))
-    return found
+            samples.append(_read(recording, timeline, split(len(timeline), quota, part), spec))
+    _check_numbers(samples, frames, bool(held_out))
+    return samples
 
 
 def extract(samples: Sequence[RecordingSample], extractor: Backend, bar: Bar | None = None) -> None:
@@ -287,15 +278,13 @@ def _check_aspect(path: Path, image: tuple[int, int], engine: tuple[int, int]) -
 
 
 def _check_numbers(samples: Sequence[RecordingSample], asked: int, separate: bool) -> None:
-    def count(runs_of: Callable[[Split], tuple[range, ...]]) -> int:
-        return sum(place in each.images for each in samples for run in runs_of(each.split) for place in run)
-
-    calibration, held_out = count(lambda parts: parts.calibration), count(lambda parts: parts.held_out)
-    for number, least, what in ((calibration + (0 if separate else held_out), LEAST_FRAMES, 'calibrate on'),
-                                (calibration, LEAST_HELD_OUT, 'calibrate on'), (held_out, LEAST_HELD_OUT, 'hold out for the gate')):
+    calibration, held_out = (sum(place in each.images for each in samples for run in getattr(each.split, part) for place in run)
+                             for part in ('calibration', 'held_out'))
+    total = calibration + (0 if separate else held_out)
+    for number, least, what in ((total, LEAST_FRAMES, 'calibrate on'), (calibration, LEAST_HELD_OUT, 'calibrate on'),
+                                (held_out, LEAST_HELD_OUT, 'hold out for the gate')):
         if number < least:
             raise BagError(f'there are {number} frames to {what}, at least {least} are needed: record more')
-    total = calibration + (0 if separate else held_out)
     if total < asked:
         logger.warning(f'{asked} frames were asked for, the recordings give {total}: few frames say less about others')
 

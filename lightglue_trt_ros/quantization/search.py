@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..core.config import EngineSpec
 from ..core.drawing import GRAY
-from ..core.types import Int32
 from ..networks.fp8_calibration import BLOCKS, PARTS, Calibration, member
 from ..networks.weight_folding import DIM
 from ..networks.weights import Weights
 from ..utils.console import Bar, print_table
-from .matchers import open_matcher
-from .quality import LEVELS, HeldOutSet, QualityGate, Score, judge, rounded_figure
+from .matchers import answers, open_matcher
+from .quality import LEVELS, HeldOutSet, Members, QualityGate, Trial, rounded_figures, score
 from .samples import RecordingSample
 
 SUBSET = 8  # pairs of each level that the search judges by
 EXTRA = (0, 1, 3, 6)  # more groups left out, where all pairs fail what those few passed
 COLOURS = {'easy': '#0072b2', 'hard': '#d55e00'}
-
-Members = frozenset[str]
 
 
 class PartGroup(NamedTuple):
@@ -30,30 +26,6 @@ class PartGroup(NamedTuple):
 
     name: str
     members: Members
-
-
-@dataclass(frozen=True)
-class TriedParts:
-    """One choice of parts, and what it costs."""
-
-    name: str
-    share: float  # of the matcher's FLOPs that are in FP8
-    easy: float  # F1, the lowest of the recordings'
-    hard: float
-    count_ratio: float  # the furthest from 1
-    passed: bool
-    alone: bool = False  # one group by itself: its sensitivity
-    pairs: int = 0  # that it was judged by
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """What a search ends with."""
-
-    fp8: Members | None  # None where nothing passes
-    scores: list[Score]  # of that, or of the last one tried, on all pairs
-    answers: list[list[Int32]]  # the same one's, by set
-    tried: list[TriedParts]
 
 
 def flops(layers: int, keypoints: int) -> dict[str, float]:
@@ -97,110 +69,99 @@ class Search:
                  held_out: Sequence[HeldOutSet], gate: QualityGate) -> None:
         """`calibration.fp8` is what would be in FP8 if it could; `held_out` has FP32's answers."""
         self._spec, self._weights, self._calibration, self._samples = spec, weights, calibration, samples
-        self._held_out, self._gate, self._done = held_out, gate, 0
-        self._bar = Bar()
-        counts = {level: sum(each.level == level for each in held_out) for level in ('easy', 'hard')}
+        self._held_out, self._gate = held_out, gate
+        counts = {level: sum(each.level == level for each in held_out) for level in LEVELS}
         self._subset = [each.part(-(-SUBSET // counts[each.level])) for each in held_out]
         self._layers = calibration.value_bases.shape[0]
-        self._answers: list[list[Int32]] = []  # of the last evaluation on all pairs
         self._groups = groups(self._layers, calibration.fp8)
         self.steps = len(self._groups) + 1 + len(self._groups).bit_length()  # evaluations, about
+        self.trials: list[Trial] = []
 
-    def evaluate(self, name: str, fp8: Members, whole: bool = False, alone: bool = False) -> tuple[TriedParts, list[Score]]:
-        """One choice, on all pairs or on the search's."""
+    def evaluate(self, name: str, fp8: Members, *, whole: bool = False, alone: bool = False, bar: Bar | None = None) -> Trial:
+        """One choice, on all pairs or on the search's; `bar` makes a step for each pair. Raises EngineError."""
         matcher = open_matcher(self._spec, self._weights, replace(self._calibration, fp8=fp8))
-        scores, found = judge(self._held_out if whole else self._subset, self._samples, matcher)
-        self._answers = found if whole else []
-        self._done += 1
-        self._bar(min(self._done, self.steps))
-        return self.tried(name, fp8, scores, alone), scores
+        held_out = self._held_out if whole else self._subset
+        found = [answers(matcher, self._samples, each.pairs, bar) for each in held_out]
+        scores = [score(each, its_answers) for each, its_answers in zip(held_out, found, strict=True)]
+        return Trial(name, fp8, share(fp8, self._layers, self._spec.max_keypoints), scores, found, alone)
 
-    def tried(self, name: str, fp8: Members, scores: Sequence[Score], alone: bool = False) -> TriedParts:
-        easy, hard = ([each.f1 for each in scores if each.level == level] for level in ('easy', 'hard'))
-        ratio = max((each.count_ratio for each in scores), key=lambda value: abs(value - 1), default=1.0)
-        part = share(fp8, self._layers, self._spec.max_keypoints)
-        return TriedParts(name, part, min(easy, default=1.0), min(hard, default=1.0), ratio, self._gate.passed(scores), alone,
-                          sum(each.pairs for each in scores))
+    def run(self, bar: Bar | None = None) -> Trial | None:
+        """Groups one at a time, then all of them without the worst ones until the gate holds on all pairs; None: it never does.
 
-    def run(self, bar: Bar | None = None) -> SearchResult:
-        """Groups one at a time, then all of them without the worst ones until the gate holds on all pairs.
-
-        For all of them it does not. `bar` makes about `steps` steps.
+        For all of them it does not. `trials` has what was tried; `bar` makes about `steps` steps. Raises EngineError.
         """
-        self._bar, self._done = bar or Bar(), 0
-        everything, tried, cost = self._calibration.fp8, list[TriedParts](), dict[PartGroup, float]()
+        bar, all_parts, cost = bar or Bar(), self._calibration.fp8, dict[PartGroup, float]()
+
+        def evaluate(name: str, fp8: Members, *, whole: bool = False, alone: bool = False) -> Trial:
+            self.trials.append(self.evaluate(name, fp8, whole=whole, alone=alone))
+            bar(min(len(self.trials), self.steps))
+            return self.trials[-1]
+
         for group in self._groups:
-            one, _ = self.evaluate(group.name, group.members, alone=True)
-            tried.append(one)
-            cost[group] = (2 - one.easy - one.hard) / max(one.share, 1e-9)
+            trial = evaluate(group.name, group.members, alone=True)
+            cost[group] = (2 - trial.f1('easy') - trial.f1('hard')) / max(trial.share, 1e-9)
         order = sorted(self._groups, key=lambda group: -cost[group])
 
         def without(number: int) -> tuple[str, Members]:
             name = 'all' if not number else f'without {order[number - 1].name}' + (f' and {number - 1} more' if number > 1 else '')
-            return name, everything.difference(*(group.members for group in order[:number]))
+            return name, all_parts.difference(*(group.members for group in order[:number]))
 
         low, high = 0, len(order)  # so many left out fail; so many pass, for nothing is left then
         while high - low > 1:
             middle = (low + high) // 2
-            tried.append(self.evaluate(*without(middle))[0])
-            low, high = (low, middle) if tried[-1].passed else (middle, high)
-        scores: list[Score] = []
-        for extra in EXTRA:
-            if (number := high + extra) >= len(order):
+            passed = self._gate.passed(evaluate(*without(middle)).scores)
+            low, high = (low, middle) if passed else (middle, high)
+        for number in (high + extra for extra in EXTRA):
+            if number >= len(order):
                 break
             name, fp8 = without(number)
-            one, scores = self.evaluate(name, fp8, whole=True)
-            tried = [each for each in tried if each.name != name] + [one]
-            if one.passed:
-                return SearchResult(fp8, scores, self._answers, tried)
-        return SearchResult(None, scores, self._answers, tried)
+            self.trials = [each for each in self.trials if each.name != name]  # those on some of the pairs
+            if self._gate.passed(evaluate(name, fp8, whole=True).scores):
+                return self.trials[-1]
+        return None
 
 
-def print_search(tried: Sequence[TriedParts]) -> None:
+def print_search(trials: Sequence[Trial], gate: QualityGate) -> None:
     """The sensitivities, then the frontier."""
-    alone = sorted((one for one in tried if one.alone), key=lambda one: one.easy + one.hard)
-    print_table('Sensitivity: one group alone in FP8', _HEADER, [_row(one) for one in alone], 1)
-    print_table('Frontier: all but the worst groups in FP8', _HEADER, [_row(one) for one in frontier(tried)], 1)
+    alone = sorted((one for one in trials if one.alone), key=lambda one: one.f1('easy') + one.f1('hard'))
+    for title, chosen in (('Sensitivity: one group alone in FP8', alone),
+                          ('Frontier: all but the worst groups in FP8', frontier(trials))):
+        rows = [(one.name, f'{100 * one.share:.1f} %', str(one.pairs),
+                 *(f'{value:.3f}' for value in (one.f1('easy'), one.f1('hard'), one.count_ratio)),
+                 '' if one.alone else 'passed' if gate.passed(one.scores) else 'failed') for one in chosen]
+        print_table(title, ['in FP8', 'of FLOPs', 'pairs', 'F1 easy', 'F1 hard', 'count ratio', 'gate'], rows, 1)
 
 
-def frontier(tried: Sequence[TriedParts]) -> list[TriedParts]:
+def frontier(trials: Sequence[Trial]) -> list[Trial]:
     """What leaves some out of all, most FP8 first."""
-    return sorted((one for one in tried if not one.alone), key=lambda one: -one.share)
+    return sorted((one for one in trials if not one.alone), key=lambda one: -one.share)
 
 
-def draw_frontier(tried: Sequence[TriedParts], gate: QualityGate) -> bytes:
+def draw_frontier(trials: Sequence[Trial], gate: QualityGate) -> bytes:
     """F1 against the share of FLOPs in FP8, PNG."""
     from ..evaluation.report.style import finish, new_figure, styled
+    alone = [one for one in trials if one.alone]
     with styled():
         figure, (axes,) = new_figure(height=4.6)
         for level, label in LEVELS.items():
-            chosen = [(0.0, 1.0), *((100 * one.share, getattr(one, level)) for one in reversed(frontier(tried)))]
-            shares, f1 = zip(*chosen, strict=True)
-            axes.plot(shares, f1, color=COLOURS[level], lw=2.6, marker='o', ms=8, label=label, zorder=4)
-            alone = [(100 * one.share, getattr(one, level)) for one in tried if one.alone]
-            if alone:
-                axes.plot(*zip(*alone, strict=True), ls='none', marker='x', ms=7, mew=2, color=COLOURS[level], alpha=0.6,
-                          zorder=3)
+            chosen = [(0.0, 1.0), *((100 * one.share, one.f1(level)) for one in reversed(frontier(trials)))]
+            axes.plot(*zip(*chosen, strict=True), color=COLOURS[level], lw=2.6, marker='o', ms=8, label=label, zorder=4)
+            axes.plot([100 * one.share for one in alone], [one.f1(level) for one in alone], ls='none', marker='x', ms=7, mew=2,
+                      color=COLOURS[level], alpha=0.6, zorder=3)
             axes.axhline(gate.least(level), color=COLOURS[level], lw=1.6, ls=(0, (4, 3)), zorder=2)
-        if any(one.alone for one in tried):
+        if alone:
             axes.plot([], [], ls='none', marker='x', ms=7, mew=2, color=GRAY, label='one group alone')
         axes.plot([], [], color=GRAY, lw=1.6, ls=(0, (4, 3)), label='gate')
         axes.set_title('F1 of the matches against FP32')
         axes.set_xlabel("share of the matcher's FLOPs in FP8, %")
-        lowest = min([gate.least('hard'), *(value for one in tried for value in (one.easy, one.hard))])
+        lowest = min([gate.least('hard'), *(one.f1(level) for one in trials for level in LEVELS)])
         axes.set_ylim(lowest - 0.01, 1.002)
-        axes.set_xlim(-1, max(20.0, *(100 * one.share for one in tried)) * 1.04)
+        axes.set_xlim(-1, max(20.0, *(100 * one.share for one in trials)) * 1.04)
         return finish(figure, axes)
 
 
-def plain_tried(tried: Sequence[TriedParts]) -> list[dict[str, Any]]:
-    return [{name: rounded_figure(value) for name, value in dataclasses.asdict(one).items()} for one in tried]
-
-
-_HEADER = ['in FP8', 'of FLOPs', 'pairs', 'F1 easy', 'F1 hard', 'count ratio', 'gate']
-
-
-def _row(one: TriedParts) -> tuple[str, ...]:
-    verdict = '' if one.alone else 'passed' if one.passed else 'failed'
-    figures = (f'{value:.3f}' for value in (one.easy, one.hard, one.count_ratio))
-    return one.name, f'{100 * one.share:.1f} %', str(one.pairs), *figures, verdict
+def plain_trials(trials: Sequence[Trial], gate: QualityGate) -> list[dict[str, Any]]:
+    """For JSON."""
+    return [rounded_figures({'name': one.name, 'share': one.share, 'easy': one.f1('easy'), 'hard': one.f1('hard'),
+                             'count_ratio': one.count_ratio, 'passed': gate.passed(one.scores), 'alone': one.alone,
+                             'pairs': one.pairs}) for one in trials]

@@ -11,34 +11,32 @@ from typing import Any
 
 from .. import __version__
 from ..core.config import EngineSpec
-from ..core.types import Int32
-from ..engines.engine_store import FAILED, GRAPH, PASSED, PLOT, TENSORS, Artifact, Identity, drafting, read_manifest
+from ..engines.engine_store import FAILED, GRAPH, PASSED, PLOT, TENSORS, Artifact, Identity, drafting
 from ..networks import e4m3
 from ..networks.fp8_calibration import Calibration, linear_members
 from ..networks.fp8_rounding import check_width
 from ..networks.models import Model
 from ..utils.console import progress
 from ..utils.errors import EngineError
-from .matchers import HostMatcher, open_matcher
+from .matchers import observations, open_matcher
 from .measurement import calibrate, measure_peaks, saturated, steps
 from .quality import (
     LEVELS,
-    Candidate,
     HeldOutSet,
     QualityGate,
     Score,
+    Trial,
     answer_references,
     chance,
     check_motion,
     choose_held_out,
-    geometry,
-    judge,
+    figures_of,
     plain,
     print_figures,
     print_gate,
 )
 from .samples import HELD_OUT, STRIDES, RecordingSample, extract, frame_count, mixed, read_samples
-from .search import Members, Search, TriedParts, draw_frontier, plain_tried, print_search, share
+from .search import Search, draw_frontier, plain_trials, print_search, share
 
 MOST_PAIRS = 100  # that are calibrated on: neighbours resemble each other
 SATURATION_PAIRS = 8  # held-out ones of each set, whose peaks are compared with the scales
@@ -79,7 +77,7 @@ def quantize(order: CalibrationOrder) -> Artifact:
                     'anew)')
     else:
         _extract(order, samples)
-        calibration = _Work(order, samples).run(identity, settings)
+        calibration = _make(order, samples, identity, settings)
     if calibration.identity.gate_verdict != PASSED:
         raise EngineError(f'no choice of parts in FP8 passes the gate, and the matcher stays in FP16: {calibration.path} has the '
                           'figures and no calibration.\nCalibrate on more of what the robot sees, or say with --gate how much may '
@@ -87,95 +85,77 @@ def quantize(order: CalibrationOrder) -> Artifact:
     return calibration
 
 
-class _Work:
+def _make(order: CalibrationOrder, samples: Sequence[RecordingSample], identity: Identity, settings: dict[str, Any]) -> Artifact:
     """What follows once there are features."""
+    spec, weights, gate = order.spec, order.model.matcher, order.gate
+    size, fp32 = (spec.image_height, spec.image_width), open_matcher(spec, weights)
+    check_motion(samples, fp32, STRIDES)
+    held_out = choose_held_out(samples, fp32)
+    held_out_pairs = sum(len(each.pairs) for each in held_out)
+    with progress('matching held-out pairs in FP32', held_out_pairs) as bar:
+        answer_references(held_out, samples, fp32, bar)
+    pairs = mixed([[pair for number, each in enumerate(samples) for pair in each.pairs(number, stride, False)]
+                   for stride in STRIDES], MOST_PAIRS)
+    provenance = {**_provenance(order, settings), 'strides': sorted({pair.stride for pair in pairs}), 'pairs': len(pairs)}
+    with progress(f'calibrating on {len(pairs)} pairs', steps(pairs)) as bar:
+        calibration = calibrate(spec, weights, samples, pairs, provenance, bar)
+    calibration = dataclasses.replace(calibration, fp8=frozenset(linear_members(order.model.layers)))
+    _check_saturation(order, calibration, samples, held_out)
+    search = Search(spec, weights, calibration, samples, held_out, gate)
+    candidates = _judge(search, calibration, gate, held_out_pairs)
+    decided = candidates[-1].scores
+    fp32_figures = figures_of(held_out, samples, [each.reference for each in held_out], size)
+    figures = [figures_of(held_out, samples, candidate.answers, size) for candidate in candidates]
+    chances = {(each.name, each.level): chance(each, samples, score, size) for each, score in zip(held_out, decided, strict=True)}
+    print_gate(candidates, gate)
+    print_figures({'FP32': fp32_figures, **{each.name: its for each, its in zip(candidates, figures, strict=True)}}, chances)
+    for line in verdicts(decided, gate):
+        logger.info(line)
+    record = {'f1': gate.f1, 'candidates': [plain(each, its, gate) for each, its in zip(candidates, figures, strict=True)],
+              'fp32': [{'name': name, 'level': level, **values, 'by_chance': chances[name, level]}
+                       for (name, level), values in fp32_figures.items()]}
+    calibration = dataclasses.replace(calibration, fp8=candidates[-1].fp8 if gate.passed(decided) else frozenset())
+    return _write(order, calibration, search.trials, identity, record, settings)
 
-    def __init__(self, order: CalibrationOrder, samples: Sequence[RecordingSample]) -> None:
-        self.order, self.samples = order, samples
-        self.spec, self.weights, self.layers = order.spec, order.model.matcher, order.model.layers
-        self.size = order.spec.image_height, order.spec.image_width
-        self.tried: list[TriedParts] = []
 
-    def run(self, identity: Identity, settings: dict[str, Any]) -> Artifact:
-        samples, order = self.samples, self.order
-        fp32 = open_matcher(self.spec, self.weights)
-        check_motion(samples, fp32, STRIDES)
-        held_out = choose_held_out(samples, fp32)
-        with progress('matching held-out pairs in FP32', sum(len(each.pairs) for each in held_out)) as bar:
-            answer_references(held_out, samples, fp32, bar)
-        pairs = mixed([[pair for number, each in enumerate(samples) for pair in each.pairs(number, stride, False)]
-                       for stride in STRIDES], MOST_PAIRS)
-        provenance = {**_provenance(order, settings), 'strides': sorted({pair.stride for pair in pairs}), 'pairs': len(pairs)}
-        with progress(f'calibrating on {len(pairs)} pairs', steps(pairs)) as bar:
-            calibration = calibrate(self.spec, self.weights, samples, pairs, provenance, bar)
-        calibration = dataclasses.replace(calibration, fp8=frozenset(linear_members(self.layers)))
-        self._check_saturation(calibration, held_out)
-        matcher = open_matcher(self.spec, self.weights, calibration)
-        candidates = [self._judged('all linears', self._share(calibration.fp8), matcher, held_out)]
-        fp8 = calibration.fp8 if order.gate.passed(candidates[0].scores) else self._search(calibration, held_out, candidates)
-        decided = candidates[-1].scores
-        reference = Candidate('FP32', 0, [], {(each.name, each.level): geometry(each, samples, each.reference, self.size)
-                                              for each in held_out})
-        chances = {(each.name, each.level): chance(each, samples, score, self.size)
-                   for each, score in zip(held_out, decided, strict=True)}
-        print_gate(candidates, order.gate)
-        print_figures(reference, candidates, chances)
-        for line in verdicts(decided, order.gate):
-            logger.info(line)
-        gate = {'f1': order.gate.f1, 'candidates': [plain(each, order.gate) for each in candidates],
-                'fp32': [{'name': name, 'level': level, **figures, 'by_chance': chances[name, level]}
-                         for (name, level), figures in reference.figures.items()]}
-        return self._write(dataclasses.replace(calibration, fp8=fp8 or frozenset()), identity, gate, settings)
+def _judge(search: Search, calibration: Calibration, gate: QualityGate, held_out_pairs: int) -> list[Trial]:
+    """All linears in FP8 and, where those fail, the parts that pass, if any do."""
+    with progress('judging all linears', held_out_pairs) as bar:
+        all_linears = search.evaluate('all linears', calibration.fp8, whole=True, bar=bar)
+    if gate.passed(all_linears.scores):
+        return [all_linears]
+    logger.info('below the gate: searching for the parts that must stay in FP16')
+    with progress('trying parts in FP8', search.steps) as bar:
+        chosen = search.run(bar)
+    search.trials.append(dataclasses.replace(all_linears, name='all'))
+    print_search(search.trials, gate)
+    return [all_linears, *([dataclasses.replace(chosen, name='the part that passes')] if chosen else [])]
 
-    def _search(self, calibration: Calibration, held_out: Sequence[HeldOutSet], candidates: list[Candidate]) -> Members | None:
-        """What a search leaves of a calibration that failed, which joins the candidates; None: nothing."""
-        logger.info('below the gate: searching for the parts that must stay in FP16')
-        search = Search(self.spec, self.weights, calibration, self.samples, held_out, self.order.gate)
-        with progress('trying parts in FP8', search.steps) as bar:
-            found = search.run(bar)
-        self.tried = [*found.tried, search.tried('all', calibration.fp8, candidates[0].scores)]
-        print_search(self.tried)
-        if found.fp8 is not None:
-            candidates.append(self._with_figures('the part that passes', self._share(found.fp8), held_out, found.scores,
-                                                 found.answers))
-        return found.fp8
 
-    def _judged(self, name: str, part: float, matcher: HostMatcher, held_out: Sequence[HeldOutSet]) -> Candidate:
-        with progress(f'judging {name}', sum(len(each.pairs) for each in held_out)) as bar:
-            return self._with_figures(name, part, held_out, *judge(held_out, self.samples, matcher, bar))
+def _check_saturation(order: CalibrationOrder, calibration: Calibration, samples: Sequence[RecordingSample],
+                      held_out: Sequence[HeldOutSet]) -> None:
+    pairs = [pair for each in held_out for pair in each.part(SATURATION_PAIRS).pairs]
+    with progress('comparing held-out peaks with the scales', len(pairs)) as bar:
+        peaks = measure_peaks(observations(order.spec, order.model.matcher, samples, pairs, calibration, bar))
+    for tensor in saturated(calibration, peaks):
+        logger.warning(f'on held-out frames {tensor}')
 
-    def _with_figures(self, name: str, part: float, held_out: Sequence[HeldOutSet], scores: Sequence[Score],
-                      found: Sequence[Sequence[Int32]]) -> Candidate:
-        return Candidate(name, part, scores, {(each.name, each.level): geometry(each, self.samples, answers, self.size)
-                                              for each, answers in zip(held_out, found, strict=True)})
 
-    def _check_saturation(self, calibration: Calibration, held_out: Sequence[HeldOutSet]) -> None:
-        matcher = open_matcher(self.spec, self.weights, calibration, observe=True)
-        pairs = [pair for each in held_out for pair in each.part(SATURATION_PAIRS).pairs]
-        with progress('comparing held-out peaks with the scales', len(pairs)) as bar:
-            beyond = saturated(calibration, measure_peaks(matcher, self.samples, pairs, bar))
-        for tensor in beyond:
-            logger.warning(f'on held-out frames {tensor}')
-
-    def _share(self, fp8: Members) -> float:
-        return share(fp8, self.layers, self.spec.max_keypoints)
-
-    def _write(self, calibration: Calibration, identity: Identity, gate: dict[str, Any],
-               settings: dict[str, Any]) -> Artifact:
-        from ..networks.lightglue import lightglue
-        passed, scales = bool(calibration.fp8), {name: {'peak': round(peak, 6), 'scale': e4m3.scale_of(peak)}
-                                                 for name, peak in calibration.peaks.items()}
-        provenance = {**calibration.provenance, 'versions': _versions(), 'scales': scales, 'fp8': sorted(calibration.fp8)}
-        record = {'settings': settings, 'flops_share': float(self._share(calibration.fp8)), 'provenance': provenance,
-                  'frontier': plain_tried(self.tried)}
-        identity = dataclasses.replace(identity, gate_verdict=PASSED if passed else FAILED)
-        with drafting(self.order.engine_dir, identity.name) as draft:
-            if passed:
-                draft.write(GRAPH, lightglue(self.spec, self.weights, calibration=calibration).SerializeToString())
-                draft.write(TENSORS, calibration.content())
-            if self.tried:
-                draft.write(PLOT, draw_frontier(self.tried, self.order.gate))
-            return draft.publish(identity, gate, record)
+def _write(order: CalibrationOrder, calibration: Calibration, trials: Sequence[Trial], identity: Identity, gate: dict[str, Any],
+           settings: dict[str, Any]) -> Artifact:
+    from ..networks.lightglue import lightglue
+    scales = {name: {'peak': round(peak, 6), 'scale': e4m3.scale_of(peak)} for name, peak in calibration.peaks.items()}
+    provenance = {**calibration.provenance, 'versions': _versions(), 'scales': scales, 'fp8': sorted(calibration.fp8)}
+    record = {'settings': settings, 'flops_share': float(share(calibration.fp8, order.model.layers, order.spec.max_keypoints)),
+              'provenance': provenance, 'frontier': plain_trials(trials, order.gate)}
+    identity = dataclasses.replace(identity, gate_verdict=PASSED if calibration.fp8 else FAILED)
+    with drafting(order.engine_dir, identity.name) as draft:
+        if calibration.fp8:
+            draft.write(GRAPH, lightglue(order.spec, order.model.matcher, calibration=calibration).SerializeToString())
+            draft.write(TENSORS, calibration.content())
+        if trials:
+            draft.write(PLOT, draw_frontier(trials, order.gate))
+        return draft.publish(identity, gate, record)
 
 
 def verdicts(scores: Sequence[Score], gate: QualityGate) -> list[str]:
@@ -193,12 +173,12 @@ def verdicts(scores: Sequence[Score], gate: QualityGate) -> list[str]:
 def _find_equal(engine_dir: Path, identity: Identity, settings: dict[str, Any]) -> Artifact | None:
     """What the same order has made already, whether it passed or not."""
     try:
-        there = Artifact(engine_dir / identity.name, read_manifest(engine_dir / identity.name))
-        there.verify()
+        artifact = Artifact.of_folder(engine_dir / identity.name)
+        artifact.verify()
     except (OSError, ValueError, EngineError):
         return None
-    return there if there.identity.kind == identity.kind and there.manifest.record['settings'] == settings \
-        and not there.identity.differences(identity) else None
+    return artifact if artifact.identity.kind == identity.kind and artifact.record['settings'] == settings \
+        and not artifact.identity.differences(identity) else None
 
 
 def _extract(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> None:

@@ -57,36 +57,33 @@ class FakeCuda:
             raise DeviceMemoryError('device memory is exhausted')
         return SimpleNamespace(address=0, nbytes=1)
 
-    def pinned(self, shape, dtype):
-        return np.zeros(shape, dtype)
-
     def event(self, *, timing=False):
-        return Held(synchronize=lambda: None)
+        return Held()
 
     def capture(self, work):
         raise EngineError('nothing can be captured')
 
-    def staged(self, shape, dtype):
-        return SimpleNamespace(array=self.pinned(shape, dtype), buffer=self.device(shape, dtype))
+    def staged(self, shape, dtype, *, shared=False):
+        return SimpleNamespace(array=np.zeros(shape, dtype), address=self.device(shape, dtype).address)
 
     def send(self, staged):
         """Nowhere to."""
 
     receive = send
 
-    def kernels(self, ptx):
-        return Held(launch=lambda *arguments: None)
+    def load_kernels(self, ptx):
+        """Nothing runs."""
+
+    def launch(self, kernel, blocks, threads, *arguments):
+        """Nothing runs."""
 
     def free(self, *things):
         """Nothing is held."""
 
-    def upload(self, target, source):
-        """Nowhere to."""
-
-    download = upload
-
     def mark(self, event):
         """Nothing runs."""
+
+    wait = mark
 
     def synchronize(self):
         """Nothing runs."""
@@ -189,18 +186,47 @@ def a_cuda(monkeypatch, **driver) -> cuda.Cuda:
     return cuda.Cuda()
 
 
-@pytest.mark.parametrize('way', ['pinned', 'staged'])
+@pytest.mark.parametrize('shared', [False, True])
 @pytest.mark.parametrize(('error', 'kind', 'words'), [
     (OutOfMemoryError('cuMemHostAlloc failed: out of memory'), DeviceMemoryError, 'page-locked memory is exhausted .* 300 MiB'),
     (PyCudaError('cuMemHostAlloc failed: invalid value'), EngineError, 'the GPU failed')])
-def test_page_locked_memory_that_cannot_be_had_is_told_as_what_it_is(monkeypatch, way, error, kind, words):
+def test_page_locked_memory_that_cannot_be_had_is_told_as_what_it_is(monkeypatch, shared, error, kind, words):
     def fail(*_, **__):
         raise error
 
     opened = a_cuda(monkeypatch, pagelocked_empty=fail)
     with pytest.raises(EngineError, match=words) as caught:
-        getattr(opened, way)((8, 8), np.uint8)
+        opened.staged((8, 8), np.uint8, shared=shared)
     assert type(caught.value) is kind
+    opened.close()
+
+
+class Memory(int):
+    """Of a device."""
+
+    def free(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize(('failing', 'use'), [
+    ('memcpy_htod_async', lambda device, staged: device.send(staged)),
+    ('memcpy_dtoh_async', lambda device, staged: device.receive(staged)),
+    ('Event', lambda device, staged: device.event()),
+    ('mem_get_info', lambda device, staged: device.memory_mib()),
+    ('get_function', lambda device, staged: device.launch('halve', 1, (1, 1), staged, 8)),
+    ('record', lambda device, staged: device.mark(SimpleNamespace(record=device._driver.record))),
+    ('synchronize', lambda device, staged: device.wait(SimpleNamespace(synchronize=device._driver.synchronize)))])
+def test_a_device_that_fails_is_an_error_of_the_package_that_says_what_to_do(monkeypatch, failing, use):
+    def fail(*_):
+        raise PyCudaError('an illegal memory access was encountered')
+
+    opened = a_cuda(monkeypatch, mem_alloc=Memory, pagelocked_empty=lambda shape, dtype, mem_flags: np.zeros(shape, dtype),
+                    module_from_buffer=lambda ptx: SimpleNamespace(get_function=fail),
+                    event_flags=SimpleNamespace(DISABLE_TIMING=2), **{failing: fail})
+    opened.load_kernels(b'')
+    staged = opened.staged((8, 8), np.uint8)
+    with pytest.raises(EngineError, match='the GPU failed: an illegal memory access was encountered; start the program again'):
+        use(opened, staged)
     opened.close()
 
 

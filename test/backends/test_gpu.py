@@ -36,7 +36,7 @@ try:
 except EngineError as error:
     pytest.skip(f'no GPU: {error}'.partition('\n')[0], allow_module_level=True)
 
-from lightglue_trt_ros.backends.cuda import Cuda
+from lightglue_trt_ros.backends.cuda import Cuda, Graph
 from lightglue_trt_ros.backends.tensorrt import SLOTS, TensorRTBackend
 
 pytestmark = pytest.mark.gpu
@@ -365,11 +365,11 @@ def test_a_context_belongs_to_its_thread_and_closes_twice():
     cuda.close()
 
 
-def device_array(backend, buffer):
-    array = backend.cuda.pinned(buffer.shape, buffer.dtype)
-    backend.cuda.download(array, buffer)
+def device_array(backend, memory, shape, dtype):
+    staged = backend.cuda.staged(shape, dtype)._replace(address=memory.address)
+    backend.cuda.receive(staged)
     backend.cuda.synchronize()
-    return array
+    return staged.array
 
 
 CAMERAS = pytest.mark.parametrize('sequence', ['kitti_short_1', 'kitti_short_2', 'hololens', 'tartanair_hospital'])
@@ -381,11 +381,12 @@ def test_the_camera_s_frame_is_resized_and_halved_on_the_device_as_on_the_host(b
     from lightglue_trt_ros.core.refinement import Pyramid
     image = gray_images(shared_data / sequence)[3]
     features = backend.extract_frame(image)
-    apart = np.abs(device_array(backend, backend._image).astype(int) - resize_gray(image, (480, 640)))
+    apart = np.abs(device_array(backend, backend._image, (480, 640), np.uint8).astype(int) - resize_gray(image, (480, 640)))
     print(sequence, image.shape, f'{np.mean(apart > 0):.2%} differ, by at most {apart.max()}')
     assert apart.max() <= 1
     levels = Pyramid(image, max(image.shape[0] / 480, image.shape[1] / 640)).levels
-    found = device_array(backend, backend._refinement.camera._levels[features.slot.index])
+    level = backend._refinement.cameras[0]._levels[features.slot.index]
+    found = device_array(backend, level, (level.nbytes // 4,), np.float32)
     np.testing.assert_allclose(found, np.concatenate([level.ravel() for level in levels]), atol=1e-2)
 
 
@@ -443,7 +444,8 @@ def test_frames_of_two_sizes_and_plain_ones_take_turns(backend):
             del reference, current
         backend.extract(next(frames(1)))
         memory = memory or (backend.cuda.memory_mib()[0] if number == 5 else None)
-        assert set(backend.cuda._graphs) == set(filter(None, backend._graphs.values())), 'none is kept that nothing launches'
+        held = {each for each in backend.cuda._held.values() if isinstance(each, Graph)}
+        assert held == set(filter(None, backend._graphs.values())), 'none is kept that nothing launches'
     assert memory - backend.cuda.memory_mib()[0] < 64
 
 

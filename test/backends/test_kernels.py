@@ -42,7 +42,7 @@ def place(reference: list[np.ndarray], current: list[np.ndarray], points: np.nda
     images = (np.concatenate([level.ravel() for level in levels]) for levels in (reference, current))
     found, covariances = (np.zeros((len(points), columns), np.float32) for columns in (2, 3))
     run('choose_sources', settings, points, keypoints, matches, count, sources)
-    run('place', settings, sources, *images, height, width, len(reference), points, len(points), keypoints, matches, count, found,
+    run('refine', settings, sources, *images, height, width, len(reference), points, len(points), keypoints, matches, count, found,
         covariances)
     a, b, d = covariances.T
     return Refined(found, np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))

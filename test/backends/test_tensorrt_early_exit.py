@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.emulated_device import EmulatedGpu
 
 from lightglue_trt_ros.backends.cuda import Cuda
-from lightglue_trt_ros.backends.tensorrt_early_exit import StagedMatcher
+from lightglue_trt_ros.backends.tensorrt_engines import StagedMatcher
 from lightglue_trt_ros.core.early_exit import ALL_LAYERS, Depth
 from lightglue_trt_ros.core.types import Thresholds
 
@@ -26,13 +26,13 @@ class FakeCuda:
     def device(self, shape, dtype):
         return SimpleNamespace(shape=shape, dtype=dtype)
 
-    def pinned(self, shape, dtype):
-        return np.zeros(shape, dtype)
+    def staged(self, shape, dtype):
+        return SimpleNamespace(array=np.zeros(shape, dtype))
 
     def synchronize(self):
         """Nothing runs."""
 
-    def upload(self, target, source):
+    def send(self, staged):
         """Nowhere to."""
 
 
@@ -52,7 +52,7 @@ class Pairs:
             self.launches.append((first, last))
             assert first <= last + 1
             for stage in range(first, min(last + 1, len(shares))):
-                self.matcher._seen[stage][:] = shares[stage], 0.0 if np.isfinite(shares[stage]) else np.nan
+                self.matcher._confidences[stage].array[:] = shares[stage], 0.0 if np.isfinite(shares[stage]) else np.nan
             self.assigned = last
         return self.matcher.run(launch, Thresholds(depth=depth_confidence), camera)
 
@@ -107,7 +107,7 @@ def test_every_exit_is_reached_in_turn_and_the_guess_stays():
     def launch(first: int, last: int) -> None:
         run.launches.append((first, last))
         for stage in range(first, min(last + 1, 3)):
-            run.matcher._seen[stage][:] = shares[stage], shares[stage]
+            run.matcher._confidences[stage].array[:] = shares[stage], shares[stage]
     found = list(run.matcher.run_exits(launch))
     assert run.launches == [(0, 0), (1, 1), (2, 2), (3, 3)]
     assert set(run.launches) <= set(run.matcher.spans())
@@ -151,6 +151,6 @@ def test_thresholds_that_follow_each_other_at_once_are_each_sent():
             matcher.set_thresholds(Thresholds(match=match, detection=0.01))
         device.synchronize()
         for name, value in (('match_threshold', 0.2), ('detection_threshold', 0.01)):
-            assert gpu.at(matcher._common[name].address)[:4].view(np.float32) == pytest.approx(value)
+            assert gpu.at(matcher._scalars[name].address)[:4].view(np.float32) == pytest.approx(value)
         del matcher
         device.close()

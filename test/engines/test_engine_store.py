@@ -43,8 +43,8 @@ from lightglue_trt_ros.engines.engine_store import (
     MANIFEST,
     NOT_RUN,
     TENSORS,
+    Artifact,
     Identity,
-    Manifest,
     ReplacedError,
     drafting,
     find_timing_cache,
@@ -148,7 +148,7 @@ def altered(text: str = '', **changes) -> str:
     """A manifest in which some entries are others, or (None) not there; those of its identity and record by their names."""
     graphs = {name.removesuffix('.onnx'): 'x' for name in FILES if name.endswith('.onnx')}
     identity = dataclasses.replace(WANTED, graphs=graphs)
-    values = json.loads(text or Manifest(identity, dict.fromkeys(FILES, 'x'), GATE, RECORD).to_json())
+    values = json.loads(text or Artifact(Path(), identity, dict.fromkeys(FILES, 'x'), GATE, RECORD).to_json())
     for key, value in changes.items():
         part = next((values[name] for name in ('identity', 'record') if key in values[name]), values)
         part[key] = value
@@ -222,7 +222,7 @@ def test_graphs_and_calibration_are_compared_where_they_are_known(tmp_path):
     with pytest.raises(EngineError, match=r'extractor\.onnx is damaged'):
         made.plans()
     calibration = put_calibration(tmp_path / 'calibrations')
-    assert calibration.identity.calibration_sha256 == calibration.manifest.files[TENSORS] != calibration.manifest.files[GRAPH]
+    assert calibration.identity.calibration_sha256 == calibration.files[TENSORS] != calibration.files[GRAPH]
 
 
 def test_an_engine_set_without_manifest_is_none(tmp_path):
@@ -505,6 +505,19 @@ def test_what_is_replaced_while_it_is_read_is_not_called_damaged(tmp_path):
         opened.read('timing.cache')
 
 
+def test_a_retired_engine_set_that_is_being_removed_was_replaced_where_it_has_a_successor(tmp_path):
+    place, retired = put(tmp_path).path, tmp_path / f'.{WANTED.name}.old'
+    place.rename(retired)
+    (retired / 'matcher-1-4.plan').unlink()
+    opened = open_artifact(tmp_path, WANTED)
+    with pytest.raises(EngineError, match=r'matcher-1-4\.plan cannot be read') as caught:
+        opened.read('matcher-1-4.plan')
+    assert not isinstance(caught.value, ReplacedError)
+    put(tmp_path / 'elsewhere').path.rename(place)
+    with pytest.raises(ReplacedError):
+        opened.read('matcher-1-4.plan')
+
+
 PUBLISHER = """
 import itertools, os, sys
 from pathlib import Path
@@ -524,7 +537,7 @@ def test_a_start_while_engines_are_published_reads_one_whole_bundle(tmp_path):
     try:
         while time.monotonic() < until and len(found) < 200:
             artifact, (cache, _) = read_artifact(tmp_path, WANTED, lambda each: (each.read('timing.cache'), each.plans()))
-            assert hashlib.sha256(cache).hexdigest() == artifact.manifest.files['timing.cache']
+            assert hashlib.sha256(cache).hexdigest() == artifact.files['timing.cache']
             found.add(cache)
     finally:
         process.kill()
@@ -535,7 +548,7 @@ def test_a_start_while_engines_are_published_reads_one_whole_bundle(tmp_path):
 def test_the_checksums_are_those_of_the_files(tmp_path):
     made = put(tmp_path)
     for name in FILES:
-        assert made.manifest.files[name] == hashlib.sha256((made.path / name).read_bytes()).hexdigest()
+        assert made.files[name] == hashlib.sha256((made.path / name).read_bytes()).hexdigest()
 
 
 def test_selection_may_import_the_store_cheaply():

@@ -20,6 +20,8 @@ class FakePycuda(ModuleType):
     class Error(Exception):
         pass
 
+    MemoryError = type('MemoryError', (Error,), {})
+
     device_attribute = SimpleNamespace(MULTIPROCESSOR_COUNT='multiprocessors', INTEGRATED='integrated')
 
     def __init__(self, *, name='NVIDIA RTX 2000 Ada', capability=ADA, integrated=0, free=6000 * MIB, **failing):

@@ -163,7 +163,7 @@ def test_an_installation_has_the_versions_of_its_libraries(monkeypatch: pytest.M
     assert here.differences(installation('ours', 'onnxruntime')) == [f'libraries {there}, not {here.libraries}']
 
 
-@pytest.mark.parametrize('changed', ['backends/kernels/placement.ptx', 'backends/kernels/placement.cu',
+@pytest.mark.parametrize('changed', ['backends/kernels/refinement.ptx', 'backends/kernels/refinement.cu',
                                      'evaluation/fleet/sorting.js', 'evaluation/fleet/fleet.html.jinja', 'core/masks.py'])
 def test_a_copy_of_the_package_is_another_build_when_any_of_its_code_differs(tmp_path: Path, changed: str) -> None:
     copy = tmp_path / 'lightglue_trt_ros'

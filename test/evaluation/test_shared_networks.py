@@ -151,7 +151,7 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
         close = found.backend.close
 
         def closed() -> None:
-            open_now[0] -= bool(found.backend._matcher)
+            open_now[0] -= bool(found.backend._networks)
             close()
 
         found.backend.close = closed

@@ -30,7 +30,7 @@ from lightglue_trt_ros.networks.fp8_calibration import Calibration, RoundedWeigh
 from lightglue_trt_ros.networks.lightglue import lightglue
 from lightglue_trt_ros.networks.weight_folding import fold
 from lightglue_trt_ros.quantization import measurement
-from lightglue_trt_ros.quantization.matchers import answers, features_of, open_matcher
+from lightglue_trt_ros.quantization.matchers import answers, features_of, observations, open_matcher
 from lightglue_trt_ros.quantization.measurement import (
     HEADROOM,
     Moments,
@@ -46,6 +46,7 @@ from lightglue_trt_ros.quantization.quality import (
     HeldOutSet,
     QualityGate,
     Score,
+    Trial,
     chance,
     check_motion,
     choose_held_out,
@@ -65,7 +66,7 @@ from lightglue_trt_ros.quantization.samples import (
     split,
     spread,
 )
-from lightglue_trt_ros.quantization.search import Search, TriedParts, draw_frontier, flops, frontier, groups, plain_tried, share
+from lightglue_trt_ros.quantization.search import Search, draw_frontier, flops, frontier, groups, plain_trials, share
 from lightglue_trt_ros.utils.errors import BagError, EngineError
 
 pytestmark = pytest.mark.float8
@@ -166,7 +167,7 @@ def test_recordings_give_equal_parts_and_short_ones_all(lengths: list[int], fram
 def test_pairs_stay_in_their_run_their_segment_and_among_usable_frames():
     segments = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1])
     runs = (range(0, 6), range(7, 10))
-    assert pairs_of(3, runs, segments, 2) == [FramePair(3, 0, 2), FramePair(3, 1, 3), FramePair(3, 7, 9)]
+    assert pairs_of(3, runs, segments, 2, range(10)) == [FramePair(3, 0, 2), FramePair(3, 1, 3), FramePair(3, 7, 9)]
     assert pairs_of(3, runs, segments, 2, {0, 2, 3, 7, 9}) == [FramePair(3, 0, 2), FramePair(3, 7, 9)]
     pairs = [FramePair(0, place, place + 1) for place in range(10)]
     assert [pair.first for pair in some(pairs, 3)] == [0, 4, 9]
@@ -288,19 +289,19 @@ def test_centres_are_the_means_in_the_bases_and_peaks_what_remains():
     assert set(calibration.compensated) == set(calibration.weights) == FP8
     assert [len(calibration.compensated[member(1, 'cross', part)]) for part in ('project', 'hidden', 'update')] == [32, 64, 64]
     assert calibration.fp8 == frozenset()
-    seen = open_matcher(SPEC, shallow(), calibration, observe=True).observe(sample().features[0], sample().features[1])
+    inputs, = observations(SPEC, shallow(), [sample()], [FramePair(0, 0, 1)], calibration)
     for name in FP8:  # of a pair of those that were averaged: its own mean is near theirs
-        assert np.abs(seen[name].mean(axis=(0, 1))).max() < 0.25 * calibration.peaks[name], name
-        assert np.linalg.norm(seen[name].mean(axis=(0, 1))) < 0.5 * np.linalg.norm(calibration.centres[name]), name
-        assert 0.3 * calibration.peaks[name] < np.abs(seen[name]).max() <= calibration.peaks[name] / HEADROOM * (1 + 1e-6)
+        assert np.abs(inputs[name].mean(axis=(0, 1))).max() < 0.25 * calibration.peaks[name], name
+        assert np.linalg.norm(inputs[name].mean(axis=(0, 1))) < 0.5 * np.linalg.norm(calibration.centres[name]), name
+        assert 0.3 * calibration.peaks[name] < np.abs(inputs[name]).max() <= calibration.peaks[name] / HEADROOM * (1 + 1e-6)
 
 
 def test_calibration_keeps_matches_that_plain_rounding_loses():
     calibration = calibrated()
     plain = replace(calibration, residual_basis=np.eye(256, dtype=np.float32), centres={}, compensated={}, weights={},
                     value_bases=np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1)))
-    matcher = open_matcher(SPEC, shallow(), plain, observe=True)
-    plain = replace(plain, peaks=measurement.measure_peaks(matcher, [sample()], [FramePair(0, 0, 1), FramePair(0, 0, 4)]), fp8=FP8)
+    observed = observations(SPEC, shallow(), [sample()], [FramePair(0, 0, 1), FramePair(0, 0, 4)], plain)
+    plain = replace(plain, peaks=measurement.measure_peaks(observed), fp8=FP8)
     whole = replace(calibration, fp8=FP8)
     error, f1 = emulated(whole)
     plain_error, plain_f1 = emulated(plain)
@@ -341,11 +342,8 @@ def test_tensors_without_a_scale_are_named(monkeypatch: pytest.MonkeyPatch):
             measurement.calibrate(SPEC, shallow(), [sample()], [FramePair(0, 0, 1)], provenance())
 
 
-def test_a_tensor_that_was_nan_in_one_pair_has_no_peak(monkeypatch: pytest.MonkeyPatch):
-    seen = iter([{'x': np.array([1.0, np.nan])}, {'x': np.array([1.0, -2.0])}])
-    monkeypatch.setattr(measurement, 'features_of', lambda samples, pair: ())
-    matcher = SimpleNamespace(observe=lambda: next(seen))
-    assert math.isnan(measurement.measure_peaks(matcher, [], [FramePair(0, 0, 1), FramePair(0, 1, 2)])['x'])
+def test_a_tensor_that_was_nan_in_one_pair_has_no_peak():
+    assert math.isnan(measurement.measure_peaks([{'x': np.array([1.0, np.nan])}, {'x': np.array([1.0, -2.0])}])['x'])
 
 
 def test_saturating_tensors_are_named():
@@ -401,9 +399,9 @@ class Fading:
     def __init__(self, left: dict[int, int]) -> None:
         self.left = left
 
-    def match(self, first: HostFeatures, second: HostFeatures) -> np.ndarray:
+    def match_exits(self, first: HostFeatures, second: HostFeatures, thresholds: Thresholds) -> list[SimpleNamespace]:
         count = self.left[int(second.scores[0] - first.scores[0])]
-        return np.where(np.arange(200) < count, np.arange(200), -1).astype(np.int32)[None]
+        return [SimpleNamespace(indices=np.where(np.arange(200) < count, np.arange(200), -1).astype(np.int32))]
 
 
 def numbered(count: int, held_out: int, step_px: float = 3.0) -> RecordingSample:
@@ -496,34 +494,38 @@ class Additive(Search):
         super().__init__(SPEC, shallow(), replace(calibrated(), fp8=fp8), [sample()],
                          [held_out, dataclasses.replace(held_out, level='hard')], gate)
 
-    def evaluate(self, name: str, fp8: frozenset[str], whole: bool = False, alone: bool = False) -> tuple[TriedParts, list[Score]]:
+    def evaluate(self, name: str, fp8: frozenset[str], *, whole: bool = False, alone: bool = False, bar: Any = None) -> Trial:
         self.asked.append((name, fp8, whole))
         loss = sum(self.cost.get(part, 0.0) for part in fp8) + self.bias * whole
         scores = [Score('r', level, 1, 1, 50, 1 - loss, 1.0) for level in ('easy', 'hard')]
-        return self.tried(name, fp8, scores, alone), scores
+        return Trial(name, fp8, share(fp8, LAYERS, SPEC.max_keypoints), scores, alone=alone)
 
 
 def test_the_search_leaves_out_the_worst_and_no_more():
     cost = dict.fromkeys(FP8, 0.001) | {'layers.0.self.update': 0.05, 'layers.1.cross.project': 0.03}
     found = Additive(cost, QualityGate(0.96)).run()
+    assert found is not None
     assert found.fp8 == FP8 - {'layers.0.self.update'}
     assert found.scores[0].f1 == pytest.approx(1 - 0.03 - 0.001 * 10)
-    found = Additive(cost, QualityGate(0.985)).run()
+    gate = QualityGate(0.985)
+    search = Additive(cost, gate)
+    found = search.run()
+    assert found is not None
     assert found.fp8 == FP8 - {'layers.0.self.update', 'layers.1.cross.project'}
-    alone = {point.name: point.easy for point in found.tried if point.alone}
+    alone = {trial.name: trial.f1('easy') for trial in search.trials if trial.alone}
     assert min(alone, key=lambda name: alone[name]) == 'self update, layers 1 to 1'
-    best = max((point for point in frontier(found.tried) if point.passed), key=lambda point: point.share)
-    assert best.share == share(found.fp8, LAYERS, SPEC.max_keypoints)
+    best = max((trial for trial in frontier(search.trials) if gate.passed(trial.scores)), key=lambda trial: trial.share)
+    assert best == found
 
 
 def test_what_passes_on_some_pairs_has_to_pass_on_all():
     cost = dict.fromkeys(FP8, 0.004)
     search = Additive(cost, QualityGate(0.96), bias=0.008)
     found = search.run()
-    assert found.fp8 is not None
+    assert found is not None
     assert sum(cost[name] for name in found.fp8) + 0.008 <= 0.04
     assert [whole for _, _, whole in search.asked].count(True) > 1
-    assert Additive(cost, QualityGate(0.96), bias=0.1).run().fp8 is None, 'nothing passes'
+    assert Additive(cost, QualityGate(0.96), bias=0.1).run() is None, 'nothing passes'
 
 
 def test_the_real_search_judges_what_it_is_told_to():
@@ -533,20 +535,25 @@ def test_the_real_search_judges_what_it_is_told_to():
     held_out.reference = answers(open_matcher(SPEC, shallow()), [sample()], held_out.pairs)
     search = Search(SPEC, shallow(), calibration, [sample()], [held_out], QualityGate(0.96))
     group = frozenset({member(1, 'self', 'hidden')})
-    point, scores = search.evaluate('one', group, alone=True)
+    trial = search.evaluate('one', group, alone=True)
     expected = answers(open_matcher(SPEC, shallow(), replace(calibration, fp8=group)), [sample()], held_out.pairs)
-    assert scores == [score(held_out, expected)]
-    assert (point.easy, point.hard, point.share) == (scores[0].f1, 1.0, share(group, LAYERS, SPEC.max_keypoints))
+    assert trial.scores == [score(held_out, expected)]
+    assert (trial.f1('easy'), trial.f1('hard')) == (trial.scores[0].f1, 1.0)
+    assert trial.share == share(group, LAYERS, SPEC.max_keypoints)
 
 
 def test_the_frontier_is_drawn_and_written():
-    points = [TriedParts('all', 0.5, 0.94, 0.9, 1.01, False), TriedParts('less', 0.3, 0.97, 0.93, 1.0, True),
-              TriedParts('one', 0.05, 0.99, 0.98, 1.0, True, True)]
-    png = cv2.imdecode(np.frombuffer(draw_frontier(points, QualityGate()), np.uint8), cv2.IMREAD_COLOR)
+    def trial(name: str, part: float, easy: float, hard: float, ratio: float, alone: bool = False) -> Trial:
+        scores = [Score('r', level, 1, 5, 100, f1, ratio) for level, f1 in (('easy', easy), ('hard', hard))]
+        return Trial(name, frozenset(), part, scores, alone=alone)
+
+    trials = [trial('all', 0.5, 0.94, 0.9, 1.01), trial('less', 0.3, 0.97, 0.93, 1.0), trial('one', 0.05, 0.99, 0.98, 1.0, True)]
+    png = cv2.imdecode(np.frombuffer(draw_frontier(trials, QualityGate()), np.uint8), cv2.IMREAD_COLOR)
     assert png.shape[1] == 1200
     blue = (np.abs(png.astype(int) - [0xb2, 0x72, 0x00]).max(axis=2) < 12).sum()
     assert blue > 1000
-    assert [point['name'] for point in json.loads(json.dumps(plain_tried(points)))] == ['all', 'less', 'one']
+    assert json.loads(json.dumps(plain_trials(trials, QualityGate())))[1] == {
+        'name': 'less', 'share': 0.3, 'easy': 0.97, 'hard': 0.93, 'count_ratio': 1.0, 'passed': True, 'alone': False, 'pairs': 10}
 
 
 def _share_of_flops(model: Any) -> float:

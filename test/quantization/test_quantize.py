@@ -26,10 +26,9 @@ from lightglue_trt_ros.engines.engine_store import GRAPH, PLOT, TENSORS, Artifac
 from lightglue_trt_ros.networks.fp8_calibration import linear_members
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.networks.typed_onnx import read_stamp
-from lightglue_trt_ros.quantization import measurement, workflow
+from lightglue_trt_ros.quantization import measurement
 from lightglue_trt_ros.quantization.measurement import shared
 from lightglue_trt_ros.quantization.quality import QualityGate
-from lightglue_trt_ros.quantization.samples import FramePair
 from lightglue_trt_ros.utils.commands import INTERRUPTED
 from lightglue_trt_ros.utils.errors import EngineError
 
@@ -162,9 +161,8 @@ def test_recordings_that_are_held_out_are_not_calibrated_on(call: Run, tmp_path:
     ({'black': range(0, 14)}, 18, '13 of 17 frames are black, uniform or without a keypoint'),
     ({}, 9, 'there are 8 frames to calibrate on, at least 10 are needed'),
     ({}, 6, '6 frames are too few')])
-def test_what_cannot_be_calibrated_on_is_said_before_minutes_are_spent(call: Run, tmp_path: Path, arguments: dict[str, range],
-                                                                       made: int, told: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workflow, 'calibrate', lambda *arguments: pytest.fail('it went on'))
+def test_recordings_that_cannot_be_calibrated_on_are_refused(call: Run, tmp_path: Path, arguments: dict[str, range], made: int,
+                                                             told: str):
     code, _, err = call('--calibration', record(tmp_path / 'walk', made, **arguments))
     assert code == 1
     assert told in err
@@ -179,35 +177,22 @@ def test_a_matcher_of_another_width_is_refused_before_anything_is_read(call: Run
     assert 'FP8 is for matchers 256 channels wide, 512 in their FFN: these weights have 64 and 128; use fp16' in err
 
 
-class Reached(Exception):  # noqa: N818
-    """As far as this test goes; its arguments are the calibration's."""
-
-
-def until_calibration(call: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
-                      *arguments: str | Path) -> tuple[str, list[FramePair]]:
-    """What is said until the calibration would begin, and the pairs that it would be on."""
-    def reached(*arguments: object) -> None:
-        raise Reached(*arguments)
-    monkeypatch.setattr(workflow, 'calibrate', reached)
-    with pytest.raises(Reached) as caught:
-        call(*arguments)
-    return capfd.readouterr().out, caught.value.args[3]
-
-
-def test_odd_recordings_are_warned_of(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                      capfd: pytest.CaptureFixture[str]):
+def test_odd_recordings_are_warned_of(call: Run, tmp_path: Path):
     still = record(tmp_path / 'still', 16, step=0.02, size=(160, 320), black=range(2))
-    out, _ = until_calibration(call, monkeypatch, capfd, '--calibration', still)
+    code, out, _ = call('--calibration', still)
+    assert code == 0
     assert 'warning: nothing moves' in out
     assert 'have 320x160 pixels and are squeezed into 208x160' in out
     assert '2 of 15 frames show nothing, or have no keypoint above the detection threshold' in out
     assert '300 frames were asked for, the recordings give 15' in out
     moving = record(tmp_path / 'moving', 16)
-    out, pairs = until_calibration(call, monkeypatch, capfd, '--calibration', moving, '--frames', '15')
+    code, out, _ = call('--calibration', moving, '--frames', '15')
+    assert code == 0
     assert 'warning' not in out
     assert 'calibration on 11 frames (0 to 10), held out 4 frames' in out
-    assert {pair.stride for pair in pairs} == {1, 2, 4}
-    assert {place for pair in pairs for place in pair[1:]} == set(range(11)), 'none that is held out'
+    calibration = find(tmp_path / 'engines').calibration()
+    assert calibration.provenance['strides'] == [1, 2, 4]
+    assert calibration.provenance['recordings'][0]['calibration'] == [[0, 11]], 'none that is held out'
 
 
 def test_wrong_orders_are_refused_at_once(call: Run, tmp_path: Path):
@@ -218,16 +203,6 @@ def test_wrong_orders_are_refused_at_once(call: Run, tmp_path: Path):
     for words in (['--frames', '5'], ['--gate', '1.5'], ['--held-out-share', '0'], []):
         with pytest.raises(SystemExit):
             quantize.main([*SIZE, *(['--calibration', str(walk)] if words else []), *words])
-
-
-def test_an_interruption_keeps_nothing(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def interrupted(*arguments: object) -> None:
-        raise KeyboardInterrupt
-    monkeypatch.setattr(workflow, 'judge', interrupted)
-    code, _, err = call('--calibration', record(tmp_path / 'walk', 14))
-    assert code == INTERRUPTED
-    assert 'nothing was kept' in err
-    assert not list((tmp_path / 'engines').glob('*'))
 
 
 def test_ctrl_c_in_the_middle(tmp_path: Path):

@@ -1,6 +1,6 @@
-// A camera's frame on the GPU, and points placed in it: what OpenCV and lightglue_trt_ros.placement do on the host, in FP32.
+// A camera's frame on the GPU, and points refined in it: what OpenCV and lightglue_trt_ros.core.refinement do on the host, in FP32.
 //
-// placement.ptx is made of this file (`make kernels`) and is what runs: a driver compiles it for its GPU, nothing else is needed.
+// refinement.ptx is made of this file (`make kernels`) and is what runs: a driver compiles it for its GPU, nothing else is needed.
 // Every kernel strides over its work, so that one thread can do what many do: where no CUDA compiler reads this, it is plain C++
 // with one lane, which the tests call.
 
@@ -10,7 +10,7 @@
 #ifdef __CUDACC__
 #define KERNEL extern "C" __global__ void
 #define SHARED __shared__
-constexpr int LANES = 32, WARPS = 8, THREADS = 256;  // lanes and warps of `place`, threads of `choose_sources`
+constexpr int LANES = 32, WARPS = 8, THREADS = 256;  // lanes and warps of `refine`, threads of `choose_sources`
 #else
 #include <algorithm>
 #include <cmath>
@@ -24,15 +24,15 @@ static void __syncwarp() {}
 static void __syncthreads() {}
 #endif
 
-constexpr int RADIUS = 7;  // the largest of a patch, as placement.COARSE has it
+constexpr int RADIUS = 7;  // the largest of a patch, as refinement.COARSE has it
 constexpr int SIDE = 2 * RADIUS + 1, RIM = SIDE + 2;
-constexpr int SOURCES = 128;  // matches that the view's change is taken from, as in views.py
+constexpr int SOURCES = 128;  // matches that the view's change is taken from, as in patches.py
 
-struct Level { float radius, steps, noise, backward; };  // as placement.Level
+struct Level { float radius, steps, noise, backward; };  // as refinement.Level
 
-struct Settings {  // all that is set elsewhere; float, in the order of placing.settings_of
+struct Settings {  // all that is set elsewhere; float, in the order of gpu_refinement.settings_of
     Level coarse, fine;
-    float floor_px, disagreement, ghost, bend, limit_px, unplaced_px, predicted_px, predicted_limit_px;
+    float floor_px, disagreement, ghost, bend, limit_px, unrefined_px, predicted_px, predicted_limit_px;
     float faint, alike, quantisation, reach_px, ridge_px;
     float unit, scale_u, scale_v;  // pixels of the frame to one of the engine's image: at least 1, and what takes matches to the frame
 };
@@ -139,7 +139,7 @@ __device__ bool has_match(const Settings *s, const float *points, const float *k
     return isfinite(points[2 * row] + points[2 * row + 1] + there.u + there.v);
 }
 
-// Of the matches of `count` rows every so many, SOURCES at most, about their mean: what views.local_affine takes. One block.
+// Of the matches of `count` rows every so many, SOURCES at most, about their mean: what patches.local_affine takes. One block.
 KERNEL choose_sources(const Settings *s, const float *points, const float *keypoints, const int *matches, int count, Sources *sources) {
     SHARED int ranks[THREADS];
     SHARED float sums[4][THREADS];
@@ -179,7 +179,7 @@ KERNEL choose_sources(const Settings *s, const float *points, const float *keypo
     }
 }
 
-// As views.local_affine: how offsets around a point become offsets around its match, and where it goes itself.
+// As patches.local_affine: how offsets around a point become offsets around its match, and where it goes itself.
 __device__ Full view_of(const Settings *s, const Sources *sources, Pair point, int lane, Pair *there) {
     float x = (point.u - sources->middle_u) / s->reach_px, y = (point.v - sources->middle_v) / s->reach_px;
     float total = 0, a0 = 0, a1 = 0, b0 = 0, b1 = 0, a00 = 0, a01 = 0, a11 = 0, b0a0 = 0, b0a1 = 0, b1a0 = 0, b1a1 = 0;
@@ -246,7 +246,7 @@ __device__ Symmetric make_template(const float *patch, int side, float faint, in
 
 struct Fit { Pair here; Symmetric covariance; bool alike; };
 
-// As patches.find_patches and placement._covariances, for one patch.
+// As patches.find_patches and refinement._covariances, for one patch.
 __device__ Fit find_patch(const Settings *s, Level level, Image reference, Image current, Pair point, Pair here, Full view, int lane, Work *work) {
     int radius = (int)level.radius, side = 2 * radius + 1, wide = side + 2, count = side * side;
     Template *rows = &work->rows;
@@ -300,9 +300,9 @@ __device__ Fit find_patch(const Settings *s, Level level, Image reference, Image
     return {here, {covariance.a + floor, covariance.b, covariance.d + floor}, alike};
 }
 
-// As placement.place_all: each of `rows` points of the reference, of which the first `count` may have a match. A warp a point.
-KERNEL place(const Settings *s, const Sources *sources, const float *reference, const float *current, int height, int width, int levels,
-             const float *points, int rows, const float *keypoints, const int *matches, int count, float *placed, float *covariances) {
+// As refinement.refine_all: each of `rows` points of the reference, of which the first `count` may have a match. A warp a point.
+KERNEL refine(const Settings *s, const Sources *sources, const float *reference, const float *current, int height, int width, int levels,
+              const float *points, int rows, const float *keypoints, const int *matches, int count, float *refined, float *covariances) {
     SHARED Work works[WARPS];
     Work *work = &works[threadIdx.y];
     int lane = threadIdx.x;
@@ -313,7 +313,7 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
         bool matched = row < count && has_match(s, points, keypoints, matches, row);
         if (matched) start = match_of(s, keypoints, matches[row]);
         float limit = (matched ? s->limit_px : s->predicted_limit_px) * s->unit;
-        float before_px = (matched ? s->unplaced_px : s->predicted_px) * s->unit;
+        float before_px = (matched ? s->unrefined_px : s->predicted_px) * s->unit;
         Symmetric information = {1 / (before_px * before_px), 0, 1 / (before_px * before_px)}, claimed = {0, 0, 0}, spread = {0, 0, 0};
         Pair moved = {0, 0}, shift = {0, 0};
         bool found = false, found_once = false;
@@ -342,13 +342,13 @@ KERNEL place(const Settings *s, const Sources *sources, const float *reference, 
             found = good, found_once = found_once || good;
             shift = good ? to : Pair{0, 0};
         }
-        float at_worst = found_once ? s->unplaced_px * s->unit : before_px, least = 1 / (at_worst * at_worst);
+        float at_worst = found_once ? s->unrefined_px * s->unit : before_px, least = 1 / (at_worst * at_worst);
         Symmetric covariance = inverse(added(claimed, {least, 0, least}));
         Pair by = times(inverse(information), moved);
         float off = 2 * half_gap(covariance) * s->bend * s->bend;
         covariance = added(covariance, added(spread, {off, 0, off}));
         if (!lane) {
-            placed[2 * row] = start.u + by.u, placed[2 * row + 1] = start.v + by.v;
+            refined[2 * row] = start.u + by.u, refined[2 * row + 1] = start.v + by.v;
             covariances[3 * row] = covariance.a, covariances[3 * row + 1] = covariance.b, covariances[3 * row + 2] = covariance.d;
         }
     }

@@ -1,0 +1,209 @@
+"""Engines on the device, slots for the features of frames, and the matcher's stages with their early exits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..core.early_exit import Depth, stops
+from ..core.types import Float32, Thresholds
+from ..utils.errors import DeviceMemoryError, EngineError
+from .cuda import Addressed, Cuda, Staged
+
+FEATURES = ('keypoints', 'scores', 'descriptors')
+RESULTS = ('matches0', 'scores')
+SCALARS = ('match_threshold', 'detection_threshold')
+
+TensorType: TypeAlias = 'tuple[tuple[int, ...], np.dtype[Any]]'  # shape, dtype
+Launch = Callable[[int, int], None]  # stages first to last, and the assignment of the last
+
+
+class Engine:
+    """A deserialised plan and its execution context; names, shapes and types of its tensors are the engine's own."""
+
+    def __init__(self, tensorrt: Any, plan: bytes) -> None:
+        self.engine: Any = tensorrt.load(plan)
+        self.context: Any = None
+        self._tensors: dict[str, TensorType] = {tensor.name: (tensor.shape, tensor.dtype)
+                                                for tensor in tensorrt.describe(self.engine)}
+
+    def close(self) -> None:
+        """Let go of TensorRT's objects, whoever holds this one."""
+        self.context = self.engine = None
+
+    def tensor(self, name: str) -> TensorType:
+        """Shape and dtype of an input or output. Raises EngineError when the engine has none of that name."""
+        if name not in self._tensors:
+            raise EngineError(f'the engine has no tensor {name!r}, but {", ".join(self._tensors)}: rebuild it with build_engines')
+        return self._tensors[name]
+
+    def enqueue(self, buffers: Mapping[str, Addressed], stream: int) -> None:
+        """Enqueue a run on those of `buffers` that the engine has. Raises EngineError."""
+        for name in self._tensors:
+            if name not in buffers:
+                raise EngineError(f'the engine wants a tensor {name!r}, which this version does not know: update the package')
+            self.context.set_tensor_address(name, buffers[name].address)
+        if not self.context.execute_async_v3(stream):
+            raise EngineError('TensorRT could not enqueue the engine: see its log')
+
+
+class Slot:
+    """Memory for one frame's features, on the device and, without descriptors, on the host."""
+
+    def __init__(self, cuda: Cuda, index: int, extractor: Engine) -> None:
+        self.index, self.ready, self._cuda = index, cuda.event(), cuda  # the event is None once the slot is closed
+        self.staged = {name: cuda.staged(*extractor.tensor(name)) for name in ('keypoints', 'scores')}
+        self.tensors: dict[str, Addressed] = {**self.staged, 'descriptors': cuda.device(*extractor.tensor('descriptors'))}
+        self.camera: Any = None  # that took the frame, where its pyramid lies on the device too
+
+    def close(self) -> None:
+        """Let go of the event and the buffers, whoever holds features in here."""
+        self.ready, self.staged, self.tensors, self.camera = None, {}, {}, None
+
+    def on_host(self, name: str) -> Float32:
+        """Keypoints or scores, once they were extracted. Raises EngineError, also where the slot is closed."""
+        if self.ready is None:
+            raise EngineError('the backend of these features is closed: extract them again')
+        self._cuda.wait(self.ready)
+        return np.asarray(self.staged[name].array, np.float32)
+
+
+class DeviceFeatures:
+    """One frame's features in a slot of the ring; the slot is free again when this object is gone."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+
+    @property
+    def keypoints(self) -> Float32:
+        return self.slot.on_host('keypoints')
+
+    @property
+    def scores(self) -> Float32:
+        return self.slot.on_host('scores')
+
+
+def load_engines(tensorrt: Any, plans: Mapping[str, bytes], cuda: Cuda) -> dict[str, Engine]:
+    """The engines of `plans`, all working in one piece of device memory: they run one after the other on one stream.
+
+    Raises EngineError, DeviceMemoryError.
+    """
+    engines = {name: Engine(tensorrt, plan) for name, plan in plans.items()}
+    needed, free_mib = max(tensorrt.activation_bytes(each.engine) for each in engines.values()), cuda.memory_mib()[0]
+    if needed > free_mib * 2**20:
+        raise DeviceMemoryError(f'device memory is exhausted: the engines work in {needed >> 20} MiB, '
+                                f'{free_mib:.0f} MiB are free; use smaller engines or end other programs')
+    memory = cuda.device((needed,), np.uint8)
+    for each in engines.values():
+        each.context = tensorrt.context(each.engine, memory.address, memory.nbytes)
+    return engines
+
+
+class StagedMatcher:
+    """The matcher's engines with the buffers between them. Used by the one thread that owns `cuda`.
+
+    The stages up to the last exit and its assignment are enqueued in one go, so that a pair that is as easy or as hard as the one
+    before costs one read back in all. Where it is not, more stages run, or the assignment of an earlier exit: the exit taken is
+    always the first one at which enough points are confident.
+    """
+
+    def __init__(self, cuda: Cuda, depth: Depth, engines: dict[str, Engine]) -> None:
+        self.cuda, self.depth = cuda, depth
+        self.stages = [engines[name] for name in depth.stages]
+        self.heads = [engines[name] for name in depth.heads]
+        early, final = self.stages[:-1], self.stages[-1]
+        self._states = [cuda.device(*stage.tensor('next_state')) for stage in early]
+        self._confidences = [cuda.staged(*stage.tensor('confidence')) for stage in early]
+        self._rotation = {name: cuda.device(*stage.tensor(name)) for stage in early[:1] for name in ('cosines', 'sines')}
+        self._scalars = {name: cuda.staged((1,), np.float32) for name in SCALARS}
+        self.results = {name: cuda.staged(*final.tensor(name)) for name in RESULTS}
+        self._set: tuple[float, float] | None = None
+        self._guesses: dict[Hashable, int] = {}
+
+    def run(self, launch: Launch, thresholds: Thresholds, kind: Hashable = None) -> tuple[int, bool]:
+        """Match with `launch`, which enqueues: layers that ran, and whether every confidence was finite. Matches are in `results`.
+
+        The pair is guessed to be as easy as the last one of its `kind`.
+        """
+        last_stage = len(self.stages) - 1
+        first, last = 0, self._guesses.get(kind, last_stage) if thresholds.depth >= 0 else last_stage
+        finite = True
+        while True:
+            launch(first, last)
+            self.cuda.synchronize()
+            finite &= all(map(_finite, self._confidences[first:last + 1]))
+            stop = next((stage for stage in range(last + 1) if stage == last_stage
+                         or stops(float(self._confidences[stage].array[0]), thresholds.depth)), None)
+            if stop == last:
+                break
+            first, last = (last + 1, last + 1) if stop is None else (stop + 1, stop)  # on, or back: no stage, the assignment alone
+        if thresholds.depth >= 0:
+            self._guesses[kind] = last
+        return self.depth.ends[last], finite
+
+    def run_exits(self, launch: Launch) -> Iterator[tuple[int, bool, float]]:
+        """Go from exit to exit, whatever is confident: as `run` says it, with the matches of that exit in `results` meanwhile.
+
+        Third comes the share of points that are confident there, NaN after the last layer.
+        """
+        finite = True
+        for stage, layers in enumerate(self.depth.ends):
+            launch(stage, stage)
+            self.cuda.synchronize()
+            finite &= all(map(_finite, self._confidences[stage:stage + 1]))
+            yield layers, finite, float(self._confidences[stage].array[0]) if stage < len(self._confidences) else math.nan
+
+    def enqueue(self, pair: tuple[Slot, Slot], first: int, last: int) -> None:
+        """Enqueue stages `first` to `last`, none where first > last, the assignment after `last`, and what comes to the host."""
+        for stage in range(first, last + 1):
+            self.stages[stage].enqueue(self._tensors(pair, stage), self.cuda.stream)
+            if stage < len(self._confidences):
+                self.cuda.receive(self._confidences[stage])
+        if last < len(self.heads):
+            self.heads[last].enqueue(self._tensors(pair, last + 1), self.cuda.stream)
+        for result in self.results.values():
+            self.cuda.receive(result)
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Every (first, last) that `run` may launch."""
+        count = len(self.stages)
+        return [*((0, last) for last in range(count)), *((last, last) for last in range(1, count)),
+                *((last + 1, last) for last in range(count - 1))]
+
+    def set_thresholds(self, thresholds: Thresholds) -> None:
+        """Upload the thresholds that the engines read, where they changed."""
+        wanted = thresholds.match, thresholds.detection
+        if wanted == self._set:
+            return
+        self.cuda.synchronize()  # the staging arrays may still be on their way
+        for name, value in zip(SCALARS, wanted, strict=True):
+            self._scalars[name].array[0] = value
+            self.cuda.send(self._scalars[name])
+        self._set = wanted
+
+    def enqueue_plainly(self, pair: tuple[Slot, Slot]) -> dict[str, tuple[Any, Callable[[], None]]]:
+        """Each engine's execution context, and a function that enqueues that engine alone: for profilers."""
+        stream = self.cuda.stream
+        numbered = [*enumerate(self.depth.stages), *enumerate(self.depth.heads, 1)]
+        engines = [*self.stages, *self.heads]
+        return {name: (engine.context, partial(engine.enqueue, self._tensors(pair, stage), stream))
+                for (stage, name), engine in zip(numbered, engines, strict=True)}
+
+    def _tensors(self, pair: tuple[Slot, Slot], stage: int) -> dict[str, Addressed]:
+        """Everything that `stage`, or the assignment before it, may read and write."""
+        tensors: dict[str, Addressed] = {**self._rotation, **self._scalars, **self.results}
+        tensors |= {f'{name}{side}': slot.tensors[name] for side, slot in enumerate(pair) for name in FEATURES}
+        if stage > 0:
+            tensors['state'] = self._states[stage - 1]
+        if stage < len(self._states):
+            tensors |= {'next_state': self._states[stage], 'confidence': self._confidences[stage]}
+        return tensors
+
+
+def _finite(confidence: Staged) -> bool:
+    """Of two numbers, which Python asks sooner than NumPy."""
+    return all(map(math.isfinite, confidence.array.tolist()))
