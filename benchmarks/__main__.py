@@ -14,7 +14,7 @@ from lightglue_trt_ros.utils.commands import command, log
 from lightglue_trt_ros.utils.files import write_output
 from lightglue_trt_ros.utils.processes import describe_machine
 
-# Each module has add_options(parser) and measure(args, config), which prints a table and returns its part of the JSON report.
+# Each module has measure(args, config), which prints a table and returns its part of the JSON report; some have add_options.
 MEASUREMENTS = {'homographies': homographies, 'turns': in_plane_rotation, 'depth': early_exits, 'odometry': stereo_odometry,
                 'sweep': sweep}
 
@@ -41,7 +41,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         part.add_argument('--json', type=Path, metavar='FILE', help='write the figures there as well')
         add_settings(part, MatcherConfig, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width',
                      'max_keypoints', 'refinement')
-        module.add_options(part)
+        if hasattr(module, 'add_options'):
+            module.add_options(part)
     return parser.parse_args(argv)
 
 

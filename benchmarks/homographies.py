@@ -36,10 +36,6 @@ class HomographyScore:
         return {'pair': self.pair, 'matcher': self.matcher, 'matches': self.matches, f'within_{WITHIN_PX}px': self.within}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """It has none of its own."""
-
-
 def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     """Score both matchers on pairs 1-2 and 1-3 of each scene. Raises BagError."""
     folder = args.data / 'oxford_affine'

@@ -44,10 +44,6 @@ class RotationScore:
         return {'picture': self.picture, 'matcher': self.matcher, f'within_{WITHIN_PX}px': self.correct}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """It has none of its own."""
-
-
 def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     """Score both matchers on pictures of `args.data`, resized to the engine's size. Raises BagError."""
     size = config.image_height, config.image_width

@@ -75,10 +75,6 @@ class StereoPair(NamedTuple):
     right: UInt8
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """It has none of its own."""
-
-
 def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     """Run the odometry on three kinds of tracks of each recording. Raises BagError."""
     drifts = [drift for folder in stereo_folders(args.data) for drift in measure_drift(folder, config)]

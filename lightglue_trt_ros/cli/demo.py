@@ -22,18 +22,8 @@ from ..datasets.ground_truth import load_ground_truth
 from ..datasets.poses import Trajectory
 from ..datasets.sequence import Recording
 from ..engines.selection import open_backend
-from ..evaluation.report.demo import (
-    CORRECT_PX,
-    NO_TRUTH,
-    Truth,
-    draw_path,
-    draw_plot,
-    flight_truth,
-    make_report,
-    odometry_path,
-    pose_truth,
-    table_rows,
-)
+from ..evaluation.report import demo as demo_report
+from ..evaluation.report.demo import Truth
 from ..evaluation.report.plots import draw_pair
 from ..evaluation.timing import measure_stages
 from ..ros.replay import Reception, replay
@@ -55,22 +45,21 @@ def main(argv: list[str] | None = None) -> int:
     recording = open_recording(path, args.image_topic)
     poses, camera = load_ground_truth(recording), recording.intrinsics
     if truth is None and poses is not None and camera is not None:
-        truth = pose_truth(poses, camera.k)
-    truth = truth or NO_TRUTH
+        truth = demo_report.pose_truth(poses, camera.k)
+    truth = truth or demo_report.NO_TRUTH
     config, hz = _settle(recording, args.hz, args.weights)
     log.info(f'{len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
     got = replay(path, config, hz, image_topic=recording.image_topic)
     if not got.matches:
         raise LightglueTrtError('the node published nothing: its log above says why')
-    report = make_report(got, truth, len(recording), hz)
-    pictures = {'matches.png': _picture(recording, got, truth), 'plot.png': draw_plot(report)}
-    if camera is not None and (walked := odometry_path(got.matches, camera, poses)) is not None:
-        report['path'] = walked.figures
-        pictures['path.png'] = draw_path(walked)
+    report = demo_report.make_report(got, truth, len(recording), hz)
+    pictures = {'matches.png': _picture(recording, got, truth), 'plot.png': demo_report.draw_plot(report)}
+    if camera is not None and (path_drawn := demo_report.draw_odometry(got.matches, camera, poses)) is not None:
+        report['path'], pictures['path.png'] = path_drawn
     with written_together(args.out) as scratch:
         for name, data in {'report.json': json.dumps(report, indent=1).encode(), **pictures}.items():
             (scratch / name).write_bytes(data)
-    print_table('Demo', ['figure', 'value (medians over frames)'], table_rows(report))
+    print_table('Demo', ['figure', 'value (medians over frames)'], demo_report.table_rows(report))
     log.info(f'see {", ".join(f"{args.out}/{name}" for name in pictures)} and {args.out}/report.json')
     return 0
 
@@ -95,7 +84,7 @@ def _render(out: Path, frames: int) -> tuple[Path, Truth]:
     write_bag(out / 'flight', ((frame.stamp_ns, frame.image) for frame in rendered), camera,
               Trajectory(stamps, np.stack([frame.pose for frame in rendered])), force=True)
     log.info(f'rendered a flight of {frames} frames into {out}/flight, {time.perf_counter() - started:.1f} s')
-    return out / 'flight', flight_truth(rendered, flight.intrinsics)
+    return out / 'flight', demo_report.flight_truth(rendered, flight.intrinsics)
 
 
 def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[MatcherConfig, float]:
@@ -127,7 +116,7 @@ def _picture(recording: Recording, got: Reception, truth: Truth) -> bytes:
     images = _image_at(recording, chosen.reference_stamp), _image_at(recording, chosen.stamp)
     title = f'{len(chosen)} matches'
     if known.any():
-        title += f', {np.mean(errors[known] <= CORRECT_PX):.1%} within {CORRECT_PX:g} px of the truth'
+        title += f', {np.mean(errors[known] <= demo_report.CORRECT_PX):.1%} within {demo_report.CORRECT_PX:g} px of the truth'
     since, step = chosen.stamp - got.matches[0].reference_stamp, chosen.stamp - chosen.reference_stamp
     text = f'at {since:.2f} s, reference {step:.2f} s before' + (f'; rings: {len(propagated)} carried' if len(propagated) else '')
     return draw_pair(images, (chosen.reference_keypoints[shown], chosen.keypoints[shown]),

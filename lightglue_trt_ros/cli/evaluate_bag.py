@@ -14,10 +14,11 @@ from ..datasets.bag import open_recording
 from ..datasets.sequence import Recording
 from ..evaluation.evaluator import evaluate_recording
 from ..evaluation.metrics import Evaluation
-from ..evaluation.options import OF_CAMERA, EvaluationOptions, add_evaluation_options, check_evaluation_options, read_words
+from ..evaluation.options import OF_CAMERA, SEVERAL_WORDS, EvaluationOptions, add_evaluation_options, check_evaluation_options
 from ..evaluation.report.page import write_report
 from ..evaluation.report.side_by_side import CameraReport, print_side_by_side, write_side_by_side
 from ..evaluation.report.summary import Requirement, check, print_summary
+from ..utils.arguments import one_word_each
 from ..utils.commands import INTERRUPTED, command, log
 from ..utils.errors import BagError, ConfigError, LightglueTrtError
 from ..utils.files import make_output_folder, own_output_folder
@@ -107,7 +108,7 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, EvaluationOption
                         'stride4.matches=100')
     parser.add_argument('--fail-over', type=partial(_requirement, over=True), action='append', dest='requirements',
                         metavar='NAME=VALUE', help='the same for metrics that are better when lower, e.g. ate_m=0.5')
-    args = parser.parse_args(read_words(_without_ros(argv)))
+    args = parser.parse_args(one_word_each(_without_ros(argv), SEVERAL_WORDS))
     options = EvaluationOptions.of(args)
     check_evaluation_options(parser, options)
     if args.cameras:

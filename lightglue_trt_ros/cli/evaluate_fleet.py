@@ -19,9 +19,8 @@ from ..evaluation.fleet.fleet_page import FAILURES, TOGETHER, together, verdict,
 from ..evaluation.fleet.plan import installation, make_plan
 from ..evaluation.fleet.result_store import GOES_ON, WAITING, ResultStore, read_pairs, write_pairs
 from ..evaluation.fleet.run import NOT_YET, FleetRun
-from ..evaluation.options import EvaluationOptions, add_evaluation_options, check_evaluation_options
+from ..evaluation.options import EvaluationOptions, add_evaluation_options, check_evaluation_options, variants
 from ..evaluation.report.summary import written
-from ..evaluation.variants import variants
 from ..utils.arguments import positive
 from ..utils.commands import INTERRUPTED, command, log
 from ..utils.console import print_table

@@ -20,6 +20,7 @@ from ..core.types import Float32, UInt8
 from ..utils.errors import FrameError
 
 WINDOW, LEVELS, BACKWARD_PX = (21, 21), 4, 1.0  # of Lucas-Kanade
+QUALITY = 0.01  # of a corner, at least, over that of the best one
 STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 0.01)
 
 
@@ -113,11 +114,18 @@ class OrbMatcher(DescriptorMatcher):
         self.name = f'ORB {features}, cross-check'
 
 
-def follow_points(first: UInt8, second: UInt8, points: Float32, guess: Float32 | None = None,
-                  backward_px: float = BACKWARD_PX) -> tuple[Float32, NDArray[np.bool_]]:
+def find_corners(image: UInt8, count: int, spacing: float, mask: UInt8 | None = None) -> Float32:
+    """Up to `count` corners (M, 2) of a gray image (H, W), pixels, at least `spacing` apart (Shi and Tomasi, CVPR 1994)."""
+    opencv: Any = cv2  # its type stubs know nothing of None for no corners
+    corners = opencv.goodFeaturesToTrack(image, count, QUALITY, spacing, mask=mask)
+    return np.zeros((0, 2), np.float32) if corners is None else np.asarray(corners, np.float32).reshape(-1, 2)
+
+
+def follow_points(first: UInt8, second: UInt8, points: Float32,
+                  guess: Float32 | None = None) -> tuple[Float32, NDArray[np.bool_]]:
     """Follow points (M, 2) of a gray image into another by pyramidal Lucas-Kanade (Bouguet, 2001), from `guess` (M, 2) if given.
 
-    Returns their pixels (M, 2) in the second image, and which of them return to within `backward_px` when followed back.
+    Returns their pixels (M, 2) in the second image, and which of them return to within BACKWARD_PX when followed back.
     """
     opencv: Any = cv2  # its type stubs forbid the missing first guess
     settings = {'winSize': WINDOW, 'maxLevel': LEVELS, 'criteria': STOP,
@@ -125,7 +133,7 @@ def follow_points(first: UInt8, second: UInt8, points: Float32, guess: Float32 |
     forward, found, _ = opencv.calcOpticalFlowPyrLK(first, second, points, guess, **settings)
     start = None if guess is None else points.copy()
     backward, found_back, _ = opencv.calcOpticalFlowPyrLK(second, first, forward, start, **settings)
-    returned = np.linalg.norm(backward - points, axis=1) < backward_px
+    returned = np.linalg.norm(backward - points, axis=1) < BACKWARD_PX
     return np.asarray(forward, np.float32), (found.ravel() == 1) & (found_back.ravel() == 1) & returned
 
 
@@ -137,9 +145,6 @@ class KltMatcher:
     live on: by half the spacing of as many points on a grid, so that the budget fits. Windows of 21 x 21, OpenCV's default; four
     levels above the image, the upper end of what Bouguet calls typical: fast motion needs them.
     """
-
-    BACKWARD_PX = BACKWARD_PX
-    QUALITY = 0.01  # of the best corner's
 
     def __init__(self, features: int = 4000) -> None:
         self.features = features
@@ -168,7 +173,7 @@ class KltMatcher:
         self._previous, self._points = None, Correspondences.none().reference
 
     def _follow(self, previous: UInt8, image: UInt8, points: Float32) -> Correspondences:
-        forward, good = follow_points(previous, image, points, backward_px=self.BACKWARD_PX)
+        forward, good = follow_points(previous, image, points)
         good &= ((forward >= 0) & (forward <= np.array(image.shape[::-1]) - 1)).all(axis=1)
         if self.mask is not None:
             good &= self.mask.allows(forward, size_of(image))
@@ -182,11 +187,7 @@ class KltMatcher:
         free = np.full(image.shape, 255, np.uint8) if self.mask is None else self.mask.resized(size_of(image)).copy()
         for u, v in points:
             cv2.circle(free, (round(float(u)), round(float(v))), round(spacing), 0, -1)
-        opencv: Any = cv2  # its type stubs know nothing of None for no corners
-        corners = opencv.goodFeaturesToTrack(image, missing, self.QUALITY, spacing, mask=free)
-        if corners is None:
-            return points
-        return np.concatenate([points, np.asarray(corners, np.float32).reshape(-1, 2)])
+        return np.concatenate([points, find_corners(image, missing, spacing, free)])
 
 
 BASELINES: dict[str, Callable[[int], DescriptorMatcher | KltMatcher]] = {  # of a keypoint budget

@@ -115,10 +115,7 @@ def interval_of(sample: Sample) -> ConfidenceInterval:
 
 def difference(first: Sample, other: Sample) -> Difference:
     """The first less the other, over the same pairs: each counts with both of its values. Without pairs all is 0."""
-    parts = first.parts - other.parts
-    if not len(parts):
-        return Difference(0.0, 0.0, 0.0, 0)
-    return _interval(parts, first.constant - other.constant)
+    return mean_difference(first.parts - other.parts, constant=first.constant - other.constant)
 
 
 def pose_auc_difference(first: ArrayLike, other: ArrayLike, threshold: float) -> Difference:
@@ -135,9 +132,14 @@ def mean_interval(values: ArrayLike) -> ConfidenceInterval:
     return interval_of(Sample(np.asarray(values, np.float64).ravel()))
 
 
-def mean_difference(differences: ArrayLike, ordered: bool = True) -> Difference:
-    """The mean of differences (N,), N > 0, and where it may lie; `ordered`: they follow each other in time."""
-    return _interval(np.asarray(differences, np.float64).ravel(), ordered=ordered)
+def mean_difference(differences: ArrayLike, ordered: bool = True, constant: float = 0.0) -> Difference:
+    """The mean of differences (N,) and a constant, and where it may lie; `ordered`: they follow each other in time."""
+    parts = np.asarray(differences, np.float64).ravel()
+    if not len(parts):
+        return Difference(0.0, 0.0, 0.0, 0)
+    low, high, freedom = _deviations(parts, ordered)
+    mean = float(parts.mean()) + constant
+    return Difference(mean, mean + low, mean + high, len(parts), freedom)
 
 
 def ratio_interval(sums: ArrayLike, counts: ArrayLike) -> ConfidenceInterval:
@@ -188,12 +190,6 @@ def drawn_blocks(count: int, block: int, rows: int, rng: np.random.Generator) ->
     """Indices (rows, count) of values in blocks that follow each other; the first value follows the last."""
     starts = rng.integers(0, count, (rows, -(-count // block)))
     return np.asarray((starts[:, :, None] + np.arange(block)).reshape(rows, -1)[:, :count] % count, np.int64)
-
-
-def _interval(parts: Float64, constant: float = 0.0, ordered: bool = True) -> Difference:
-    low, high, freedom = _deviations(parts, ordered)
-    mean = float(parts.mean()) + constant
-    return Difference(mean, mean + low, mean + high, len(parts), freedom)
 
 
 def _deviations(values: Float64, ordered: bool = True) -> tuple[float, float, float]:

@@ -9,10 +9,7 @@ from __future__ import annotations
 import logging
 import resource
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -25,29 +22,21 @@ from ..core.images import gray_of
 from ..core.masks import Mask, load_mask
 from ..core.types import Float32, UInt8
 from ..datasets.bag import stereo_recording
-from ..datasets.sequence import Frame, Recording
-from ..odometry.two_view import ESTIMATOR_LABELS, ESTIMATORS, PoseEstimator
+from ..datasets.sequence import Recording
+from ..odometry.two_view import ESTIMATOR_LABELS, ESTIMATORS
 from ..utils.console import progress
 from ..utils.errors import EngineError, LightglueTrtError
 from ..utils.processes import describe_machine
 from .baselines import Correspondences
-from .costs import WallTime
 from .degradation import DEGRADATIONS, degraded
-from .method_score import MethodScore
 from .methods import Baseline, Method, Prediction, by_networks, open_methods
 from .metrics import Evaluation, MatcherResult
-from .options import OWN_RIGHT_IMAGES, EvaluationOptions
-from .predict import FramePrediction, Predictor, ShownFrame
-from .scene import Scene, survey, usable_frames
-from .score import returning_share
+from .options import OWN_RIGHT_IMAGES, EvaluationOptions, variants
+from .predict import Evaluator, WallTime
+from .scene import survey, usable_frames
 from .stereo_accuracy import evaluate_stereo
-from .variants import variants
 
 logger = logging.getLogger(__name__)
-
-UNSCORED = 3  # frames that wait for the scoring
-
-First = Callable[[int, tuple[int, int], Prediction], Prediction]
 
 
 def evaluate_recording(recording: Recording, options: EvaluationOptions, folder: Path,
@@ -186,74 +175,3 @@ class FirstPredictions:
             raise LightglueTrtError(f'the matches that others are compared with cannot be kept: {error.strerror or error}; make '
                                     'room, or choose another --out') from error
         return prediction
-
-
-class Evaluator:
-    """One pass of `methods` over a recording; `frames`, `decode`, `stopped` and `note` are those of `Predictor`.
-
-    `first` gets stride, pair and prediction of the first method, and gives the prediction that our other methods are compared with.
-    """
-
-    def __init__(self, frames: Callable[[], Iterable[Frame]], decode: Callable[[Any], UInt8], scene: Scene,
-                 methods: Sequence[Method], estimator: PoseEstimator, *, wall: WallTime | None = None,
-                 stopped: Callable[[], bool] = lambda: False, note: Callable[[str], None] = lambda line: None,
-                 first: First | None = None) -> None:
-        self.wall = wall or WallTime()
-        self._predictor = Predictor(frames, decode, scene, wall=self.wall, stopped=stopped, note=note)
-        self._scene, self._methods, self._estimator, self._first = scene, methods, estimator, first
-        self.covered = 0  # frames that were evaluated
-        self.interrupted = False
-        self.failure = ''  # why it ended early
-
-    def __len__(self) -> int:
-        return len(self._scene.timeline)
-
-    def run(self, strides: Sequence[int], progress: Callable[[int], None] = lambda done: None) -> list[MatcherResult]:
-        """The results of all methods, of a part of the recording if `stopped` or a failing backend ended the pass.
-
-        `progress` gets the number of frames that are done.
-        """
-        scores = [MethodScore(each.name, each.description, each.ours, self._scene, self._estimator, drawn=number == 0)
-                  for number, each in enumerate(self._methods)]
-        waiting: deque[Future[None]] = deque()
-
-        def wait_until_idle(limit: int = 0) -> None:
-            while len(waiting) > limit:
-                waiting.popleft().result()
-
-        with ThreadPoolExecutor(1, 'scoring') as scorer, \
-                closing(self._predictor.predictions(self._methods, strides, wait_until_idle)) as predictions:
-            try:
-                for shown, predicted in predictions:
-                    waiting.append(scorer.submit(self._score, scores, shown, predicted))
-                    wait_until_idle(UNSCORED)
-                    progress(shown.number + 1)
-            except EngineError as error:
-                self.failure = str(error)
-            finally:  # what was predicted is scored, however this ends
-                wait_until_idle()
-        self.interrupted = self._predictor.interrupted or bool(self.failure)
-        return [score.finish() for score in scores]
-
-    def _score(self, scores: Sequence[MethodScore], shown: ShownFrame, predicted: Sequence[Future[FramePrediction]]) -> None:
-        """Score the predictions of all methods for a frame."""
-        methods = [(score, future.result()) for score, future in zip(scores, predicted, strict=True)]
-        with self.wall.spent('estimating'):
-            for stride, reference in shown.references.items():
-                known = [(score, each.by_stride[stride]) for score, each in methods if stride in each.by_stride]
-                if reference is None or not known:
-                    continue
-                pair, images = (reference[0], shown.number), (reference[1], shown.image)
-                first = known[0][1]
-                motion = self._scene.motion(pair, images, first.points)
-                if self._first is not None:
-                    first = self._first(stride, pair, first)
-                for score, prediction in known:
-                    score.add(stride, pair, prediction, images=images, motion=motion,
-                              first=first if score.result.ours and prediction is not first else None)
-            for score, each in methods:
-                if each.cost is not None and 1 in each.by_stride:
-                    score.time(each.by_stride[1], each.cost)
-                if each.backward is not None and (share := returning_share(each.by_stride[1].points, each.backward)) is not None:
-                    score.result.forward_backward.append(share)
-        self.covered += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import heapq
 from collections import Counter
 from typing import Any
 
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from ..core.types import Float32, Float64, UInt8
 from ..odometry.two_view import PoseEstimator
 from .baselines import Correspondences
-from .costs import Cost
 from .methods import Prediction
 from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult
 from .motion_observability import Motion
@@ -33,15 +31,23 @@ class MethodScore:
         self._scene, self._estimator = scene, estimator
         self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
         self._chain: list[int] = []  # frames that the pairs of stride 1 joined
-        self._worst: list[tuple[float, int, DrawnPair]] = []
-        self._count = 0
+        self._worst: list[DrawnPair] = []  # the worst last; of equals the first last
 
     def add(self, stride: int, frames: tuple[int, int], prediction: Prediction, *, images: tuple[UInt8, UInt8] | None = None,
             motion: Motion | None = None, first: Prediction | None = None) -> PairResult:
         """Score the prediction for one pair, and compare it with `first`, that of the first method."""
-        points = prediction.points
-        straight = self._scene.straight(frames, points)
-        scored = self._score(frames, straight, points.covariances, motion or self._scene.motion(frames))
+        scene, points = self._scene, prediction.points
+        straight = scene.straight(frames, points)
+        usable = np.asarray(np.isfinite(np.hstack(straight)).all(axis=1), np.bool_)  # of the others nothing is known
+        undistorted = straight[0][usable], straight[1][usable]
+        scored = score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), undistorted, scene.camera(frames),
+                            scene.pose(frames[0]), scene.pose(frames[1]), estimator=self._estimator,
+                            motion=motion or scene.motion(frames),
+                            covariances=None if points.covariances is None else points.covariances[usable])
+        if scored.errors_px is not None and not usable.all():
+            errors = np.full(len(usable), np.inf)
+            errors[usable] = scored.errors_px
+            scored = scored._replace(errors_px=errors)
         known: dict[str, object] = {'matches': len(points.reference), 'layers': prediction.layers}
         if first is not None:
             known |= zip(('retention', 'agreement_f1', 'count_ratio'), _compared(first, prediction), strict=True)
@@ -50,29 +56,16 @@ class MethodScore:
         pair = dataclasses.replace(scored.pair, **known)  # type: ignore[arg-type]
         self.result.pairs.setdefault(stride, []).append(pair)
         if stride == 1 and images is not None:
-            self._keep_worst(frames, pair, images, points, straight, scored)
+            self._keep_worst(frames, pair, images, points, undistorted, scored)
         return pair
 
-    def time(self, prediction: Prediction, cost: Cost) -> None:
+    def time(self, prediction: Prediction) -> None:
         """Note the times of a frame of stride 1."""
-        for name, value in (prediction.stage_ms | {'frame': cost.wall_ms}).items():
+        wall_ms, cpu_ms, gpu_ms = prediction.cost
+        for name, value in (prediction.stage_ms | {'frame': wall_ms}).items():
             self.result.stage_ms.setdefault(name, []).append(value)
-        for name, value in (('cpu_ms', cost.cpu_ms), ('gpu_ms', cost.gpu_ms)):
+        for name, value in (('cpu_ms', cpu_ms), ('gpu_ms', gpu_ms)):
             self.result.cost_ms.setdefault(name, []).append(value)
-
-    def _score(self, frames: tuple[int, int], straight: tuple[Float64, Float64], covariances: Float32 | None,
-               motion: Motion | None) -> PairScore:
-        """Score the matches that can be undistorted; `errors_px` has a row for every match, infinite for the others."""
-        scene = self._scene
-        usable = np.asarray(np.isfinite(np.hstack(straight)).all(axis=1), np.bool_)
-        scored = score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), (straight[0][usable], straight[1][usable]),
-                            scene.camera(frames), scene.pose(frames[0]), scene.pose(frames[1]), estimator=self._estimator,
-                            motion=motion, covariances=None if covariances is None else covariances[usable])
-        if scored.errors_px is None or usable.all():
-            return scored
-        errors = np.full(len(usable), np.inf)
-        errors[usable] = scored.errors_px
-        return scored._replace(errors_px=errors)
 
     def finish(self) -> MatcherResult:
         """The result, with tracks and trajectory, which are known after the last pair."""
@@ -82,7 +75,7 @@ class MethodScore:
             self.result.odometry = self._odometry.result(
                 scene.timeline.numbers[chain].tolist(), scene.timeline.stamps_ns[chain] / SECOND,
                 None if scene.poses is None else scene.poses[chain])
-        self.result.worst_pairs = [drawn for _, _, drawn in sorted(self._worst, key=lambda entry: (-entry[0], entry[1]))]
+        self.result.worst_pairs = sorted(self._worst, key=lambda pair: -pair.badness)
         return self.result
 
     def _follow(self, frames: tuple[int, int], points: Correspondences, scored: PairScore) -> float | None:
@@ -102,21 +95,18 @@ class MethodScore:
         return self._tracks.add(points)
 
     def _keep_worst(self, frames: tuple[int, int], pair: PairResult, images: tuple[UInt8, UInt8], points: Correspondences,
-                    straight: tuple[Float64, Float64], scored: PairScore) -> None:
+                    undistorted: tuple[Float64, Float64], scored: PairScore) -> None:
         badness = pair.rotation_deg if pair.pose_error_deg is None else pair.pose_error_deg
         if badness is None:
             if not pair.model and pair.matches:
                 return  # nothing is known about it
             badness = 1 - pair.inlier_ratio
-        self._count += 1
-        entry = (badness, -self._count)  # of equals the first stays
-        if len(self._worst) < WORST or entry > self._worst[0][:2]:
+        if len(self._worst) < WORST or badness > self._worst[0].badness:  # of equals the first stays
             scene = self._scene
-            usable = np.isfinite(np.hstack(straight)).all(axis=1)
-            why = failure_reasons(pair, (straight[0][usable], straight[1][usable]), scene.camera(frames), scene.pose(frames[0]),
-                         scene.pose(frames[1]), scored.estimate)
+            why = failure_reasons(pair, undistorted, scene.camera(frames), scene.pose(frames[0]), scene.pose(frames[1]),
+                                  scored.estimate)
             drawn = DrawnPair(pair.frames, images if self._drawn else None, points, scored.errors_px, badness, why)
-            (heapq.heappush if len(self._worst) < WORST else heapq.heapreplace)(self._worst, (*entry, drawn))
+            self._worst = sorted([drawn, *self._worst], key=lambda each: each.badness)[-WORST:]
 
 
 def _counted(histogram: NDArray[np.int64] | None, values: Float64, edges: Float64) -> NDArray[np.int64]:
@@ -150,24 +140,24 @@ class TrackLengths:
         Points are tracked from the pair before. None where there are none: in the first pair, and after one without matches.
         A pair of None (nothing was matched, or the matcher was reset) ends every track.
         """
-        before = len(self._keys)
+        tracked = len(self._keys)
         self._by_pair.append((0, 0))
         if found is None or not len(found[0]):
             self._end(self._lengths)
             self._keys, self._lengths = _no_tracks()
-            return 0.0 if found is not None and before else None
+            return 0.0 if found is not None and tracked else None
         reference, first = np.unique(_keys(found[0]), return_index=True)
         lengths = np.full(len(reference), 2, np.int64)
-        known = np.isin(self._keys, reference, assume_unique=True)
-        lengths[np.searchsorted(reference, self._keys[known])] = self._lengths[known] + 1
-        self._end(self._lengths[~known])
+        _, before, now = np.intersect1d(self._keys, reference, assume_unique=True, return_indices=True)
+        lengths[now] = self._lengths[before] + 1
+        self._end(np.delete(self._lengths, before))
         current = _keys(found[1])[first]
         longest_first = np.argsort(-lengths, kind='stable')
         self._keys, kept = np.unique(current[longest_first], return_index=True)
         kept = longest_first[kept]
         self._end(np.delete(lengths, kept))
         self._lengths = lengths[kept]
-        return float(np.mean(known)) if before else None
+        return len(before) / tracked if tracked else None
 
     def histogram(self) -> dict[int, int]:
         """Number of tracks by length in frames, at least 2; those that still go on count with the length that they have."""

@@ -10,19 +10,17 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.backend import refining_backend
 from ..core.config import MatcherConfig
 from ..core.frame_matcher import FrameMatcher
 from ..core.masks import Mask
 from ..core.refinement import Pyramid, covariances_at
 from ..core.refinement.variance_factor import VarianceFactor
-from ..core.types import FrameMatches, Thresholds, UInt8
+from ..core.types import FrameMatches, UInt8
 from ..engines.selection import open_backend
 from ..utils.errors import ConfigError
 from .baselines import BASELINES, Correspondences
-from .costs import Cost, Meter
-from .shared_networks import RECENT, SharedNetworks, SharedRefiner
-from .variants import settings_in_words
+from .options import DYNAMIC, settings_in_words
+from .shared_networks import RECENT, Cost, Meter, SharedNetworks
 
 NEVER_S = 3600.0  # a gap that no recording has: the evaluation decides where a sequence breaks
 
@@ -41,7 +39,7 @@ class Prediction(NamedTuple):
     stage_ms: dict[str, float]
     layers: int | None = None  # of LightGlue that ran
     matched: MatchedRows | None = None
-    saved: Cost = Cost()  # of what had already been computed for another method: the cost of this one includes it
+    cost: Cost = Cost()  # what had already been computed for another method is included
     tracked: Correspondences | None = None  # matched and propagated points, if tracks have both
 
 
@@ -96,13 +94,13 @@ class _OurStream:
         self._networks, self._frames, self._mask = networks, frames, mask
 
     def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Prediction | None:
-        networks = self._networks
+        networks, meter = self._networks, Meter()
         networks.show(image, alone)
         found = self._frames.process(image, stamp, mask=self._mask)
         if found is None:
             return None
         return Prediction(correspondences(found.matched()), found.stage_ms | networks.stage_ms, found.layers,
-                        MatchedRows(networks, networks.rows), networks.saved, correspondences(found))
+                        MatchedRows(networks, networks.rows), meter.cost.plus(networks.saved), correspondences(found))
 
     def reset(self) -> None:
         self._frames.reset()
@@ -141,14 +139,14 @@ class _BaselineStream:
         self._previous: UInt8 | None = None
 
     def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Prediction | None:
-        points = self._matcher.process(image)
         meter = Meter()
+        points, cost = self._matcher.process(image), meter.cost
         previous, self._previous = self._previous, image
         if points is None or previous is None or previous.shape != image.shape:
-            return None if points is None else Prediction(points, {})
+            return None if points is None else Prediction(points, {}, cost=cost)
         covariances = covariances_at(Pyramid(previous), Pyramid(image), points.reference, points.current)  # one a stride
         factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances))
-        return Prediction(points._replace(covariances=covariances * factor), {}, saved=Cost().plus(meter.cost, -1))  # not its own
+        return Prediction(points._replace(covariances=covariances * factor), {}, cost=cost)  # covariances are not its own
 
     def reset(self) -> None:
         self._matcher.reset()
@@ -174,8 +172,9 @@ class _DetectorOnce:
 def by_networks(wanted: dict[str, MatcherConfig]) -> list[dict[str, MatcherConfig]]:
     """Groups of variants that share their networks: they differ only in settings that may change while the node runs."""
     groups: dict[MatcherConfig, dict[str, MatcherConfig]] = {}
+    defaults = {name: getattr(MatcherConfig(), name) for name in DYNAMIC}
     for name, config in wanted.items():
-        groups.setdefault(_networks_of(config), {})[name] = config
+        groups.setdefault(dataclasses.replace(config, **defaults), {})[name] = config
     return list(groups.values())
 
 
@@ -186,27 +185,11 @@ def open_methods(group: dict[str, MatcherConfig], mask: Mask | None = None) -> t
     """
     first, *others = group
     found = open_backend(group[first])
-    thresholds, placer = [thresholds_of(config) for config in group.values()], refining_backend(found.backend)
-    if placer is not None and any(config.refinement != 'none' for config in group.values()):
-        networks: SharedNetworks = SharedRefiner(placer, thresholds)
-    else:
-        networks = SharedNetworks(found.backend, thresholds)
+    networks = SharedNetworks(found.backend, group.values())
     methods = [OurMethod(name, networks, config, mask) for name, config in group.items()]
     for method, name in zip(methods[1:], others, strict=True):
         method.description = f'as {first}, but {settings_in_words(group[name], group[first])}'
     return methods, f'{", ".join(group)}: {found.warning}' if found.warning and not found.without_gpu else ''
-
-
-def thresholds_of(config: MatcherConfig) -> Thresholds:
-    """The thresholds that its FrameMatcher gives to the backend."""
-    return Thresholds(config.match_threshold, config.detection_threshold, config.depth_confidence)
-
-
-def _networks_of(config: MatcherConfig) -> MatcherConfig:
-    """The configuration without the settings that may change while the node runs."""
-    default = MatcherConfig()
-    changes = {field.name: getattr(default, field.name) for field in dataclasses.fields(config) if field.metadata['dynamic']}
-    return dataclasses.replace(config, **changes)
 
 
 def _opencv() -> str:

@@ -76,11 +76,10 @@ METRICS: dict[str, Metric] = {
     'dropped': Metric('frames that got no cloud', '', False, 0),
     **{f'latency_ms_p{p}': Metric(f'image sent to cloud received, p{p}', 'ms', False, 1) for p in PERCENTILES},
 }
-MEANS = {'within_1_sigma': 100, 'within_2_sigma': 100, 'true_within_1_sigma': 100, 'true_within_2_sigma': 100,
-         'track_survival': 100, 'retention': 100, 'agreement_f1': 100, 'count_ratio': 100, 'layers': 1}  # factors
-FACTORS = {'matches': 1.0, 'layers': 1.0}  # others are shares, in percent
-PAIR_METRICS = ('matches', 'inlier_ratio', *(name for name in METRICS if name.startswith(('precision@', 'pose_', 'rotation_'))),
-                *MEANS)
+MEANS = {'matches': 1, 'inlier_ratio': 100, 'within_1_sigma': 100, 'within_2_sigma': 100, 'true_within_1_sigma': 100,
+         'true_within_2_sigma': 100, 'track_survival': 100, 'retention': 100, 'agreement_f1': 100, 'count_ratio': 100,
+         'layers': 1}  # fields of PairResult: factors
+PAIR_METRICS = (*MEANS, *(name for name in METRICS if name.startswith(('precision@', 'pose_', 'rotation_'))))
 HEADLINES = ('pose_auc@10', 'rotation_auc@2', 'inlier_ratio')  # what matchers are judged by, the first that is known
 CONTESTED = (*(name for name in METRICS if name.startswith(('pose_auc@', 'rotation_auc@'))), 'precision@1', 'inlier_ratio')
 DEVIATION_EDGES = np.concatenate([np.linspace(0, 4, 81), [np.inf]])  # bins of distances over their standard deviations
@@ -127,47 +126,47 @@ class PairResult:
 
 def summary_of(pairs: Sequence[PairResult]) -> dict[str, float]:
     """The metrics over pairs, without those that are unknown. Shares are in percent."""
-    if not pairs:
-        return {}
-    found = {'matches': float(np.mean([pair.matches for pair in pairs]))}
-    if any(pair.model for pair in pairs):
-        found['inlier_ratio'] = 100 * mean(pair.inlier_ratio for pair in pairs)
-    if precisions := [pair.precision for pair in pairs if pair.precision is not None]:
-        found |= {f'precision@{px}': 100 * float(share) for px, share in zip(PRECISION_PX, np.mean(precisions, 0), strict=True)}
-    if errors := [pair.pose_error_deg for pair in pairs if pair.pose_error_deg is not None]:
-        found |= {f'pose_auc@{deg}': 100 * area for deg, area in zip(AUC_DEG, pose_auc(errors, AUC_DEG), strict=True)}
-    if turns := [pair.rotation_deg for pair in pairs if pair.rotation_deg is not None]:
-        found |= {f'rotation_auc@{deg}': 100 * area for deg, area in zip(ROTATION_DEG, pose_auc(turns, ROTATION_DEG), strict=True)}
-        found['pose_failures'] = float(sum(math.isinf(error) for error in turns))
-    for key, factor in MEANS.items():
-        if known := [value for pair in pairs if (value := getattr(pair, key)) is not None]:
-            found[key] = factor * mean(known)
-    return found
+    def known(name: str) -> list[Any]:
+        return [value for pair in pairs if (value := getattr(pair, name)) is not None]
+
+    figures = {name: factor * mean(values) for name, factor in MEANS.items() if (values := known(name))}
+    if not any(pair.model for pair in pairs):
+        figures.pop('inlier_ratio', None)
+    if precisions := known('precision'):
+        figures |= {f'precision@{px}': 100 * float(share) for px, share in zip(PRECISION_PX, np.mean(precisions, 0), strict=True)}
+    for metric, bounds_deg, errors in (('pose_auc', AUC_DEG, known('pose_error_deg')),
+                                       ('rotation_auc', ROTATION_DEG, known('rotation_deg'))):
+        if errors:
+            areas = pose_auc(errors, bounds_deg)
+            figures |= {f'{metric}@{deg}': 100 * area for deg, area in zip(bounds_deg, areas, strict=True)}
+    if rotations := known('rotation_deg'):
+        figures['pose_failures'] = float(sum(map(math.isinf, rotations)))
+    return figures
 
 
 def pair_intervals(pairs: Sequence[PairResult]) -> dict[str, ConfidenceInterval]:
-    """The intervals of what `MatcherResult.summary` says about pairs; each figure is over the pairs of which it is known."""
-    found: dict[str, ConfidenceInterval] = {}
+    """The intervals of `summary_of`; each figure is over the pairs of which it is known."""
+    intervals: dict[str, ConfidenceInterval] = {}
     for name in PAIR_METRICS:
         values = np.array([_value(name, pair) for pair in pairs], np.float64)
         values = values[~np.isnan(values)]  # in order of frames, as the pairs are
         if len(values):
-            factor = float(len(values)) if name == 'pose_failures' else FACTORS.get(name, 100.0)
-            found[name] = interval_of(_sample(name, values)).scaled(factor)
-    return found
+            factor = len(values) if name == 'pose_failures' else MEANS.get(name, 100)
+            intervals[name] = interval_of(_sample(name, values)).scaled(factor)
+    return intervals
 
 
 def paired_differences(first: Sequence[PairResult], other: Sequence[PairResult]) -> dict[str, Difference]:
     """CONTESTED of the first less the other's, as shares, each over the pairs of which both know it, where there are any."""
     theirs = {pair.frames: pair for pair in other}
     both = [(pair, theirs[pair.frames]) for pair in first if pair.frames in theirs]
-    found: dict[str, Difference] = {}
+    differences: dict[str, Difference] = {}
     for metric in CONTESTED:
         values = np.array([[_value(metric, pair) for pair in pairs] for pairs in both], np.float64).reshape(-1, 2)
         values = values[~np.isnan(values).any(axis=1)]
         if len(values):
-            found[metric] = difference(_sample(metric, values[:, 0]), _sample(metric, values[:, 1])).within(1)
-    return found
+            differences[metric] = difference(_sample(metric, values[:, 0]), _sample(metric, values[:, 1])).within(1)
+    return differences
 
 
 def _sample(name: str, values: ArrayLike) -> Sample:
@@ -180,12 +179,11 @@ def _value(name: str, pair: PairResult) -> float:
     base, _, number = name.partition('@')
     if base == 'precision':
         return math.nan if pair.precision is None else pair.precision[PRECISION_PX.index(int(number))]
-    value = {'pose_auc': pair.pose_error_deg, 'rotation_auc': pair.rotation_deg, 'pose_failures': pair.rotation_deg}.get(base)
-    if base == 'pose_failures' and value is not None:
-        return float(math.isinf(value))
-    if base not in ('pose_auc', 'rotation_auc', 'pose_failures'):
-        value = getattr(pair, base)
-    return math.nan if value is None else float(value)
+    fields = {'pose_auc': 'pose_error_deg', 'rotation_auc': 'rotation_deg', 'pose_failures': 'rotation_deg'}
+    value = getattr(pair, fields.get(base, base))
+    if value is None:
+        return math.nan
+    return float(math.isinf(value)) if base == 'pose_failures' else float(value)
 
 
 def mean(values: Iterable[float]) -> float:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import cv2
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.types import Float32, Float64, UInt8
 from ..odometry.two_view import epipolar_errors, fundamental_from_poses, relative_pose
-from .baselines import Correspondences, follow_points
+from .baselines import Correspondences, find_corners, follow_points
 
 TRUTH_ROTATION_DEG = 0.05  # what true relative rotations are taken to be good to: trackers and GNSS/INS name a few hundredths
 DIRECTION_DEG = 5.0  # how far that may rotate a direction
@@ -25,7 +24,7 @@ MIN_STEP_PER_DEPTH = math.tan(math.radians(TRUTH_ROTATION_DEG)) / math.tan(math.
 MIN_BASELINE_M = 0.005  # true steps that are no longer say nothing about a direction: most is the truth's own noise
 
 MIN_POINTS = 20  # fewer say nothing about a scene's depth
-CORNERS, QUALITY = 400, 0.01  # of Shi and Tomasi
+CORNERS = 400
 EPIPOLAR_PX = 3.0  # what is further from its true epipolar line moves by itself, or was lost
 EPIPOLE = math.sin(math.radians(3))  # nearer to the direction of motion nothing tells a depth
 
@@ -68,11 +67,9 @@ def follow_corners(images: tuple[UInt8, UInt8], expected: Callable[[Float32], Fl
     `expected` tells of points (M, 2) of the first image where to look for them in the second, NaN where it does not know.
     """
     reference, current = images
-    opencv: Any = cv2  # its type stubs know nothing of None for no corners
-    corners = opencv.goodFeaturesToTrack(reference, CORNERS, QUALITY, max(3.0, math.sqrt(reference.size / CORNERS) / 2))
-    if corners is None or reference.shape != current.shape:
+    points = find_corners(reference, CORNERS, max(3.0, math.sqrt(reference.size / CORNERS) / 2))
+    if not len(points) or reference.shape != current.shape:
         return Correspondences.none()
-    points: Float32 = np.asarray(corners, np.float32).reshape(-1, 2)
     guess = np.asarray(expected(points), np.float32)
     guess = np.where(np.isfinite(guess), guess, points)
     followed, good = follow_points(reference, current, points, guess)

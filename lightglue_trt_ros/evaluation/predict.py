@@ -1,4 +1,4 @@
-"""Predictions: every method sees every frame once, with the frame before it at each stride.
+"""One pass over a recording: every method sees every frame once, with the frame before it at each stride, and is scored.
 
 Reading, our networks, the baselines and the scoring of earlier frames run in parallel; nothing else runs while a frame is timed.
 """
@@ -6,41 +6,66 @@ Reading, our networks, the baselines and the scoring of earlier frames run in pa
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.types import UInt8
 from ..datasets.sequence import Frame
-from ..utils.errors import BagError, FrameError
+from ..odometry.two_view import PoseEstimator
+from ..utils.errors import BagError, EngineError, FrameError
 from .baselines import Correspondences
-from .costs import Cost, Meter, WallTime
+from .method_score import MethodScore
 from .methods import Method, Prediction
+from .metrics import MatcherResult
 from .scene import Scene
+from .score import returning_share
 
 T = TypeVar('T')
+First = Callable[[int, tuple[int, int], Prediction], Prediction]
 
 BACKWARD_PAIRS = 20  # that are matched backwards as well
 TIMED_PAIRS = 30  # whose second frame is timed
 READ_AHEAD = 3  # frames that wait for the networks
+UNSCORED = 3  # frames that wait for the scoring
+
+
+class WallTime:
+    """Seconds by what they were spent on, from any thread: what goes on side by side counts on each side."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def spent(self, name: str) -> Iterator[None]:
+        """Count the time of a block as `name`."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
 class ShownFrame(NamedTuple):
     """A frame as every method sees it."""
 
     number: int  # in the timeline
+    seconds: float
     image: UInt8
     references: dict[int, tuple[int, UInt8] | None]  # by stride: number and image of the frame before; None: a sequence starts
+    timed: bool  # at stride 1
 
 
 class FramePrediction(NamedTuple):
-    """What one method predicts for a frame."""
+    """The predictions of one method for a frame, perhaps still in progress. None: there is no reference."""
 
-    by_stride: dict[int, Prediction]
-    cost: Cost | None = None  # of stride 1, if the frame was timed
-    backward: Correspondences | None = None  # of stride 1, from the frame to its reference
+    by_stride: dict[int, Future[Prediction | None]]
+    backward: Future[Correspondences | None] | None  # of stride 1, from the frame to its reference
 
 
 class MethodRun:
@@ -52,80 +77,93 @@ class MethodRun:
         self._executor = None if method.ours else ThreadPoolExecutor(1, method.name)  # our networks stay in the caller's thread
         self._wall, self._kind = wall, 'inference' if method.ours else 'baselines'
 
-    def time(self, shown: ShownFrame, seconds: float) -> tuple[Prediction | None, Cost]:
-        """Match the frame at stride 1, and measure the cost."""
-        with self._wall.spent(self._kind):
-            meter = Meter()
-            prediction = self._match(shown, 1, seconds, alone=True)
-            return prediction, meter.cost if prediction is None else meter.cost.plus(prediction.saved)
-
-    def submit(self, shown: ShownFrame, seconds: float, backwards: bool,
-               timed: tuple[Prediction | None, Cost] | None) -> Future[FramePrediction]:
-        """Match the frame at every stride, except at stride 1 if it was `timed`, and backwards if asked."""
+    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Call one of the methods below, in the thread of a baseline."""
         if self._executor is not None:
-            return self._executor.submit(self._predict, shown, seconds, backwards, timed)
-        done: Future[FramePrediction] = Future()
-        done.set_result(self._predict(shown, seconds, backwards, timed))
+            return self._executor.submit(function, *arguments)
+        done: Future[T] = Future()
+        done.set_result(function(*arguments))
         return done
+
+    def match(self, shown: ShownFrame, stride: int) -> Prediction | None:
+        """The correspondences with the reference."""
+        with self._wall.spent(self._kind):
+            if shown.references[stride] is None:
+                self._streams[stride].reset()
+            return self._streams[stride].process(shown.image, shown.seconds, alone=shown.timed and stride == 1)
+
+    def match_back(self, shown: ShownFrame, reference: UInt8) -> Correspondences | None:
+        """The correspondences from the frame to its reference."""
+        with self._wall.spent(self._kind):
+            self._backward.reset()
+            self._backward.process(shown.image, 0.0)
+            prediction = self._backward.process(reference, 1.0)
+            return None if prediction is None else prediction.points
 
     def close(self) -> None:
         if self._executor is not None:
             self._executor.shutdown()
 
-    def _predict(self, shown: ShownFrame, seconds: float, backwards: bool,
-                 timed: tuple[Prediction | None, Cost] | None) -> FramePrediction:
-        with self._wall.spent(self._kind):
-            by_stride = {stride: timed[0] if timed is not None and stride == 1 else self._match(shown, stride, seconds)
-                         for stride in shown.references}
-            known = {stride: prediction for stride, prediction in by_stride.items() if prediction is not None}
-            return FramePrediction(known, None if timed is None else timed[1],
-                                   self._match_back(shown) if backwards and 1 in known else None)
 
-    def _match(self, shown: ShownFrame, stride: int, seconds: float, alone: bool = False) -> Prediction | None:
-        stream = self._streams[stride]
-        if shown.references[stride] is None:
-            stream.reset()
-        return stream.process(shown.image, seconds, alone=alone)
-
-    def _match_back(self, shown: ShownFrame) -> Correspondences | None:
-        reference = shown.references[1]
-        if reference is None:
-            return None
-        self._backward.reset()
-        self._backward.process(shown.image, 0.0)
-        prediction = self._backward.process(reference[1], 1.0)
-        return None if prediction is None else prediction.points
-
-
-class Predictor:
-    """Shows a recording to all methods.
+class Evaluator:
+    """One pass of `methods` over a recording.
 
     `frames` opens the recording anew and gives the frames of the scene's timeline, `decode` makes gray uint8 (H, W) of what one
-    loads, `stopped` is asked between frames, `note` gets a line about frames that are lost or change their size.
+    loads, `stopped` is asked between frames, `note` gets a line about frames that are lost or change their size. `first` gets
+    stride, pair and prediction of the first method, and gives the prediction that our other methods are compared with.
     """
 
-    def __init__(self, frames: Callable[[], Iterable[Frame]], decode: Callable[[Any], UInt8], scene: Scene, *, wall: WallTime,
-                 stopped: Callable[[], bool], note: Callable[[str], None]) -> None:
-        self._frames, self._decode, self._scene = frames, decode, scene
-        self._wall, self._stopped, self._note = wall, stopped, note
+    def __init__(self, frames: Callable[[], Iterable[Frame]], decode: Callable[[Any], UInt8], scene: Scene,
+                 methods: Sequence[Method], estimator: PoseEstimator, *, wall: WallTime | None = None,
+                 stopped: Callable[[], bool] = lambda: False, note: Callable[[str], None] = lambda line: None,
+                 first: First | None = None) -> None:
+        self.wall = wall or WallTime()
+        self._frames, self._decode, self._stopped, self._note = frames, decode, stopped, note
+        self._scene, self._methods, self._estimator, self._first = scene, methods, estimator, first
         self._backward = {pair[1] for pair in scene.timeline.pairs(BACKWARD_PAIRS)}
         self._timed = {pair[1] for pair in scene.timeline.pairs(TIMED_PAIRS)}
         self._reading = threading.Lock()  # held while a frame is read, and while one is timed
-        self.interrupted = False  # `stopped` ended it early
+        self.covered = 0  # frames that were evaluated
+        self.interrupted = False
+        self.failure = ''  # why it ended early
 
-    def predictions(self, methods: Sequence[Method], strides: Sequence[int], wait_until_idle: Callable[[], None],
-                    ) -> Generator[tuple[ShownFrame, list[Future[FramePrediction]]], None, None]:
-        """Each frame and the predictions of `methods` for it, those of baselines perhaps still in progress.
+    def __len__(self) -> int:
+        return len(self._scene.timeline)
 
-        `wait_until_idle` returns once all earlier frames are predicted and scored: it is called before a frame is timed.
+    def run(self, strides: Sequence[int], progress: Callable[[int], None] = lambda done: None) -> list[MatcherResult]:
+        """The results of all methods, of a part of the recording if `stopped` or a failing backend ended the pass.
+
+        `progress` gets the number of frames that are done.
         """
+        scores = [MethodScore(each.name, each.description, each.ours, self._scene, self._estimator, drawn=number == 0)
+                  for number, each in enumerate(self._methods)]
+        unscored: deque[Future[None]] = deque()
+
+        def wait_until_scored(limit: int = 0) -> None:
+            while len(unscored) > limit:
+                unscored.popleft().result()
+
+        with ThreadPoolExecutor(1, 'scoring') as scorer, ExitStack() as stack:
+            runs = [stack.enter_context(closing(MethodRun(method, strides, self.wall))) for method in self._methods]
+            try:
+                for shown in stack.enter_context(closing(self._shown_frames(strides))):
+                    if shown.timed:
+                        wait_until_scored()
+                    unscored.append(scorer.submit(self._score, scores, shown, self._predict(runs, shown)))
+                    wait_until_scored(UNSCORED)
+                    progress(shown.number + 1)
+            except EngineError as error:
+                self.failure, self.interrupted = str(error), True
+            finally:  # what was predicted is scored, however this ends
+                wait_until_scored()
+        return [score.finish() for score in scores]
+
+    def _shown_frames(self, strides: Sequence[int]) -> Generator[ShownFrame, None, None]:
+        """Every frame of the timeline that can be decoded, with its references."""
+        timeline, resized = self._scene.timeline, list[str]()
         before: dict[int, tuple[int, UInt8]] = {}  # by stride
-        resized: list[str] = []
-        with ExitStack() as stack:
-            runs = [MethodRun(method, strides, self._wall) for method in methods]
-            for run in runs:
-                stack.callback(run.close)
-            for number, frame, image in stack.enter_context(closing(read_ahead(self._read(), READ_AHEAD, self._reading))):
+        with closing(read_ahead(self._read(), READ_AHEAD)) as frames:
+            for number, frame, image in frames:
                 if self._stopped():
                     self.interrupted = True
                     return
@@ -135,41 +173,41 @@ class Predictor:
                 self._scene.see(number, image.shape)
                 if 1 in before and before[1][1].shape != image.shape:
                     resized.append(f'to {image.shape[1]}x{image.shape[0]} with frame {frame.number}')
-                shown = ShownFrame(number, image, self._references(number, image, before, strides))
-                yield shown, self._predict(runs, shown, wait_until_idle)
+                references: dict[int, tuple[int, UInt8] | None] = {}
+                for stride in strides:
+                    if number % stride == 0:
+                        previous = before.get(stride)
+                        joined = (previous is not None and previous[1].shape == image.shape
+                                  and timeline.segments[previous[0]] == timeline.segments[number])
+                        references[stride] = previous if joined else None
+                        before[stride] = number, image
+                timed = references.get(1) is not None and number in self._timed
+                yield ShownFrame(number, timeline.seconds(number), image, references, timed)
         if resized:
             self._note(f'the images change their size {len(resized)} times, first {resized[0]}: the sequence starts anew there, '
                        'and only frames of the size that the intrinsics are for have a geometry')
 
-    def _predict(self, runs: Sequence[MethodRun], shown: ShownFrame,
-                 wait_until_idle: Callable[[], None]) -> list[Future[FramePrediction]]:
-        seconds, paired = self._scene.timeline.seconds(shown.number), shown.references.get(1) is not None
-        timed: list[tuple[Prediction | None, Cost] | None] = [None] * len(runs)
-        if paired and shown.number in self._timed:
-            wait_until_idle()
+    def _predict(self, runs: Sequence[MethodRun], shown: ShownFrame) -> list[FramePrediction]:
+        by_strides: list[dict[int, Future[Prediction | None]]] = [{} for _ in runs]
+        if shown.timed:
             with self._reading:
-                timed = [run.time(shown, seconds) for run in runs]
-        return [run.submit(shown, seconds, paired and shown.number in self._backward, first)
-                for run, first in zip(runs, timed, strict=True)]
-
-    def _references(self, number: int, image: UInt8, before: dict[int, tuple[int, UInt8]],
-                    strides: Sequence[int]) -> dict[int, tuple[int, UInt8] | None]:
-        """The frame's references by stride; afterwards `before` holds the frame itself."""
-        segments, references = self._scene.timeline.segments, {}
-        for stride in strides:
-            if number % stride:
-                continue
-            previous = before.get(stride)
-            joined = previous is not None and previous[1].shape == image.shape and segments[previous[0]] == segments[number]
-            references[stride] = previous if joined else None
-            before[stride] = number, image
-        return references
+                for run, by_stride in zip(runs, by_strides, strict=True):
+                    by_stride[1] = run.submit(run.match, shown, 1)
+                    by_stride[1].result()
+        reference = shown.references.get(1) if shown.number in self._backward else None
+        predictions = []
+        for run, by_stride in zip(runs, by_strides, strict=True):
+            for stride in sorted(shown.references.keys() - by_stride.keys()):
+                by_stride[stride] = run.submit(run.match, shown, stride)
+            backward = None if reference is None else run.submit(run.match_back, shown, reference[1])
+            predictions.append(FramePrediction(by_stride, backward))
+        return predictions
 
     def _read(self) -> Generator[tuple[int, Frame, UInt8 | Exception], None, None]:
         """Every frame of the timeline with its image, or with the error that its decoding raises."""
         source = enumerate(self._frames())
         while True:
-            with self._wall.spent('reading'):
+            with self._reading, self.wall.spent('reading'):
                 entry = next(source, None)
                 if entry is None:
                     return
@@ -180,21 +218,45 @@ class Predictor:
                     image = error
             yield number, frame, image
 
+    def _score(self, scores: Sequence[MethodScore], shown: ShownFrame, predicted: Sequence[FramePrediction]) -> None:
+        """Score the predictions of all methods for a frame."""
+        methods = []
+        for score, each in zip(scores, predicted, strict=True):
+            by_stride = {stride: found for stride, future in each.by_stride.items() if (found := future.result()) is not None}
+            methods.append((score, by_stride, None if each.backward is None else each.backward.result()))
+        with self.wall.spent('estimating'):
+            for stride, reference in shown.references.items():
+                known = [(score, by_stride[stride]) for score, by_stride, _ in methods if stride in by_stride]
+                if reference is None or not known:
+                    continue
+                pair, images = (reference[0], shown.number), (reference[1], shown.image)
+                first = known[0][1]
+                motion = self._scene.motion(pair, images, first.points)
+                if self._first is not None:
+                    first = self._first(stride, pair, first)
+                for score, prediction in known:
+                    score.add(stride, pair, prediction, images=images, motion=motion,
+                              first=first if score.result.ours and prediction is not first else None)
+            for score, by_stride, backward in methods:
+                if 1 not in by_stride:
+                    continue
+                if shown.timed:
+                    score.time(by_stride[1])
+                if backward is not None and (share := returning_share(by_stride[1].points, backward)) is not None:
+                    score.result.forward_backward.append(share)
+        self.covered += 1
 
-def read_ahead(source: Generator[T, None, None], count: int, lock: threading.Lock) -> Generator[T, None, None]:
-    """The items of `source`, which a thread takes from it while it holds `lock`, at most `count` in advance.
+
+def read_ahead(source: Generator[T, None, None], count: int) -> Generator[T, None, None]:
+    """The items of `source`, which a thread takes from it, at most `count` in advance.
 
     An error of `source` is raised where its item is asked for. At the end the thread closes `source`, as databases require.
     """
-    def take() -> T | None:
-        with lock:
-            return next(source, None)
-
     with ThreadPoolExecutor(1, 'reading') as reader:
-        waiting = deque(reader.submit(take) for _ in range(count))
+        waiting = deque(reader.submit(next, source, None) for _ in range(count))
         try:
             while (item := waiting.popleft().result()) is not None:
-                waiting.append(reader.submit(take))
+                waiting.append(reader.submit(next, source, None))
                 yield item
         finally:
             for future in waiting:

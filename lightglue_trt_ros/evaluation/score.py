@@ -81,12 +81,12 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
     matrix = np.asarray(camera, np.float64)
     weights: tuple[ArrayLike, ...] = () if covariances is None else (covariances,)
     estimate = estimator(points0, points1, matrix, matrix, *weights) if len(points0) else None
-    off = None  # from the estimated geometry, which many points know better than most truths do
+    off, known = None, dict[str, Any]()  # from the estimated geometry, which many points know better than most truths do
     if estimate is not None and covariances is not None:
         off = _plausible_deviations(points0, points1, covariances, fundamental_of(estimate, matrix, matrix))
-        pair = dataclasses.replace(pair, within_1_sigma=_share(off, 1), within_2_sigma=_share(off, 2))
+        known |= {'within_1_sigma': _share(off, 1), 'within_2_sigma': _share(off, 2)}
     if pose0 is None or pose1 is None or not known_poses(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
-        return PairScore(pair, None, estimate, off)
+        return PairScore(dataclasses.replace(pair, **known), None, estimate, off)
     rotation, translation = relative_pose(pose0, pose1)
     step_m = float(np.linalg.norm(translation))
     if step_m > min_baseline_m:
@@ -94,7 +94,7 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
         errors = epipolar_errors(points0, points1, true)
         if covariances is not None:
             truly_off = _plausible_deviations(points0, points1, covariances, true)
-            pair = dataclasses.replace(pair, true_within_1_sigma=_share(truly_off, 1), true_within_2_sigma=_share(truly_off, 2))
+            known |= {'true_within_1_sigma': _share(truly_off, 1), 'true_within_2_sigma': _share(truly_off, 2)}
     else:
         errors = homography_errors(points0, points1, matrix @ rotation @ np.linalg.inv(matrix))
     rotation_deg = direction_deg = math.inf
@@ -104,8 +104,8 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
     resolved = step_m > min_baseline_m if motion is None else motion.resolved
     precision = tuple(float(np.mean(errors < limit)) if len(errors) else 0.0 for limit in PRECISION_PX)
     pair = dataclasses.replace(
-        pair, precision=precision, error_median_px=float(np.median(errors)) if len(errors) else None, rotation_deg=rotation_deg,
-        translation_deg=direction_deg if resolved else None, step_m=step_m,
+        pair, **known, precision=precision, error_median_px=float(np.median(errors)) if len(errors) else None,
+        rotation_deg=rotation_deg, translation_deg=direction_deg if resolved else None, step_m=step_m,
         step_per_depth=None if motion is None else motion.per_depth)
     return PairScore(pair, errors, estimate, off)
 

@@ -1,78 +1,100 @@
-"""Networks that several settings and strides share: each image is extracted once, each pair of images matched once."""
+"""Networks that several settings and strides share: each image is extracted once, each pair matched once; and what that saves."""
 
 from __future__ import annotations
 
-import itertools
-import weakref
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.backend import Backend, RefiningBackend
+from ..core.backend import Backend, refining_backend
+from ..core.config import MatcherConfig
 from ..core.early_exit import stops
 from ..core.refinement import Refined
 from ..core.types import Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError
-from .costs import Cost, Meter
 
-T = TypeVar('T')
 RECENT = 3  # images whose features are kept although no FrameMatcher holds them: pairs are also matched backwards
+
+
+class Cost(NamedTuple):
+    """Milliseconds; what goes on in other threads meanwhile is in `cpu_ms`, so it is a figure of who works alone."""
+
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
+    gpu_ms: float = 0.0
+
+    def plus(self, other: Cost, times: float = 1.0) -> Cost:
+        """Both together, the other one `times` over."""
+        return Cost(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class Meter:
+    """Reads the clocks: `cost` is what has been spent since it was made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    @property
+    def cost(self) -> Cost:
+        return Cost((time.perf_counter() - self._wall) * 1e3, (time.process_time() - self._cpu) * 1e3)
 
 
 class SeenFeatures:
     """The features of an image, and its matches so far. A backend with room for few images may have released its own copy."""
 
-    _numbers = itertools.count()
-
-    def __init__(self, image: UInt8, resized: UInt8, mask: UInt8 | None, features: Features, cost: Cost) -> None:
-        self.image, self.resized, self.mask, self.cost = image, resized, mask, cost
-        self.number = next(self._numbers)  # unlike an address, never used again
-        self.features: Features | None = features
-        self.answers: dict[tuple[int, Thresholds], tuple[Matches, Cost]] = {}  # by the reference's number; this is the current one
-        self._rest: tuple[Float32, Float32] | None = None
+    def __init__(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> None:
+        self.image, self.resized, self.mask = image, resized, mask
+        self.features: Features | None = None
+        self.cost = Cost()  # of the extraction
+        self.answers: WeakKeyDictionary[SeenFeatures, dict[Thresholds, tuple[Matches, Cost]]] = WeakKeyDictionary()  # by reference
+        self._copied: tuple[Float32, Float32] = np.zeros((0, 2), np.float32), np.zeros(0, np.float32)
 
     @property
     def keypoints(self) -> Float32:
-        return self.features.keypoints if self.features is not None else self._kept[0]
+        return self._copied[0] if self.features is None else self.features.keypoints
 
     @property
     def scores(self) -> Float32:
-        return self.features.scores if self.features is not None else self._kept[1]
+        return self._copied[1] if self.features is None else self.features.scores
 
-    def let_go(self) -> None:
-        """Release the features; the copies of keypoints and scores stay."""
-        self._rest = self.keypoints.copy(), self.scores.copy()
+    def release(self) -> None:
+        """Release the features; copies of keypoints and scores stay."""
+        self._copied = self.keypoints.copy(), self.scores.copy()
         self.features = None
-
-    @property
-    def _kept(self) -> tuple[Float32, Float32]:
-        assert self._rest is not None
-        return self._rest
 
 
 class SharedNetworks:
-    """A Backend for several FrameMatchers with one model and one size, whose thresholds may differ.
+    """A Backend for several FrameMatchers with one model and one size, whose other settings (`configs`) may differ.
 
     `show` announces the next image. Nothing is computed twice: `saved` is the cost of earlier computations. Thresholds that
     give the same result are read from one run of the matcher, exit by exit; each runs by itself while it is timed (`alone`). Only
     the thread that owns the backend uses it.
+
+    Where the backend refines points, frames stay on the device with their features, and each FrameMatcher refines its own points.
+    A timed frame runs as in the node: it waits once for matches and refined points.
     """
 
-    def __init__(self, backend: Backend, thresholds: Collection[Thresholds]) -> None:
+    def __init__(self, backend: Backend, configs: Collection[MatcherConfig]) -> None:
         self.spec, self.depth, self.description = backend.spec, backend.depth, backend.description
         self.rows: NDArray[np.int32] = np.zeros((0, 2), np.int32)  # (M, 2) of the last match, reference and current
         self.saved, self.stage_ms = Cost(), dict[str, float]()
-        self._backend, self._thresholds = backend, tuple(dict.fromkeys(thresholds))
+        self._backend: Any = backend
+        self._refines = refining_backend(backend) is not None and any(config.refinement != 'none' for config in configs)
+        self._thresholds = tuple(dict.fromkeys(
+            Thresholds(config.match_threshold, config.detection_threshold, config.depth_confidence) for config in configs))
         self._room = int(getattr(backend, 'feature_sets', 0))  # 0: for any number
         self._image: UInt8 | None = None
+        self._size: tuple[int, ...] = ()  # of the images on the device
         self._alone = False
-        self._seen: weakref.WeakValueDictionary[int, SeenFeatures] = weakref.WeakValueDictionary()  # by the image's address
+        self._seen: WeakValueDictionary[int, SeenFeatures] = WeakValueDictionary()  # by the image's address
         self._recent: deque[SeenFeatures] = deque(maxlen=RECENT)
-        self._held: list[weakref.ref[SeenFeatures]] = []  # features that the backend holds, used last at the end
+        self._held: list[SeenFeatures] = []  # whose features are in the backend, used last at the end; only where room is limited
 
     def show(self, image: UInt8, alone: bool = False) -> None:
         """Announce the image, as it was recorded, that the next calls are about; `alone`: it is timed, and nothing else runs."""
@@ -83,25 +105,47 @@ class SharedNetworks:
         original = image if self._image is None else self._image
         meter, seen = Meter(), self._seen.get(id(original))
         if seen is None or seen.mask is not mask:
-            seen = SeenFeatures(original, image, mask, self._extracted(original, image, mask), Cost())
+            seen = self._seen[id(original)] = SeenFeatures(original, image, mask)
+            self._load(seen)
             seen.cost = meter.cost
-            self._seen[id(original)] = seen
         if seen not in self._recent:
             self._recent.append(seen)
-        self._use(seen)
+        self._mark_used(seen)
         self._account('extract', seen.cost._replace(gpu_ms=0.0), meter.cost)  # the GPU's time is known once it is done: see match
         return seen
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         first, second = _ours(reference), _ours(current)
-        meter, key = Meter(), (first.number, thresholds)
-        if key not in second.answers:
-            for asked, answer in self._answers(first, second, thresholds):
-                second.answers[first.number, asked] = answer
-        return self._accounted(second, *second.answers[key], meter)
+        meter, answers = Meter(), second.answers.setdefault(first, {})
+        if thresholds not in answers:
+            answers.update(self._answers(first, second, thresholds))
+        return self._accounted(second, *answers[thresholds], meter)
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
-        return self._backend.match_exits(*self._both(_ours(reference), _ours(current)), thresholds)
+        exits: Iterator[Matches] = self._backend.match_exits(*self._both(_ours(reference), _ours(current)), thresholds)
+        return exits
+
+    @property
+    def refines(self) -> bool:
+        return self._refines
+
+    def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
+        return self.extract(image, mask)
+
+    def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
+                         points: Float32) -> tuple[Matches, Refined]:
+        if not self._alone:
+            found = self.match(reference, current, thresholds)
+            return found, self.refine(reference, current, found.indices, points)
+        first, second, meter = _ours(reference), _ours(current), Meter()
+        found, refined = self._backend.match_and_refine(*self._both(first, second), thresholds, points)
+        cost = self._with_gpu(second, meter.cost)
+        second.answers.setdefault(first, {})[thresholds] = found, cost
+        return self._accounted(second, found, cost, meter), refined
+
+    def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
+        refined: Refined = self._backend.refine(*self._both(_ours(reference), _ours(current)), indices, points)
+        return refined
 
     def select_camera(self, camera: int) -> None:
         self._backend.select_camera(camera)
@@ -111,6 +155,7 @@ class SharedNetworks:
 
     def close(self) -> None:
         self._recent.clear()
+        self._held.clear()
         self._image = None
         self._backend.close()
 
@@ -155,71 +200,28 @@ class SharedNetworks:
 
     def _both(self, first: SeenFeatures, second: SeenFeatures) -> tuple[Features, Features]:
         """The features of both, extracted again if they were released."""
-        for seen in (first, second):
+        for seen, other in ((first, second), (second, first)):
             if seen.features is None:
-                self._use(first if seen is second else second)
-                seen.features = self._extracted(seen.image, seen.resized, seen.mask)
-            self._use(seen)
+                self._mark_used(other)
+                self._load(seen)
+            self._mark_used(seen)
         assert first.features is not None
         assert second.features is not None
         return first.features, second.features
 
-    def _extracted(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> Features:
+    def _load(self, seen: SeenFeatures) -> None:
         """Extract, after releasing the features used longest ago if the backend has no room."""
-        held = self._holding()
-        for seen in held[:max(0, len(held) - self._room + 1)] if self._room else ():
-            seen.let_go()
-        self._held = [weakref.ref(seen) for seen in self._holding()]
-        return self._run_extractor(image, resized, mask)
+        room = self._room or len(self._held) + 1
+        if self._refines and seen.image.shape != self._size:  # the device keeps frames of one size
+            room, self._size = 1, seen.image.shape
+        while len(self._held) >= room:
+            self._held.pop(0).release()
+        seen.features = (self._backend.extract_frame(seen.image, seen.mask) if self._refines else
+                         self._backend.extract(seen.resized, seen.mask))
 
-    def _run_extractor(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> Features:
-        return self._backend.extract(resized, mask)
-
-    def _holding(self) -> list[SeenFeatures]:
-        """The images whose features the backend holds, the one used last at the end."""
-        return [seen for ref in self._held if (seen := ref()) is not None and seen.features is not None]
-
-    def _use(self, seen: SeenFeatures) -> None:
+    def _mark_used(self, seen: SeenFeatures) -> None:
         if self._room and seen.features is not None:
-            self._held = [ref for ref in self._held if ref() is not None and ref() is not seen] + [weakref.ref(seen)]
-
-
-class SharedRefiner(SharedNetworks):
-    """The same for a RefiningBackend: frames stay on the device with their features, and each FrameMatcher refines its own points.
-
-    A timed frame runs as in the node: it waits once for matches and refined points.
-    """
-
-    refines = True
-    _backend: RefiningBackend
-
-    def __init__(self, backend: RefiningBackend, thresholds: Collection[Thresholds]) -> None:
-        super().__init__(backend, thresholds)
-        self._size: tuple[int, ...] = ()
-
-    def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
-        return self.extract(image, mask)
-
-    def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
-                     points: Float32) -> tuple[Matches, Refined]:
-        if not self._alone:
-            found = self.match(reference, current, thresholds)
-            return found, self.refine(reference, current, found.indices, points)
-        first, second, meter = _ours(reference), _ours(current), Meter()
-        found, placed = self._backend.match_and_refine(*self._both(first, second), thresholds, points)
-        cost = self._with_gpu(second, meter.cost)
-        second.answers[first.number, thresholds] = found, cost
-        return self._accounted(second, found, cost, meter), placed
-
-    def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
-        return self._backend.refine(*self._both(_ours(reference), _ours(current)), indices, points)
-
-    def _run_extractor(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> Features:
-        if image.shape != self._size:  # the device keeps frames of one size
-            for seen in self._holding():
-                seen.let_go()
-            self._size = image.shape
-        return self._backend.extract_frame(image, mask)
+            self._held = [each for each in self._held if each is not seen] + [seen]
 
 
 def _ours(features: Any) -> SeenFeatures:

@@ -53,27 +53,12 @@ def measure_stages(backend: Backend, config: MatcherConfig, frames: Iterator[UIn
     return StageTimes(stages, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, layers)
 
 
-@dataclass(frozen=True)
-class CachingGain:
-    """A frame with cached reference features against one that extracts both images again, medians in one run."""
+def measure_caching(backend: Backend, config: MatcherConfig, frames: Iterator[UInt8]) -> dict[str, float]:
+    """A frame with cached reference features against one that extracts both images again: cached_ms, uncached_ms, their `ratio`.
 
-    cached_ms: float
-    uncached_ms: float
-    extract_ms: float
-    match_ms: float
-
-    @property
-    def ratio(self) -> float:
-        return self.uncached_ms / self.cached_ms
-
-    @property
-    def predicted(self) -> float:
-        """(2 extract + match) / (extract + match)."""
-        return (2 * self.extract_ms + self.match_ms) / (self.extract_ms + self.match_ms)
-
-
-def measure_caching(backend: Backend, config: MatcherConfig, frames: Iterator[UInt8]) -> CachingGain:
-    """Every other frame extracts the frame before it again, as a pair pipeline does, so that a drifting clock favours neither."""
+    Every other frame extracts the frame before it again, as a pair pipeline does, so that a drifting clock favours neither.
+    Times are medians. `predicted` is the ratio that extract_ms and match_ms alone give.
+    """
     matcher, size = FrameMatcher(backend, config), (backend.spec.image_height, backend.spec.image_width)
     times: dict[str, list[float]] = {'cached': [], 'uncached': [], 'extract': [], 'match': []}
     previous: UInt8 | None = None
@@ -88,7 +73,9 @@ def measure_caching(backend: Backend, config: MatcherConfig, frames: Iterator[UI
             for name in () if i % 2 else ('extract', 'match'):
                 times[name].append(matches.stage_ms[name])
         previous = image
-    return CachingGain(*(float(np.median(times[name])) for name in ('cached', 'uncached', 'extract', 'match')))
+    cached, uncached, extract, match = (float(np.median(values)) for values in times.values())
+    return {'cached_ms': cached, 'uncached_ms': uncached, 'extract_ms': extract, 'match_ms': match, 'ratio': uncached / cached,
+            'predicted': (2 * extract + match) / (extract + match)}
 
 
 @dataclass(frozen=True)

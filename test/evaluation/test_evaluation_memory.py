@@ -18,13 +18,12 @@ from lightglue_trt_ros.core.types import HostFeatures, Thresholds
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.evaluation import methods
-from lightglue_trt_ros.evaluation.evaluator import UNSCORED, Evaluator
 from lightglue_trt_ros.evaluation.method_score import WORST
-from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, thresholds_of
-from lightglue_trt_ros.evaluation.predict import READ_AHEAD
+from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod
+from lightglue_trt_ros.evaluation.options import variants
+from lightglue_trt_ros.evaluation.predict import READ_AHEAD, UNSCORED, Evaluator
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.shared_networks import RECENT, SharedNetworks
-from lightglue_trt_ros.evaluation.variants import variants
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
 
 pytest.importorskip('onnxruntime', reason='the networks run in ONNX Runtime')
@@ -83,7 +82,7 @@ def test_images_and_features_that_are_held_do_not_grow_with_the_recording(monkey
     for module in (frame_matcher, methods):
         monkeypatch.setattr(module, 'Pyramid', CountedPyramid)
     wanted = variants(CONFIG, ['refinement=patches', 'max_sigma_px=0.5'])
-    networks = SharedNetworks(CountingBackend(open_backend(CONFIG).backend, features), [*map(thresholds_of, wanted.values())])
+    networks = SharedNetworks(CountingBackend(open_backend(CONFIG).backend, features), wanted.values())
     ours = [OurMethod(name, networks, config) for name, config in wanted.items()]
     everybody = [*ours, Baseline('orb', 64), Baseline('klt', 64)]
     with closing(networks):

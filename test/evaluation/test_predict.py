@@ -9,8 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from lightglue_trt_ros.evaluation.costs import Cost, Meter
 from lightglue_trt_ros.evaluation.predict import read_ahead
+from lightglue_trt_ros.evaluation.shared_networks import Cost, Meter
 
 
 def test_items_come_in_order_and_no_more_than_asked_for() -> None:
@@ -21,29 +21,11 @@ def test_items_come_in_order_and_no_more_than_asked_for() -> None:
             taken.append(number)
             yield number
 
-    with closing(read_ahead(source(), 3, threading.Lock())) as items:
+    with closing(read_ahead(source(), 3)) as items:
         assert next(items) == 0
         time.sleep(0.2)
         assert len(taken) <= 1 + 3 + 1
         assert list(items) == list(range(1, 50))
-
-
-def test_nothing_is_read_while_the_lock_is_held() -> None:
-    lock, taken = threading.Lock(), list[int]()
-
-    def source() -> Iterator[int]:
-        for number in range(50):
-            taken.append(number)
-            yield number
-
-    with closing(read_ahead(source(), 3, lock)) as items:
-        assert next(items) == 0
-        for expected in range(1, 10):
-            with lock:
-                before = len(taken)
-                time.sleep(0.02)
-                assert len(taken) == before
-            assert next(items) == expected
 
 
 def test_the_end_of_the_block_ends_the_source_in_its_own_thread() -> None:
@@ -57,7 +39,7 @@ def test_the_end_of_the_block_ends_the_source_in_its_own_thread() -> None:
             ended.append(threading.current_thread().name)
 
     before = threading.active_count()
-    with closing(read_ahead(source(), 2, threading.Lock())) as items:
+    with closing(read_ahead(source(), 2)) as items:
         next(items)
     assert ended == ['reading_0']
     assert threading.active_count() == before
@@ -68,7 +50,7 @@ def test_an_error_is_raised_where_the_item_is_asked_for() -> None:
         yield 1
         raise ValueError('torn')
 
-    with closing(read_ahead(source(), 2, threading.Lock())) as items:
+    with closing(read_ahead(source(), 2)) as items:
         assert next(items) == 1
         with pytest.raises(ValueError, match='torn'):
             next(items)

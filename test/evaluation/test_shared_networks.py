@@ -25,14 +25,14 @@ from lightglue_trt_ros.core.types import HostFeatures, Matches, Thresholds
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import Opened, open_backend
 from lightglue_trt_ros.evaluation import methods
-from lightglue_trt_ros.evaluation.costs import WallTime
-from lightglue_trt_ros.evaluation.evaluator import Evaluator, evaluate_variants
-from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, by_networks, open_methods, thresholds_of
+from lightglue_trt_ros.evaluation.evaluator import evaluate_variants
+from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, by_networks, open_methods
 from lightglue_trt_ros.evaluation.metrics import Evaluation, MatcherResult
+from lightglue_trt_ros.evaluation.options import variants
+from lightglue_trt_ros.evaluation.predict import Evaluator, WallTime
 from lightglue_trt_ros.evaluation.report.summary import coverage
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
-from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks, SharedRefiner
-from lightglue_trt_ros.evaluation.variants import variants
+from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
 from lightglue_trt_ros.networks.graph_cache import written_graphs
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
 from lightglue_trt_ros.utils.errors import EngineError
@@ -123,7 +123,7 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
     assert layers['ours depth_confidence=0.5'] < layers['ours depth_confidence=-1'], 'they do stop at different exits'
     with closing(open_backend(CONFIG).backend) as backend:
         for result, config in zip(together, wanted.values(), strict=False):
-            networks = SharedNetworks(backend, [thresholds_of(config)])
+            networks = SharedNetworks(backend, [config])
             (alone,) = evaluated(frames, [OurMethod(result.name, networks, config)])
             assert figures(alone) == figures(result), result.name
             for stride in STRIDES[1:]:  # and stride by stride, where nothing was seen before
@@ -202,7 +202,7 @@ def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]
 def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np.ndarray], feature_sets: int) -> None:
     backend = Counting(open_backend(CONFIG).backend, feature_sets)
     configs = variants(CONFIG, PLACED)
-    networks = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
+    networks = SharedNetworks(backend, configs.values())
     counted = evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()])
     pairs = 8 + 4 + 2
     assert backend.asked['match'] == pairs + 8, 'every pair, and the consecutive ones back'
@@ -211,7 +211,7 @@ def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np
     else:  # what there was no room for, again: never more than for each stride by itself
         assert COUNT < backend.asked['extract'] <= COUNT + 4 + 2
         backend.feature_sets = 0
-        plain = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
+        plain = SharedNetworks(backend, configs.values())
         expected = evaluated(frames, [OurMethod(name, plain, config) for name, config in configs.items()])
         assert list(map(figures, counted)) == list(map(figures, expected))
     backend.close()
@@ -236,7 +236,7 @@ def test_the_gpus_time_is_that_of_extracting_and_matching(frames: list[np.ndarra
             return {'extract': 2.0, 'match': 3.0}
 
     backend, configs = Device(open_backend(CONFIG).backend), variants(CONFIG, (*PLACED, THRESHOLDS[0]))
-    networks = SharedNetworks(backend, [thresholds_of(config) for config in configs.values()])
+    networks = SharedNetworks(backend, configs.values())
     with closing(networks):
         for result in evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()]):
             assert result.cost_ms['gpu_ms'] == [5.0] * (COUNT - 1)
@@ -277,7 +277,7 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
     pairs, timed = 8 + 4 + 2 + 8, COUNT - 1  # back, too
     assert asked == {'match_and_refine': timed * len(placed), 'refine': (pairs - timed) * len(placed)}
     for name in placed:
-        (alone,) = evaluated(frames, [OurMethod(name, SharedRefiner(device, [thresholds_of(wanted[name])]), wanted[name])])
+        (alone,) = evaluated(frames, [OurMethod(name, SharedNetworks(device, [wanted[name]]), wanted[name])])
         assert figures(alone) == figures(together[name]), name
         assert 'resize' not in together[name].stage_ms
         assert together[name].cost_ms['gpu_ms'] == [2.0] * timed

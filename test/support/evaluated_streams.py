@@ -11,8 +11,8 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.methods import OurMethod, thresholds_of
-from lightglue_trt_ros.evaluation.shared_networks import SharedRefiner
+from lightglue_trt_ros.evaluation.methods import OurMethod
+from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
 
 
 def evaluated_beside_the_node(backend: RefiningBackend, config: MatcherConfig,
@@ -24,7 +24,7 @@ def evaluated_beside_the_node(backend: RefiningBackend, config: MatcherConfig,
     matcher = FrameMatcher(backend, config)
     expected = [matcher.process(image, 0.1 * number) for number, image in enumerate(images)]
     del matcher
-    frontend = OurMethod('ours', SharedRefiner(backend, [thresholds_of(config)]), config)
+    frontend = OurMethod('ours', SharedNetworks(backend, [config]), config)
     every, fourth = frontend.stream(), frontend.stream()
     for number, image in enumerate(images):
         found = every.process(image, 0.1 * number, alone=number % 3 == 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,12 +29,6 @@ class PairColumns(NamedTuple):
     inliers: Float64
     matches: Float64
 
-    @classmethod
-    def none(cls) -> PairColumns:
-        """No pair at all."""
-        numbers, figures = np.zeros(0, np.int64), np.zeros(0)
-        return cls(numbers, numbers, numbers, figures, figures, figures, figures)
-
     def rows(self, chosen: NDArray[Any]) -> PairColumns:
         """Some of them, by numbers or by a mask."""
         return PairColumns(*(column[chosen] for column in self))
@@ -50,8 +44,13 @@ class Change(NamedTuple):
     @property
     def verdict(self) -> str:
         """EQUAL where nothing differs, else the interval's."""
-        found = self.interval
-        return EQUAL if found.difference == found.low == found.high == 0 else found.verdict
+        interval = self.interval
+        return EQUAL if interval.difference == interval.low == interval.high == 0 else interval.verdict
+
+    def in_words(self) -> str:
+        """For people: pose_auc@10 at stride 2 -5.3 points (-7.0 to -3.1)."""
+        low, high = self.interval.low, self.interval.high
+        return f'{self.metric} at stride {self.stride} {self.interval.difference:+.1f} points ({low:+.1f} to {high:+.1f})'
 
     def as_dict(self) -> dict[str, Any]:
         return {'stride': self.stride, 'metric': self.metric, **asdict(self.interval), 'verdict': self.verdict}
@@ -78,15 +77,15 @@ class Comparison:
         named = [('all recordings', self.together), *sorted(self.recordings.items(), key=lambda each: worst(each[1]))]
         judged = [(name, each) for name, changes in named for each in changes if each.interval.pairs >= MIN_PAIRS]
         sure = holm([each.interval.chance_above(-limit) for _, each in judged], (1 - LEVEL) / 2)
-        lines: dict[str, list[str]] = {}
-        for (name, each), worse in zip(judged, sure, strict=True):
-            if worse:
-                lines.setdefault(name, []).append(told(each))
-        found = [f'{name}: {"; ".join(told_of)}' for name, told_of in lines.items()]
-        found += [f'{name}: it was evaluated before and cannot be now' for name in self.unread]
+        worse: dict[str, list[str]] = {}
+        for (name, each), rejected in zip(judged, sure, strict=True):
+            if rejected:
+                worse.setdefault(name, []).append(each.in_words())
+        lines = [f'{name}: {"; ".join(changes)}' for name, changes in worse.items()]
+        lines += [f'{name}: it was evaluated before and cannot be now' for name in self.unread]
         if not any(self.recordings.values()):
-            found.append(f'nothing can be compared with {self.path}: no recording, or no stride, is the same')
-        return found
+            lines.append(f'nothing can be compared with {self.path}: no recording, or no stride, is the same')
+        return lines
 
 
 def holm(chances: Sequence[float], level: float) -> list[bool]:
@@ -107,22 +106,21 @@ def change_at(changes: Sequence[Change], stride: int, metric: str = '') -> Chang
 
 def compare(now: PairColumns, then: PairColumns) -> list[Change]:
     """One recording at each stride that both have: pose AUC and precision where there is truth, else the share of inliers."""
-    return list(_changes(now, then))
-
-
-def _changes(now: PairColumns, then: PairColumns) -> Iterator[Change]:
+    changes = []
     for stride in sorted(set(now.stride.tolist()) & set(then.stride.tolist())):
         mine, theirs = _common(now.rows(now.stride == stride), then.rows(then.stride == stride))
         known = ~(np.isnan(mine.pose_error_deg) | np.isnan(theirs.pose_error_deg))
         if known.any():
             interval = pose_auc_difference(mine.pose_error_deg[known], theirs.pose_error_deg[known], AUC_DEG)
-            yield Change(stride, AUC, interval.within(1).scaled(100))
-            gains = mine.precision - theirs.precision
-            if (told := ~np.isnan(gains)).any():
-                yield Change(stride, PRECISION, mean_difference(gains[told]).within(1).scaled(100))
-        elif len(known):
+            changes.append(Change(stride, AUC, interval.within(1).scaled(100)))
+            metric, gains = PRECISION, mine.precision - theirs.precision
+        else:
+            metric = INLIERS
             gains = mine.inliers / np.maximum(mine.matches, 1) - theirs.inliers / np.maximum(theirs.matches, 1)
-            yield Change(stride, INLIERS, mean_difference(gains).within(1).scaled(100))
+        gains = gains[~np.isnan(gains)]
+        if len(gains):
+            changes.append(Change(stride, metric, mean_difference(gains).within(1).scaled(100)))
+    return changes
 
 
 def _common(first: PairColumns, second: PairColumns) -> tuple[PairColumns, PairColumns]:
@@ -134,22 +132,15 @@ def _common(first: PairColumns, second: PairColumns) -> tuple[PairColumns, PairC
 
 def over_recordings(differences: Iterable[list[Change]]) -> list[Change]:
     """The mean change at each stride where there are several, every recording counting once; recordings are what is drawn anew."""
-    found: dict[tuple[int, str], list[float]] = {}
+    values: dict[tuple[str, int], list[float]] = {}
     for recording in differences:
         for each in recording:
-            found.setdefault((each.stride, each.metric), []).append(each.interval.difference)
-    metrics = (AUC, PRECISION, INLIERS)
-    return [Change(stride, metric, mean_difference(values, ordered=False).within(100)) for (stride, metric), values in
-            sorted(found.items(), key=lambda each: (metrics.index(each[0][1]), each[0][0])) if len(values) > 1]
+            values.setdefault((each.metric, each.stride), []).append(each.interval.difference)
+    keys = sorted(values, key=lambda key: ((AUC, PRECISION, INLIERS).index(key[0]), key[1]))
+    return [Change(stride, metric, mean_difference(values[metric, stride], ordered=False).within(100))
+            for metric, stride in keys if len(values[metric, stride]) > 1]
 
 
 def worst(changes: Sequence[Change]) -> float:
     """The lowest of those that are surely lower, points; 0 without any."""
     return min((each.interval.difference for each in changes if each.interval.verdict == BEHIND), default=0.0)
-
-
-def told(difference: Change) -> str:
-    """For people: pose_auc@10 at stride 2 -5.3 points (-7.0 to -3.1)"""
-    found = difference.interval
-    return (f'{difference.metric} at stride {difference.stride} {found.difference:+.1f} points '
-            f'({found.low:+.1f} to {found.high:+.1f})')

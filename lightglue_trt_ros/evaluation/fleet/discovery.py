@@ -155,20 +155,16 @@ def fingerprint(listed: RecordingRef) -> str:
         return listed.stamp
     path, total = Path(listed.url), hashlib.sha256()
     files = [path] if path.is_file() else sorted(each for each in path.rglob('*') if each.is_file())
-    for file in [*files, *_truth_elsewhere(path)]:
+    poses = path.resolve().parent.parent / 'poses' / f'{path.resolve().name}.txt'  # KITTI's sequences have them two folders up
+    if (path / 'times.txt').is_file() and poses.is_file():
+        files.append(poses)
+    for file in files:
         inside = file.relative_to(path).as_posix() if file.is_relative_to(path) else file.name
         total.update(f'{inside}\0{file.stat().st_size}\0'.encode())
         with file.open('rb') as content:
             while chunk := content.read(CHUNK):
                 total.update(chunk)
     return total.hexdigest()
-
-
-def _truth_elsewhere(path: Path) -> list[Path]:
-    """KITTI's sequences have their poses two folders up."""
-    here = path.resolve()
-    poses = here.parent.parent / 'poses' / f'{here.name}.txt'
-    return [poses] if (path / 'times.txt').is_file() and poses.is_file() else []
 
 
 def fleet_module(name: str) -> Any:

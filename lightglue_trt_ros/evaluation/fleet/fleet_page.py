@@ -16,7 +16,7 @@ from ...utils.files import write_whole
 from ..confidence import AHEAD, BEHIND
 from ..metrics import METRICS, MatcherResult
 from ..report.page import rendered
-from ..report.style import Picture, finish, looks_of, new_figure, percent_axis, styled
+from ..report.style import Picture, draw_shares, finish, looks_of, new_figure, styled
 from ..report.summary import INTERVAL, UNKNOWN, span, written
 from .comparison import AUC, EQUAL, INLIERS, PRECISION, Change, Comparison, change_at, worst
 from .fleet_json import FleetReport
@@ -171,14 +171,12 @@ def _distribution(rows: Sequence[FleetRow], metric: str) -> Picture | None:
             known.append((np.sort(figures), look))
     if not known:
         return None
-    figure, (axes,) = new_figure()
-    for values, look in known:
-        axes.step([values[0], *values], 100 * np.arange(len(values) + 1) / len(values), where='post', **look.line)
-    percent_axis(axes, 'Recordings up to …')
-    axes.set_xlabel(_label(metric) + (f', {METRICS[metric].unit}' if METRICS[metric].unit else ''))
+    curves = [([values[0], *values], 100 * np.arange(len(values) + 1) / len(values), {**look.line, 'drawstyle': 'steps-post'})
+              for values, look in known]
+    png = draw_shares(curves, 'Recordings up to …', _label(metric) + (f', {METRICS[metric].unit}' if METRICS[metric].unit else ''))
     better, end = ('right', 'begins') if METRICS[metric].higher_is_better else ('left', 'ends')
     return Picture(metric, f'Recordings by {_label(metric)}', 'Of consecutive frames: a curve '
-                   f'further to the {better} is better, and where it {end} are the recordings to look at.', finish(figure, axes))
+                   f'further to the {better} is better, and where it {end} are the recordings to look at.', png)
 
 
 def _label(metric: str) -> str:

@@ -39,14 +39,18 @@ class Installation(NamedTuple):
 
     def differences(self, other: Installation) -> list[str]:
         """What `other` has differently, one line each."""
-        named = zip(('package', 'weights', "the extractor's sha256", "the matcher's sha256", 'libraries', 'GPU'), self, other,
-                    strict=True)
-        return [f'{name} {short(there)}, not {short(here)}' for name, here, there in named if name != 'weights' and here != there]
+        named = ('package', 'weights', "the extractor's sha256", "the matcher's sha256", 'libraries', 'GPU')
+        mine, theirs = (dict(zip(named, each._replace(weights=''), strict=True)) for each in (self, other))
+        return _differences(mine, theirs)
 
 
 def short(value: str) -> str:
     """For people: of a checksum its beginning, `none` of nothing."""
     return value[:12] if len(value) == 64 and ' ' not in value else value or 'none'
+
+
+def _differences(mine: dict[str, str], theirs: dict[str, str]) -> list[str]:
+    return [f'{name} {short(theirs[name])}, not {short(mine[name])}' for name in mine if mine[name] != theirs[name]]
 
 
 @lru_cache(maxsize=1)
@@ -71,14 +75,11 @@ def installation(weights: str, backend: str = 'auto') -> Installation:
 @lru_cache(maxsize=1)
 def _libraries() -> str:
     try:
-        runtime = f'ONNX Runtime {import_runtime().__version__} ({", ".join(map(_name, providers()))})'
+        names = ', '.join(provider.removesuffix('ExecutionProvider') for provider in providers())
+        runtime = f'ONNX Runtime {import_runtime().__version__} ({names})'
     except EngineError:
         runtime = 'no ONNX Runtime'
     return f'OpenCV {cv2.__version__}, NumPy {np.__version__}, {runtime}'
-
-
-def _name(provider: str) -> str:
-    return provider.removesuffix('ExecutionProvider')
 
 
 @lru_cache(maxsize=1)
@@ -112,9 +113,9 @@ class EvaluationPlan:
 
     def differences(self, other: EvaluationPlan) -> list[str]:
         """What `other`, the same settings elsewhere, has differently, one line each."""
-        named = {name: (self.contents.get(name, ''), other.contents.get(name, '')) for name in (*self.contents, *other.contents)}
-        return self.installed.differences(other.installed) + [
-            f'{name} {short(there)}, not {short(here)}' for name, (here, there) in sorted(named.items()) if here != there]
+        names = sorted({*self.contents, *other.contents})
+        mine, theirs = ({name: each.contents.get(name, '') for name in names} for each in (self, other))
+        return self.installed.differences(other.installed) + _differences(mine, theirs)
 
     def fell_back(self, descriptions: Iterable[str]) -> bool:
         """Whether `auto` took ONNX Runtime, as what ran describes itself, where there are a GPU and engines of that shape."""

@@ -163,21 +163,19 @@ def read_pairs(source: Path, matchers: dict[str, str]) -> dict[str, PairColumns]
     parquet = fleet_module('pyarrow.parquet')
     if not parquet.read_metadata(source).num_rows:
         return {}
-    names = parquet.read_schema(source).names
-    if missing := {'sha256', 'matcher', *COLUMNS}.difference(names):
+    if missing := {'sha256', 'matcher', *COLUMNS}.difference(parquet.read_schema(source).names):
         raise ValueError(f'it has no column {min(missing)}')
     table = parquet.read_table(source, columns=['sha256', 'matcher', *COLUMNS])
     recordings, kinds = (table[name].combine_chunks().dictionary_encode() for name in ('sha256', 'matcher'))
     codes, matcher = (np.asarray(column.indices) for column in (recordings, kinds))
-    columns, wanted = _columns(table), kinds.dictionary.to_pylist()
+    columns, names = _columns(table), kinds.dictionary.to_pylist()
     order = np.argsort(codes, kind='stable')
-    starts = np.searchsorted(codes[order], np.arange(len(recordings.dictionary) + 1))
-    found = {}
-    for number, sha256 in enumerate(recordings.dictionary.to_pylist()):
-        rows = order[starts[number]:starts[number + 1]]
-        rows = rows[matcher[rows] == wanted.index(matchers[sha256])] if matchers.get(sha256) in wanted else rows[:0]
-        found[sha256] = columns.rows(rows)
-    return found
+    groups = np.split(order, np.searchsorted(codes[order], np.arange(1, len(recordings.dictionary))))
+    pairs = {}
+    for sha256, rows in zip(recordings.dictionary.to_pylist(), groups, strict=True):
+        wanted = names.index(matchers[sha256]) if matchers.get(sha256) in names else -1
+        pairs[sha256] = columns.rows(rows[matcher[rows] == wanted])
+    return pairs
 
 
 def pairs_of(report: dict[str, Any]) -> PairColumns:
@@ -187,8 +185,7 @@ def pairs_of(report: dict[str, Any]) -> PairColumns:
 
 
 def _columns(table: Any) -> PairColumns:
-    if not len(table):
-        return PairColumns.none()
-    stride, reference, frame = (table[name].to_numpy().astype(np.int64) for name in COLUMNS[:3])
-    errors, precision, inliers, matches = (table[name].to_numpy().astype(np.float64) for name in COLUMNS[3:])
+    columns = [table[name].to_numpy() if len(table) else np.zeros(0) for name in COLUMNS]
+    stride, reference, frame = (column.astype(np.int64) for column in columns[:3])
+    errors, precision, inliers, matches = (column.astype(np.float64) for column in columns[3:])
     return PairColumns(stride, reference, frame, errors, precision, inliers, matches)

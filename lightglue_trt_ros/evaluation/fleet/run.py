@@ -19,9 +19,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,7 +43,6 @@ NOT_YET = 'interrupted'
 logger = logging.getLogger(__name__)
 
 Item = TypeVar('Item')
-Finished = Callable[[Item, Any, BaseException | None], None]  # what was done, what it gave, or the error instead
 PAGES = ('report.html', 'report.json')  # of an evaluation; report.html contains its pictures
 REASON_LINES = 4
 SPEAKER = 'evaluate_bag: '
@@ -68,12 +67,10 @@ class FleetRun:
         done = {each.url: FleetRow.of(each, FAILED, each.reason) for each in listed if each.reason}
         by_print = self._fingerprints([each for each in listed if each.url not in done], done)
         new: dict[str, RecordingRef] = {}  # by fingerprint
-        for sha256, same in by_print.items():
-            first, *others = same
-            key = self._plan.key(sha256)
-            facts = self._store.get(key)
+        for sha256, (first, *others) in by_print.items():
+            facts = self._store.get(self._plan.key(sha256))
             if facts is not None and not self._plan.fell_back(each['description'] for each in facts['matchers']):
-                done[first.url] = self._row(first, sha256, key, facts)
+                done[first.url] = self._row(first, sha256, facts)
             else:
                 new[sha256] = first
             reason = f'the same recording as {first.name}'
@@ -85,19 +82,15 @@ class FleetRun:
         return [done.get(each.url) or FleetRow.of(each, WAITING, self.lost or NOT_YET) for each in listed]
 
     def _fingerprints(self, listed: Sequence[RecordingRef], done: dict[str, FleetRow]) -> dict[str, list[RecordingRef]]:
-        """Recordings by what is in them; what cannot be read is put to the others that are done."""
-        known = {each.url: found for each in listed if (found := self._store.fingerprint(each)) is not None}
-
-        def learned(each: RecordingRef, sha256: str, error: BaseException | None) -> None:
+        """Recordings by what is in them; `done` gets those that cannot be read."""
+        known = {each.url: sha256 for each in listed if (sha256 := self._store.fingerprint(each)) is not None}
+        futures = {self._submit(fingerprint, each, each): each for each in listed if each.url not in known}
+        for each, sha256, error in self._results('reading recordings', futures, lambda each: each.size):
             if error is not None:
                 done[each.url] = FleetRow.of(each, FAILED, in_words(error))
-                return
-            known[each.url] = sha256
-            self._store.learn(each, sha256)
-
-        unknown = [each for each in listed if each.url not in known]
-        self._run('reading recordings', {self._submit(fingerprint, each, each): each for each in unknown},
-                  lambda each: each.size, learned)
+            else:
+                known[each.url] = sha256
+                self._store.learn(each, sha256)
         self._store.save()
         by_print: dict[str, list[RecordingRef]] = {}
         for each in listed:
@@ -106,34 +99,35 @@ class FleetRun:
         return by_print
 
     def _evaluate(self, new: dict[str, RecordingRef], done: dict[str, FleetRow]) -> None:
-        def finished(sha256: str, outcome: Outcome, error: BaseException | None) -> None:
-            each, key = new[sha256], self._plan.key(sha256)
-            if error is not None:
-                outcome = Outcome(self._why(error))
-            if outcome.reason:
-                done[each.url] = FleetRow.of(each, FAILED, outcome.reason, sha256=sha256)
-                return
-            facts = facts_of(json.loads(outcome.files['report.json']), outcome.seconds)
-            self._store.put(key, facts, outcome.files)
-            done[each.url] = self._row(each, sha256, key, facts)
-
+        """Evaluate recordings, by fingerprint; `done` gets their rows."""
         plan = self._plan
         order = sorted(new, key=lambda sha256: -new[sha256].size)  # a long one that comes last would run alone
-        jobs = {sha256: Job(new[sha256], plan, self._threads, self._name) for sha256 in order}
-        self._run('evaluating recordings', {self._submit(evaluate, job, job.listed): sha256 for sha256, job in jobs.items()},
-                  lambda sha256: 1 if 'max_frames' in plan.settings else new[sha256].size, finished)
+        futures = {self._submit(evaluate, Job(new[sha256], plan, self._threads, self._name), new[sha256]): sha256
+                   for sha256 in order}
+        bounded = 'max_frames' in plan.settings
+        with closing(self._results('evaluating recordings', futures, lambda sha256: 1 if bounded else new[sha256].size)) as results:
+            for sha256, outcome, error in results:
+                each = new[sha256]
+                if reason := outcome.reason if error is None else _why(error):
+                    done[each.url] = FleetRow.of(each, FAILED, reason, sha256=sha256)
+                    continue
+                facts = facts_of(json.loads(outcome.files['report.json']), outcome.seconds)
+                self._store.put(plan.key(sha256), facts, outcome.files)
+                done[each.url] = self._row(each, sha256, facts)
 
     def _submit(self, function: Callable[..., Any], argument: Any, listed: RecordingRef) -> Any:
         return self._client.submit(function, argument, key=f'{function.__name__}-{self._name}-{listed.url}')
 
-    def _run(self, title: str, futures: dict[Any, Item], size: Callable[[Item], int], finished: Finished[Item]) -> None:
-        """Hand over what each future gives, until all are done, an end is asked for, or the scheduler is gone."""
+    def _results(self, title: str, futures: dict[Any, Item],
+                 size: Callable[[Item], int]) -> Generator[tuple[Item, Any, BaseException | None], None, None]:
+        """Each item with what its future gives, or its error, until all are done, an end is asked for, or the scheduler is lost."""
         if not futures:
             return
         ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for future in futures:
             future.add_done_callback(ready.put)
-        left, total, seen = TimeLeft(sum(map(size, futures.values()))), len(futures), time.monotonic()
+        total, started = len(futures), time.monotonic()
+        size_done, size_in_all, last_connected = 0, sum(map(size, futures.values())), started
         try:
             with progress(title, total) as bar:
                 while futures and not self._stopped():
@@ -141,8 +135,8 @@ class FleetRun:
                         future = ready.get(timeout=LISTEN_S)
                     except queue.Empty:
                         if self._client.status == 'running':
-                            seen = time.monotonic()
-                        elif self._client.status == 'closed' or time.monotonic() - seen > GONE_S:
+                            last_connected = time.monotonic()
+                        elif self._client.status == 'closed' or time.monotonic() - last_connected > GONE_S:
                             raise ConnectionError from None
                         continue
                     if future.status in ('cancelled', 'lost'):  # the scheduler is another one, or gone
@@ -151,8 +145,9 @@ class FleetRun:
                     result = None if error is not None else future.result()
                     item = futures.pop(future)
                     future.release()
-                    finished(item, result, error)
-                    left.add(size(item))
+                    yield item, result, error
+                    size_done += size(item)
+                    left = time_left(time.monotonic() - started, size_done, size_in_all)
                     bar(total - len(futures), phase=f'({left})')
         except (OSError, CancelledError, asyncio.CancelledError):
             self.lost = f'the scheduler was lost after {total - len(futures)} of {total}'
@@ -168,36 +163,27 @@ class FleetRun:
         except (OSError, TimeoutError, RuntimeError):
             pass  # there is nobody to tell
 
-    def _row(self, listed: RecordingRef, sha256: str, key: str, facts: dict[str, Any]) -> FleetRow:
+    def _row(self, listed: RecordingRef, sha256: str, facts: dict[str, Any]) -> FleetRow:
+        key = self._plan.key(sha256)
         page = self._store.place(key) / 'report.html'
         report = page.relative_to(self._store.folder).as_posix() if page.is_file() else ''
         return FleetRow.of(listed, EVALUATED, sha256=sha256, key=key, report=report, facts=facts)
 
-    @staticmethod
-    def _why(error: BaseException) -> str:
-        if type(error).__name__ == 'KilledWorker':
-            return 'every worker that evaluated it died: its memory was probably exhausted, or somebody ends workers'
-        return in_words(error)
+
+def time_left(seconds: float, done: int, total: int) -> str:
+    """How long the rest takes, coarsely, after `done` bytes (or recordings) of `total` took `seconds`."""
+    if not done:
+        return 'no telling how long'
+    left = seconds * (total - done) / done
+    if left < 95:
+        return 'seconds left' if left < 15 else f'about {10 * round(left / 10)} s left'
+    return f'about {left / 60:.0f} min left' if left < 5700 else f'about {left / 3600:.1f} h left'
 
 
-class TimeLeft:
-    """How long the rest takes, if bytes (of bounded recordings: their number) go on as they went."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._since = total, 0, time.monotonic()
-
-    def add(self, size: int) -> None:
-        """So much more is done."""
-        self._done += size
-
-    def __str__(self) -> str:
-        """Coarsely: about 40 s left, about 3 min left."""
-        if not self._done:
-            return 'no telling how long'
-        seconds = (time.monotonic() - self._since) * (self._total - self._done) / self._done
-        if seconds < 95:
-            return 'seconds left' if seconds < 15 else f'about {10 * round(seconds / 10)} s left'
-        return f'about {seconds / 60:.0f} min left' if seconds < 5700 else f'about {seconds / 3600:.1f} h left'
+def _why(error: BaseException) -> str:
+    if type(error).__name__ == 'KilledWorker':
+        return 'every worker that evaluated it died: its memory was probably exhausted, or somebody ends workers'
+    return in_words(error)
 
 
 @dataclass(frozen=True)
@@ -226,9 +212,17 @@ def evaluate(job: Job) -> Outcome:
         if differences := job.plan.differences(plan_here(job.plan.settings)):
             return Outcome(f'the worker {os.uname().nodename} has {", ".join(differences)}: install what the others have')
         with tempfile.TemporaryDirectory(prefix='lightglue_trt_ros-') as scratch, _here(job.listed, Path(scratch)) as path:
-            return _evaluated(job, path, Path(scratch), started)
+            out, log = Path(scratch) / 'evaluation', Path(scratch) / 'stderr'
+            with log.open('wb') as stderr:
+                status = _run(job, [str(path), '--out', str(out), *job.plan.words], stderr)
+            if status:
+                return Outcome(_reason(status, log.read_text(errors='replace')))
+            files = {name: (out / name).read_bytes() for name in PAGES if (out / name).is_file()}
+        report = json.loads(files['report.json'])
+        report['recording']['path'] = job.listed.url  # where it came from, not where it was fetched to
+        return Outcome('', files | {'pairs.parquet': parquet_of(report)}, time.monotonic() - started)
     except (LightglueTrtError, OSError) as error:
-        return Outcome(in_words(error), seconds=time.monotonic() - started)
+        return Outcome(in_words(error))
 
 
 def end_all(fleet: str) -> None:
@@ -236,18 +230,6 @@ def end_all(fleet: str) -> None:
     with _guard:
         for process in _running.pop(fleet, set()):
             process.kill()
-
-
-def _evaluated(job: Job, path: Path, scratch: Path, started: float) -> Outcome:
-    out, log = scratch / 'evaluation', scratch / 'stderr'
-    with log.open('wb') as stderr:
-        status = _run(job, [str(path), '--out', str(out), *job.plan.words], stderr)
-    if status:
-        return Outcome(_reason(status, log.read_text(errors='replace')), seconds=time.monotonic() - started)
-    files = {name: (out / name).read_bytes() for name in PAGES if (out / name).is_file()}
-    report = json.loads(files['report.json'])
-    report['recording']['path'] = job.listed.url  # where it came from, not where it was fetched to
-    return Outcome('', files | {'pairs.parquet': parquet_of(report)}, time.monotonic() - started)
 
 
 def _run(job: Job, words: list[str], stderr: Any) -> int:
@@ -273,8 +255,8 @@ def _reason(status: int, log: str) -> str:
     if status < 0:
         name = signal.Signals(-status).name
         return f'its evaluation was ended by {name}' + (': the memory was probably exhausted' if name == 'SIGKILL' else '')
-    told = log[log.find(SPEAKER):].removeprefix(SPEAKER) if SPEAKER in log else log
-    lines = [line.removeprefix(SPEAKER).strip() for line in told.splitlines() if line.strip()]
+    message = log[log.find(SPEAKER):] if SPEAKER in log else log
+    lines = [line.removeprefix(SPEAKER).strip() for line in message.splitlines() if line.strip()]
     return ' '.join(lines[-REASON_LINES:]) or f'its evaluation ended with exit status {status}'
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +41,7 @@ def flight_truth(frames: Sequence[FlightFrame], camera: Float64) -> Truth:
     by_stamp = {frame.stamp_ns: frame for frame in frames}
 
     def errors(matches: FrameMatches) -> Float64:
-        first, second = (_at(by_stamp, stamp) for stamp in (matches.reference_stamp, matches.stamp))
+        first, second = _both(by_stamp, matches)
         expected, visible = transfer(matches.reference_keypoints, first.depth, first.pose, second.pose, camera)
         return np.where(visible, np.linalg.norm(expected - matches.keypoints, axis=1), np.nan)
 
@@ -54,18 +53,23 @@ def pose_truth(trajectory: Trajectory, camera: Float64) -> Truth:
     by_stamp = dict(zip(trajectory.stamps_ns.tolist(), trajectory.poses, strict=True))
 
     def errors(matches: FrameMatches) -> Float64:
-        first, second = (_at(by_stamp, stamp) for stamp in (matches.reference_stamp, matches.stamp))
+        first, second = _both(by_stamp, matches)
         fundamental = fundamental_from_poses(first, second, camera, camera)
         return np.asarray(epipolar_errors(matches.reference_keypoints, matches.keypoints, fundamental))
 
     return Truth('distance to the true epipolar line', errors)
 
 
+def _both(by_stamp: Mapping[int, Any], matches: FrameMatches) -> list[Any]:
+    """The entries nearest to the stamps of the reference and of the current frame."""
+    return [by_stamp[min(by_stamp, key=lambda key: abs(key * 1e-9 - stamp))] for stamp in (matches.reference_stamp, matches.stamp)]
+
+
 def make_report(got: Reception, truth: Truth, published: int, hz: float) -> dict[str, Any]:
     """Plain values for JSON, the table and the plot."""
     start = got.matches[0].reference_stamp
-    rows = [{'time_s': matches.stamp - start, **_row(matches, latency_ms, truth.errors(matches))}
-            for matches, latency_ms in zip((each.matched() for each in got.matches), got.latency_ms, strict=True)]
+    rows = [{'time_s': each.stamp - start, **_row(each.matched(), latency_ms, truth)}
+            for each, latency_ms in zip(got.matches, got.latency_ms, strict=True)]
     return {'schema': 1, 'machine': describe_machine(),
             'backend': got.diagnostics.get('backend', 'none'), 'truth': truth.kind, 'correct_px': CORRECT_PX,
             'frames_published': published, 'rate_hz': hz, 'period_ms': 1e3 / hz, 'clouds_received': len(rows),
@@ -103,25 +107,25 @@ def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [('backend', report['backend']), ('frames published', f'{report["frames_published"]} at {report["rate_hz"]:.2f} Hz'),
             ('clouds received', f'{report["clouds_received"]} (the first frame has no reference)'),
             ('frames dropped', str(report['frames_dropped'])), ('error against', report['truth'])]
-    for name, label in SUMMARY.items():
-        value = report['summary'][name]
-        if value is not None:
-            rows.append((label, FORMATS.get(name, '{:.0f}').format(value)))
+    rows += [(SUMMARY[name], FORMATS.get(name, '{:.0f}').format(value))
+             for name, value in report['summary'].items() if value is not None]
     path = report.get('path', {})
     if 'ate_m' in path:
-        off = f'{path["ate_m"]:.3f} m off the truth over {path["length_m"]:.1f} m (ATE, aligned)'
-        rows.append(('odometry of the matches', off))
+        rows.append(('odometry of the matches',
+                     f'{path["ate_m"]:.3f} m off the truth over {path["length_m"]:.1f} m (ATE, aligned)'))
     return rows
 
 
-def _row(matches: Any, latency_ms: float, errors: Any) -> dict[str, Any]:
-    known = errors[np.isfinite(errors)]
+def _row(matches: FrameMatches, latency_ms: float, truth: Truth) -> dict[str, Any]:
+    """The figures of a frame; those of errors where the truth says something."""
+    errors = truth.errors(matches)
+    errors = errors[np.isfinite(errors)]
     row: dict[str, Any] = {'matches': len(matches), 'latency_ms': latency_ms if np.isfinite(latency_ms) else None,
                            'track_length': float(np.median(matches.track_lengths)) if len(matches) else None}
-    if len(known):
-        within = float(np.mean(known <= CORRECT_PX))
-        row |= {'within_3px': within, 'correct': within * len(matches), 'error_median_px': float(np.median(known)),
-                'error_p95_px': float(np.percentile(known, 95))}
+    if len(errors):
+        within = float(np.mean(errors <= CORRECT_PX))
+        row |= {'within_3px': within, 'correct': within * len(matches), 'error_median_px': float(np.median(errors)),
+                'error_p95_px': float(np.percentile(errors, 95))}
     return row
 
 
@@ -130,50 +134,42 @@ def _median(rows: list[dict[str, Any]], name: str) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def _at(by_stamp: dict[int, Any], stamp: float) -> Any:
-    """The entry nearest to `stamp` seconds."""
-    return by_stamp[min(by_stamp, key=lambda key: abs(key * 1e-9 - stamp))]
+def draw_odometry(found: Sequence[FrameMatches], camera: Intrinsics,
+                  truth: Trajectory | None) -> tuple[dict[str, float], bytes] | None:
+    """The path of the odometry, after Sim(3) alignment with the ground truth if there is one: its figures, and its PNG.
 
-
-@dataclass(frozen=True)
-class WatchedPath:
-    """Positions of the frames that the odometry has poses of, after Sim(3) alignment with the ground truth, if there is one."""
-
-    positions: Float64  # (N, 3)
-    truth: Float64 | None  # (N, 3)
-    figures: dict[str, float]  # frames; with truth ate_m and length_m
-
-
-def odometry_path(found: Sequence[FrameMatches], camera: Intrinsics, truth: Trajectory | None) -> WatchedPath | None:
-    """None where fewer than three frames have a pose, or a pose and a truth."""
-    odometry = MatchOdometry(camera)
-    fixes = [odometry.add(each) for each in found]
-    tracked = [fix for fix in fixes if fix.quality is Quality.TRACKING]
-    poses = np.array([fix.pose for fix in tracked]).reshape(-1, 4, 4)
-    if truth is None:
-        return WatchedPath(poses[:, :3, 3], None, {'frames': len(poses)}) if len(poses) > 2 else None
-    stamps = np.array([round(fix.stamp * 1e9) for fix in tracked], np.int64)
-    rows = np.abs(stamps[:, None] - truth.stamps_ns).argmin(axis=1) if len(stamps) else stamps
-    near = np.abs(truth.stamps_ns[rows] - stamps) < SAME_NS
-    poses, true = poses[near], truth.poses[rows[near]]
-    if len(poses) < 3 or (alignment := align_sim3(poses, true)) is None:
+    None where fewer than three frames have a pose, or a pose and a true one.
+    """
+    tracked = [fix for fix in map(MatchOdometry(camera).add, found) if fix.quality is Quality.TRACKING]
+    poses, true_poses = np.array([fix.pose for fix in tracked]).reshape(-1, 4, 4), None
+    if truth is not None and tracked:
+        stamps = np.array([round(fix.stamp * 1e9) for fix in tracked], np.int64)
+        rows = np.abs(stamps[:, None] - truth.stamps_ns).argmin(axis=1)
+        near = np.abs(truth.stamps_ns[rows] - stamps) < SAME_NS
+        poses, true_poses = poses[near], truth.poses[rows[near]]
+    if len(poses) < 3:
         return None
-    aligned = alignment.apply(poses)
-    length = float(np.linalg.norm(np.diff(true[:, :3, 3], axis=0), axis=1).sum())
-    return WatchedPath(aligned[:, :3, 3], true[:, :3, 3],
-                       {'frames': len(poses), 'ate_m': float(ate(aligned, true) or 0.0), 'length_m': length})
+    if true_poses is None:
+        return {'frames': len(poses)}, _draw_path(poses[:, :3, 3], None)
+    alignment = align_sim3(poses, true_poses)
+    if alignment is None:
+        return None
+    aligned, true_path = alignment.apply(poses), true_poses[:, :3, 3]
+    length_m = float(np.linalg.norm(np.diff(true_path, axis=0), axis=1).sum())
+    figures = {'frames': len(poses), 'ate_m': float(ate(aligned, true_poses) or 0.0), 'length_m': length_m}
+    return figures, _draw_path(aligned[:, :3, 3], true_path)
 
 
 @styled()
-def draw_path(path: WatchedPath) -> bytes:
-    """The PNG: from where most of the path is seen."""
-    shown = path.positions if path.truth is None else path.truth
+def _draw_path(path: Float64, true_path: Float64 | None) -> bytes:
+    """The PNG of positions (N, 3), from where most of the path is seen."""
+    shown = path if true_path is None else true_path
     middle = shown.mean(axis=0)
-    sides = np.linalg.svd(shown - middle, full_matrices=False)[2][:2]  # the plane that it spreads most in
+    sides = np.linalg.svd(shown - middle, full_matrices=False)[2][:2]  # the plane in which it extends most
     figure, (axes,) = new_figure()
-    if path.truth is not None:
-        axes.plot(*(sides @ (path.truth - middle).T), color=GRAY, lw=4, label='truth')
-    axes.plot(*(sides @ (path.positions - middle).T), color=BLUE, lw=2, marker='o', ms=3, label='odometry')
+    if true_path is not None:
+        axes.plot(*(sides @ (true_path - middle).T), color=GRAY, lw=4, label='truth')
+    axes.plot(*(sides @ (path - middle).T), color=BLUE, lw=2, marker='o', ms=3, label='odometry')
     axes.set_aspect('equal', adjustable='datalim')
-    axes.set_title('Path, m' if path.truth is not None else 'Path, in a unit of its own')
+    axes.set_title('Path, m' if true_path is not None else 'Path, in a unit of its own')
     return finish(figure, axes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import re
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -15,7 +15,6 @@ import numpy as np
 
 from ...core.timing import PERCENTILES
 from ...utils.files import written_together
-from ..costs import WallTime
 from ..metrics import METRICS, Evaluation
 from .json_report import as_text, document
 from .plots import draw_all
@@ -45,12 +44,10 @@ def write_report(folder: Path, evaluation: Evaluation) -> list[Path]:
         note = f'{what}: {name} is not installed (pip install {name})'
         if note not in evaluation.notes:
             evaluation.notes.append(note)
-    clock, page = WallTime(), {}
-    with clock.spent('report'):
-        pictures = [] if 'matplotlib' in missing else draw_all(evaluation)
-        if 'jinja2' not in missing:
-            page['report.html'] = render(evaluation, pictures).encode('utf-8', 'replace')
-    evaluation.wall_s |= clock.seconds
+    started = time.perf_counter()
+    pictures = [] if 'matplotlib' in missing else draw_all(evaluation)
+    page = {} if 'jinja2' in missing else {'report.html': render(evaluation, pictures).encode('utf-8', 'replace')}
+    evaluation.wall_s['report'] = time.perf_counter() - started
     files = {'report.json': as_text(document(evaluation)), **page, **{f'{picture.name}.png': picture.png for picture in pictures}}
     return write_files(folder, files)
 
@@ -63,16 +60,12 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     with written_together(folder, OTHER_FOLDER) as scratch:
         for name, data in files.items():
             (scratch / name).write_bytes(data)
+    written = [folder / name for name in files]
     with suppress(OSError):
-        remove_stale(folder, [folder / name for name in files])
-    return [folder / name for name in files]
-
-
-def remove_stale(folder: Path, files: Sequence[Path]) -> None:
-    """Remove page and pictures of an earlier report in `folder` that are not among `files`. Raises OSError."""
-    for name in ('report.html', *(f'{picture}.png' for picture in PICTURES)):
-        for stale in set(folder.glob(name)).difference(files):
-            stale.unlink()
+        for name in ('report.html', *(f'{picture}.png' for picture in PICTURES)):
+            for stale in set(folder.glob(name)).difference(written):
+                stale.unlink()
+    return written
 
 
 def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
@@ -90,11 +83,11 @@ def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
 
 
 def rendered(template: Path, **values: Any) -> str:
-    """The page of a Jinja2 template, with every value escaped and the style of report.html."""
-    from jinja2 import Environment, StrictUndefined
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    style = ''.join(re.findall(r'<style>\n(.*?)</style>', REPORT.read_text(encoding='utf-8'), re.S))
-    return environment.from_string(template.read_text(encoding='utf-8')).render(style=style, **values)
+    """The page of a Jinja2 template, which extends `layout.html.jinja`, with every value escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    environment = Environment(loader=FileSystemLoader([template.parent, REPORT.parent]), autoescape=True, trim_blocks=True,
+                              lstrip_blocks=True, undefined=StrictUndefined)
+    return environment.get_template(template.name).render(**values)
 
 
 def _embedded(picture: Picture) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from ...core.drawing import INK, PAPER
 from ...core.types import Float32, Float64, UInt8
 from ..metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, Evaluation, MatcherResult
-from .style import DPI, WIDTH, Look, Picture, finish, looks_of, new_figure, percent_axis, plain, save, styled, thinned
+from .style import DPI, WIDTH, Look, Picture, draw_shares, finish, looks_of, new_figure, plain, save, styled, thinned
 
 Drawn = Sequence[tuple[MatcherResult, Look]]
 SMALL, LARGE = 0.06, 0.15  # shares of a frame: what no stage explains is drawn from the one on, stages are named from the other on
@@ -111,59 +111,47 @@ def _pose_errors(drawn: Drawn) -> Picture | None:
     finite = [errors[np.isfinite(errors)] for errors, _ in known]
     typical = min((float(np.percentile(errors, 95)) for errors in finite if len(errors)), default=20.0)
     limit = next((value for value in (1, 2, 5, 10) if typical <= value), 20)
-    figure, (axes,) = new_figure()
     levels = np.linspace(0, limit, 300)
-    for errors, look in known:
-        share = np.searchsorted(np.sort(errors), levels, side='right') / len(errors)
-        axes.plot(levels, 100 * share, **look.line)
-    percent_axis(axes, 'Pairs with a pose error up to …')
-    axes.set_xlim(0, limit)
-    axes.set_xlabel('larger of rotation and direction error, deg')
+    curves = [(levels, 100 * (np.searchsorted(np.sort(errors), levels, side='right') / len(errors)), look.line)
+              for errors, look in known]
+    png = draw_shares(curves, 'Pairs with a pose error up to …', 'larger of rotation and direction error, deg', (0, limit))
     caption = ('The higher and further to the left, the better; pairs without a pose never arrive, so their curve ends lower. '
                'The area under a curve is the pose AUC.')
-    return Picture('pose_errors', 'Pose error', caption, finish(figure, axes))
+    return Picture('pose_errors', 'Pose error', caption, png)
 
 
 def _epipolar_errors(drawn: Drawn) -> Picture | None:
-    known = [(matcher.error_histogram, look) for matcher, look in drawn
-             if matcher.error_histogram is not None and matcher.error_histogram.sum()]
-    if not known:
+    levels = ERROR_EDGES_PX[1:-1]
+    curves = [(levels, _cumulated(matcher.error_histogram), look.line) for matcher, look in drawn
+              if matcher.error_histogram is not None and matcher.error_histogram.sum()]
+    if not curves:
         return None
-    figure, (axes,) = new_figure()
-    for histogram, look in known:
-        axes.plot(ERROR_EDGES_PX[1:-1], 100 * np.cumsum(histogram)[:-1] / histogram.sum(), **look.line)
-    percent_axis(axes, 'Matches with an epipolar error up to …')
-    axes.set_xscale('log')
-    axes.set_xlim(ERROR_EDGES_PX[1], ERROR_EDGES_PX[-2])
-    _plain_ticks(axes, [0.1, 0.3, 1, 3, 10, 50])
-    axes.set_xlabel('distance to the true epipolar line, px')
+    png = draw_shares(curves, 'Matches with an epipolar error up to …', 'distance to the true epipolar line, px',
+                      (levels[0], levels[-1]), {tick: f'{tick:g}' for tick in (0.1, 0.3, 1, 3, 10, 50)}, log=True)
     caption = ("Share of each matcher's own matches that lie this close to where the truth allows them: higher and further left is "
                'better. How many matches there are is not in this figure.')
-    return Picture('epipolar_errors', 'Epipolar error', caption, finish(figure, axes))
+    return Picture('epipolar_errors', 'Epipolar error', caption, png)
 
 
 def _deviations(drawn: Drawn) -> Picture | None:
-    known = [(matcher.deviation_histogram, look) for matcher, look in drawn
-             if matcher.deviation_histogram is not None and matcher.deviation_histogram.sum()]
-    if not known:
-        return None
-    figure, (axes,) = new_figure()
     levels = DEVIATION_EDGES[1:-1]
-    axes.plot(levels, [100 * math.erf(level / math.sqrt(2)) for level in levels], color=INK, lw=6, alpha=0.3, label='as claimed')
-    for histogram, look in known:
-        axes.plot(levels, 100 * np.cumsum(histogram)[:-1] / histogram.sum(), **look.line)
-    percent_axis(axes, 'Matches within … of their standard deviations')
-    axes.set_xlim(0, levels[-1])
-    axes.set_xlabel('distance to the epipolar line, in standard deviations')
+    curves = [(levels, _cumulated(matcher.deviation_histogram), look.line) for matcher, look in drawn
+              if matcher.deviation_histogram is not None and matcher.deviation_histogram.sum()]
+    if not curves:
+        return None
+    expected = [100 * math.erf(level / math.sqrt(2)) for level in levels]
+    wide_line = {'color': INK, 'lw': 6, 'alpha': 0.3, 'label': 'as claimed'}
+    png = draw_shares([(levels, expected, wide_line), *curves], 'Matches within … of their standard deviations',
+                      'distance to the epipolar line, in standard deviations', (0, levels[-1]))
     caption = ('Whether covariances can be believed: a curve on the wide gray line is right, one below it claims too much, one '
                'above it too little. Lines are those of the estimated pose. Matches further away than 4 px and than four of their '
                'standard deviations are wrong, and left out.')
-    return Picture('deviations', 'Are covariances right', caption, finish(figure, axes))
+    return Picture('deviations', 'Are covariances right', caption, png)
 
 
-def _plain_ticks(axes: Any, ticks: Sequence[float]) -> None:
-    axes.set_xticks(list(ticks), [f'{tick:g}' for tick in ticks])
-    axes.set_xticks([], minor=True)
+def _cumulated(histogram: NDArray[np.int64]) -> Float64:
+    """Percentages below the inner edges of a histogram."""
+    return np.asarray(100 * np.cumsum(histogram)[:-1] / histogram.sum(), np.float64)
 
 
 def _strides(drawn: Drawn, strides: Sequence[int]) -> Picture | None:
@@ -171,16 +159,11 @@ def _strides(drawn: Drawn, strides: Sequence[int]) -> Picture | None:
     known = [(values, look) for values, look in known if np.isfinite(values).any()]
     if len(strides) < 2 or not known:
         return None
-    figure, (axes,) = new_figure()
-    places = np.arange(len(strides))
-    for values, look in known:
-        axes.plot(places, values, **look.line, marker='o', ms=8)
-    percent_axis(axes, 'Pose AUC up to 10 degrees')
-    axes.set_xticks(places, [str(stride) for stride in strides])
-    axes.set_xlim(-0.2, len(places) - 0.8)
-    axes.set_xlabel('frames between the two of a pair')
+    ticks = {float(number): str(stride) for number, stride in enumerate(strides)}
+    png = draw_shares([(list(ticks), values, {**look.line, 'marker': 'o', 'ms': 8}) for values, look in known],
+                      'Pose AUC up to 10 degrees', 'frames between the two of a pair', (-0.2, len(strides) - 0.8), ticks)
     return Picture('strides', 'Pose AUC over strides', 'What remains when frames are further apart, as at a lower frame rate or a '
-                   'faster motion: the flatter, the more robust.', finish(figure, axes))
+                   'faster motion: the flatter, the more robust.', png)
 
 
 def _track_lengths(drawn: Drawn) -> Picture | None:
@@ -188,21 +171,17 @@ def _track_lengths(drawn: Drawn) -> Picture | None:
     if not known:
         return None
     levels = np.arange(2, max(max(lengths) for lengths, _ in known) + 1)
-    figure, (axes,) = new_figure()
-    end = 4
+    curves, end = [], 4
     for lengths, look in known:
         counts = np.array([[length, count] for length, count in lengths.items()], float)
         alive = 100 * np.array([counts[counts[:, 0] >= level, 1].sum() for level in levels]) / counts[:, 1].sum()
-        axes.plot(levels, alive, **look.line)
+        curves.append((levels, alive, look.line))
         end = max(end, int(levels[alive >= 0.5].max(initial=0)))  # beyond, there is nothing to see
-    percent_axis(axes, 'Tracks of at least … frames')
-    axes.set_xscale('log')
-    axes.set_xlim(2, end)
-    _plain_ticks(axes, [tick for tick in (2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if tick <= end])
-    axes.set_xlabel('frames that a point was followed through')
+    ticks = {tick: str(tick) for tick in (2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if tick <= end}
+    png = draw_shares(curves, 'Tracks of at least … frames', 'frames that a point was followed through', (2, end), ticks, log=True)
     caption = ('Share of all tracks that lived at least this long: higher and further right is better, '
                'since long tracks hold an odometry together.')
-    return Picture('track_lengths', 'Track lengths', caption, finish(figure, axes))
+    return Picture('track_lengths', 'Track lengths', caption, png)
 
 
 def _stage_times(drawn: Drawn) -> Picture | None:

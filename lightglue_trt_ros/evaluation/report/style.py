@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...core.drawing import GRAY, GRID, INK, PAPER
 from ...core.types import Float64
@@ -116,11 +117,24 @@ def save(figure: Any) -> bytes:
     return file.getvalue()
 
 
-def percent_axis(axes: Any, title: str) -> None:
-    """A vertical axis of shares, 0 to 100 %."""
+def draw_shares(curves: Iterable[tuple[ArrayLike, ArrayLike, Mapping[str, Any]]], title: str, label: str,
+                limits: tuple[float, float] | None = None, ticks: Mapping[Any, str] | None = None, log: bool = False) -> bytes:
+    """The PNG of shares, 0 to 100 %: a line for each x (N,), percentages (N,), and how it is drawn; `label` is that of x."""
+    figure, (axes,) = new_figure()
+    for x, percentages, line in curves:
+        axes.plot(x, percentages, **line)
     axes.set_title(title)
     axes.set_ylim(0, 102)
     axes.set_yticks([0, 25, 50, 75, 100], ['0', '25', '50', '75', '100 %'])
+    if log:
+        axes.set_xscale('log')
+    if ticks is not None:
+        axes.set_xticks(list(ticks), list(ticks.values()))
+        axes.set_xticks([], minor=True)
+    if limits is not None:
+        axes.set_xlim(*limits)
+    axes.set_xlabel(label)
+    return finish(figure, axes)
 
 
 def thinned(times: Float64, values: Float64, most: int = 150) -> tuple[Float64, ...]:
