@@ -160,7 +160,7 @@ class Cuda:
 
     def capture(self, work: Callable[[], None]) -> Graph:
         """Record what `work` enqueues as a CUDA graph. Raises EngineError where that is not possible."""
-        graph = Graph.record(self.stream, work)
+        graph = Graph(self.stream, work)
         self._held[id(graph)] = graph
         return graph
 
@@ -225,18 +225,14 @@ class _Context:
 class Graph:
     """An instantiated CUDA graph, through cuda-python's driver, which shares the thread's current context."""
 
-    def __init__(self, driver: Any, executable: Any, stream: Any) -> None:
-        self._driver, self._executable, self._stream = driver, executable, stream
-
-    @classmethod
-    def record(cls, stream_handle: int, work: Callable[[], None]) -> Graph:
-        """What `work` enqueues on the stream. Raises EngineError where it cannot be recorded."""
+    def __init__(self, stream_handle: int, work: Callable[[], None]) -> None:
+        """Record what `work` enqueues on the stream. Raises EngineError where it cannot be recorded."""
         try:
             from cuda.bindings import driver
         except ImportError as error:
             raise EngineError('cuda-python is not installed') from error
-        stream, ok = driver.CUstream(stream_handle), driver.CUresult.CUDA_SUCCESS
-        status, = driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        self._driver, self._stream, ok = driver, driver.CUstream(stream_handle), driver.CUresult.CUDA_SUCCESS
+        status, = driver.cuStreamBeginCapture(self._stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         if status != ok:
             raise EngineError(f'the capture could not begin: {status.name}')
         failure = ''
@@ -244,15 +240,14 @@ class Graph:
             work()
         except Exception as error:  # capture has to end whatever happened; plain enqueueing then shows the error
             failure = in_words(error)
-        status, graph = driver.cuStreamEndCapture(stream)
+        status, graph = driver.cuStreamEndCapture(self._stream)
         if status != ok:
             raise EngineError(failure or f'the capture failed: {status.name}')
         if not failure:
-            status, executable = driver.cuGraphInstantiate(graph, 0)
+            status, self._executable = driver.cuGraphInstantiate(graph, 0)
         driver.cuGraphDestroy(graph)
         if failure or status != ok:
             raise EngineError(failure or f'the graph could not be instantiated: {status.name}')
-        return cls(driver, executable, stream)
 
     def launch(self) -> None:
         """Enqueue what was recorded. Raises EngineError, DeviceMemoryError."""

@@ -6,6 +6,7 @@ Everything of a frame is enqueued on one stream, as CUDA graphs where they can b
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -217,10 +218,8 @@ class TensorRTBackend:
         for _ in range(2):  # the first run of an engine cannot be captured
             features = [self.extract(image) for _ in range(SLOTS)]
             for first, last in self._matcher.spans():
-                for reference in features:
-                    for current in features:
-                        if reference is not current:
-                            self._launch((reference.slot, current.slot), first, last)
+                for reference, current in itertools.permutations(features, 2):
+                    self._launch((reference.slot, current.slot), first, last)
             self.cuda.synchronize()
             del features, reference, current
         if self._refinement is None:

@@ -28,8 +28,7 @@ class Engine:
     def __init__(self, tensorrt: Any, plan: bytes) -> None:
         self.engine: Any = tensorrt.load(plan)
         self.context: Any = None
-        self._tensors: dict[str, TensorType] = {tensor.name: (tensor.shape, tensor.dtype)
-                                                for tensor in tensorrt.describe(self.engine)}
+        self._tensors: dict[str, TensorType] = tensorrt.describe(self.engine)
 
     def close(self) -> None:
         """Let go of TensorRT's objects, whoever holds this one."""

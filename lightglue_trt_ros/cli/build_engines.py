@@ -8,6 +8,7 @@ import itertools
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from ..engines.build import BuildOrder, FrameSource, build_engine_set
 from ..engines.engine_store import Artifact, default_engine_dir
 from ..engines.gpu_info import Machine, decide, probe, target
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
-from ..engines.tensorrt_api import open_tensorrt
+from ..engines.tensorrt_api import BuildOptions, open_tensorrt
 from ..networks.models import load_model
 from ..utils.arguments import add_settings
 from ..utils.commands import command, log
@@ -32,7 +33,6 @@ from ..utils.errors import BagError, ConfigError, EngineError
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when the engine set is there, built now or before; 1 with a message otherwise, which leaves nothing behind."""
     args = _parse(argv)
-    EngineSpec(args.height, args.width, args.max_keypoints)
     order, flavour = _order(args), args.flavour
     if args.target_sm is not None and flavour == 'auto':
         flavour = 'rtx'  # the only one that builds for another GPU
@@ -40,8 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     log.info(f'{"GPU" if machine.present else "target"}: {machine}')
     tensorrt = open_tensorrt(flavour)
     log.info(f'builder: {tensorrt.name} {tensorrt.version}')
-    log.info(f'{order.image_width}x{order.image_height}, K = {order.max_keypoints}, into {order.engine_dir}, '
-                  f'workspace {order.workspace_mib} MiB')
+    log.info(f'{args.width}x{args.height}, K = {args.max_keypoints}, into {order.engine_dir}, workspace {args.workspace_mib} MiB')
     if args.calibration:
         decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name)  # before minutes are spent
         _calibrate(order, args.calibration, args.image_topic)
@@ -86,17 +85,18 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _order(args: argparse.Namespace) -> BuildOrder:
-    model = load_model(args.weights)
+    spec, model = EngineSpec(args.height, args.width, args.max_keypoints), load_model(args.weights)
     log.info(f'weights: {model.identity}')
-    return BuildOrder(args.height, args.width, args.max_keypoints, args.precision, model, args.engine_dir.expanduser().absolute(),
-                 args.workspace_mib, args.opt_level, args.force, args.matcher_onnx,
-                 tuple(args.tactic_sources.split(',')) if args.tactic_sources else None, args.stages)
+    sources = tuple(args.tactic_sources.split(',')) if args.tactic_sources else None
+    options = BuildOptions(args.workspace_mib, args.opt_level, tactic_sources=sources)
+    return BuildOrder(spec, args.precision, model, args.engine_dir.expanduser().absolute(), options, args.force,
+                      args.matcher_onnx, args.stages)
 
 
 def _calibrate(order: BuildOrder, recordings: Sequence[Path], image_topic: str | None) -> None:
     """Make the FP8 calibration for the same shapes, weights and folder, as quantize does."""
     from ..quantization.workflow import CalibrationOrder, quantize
-    spec = EngineSpec(order.image_height, order.image_width, order.max_keypoints, 'fp8')
+    spec = replace(order.spec, precision='fp8')
     quantize(CalibrationOrder(tuple(recordings), spec, order.model, order.engine_dir, image_topic=image_topic, force=order.force))
 
 
@@ -145,7 +145,7 @@ def _summarise(engine_set: Artifact) -> None:
     rows = [(network, precision, str(count)) for network, layers in record['layers'].items() for precision, count in layers.items()]
     if rows:
         print_table('Layers by precision', ['network', 'precision', 'layers'], rows)
-    log.info(f'parity gate: {identity.gate_verdict}, on {gate["frames"]}')
+    log.info(f'parity check: {identity.gate_verdict}, on {gate["frames"]}')
     log.info(f'{engine_set.path}, built with {identity.tensorrt} {identity.tensorrt_version} in '
                   f'{sum(record["build_seconds"].values()):.0f} s')
 

@@ -13,7 +13,7 @@ from ..networks.weight_store import CACHE_VARIABLE, Source, cache_dir, fetch, is
 from ..networks.weights import read_network
 from ..utils.commands import command
 from ..utils.console import progress
-from ..utils.errors import LightglueTrtError
+from ..utils.errors import LightglueTrtError, WeightsError
 
 
 @command('fetch_weights', interrupted='interrupted; what has come is kept, and the next run goes on from there')
@@ -25,9 +25,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--cache-dir', type=Path, help=f'cache directory (default: ${CACHE_VARIABLE}, else {cache_dir()})')
     args = parser.parse_args(argv)
     cache = args.cache_dir.expanduser().absolute() if args.cache_dir else None
-    unknown = [name for name in args.models if name not in NAMES]
-    if unknown:
-        return _fail(f'there is no model {unknown[0]!r}: use {", ".join(NAMES)}')
+    if unknown := [name for name in args.models if name not in NAMES]:
+        raise WeightsError(f'there is no model {unknown[0]!r}: use {", ".join(NAMES)}')
     if not args.models:
         for name in NAMES:
             _describe(name, cache)
@@ -61,7 +60,7 @@ def _get_network(source: Source, force: bool, cache: Path | None) -> bool:
         with progress(f'{source.name}, kB', source.size // 1000) as bar:
             path = fetch(source.name, force, lambda done, total: bar(done // 1000), cache)
     except LightglueTrtError as error:
-        _fail(f'{source.name}: {error}')
+        print(f'fetch_weights: {source.name}: {error}', file=sys.stderr)
         return False
     print(f'{source.name}: {path} ({source.licence})')
     return True
@@ -71,23 +70,18 @@ def _describe(model: str, cache: Path | None) -> None:
     if model in SHIPPED_MODELS:
         print(f'{model}: shipped, nothing to fetch')
         for network in NETWORKS:
-            file = read_network(shipped_folder(model) / file_name(network), network, 'install the package again')
-            path = file.weights.path
-            print(f'  {network}: {path.name}, {path.stat().st_size / 1e6:.1f} MB, sha256 {file.weights.sha256}\n'
-                  f'    licence  {file.licence}\n    at       {path}')
+            path = shipped_folder(model) / file_name(network)
+            weights = read_network(path, network, 'install the package again')
+            print(f'  {network}: {path.name}, {path.stat().st_size / 1e6:.1f} MB, sha256 {weights.sha256}\n'
+                  f'    licence  {weights.metadata.get("licence", "")}\n    at       {path}')
         return
     sources = sources_of(model)
-    there = [is_available(source.name, cache) for source in sources]
-    state = 'in the cache' if all(there) else f'not fetched; fetch_weights {model} gets it'
+    in_cache = [is_available(source.name, cache) for source in sources]
+    state = 'in the cache' if all(in_cache) else f'not fetched; fetch_weights {model} gets it'
     print(f'{model}: {state}')
-    for network, source, found in zip(NETWORKS, sources, there, strict=True):
+    for network, source, cached in zip(NETWORKS, sources, in_cache, strict=True):
         print(f'  {network}: {source.file}, {source.size / 1e6:.1f} MB, sha256 {source.sha256}\n    licence  {source.licence}\n'
-              f'    from     {source.url}\n    at       {places(source, cache)[0]}{"" if found else ", not there yet"}')
-
-
-def _fail(message: str) -> int:
-    print(f'fetch_weights: {message}', file=sys.stderr)
-    return 1
+              f'    from     {source.url}\n    at       {places(source, cache)[0]}{"" if cached else ", not there yet"}')
 
 
 if __name__ == '__main__':

@@ -19,7 +19,7 @@ from ..utils.commands import command, log
 
 @command('quantize', interrupted='interrupted, and nothing was kept')
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 when there is a calibration that passed its gate, 1 with a message otherwise, 130 when interrupted."""
+    """Exit code 0 when a calibration passed its acceptance check, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)
     _conclude(quantize(_order(args)), args)
     return 0

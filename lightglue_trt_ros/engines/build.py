@@ -35,17 +35,13 @@ logger = logging.getLogger(__name__)
 class BuildOrder:
     """What is to be built."""
 
-    image_height: int
-    image_width: int
-    max_keypoints: int
+    spec: EngineSpec  # its shapes
     precision: str  # auto, fp32, fp16 or fp8
     model: Model
     engine_dir: Path
-    workspace_mib: int = 1024
-    opt_level: int | None = None
+    options: BuildOptions
     force: bool = False  # build although an equal engine set is there
     matcher_onnx: Path | None = None  # somebody else's FP8 graph of the matcher, all layers; None: FP8 as `quantize` calibrated it
-    tactic_sources: tuple[str, ...] | None = None  # only these of TensorRT's; None: its own choice
     depth: Depth | None = None  # the matcher's stages, None: the usual ones; a given file is one of all layers
 
 
@@ -85,23 +81,23 @@ def build_engine_set(order: BuildOrder, machine: Machine, tensorrt: TensorRT, fr
     """
     decision, calibration = _decide(order, machine, tensorrt)
     logger.info(f'precision: extractor {decision.extractor}, matcher {decision.matcher} ({decision.reason})')
-    if machine.present and order.workspace_mib > machine.free_mib:
-        raise EngineError(f'--workspace-mib {order.workspace_mib} is more than the {machine.free_mib} MiB that are free on '
+    if machine.present and order.options.workspace_mib > machine.free_mib:
+        raise EngineError(f'--workspace-mib {order.options.workspace_mib} is more than the {machine.free_mib} MiB that are free on '
                           f'{machine.gpu}: ask for less, or end what uses its memory')
     job = _prepare(order, machine, tensorrt, decision, calibration)
-    found, why = _find_equal(job)
-    if found is not None:
+    equal, why = _find_equal(job)
+    if equal is not None:
         logger.info(why)
-        return found
+        return equal
     if machine.present and importlib.util.find_spec('onnxruntime') is None:  # before minutes of building, not after them
-        raise EngineError('the parity gate compares the engines with ONNX Runtime, which is not installed: pip install onnxruntime')
+        raise EngineError('the parity check needs ONNX Runtime, which is not installed: pip install onnxruntime')
     images, source = frames() if machine.present else ([], '')
     with drafting(order.engine_dir, job.identity.name) as draft:
-        found, why = _find_equal(job)  # another process may have built it meanwhile
+        equal, why = _find_equal(job)  # another process may have built it meanwhile
         if why:
             logger.info(why)
-        if found is not None:
-            return found
+        if equal is not None:
+            return equal
         plans = _build_plans(job, draft)
         gate: dict[str, Any] = {'frames': 'none: built for SM{}{} on another machine'.format(*machine.compute_capability)}
         if machine.present:
@@ -114,11 +110,10 @@ def build_engine_set(order: BuildOrder, machine: Machine, tensorrt: TensorRT, fr
 
 def _decide(order: BuildOrder, machine: Machine, tensorrt: TensorRT) -> tuple[Decision, Artifact | None]:
     """The precisions, and the calibration that FP8 takes."""
-    spec = EngineSpec(order.image_height, order.image_width, order.max_keypoints)
     calibration, uncalibrated, stale = None, '', False
     if order.matcher_onnx is None:
         try:
-            calibration = open_artifact(order.engine_dir, Identity.of_calibration(spec, order.model.identity))
+            calibration = open_artifact(order.engine_dir, Identity.of_calibration(order.spec, order.model.identity))
         except EngineError as error:
             uncalibrated = str(error)
             stale = isinstance(error, EngineMismatchError)  # of an earlier version, say
@@ -133,24 +128,21 @@ def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: 
     from ..networks.superpoint import superpoint
     from ..networks.typed_onnx import read_stamp
 
-    def shapes(precision: str) -> EngineSpec:
-        return EngineSpec(order.image_height, order.image_width, order.max_keypoints, precision)
-
-    model, calibration_sha256 = order.model, ''
-    extractor = superpoint(shapes(decision.extractor), model.extractor)
+    model, spec, calibration_sha256 = order.model, replace(order.spec, precision=decision.matcher), ''
+    extractor = superpoint(replace(order.spec, precision=decision.extractor), model.extractor)
     if decision.matcher == 'fp8' and order.matcher_onnx is not None:
         depth = Depth((model.layers,))
-        graphs = {'matcher': _read_given(order.matcher_onnx, type(extractor), shapes('fp8'), model.matcher)}
+        graphs = {'matcher': _read_given(order.matcher_onnx, type(extractor), spec, model.matcher)}
         fp8 = frozenset(graphs)
     else:
         depth = order.depth or Depth.of(model.layers)
         measured = None
         if decision.matcher == 'fp8' and calibration is not None:
             measured, calibration_sha256 = calibration.calibration(), calibration.identity.calibration_sha256
-        written = lightglue_stages(shapes(decision.matcher), model.matcher, depth, calibration=measured)
+        written = lightglue_stages(spec, model.matcher, depth, calibration=measured)
         graphs = {name: graph.SerializeToString() for name, graph in written.items()}
         fp8 = frozenset(name for name, graph in written.items() if read_stamp(graph)['precision'] == 'fp8')
-    return _Job(order, machine, tensorrt, decision, shapes(decision.matcher), depth,
+    return _Job(order, machine, tensorrt, decision, spec, depth,
                 {EXTRACTOR: extractor.SerializeToString(), **graphs}, fp8, calibration_sha256)
 
 
@@ -188,7 +180,7 @@ def _find_equal(job: _Job) -> tuple[Artifact | None, str]:
         reason = str(error).partition('\n')[0].removesuffix('; make it again:')  # its command is running
         return None, f'building again: {reason}'
     if job.machine.present and engine_set.identity.gate_verdict == NOT_RUN:
-        return None, f'building again: the parity gate of {path} was not run'
+        return None, f'building again: the parity check of {path} was not run'
     return engine_set, f'{path} is there already, and equal: nothing to build (--force builds it again)'
 
 
@@ -200,8 +192,7 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
     target = None if job.machine.present else int('{}{}'.format(*job.machine.compute_capability))
     for network, graph in job.graphs.items():
         precision = job.precision_of(network)
-        options = BuildOptions(workspace_mib=job.order.workspace_mib, opt_level=job.order.opt_level, target_sm=target,
-                               timing_cache=cache, tactic_sources=job.order.tactic_sources)
+        options = replace(job.order.options, target_sm=target, timing_cache=cache)
         logger.info(f'building {network} {precision}')
         with progress(f'building {network} {precision}') as bar:
             plan = job.tensorrt.build(graph, precision, options, lambda phase, done, total: bar(done, total, phase))
@@ -229,14 +220,15 @@ def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: st
     finally:
         reference.close()
     precision = job.decision.matcher
-    print_table(f'Parity of {precision} engines with ONNX Runtime in FP32', ['figure', 'value', 'needed'],
-                [*rows(found, precision),
-                 *([] if refined is None else [('points placed as on the host', f'{refined:.4f}', f'>= {REFINED_SHARE}')])], left=1)
+    table = rows(found, precision)
+    if refined is not None:
+        table.append(('points refined as on the host', f'{refined:.4f}', f'>= {REFINED_SHARE}'))
+    print_table(f'Parity of {precision} engines with ONNX Runtime in FP32', ['figure', 'value', 'needed'], table, left=1)
     failed = failures(found, precision)
     advice = '' if precision == 'fp32' or not failed else f'\nbuild them in {"fp32" if precision == "fp16" else "fp16"} instead'
     if refined is not None and not refined >= REFINED_SHARE:
-        failed.append(f'points placed as on the host are {refined:.4f}, at least {REFINED_SHARE} is needed')
+        failed.append(f'points refined as on the host are {refined:.4f}, at least {REFINED_SHARE} is needed')
     if failed:
-        raise EngineError('\n  '.join([f'the {precision} engines failed the parity gate, and were not kept:', *failed]) + advice)
+        raise EngineError('\n  '.join([f'the {precision} engines failed the parity check, and were not kept:', *failed]) + advice)
     thresholds = vars(LIMITS[precision]) | {'placed': REFINED_SHARE}
     return {'frames': source, **found.as_dict(), 'placed': refined, 'thresholds': thresholds}

@@ -77,7 +77,7 @@ class Identity:
     image_height: int
     image_width: int
     max_keypoints: int
-    weights: str  # the pair's name
+    weights: str  # the model's name
     extractor_sha256: str  # of its files
     matcher_sha256: str
     extractor_precision: str = ''  # from here to `ends` of engines alone
@@ -304,8 +304,8 @@ def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
         advice = f' (its {MANIFEST} has the figures): use fp16, or calibrate on more of what the robot sees' \
             if failed and wanted.kind == CALIBRATION else '; make it again'
         raise (EngineError if failed else EngineMismatchError)(
-            f'the {noun} in {path} {"did not pass its gate" if failed else "is not the one needed"}: {"; ".join(differences)}'
-            f'{advice}:\n{command}')
+            f'the {noun} in {path} {"did not pass its acceptance check" if failed else "is not the one needed"}: '
+            f'{"; ".join(differences)}{advice}:\n{command}')
     return artifact
 
 

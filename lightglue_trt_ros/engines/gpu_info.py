@@ -92,8 +92,8 @@ def decide(asked: str, compute_capability: tuple[int, int], tensorrt_version: st
            uncalibrated: str = '') -> Decision:
     """The precisions for `asked`: auto, fp32, fp16 or fp8 (the matcher's; the extractor is FP16 then).
 
-    `flavour` is 'tensorrt' or 'tensorrt_rtx'; `uncalibrated` says why there is no FP8 matcher that passed its gate, empty:
-    there is. Raises EngineError when fp8 is asked for and cannot be had, before anything is built.
+    `flavour` is 'tensorrt' or 'tensorrt_rtx'; `uncalibrated` says why no FP8 matcher passed its acceptance check, empty: one did.
+    Raises EngineError when fp8 is asked for and cannot be had, before anything is built.
     """
     if asked not in ('auto', *PRECISIONS):
         raise EngineError(f'precision is {asked!r}: use one of auto, {", ".join(PRECISIONS)}')
@@ -108,9 +108,10 @@ def decide(asked: str, compute_capability: tuple[int, int], tensorrt_version: st
     if asked == 'fp8' and (lacking or uncalibrated):
         raise EngineError(f'fp8 was asked for, but {lacking or uncalibrated}' + (': use fp16 or auto' if lacking else ''))
     if lacking or uncalibrated:
-        return Decision('fp16', 'fp16', f'FP16 for both networks: {lacking or "no calibrated FP8 matcher passed its gate"}')
+        reason = lacking or 'no calibrated FP8 matcher passed its acceptance check'
+        return Decision('fp16', 'fp16', f'FP16 for both networks: {reason}')
     return Decision('fp16', 'fp8', f'extractor FP16, matcher FP8: compute capability {capability}, TensorRT {tensorrt_version} '
-                                   'and a calibration that passed its gate')
+                                   'and a calibration that passed its acceptance check')
 
 
 def _major(version: str) -> int:

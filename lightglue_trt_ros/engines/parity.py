@@ -77,9 +77,9 @@ class Parity:
 def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8]) -> Parity:
     """Compare two backends of the same exits on consecutive gray frames, uint8 (H, W) of the engines' size. Raises EngineError."""
     if len(frames) < 2:
-        raise EngineError(f'the parity gate was given {len(frames)} frames: it needs at least 2 consecutive ones')
+        raise EngineError(f'the parity check was given {len(frames)} frames: it needs at least 2 consecutive ones')
     if candidate.depth != reference.depth:
-        raise EngineError(f'the parity gate compares {candidate.depth} with {reference.depth}: open both with the same')
+        raise EngineError(f'the parity check compares {candidate.depth} with {reference.depth}: open both with the same')
     ends = candidate.depth.ends
     counts = _Counts(len(ends))
     before: tuple[_Frame, _Frame, Int32] | None = None
@@ -99,7 +99,7 @@ def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8]) -> P
 
 
 def failures(found: Parity, precision: str) -> list[str]:
-    """What keeps `found` from passing the gate of `precision`, a line each; empty when it passes."""
+    """What keeps `found` from passing the check of `precision`, a line each; empty when it passes."""
     failed = [] if found.finite else ['the engines gave NaN or infinity']
     failed += [f'the reference found {each.matches} matches after {each.layers} layers and {found.keypoints} keypoints in '
                f'{found.pairs} pairs, too few to judge by: give other frames with --frames'

@@ -48,15 +48,6 @@ class BuildOptions:
     tactic_sources: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True)
-class IOTensor:
-    """An input or output of an engine."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
 class TensorRT:
     """An imported TensorRT; `open_tensorrt` makes one. `name` is 'tensorrt' or 'tensorrt_rtx'."""
 
@@ -125,14 +116,14 @@ class TensorRT:
             raise kind(f'{self.title} cannot load this engine: {complaints}')
         return engine
 
-    def describe(self, engine: Any) -> list[IOTensor]:
-        """The engine's inputs and outputs, in its order. Raises EngineError for a type that numpy lacks."""
-        tensors = []
+    def describe(self, engine: Any) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and dtype of the engine's inputs and outputs, in its order. Raises EngineError for a type that numpy lacks."""
+        tensors = {}
         for name in (engine.get_tensor_name(index) for index in range(engine.num_io_tensors)):
             kind = engine.get_tensor_dtype(name).name
             if kind not in _NUMPY:
                 raise EngineError(f'the engine has {name} in {kind}, which numpy lacks: export fp32 or fp16 inputs and outputs')
-            tensors.append(IOTensor(name, tuple(engine.get_tensor_shape(name)), np.dtype(_NUMPY[kind])))
+            tensors[name] = tuple(engine.get_tensor_shape(name)), np.dtype(_NUMPY[kind])
         return tensors
 
     def activation_bytes(self, engine: Any) -> int:

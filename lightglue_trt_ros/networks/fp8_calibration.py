@@ -18,6 +18,7 @@ import numpy as np
 from ..core.types import Float32, Int32, UInt8
 from ..utils.errors import EngineError
 from . import e4m3
+from .weights import parse
 
 SCHEMA = 3
 BLOCKS = ('self', 'cross')
@@ -85,14 +86,12 @@ class Calibration:
     @classmethod
     def of_content(cls, data: bytes, path: Path) -> Calibration:
         """What `content` gave, read from `path`. Raises EngineError when it is something else."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
         try:
-            tensors = load(data)
-            notes = json.loads(json.loads(data[8:8 + int.from_bytes(data[:8], 'little')])['__metadata__']['calibration'])
+            tensors, metadata = parse(data)
+            notes = json.loads(metadata['calibration'])
             missing = [name for name in ('schema', 'peaks', 'fp8', 'provenance') if name not in notes]
             missing += [name for name in ('residual_basis', 'value_bases') if name not in tensors]
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise EngineError(f'{path} is no calibration of this package ({error}): make it with quantize') from error
         if missing:
             raise EngineError(f'{path} has no {", no ".join(missing)}: make it with quantize')

@@ -40,15 +40,12 @@ def check(calibration: Calibration | None, spec: EngineSpec, weights: Weights, l
         made_for = calibration.provenance.get(name)
         if made_for != value:
             raise ConfigError(f'the calibration was made for {name} {made_for}, not {value}: calibrate again')
-    shapes = {'residual_basis': (DIM, DIM), 'value_bases': (layers, len(BLOCKS), HEADS, HEAD_DIM, HEAD_DIM)}
-    for name, shape in shapes.items():
-        found = getattr(calibration, name).shape
-        if found != shape:
-            raise ConfigError(f"the calibration's {name} has shape {found}, not {shape}: calibrate again")
-    for name, values in calibration.centres.items():
-        if values.shape != (_inputs_of(name),):
-            raise ConfigError(f"the calibration's centre of {name} has shape {values.shape}, not ({_inputs_of(name)},): "
-                              'calibrate again')
+    arrays = {'residual_basis': (calibration.residual_basis, (DIM, DIM)),
+              'value_bases': (calibration.value_bases, (layers, len(BLOCKS), HEADS, HEAD_DIM, HEAD_DIM)),
+              **{f'centre of {name}': (values, (_inputs_of(name),)) for name, values in calibration.centres.items()}}
+    for name, (values, shape) in arrays.items():
+        if values.shape != shape:
+            raise ConfigError(f"the calibration's {name} has shape {values.shape}, not {shape}: calibrate again")
     for name, inputs in calibration.compensated.items():
         if inputs.ndim != 1 or not np.isin(inputs, np.arange(_inputs_of(name))).all():
             raise ConfigError(f'the calibration compensates inputs of {name} which that does not have: calibrate again')

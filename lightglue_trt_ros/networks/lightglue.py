@@ -17,7 +17,7 @@ from .architecture import HEAD_DIM
 from .fp8_calibration import Calibration, member
 from .fp8_rounding import Rounding, check
 from .typed_onnx import Typed, stamp
-from .weight_folding import Linear, fold, rebased
+from .weight_folding import fold, rebased
 from .weights import Weights
 
 MASKED = -1e4  # a logit that softmax turns into 0, and that FP16 still holds
@@ -38,8 +38,8 @@ def lightglue(spec: EngineSpec, weights: Weights, *, calibration: Calibration | 
     FP32 outputs `inputs.NAME` (2, K, inputs), NAME as in a calibration's peaks: what would be rounded, centred where there is a
     centre. Raises ConfigError for fp8 without a calibration, and for a calibration of other weights or shapes.
     """
-    net = LightGlueBlocks(spec, weights, calibration, observe)
-    return _Writer(net, calibration, mask_attention, log_assignment).stage(0, net.layers)
+    net = _LightGlue(spec, weights, calibration, mask_attention, observe=observe)
+    return net.stage(0, net.layers, log_assignment)
 
 
 def lightglue_stages(spec: EngineSpec, weights: Weights, depth: Depth, *, calibration: Calibration | None = None,
@@ -51,43 +51,50 @@ def lightglue_stages(spec: EngineSpec, weights: Weights, depth: Depth, *, calibr
     `cosines` and `sines` (2, 1, K, 64), the encoded positions. `calibration` is as in `lightglue`; its basis is that of `state`, so
     that all graphs take the same one. Raises ConfigError as `lightglue` does, and when the stages do not end with the network.
     """
-    net = LightGlueBlocks(spec, weights, calibration)
+    net = _LightGlue(spec, weights, calibration, mask_attention)
     if depth.ends[-1] != net.layers:
         raise ConfigError(f'the stages end after layer {depth.ends[-1]}: {weights.name} has {net.layers}')
-    writer = _Writer(net, calibration, mask_attention)
     spans = zip((0, *depth.ends), depth.ends, strict=False)
-    graphs = {name: writer.stage(*span) for name, span in zip(depth.stages, spans, strict=True)}
-    return graphs | {name: writer.head(end) for name, end in zip(depth.heads, depth.ends, strict=False)}
+    graphs = {name: net.stage(*span) for name, span in zip(depth.stages, spans, strict=True)}
+    return graphs | {name: net.head(end) for name, end in zip(depth.heads, depth.ends, strict=False)}
 
 
-class _Writer:
-    """Writes the graphs of one network."""
+class _LightGlue:
+    """Writes the graphs of one network; x is (2, K, width): both images side by side.
 
-    def __init__(self, net: LightGlueBlocks, calibration: Calibration | None, mask_attention: bool,
-                 log_assignment: bool = False) -> None:
-        self.net, self.mask_attention, self.log_assignment = net, mask_attention, log_assignment
+    Raises ConfigError for a calibration of something else.
+    """
+
+    def __init__(self, spec: EngineSpec, weights: Weights, calibration: Calibration | None, mask_attention: bool, *,
+                 observe: bool = False) -> None:
+        self.spec, self.sha256, self.mask_attention = spec, weights.sha256, mask_attention
         self.calibration_sha256 = '' if calibration is None else calibration.sha256
+        self.typed = Typed('fp16' if spec.precision == 'fp8' else spec.precision, calibration is not None)
+        net = fold(weights.tensors)
+        check(calibration, spec, weights, net.layers)
+        self.net = net if calibration is None else rebased(net, calibration)
+        self.layers, self.rounding = net.layers, Rounding(self.typed, calibration, observe)
 
-    def stage(self, first: int, end: int) -> onnx.ModelProto:
+    def stage(self, first: int, end: int, log_assignment: bool = False) -> onnx.ModelProto:
         """Layers `first` to `end` - 1."""
-        net, inputs = self.net, self._inputs('scores0', 'scores1', 'detection_threshold')
+        inputs = self._inputs('scores0', 'scores1', 'detection_threshold')
         valid = _valid(inputs)
         outputs: dict[str, Var] = {}
         if first == 0:
             inputs |= self._inputs('keypoints0', 'keypoints1', 'descriptors0', 'descriptors1')
-            x = net.project(stack(inputs['descriptors0'], inputs['descriptors1']))
-            rotation = net.encode_positions(stack(inputs['keypoints0'], inputs['keypoints1']))
+            x = self.project(stack(inputs['descriptors0'], inputs['descriptors1']))
+            rotation = self.encode_positions(stack(inputs['keypoints0'], inputs['keypoints1']))
             outputs = dict(zip(('cosines', 'sines'), rotation, strict=True))
         else:
             inputs |= self._inputs('state', 'cosines', 'sines')
             x, rotation = inputs['state'], (inputs['cosines'], inputs['sines'])
-        bias = net.attention_bias(valid) if self.mask_attention else None
+        bias = self.attention_bias(valid) if self.mask_attention else None
         for layer in range(first, end):
-            x = net.self_attend(layer, x, rotation, bias)
-            x = net.cross_attend(layer, x, None if bias is None else swap(bias))
-        if end == net.layers:
-            return self._assigned(inputs, end, x, valid)
-        outputs |= {'next_state': x, 'confidence': net.confident(end - 1, x, valid, confidence_threshold(end - 1, net.layers))}
+            x = self.self_attend(layer, x, rotation, bias)
+            x = self.cross_attend(layer, x, None if bias is None else swap(bias))
+        if end == self.layers:
+            return self._assigned(inputs, end, x, valid, log_assignment)
+        outputs |= {'next_state': x, 'confidence': self.confident(end - 1, x, valid, confidence_threshold(end - 1, self.layers))}
         return self._model(inputs, outputs)
 
     def head(self, end: int) -> onnx.ModelProto:
@@ -95,50 +102,31 @@ class _Writer:
         inputs = self._inputs('state', 'scores0', 'scores1', 'detection_threshold')
         return self._assigned(inputs, end, inputs['state'], _valid(inputs))
 
-    def _assigned(self, inputs: dict[str, Var], end: int, x: Var, valid: Var) -> onnx.ModelProto:
+    def _assigned(self, inputs: dict[str, Var], end: int, x: Var, valid: Var, log_assignment: bool = False) -> onnx.ModelProto:
         inputs |= self._inputs('match_threshold')
-        assignment = self.net.assign(end - 1, x, valid)
+        assignment = self.assign(end - 1, x, valid)
         threshold = inputs['match_threshold']
-        if end < self.net.layers:
+        if end < self.layers:
             threshold = op.max([threshold, op.const(np.float32(EARLY_MATCH_SCORE))])
-        matches, scores = filter_matches(assignment, valid, threshold, self.net.spec.max_keypoints)
+        matches, scores = filter_matches(assignment, valid, threshold, self.spec.max_keypoints)
         outputs = {'matches0': matches, 'scores': scores}
-        return self._model(inputs, outputs | ({'log_assignment': assignment} if self.log_assignment else {}))
+        return self._model(inputs, outputs | ({'log_assignment': assignment} if log_assignment else {}))
 
     def _inputs(self, *names: str) -> dict[str, Var]:
-        k, dtype = self.net.spec.max_keypoints, self.net.typed.dtype
+        k, dtype = self.spec.max_keypoints, self.typed.dtype
         rotation, scalar = Tensor(dtype, (2, 1, k, HEAD_DIM)), Tensor(np.float32, ())
-        descriptors, state = Tensor(dtype, (k, self.net.net.descriptors)), Tensor(dtype, (2, k, self.net.net.width))
+        descriptors, state = Tensor(dtype, (k, self.net.descriptors)), Tensor(dtype, (2, k, self.net.width))
         types = {'keypoints': Tensor(np.float32, (k, 2)), 'descriptors': descriptors, 'scores': Tensor(np.float32, (k,)),
                  'state': state, 'cosines': rotation, 'sines': rotation, 'match_threshold': scalar, 'detection_threshold': scalar}
         return {name: argument(types[name.rstrip('01')]) for name in names}
 
     def _model(self, inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:
-        outputs |= {f'inputs.{name}': seen for name, seen in self.net.rounding.seen.items()}
-        return stamp(build(inputs, outputs), 'lightglue', self.net.spec, self.net.sha256, self.calibration_sha256)
+        outputs |= {f'inputs.{name}': seen for name, seen in self.rounding.seen.items()}
+        return stamp(build(inputs, outputs), 'lightglue', self.spec, self.sha256, self.calibration_sha256)
 
-
-def _valid(inputs: dict[str, Var]) -> Var:
-    """(2, K): the rows that are keypoints."""
-    return stack(*(op.greater(inputs[f'scores{side}'], inputs['detection_threshold']) for side in (0, 1)))
-
-
-class LightGlueBlocks:
-    """The network's blocks; x is (2, K, width): both images side by side.
-
-    Raises ConfigError for a calibration of something else.
-    """
-
-    def __init__(self, spec: EngineSpec, weights: Weights, calibration: Calibration | None = None, observe: bool = False) -> None:
-        self.spec, self.sha256 = spec, weights.sha256
-        self.typed = Typed('fp16' if spec.precision == 'fp8' else spec.precision, calibration is not None)
-        net = fold(weights.tensors)
-        check(calibration, spec, weights, net.layers)
-        self.net = net if calibration is None else rebased(net, calibration)
-        self.layers, self.rounding = net.layers, Rounding(self.typed, calibration, observe)
 
     def project(self, descriptors: Var) -> Var:
-        return descriptors if self.net.project is None else self.linear(descriptors, self.net.project)
+        return descriptors if self.net.project is None else self.rounding.linear(descriptors, self.net.project)
 
     def encode_positions(self, keypoints: Var) -> tuple[Var, Var]:
         """Keypoints (2, K, 2) in pixels -> cosines and sines (2, 1, K, 64) of the learned frequencies."""
@@ -186,12 +174,12 @@ class LightGlueBlocks:
     def assign(self, layer: int, x: Var, valid: Var) -> Var:
         """Log of the soft partial assignment, FP32 (K, K) (equation 6 of the paper)."""
         head = self.net.heads[layer]
-        m0, m1 = unstack(self.linear(x, head.final))
+        m0, m1 = unstack(self.rounding.linear(x, head.final))
         similarity = self.typed.exact(op.matmul(m0, op.transpose(m1, perm=[1, 0])))
         valid0, valid1 = unstack(valid)
         both = op.and_(op.unsqueeze(valid0, op.const(np.array([1]))), op.unsqueeze(valid1, op.const(np.array([0]))))
         similarity = op.where(both, similarity, op.const(np.float32(MASKED)))
-        matchability = self.typed.exact(self.linear(x, head.matchability))
+        matchability = self.typed.exact(self.rounding.linear(x, head.matchability))
         certainty0, certainty1 = unstack(op.neg(op.softplus(op.neg(matchability))))  # log of the sigmoid, (K, 1)
         certainty = op.add(certainty0, op.transpose(certainty1, perm=[1, 0]))
         return op.add(op.add(op.log_softmax(similarity, axis=1), op.log_softmax(similarity, axis=0)), certainty)
@@ -205,16 +193,13 @@ class LightGlueBlocks:
         """
         confidence = self.net.heads[layer].confidence
         assert confidence is not None, 'the last layer always stops'
-        doubt = op.softplus(op.neg(self.typed.exact(self.linear(x, confidence))))
+        doubt = op.softplus(op.neg(self.typed.exact(self.rounding.linear(x, confidence))))
         doubt = op.squeeze(doubt, op.const(np.array([2])))  # (2, K)
         wavering = op.and_(op.not_(op.less_or_equal(doubt, op.const(np.float32(-np.log(threshold))))), valid)
         count = op.max([_total(op.cast(valid, to=np.float32)), op.const(np.ones(1, np.float32))])
         share = op.sub(op.const(np.float32(1)), op.div(_total(op.cast(wavering, to=np.float32)), count))
         mean = op.div(_total(op.where(valid, doubt, op.const(np.float32(0)))), count)
         return op.concat([share, mean], axis=0)
-
-    def linear(self, x: Var, layer: Linear) -> Var:
-        return self.rounding.linear(x, layer)
 
     def heads(self, x: Var) -> Var:
         """(2, K, width) -> (2, heads, K, 64)."""
@@ -228,6 +213,11 @@ class LightGlueBlocks:
     @staticmethod
     def shape(*sizes: int) -> Var:
         return op.const(np.array(sizes, np.int64))
+
+
+def _valid(inputs: dict[str, Var]) -> Var:
+    """(2, K): the rows that are keypoints."""
+    return stack(*(op.greater(inputs[f'scores{side}'], inputs['detection_threshold']) for side in (0, 1)))
 
 
 def filter_matches(assignment: Var, valid: Var, threshold: Var, count: int) -> tuple[Var, Var]:

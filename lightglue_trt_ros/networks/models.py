@@ -118,13 +118,14 @@ def _of_folder(folder: Path, shipped: str) -> Model:
         raise WeightsError(f'{folder} has no {" and no ".join(missing)}: '
                            + (advice if shipped else 'the folder of a model holds both networks'))
     extractor, matcher = (read_network(folder / file_name(network), network, advice) for network in NETWORKS)
-    if extractor.model != matcher.model:
-        names = [file.model or 'no model that it names' for file in (extractor, matcher)]
-        raise WeightsError(f'{extractor.weights.path} is the {EXTRACTOR} of {names[0]}, {matcher.weights.path} the {MATCHER} of '
-                           f'{names[1]}: they were not trained together; take both from one model')
-    if shipped:
-        for file in (extractor, matcher):
-            if file.model != shipped or not file.content_sha256:
-                raise WeightsError(f'{file.weights.path} is of the model {file.model or "without a name"}, '
-                                   f'with {"a" if file.content_sha256 else "no"} checksum of its content: {advice}')
-    return Model(extractor.model or folder.name, extractor.weights, matcher.weights, shipped or str(folder))
+    names = [each.metadata.get('pair', '') for each in (extractor, matcher)]
+    if names[0] != names[1]:
+        of_extractor, of_matcher = (name or 'no model that it names' for name in names)
+        raise WeightsError(f'{extractor.path} is the {EXTRACTOR} of {of_extractor}, {matcher.path} the {MATCHER} of {of_matcher}: '
+                           'they were not trained together; take both from one model')
+    for each in (extractor, matcher) if shipped else ():
+        checksum = each.metadata.get('content_sha256')
+        if names[0] != shipped or not checksum:
+            raise WeightsError(f'{each.path} is of the model {names[0] or "without a name"}, with {"a" if checksum else "no"} '
+                               f'checksum of its content: {advice}')
+    return Model(names[0] or folder.name, extractor, matcher, shipped or str(folder))

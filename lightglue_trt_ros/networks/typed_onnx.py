@@ -39,15 +39,11 @@ class Typed:
 
     def compute(self, x: Var) -> Var:
         """`x` in the compute type."""
-        return x if self._is(x, self.dtype) else op.cast(x, to=self.dtype.type)
+        return x if x.unwrap_tensor().dtype == self.dtype else op.cast(x, to=self.dtype.type)
 
     def exact(self, x: Var) -> Var:
         """`x` in FP32: the entrance of an island."""
-        return x if self._is(x, np.dtype(np.float32)) else op.cast(x, to=np.float32)
-
-    @staticmethod
-    def _is(x: Var, dtype: np.dtype[np.generic]) -> bool:
-        return bool(x.unwrap_tensor().dtype == dtype)
+        return x if x.unwrap_tensor().dtype == np.float32 else op.cast(x, to=np.float32)
 
 
 def stamp(model: onnx.ModelProto, network: str, spec: EngineSpec, weights_sha256: str,

@@ -76,7 +76,7 @@ def cache_dir() -> Path:
 
 
 def sources_of(model: str) -> tuple[Source, Source]:
-    """A fetched pair's extractor and matcher."""
+    """A fetched model's extractor and matcher."""
     extractor, matcher = (source for source in REGISTRY.values() if source.model == model)
     return extractor, matcher
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +32,7 @@ class Weights:
     tensors: Tensors
     sha256: str  # of the file that they come from, hexadecimal; of what is fetched, as pinned
     path: Path  # what was read
-
-
-@dataclass(frozen=True)
-class NetworkFile:
-    """What `read_network` found."""
-
-    weights: Weights
-    model: str  # that it belongs to, by the metadata `pair`; empty: unknown
-    licence: str  # empty: it says nothing
-    content_sha256: str  # that the file says its tensors have, and they have it; empty: it says nothing
+    metadata: Mapping[str, str] = field(default_factory=dict)  # of the file, e.g. pair (the model), network, licence
 
 
 def write_network(path: Path, tensors: Mapping[str, NDArray[Any]], *, pair: str, network: str, licence: str,
@@ -61,7 +52,7 @@ def write_network(path: Path, tensors: Mapping[str, NDArray[Any]], *, pair: str,
     return hashlib.sha256(data).hexdigest()
 
 
-def read_network(path: Path, network: str, advice: str) -> NetworkFile:
+def read_network(path: Path, network: str, advice: str) -> Weights:
     """Read an extractor's or a matcher's file, checked as far as it can be: its own checksum, its tensors' names, shapes, values.
 
     Raises WeightsError where that fails, or where the file says that it holds the other network; `advice` ends the messages about
@@ -79,9 +70,8 @@ def read_network(path: Path, network: str, advice: str) -> NetworkFile:
         raise WeightsError(f'{path} is the {metadata["network"]} of a model, where the {network} is expected: are the two files '
                            'exchanged?')
     check_network(network, tensors, str(path))
-    pair = metadata.get('pair', '')
-    weights = Weights(f'{pair or path.parent.name} {network}', tensors, hashlib.sha256(data).hexdigest(), path)
-    return NetworkFile(weights, pair, metadata.get('licence', ''), metadata.get('content_sha256', ''))
+    name = f'{metadata.get("pair") or path.parent.name} {network}'
+    return Weights(name, tensors, hashlib.sha256(data).hexdigest(), path, metadata)
 
 
 def read_file(path: Path) -> bytes:

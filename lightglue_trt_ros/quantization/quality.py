@@ -226,7 +226,7 @@ def check_motion(samples: Sequence[RecordingSample], matcher: OnnxMatcher, strid
             greatest = max(greatest, float(np.median(together)))
     if greatest < STILL_PX:
         logger.warning(f'nothing moves in these recordings (median displacement of matches {greatest:.2f} px at every stride): '
-                       'wider strides are no harder than consecutive frames, and the gate says nothing about a camera in motion')
+                       'wider strides are no harder than consecutive frames, and the check says nothing about a camera in motion')
     return greatest
 
 
@@ -237,7 +237,7 @@ def print_gate(candidates: Sequence[Trial], gate: QualityGate) -> None:
              'passed' if gate.passes(score) else 'failed')
             for each in candidates for score in each.scores]
     header = ['matcher', 'of FLOPs', 'recording', 'pairs', 'number', 'FP32 matches', 'F1', 'needed', 'count ratio', 'gate']
-    print_table(f'Quality gate: FP8 against FP32 on frames held out from calibration (count ratio within {COUNT_TOLERANCE:.0%} '
+    print_table(f'Acceptance check: FP8 against FP32 on frames held out from calibration (count ratio within {COUNT_TOLERANCE:.0%} '
                 'of 1)', header, rows, 4)
 
 

@@ -241,16 +241,11 @@ def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSp
 
 def _chosen(recording: Recording, timeline: Timeline, wanted: set[int]) -> Iterator[tuple[int, Frame]]:
     places = {int(timeline.numbers[place]): place for place in wanted}
-    frames = recording.frames(lambda number, error: None)
-    while places:
-        try:
-            frame = next(frames, None)
-        except BagError:  # told when the frames were counted
-            return
-        if frame is None:
-            return
+    for frame in readable_frames(recording, lambda note: None):  # noted when the frames were counted
         if (place := places.pop(frame.number, None)) is not None:
             yield place, frame
+        if not places:
+            return
 
 
 def _geometry(recording: Recording, timeline: Timeline) -> tuple[Intrinsics | None, Float64 | None]:
@@ -282,7 +277,7 @@ def _check_numbers(samples: Sequence[RecordingSample], asked: int, separate: boo
                              for part in ('calibration', 'held_out'))
     total = calibration + (0 if separate else held_out)
     for number, least, what in ((total, LEAST_FRAMES, 'calibrate on'), (calibration, LEAST_HELD_OUT, 'calibrate on'),
-                                (held_out, LEAST_HELD_OUT, 'hold out for the gate')):
+                                (held_out, LEAST_HELD_OUT, 'hold out for the acceptance check')):
         if number < least:
             raise BagError(f'there are {number} frames to {what}, at least {least} are needed: record more')
     if total < asked:

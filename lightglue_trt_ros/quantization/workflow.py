@@ -73,15 +73,15 @@ def quantize(order: CalibrationOrder) -> Artifact:
     settings = _settings(order, samples)
     calibration = None if order.force else _find_equal(order.engine_dir, identity, settings)
     if calibration is not None:
-        logger.info(f'an equal calibration is there already, and {calibration.identity.gate_verdict} its gate (--force makes it '
-                    'anew)')
+        logger.info(f'an equal calibration is there already, and {calibration.identity.gate_verdict} its acceptance check '
+                    '(--force makes it anew)')
     else:
         _extract(order, samples)
         calibration = _make(order, samples, identity, settings)
     if calibration.identity.gate_verdict != PASSED:
-        raise EngineError(f'no choice of parts in FP8 passes the gate, and the matcher stays in FP16: {calibration.path} has the '
-                          'figures and no calibration.\nCalibrate on more of what the robot sees, or say with --gate how much may '
-                          'be lost')
+        raise EngineError('no choice of parts in FP8 passes the acceptance check, and the matcher stays in FP16: '
+                          f'{calibration.path} has the figures and no calibration.\nCalibrate on more of what the robot sees, or '
+                          'say with --gate how much may be lost')
     return calibration
 
 
@@ -124,7 +124,7 @@ def _judge(search: Search, calibration: Calibration, gate: QualityGate, held_out
         all_linears = search.evaluate('all linears', calibration.fp8, whole=True, bar=bar)
     if gate.passed(all_linears.scores):
         return [all_linears]
-    logger.info('below the gate: searching for the parts that must stay in FP16')
+    logger.info('the acceptance check failed: searching for the parts that must stay in FP16')
     with progress('trying parts in FP8', search.steps) as bar:
         chosen = search.run(bar)
     search.trials.append(dataclasses.replace(all_linears, name='all'))
@@ -166,7 +166,7 @@ def verdicts(scores: Sequence[Score], gate: QualityGate) -> list[str]:
         if mine:
             word = 'passed' if gate.verdict(scores, level) else 'failed'
             figures = ', '.join(f'{score.name} F1 {score.f1:.3f}, count ratio {score.count_ratio:.3f}' for score in mine)
-            found.append(f'gate on {label}: {word} ({figures}; needed {gate.least(level):.3f}, 0.97 to 1.03)')
+            found.append(f'acceptance check on {label}: {word} ({figures}; needed {gate.least(level):.3f}, 0.97 to 1.03)')
     return found
 
 

@@ -40,9 +40,9 @@ def command(name: str, interrupted: str = 'interrupted') -> Callable[[Main], Mai
                 sys.stdout.flush()
                 return code
             except LightglueTrtError as error:
-                return _tell(name, str(error), 1)
+                return _end(name, str(error), 1)
             except KeyboardInterrupt:
-                return _tell(name, interrupted, INTERRUPTED)
+                return _end(name, interrupted, INTERRUPTED)
             except BrokenPipeError:
                 if not _nobody_reads():
                     raise
@@ -145,7 +145,7 @@ def node_command(name: str) -> Callable[[Callable[[list[str] | None, Ending], in
     return decorate
 
 
-def _tell(name: str, message: str, code: int) -> int:
+def _end(name: str, message: str, code: int) -> int:
     print(f'{name}: {message}', file=sys.stderr)
     return code
 

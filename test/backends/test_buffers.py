@@ -101,7 +101,7 @@ class FakeTensorRT:
 
     def describe(self, engine):
         kinds = {name: kind for name, kind in SHAPES.items() if name in NAMES[engine.plan.decode()]}
-        return [SimpleNamespace(name=name, shape=shape, dtype=np.dtype(dtype)) for name, (shape, dtype) in kinds.items()]
+        return {name: (shape, np.dtype(dtype)) for name, (shape, dtype) in kinds.items()}
 
     def activation_bytes(self, engine):
         return 1

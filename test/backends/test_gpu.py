@@ -95,7 +95,7 @@ def test_engines_build_pass_their_gate_and_are_not_built_twice(engine_dir, shape
     assert build(engine_dir, shape, precision) == 0
     first = capsys.readouterr().out
     print(first)
-    assert 'parity gate: passed' in first
+    assert 'parity check: passed' in first
     assert build(engine_dir, shape, precision) == 0
     again = capsys.readouterr().out
     assert 'nothing to build' in again

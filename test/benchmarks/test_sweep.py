@@ -273,7 +273,7 @@ def test_real_matchers_on_a_photograph_and_fp8_emulated_as_its_calibration_says(
 def test_a_calibration_that_failed_its_gate_or_is_damaged_is_not_used(tmp_path):
     graphs, spec = Graphs(dataclasses.replace(HOST, engine_dir=str(tmp_path))), EngineSpec(128, 128, 96, 'fp8')
     write_calibration(tmp_path, spec, passed=False)
-    with pytest.raises(UnavailableError, match='did not pass its gate') as caught:
+    with pytest.raises(UnavailableError, match='did not pass its acceptance check') as caught:
         graphs.matcher(spec)
     assert str(caught.value).splitlines()[-1].startswith('ros2 run lightglue_trt_ros quantize')
     with pytest.raises(UnavailableError, match='there is no FP8 calibration'):

@@ -320,7 +320,7 @@ def test_a_failed_gate_leaves_no_bundle(machine, tmp_path, capsys):
     machine.shift = 3.0
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
     captured = capsys.readouterr()
-    assert 'failed the parity gate, and were not kept' in captured.err
+    assert 'failed the parity check, and were not kept' in captured.err
     assert 'keypoint overlap is' in captured.err
     assert 'build them in fp32 instead' in captured.err
     assert 'Parity of fp16 engines' in captured.out, 'the figures are shown all the same'
@@ -335,7 +335,7 @@ def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path,
     put_calibration(tmp_path)
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--precision', precision]) == 1
     err = capsys.readouterr().err
-    assert f'the {precision} engines failed the parity gate, and were not kept' in err
+    assert f'the {precision} engines failed the parity check, and were not kept' in err
     assert 'match agreement after 4 layers is 0.0000' in err
     assert 'after 9 layers' not in err
     assert visible(tmp_path) == {CALIBRATION}
@@ -345,7 +345,7 @@ def test_a_gpu_that_places_points_elsewhere_gets_no_engines(machine, tmp_path, c
     machine.moved = 0.06
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
     captured = capsys.readouterr()
-    assert re.search(r'points placed as on the host are 0.0\d+, at least 0.9 is needed', captured.err)
+    assert re.search(r'points refined as on the host are 0.0\d+, at least 0.9 is needed', captured.err)
     assert 'instead' not in captured.err, 'another precision would place them no better'
     assert visible(tmp_path) == set()
 
@@ -499,7 +499,7 @@ def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tm
 def test_a_calibration_that_failed_its_gate_is_not_taken(machine, tmp_path, capsys):
     put_calibration(tmp_path, FAILED)
     assert build_engines.main([*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path)]) == 1
-    assert 'did not pass its gate' in capsys.readouterr().err
+    assert 'did not pass its acceptance check' in capsys.readouterr().err
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
     assert {precision for precision, _ in machine.builds} == {'fp16'}
 
@@ -558,7 +558,7 @@ def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_a
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
     put_calibration(tmp_path, FAILED)
     assert on_ada('auto').backend.spec.precision == 'fp16'
-    with pytest.raises(EngineError, match='did not pass its gate'):
+    with pytest.raises(EngineError, match='did not pass its acceptance check'):
         on_ada('fp8', build_on_start=True)
     put_calibration(tmp_path)
     opened = on_ada('auto')

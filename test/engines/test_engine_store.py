@@ -194,7 +194,7 @@ def test_another_version_and_a_failed_gate_are_refused_in_two_lines(tmp_path, ma
     good, wanted = path.read_text(), WANTED if made is put else CALIBRATION
     open_artifact(tmp_path, wanted)
     for changes, told in (({'package_version': '0.0.1'}, r'it was made by version 0\.0\.1, this is \d\S+; make it again:'),
-                          ({'gate_verdict': FAILED}, 'did not pass its gate: gate verdict: .*has failed, needed is passed'),
+                          ({'gate_verdict': FAILED}, 'did not pass its acceptance check: gate verdict: .*failed, needed is passed'),
                           ({'gate_verdict': FAILED, 'package_version': '0.0.1'}, 'made by version.*gate verdict'),
                           ({'gate_verdict': NOT_RUN}, 'gate verdict: .* has not run')):
         path.write_text(altered(good, **changes))

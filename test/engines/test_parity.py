@@ -1,4 +1,4 @@
-"""The parity gate on real networks: half precision passes, sabotage does not."""
+"""The parity check on real networks: half precision passes, sabotage does not."""
 
 from __future__ import annotations
 

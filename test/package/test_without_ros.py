@@ -84,4 +84,4 @@ def test_a_matcher_is_calibrated(recording: Path, tmp_path: Path) -> None:
     weights = write_pair(tmp_path / 'weights', pair=replace(ours(), matcher=shallow()))
     done = run('quantize', '--calibration', recording, '--weights', weights, '--engine-dir', tmp_path, *SIZE)
     assert done.returncode == 0, done.stderr
-    assert 'gate on consecutive frames: passed' in done.stdout
+    assert 'acceptance check on consecutive frames: passed' in done.stdout

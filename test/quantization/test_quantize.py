@@ -96,8 +96,8 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     code, out, err = call('--calibration', recording, '--frames', '22')
     assert (code, err) == (0, '')
     assert 'calibration on 14 frames (0 to 13), held out 6 frames (16 to 21)' in out
-    assert 'gate on consecutive frames: passed (walk F1 ' in out
-    assert 'gate on hard pairs: passed' in out
+    assert 'acceptance check on consecutive frames: passed (walk F1 ' in out
+    assert 'acceptance check on hard pairs: passed' in out
     assert 'Against the truth' in out
     last = out.strip().splitlines()[-1]
     assert last.startswith('ros2 run lightglue_trt_ros build_engines --precision fp8 --height 160')
@@ -123,7 +123,7 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
 
     code, out, _ = call('--calibration', recording, '--frames', '22')
     assert code == 0
-    assert 'an equal calibration is there already, and passed its gate' in out
+    assert 'an equal calibration is there already, and passed its acceptance check' in out
     code, _, _ = call('--calibration', recording, '--frames', '22', '--force')
     assert code == 0
     assert files(place) == made, 'the same input gives the same bytes'
@@ -135,11 +135,11 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     assert 'Frontier' in out
     assert 'the matcher stays in FP16' in err
     assert set(files(place)) == {PLOT, 'manifest.json'}, 'what passed a lower gate is gone'
-    with pytest.raises(EngineError, match='did not pass its gate'):
+    with pytest.raises(EngineError, match='did not pass its acceptance check'):
         find(tmp_path / 'engines')
     code, out, err = call('--calibration', recording, '--frames', '22', gate='1.0')
     assert code == 1
-    assert 'and failed its gate' in out
+    assert 'and failed its acceptance check' in out
 
 
 def test_recordings_that_are_held_out_are_not_calibrated_on(call: Run, tmp_path: Path):
@@ -153,7 +153,7 @@ def test_recordings_that_are_held_out_are_not_calibrated_on(call: Run, tmp_path:
     assert 'other: 12 frames, held out 12 frames (0 to 11)\n' in out
     assert 'other: no intrinsics' in out
     assert '20 frames were asked for, the recordings give 12' in out
-    assert 'gate on consecutive frames: passed (other F1' in out
+    assert 'acceptance check on consecutive frames: passed (other F1' in out
     assert find(tmp_path / 'engines').calibration().fp8 == frozenset(linear_members(LAYERS))
 
 

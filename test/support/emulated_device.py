@@ -332,7 +332,10 @@ class EmulatedTensorRT:
     def load(self, plan: bytes) -> Any:
         return session(onnx.load_model_from_string(plan))
 
-    def describe(self, engine) -> list[Any]:
+    def describe(self, engine) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        return {tensor.name: (tensor.shape, tensor.dtype) for tensor in self._tensors(engine)}
+
+    def _tensors(self, engine) -> list[Any]:
         return [SimpleNamespace(name=tensor.name, dtype=np.dtype(TYPES[tensor.type]), input=number < len(engine.get_inputs()),
                                 shape=tuple(tensor.shape) or (1,))
                 for number, tensor in enumerate([*engine.get_inputs(), *engine.get_outputs()])]
@@ -341,7 +344,7 @@ class EmulatedTensorRT:
         return 1
 
     def context(self, engine, address, size) -> Any:
-        return Context(self._gpu, engine, self.describe(engine), address)
+        return Context(self._gpu, engine, self._tensors(engine), address)
 
 
 class Context:
