@@ -178,6 +178,7 @@ class FrameMatcher:
             matched = Refined(refined.points[:split], refined.covariances[:split]).with_fallback(points, unit)
             candidates = Candidates(lost, reference.points.take(lost, axis=0),
                                     Refined(refined.points[split:], refined.covariances[split:]))
+        matched = matched.with_doubt(found.scores.take(rows))
         self._variance_factor.update(reference.points.take(rows, axis=0), matched.points, matched.covariances, unit)
         current.points[current_rows] = matched.points  # the next frame starts from there
         if current.mask is not None:

@@ -123,6 +123,23 @@ def test_refinement_that_is_switched_on_needs_one_frame_to_take_effect(reference
     assert refined == [False] * 4 + [True] * 2
 
 
+@pytest.mark.parametrize('refinement', ['none', 'patches'])
+def test_a_match_of_a_low_score_has_a_larger_covariance(refinement):
+    image = np.random.default_rng(0).integers(0, 256, IMAGE.shape, np.uint8)
+    covariances = []
+    for score in (1.0, 0.75, 0.5):
+        frames, backend = matcher(refinement=refinement)
+        match = backend.match
+        backend.match = lambda *args, match=match, score=score: dataclasses.replace(
+            match(*args), scores=np.array([1.0] * 7 + [score], np.float32))
+        frames.process(image, 0.0)
+        covariances.append(frames.process(image, 0.1).covariances)
+    surest, doubtful, least = covariances
+    np.testing.assert_array_equal(doubtful[:-1], surest[:-1])
+    np.testing.assert_allclose(least[-1] - surest[-1], 2 * (doubtful[-1] - surest[-1]), rtol=1e-5)
+    assert (np.linalg.eigvalsh(doubtful[-1]) > 2 * np.linalg.eigvalsh(surest[-1])).all()
+
+
 @pytest.mark.networks
 @pytest.mark.parametrize('level', [0, 128, 255])
 def test_a_frame_without_content_does_not_stay_the_keyframe(level):

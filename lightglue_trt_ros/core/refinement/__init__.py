@@ -35,6 +35,7 @@ GHOST = 0.5  # times the residual: apparent structure of pure noise, in every di
 BEND = 0.15  # times the deviation along an edge beyond that across: error of a bent edge
 LIMIT_PX = 6.0  # a patch found further away does not count
 UNREFINED_PX = 2.0  # standard deviation of a matched point whose patch is not found; the largest of one that is found
+DOUBT = 8.0  # times the variance: what a match of score 0 has beyond one of score 1
 DETECTED_PX = 0.5  # standard deviation of a detection of SuperPoint
 PREDICTED_PX, PREDICTED_LIMIT_PX = 5.0, 12.0  # standard deviation and limit of a point predicted from its neighbours
 
@@ -48,6 +49,13 @@ class Refined(NamedTuple):
     def take(self, rows: Rows) -> Refined:
         """Points and covariances of `rows`."""
         return Refined(self.points.take(rows, axis=0), self.covariances.take(rows, axis=0))
+
+    def with_doubt(self, scores: Float32) -> Refined:
+        """Larger covariances for matches of lower scores (M,): a match with score s is right with probability s, else near.
+
+        The variance of that mixture is linear in s. It needs no patch: matches of a low score err more at the same texture.
+        """
+        return Refined(self.points, self.covariances * (1 + np.float32(DOUBT) * (1 - scores))[:, None, None])
 
     def with_fallback(self, points: Float32, unit: float) -> Refined:
         """Rows that are not finite replaced by `points` (M, 2) with UNREFINED_PX."""
