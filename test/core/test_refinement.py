@@ -282,8 +282,23 @@ def test_one_frame_moves_the_factor_by_a_fifth_of_the_way():
     factor = VarianceFactor()
     before = factor.update(first, second, covariances)
     after = factor.update(first, second, covariances / 3)
-    assert np.log(after / before) == pytest.approx(0.2 * np.log(3), rel=0.05)
+    assert np.log(after / before) == pytest.approx(0.2 * np.log(3), rel=0.1)
     assert factor.update(first[:20], second[:20], covariances[:20]) == after, 'too few to say: it stays'
+
+
+def test_points_whose_patch_was_not_found_do_not_lead_the_first_round_astray():
+    """At night: a fifth of the points are known to 0.15 px, the others to 2 px, and some of these are wrong."""
+    rng, astray = np.random.default_rng(0), 0
+    for _ in range(30):
+        space = rng.uniform([-8, -2, 6], [8, 2, 40], (300, 3))
+        first, second = (700 * view[:, :2] / view[:, 2:] + [600, 180] for view in (space, space - [0.02, 0, 1.0]))
+        known = rng.random(300) < 0.2
+        claimed_px, far = np.where(known, 0.15, 2.0), (rng.random(300) < 0.15) & ~known
+        seen = second + (np.minimum(claimed_px, 0.6) * rng.normal(size=(2, 300))).T + far[:, None] * rng.normal(0, 10, (300, 2))
+        fit = fit_epipolar(first.astype(np.float32), seen.astype(np.float32),
+                           (claimed_px**2)[:, None, None].astype(np.float32) * np.eye(2, dtype=np.float32), factor=1e9)
+        astray += np.quantile(np.abs(epipolar_distances(first, second, fit.fundamental)[0]), 0.9) > 1
+    assert astray <= 2
 
 
 def test_what_the_geometry_leaves_is_what_its_lines_say():

@@ -79,11 +79,12 @@ def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, thres
     """The fundamental matrix that fits matches (M, 2) best, covariances (M, 2, 2) of the second points; M is 8 at least.
 
     The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, until that settles.
+    The first round's weights are those of the covariances: in bad light, points without a patch would lead it astray.
     Where it leaves more than right matches do whose variances are `factor` times as large, as it may where a third of them are
     wrong, the rounds begin again from MAGSAC++'s (Barath et al., CVPR 2020), at `threshold_px`; the better of both is taken.
     """
     table = _Table(points0, points1, covariances)
-    fit = table.settled(np.ones(len(points0)))
+    fit = table.settled(1 / (np.trace(covariances, axis1=1, axis2=2) + 1e-18))
     if fit.middle > HALF * factor:
         sampled = sampled_model(cv2.findFundamentalMat, np.asarray(points0, np.float64), np.asarray(points1, np.float64),
                                 cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
