@@ -75,9 +75,9 @@ class _Job:
 def build_engine_set(order: BuildOrder, machine: Machine, tensorrt: TensorRT, frames: FrameSource) -> Artifact:
     """The engine set that `order` asks for: the one that is there, else a new one.
 
-    `frames` is asked only when a gate will run. Raises EngineError when the precision is refused, a graph does not build, comes
-    out in another precision or fails its gate, memory does not suffice, or `engine_dir` cannot be written; ConfigError,
-    WeightsError.
+    `frames` is called only when the parity check will run. Raises ConfigError, WeightsError, and EngineError when the precision is
+    refused, a graph does not build, comes out in another precision or fails its parity check, memory does not suffice, or
+    `engine_dir` cannot be written.
     """
     decision, calibration = _decide(order, machine, tensorrt)
     logger.info(f'precision: extractor {decision.extractor}, matcher {decision.matcher} ({decision.reason})')
@@ -101,7 +101,7 @@ def build_engine_set(order: BuildOrder, machine: Machine, tensorrt: TensorRT, fr
         plans = _build_plans(job, draft)
         gate: dict[str, Any] = {'frames': 'none: built for SM{}{} on another machine'.format(*machine.compute_capability)}
         if machine.present:
-            gate = _run_gate(job, plans, images, source)
+            gate = _check_parity(job, plans, images, source)
         return draft.publish(
             replace(job.identity, gate_verdict=PASSED if machine.present else NOT_RUN), gate,
             {'build_seconds': {network: round(plan.seconds, 2) for network, plan in plans.items()},
@@ -204,7 +204,7 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
     return plans
 
 
-def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: str) -> dict[str, Any]:
+def _check_parity(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: str) -> dict[str, Any]:
     from ..backends.onnxruntime import OnnxRuntimeBackend
     from ..backends.tensorrt import TensorRTBackend
     logger.info(f'comparing with ONNX Runtime in FP32 on {len(images)} frames: {source}')
@@ -213,22 +213,22 @@ def _run_gate(job: _Job, plans: dict[str, Plan], images: list[UInt8], source: st
         data = {network: plan.data for network, plan in plans.items()}
         candidate = TensorRTBackend(job.tensorrt, job.spec, job.depth, data, f'new {job.decision.matcher} engines')
         try:
-            found = parity(candidate, reference, images)
+            result = parity(candidate, reference, images)
             refined = refined_as_on_the_host(candidate, images) if candidate.refines else None
         finally:
             candidate.close()
     finally:
         reference.close()
     precision = job.decision.matcher
-    table = rows(found, precision)
+    table = rows(result, precision)
     if refined is not None:
         table.append(('points refined as on the host', f'{refined:.4f}', f'>= {REFINED_SHARE}'))
     print_table(f'Parity of {precision} engines with ONNX Runtime in FP32', ['figure', 'value', 'needed'], table, left=1)
-    failed = failures(found, precision)
+    failed = failures(result, precision)
     advice = '' if precision == 'fp32' or not failed else f'\nbuild them in {"fp32" if precision == "fp16" else "fp16"} instead'
     if refined is not None and not refined >= REFINED_SHARE:
         failed.append(f'points refined as on the host are {refined:.4f}, at least {REFINED_SHARE} is needed')
     if failed:
         raise EngineError('\n  '.join([f'the {precision} engines failed the parity check, and were not kept:', *failed]) + advice)
     thresholds = vars(LIMITS[precision]) | {'placed': REFINED_SHARE}
-    return {'frames': source, **found.as_dict(), 'placed': refined, 'thresholds': thresholds}
+    return {'frames': source, **result.as_dict(), 'placed': refined, 'thresholds': thresholds}

@@ -383,13 +383,11 @@ def drafting(engine_dir: Path, name: str) -> Iterator[Draft]:
 
 def find_timing_cache(engine_dir: Path, wanted: Identity) -> bytes:
     """The newest timing cache that the same TensorRT wrote for the same GPU, for any shape; empty where there is none."""
-    def key(identity: Identity) -> tuple[str | int, ...]:
-        return identity.tensorrt, identity.tensorrt_version, identity.compute_capability, identity.gpu, identity.multiprocessors
-
+    names = ('kind', 'tensorrt', 'tensorrt_version', 'compute_capability', 'gpu', 'multiprocessors')
     for path in sorted(engine_dir.glob(f'[!.]*/{MANIFEST}'), key=os.path.getmtime, reverse=True):
         try:
             artifact = Artifact.of_folder(path.parent)
-            if artifact.identity.kind == ENGINES and key(artifact.identity) == key(wanted):
+            if all(getattr(artifact.identity, name) == getattr(wanted, name) for name in names):
                 return artifact.read(TIMING_CACHE)
         except (OSError, ValueError, EngineError):
             continue

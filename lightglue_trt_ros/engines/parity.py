@@ -98,13 +98,13 @@ def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8]) -> P
                                              map(_mean, counts.score_errors), counts.matches)))
 
 
-def failures(found: Parity, precision: str) -> list[str]:
-    """What keeps `found` from passing the check of `precision`, a line each; empty when it passes."""
-    failed = [] if found.finite else ['the engines gave NaN or infinity']
-    failed += [f'the reference found {each.matches} matches after {each.layers} layers and {found.keypoints} keypoints in '
-               f'{found.pairs} pairs, too few to judge by: give other frames with --frames'
-               for each in found.exits if each.matches < _LEAST_MATCHES]
-    for name, value, sense, limit in _figures(found, precision):
+def failures(result: Parity, precision: str) -> list[str]:
+    """What keeps `result` from passing the check of `precision`, a line each; empty when it passes."""
+    failed = [] if result.finite else ['the engines gave NaN or infinity']
+    failed += [f'the reference found {each.matches} matches after {each.layers} layers and {result.keypoints} keypoints in '
+               f'{result.pairs} pairs, too few to judge by: give other frames with --frames'
+               for each in result.exits if each.matches < _LEAST_MATCHES]
+    for name, value, sense, limit in _figures(result, precision):
         if sense == '>=' and value < limit:
             failed.append(f'{name} is {value:.4f}, at least {limit} is needed')
         if sense == '<=' and not value <= limit:
@@ -112,22 +112,22 @@ def failures(found: Parity, precision: str) -> list[str]:
     return failed
 
 
-def rows(found: Parity, precision: str) -> list[tuple[str, str, str]]:
+def rows(result: Parity, precision: str) -> list[tuple[str, str, str]]:
     """The figures as rows of a table: name, value, what is needed."""
     table = [(name, 'not on the host' if sense == '>=' and math.isnan(value) else f'{value:.4f}', f'{sense} {limit}')
-             for name, value, sense, limit in _figures(found, precision)]
+             for name, value, sense, limit in _figures(result, precision)]
     table += [(f'matches of the reference after {each.layers} layers', str(each.matches), f'>= {_LEAST_MATCHES}')
-              for each in found.exits]
-    return [*table, ('finite', 'yes' if found.finite else 'no', 'yes'), ('pairs', str(found.pairs), ''),
-            ('keypoints of the reference', str(found.keypoints), '')]
+              for each in result.exits]
+    return [*table, ('finite', 'yes' if result.finite else 'no', 'yes'), ('pairs', str(result.pairs), ''),
+            ('keypoints of the reference', str(result.keypoints), '')]
 
 
-def _figures(found: Parity, precision: str) -> Iterator[tuple[str, float, str, float]]:
+def _figures(result: Parity, precision: str) -> Iterator[tuple[str, float, str, float]]:
     """Name, value, how it is compared, limit."""
     limits = LIMITS[precision]
-    yield 'keypoint overlap', found.keypoint_overlap, '>=', limits.keypoint_overlap
-    yield 'descriptor cosine', found.descriptor_cosine, '>=', limits.descriptor_cosine
-    for each in found.exits:
+    yield 'keypoint overlap', result.keypoint_overlap, '>=', limits.keypoint_overlap
+    yield 'descriptor cosine', result.descriptor_cosine, '>=', limits.descriptor_cosine
+    for each in result.exits:
         yield f'match agreement after {each.layers} layers', each.match_agreement, '>=', limits.match_agreement
         yield f'score error after {each.layers} layers', each.score_error, '<=', limits.score_error
 

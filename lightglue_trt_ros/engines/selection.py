@@ -113,23 +113,22 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
         except EngineError:
             pass
     decision = decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name, uncalibrated)
-    if config.build_on_start:
-        try:
-            load(decision.matcher)
-        except EngineError:
-            _build(config, folder, decision.matcher, cancelled)
     reason, could_be = decision.reason, decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name)
     warning = warning if could_be.matcher == 'fp8' != decision.matcher else ''
     try:
         engine_set, plans = load(decision.matcher)
     except EngineError as error:
-        if config.precision != 'auto' or decision.matcher != 'fp8':
+        if config.build_on_start:
+            _build(config, folder, decision.matcher, cancelled)
+            engine_set, plans = load(decision.matcher)
+        elif config.precision != 'auto' or decision.matcher != 'fp8':
             raise
-        try:
-            engine_set, plans = load('fp16')
-        except EngineError:
-            raise error from None
-        reason, warning = 'FP16 engines are there', f'running in fp16, not in fp8: {error}'
+        else:
+            try:
+                engine_set, plans = load('fp16')
+            except EngineError:
+                raise error from None
+            reason, warning = 'FP16 engines are there', f'running in fp16, not in fp8: {error}'
     from ..backends.tensorrt import TensorRTBackend
     spec = engine_set.identity.spec
     description = f'TensorRT {tensorrt.version}, {spec}, weights {model}'

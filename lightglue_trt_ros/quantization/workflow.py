@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import __version__
+from ..backends.onnxruntime import OnnxRuntimeBackend, import_runtime
 from ..core.config import EngineSpec
+from ..core.early_exit import Depth
 from ..engines.engine_store import FAILED, GRAPH, PASSED, PLOT, TENSORS, Artifact, Identity, drafting
 from ..networks import e4m3
 from ..networks.fp8_calibration import Calibration, linear_members
@@ -145,7 +149,8 @@ def _write(order: CalibrationOrder, calibration: Calibration, trials: Sequence[T
            settings: dict[str, Any]) -> Artifact:
     from ..networks.lightglue import lightglue
     scales = {name: {'peak': round(peak, 6), 'scale': e4m3.scale_of(peak)} for name, peak in calibration.peaks.items()}
-    provenance = {**calibration.provenance, 'versions': _versions(), 'scales': scales, 'fp8': sorted(calibration.fp8)}
+    versions = {'lightglue_trt_ros': __version__, 'numpy': np.__version__, 'onnxruntime': str(import_runtime().__version__)}
+    provenance = {**calibration.provenance, 'versions': versions, 'scales': scales, 'fp8': sorted(calibration.fp8)}
     record = {'settings': settings, 'flops_share': float(share(calibration.fp8, order.model.layers, order.spec.max_keypoints)),
               'provenance': provenance, 'frontier': plain_trials(trials, order.gate)}
     identity = dataclasses.replace(identity, gate_verdict=PASSED if calibration.fp8 else FAILED)
@@ -182,8 +187,6 @@ def _find_equal(engine_dir: Path, identity: Identity, settings: dict[str, Any]) 
 
 
 def _extract(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> None:
-    from ..backends.onnxruntime import OnnxRuntimeBackend
-    from ..core.early_exit import Depth
     spec = dataclasses.replace(order.spec, precision='fp32')
     backend = OnnxRuntimeBackend(spec, order.model, depth=Depth((order.model.layers,)))
     try:
@@ -206,10 +209,3 @@ def _provenance(order: CalibrationOrder, settings: dict[str, Any]) -> dict[str, 
     return {'weights': model.name, 'weights_sha256': model.matcher.sha256, 'extractor_sha256': model.extractor.sha256,
             'image_height': spec.image_height, 'image_width': spec.image_width, 'max_keypoints': spec.max_keypoints,
             'recordings': settings['recordings'], 'package_version': __version__}
-
-
-def _versions() -> dict[str, str]:
-    import numpy as np
-
-    from ..backends.onnxruntime import import_runtime
-    return {'lightglue_trt_ros': __version__, 'numpy': np.__version__, 'onnxruntime': str(import_runtime().__version__)}
