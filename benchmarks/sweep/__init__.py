@@ -57,7 +57,7 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
         log.info(f"{args.data} is not there: the pairs are of the demo's flight instead")
         pairs = _rendered(max(args.sizes))
     make_output_folder(args.out)
-    about = [f'matcher of all layers, weights {graphs.pair.identity}, {bench.name}',
+    about = [f'matcher of all layers, weights {graphs.model.identity}, {bench.name}',
              *(f'{kind} pair: {pair.name}' for kind, pair in pairs.items()),
              *([f'engine sizes: {sizes.name}'] if sizes else [])]
     for line in filter(None, [instead, *about]):

@@ -42,20 +42,20 @@ class Graphs:
     def __init__(self, config: MatcherConfig) -> None:
         """Raises ConfigError, WeightsError."""
         self.engine_dir = engine_dir_of(config.engine_dir)
-        self.pair = load_model(config.weights)
-        self.whole = Depth((self.pair.layers,))  # the matcher in one graph
+        self.model = load_model(config.weights)
+        self.whole = Depth((self.model.layers,))  # the matcher in one graph
 
     def calibration(self, spec: EngineSpec) -> Calibration | None:
         """What FP8 needs for this shape and these weights; None for the other precisions. Raises UnavailableError."""
         if spec.precision != 'fp8':
             return None
         with _called('no calibration'):
-            return open_artifact(self.engine_dir, Identity.of_calibration(spec, self.pair.identity)).calibration()
+            return open_artifact(self.engine_dir, Identity.of_calibration(spec, self.model.identity)).calibration()
 
     def matcher(self, spec: EngineSpec) -> bytes:
         """The whole matcher as an ONNX file. Raises UnavailableError, and ConfigError for a calibration of something else."""
         from lightglue_trt_ros.networks.lightglue import lightglue
-        return bytes(lightglue(spec, self.pair.matcher, calibration=self.calibration(spec)).SerializeToString())
+        return bytes(lightglue(spec, self.model.matcher, calibration=self.calibration(spec)).SerializeToString())
 
 
 class HostBench:
@@ -72,7 +72,7 @@ class HostBench:
         from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
         calibration = self._graphs.calibration(spec)
         with _called('cannot run'):
-            return OnnxRuntimeBackend(replace(spec, precision='fp32') if calibration else spec, self._graphs.pair,
+            return OnnxRuntimeBackend(replace(spec, precision='fp32') if calibration else spec, self._graphs.model,
                                       depth=self._graphs.whole, calibration=calibration)
 
     def engines(self, spec: EngineSpec) -> Engines:
@@ -110,7 +110,7 @@ class GpuBench:
         with _called('no engines'):
             try:
                 return open_artifact(self._graphs.engine_dir,
-                                     Identity.of_engines(spec, self._graphs.pair.identity, self._tensorrt, self._machine))
+                                     Identity.of_engines(spec, self._graphs.model.identity, self._tensorrt, self._machine))
             except EngineError:
                 self._graphs.calibration(spec)  # FP8 engines need one first
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ from ..datasets.bag import open_recording
 from ..datasets.sequence import Recording
 from ..evaluation.evaluator import evaluate_recording
 from ..evaluation.metrics import Evaluation
-from ..evaluation.options import OF_CAMERA, SEVERAL_WORDS, EvaluationOptions, add_evaluation_options, check_evaluation_options
+from ..evaluation.options import OF_CAMERA, SEVERAL_WORDS, EvaluationOptions, add_evaluation_options
 from ..evaluation.report.page import write_report
 from ..evaluation.report.side_by_side import CameraReport, print_side_by_side, write_side_by_side
 from ..evaluation.report.summary import Requirement, check, print_summary
@@ -108,9 +109,12 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, EvaluationOption
                         'stride4.matches=100')
     parser.add_argument('--fail-over', type=partial(_requirement, over=True), action='append', dest='requirements',
                         metavar='NAME=VALUE', help='the same for metrics that are better when lower, e.g. ate_m=0.5')
-    args = parser.parse_args(one_word_each(_without_ros(argv), SEVERAL_WORDS))
-    options = EvaluationOptions.of(args)
-    check_evaluation_options(parser, options)
+    words = sys.argv[1:] if argv is None else argv
+    with suppress(ImportError):  # without ROS there is no launch file, which adds --ros-args
+        from ..ros.executor import without_ros_args
+        words = without_ros_args(words)
+    args = parser.parse_args(one_word_each(words, SEVERAL_WORDS))
+    options = EvaluationOptions.of(args, parser)
     if args.cameras:
         _check_cameras(parser, args)
     if options.live and find_spec('rclpy') is None:
@@ -128,16 +132,6 @@ def _check_cameras(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
                      'name stands, e.g. /{camera}/image_raw')
     if args.right_topic:
         parser.error('--stereo and --right-topic are of one pair: leave out --cameras')
-
-
-def _without_ros(argv: list[str] | None) -> list[str]:
-    """What is left when a launch file's --ros-args are taken away."""
-    words = sys.argv[1:] if argv is None else argv
-    try:
-        from ..ros.executor import without_ros_args
-    except ImportError:  # nor is there launch
-        return words
-    return without_ros_args(words)
 
 
 def _requirement(text: str, over: bool) -> Requirement:

@@ -19,7 +19,7 @@ from ..evaluation.fleet.fleet_page import FAILURES, TOGETHER, together, verdict,
 from ..evaluation.fleet.plan import installation, make_plan
 from ..evaluation.fleet.result_store import GOES_ON, WAITING, ResultStore, read_pairs, write_pairs
 from ..evaluation.fleet.run import NOT_YET, FleetRun
-from ..evaluation.options import EvaluationOptions, add_evaluation_options, check_evaluation_options, variants
+from ..evaluation.options import EvaluationOptions, add_evaluation_options, variants
 from ..evaluation.report.summary import written
 from ..utils.arguments import positive
 from ..utils.commands import INTERRUPTED, command, log
@@ -35,22 +35,23 @@ FIGURES = ('pose_auc@10', 'inlier_ratio', 'matches')
 @command('evaluate_fleet', interrupted='interrupted; no report was written')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when recordings were evaluated and none got worse than allowed, 1 with a message otherwise, 130 interrupted."""
-    args = _parse(argv)
+    args, options = _parse(argv)
     with own_output_folder(args.out), stop_on_sigint() as stop:
-        report = _run(args, stop.is_set)
+        report = _run(args, options, stop.is_set)
     _print(args.out, report)
     if report.interrupted == NOT_YET:
         return INTERRUPTED
     failures = [*report.failures, *([report.interrupted] if report.interrupted else [])]
     if not report.evaluated:
         failures.append(f'no recording could be evaluated; the first: {report.rows[0].reason}')
-    told = [*failures[:FAILURES], *([f'and {len(failures) - FAILURES} more: see {FILE}'] if len(failures) > FAILURES else [])]
-    for line in told:
+    for line in failures[:FAILURES]:
         print(f'evaluate_fleet: {line}', file=sys.stderr)
+    if len(failures) > FAILURES:
+        print(f'evaluate_fleet: and {len(failures) - FAILURES} more: see {FILE}', file=sys.stderr)
     return 1 if failures else 0
 
 
-def _parse(argv: list[str] | None) -> argparse.Namespace:
+def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, EvaluationOptions]:
     parser = argparse.ArgumentParser(
         prog='evaluate_fleet', description='Evaluate many recordings, each as evaluate_bag does, side by side on a Dask cluster; '
         'one page for all, and the difference to an earlier run. A second run with the same --out does only what is new.')
@@ -69,17 +70,16 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.fail_under_worse is not None and args.against is None:
         parser.error('--fail-under-worse holds against an earlier run: name it with --against')
-    check_evaluation_options(parser, EvaluationOptions.of(args))
+    options = EvaluationOptions.of(args, parser)
     if args.scheduler and args.workers:
         parser.error('--workers is for the cluster on this machine: that of --scheduler has its own')
-    return args
+    return args, options
 
 
-def _run(args: argparse.Namespace, stopped: Callable[[], bool]) -> FleetReport:
+def _run(args: argparse.Namespace, options: EvaluationOptions, stopped: Callable[[], bool]) -> FleetReport:
     """Evaluate, compare, and write all of it. Raises LightglueTrtError."""
     started = time.monotonic()
     baseline = read_baseline(args.against) if args.against else None
-    options = EvaluationOptions.of(args)
     size: dict[str, Any] = {'image_height': options.height, 'image_width': options.width} if options.height else {}
     variants(MatcherConfig(**options.matcher, **size), options.compare)  # refuses what no worker could do
     if args.mask is not None:

@@ -37,18 +37,11 @@ class MethodScore:
             motion: Motion | None = None, first: Prediction | None = None) -> PairResult:
         """Score the prediction for one pair, and compare it with `first`, that of the first method."""
         scene, points = self._scene, prediction.points
-        straight = scene.straight(frames, points)
-        usable = np.asarray(np.isfinite(np.hstack(straight)).all(axis=1), np.bool_)  # of the others nothing is known
-        undistorted = straight[0][usable], straight[1][usable]
+        undistorted = scene.straight(frames, points)
         scored = score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), undistorted, scene.camera(frames),
                             scene.pose(frames[0]), scene.pose(frames[1]), estimator=self._estimator,
-                            motion=motion or scene.motion(frames),
-                            covariances=None if points.covariances is None else points.covariances[usable])
-        if scored.errors_px is not None and not usable.all():
-            errors = np.full(len(usable), np.inf)
-            errors[usable] = scored.errors_px
-            scored = scored._replace(errors_px=errors)
-        known: dict[str, object] = {'matches': len(points.reference), 'layers': prediction.layers}
+                            motion=motion or scene.motion(frames), covariances=points.covariances)
+        known: dict[str, object] = {'layers': prediction.layers}
         if first is not None:
             known |= zip(('retention', 'agreement_f1', 'count_ratio'), _compared(first, prediction), strict=True)
         if stride == 1:

@@ -55,13 +55,20 @@ class EvaluationOptions:
     matcher: dict[str, Any] = field(default_factory=dict)  # fields of MatcherConfig, without the size
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> EvaluationOptions:
-        """The values of a parser that has `add_evaluation_options`."""
+    def of(cls, args: argparse.Namespace, parser: argparse.ArgumentParser) -> EvaluationOptions:
+        """The values of a parser that has `add_evaluation_options`. Contradictions end the command with a usage error."""
         values = {each.name: getattr(args, each.name) for each in dataclasses.fields(cls) if hasattr(args, each.name)}
         values['baselines'] = tuple(dict.fromkeys(name for names in args.baselines for name in names))
         values['compare'] = tuple(word for words in args.compare for word in words.split(',') if word)
         matcher = {name: value for name, value in settings_of(args, MatcherConfig).items() if name in SETTINGS}
-        return cls(**values, matcher=matcher)
+        options = cls(**values, matcher=matcher)
+        if (options.height is None) != (options.width is None):
+            parser.error('give both of --height and --width, or neither')
+        if options.max_frames is not None and options.max_frames < 2:
+            parser.error('--max-frames must be at least 2')
+        if options.degrade and (options.live or options.right_topic):
+            parser.error('--degrade is for the matchers offline: leave out --live, --stereo and --right-topic')
+        return options
 
     def for_camera(self, name: str) -> EvaluationOptions:
         """The options of one of several cameras: its name where {camera} stands."""
@@ -107,16 +114,6 @@ def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = 
     add_settings(parser, MatcherConfig, *SETTINGS)
     parser.add_argument('--height', type=int, help='height of the engine; default: aspect ratio of the images, area of 640x480')
     parser.add_argument('--width', type=int, help='width of the engine')
-
-
-def check_evaluation_options(parser: argparse.ArgumentParser, options: EvaluationOptions) -> None:
-    """End the command with a usage error where options contradict each other."""
-    if (options.height is None) != (options.width is None):
-        parser.error('give both of --height and --width, or neither')
-    if options.max_frames is not None and options.max_frames < 2:
-        parser.error('--max-frames must be at least 2')
-    if options.degrade and (options.live or options.right_topic):
-        parser.error('--degrade is for the matchers offline: leave out --live, --stereo and --right-topic')
 
 
 def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, MatcherConfig]:

@@ -48,7 +48,7 @@ class PairScore(NamedTuple):
     """What is known about a pair."""
 
     pair: PairResult
-    errors_px: Float64 | None  # (M,) distances to the true epipolar lines; None without truth or camera
+    errors_px: Float64 | None  # (M,) distances to the true epipolar lines, infinite if unknown; None without truth or camera
     estimate: RelativePose | None  # None without a camera or where no pose was found
     deviations: Float64 | None = None  # of matches from the estimated geometry, over their standard deviations; None: unknown
 
@@ -61,24 +61,32 @@ class Agreement(NamedTuple):
     count_ratio: float  # other's number over the first's, which counts as at least 1
 
 
-def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, camera: ArrayLike | None, pose0: ArrayLike | None,
+def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, camera: ArrayLike | None, pose0: ArrayLike | None,
                pose1: ArrayLike | None, *, estimator: PoseEstimator = ESTIMATORS[DEFAULT_ESTIMATOR], motion: Motion | None = None,
-               covariances: ArrayLike | None = None, min_baseline_m: float = MIN_BASELINE_M) -> PairScore:
+               covariances: ArrayLike | None = None) -> PairScore:
     """Score the correspondences of a reference and a current frame.
 
-    `found` are points (M, 2) of both without the lens's distortion, `camera` is the (3, 3) matrix of both, the poses are (4, 4),
-    world from camera; None, or a NaN in a pose, means unknown. Without a camera there are matches and the inliers of a fundamental
-    matrix or a homography, no more. Where the true cameras are `min_baseline_m` apart or closer, there is no epipolar geometry:
-    the rotation's homography stands in. The translation's direction is scored where `motion` is resolved; without a `motion`, where
-    the true cameras are further apart than that. `estimator` is one of `twoview.ESTIMATORS`, and gets the `covariances` (M, 2, 2)
-    where there are any. Inliers: see `count_inliers`. Distances: see `twoview.epipolar_errors`.
+    Without a camera there are matches and inliers, no more. Where the true cameras are MIN_BASELINE_M apart or closer, the
+    rotation's homography replaces the epipolar geometry. The translation's direction is scored where `motion` is resolved; without
+    a `motion`, where the true cameras are further apart. Inliers: see `count_inliers`. Distances: see `epipolar_errors`.
+
+    Args:
+        points: (M, 2) of both without the lens's distortion, NaN where it has no inverse: such matches are counted and not scored.
+        camera: (3, 3) of both; None: unknown.
+        pose0, pose1: (4, 4) world from camera; None or NaN: unknown.
+        estimator: one of `two_view.ESTIMATORS`.
+        covariances: (M, 2, 2) square pixels, for the estimator.
     """
-    points0, points1 = (np.zeros((0, 2)), np.zeros((0, 2))) if found is None else (np.asarray(p, np.float64) for p in found)
+    given: Points = ([], []) if points is None else points
+    sides = [np.asarray(side, np.float64).reshape(-1, 2) for side in given]
+    usable = np.asarray(np.isfinite(np.hstack(sides)).all(axis=1), np.bool_)
+    points0, points1 = (side[usable] for side in sides)
     inliers, model = count_inliers(points0, points1, camera)
-    pair = PairResult(frames, stamp, len(points0), inliers, model)
+    pair = PairResult(frames, stamp, len(usable), inliers, model)
     if camera is None:
         return PairScore(pair, None, None)
     matrix = np.asarray(camera, np.float64)
+    covariances = None if covariances is None else np.asarray(covariances)[usable]
     weights: tuple[ArrayLike, ...] = () if covariances is None else (covariances,)
     estimate = estimator(points0, points1, matrix, matrix, *weights) if len(points0) else None
     off, known = None, dict[str, Any]()  # from the estimated geometry, which many points know better than most truths do
@@ -89,7 +97,7 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
         return PairScore(dataclasses.replace(pair, **known), None, estimate, off)
     rotation, translation = relative_pose(pose0, pose1)
     step_m = float(np.linalg.norm(translation))
-    if step_m > min_baseline_m:
+    if step_m > MIN_BASELINE_M:
         true = fundamental_from_poses(pose0, pose1, matrix, matrix)
         errors = epipolar_errors(points0, points1, true)
         if covariances is not None:
@@ -100,14 +108,16 @@ def score_pair(frames: tuple[int, int], stamp: float, found: Points | None, came
     rotation_deg = direction_deg = math.inf
     if estimate is not None:
         rotation_deg, direction_deg = pose_error_deg(estimate.rotation, estimate.translation, rotation, translation,
-                                                     min_baseline=min_baseline_m)
-    resolved = step_m > min_baseline_m if motion is None else motion.resolved
+                                                     min_baseline=MIN_BASELINE_M)
+    resolved = step_m > MIN_BASELINE_M if motion is None else motion.resolved
     precision = tuple(float(np.mean(errors < limit)) if len(errors) else 0.0 for limit in PRECISION_PX)
     pair = dataclasses.replace(
         pair, **known, precision=precision, error_median_px=float(np.median(errors)) if len(errors) else None,
         rotation_deg=rotation_deg, translation_deg=direction_deg if resolved else None, step_m=step_m,
         step_per_depth=None if motion is None else motion.per_depth)
-    return PairScore(pair, errors, estimate, off)
+    errors_px = np.full(len(usable), np.inf)
+    errors_px[usable] = errors
+    return PairScore(pair, errors_px, estimate, off)
 
 
 def _plausible_deviations(points0: Float64, points1: Float64, covariances: ArrayLike, fundamental: Float64) -> Float64:
@@ -205,7 +215,7 @@ def failure_reasons(pair: PairResult, points: tuple[Float64, Float64], camera: F
                     pose1: Float64 | None, estimate: RelativePose | None) -> str:
     """Why a pair came out badly, in words: few matches, a short step, a plane.
 
-    Args: undistorted points (M, 2) of both images, the camera (3, 3), true world-from-camera poses (4, 4).
+    Args: undistorted points (M, 2) of both images, NaN if unknown, the camera (3, 3), true world-from-camera poses (4, 4).
     """
     found = []
     if pair.matches < FEW:
@@ -228,10 +238,11 @@ def _length(metres: float) -> str:
 def _plane(points: tuple[Float64, Float64], camera: Float64, truth: tuple[Float64, Float64],
            estimate: RelativePose | None) -> list[str]:
     """A plane allows two poses (Faugeras and Lustman, 1988): is the estimate the other one?"""
-    if estimate is None or len(points[0]) < 8:
+    usable = np.isfinite(np.hstack(points)).all(axis=1)
+    if estimate is None or np.count_nonzero(usable) < 8:
         return []
     opencv: Any = cv2
-    first, second = (np.ascontiguousarray(side) for side in points)
+    first, second = (np.ascontiguousarray(side[usable]) for side in points)
     homography = sampled_model(cv2.findHomography, first, second, cv2.USAC_MAGSAC, PLANE_PX)
     if homography is None:
         return []

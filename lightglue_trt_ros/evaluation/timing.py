@@ -15,7 +15,7 @@ from ..backends.tensorrt import TensorRTBackend
 from ..core.backend import Backend
 from ..core.config import MatcherConfig
 from ..core.frame_matcher import FrameMatcher
-from ..core.geometry import resize_gray, to_original
+from ..core.geometry import resize_gray, size_of, to_original
 from ..core.types import Thresholds, UInt8
 from ..engines.precision_check import read_layers
 from ..engines.tensorrt_api import open_tensorrt
@@ -92,23 +92,22 @@ class LayerTime:
 def device_times(backend: Backend, frames: Iterator[UInt8]) -> dict[str, list[float]]:
     """The GPU's milliseconds per frame, by stage and together, copies included. Raises EngineError without a GPU.
 
-    With engines that place points `extract` resizes the frame and makes its pyramid too, and the reference's points are placed by
-    themselves, so that it shows.
+    With engines that refine points `extract` also resizes the frame and makes its pyramid, and the reference's points are refined
+    separately, so that it shows.
     """
     engines = _engines_of(backend)
     engine = engines.spec.image_height, engines.spec.image_width
-    previous, before, times = None, None, defaultdict(list)
+    previous, keypoints, times = None, None, defaultdict(list)
     for image in frames:
-        size, placing = (image.shape[0], image.shape[1]), engines.refines
-        current = engines.extract_frame(image) if placing else engines.extract(image)
-        if previous is not None and before is not None:
-            found = engines.match(previous, current, Thresholds())
-            if placing:
-                engines.refine(previous, current, found.indices, to_original(before, engine, size))
-            taken = engines.device_ms()
-            for name, value in {**taken, 'together': sum(taken.values())}.items():
+        current = engines.extract_frame(image) if engines.refines else engines.extract(image)
+        if previous is not None and keypoints is not None:
+            matches = engines.match(previous, current, Thresholds())
+            if engines.refines:
+                engines.refine(previous, current, matches.indices, to_original(keypoints, engine, size_of(image)))
+            by_stage = engines.device_ms()
+            for name, value in {**by_stage, 'together': sum(by_stage.values())}.items():
                 times[name].append(value)
-        previous, before = current, current.keypoints
+        previous, keypoints = current, current.keypoints
     return dict(times)
 
 

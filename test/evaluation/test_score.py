@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from support.trajectories import pose, real_truth
 
 from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.evaluation import score
 from lightglue_trt_ros.evaluation.baselines import Correspondences, SiftMatcher
 from lightglue_trt_ros.evaluation.score import agreement, count_inliers, score_pair
 from lightglue_trt_ros.odometry.two_view import ESTIMATORS, pose_error_deg, relative_pose
@@ -118,7 +120,7 @@ def test_few_or_equal_points_are_no_crash(count, camera):
         assert count > (5 if camera is not None else 7) or (pair.inliers, pair.model) == (0, '')
 
 
-def test_a_turning_camera_is_explained_by_a_homography():
+def test_a_turning_camera_is_explained_by_a_homography(monkeypatch):
     found = scene(TURNED, noise=0.02)
     pair, errors, *_ = score_pair(FRAMES, STAMP, found, CAMERA, POSE0, TURNED)
     assert pair.translation_deg is None, 'there is no direction to be wrong about'
@@ -129,7 +131,8 @@ def test_a_turning_camera_is_explained_by_a_homography():
     moved = TURNED.copy()
     moved[0, 3] += 0.004  # less than the truth is good for
     assert score_pair(FRAMES, STAMP, found, CAMERA, POSE0, moved).pair.translation_deg is None
-    assert score_pair(FRAMES, STAMP, found, CAMERA, POSE0, moved, min_baseline_m=0.001).pair.translation_deg > 0
+    monkeypatch.setattr(score, 'MIN_BASELINE_M', 0.001)
+    assert score_pair(FRAMES, STAMP, found, CAMERA, POSE0, moved).pair.translation_deg > 0
 
 
 def test_the_model_that_explains_more_counts():
@@ -233,4 +236,15 @@ def test_covariances_reach_the_estimator():
     for known in (None, covariances):
         score_pair(FRAMES, STAMP, scene(), CAMERA, POSE0, POSE1, estimator=estimator, covariances=known)
     assert given[0] is None
-    assert given[1] is covariances
+    np.testing.assert_array_equal(given[1], covariances)
+
+
+def test_points_without_an_inverse_of_the_distortion_are_counted_and_not_scored():
+    points, covariances = scene(), np.tile(np.eye(2), (302, 1, 1))
+    expected = score_pair(FRAMES, STAMP, points, CAMERA, POSE0, POSE1, covariances=covariances[2:])
+    with_unknown = [np.concatenate([np.full((2, 2), np.nan), side]) for side in points]
+    pair, errors, estimate, off = score_pair(FRAMES, STAMP, with_unknown, CAMERA, POSE0, POSE1, covariances=covariances)
+    assert pair == dataclasses.replace(expected.pair, matches=expected.pair.matches + 2)
+    np.testing.assert_array_equal(errors, [np.inf, np.inf, *expected.errors_px])
+    np.testing.assert_array_equal(estimate.rotation, expected.estimate.rotation)
+    np.testing.assert_array_equal(off, expected.deviations)

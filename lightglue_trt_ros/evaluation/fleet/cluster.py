@@ -54,14 +54,15 @@ def agreed(client: Any, plan: EvaluationPlan) -> EvaluationPlan:
 
     Raises LightglueTrtError where one cannot have it, or two have it differently.
     """
-    first, found = '', plan
-    for worker, answer in client.run(plan_here, plan.settings, on_error='return').items():
-        if isinstance(answer, BaseException):
-            raise LightglueTrtError(f'the worker {worker} cannot evaluate: {in_words(answer)}')
-        if first and (differences := found.differences(answer)):
+    first = ''
+    for worker, other in client.run(plan_here, plan.settings, on_error='return').items():
+        if isinstance(other, BaseException):
+            raise LightglueTrtError(f'the worker {worker} cannot evaluate: {in_words(other)}')
+        if not first:
+            first, plan = worker, other
+        elif differences := plan.differences(other):
             raise LightglueTrtError(f'the worker {worker} has {", ".join(differences)}, as {first} has: install the same on both')
-        first, found = first or worker, found if first else answer
-    return found
+    return plan
 
 
 @contextmanager
@@ -108,14 +109,14 @@ def _refuse_others(client: Any, address: str, installed: Installation) -> None:
         return build()
 
     try:
-        told = {f'the scheduler {address}': client.run_on_scheduler(ask)}
+        builds = {f'the scheduler {address}': client.run_on_scheduler(ask)}
     except ImportError as error:
-        told = {f'the scheduler {address}': error}
-    told |= {f'the worker {worker}': answer for worker, answer in client.run(ask, on_error='return').items()}
-    for who, answer in told.items():
-        if answer != installed.build:
-            there = f'lightglue_trt_ros {answer}' if isinstance(answer, str) else f'no lightglue_trt_ros ({answer})'
-            raise LightglueTrtError(f'{who} has {there}, here is {installed.build}: install the same on both')
+        builds = {f'the scheduler {address}': error}
+    builds |= {f'the worker {worker}': build for worker, build in client.run(ask, on_error='return').items()}
+    for machine, build in builds.items():
+        if build != installed.build:
+            package = f'lightglue_trt_ros {build}' if isinstance(build, str) else f'no lightglue_trt_ros ({build})'
+            raise LightglueTrtError(f'{machine} has {package}, here is {installed.build}: install the same on both')
 
 
 def main() -> None:

@@ -74,9 +74,9 @@ def _expanded(word: str) -> list[RecordingRef]:
             what = 'matches no recording'
         elif path.endswith('.txt') and system.isfile(path):
             lines = [line.partition('#')[0].strip() for line in system.cat_file(path).decode().splitlines()]
-            beside = _url(word, posixpath.dirname(path))
+            folder = _url(word, posixpath.dirname(path))
             found = [each for line in lines if line
-                     for each in _expanded(line if '://' in line or line.startswith('/') else f'{beside}/{line}')]
+                     for each in _expanded(line if '://' in line or line.startswith('/') else f'{folder}/{line}')]
             what = 'lists no recording'
         elif not system.exists(path):
             return [RecordingRef(_url(word, path), '', reason='it does not exist')]

@@ -66,42 +66,41 @@ class BaselineRun:
     pairs: dict[str, PairColumns]  # likewise
 
     def compared(self, rows: Sequence[FleetRow], plan: EvaluationPlan, pairs: dict[str, PairColumns]) -> Comparison:
-        """Today's rows and pairs, by fingerprint, beside these."""
-        found = Comparison(self.path, self._causes(plan))
+        """Today's rows, and their pairs by fingerprint, against these."""
+        comparison = Comparison(self.path, self._causes(plan))
         for row in rows:
-            then = next((key for key in (row.sha256, Path(row.url).name) if key in self.names), None)
-            if row.status == EVALUATED and then is not None:
-                mine, theirs = pairs.get(row.sha256), self.pairs.get(then)
-                found.recordings[row.name] = compare(mine, theirs) if mine and theirs else []
-            elif row.status == FAILED and (then is not None or row.name in self.names.values()):
-                found.unread.append(row.name)
+            key = next((key for key in (row.sha256, Path(row.url).name) if key in self.names), None)
+            if row.status == EVALUATED and key is not None:
+                now, then = pairs.get(row.sha256), self.pairs.get(key)
+                comparison.recordings[row.name] = compare(now, then) if now and then else []
+            elif row.status == FAILED and (key is not None or row.name in self.names.values()):
+                comparison.unread.append(row.name)
             elif row.status == EVALUATED:
-                found.added.append(row.name)
+                comparison.added.append(row.name)
         asked = {row.sha256 for row in rows} | {Path(row.url).name for row in rows}
-        found.missing = sorted(name for key, name in self.names.items() if key not in asked and name not in found.unread)
-        found.together = over_recordings(found.recordings.values())
-        return found
+        comparison.missing = sorted(name for key, name in self.names.items() if key not in asked and name not in comparison.unread)
+        comparison.together = over_recordings(comparison.recordings.values())
+        return comparison
 
     def _causes(self, plan: EvaluationPlan) -> list[str]:
+        """What was set or installed differently, one line each."""
         if not self.document:
             return []
-        then_installed, now_installed = self.document['installed'], plan.installed._asdict()
-        installed = [{label: each[name] for name, label in (('build', 'package'), ('libraries', 'libraries'), ('gpu', 'GPU'))
-                      if name in then_installed} for each in (then_installed, now_installed)]
-        then, now = (installed[0], self.document['settings'], self.document['contents']), (
-            installed[1], plan.settings, plan.contents)
-        causes = [f'{name}: {_told(before.get(name))} before, {_told(after.get(name))} now'
-                  for before, after in zip(then, now, strict=True) for name in sorted({*before, *after})
-                  if before.get(name) != after.get(name) and name != 'weights']
+        then, now = self.document['installed'], plan.installed._asdict()
+        labels = {'build': 'package', 'libraries': 'libraries', 'gpu': 'GPU'}
+        installed = ({label: each[name] for name, label in labels.items() if name in then} for each in (then, now))
+        sides = tuple(installed), (self.document['settings'], plan.settings), (self.document['contents'], plan.contents)
+        causes = [f'{name}: {_in_words(before.get(name))} before, {_in_words(after.get(name))} now' for before, after in sides
+                  for name in sorted({*before, *after}) if before.get(name) != after.get(name) and name != 'weights']
         for network in ('extractor', 'matcher'):
-            before, after = (each[f'{network}_sha256'] for each in (then_installed, now_installed))
+            before, after = then[f'{network}_sha256'], now[f'{network}_sha256']
             if before != after:
-                causes.append(f'the {network} of the weights: {then_installed["weights"]} ({before[:12]}) before, '
-                              f'{now_installed["weights"]} ({after[:12]}) now')
+                causes.append(f'the {network} of the weights: {then["weights"]} ({before[:12]}) before, '
+                              f'{now["weights"]} ({after[:12]}) now')
         return causes
 
 
-def _told(value: Any) -> str:
+def _in_words(value: Any) -> str:
     return 'default' if value is None else short(str(value))
 
 
