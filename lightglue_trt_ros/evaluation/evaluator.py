@@ -6,10 +6,12 @@ baselines: so memory does not grow with the number of variants that are compared
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import pickle
 import resource
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -20,23 +22,26 @@ from ..core.config import MatcherConfig
 from ..core.geometry import fitting_size
 from ..core.images import gray_of
 from ..core.masks import Mask, load_mask
-from ..core.types import Float32, UInt8
+from ..core.types import Float32, FrameMatches, UInt8
 from ..datasets.bag import stereo_recording
 from ..datasets.sequence import Recording
-from ..odometry.two_view import ESTIMATOR_LABELS, ESTIMATORS
+from ..odometry.two_view import ESTIMATOR_LABELS, ESTIMATORS, PoseEstimator
 from ..utils.console import progress
 from ..utils.errors import EngineError, LightglueTrtError
 from ..utils.processes import describe_machine
 from .baselines import Correspondences
 from .degradation import DEGRADATIONS, degraded
-from .methods import Baseline, Method, Prediction, by_networks, open_methods
+from .method_score import MethodScore
+from .methods import Baseline, Method, Prediction, by_networks, correspondences, open_methods
 from .metrics import Evaluation, MatcherResult
 from .options import OWN_RIGHT_IMAGES, EvaluationOptions, variants
 from .predict import Evaluator, WallTime
-from .scene import survey, usable_frames
+from .scene import Scene, survey, usable_frames
 from .stereo_accuracy import evaluate_stereo
 
 logger = logging.getLogger(__name__)
+
+Cloud = tuple[float, float, Prediction]  # stamps of the reference, NaN for an empty cloud, and of the current image; its points
 
 
 def evaluate_recording(recording: Recording, options: EvaluationOptions, folder: Path,
@@ -94,7 +99,6 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
         logger.info(f'playing {recording.path} at {options.rate:g} times its pace into the node')
         try:
             with wall.spent('live'):
-                from .live import evaluate_live
                 results.append(evaluate_live(recording, first, scene, estimator, options.rate, results[0], stopped, note,
                                              options.mask))
         except LightglueTrtError as error:
@@ -175,3 +179,54 @@ class FirstPredictions:
             raise LightglueTrtError(f'the matches that others are compared with cannot be kept: {error.strerror or error}; make '
                                     'room, or choose another --out') from error
         return prediction
+
+
+def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, estimator: PoseEstimator, rate: float,
+                  offline: MatcherResult, stopped: Callable[[], bool], note: Callable[[str], None],
+                  mask: Path | None = None) -> MatcherResult:
+    """Play the recording at `rate` times its pace, and score every cloud as the pair of frames that it is; `note` gets a line.
+
+    A dropped frame is counted, and in no pair. Raises LightglueTrtError when the node does not start, or when nothing came.
+    """
+    from ..ros.replay import replay
+    settings = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s)
+    with tempfile.TemporaryFile() as file:  # a long recording must not fill the memory
+        def keep(matches: FrameMatches) -> None:
+            prediction = Prediction(correspondences(matches.matched()), {}, tracked=correspondences(matches))
+            pickle.dump((matches.reference_stamp, matches.stamp, prediction), file)
+
+        got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, mask=mask, keep=keep, stopped=stopped,
+                     max_frames=int(scene.timeline.numbers[-1]) + 1)  # which may be the first of many
+        if not got.arrivals:
+            raise LightglueTrtError('the node published nothing: its log above says why')
+        file.seek(0)
+        backend = got.diagnostics.get('backend', 'unknown')
+        description = f'the node over DDS at {rate:g} times the recorded pace: {backend}'
+        score = MethodScore('ours live', description, True, scene, estimator)
+        shared = _score_clouds((pickle.load(file) for _ in got.arrivals), score, scene, offline)
+    result = score.finish()
+    result.latency_ms = [value for value in got.latency_ms if np.isfinite(value)]
+    result.figures = {'dropped': float(max(0, len(offline.pairs.get(1, [])) - len(got.arrivals)))}  # the others have no reference
+    note(f'live: {len(got.sent)} frames sent, {len(got.arrivals)} clouds received, {result.figures["dropped"]:.0f} frames dropped')
+    if shared:
+        live, before = np.mean(shared, axis=0)
+        equal = sum(a == b for a, b in shared)
+        note(f'live: {len(shared)} pairs are the same as offline, {equal} of them with the same number of matches '
+             f'(mean {live:.1f} live, {before:.1f} offline)')
+    return result
+
+
+def _score_clouds(clouds: Iterable[Cloud], score: MethodScore, scene: Scene, offline: MatcherResult) -> list[tuple[int, int]]:
+    """Score every cloud; matches live and offline of the pairs that both saw."""
+    known = {pair.frames: pair.matches for pair in offline.pairs.get(1, [])}
+    previous, shared = None, []
+    for reference_stamp, stamp, prediction in clouds:
+        current = scene.timeline.nearest(stamp)
+        reference = scene.timeline.nearest(reference_stamp) if np.isfinite(reference_stamp) else previous
+        previous = current
+        if reference is None:
+            continue  # an empty cloud, the first of all: nobody knows what it was matched with
+        pair = score.add(1, (reference, current), prediction)
+        if pair.frames in known:
+            shared.append((pair.matches, known[pair.frames]))
+    return shared

@@ -14,8 +14,7 @@ from ..odometry.two_view import PoseEstimator
 from .baselines import Correspondences
 from .methods import Prediction
 from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult
-from .motion_observability import Motion
-from .scene import SECOND, Scene
+from .scene import SECOND, Motion, Scene
 from .score import Agreement, PairScore, agreement, agreement_of_rows, failure_reasons, score_pair
 from .trajectory import TwoViewOdometry
 

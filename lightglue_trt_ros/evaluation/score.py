@@ -29,7 +29,7 @@ from ..odometry.two_view import (
 )
 from .baselines import Correspondences
 from .metrics import PRECISION_PX, PairResult
-from .motion_observability import MIN_BASELINE_M, MIN_STEP_PER_DEPTH, Motion
+from .scene import MIN_BASELINE_M, MIN_STEP_PER_DEPTH, Motion
 from .trajectory import known_poses
 
 Points = tuple[ArrayLike, ArrayLike]  # (M, 2) in the reference and in the current image, pixels

@@ -15,8 +15,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.evaluation.baselines import Correspondences
 from lightglue_trt_ros.evaluation.metrics import PairResult
-from lightglue_trt_ros.evaluation.motion_observability import MIN_STEP_PER_DEPTH, Motion, follow_corners, shifts, step_per_depth
-from lightglue_trt_ros.evaluation.scene import Scene, Timeline
+from lightglue_trt_ros.evaluation.scene import MIN_STEP_PER_DEPTH, Motion, Scene, Timeline, follow_corners, shifts, step_per_depth
 from lightglue_trt_ros.evaluation.score import failure_reasons
 from lightglue_trt_ros.odometry.two_view import RelativePose, relative_pose
 

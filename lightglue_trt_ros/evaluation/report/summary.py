@@ -13,7 +13,7 @@ from ...utils.console import print_table
 from ...utils.errors import ConfigError
 from ..confidence import AHEAD, BEHIND, LEVEL, MIN_PAIRS, ConfidenceInterval, Difference
 from ..metrics import METRICS, Evaluation, MatcherResult
-from ..motion_observability import MIN_BASELINE_M, MIN_STEP_PER_DEPTH
+from ..scene import MIN_BASELINE_M, MIN_STEP_PER_DEPTH
 
 UNKNOWN = '\N{EM DASH}'
 INTERVAL = f'{100 * LEVEL:g} % interval'
