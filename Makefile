@@ -7,7 +7,8 @@ PARITY ?= 1
 SEQUENCE ?=
 IMAGE_TOPIC ?=
 PYTEST_ARGS ?=
-WORKERS ?= 2
+# More than the two cores of a small machine: tests of ROS wait more than they compute.
+WORKERS ?= 3
 COVERAGE ?= 1
 MUTANTS ?=
 
@@ -38,7 +39,7 @@ help:
 	@echo '                  IMAGE_TOPIC=/topic one of several of its cameras'
 	@echo 'make check        lint, types, and the tests that need neither ROS nor the networks: a minute'
 	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/core/test_geometry.py -x" narrows it,'
-	@echo '                  WORKERS=1 takes one process instead of two, COVERAGE=0 measures none and is faster'
+	@echo '                  WORKERS=1 takes one process instead of three, COVERAGE=0 measures none and is faster'
 	@echo 'make docs         the documentation as a site, all links checked: build/docs/'
 	@echo 'make lint         ruff and mypy alone'
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
