@@ -50,7 +50,7 @@ class Backend(Protocol):
 class RefiningBackend(Backend, Protocol):
     """A backend that takes camera images in full size, once, and refines points in them. All methods raise EngineError.
 
-    With other backends the host resizes by `resize_gray` and refines by `refine_all`, with the same results.
+    With other backends the host resizes by `resize_gray` and refines by `refine_points`, with the same results.
     """
 
     @property
@@ -62,7 +62,7 @@ class RefiningBackend(Backend, Protocol):
 
     def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
                          points: Float32) -> tuple[Matches, Refined]:
-        """Match, and refine `points` in the current image as `refine_all` does, waiting for the device once.
+        """Match, and refine `points` in the current image as `refine_points` does, waiting for the device once.
 
         Args:
             reference, current: features of `extract_frame`, of images of one size.

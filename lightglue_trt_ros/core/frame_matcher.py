@@ -15,7 +15,7 @@ from .config import MatcherConfig
 from .epipolar_check import RightImage, StereoMatches, check_epipolar
 from .geometry import Size, resize_gray, size_of, size_text, to_original
 from .masks import Mask
-from .refinement import Pyramid, Refined, refine_all, unrefined
+from .refinement import Pyramid, Refined, refine_points, unrefined
 from .refinement.variance_factor import VarianceFactor
 from .timing import Stopwatch
 from .track_propagation import MAX_SIGMA_PX, Candidates, propagate
@@ -236,12 +236,9 @@ class FrameMatcher:
             return device_refined.take(rows)
         if reference.pyramid is None or current.pyramid is None or not matched.any():
             return None
-        starts = reference.points.take(rows, axis=0)
-        refined = Refined(np.empty_like(points), np.empty((len(rows), 2, 2), np.float32))
-        for group, part in zip((matched, ~matched), refine_all(reference.pyramid, current.pyramid, starts[matched],
-                                                               points[matched], starts[~matched]), strict=True):
-            refined.points[group], refined.covariances[group] = part
-        return refined
+        order = np.argsort(~matched, kind='stable')  # matched points first
+        refined = refine_points(reference.pyramid, current.pyramid, reference.points.take(rows[order], axis=0), points[matched])
+        return refined.take(np.argsort(order))
 
     def _is_next_reference(self, reference: _Frame, current: _Frame, matches: FrameMatches) -> bool:
         """Whether the current frame becomes the reference, by all its matches, published or not."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.backend import Backend, RefiningBackend
 from ..core.geometry import to_original
-from ..core.refinement import Pyramid, Refined, refine_matches
+from ..core.refinement import Pyramid, Refined, refine_points
 from ..core.types import NOT_FINITE, Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError
 
@@ -233,7 +233,7 @@ def refined_as_on_the_host(candidate: RefiningBackend, frames: Sequence[UInt8]) 
         points0, points1 = (to_original(features.keypoints, engine, size) for features in (reference, current))
         found, refined = candidate.match_and_refine(reference, current, THRESHOLDS, points0)
         rows = np.flatnonzero(found.indices >= 0)
-        expected = refine_matches(Pyramid(before, unit), Pyramid(image, unit), points0[rows], points1[found.indices[rows]])
+        expected = refine_points(Pyramid(before, unit), Pyramid(image, unit), points0[rows], points1[found.indices[rows]])
         apart, deviations = distances(refined.points[rows], expected)
         del reference, current  # there are slots for three frames
         close = (apart < REFINED_PX) | (deviations < REFINED_SIGMAS)

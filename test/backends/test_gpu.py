@@ -394,7 +394,7 @@ def test_the_camera_s_frame_is_resized_and_halved_on_the_device_as_on_the_host(b
 @pytest.mark.parametrize('stride', [1, 4])
 def test_points_are_placed_on_the_device_where_the_host_places_them(backend, shared_data, sequence, stride):
     from lightglue_trt_ros.core.geometry import to_original
-    from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_matches
+    from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_points
     from lightglue_trt_ros.engines.parity import distances
     images = gray_images(shared_data / sequence)[:8 * stride:stride]
     size = images[0].shape
@@ -405,7 +405,7 @@ def test_points_are_placed_on_the_device_where_the_host_places_them(backend, sha
         found, placed = backend.match_and_refine(reference, current, Thresholds(), points0)
         rows = np.flatnonzero(found.indices >= 0)
         matched = points0[rows], points1[found.indices[rows]]
-        expected = refine_matches(Pyramid(before, unit), Pyramid(image, unit), *matched)
+        expected = refine_points(Pyramid(before, unit), Pyramid(image, unit), *matched)
         placed = Refined(placed.points[rows], placed.covariances[rows])
         for found_there, values in zip((apart, deviations), distances(placed.points, expected), strict=True):
             found_there.append(values)

@@ -23,7 +23,7 @@ from lightglue_trt_ros.core.early_exit import Depth
 from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import resize_gray, to_original
-from lightglue_trt_ros.core.refinement import Pyramid, refine_all
+from lightglue_trt_ros.core.refinement import Pyramid, refine_points
 from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.networks.graph_cache import written_graphs
 from lightglue_trt_ros.utils.errors import EngineError
@@ -77,8 +77,9 @@ def test_matches_come_back_placed_as_the_host_places_them(backend, gpu, size):
         rows = np.flatnonzero(found.indices >= 0)
         unit = max(size[0] / ENGINE[0], size[1] / ENGINE[1])
         lost = np.setdiff1d(np.arange(len(points)), rows)
-        expected, others = refine_all(*(Pyramid(image, unit) for image in images), points[rows],
-                                     points_of(current, size)[found.indices[rows]], points[lost])
+        refined = refine_points(*(Pyramid(image, unit) for image in images), points[[*rows, *lost]],
+                                points_of(current, size)[found.indices[rows]])
+        expected, others = (refined.take(part) for part in np.split(np.arange(len(points)), [len(rows)]))
         assert len(rows) > 60
         assert np.mean(np.linalg.norm(placed.points[rows] - expected.points, axis=1) < CLOSE) >= 0.98
         assert np.mean(np.linalg.norm(placed.points[lost] - others.points, axis=1) < CLOSE) >= 0.9

@@ -12,7 +12,7 @@ from support.networks import moved, photo
 
 from lightglue_trt_ros.backends.gpu_refinement import LANES, SOURCES_BYTES, THREADS, WARPS, settings_of
 from lightglue_trt_ros.core.geometry import resize_gray, resize_taps, to_original
-from lightglue_trt_ros.core.refinement import COARSE, FINE, UNREFINED_PX, Pyramid, Refined, refine_all
+from lightglue_trt_ros.core.refinement import COARSE, FINE, UNREFINED_PX, Pyramid, Refined, refine_points
 from lightglue_trt_ros.core.refinement.patches import SOURCES
 from lightglue_trt_ros.datasets.flight import Flight
 
@@ -78,8 +78,9 @@ def assert_agreement(pair, points, keypoints, matches) -> None:
     points = np.concatenate([points, carried])
     lost = np.append(np.flatnonzero(np.any(points[:len(matches)] > 0, axis=1) & (matches < 0)), len(matches) + np.arange(100))
     found = place(*levels, points, keypoints, matches)
-    expected = refine_all(*pyramids, points[rows], to_original(keypoints, ENGINE, size)[matches[rows]], points[lost])
-    for where, there, share in ((rows, expected[0], 0.99), (lost, expected[1], 0.97)):
+    refined = refine_points(*pyramids, points[[*rows, *lost]], to_original(keypoints, ENGINE, size)[matches[rows]])
+    order = np.arange(len(rows) + len(lost))
+    for where, there, share in ((rows, refined.take(order[:len(rows)]), 0.99), (lost, refined.take(order[len(rows):]), 0.97)):
         assert len(where)
         assert np.mean(np.linalg.norm(found.points[where] - there.points, axis=1) < CLOSE) >= share
         largest = np.trace(there.covariances, axis1=1, axis2=2)[:, None, None]
@@ -165,8 +166,7 @@ def test_ramps_without_noise_give_numbers_as_on_the_host():
         pair = textured, np.clip(shading, 0, 255).astype(np.uint8)
         found = place(*(levels_of(image, 3)[1] for image in pair), points, keypoints, matches)
         assert all(np.isfinite(values).all() for values in found)
-        assert all(np.isfinite(values).all() for values in refine_all(*(Pyramid(image, 2.0) for image in pair), points, points,
-                                                                     points[:0])[0])
+        assert all(np.isfinite(values).all() for values in refine_points(*(Pyramid(image, 2.0) for image in pair), points, points))
 
 
 def test_a_black_frame_has_nothing_of_the_patches():

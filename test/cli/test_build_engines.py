@@ -32,7 +32,7 @@ from lightglue_trt_ros.cli import build_engines
 from lightglue_trt_ros.core.config import SHIPPED_MODELS, EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import LAYERS, Depth
 from lightglue_trt_ros.core.geometry import resize_gray, to_original
-from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_matches
+from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_points
 from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
 from lightglue_trt_ros.engines import build, selection
@@ -96,7 +96,7 @@ class Network:
         rows = np.flatnonzero(found.indices >= 0)
         start = to_original(current.keypoints, (HEIGHT, WIDTH), current.size)[found.indices[rows]]
         placed = Refined(points.copy(), np.zeros((len(points), 2, 2), np.float32))
-        placed.points[rows], placed.covariances[rows] = refine_matches(reference.pyramid, current.pyramid, points[rows], start)
+        placed.points[rows], placed.covariances[rows] = refine_points(reference.pyramid, current.pyramid, points[rows], start)
         return found, placed._replace(points=placed.points + np.float32(self.moved))
 
     def close(self):

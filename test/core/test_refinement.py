@@ -25,8 +25,7 @@ from lightglue_trt_ros.core.refinement import (
     Pyramid,
     Refined,
     covariances_at,
-    refine_all,
-    refine_matches,
+    refine_points,
     unrefined,
 )
 from lightglue_trt_ros.core.refinement.matrices import eigenvalue_gap, lessened, points_first, points_last
@@ -34,7 +33,7 @@ from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, fi
 
 
 def place(image, view, points, seen, unit=1.0):
-    return refine_matches(Pyramid(image, unit), Pyramid(view, unit), points, seen)
+    return refine_points(Pyramid(image, unit), Pyramid(view, unit), points, seen)
 
 
 def sigmas(covariances):
@@ -123,8 +122,8 @@ def test_a_point_that_was_only_predicted_is_known_as_a_doubtful_match_is_once_it
     first, second = (np.clip(image + each, 0, 255).astype(np.uint8) for each in noise)
     matched = np.array([[80, 30], [80, 50], [79, 70]], np.float32)
     on_noise = grid((120, 64), 16, 4)
-    _, others = refine_all(Pyramid(first), Pyramid(second), matched, matched, np.vstack([np.float32([[80, 60]]), on_noise]))
-    on_edge, *bare = sigmas(others.covariances)
+    refined = refine_points(Pyramid(first), Pyramid(second), np.vstack([matched, np.float32([[80, 60]]), on_noise]), matched)
+    on_edge, *bare = sigmas(refined.covariances[3:])
     assert 0.9 * UNREFINED_PX < on_edge < 1.1 * UNREFINED_PX
     assert np.mean(np.array(bare) > 0.99 * PREDICTED_PX) > 0.99
 
@@ -361,7 +360,8 @@ def test_unmatched_points_are_found_where_their_neighbours_went():
     inside = ((truth > 20) & (truth < [619, 459])).all(axis=1)
     points, truth = points[inside], truth[inside]
     lost = np.arange(len(points)) % 4 == 0
-    placed, others = refine_all(Pyramid(image), Pyramid(view), points[~lost], truth[~lost], points[lost])
+    refined = refine_points(Pyramid(image), Pyramid(view), np.concatenate([points[~lost], points[lost]]), truth[~lost])
+    placed, others = (refined.take(part) for part in np.split(np.arange(len(points)), [np.count_nonzero(~lost)]))
     assert np.mean(np.linalg.norm(others.points - truth[lost], axis=1) < 0.3) > 0.9
     alone = place(image, view, points[~lost], truth[~lost])
     np.testing.assert_allclose(placed.points, alone.points, atol=1e-3)
@@ -426,10 +426,10 @@ def test_every_number_is_finite_whatever_patches_show(first, second, unit, seed)
     frames = [Pyramid(np.clip(SHADINGS[name](u, v), 0, 255).astype(np.uint8), unit) for name in (first, second)]
     points = rng.uniform(0, [159, 119], (80, 2)).astype(np.float32)
     seen = points + rng.normal(0, 2, points.shape).astype(np.float32)
-    for placed in refine_all(*frames, points[:50], seen[:50], points[50:]):
-        assert np.isfinite(placed.points).all()
-        assert np.isfinite(placed.covariances).all()
-        assert (np.linalg.eigvalsh(placed.covariances) > 0).all()
+    placed = refine_points(*frames, points, seen[:50])
+    assert np.isfinite(placed.points).all()
+    assert np.isfinite(placed.covariances).all()
+    assert (np.linalg.eigvalsh(placed.covariances) > 0).all()
 
 
 def test_a_way_back_that_never_ends_is_no_place(monkeypatch):
@@ -484,7 +484,7 @@ BLAS_AT_WORK = """
 import time
 import cv2
 import numpy as np
-from lightglue_trt_ros.core.refinement import Pyramid, refine_all
+from lightglue_trt_ros.core.refinement import Pyramid, refine_points
 from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor
 cv2.setNumThreads(1)
 rng = np.random.default_rng(0)
@@ -493,8 +493,8 @@ points = rng.uniform(20, 400, (1000, 2)).astype(np.float32)
 factor = VarianceFactor()
 def work():
     for _ in range(20):
-        placed, _ = refine_all(*frames, points[:800], points[:800] + 1, points[800:])
-        factor.update(points[:800], placed.points, placed.covariances)
+        placed = refine_points(*frames, points, points[:800] + 1)
+        factor.update(points[:800], placed.points[:800], placed.covariances[:800])
 work()
 time.sleep(0.3)
 all_threads, mine = time.process_time(), time.thread_time()

@@ -249,7 +249,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         raise AssertionError('points were placed on the host')
 
     spec, depth = CONFIG.engine_spec('fp32'), Depth((4, 9))
-    monkeypatch.setattr(frontend, 'refine_all', host)
+    monkeypatch.setattr(frontend, 'refine_points', host)
     with EmulatedGpu().installed() as gpu:
         backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), spec, depth, written_graphs(spec, ours(), depth), 'emulated')
         monkeypatch.setattr(methods, 'open_backend', lambda config: Opened(backend, 'emulated'))

@@ -90,31 +90,24 @@ def levels_for(size: Size, unit: float) -> list[Size]:
     return sizes
 
 
-def refine_matches(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Refined:
-    """Refine matched points (M, 2) of the current frame by the reference's patches.
+def refine_points(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Refined:
+    """Refine matched and unmatched points of the reference by its patches.
 
-    The result is the mean of SuperPoint's detection and of the patch found at each level, weighted by their covariances. A patch
-    does not count beyond LIMIT_PX, outside the image, without correlation, or with values that are not finite.
+    The result is the mean of the initial position and of the patch found at each level, weighted by their covariances. A patch
+    does not count beyond a limit, outside the image, without correlation, or with values that are not finite.
+
+    Args:
+        reference_points: (M + N, 2), of which the first M are matched.
+        current_points: (M, 2). The other N points are searched within PREDICTED_LIMIT_PX of where the matches around them went;
+            without any match N must be 0.
     """
-    return _refine_points(reference, current, reference_points, current_points, (COARSE, FINE))
-
-
-def refine_all(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
-              unmatched: Float32) -> tuple[Refined, Refined]:
-    """Refine matched points (M, 2) as `refine_matches`, and search `unmatched` points (N, 2) of the reference.
-
-    Unmatched points are searched within PREDICTED_LIMIT_PX of where the matches around them went; without any match N must be 0.
-    """
-    refined = _refine_points(reference, current, reference_points, current_points, (COARSE, FINE), unmatched)
-    count = len(current_points)
-    points, covariances = refined
-    return Refined(points[:count], covariances[:count]), Refined(points[count:], covariances[count:])
+    return _refine(reference, current, reference_points, current_points, (COARSE, FINE))
 
 
 def covariances_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
     """Covariances (M, 2, 2), pixels squared, of points of another method, by the patches at these points."""
     still = COARSE._replace(steps=0), FINE._replace(steps=0)
-    return _refine_points(reference, current, reference_points, current_points, still).covariances
+    return _refine(reference, current, reference_points, current_points, still).covariances
 
 
 def unrefined(count: int, unit: float = 1.0) -> Float32:
@@ -122,25 +115,22 @@ def unrefined(count: int, unit: float = 1.0) -> Float32:
     return np.tile(np.eye(2, dtype=np.float32) * np.float32((DETECTED_PX * max(1.0, unit))**2), (count, 1, 1))
 
 
-def _refine_points(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
-                   how: tuple[Level, Level], unmatched: Float32 | None = None) -> Refined:
-    start = np.asarray(current_points, np.float32)
-    if not len(start):
+def _refine(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
+            levels: tuple[Level, Level]) -> Refined:
+    """`levels` are those of the smallest image, and of all others."""
+    start, matched = np.asarray(current_points, np.float32), len(current_points)
+    if not matched:
         return Refined(start, np.zeros((0, 2, 2), np.float32))
-    start_px, limit_px = (np.full(len(start), value, np.float32) for value in (UNREFINED_PX, LIMIT_PX))
-    if unmatched is None or not len(unmatched):
-        view = local_affine(reference_points, start)[0]
-    else:
-        all_points = np.concatenate([reference_points, unmatched])
-        view, predicted = local_affine(reference_points, start, at=all_points)
-        reference_points, start = all_points, np.concatenate([start, predicted[len(start):]])
-        start_px = np.append(start_px, np.full(len(unmatched), PREDICTED_PX, np.float32))
-        limit_px = np.append(limit_px, np.full(len(unmatched), PREDICTED_LIMIT_PX, np.float32))
+    view, predicted = local_affine(reference_points[:matched], start, reference_points)
+    start = np.concatenate([start, predicted[matched:]])
+    is_matched = np.arange(len(start)) < matched
+    start_px = np.where(is_matched, np.float32(UNREFINED_PX), np.float32(PREDICTED_PX))
+    limit_px = np.where(is_matched, np.float32(LIMIT_PX), np.float32(PREDICTED_LIMIT_PX))
     search = _Search(points_last(reference_points), points_last(start), points_last(view), start_px * np.float32(current.unit),
                      limit_px * np.float32(current.unit))
     blocks = np.array_split(np.arange(len(start)), -(-len(start) // BLOCK))
     with np.errstate(over='ignore', invalid='ignore'):  # in patches that then do not count
-        refined = [_refine_block(reference, current, search.of(rows), how) for rows in blocks]
+        refined = [_refine_block(reference, current, search.of(rows), levels) for rows in blocks]
     return Refined(*(points_first(np.concatenate(each, axis=-1)) for each in zip(*refined, strict=True)))
 
 
@@ -157,7 +147,7 @@ class _Search(NamedTuple):
         return _Search(*(np.ascontiguousarray(each[..., rows]) for each in self))
 
 
-def _refine_block(reference: Pyramid, current: Pyramid, search: _Search, how: tuple[Level, Level]) -> tuple[Float32, Float32]:
+def _refine_block(reference: Pyramid, current: Pyramid, search: _Search, levels: tuple[Level, Level]) -> tuple[Float32, Float32]:
     """Refined points (2, M) and covariances (2, 2, M), finite where `start` is."""
     start = here = search.start
     last = np.array(current.levels[0].shape[::-1], np.float32)[:, None] - 1
@@ -165,7 +155,7 @@ def _refine_block(reference: Pyramid, current: Pyramid, search: _Search, how: tu
     certain, extra = np.zeros_like(information), np.zeros_like(information)
     found_before = found_once = np.zeros(len(search.start_px), np.bool_)
     for depth in reversed(range(len(current.levels))):
-        scale, level = np.float32(2**depth), how[0] if depth == len(current.levels) - 1 else how[1]
+        scale, level = np.float32(2**depth), levels[0] if depth == len(current.levels) - 1 else levels[1]
         found = find_patches(reference.levels[depth], current.levels[depth], search.reference / scale, here / scale, search.view,
                              level.radius, level.steps)
         points, more = found.points * scale, inverse_2x2(_covariances(found, level) * scale**2)

@@ -115,20 +115,19 @@ def _sample(image: Float32, points: Float32, offsets: Float32) -> Float32:
     return gray.reshape(side, side, count)
 
 
-def local_affine(points0: Float32, points1: Float32, at: Float32 | None = None) -> tuple[Float32, Float32]:
+def local_affine(points0: Float32, points1: Float32, at: Float32) -> tuple[Float32, Float32]:
     """Local change of view around points, from the matches (M, 2) near them, by weighted least squares drawn to the identity.
 
     Args:
-        at: points (N, 2) of image 0; None takes the matches' own.
+        at: points (N, 2) of image 0.
 
     Returns:
         Matrices (N, 2, 2) that map offsets around each point to offsets in image 1, and the predicted points (N, 2) there.
     """
-    asked = points0 if at is None else at
     middle, shift = points0.mean(axis=0), np.median(points1 - points0, axis=0)
     some = slice(None, None, -(-len(points0) // SOURCES))
     x, a, b = (np.asarray(each, np.float32) / np.float32(REACH_PX) for each in
-               (asked - middle, points0[some] - middle, points1[some] - points0[some] - shift))
+               (at - middle, points0[some] - middle, points1[some] - points0[some] - shift))
     table = np.column_stack([np.ones(len(a), np.float32), a, b, a[:, :1] * a, a[:, 1:] * a, b[:, :1] * a, b[:, 1:] * a])
     moments = _moments(x, a, table)
     total = moments[0] + np.float32(1e-6)
@@ -136,7 +135,7 @@ def local_affine(points0: Float32, points1: Float32, at: Float32 | None = None) 
     ridge = identity(np.float32((RIDGE_PX / REACH_PX)**2) / total)
     spread = within.reshape(2, 2, -1) - outer(mean, mean) + ridge
     change = product(between.reshape(2, 2, -1) - outer(moved, mean), inverse_2x2(spread))
-    predicted = asked + shift + points_first(moved + through(change, x.T - mean)) * np.float32(REACH_PX)
+    predicted = at + shift + points_first(moved + through(change, x.T - mean)) * np.float32(REACH_PX)
     return points_first(change) + np.eye(2, dtype=np.float32), np.asarray(predicted, np.float32)
 
 
