@@ -1,32 +1,22 @@
-"""Times of a frame's stages; what the node tells about itself: counts, rates, percentiles over the last frames."""
+"""Times of a frame's stages, and the node's statistics: counts, rates, and percentiles over the last frames."""
 
 from __future__ import annotations
 
 import re
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-WINDOW = 256  # frames that percentiles look back on
+WINDOW = 256  # frames of which percentiles are taken
 PERCENTILES = (50, 95, 99)
-LOOK_BACK_S = 10.0  # what diagnostics judge by, and rates are over
-PAUSES_S = (0.0, 10.0, 60.0, 600.0)  # before the first line of a warning, the second, the third, each other
-CALM_S = 5.0  # a warning that was not given for so long is over; and what lies between the lines of different ones
+LOOK_BACK_S = 10.0  # of rates, and of the diagnostics' verdict
+PAUSES_S = (0.0, 10.0, 60.0, 600.0)  # before a warning's first line, the second, the third, each later one
+CALM_S = 5.0  # a warning that was not given for so long has ended; also the pause between lines of different warnings
 FIGURES = re.compile(r'\b[0-9a-f]{2}\b|[\d.]+')  # in a warning: bytes in hexadecimal, and numbers
-
-
-class Counts(NamedTuple):
-    """Frames that came, went through, gave way to newer ones, were lost before they came; and resets."""
-
-    received: int = 0
-    processed: int = 0
-    replaced: int = 0
-    lost: int = 0
-    resets: int = 0
 
 
 class Stopwatch:
@@ -49,14 +39,14 @@ class Stopwatch:
 
 
 class FadingLog:
-    """When a warning that comes again and again is logged: at once, after 10 s, after a minute, then every 10 minutes.
+    """When to log a repeated warning: at once, after 10 s, after a minute, then every 10 minutes.
 
     Warnings that differ in figures only are the same one. For one thread.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._warnings: dict[str, tuple[float, int, float]] = {}  # without figures: when it came last, lines, time of the last
+        self._warnings: dict[str, tuple[float, int, float]] = {}  # by text without figures: last time, lines, last line's time
         self._last_line = -np.inf
 
     def lasts(self, warning: str) -> bool:
@@ -64,7 +54,7 @@ class FadingLog:
         return self._clock() - self._warnings.get(FIGURES.sub('', warning), (-np.inf,))[0] < CALM_S
 
     def due(self, warning: str) -> bool:
-        """Whether a warning that is given now is to be logged."""
+        """Whether to log a warning that is given now."""
         now, kind = self._clock(), FIGURES.sub('', warning)
         self._warnings = {each: value for each, value in self._warnings.items() if now - value[0] < CALM_S}
         _, lines, line = self._warnings.get(kind, (now, 0, -np.inf))
@@ -77,11 +67,22 @@ class FadingLog:
 
 
 def in_time(seconds: float) -> str:
-    """A span of time for people: 12 s, 5 min, 3 h, 2 days."""
+    """A duration for people: 12 s, 5 min, 3 h, 2 days."""
     for unit, length, limit in (('s', 1, 120), ('min', 60, 7200), ('h', 3600, 172800)):
         if seconds < limit:
             return f'{seconds / length:.0f} {unit}'
     return f'{seconds / 86400:.0f} days'
+
+
+class Counts(NamedTuple):
+    """Numbers of frames, and of resets."""
+
+    received: int = 0
+    processed: int = 0
+    replaced: int = 0  # by newer frames, before they were processed
+    lost: int = 0  # before they were received
+    rejected: int = 0
+    resets: int = 0
 
 
 class FrameStatistics:
@@ -89,54 +90,52 @@ class FrameStatistics:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._stages: dict[str, deque[float]] = {}
-        self._matches: deque[int] = deque(maxlen=WINDOW)
-        self._layers: deque[int] = deque(maxlen=WINDOW)
-        self.received = self.processed = self.replaced = self.rejected = self.resets = self.lost = 0
+        self.count = Counts()
+        self._stages: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=WINDOW))
+        self._matches: deque[tuple[int, int]] = deque(maxlen=WINDOW)  # matches and layers of a frame
         self.last_error = self.last_reset = ''
         self._last_rejection = -np.inf
-        self._last_arrival = clock()
-        self._counts = deque([(self._last_arrival, Counts())])  # of the last reports
-
-    def arrived(self, *, replacing: bool = False) -> None:
-        """A frame came, perhaps in place of one that waited and is dropped."""
-        with self._lock:
-            self.received += 1
-            self.replaced += replacing
-            self._last_arrival = self._clock()
+        self.opened()
 
     def opened(self) -> None:
-        """What came while nothing could run is counted, and not judged."""
+        """The backend is open: rates and verdict ignore earlier frames, which counts include."""
         with self._lock:
             self._last_arrival = self._clock()
-            self._counts.clear()
-            self._counts.append((self._last_arrival, self._count()))
+            self._reports = deque([(self._last_arrival, self.count)])
+
+    def arrived(self, *, replacing: bool = False) -> None:
+        """A frame came; `replacing` one that waited and is dropped."""
+        with self._lock:
+            self._add(received=1, replaced=int(replacing))
+            self._last_arrival = self._clock()
 
     def missed(self, count: int) -> None:
-        """So many frames were lost before they came here."""
+        """`count` frames were lost before they were received."""
         with self._lock:
-            self.lost += count
+            self._add(lost=count)
 
     def finished(self, stage_ms: dict[str, float], matches: int | None, layers: int = 0) -> None:
-        """One frame went through: wall milliseconds by stage, its matches (None: no reference) and LightGlue's layers that ran."""
+        """A frame was processed: wall milliseconds by stage, its matches (None: no reference), and LightGlue's layers that ran."""
         with self._lock:
-            self.processed += 1
+            self._add(processed=1)
             if matches is not None:
-                self._matches.append(matches)
-                self._layers.append(layers)
+                self._matches.append((matches, layers))
             for name, value in stage_ms.items():
-                self._stages.setdefault(name, deque(maxlen=WINDOW)).append(value)
+                self._stages[name].append(value)
 
     def failed(self, error: str) -> None:
         with self._lock:
-            self.rejected += 1
+            self._add(rejected=1)
             self.last_error, self._last_rejection = error, self._clock()
 
     def tracks_restarted(self, reason: str) -> None:
-        """Reference and tracks were forgotten."""
+        """The matcher dropped reference and tracks."""
         with self._lock:
-            self.resets += 1
+            self._add(resets=1)
             self.last_reset = reason
+
+    def _add(self, **more: int) -> None:
+        self.count = self.count._replace(**{name: getattr(self.count, name) + number for name, number in more.items()})
 
     @property
     def dated_error(self) -> str:
@@ -145,7 +144,7 @@ class FrameStatistics:
 
     @property
     def rejection_age_s(self) -> float:
-        """Seconds since a frame was rejected last; infinite while none was."""
+        """Seconds since the last rejected frame; infinite without one."""
         with self._lock:
             return float(self._clock() - self._last_rejection)
 
@@ -156,35 +155,29 @@ class FrameStatistics:
             return self._clock() - self._last_arrival
 
     def recent(self) -> tuple[float, Counts]:
-        """Seconds, LOOK_BACK_S at most where it is reported every second, and what was counted in them."""
+        """Seconds, about LOOK_BACK_S if reports are made every second, and the counts of that time."""
         with self._lock:
-            then, before = self._counts[0]
-            return max(self._clock() - then, 1e-9), Counts(*(now - old for now, old in zip(self._count(), before, strict=True)))
-
-    def _count(self) -> Counts:
-        return Counts(self.received, self.processed, self.replaced, self.lost, self.resets)
+            then, before = self._reports[0]
+            return max(self._clock() - then, 1e-9), Counts(*(now - old for now, old in zip(self.count, before, strict=True)))
 
     def report(self) -> dict[str, str]:
-        """Everything as text, in reading order; rates are over the last LOOK_BACK_S."""
+        """All statistics as text, in reading order; rates are over the last LOOK_BACK_S."""
         with self._lock:
-            now = self._clock()
-            while len(self._counts) > 1 and now - self._counts[0][0] > LOOK_BACK_S + 0.5:  # a report is early or late
-                self._counts.popleft()
-            then, before = self._counts[0]
-            self._counts.append((now, self._count()))
-            span = max(now - then, 1e-9)
-            table = {'fps in': f'{(self.received - before.received) / span:.2f}',
-                     'fps out': f'{(self.processed - before.processed) / span:.2f}',
-                     'frames received': str(self.received), 'frames processed': str(self.processed),
-                     'frames lost before': str(self.lost), 'frames dropped': str(self.replaced),
-                     'frames rejected': str(self.rejected), 'resets': f'{self.resets} {self.last_reset}'.strip()}
-            matches, all_layers = list(self._matches), list(self._layers)
-            stages = {name: list(values) for name, values in self._stages.items()}
-        # no frame waits for what follows
+            now, count = self._clock(), self.count
+            while len(self._reports) > 1 and now - self._reports[0][0] > LOOK_BACK_S + 0.5:  # a report is early or late
+                self._reports.popleft()
+            matches, stages = list(self._matches), {name: list(values) for name, values in self._stages.items()}
+        seconds, recent = self.recent()
+        self._reports.append((now, count))
+        table = {'fps in': f'{recent.received / seconds:.2f}', 'fps out': f'{recent.processed / seconds:.2f}',
+                 'frames received': str(count.received), 'frames processed': str(count.processed),
+                 'frames lost before': str(count.lost), 'frames dropped': str(count.replaced),
+                 'frames rejected': str(count.rejected), 'resets': f'{count.resets} {self.last_reset}'.strip()}
         if matches:
-            table['matches (last, median)'] = f'{matches[-1]}, {np.median(matches):.0f}'
-            counts = ', '.join(f'{layers}: {count}' for layers, count in sorted(Counter(all_layers).items()))
-            table['layers (mean; frames by layers)'] = f'{np.mean(all_layers):.2f}; {counts}'
+            counts, layers = zip(*matches, strict=True)
+            table['matches (last, median)'] = f'{counts[-1]}, {np.median(counts):.0f}'
+            frames = ', '.join(f'{number}: {times}' for number, times in sorted(Counter(layers).items()))
+            table['layers (mean; frames by layers)'] = f'{np.mean(layers):.2f}; {frames}'
         for name, values in stages.items():
             points = ' / '.join(f'{value:.2f}' for value in np.percentile(values, PERCENTILES))
             table[f'{name} ms (p50 / p95 / p99)'] = points

@@ -1,11 +1,10 @@
-"""A node from its start to the signal that ends it, or in a thread; what its callbacks raise ends it only where it must."""
+"""Run a node from its start to the signal that ends it; one exception in a callback does not end it."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,15 +20,15 @@ from rclpy.utilities import remove_ros_args
 from ..utils.commands import Ending
 from ..utils.errors import NodeError, clear_frames, in_words
 
-FAILURES = 10  # of one callback in a row: it does nothing any more, which a restart may mend
+FAILURES = 10  # of one callback in a row: a restart may repair it
 
 
 @contextmanager
 def ros_started(parser: argparse.ArgumentParser, argv: list[str] | None, ending: Ending) -> Iterator[argparse.Namespace]:
-    """Read the command line, ROS's part of it too; at the end ROS is shut down.
+    """Read the command line, including ROS arguments, and start ROS; at the end ROS is shut down.
 
-    Exits with 2 and a line on stderr where ROS refuses its own part. Signals are the Ending's alone: rclpy's handlers take the
-    context away from whatever runs.
+    Exits with 2 and a line on stderr when ROS refuses its arguments. Only the Ending handles signals: rclpy's handlers would shut
+    down the context while callbacks run.
     """
     arguments = sys.argv if argv is None else [parser.prog, *argv]
     try:
@@ -45,19 +44,19 @@ def ros_started(parser: argparse.ArgumentParser, argv: list[str] | None, ending:
 
 
 def without_ros_args(words: list[str]) -> list[str]:
-    """What is left of a command line when a launch file's --ros-args are taken away."""
+    """A command line without the --ros-args that a launch file adds."""
     return list(remove_ros_args(words))
 
 
 class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
-    """Logs what a callback raises, with its traceback, and goes on."""
+    """Logs exceptions of callbacks, with their tracebacks, and goes on."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._failures: dict[Any, int] = {}  # in a row, by what was called
+        self._failures: dict[Any, int] = {}  # in a row, by entity
 
     def spin_until(self, ended: Callable[[], bool]) -> None:
-        """Until `ended()`, which `wake` makes it ask. Raises NodeError where one callback has failed FAILURES times in a row."""
+        """Spin until `ended()`, checked after each `wake`. Raises NodeError when a callback fails FAILURES times in a row."""
         while True:
             entity, node, error = None, None, None
             try:
@@ -89,7 +88,7 @@ class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
 
 
 def _name(entity: Any) -> str:
-    """Of what was called, for people."""
+    """Name of a subscription, service or timer, for people."""
     name = ''
     with suppress(Exception):  # where it is destroyed already
         name = getattr(entity, 'topic_name', '') or getattr(entity, 'srv_name', '')
@@ -108,19 +107,3 @@ def spin(node: Node, ending: Ending, begin: Callable[[], object] = bool, end: Ca
         end()
         executor.remove_node(node)
         node.destroy_node()
-
-
-@contextmanager
-def spun_by_a_thread(node: Node) -> Iterator[None]:
-    """The node's callbacks run in a thread; at the end node and context are gone."""
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    thread = threading.Thread(target=executor.spin, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        executor.shutdown()
-        thread.join(2.0)
-        node.destroy_node()
-        rclpy.try_shutdown()

@@ -24,7 +24,7 @@ from ..core.types import Float64, FrameMatches
 from ..datasets.poses import quaternions_from_rotations
 from ..odometry.sliding_window import MatchOdometry, Quality
 from ..utils.errors import ConfigError, FrameError
-from . import diagnostics as health
+from . import diagnostics
 from .camera_info import CameraListener, RigListener
 from .clouds import matches_from_cloud
 from .parameters import settings_given
@@ -172,21 +172,21 @@ class OdometryNode(Node):  # type: ignore[misc]
                    'lost for s': f'{lost:.0f}', 'times lost': str(self._losses), 'clouds received': str(self._clouds),
                    'unit': 'unknown' if self._estimator is None else 'own' if self._estimator.baseline_m is None else 'metres'}
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()),
-                                                  status=[health.status(self, 'poses', verdict, figures)]))
+                                                  status=[diagnostics.status(self, 'poses', verdict, figures)]))
         self._draw()
 
-    def _verdict(self) -> health.Verdict:
+    def _verdict(self) -> diagnostics.Verdict:
         silence, lost = (time.monotonic() - since for since in (self._heard, self._lost_since))
         if silence > SILENCE_S:
-            return health.Verdict(health.WARN, f'no cloud on {self._matches.topic_name} for {silence:.0f} s: is the matcher '
-                                  'active, and does it see images?')
+            return diagnostics.Verdict(diagnostics.WARN, f'no cloud on {self._matches.topic_name} for {silence:.0f} s: is the '
+                                       'matcher active, and does it see images?')
         if self._trouble:
-            return health.Verdict(health.WARN, self._trouble)
+            return diagnostics.Verdict(diagnostics.WARN, self._trouble)
         if self._quality is Quality.TRACKING:
-            return health.Verdict(DiagnosticStatus.OK, f'tracking {self._points} points')
+            return diagnostics.Verdict(DiagnosticStatus.OK, f'tracking {self._points} points')
         if self._pose is not None:
-            return health.Verdict(health.WARN, f'lost for {lost:.0f} s: {self._waiting}')
-        return health.Verdict(health.WARN, self._waiting if self._quality is not None else 'waiting for matches')
+            return diagnostics.Verdict(diagnostics.WARN, f'lost for {lost:.0f} s: {self._waiting}')
+        return diagnostics.Verdict(diagnostics.WARN, self._waiting if self._quality is not None else 'waiting for matches')
 
     def _draw(self) -> None:
         """Publish the whole path, if it has subscribers and has grown."""

@@ -7,6 +7,7 @@ import itertools
 import os
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
@@ -26,7 +28,6 @@ from ..datasets.bag import open_recording
 from ..utils.errors import LightglueTrtError
 from ..utils.processes import start, stop, use_fastdds_profile
 from .clouds import matches_from_cloud
-from .executor import spun_by_a_thread
 
 START_S = 60.0  # the node may take this long to become active
 QUIET_S = 2.0  # without a cloud, at least, before the last one counts as lost
@@ -71,12 +72,8 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
     recording = open_recording(path, image_topic)
     namespace = f'/replay_{os.getpid()}'
     topic = f'{namespace}/{recording.image_topic.strip("/").removesuffix("/compressed")}'
-    default = MatcherConfig()
-    settings = {name: value for name, value in dataclasses.asdict(config).items() if value != getattr(default, name)}
-    if mask is not None:
-        settings['mask_file'] = str(mask.absolute())
-    settings['image_transport'] = 'compressed' if recording.compressed else 'raw'
-    parameters = [item for name, value in settings.items() for item in ('-p', f'{name}:={value}')]
+    parameters = parameters_of(config, image_transport='compressed' if recording.compressed else 'raw',
+                               **({} if mask is None else {'mask_file': mask.absolute()}))
     pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
     pace += [] if max_frames is None else ['--max-frames', str(max_frames)]
     with _receiving(f'{namespace}/matcher', keep) as reception, tempfile.TemporaryDirectory() as scratch:
@@ -99,6 +96,13 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
                 if process is not None:
                     stop(process)
     return reception
+
+
+def parameters_of(config: MatcherConfig, **more: object) -> list[str]:
+    """ROS arguments for the settings that differ from their defaults, and for `more` parameters."""
+    fields = ((field.name, getattr(config, field.name), field.default) for field in dataclasses.fields(config))
+    values = {name: value for name, value, default in fields if value != default} | more
+    return [word for name, value in values.items() for word in ('-p', f'{name}:={value}')]
 
 
 @contextmanager
@@ -144,3 +148,19 @@ def _drain(reception: Reception) -> None:
         time.sleep(0.05)
         if len(reception.arrivals) != count:
             count, since = len(reception.arrivals), time.monotonic()
+
+
+@contextmanager
+def spun_by_a_thread(node: Node) -> Iterator[None]:
+    """The node's callbacks run in a thread; at the end node and context are gone."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    thread = threading.Thread(target=executor.spin, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        executor.shutdown()
+        thread.join(2.0)
+        node.destroy_node()
+        rclpy.try_shutdown()

@@ -32,7 +32,7 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.timing import FrameStatistics
 from lightglue_trt_ros.engines.selection import Opened
-from lightglue_trt_ros.ros import diagnostics as health
+from lightglue_trt_ros.ros import diagnostics
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.timing.null_backend import NullBackend
@@ -255,17 +255,17 @@ def test_interruptions_start_tracks_anew(running, stamp_ns, size, reason):
 
 def test_advice_on_stretched_and_dark_images():
     config = MatcherConfig()
-    lines = health.advice(np.full((370, 1226), 90, np.uint8), 'mono8', config)
+    lines = diagnostics.advice(np.full((370, 1226), 90, np.uint8), 'mono8', config)
     assert len(lines) == 1
     assert 'set image_width to 1008 and image_height to 304' in lines[0]
-    assert 'image_bits' in health.advice(np.full((480, 640), 15, np.uint8), 'mono16', config)[0]
-    assert not health.advice(np.full((960, 1280), 90, np.uint8), 'mono16', config)
+    assert 'image_bits' in diagnostics.advice(np.full((480, 640), 15, np.uint8), 'mono16', config)[0]
+    assert not diagnostics.advice(np.full((960, 1280), 90, np.uint8), 'mono16', config)
 
 
 @pytest.mark.parametrize('size', [(1, 1), (1, 1000), (1000, 1), (8, 8), (20, 20_000), (20, 4000)])
 def test_no_size_is_advised_that_would_be_refused(size):
     config = MatcherConfig(image_height=144, image_width=480, max_keypoints=3000)
-    line, = health.advice(np.full(size, 90, np.uint8), 'mono8', config)
+    line, = diagnostics.advice(np.full(size, 90, np.uint8), 'mono8', config)
     assert 'are stretched to 480x144' in line
     assert 'image_width' not in line
     assert 'the networks take no size that would fit' in line
@@ -281,9 +281,9 @@ def test_no_malformed_image_ends_the_node(storm, encoding, height, width, step, 
                     is_bigendian=big)
     message.data.frombytes(bytes(size))
     statistics = storm.node._pipeline.inputs[0].statistics
-    before = statistics.processed + statistics.rejected
+    before = statistics.count.processed + statistics.count.rejected
     storm.node._pipeline.inputs[0].offer(serialize_message(message))
-    wait_for(lambda: statistics.processed + statistics.rejected > before)
+    wait_for(lambda: statistics.count.processed + statistics.count.rejected > before)
     assert 'Error: ' not in statistics.last_error, 'only errors made on purpose are shown without their type'
     storm.frames += 1
 
@@ -603,7 +603,7 @@ def test_being_slower_than_the_camera_and_repeated_resets_are_said(running):
     peer = running().peer
     for i in range(6):
         peer.send(image_message(10 * SECOND + i))
-        time.sleep(0.2 * health.SETTLED_S)
+        time.sleep(0.2 * diagnostics.SETTLED_S)
     GatedBackend.gate.set()
     wait_for(lambda: 'slower than the camera' in peer.status()[1])
     assert peer.status()[0] == DiagnosticStatus.WARN
@@ -611,7 +611,7 @@ def test_being_slower_than_the_camera_and_repeated_resets_are_said(running):
     for i in range(5):
         other.arrived()
         other.finished({}, 1)
-        assert (health.working(other).level == DiagnosticStatus.WARN) == (i > 2)
+        assert (diagnostics.working(other).level == DiagnosticStatus.WARN) == (i > 2)
         other.tracks_restarted('the image size changed from 8x1 to 9x1')
-    assert 'anew 5 times' in health.working(other).message
-    assert health.working(other).message.endswith('the last time because the image size changed from 8x1 to 9x1')
+    assert 'anew 5 times' in diagnostics.working(other).message
+    assert diagnostics.working(other).message.endswith('the last time because the image size changed from 8x1 to 9x1')

@@ -16,7 +16,7 @@ from rclpy.qos import ReliabilityPolicy
 from sensor_msgs.msg import PointCloud2
 from support.waiting import wait_for
 
-from lightglue_trt_ros.ros import diagnostics as health
+from lightglue_trt_ros.ros import diagnostics
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 
 CONFIG = Path(__file__).parents[2] / 'config'
@@ -59,7 +59,7 @@ def test_foxglove_shows_the_debug_image_the_diagnostics_and_their_figures(node: 
     document = json.loads((CONFIG / 'foxglove.json').read_text())
     panels = document['configById']
     assert sorted(panels_in(document['layout'])) == sorted(panels)
-    status = health.status(node, '', health.OPENING, node._pipeline.figures(node._pipeline.inputs[0]))
+    status = diagnostics.status(node, '', diagnostics.OPENING, node._pipeline.figures(node._pipeline.inputs[0]))
     for name, panel in panels.items():
         kind = name.partition('!')[0]
         if kind == 'Image':

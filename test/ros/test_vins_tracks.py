@@ -1,4 +1,4 @@
-"""Tracks for VINS without ROS: ids, velocities, rays, and who is chosen, against an estimator's own reading of them."""
+"""Tracks for VINS: ids, velocities, rays, and who is chosen, against an estimator's own reading of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import dataclasses
 import cv2
 import numpy as np
 import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the topics of VINS are not tested')
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cameras import BARREL, FISHEYE, RATIONAL, K
@@ -14,7 +16,7 @@ from support.cameras import BARREL, FISHEYE, RATIONAL, K
 from lightglue_trt_ros.core.cameras import Intrinsics, normalised
 from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.ros.matcher.vins_tracks import LARGEST_ID, VinsPoints, VinsTracks, channels, spread
+from lightglue_trt_ros.ros.matcher.vins import LARGEST_ID, VinsPoints, VinsTracks, bucketed, channels
 from lightglue_trt_ros.utils.errors import BagError
 
 SIZE = (480, 752)
@@ -145,7 +147,7 @@ def test_as_many_as_allowed_are_chosen_and_no_cell_has_two_while_another_has_non
     rng = np.random.default_rng(seed)
     pixels = (rng.random((amount, 2)) ** 3 * (SIZE[1], SIZE[0])).astype(np.float32)  # crowded in a corner
     lengths = rng.integers(2, 9, amount).astype(np.uint32)
-    rows = spread(pixels, np.zeros(amount, np.bool_), lengths, rng.random(amount, np.float32), SIZE, count)
+    rows = bucketed(pixels, np.zeros(amount, np.bool_), lengths, rng.random(amount, np.float32), SIZE, count)
     assert len(rows) == len(set(rows.tolist())) == min(amount, count)
     side = (SIZE[0] * SIZE[1] / count) ** 0.5
     cells = [tuple(cell) for cell in (pixels / side).astype(int)]
@@ -157,6 +159,6 @@ def test_as_many_as_allowed_are_chosen_and_no_cell_has_two_while_another_has_non
 
 def test_in_a_cell_the_kept_then_the_long_then_the_sure_come_first():
     pixels = np.full((4, 2), 10, np.float32)
-    order = spread(pixels, np.array([False, False, False, True]), np.array([3, 5, 5, 2], np.uint32),
+    order = bucketed(pixels, np.array([False, False, False, True]), np.array([3, 5, 5, 2], np.uint32),
                    np.array([0.9, 0.2, 0.8, 0.1], np.float32), SIZE, 4)
     assert order.tolist() == [3, 2, 1, 0]

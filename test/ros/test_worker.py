@@ -117,7 +117,7 @@ class Run:
             calls = len(self.handler.calls)
             self.input.offer(stamp)
             wait_for(lambda calls=calls: len(self.handler.calls) > calls or self.pipeline.state is State.ENDED)
-        wait_for(lambda: self.statistics.processed + self.statistics.rejected >= len(stamps)
+        wait_for(lambda: self.statistics.count.processed + self.statistics.count.rejected >= len(stamps)
                  or self.pipeline.state is State.ENDED)
 
 
@@ -134,7 +134,7 @@ def test_it_opens_works_and_closes_in_one_thread_and_start_does_not_wait():
     assert run.pipeline.state is State.OPENING
     run.input.offer(1.0)
     release.set()
-    wait_for(lambda: run.statistics.processed == 1)
+    wait_for(lambda: run.statistics.count.processed == 1)
     assert run.pipeline.state is State.RUNNING
     assert 'null' in run.pipeline.backend
     assert run.pipeline.stop(5)
@@ -188,7 +188,7 @@ def test_bad_frames_never_end_it():
     run = Run()
     run.feed(*[-1.0] * (2 * MAX_FAILURES))
     assert run.pipeline.state is State.RUNNING
-    assert run.statistics.rejected == 2 * MAX_FAILURES
+    assert run.statistics.count.rejected == 2 * MAX_FAILURES
     assert run.pipeline.stop(5)
 
 
@@ -236,7 +236,7 @@ def test_a_reset_that_is_asked_for_while_another_is_taken_is_not_lost(monkeypatc
     run.pipeline.reset('first')
     run.feed(1.2, 1.3)
     assert [words for words in run.handler.calls if words in ('first', 'second')] == ['first', 'second']
-    assert run.statistics.resets == 2
+    assert run.statistics.count.resets == 2
     assert run.pipeline.stop(5)
 
 

@@ -22,7 +22,7 @@ from ..clouds import fill_cloud, point_fields, stamp_seconds
 from ..parameters import NodeConfig
 from .mask_topic import CameraMasks
 from .subscription import RightCamera, decode, subscribe
-from .vins_topic import VinsTopics
+from .vins import VinsTopics
 from .worker import CameraInput, Input
 
 MATCH_FIELDS, STEREO_FIELDS = point_fields(PointField), point_fields(PointField, stereo=True)
@@ -33,12 +33,12 @@ THROTTLE_S = 5.0  # one line of a kind in this time
 class CameraInterface:
     """Offers the messages of one camera to `input` as they come, and publishes their matches: a FrameHandler of the pipeline."""
 
-    input: CameraInput[bytes]  # of the node's present pipeline
+    input: CameraInput  # of the node's present pipeline
 
     def __init__(self, node: LifecycleNode, settings: NodeConfig, name: str, config: MatcherConfig) -> None:
         """`name` is empty for a single camera; `config` has the size that frames are resized to."""
         self._node, self._settings, self.name, self._config = node, settings, name, config
-        self._log = node.get_logger().get_child(name) if name else node.get_logger()
+        self.log = node.get_logger().get_child(name) if name else node.get_logger()  # of the node, or of a named camera
         self._interfaces = ExitStack()
         self._vins: VinsTopics | None = None
         self._masks: CameraMasks | None = None
@@ -49,8 +49,8 @@ class CameraInterface:
 
     def open(self) -> None:
         """Subscribe and advertise. Raises ConfigError for a mask file that cannot be used."""
-        self._matches = self._publisher(PointCloud2, self._topic('~/matches'))
-        self._debug_image = self._publisher(Image, self._topic('~/debug_image'))
+        self._matches = self._publisher(PointCloud2, camera_topic(self.name, '~/matches'))
+        self._debug_image = self._publisher(Image, camera_topic(self.name, '~/debug_image'))
         if self._settings.tracks_format == 'vins':
             self._vins = VinsTopics(self._node, self._settings, RELIABLE, self.name)
             self._interfaces.callback(self._vins.close)
@@ -60,7 +60,7 @@ class CameraInterface:
         if self._settings.stereo:
             self._right = RightCamera(self._node, self._settings)
             self._interfaces.callback(self._right.close)
-        self.images = subscribe(self._node, self._settings, self._topic('image'), self._on_image, self._on_lost)
+        self.images = subscribe(self._node, self._settings, camera_topic(self.name, 'image'), self._on_image, self._on_lost)
         self._interfaces.callback(self._node.destroy_subscription, self.images)
 
     def _on_image(self, data: bytes) -> None:
@@ -84,19 +84,11 @@ class CameraInterface:
         self._interfaces.close()
 
     @property
-    def log(self) -> Any:
-        """Logger of the node, or of a named camera."""
-        return self._log
-
-    @property
     def route(self) -> str:
         """Topics that it subscribes to and publishes, as text."""
         right = '' if self._right is None else f' and, as its right camera, {self._right.images.topic_name}'
         return (f'subscribed to {self.images.topic_name}{right} ({self._settings.qos_reliability}), '
-                f'publishing {self._node.resolve_topic_name(self._topic("~/matches"))}')
-
-    def _topic(self, topic: str) -> str:
-        return camera_topic(self.name, topic)
+                f'publishing {self._node.resolve_topic_name(camera_topic(self.name, "~/matches"))}')
 
     def figures(self) -> dict[str, str]:
         """Diagnostics of masks and stereo, by key."""
@@ -127,17 +119,15 @@ class CameraInterface:
         self._interfaces.callback(self._node.destroy_lifecycle_publisher, publisher)
         return publisher
 
-    # FrameHandler, in the pipeline's thread
+    # FrameHandler, which has the docstrings; in the pipeline's thread
 
     def decode(self, item: bytes) -> Input:
-        """See FrameHandler."""
         gray, message = decode(item, self.images.msg_type, self._settings)
         stamp = stamp_seconds(message.header)
         mask = None if self._masks is None else self._masks.mask(size_of(gray), stamp)
         return Input(gray, stamp, message, mask, None if self._right is None else self._right.image_of(gray, stamp))
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
-        """See FrameHandler."""
         if self._right is not None and matches.right_keypoints is None:
             matches = matches.without_right()
         matches = dataclasses.replace(matches, image_size=size_of(frame.image))
@@ -147,9 +137,8 @@ class CameraInterface:
             self._vins.publish(frame, matches)
 
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
-        """See FrameHandler."""
         if matches is not None and matches.note:
-            self._log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
+            self.log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
         if matches is not None and self._debug_image.get_subscription_count():
             image = frame.image if frame.mask is None else shade(frame.image, frame.mask.resized(size_of(frame.image)))
             picture = draw_matches(image, matches, self._settings.draw_covariances)
@@ -157,20 +146,18 @@ class CameraInterface:
         self._advise(frame)
 
     def tracks_restarted(self, reason: str) -> None:
-        """See FrameHandler."""
-        self._log.warning(f'tracks start anew: {reason}', throttle_duration_sec=THROTTLE_S)
+        self.log.warning(f'tracks start anew: {reason}', throttle_duration_sec=THROTTLE_S)
         if self._vins is not None:
             self._vins.restart()
 
     def rejected(self, error: str, details: str) -> None:
-        """See FrameHandler."""
         if not self._rejections.due(error):
             return
         if details:
-            self._log.error(f'frame dropped, {error}')
-            self._log.debug(details)
+            self.log.error(f'frame dropped, {error}')
+            self.log.debug(details)
         else:
-            self._log.warning(f'frame dropped: {error}')
+            self.log.warning(f'frame dropped: {error}')
 
     def _advise(self, frame: Input) -> None:
         """Log once for each size and encoding of images what would improve matching."""
@@ -178,4 +165,4 @@ class CameraInterface:
         if kind != self._advised:
             self._advised = kind
             for advice in diagnostics.advice(frame.image, kind[1], self._config):
-                self._log.warning(advice)
+                self.log.warning(advice)

@@ -146,7 +146,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             response.success = False
             return response
 
-    def _new_pipeline(self) -> Pipeline[bytes]:
+    def _new_pipeline(self) -> Pipeline:
         pipeline = Pipeline(self._config, self._open_backend, self._cameras, self._counter, self._on_opened,
                             self._pipeline_ended.trigger)
         for camera, source in zip(self._cameras, pipeline.inputs, strict=True):

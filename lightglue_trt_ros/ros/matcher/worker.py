@@ -1,7 +1,7 @@
-"""Messages or files to matches, in one thread that opens the backend, owns it and closes it. No ROS here.
+"""Messages become matches in one thread, which opens the backend, owns it and closes it. No ROS here.
 
-Nobody else holds what the backend has opened: a pipeline that is left behind releases its own backend, its successor opens another.
-Failures are kept as text, because the traceback of an exception would keep engines alive beyond their CUDA context.
+A pipeline that is left behind releases its own backend; its successor opens another. Failures are kept as text: the traceback of an
+exception would keep engines alive beyond their CUDA context.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from ...core.backend import Backend
 from ...core.config import MatcherConfig
@@ -26,9 +26,6 @@ from ...engines.selection import Opened
 from ...utils.errors import DeviceMemoryError, EngineError, FrameError, clear_frames, in_words
 
 MAX_FAILURES = 10  # frames in a row that the backend may fail: a CUDA error that has corrupted the context never goes away
-
-T = TypeVar('T')
-T_contra = TypeVar('T_contra', contravariant=True)
 
 
 class State(Enum):
@@ -46,13 +43,13 @@ class Input(NamedTuple):
     stamp: float  # seconds
     source: Any  # what it was decoded from
     mask: Mask | None = None
-    right: RightImage | None = None  # of its pair
+    right: RightImage | None = None  # of its stereo pair
 
 
-class FrameHandler(Protocol[T_contra]):
-    """Decodes and publishes for one camera. The pipeline's thread calls all of it."""
+class FrameHandler(Protocol):
+    """Decodes and publishes for one camera. The pipeline's thread calls all methods."""
 
-    def decode(self, item: T_contra) -> Input:
+    def decode(self, item: bytes) -> Input:
         """Decode an item. Raises FrameError."""
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
@@ -62,22 +59,22 @@ class FrameHandler(Protocol[T_contra]):
         """Slow work after publishing. `matches` is None for a frame without a reference."""
 
     def tracks_restarted(self, reason: str) -> None:
-        """Reference and tracks were forgotten."""
+        """The matcher dropped reference and tracks."""
 
     def rejected(self, error: str, details: str) -> None:
         """A frame was dropped; `details` is the traceback of an unexpected error, else empty."""
 
 
-class LatestQueue(Generic[T]):
-    """The newest item of each source, between threads; a newer item replaces one that waits, and sources take turns."""
+class LatestQueue:
+    """The newest message of each source, between threads; a newer one replaces one that waits, and sources take turns."""
 
     def __init__(self, sources: int = 1) -> None:
         self._change = threading.Condition()
-        self._items: dict[int, T] = {}
+        self._items: dict[int, bytes] = {}
         self._turns = list(range(sources))  # least recently served first: a fast source never starves a slow one
         self._closed = False
 
-    def offer(self, item: T, source: int = 0) -> bool:
+    def offer(self, item: bytes, source: int = 0) -> bool:
         """Put an item without waiting; true when it replaced one."""
         with self._change:
             replaced = source in self._items
@@ -86,7 +83,7 @@ class LatestQueue(Generic[T]):
             self._change.notify()
             return replaced
 
-    def take(self) -> tuple[int, T] | None:
+    def take(self) -> tuple[int, bytes] | None:
         """Wait for an item; its source and the item, or None once the queue is closed."""
         with self._change:
             while not self._items and not self._closed:
@@ -106,22 +103,22 @@ class LatestQueue(Generic[T]):
             self._change.notify()
 
 
-class CameraInput(Generic[T]):
-    """The way of one camera into a pipeline: its handler, its statistics and the resets asked for."""
+class CameraInput:
+    """One camera of a pipeline: its handler, its statistics and requested resets."""
 
-    def __init__(self, number: int, handler: FrameHandler[T], queue: LatestQueue[T]) -> None:
+    def __init__(self, number: int, handler: FrameHandler, queue: LatestQueue) -> None:
         self.number, self.handler, self.statistics, self._queue = number, handler, FrameStatistics(), queue
         self.accepts = False  # while the pipeline is started and not stopped
-        self.resets: deque[str] = deque(maxlen=1)  # reason of a reset that was asked for
+        self.resets: deque[str] = deque(maxlen=1)  # reason of a requested reset
 
-    def offer(self, item: T) -> None:
+    def offer(self, item: bytes) -> None:
         """Hand over an item without waiting."""
         if self.accepts:
             self.statistics.arrived(replacing=self._queue.offer(item, self.number))
 
 
-class Pipeline(Generic[T]):
-    """Decodes, matches and publishes the newest item of each camera, in fair turns, all on one backend.
+class Pipeline:
+    """Decodes, matches and publishes the newest message of each camera, in fair turns, on one backend.
 
         pipeline = Pipeline(config, open_backend, [handler], TrackCounter())
         pipeline.start()          # returns at once; `state` becomes RUNNING when the backend is open
@@ -129,7 +126,7 @@ class Pipeline(Generic[T]):
         pipeline.stop()
     """
 
-    def __init__(self, config: MatcherConfig, open_backend: Callable[..., Opened], handlers: Sequence[FrameHandler[T]],
+    def __init__(self, config: MatcherConfig, open_backend: Callable[..., Opened], handlers: Sequence[FrameHandler],
                  counter: TrackCounter, on_open: Callable[[Opened], None] = lambda opened: None,
                  on_end: Callable[[], None] = lambda: None) -> None:
         """Make an input for each handler.
@@ -145,7 +142,7 @@ class Pipeline(Generic[T]):
         self.was_open = False
         self.failure = ''  # why it ended by itself
         self.backend = 'none'  # description of the open backend
-        self._queue: LatestQueue[T] = LatestQueue(len(handlers))
+        self._queue = LatestQueue(len(handlers))
         self.inputs = [CameraInput(number, handler, self._queue) for number, handler in enumerate(handlers)]
         self._open_backend, self._counter, self._on_open, self._on_end = open_backend, counter, on_open, on_end
         self._cancelled = threading.Event()
@@ -154,12 +151,12 @@ class Pipeline(Generic[T]):
         self._thread = threading.Thread(target=self._live, name='inference', daemon=True)
 
     def start(self) -> None:
-        """Open in the background; items that come meanwhile replace each other."""
+        """Open in the background; messages that come meanwhile replace each other."""
         self._accept(True)
         self._thread.start()
 
     def reset(self, reason: str) -> None:
-        """Forget every camera's reference and tracks before its next item."""
+        """Drop every camera's reference and tracks before its next message."""
         for camera in self.inputs:
             camera.resets.append(reason)
 
@@ -175,7 +172,7 @@ class Pipeline(Generic[T]):
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def figures(self, camera: CameraInput[T]) -> dict[str, str]:
+    def figures(self, camera: CameraInput) -> dict[str, str]:
         """Diagnostics of a camera, by key."""
         statistics = camera.statistics
         return {**statistics.report(), 'backend': self.backend, 'last error': self.failure or statistics.dated_error}
@@ -195,7 +192,7 @@ class Pipeline(Generic[T]):
             self._on_end()
 
     def _work(self) -> str:
-        """Open and handle items; the reason why it ended. Neither the exception nor what its frames hold leaves here."""
+        """Open and handle messages; returns why it ended. The exception and its frames are not kept."""
         try:
             matchers = self._open()
             while (taken := self._queue.take()) is not None:
@@ -221,13 +218,13 @@ class Pipeline(Generic[T]):
         return matchers
 
     def _release(self) -> None:
-        """Close the backend, after the features that it made, which went with `_work`."""
+        """Close the backend; its features were released with `_work`."""
         backend, self._backend, self.backend = self._backend, None, 'none'
         if backend is not None:
             with suppress(Exception):  # of a GPU that failed already
                 backend.close()
 
-    def _handle(self, item: T, camera: CameraInput[T], matcher: FrameMatcher) -> None:
+    def _handle(self, item: bytes, camera: CameraInput, matcher: FrameMatcher) -> None:
         try:
             self._match(item, camera, matcher)
             self._failures = 0
@@ -245,7 +242,7 @@ class Pipeline(Generic[T]):
             camera.statistics.failed(f'{type(error).__name__}: {error}')
             camera.handler.rejected(f'{type(error).__name__}: {error}', traceback.format_exc())
 
-    def _match(self, item: T, camera: CameraInput[T], matcher: FrameMatcher) -> None:
+    def _match(self, item: bytes, camera: CameraInput, matcher: FrameMatcher) -> None:
         matcher.config = self.config
         matcher.backend.select_camera(camera.number)
         if camera.resets:
@@ -255,7 +252,7 @@ class Pipeline(Generic[T]):
         clock.lap('decode')
         matches = matcher.process(frame.image, frame.stamp, frame.right, mask=frame.mask)
         clock.lap('process')
-        if matcher.resets > camera.statistics.resets:
+        if matcher.resets > camera.statistics.count.resets:
             camera.statistics.tracks_restarted(matcher.last_reset)
             camera.handler.tracks_restarted(matcher.last_reset)
         if self._cancelled.is_set():

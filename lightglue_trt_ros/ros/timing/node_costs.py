@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ from ...core.images import fill_image
 from ...datasets.flight import textured_frames
 from ...utils.errors import EngineError, LightglueTrtError
 from ...utils.processes import memory_mib, start, stop, use_fastdds_profile
-from ..executor import spun_by_a_thread
+from ..replay import parameters_of, spun_by_a_thread
 
 ONE, MANY = 'one node', 'a node each'
 SETTINGS = ('-p', 'max_gap_s:=60.0')  # on a slow machine a camera's turn comes after more than a second
@@ -77,8 +76,8 @@ def measure_node(frames: int, rate: float, height: int, width: int, *, echo: boo
     use_fastdds_profile()
     rclpy.init()
     node = rclpy.create_node('benchmark')
-    process = (start('ros.timing.echo_node') if echo else
-               start('ros.timing.null_node', '--ros-args', '--log-level', 'warn', '-p', 'refinement:=none'))
+    process = (start('ros.timing.nodes', 'echo') if echo else
+               start('ros.timing.nodes', 'null', '--ros-args', '--log-level', 'warn', '-p', 'refinement:=none'))
     sent: dict[tuple[int, int], float] = {}
     latency: list[float] = []
 
@@ -117,6 +116,8 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
     """
     use_fastdds_profile()
     names = [f'camera{number}' for number in range(cameras)]
+    alone = [f'-r __node:=matcher_{name} -r image:=/{name}/image -r ~/matches:=/matcher/{name}/matches'.split() for name in names]
+    arguments = {ONE: [['-p', f'cameras:=[{", ".join(names)}]']], MANY: alone}  # of each node; topics are the same
     costs = {way: RigCost(latency_ms=[[] for _ in names]) for way in (ONE, MANY)}
     rclpy.init()
     with spun_by_a_thread(node := rclpy.create_node('benchmark')):
@@ -124,8 +125,8 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
         for way in (ONE, MANY) * rounds:
             free = _free_device_mib()
             with ExitStack() as ends:
-                nodes = [start('cli.matcher', '--ros-args', '--log-level', 'error', *_settings(config), *SETTINGS, *words)
-                         for words in ([_together(names)] if way == ONE else map(_alone, names))]
+                nodes = [start('cli.matcher', '--ros-args', '--log-level', 'error', *parameters_of(config), *SETTINGS, *words)
+                         for words in arguments[way]]
                 for each in nodes:
                     ends.callback(stop, each)
                 rig.feed(rate, OPENING_S, nodes, until=lambda: all(rig.latency_ms))
@@ -141,22 +142,6 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
                 rig.settle()
             rig.clear()
     return costs
-
-
-def _together(names: Sequence[str]) -> tuple[str, ...]:
-    return '-p', f'cameras:=[{", ".join(names)}]'
-
-
-def _alone(name: str) -> tuple[str, ...]:
-    """A node of one camera, which publishes where the node of all would."""
-    return ('-r', f'__node:=matcher_{name}', '-r', f'image:=/{name}/image', '-r', f'~/matches:=/matcher/{name}/matches')
-
-
-def _settings(config: MatcherConfig) -> Iterator[str]:
-    for setting in dataclasses.fields(config):
-        value = getattr(config, setting.name)
-        if value != setting.default:
-            yield from ('-p', f'{setting.name}:={value}')
 
 
 class _Rig:

@@ -1,13 +1,10 @@
-"""The least that a node of rclpy can do: an image comes, a cloud of as many bytes as the matcher's goes, and nothing is computed.
-
-What the middleware and the machine cost, to hold the matcher's own node against (python -m lightglue_trt_ros.ros.timing.echo_node).
-"""
+"""Nodes whose cost is compared with the matcher's (python -m lightglue_trt_ros.ros.timing.nodes echo|null [--ros-args ...])."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from rclpy.node import Node
@@ -15,19 +12,26 @@ from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image, PointCloud2
 
+from ...core.config import MatcherConfig
+from ...engines.selection import Opened
 from ...utils.commands import Ending, node_command
 from ..clouds import MATCH_DTYPE
 from ..executor import ros_started, spin
 from ..matcher.camera_interface import MATCH_FIELDS, RELIABLE
+from ..matcher.node import MatcherNode, run
+from .null_backend import NullBackend
 
 POINTS = np.zeros(1024, MATCH_DTYPE)
 
 
 class EchoNode(Node):  # type: ignore[misc]
-    """Takes the matcher's place on its topics; like the matcher it answers no first frame."""
+    """Answers each image but the first with a cloud of the matcher's size: the cost of middleware and machine.
 
-    def __init__(self, **node_options: Any) -> None:
-        super().__init__('matcher', **node_options)
+    It has the matcher's name and topics.
+    """
+
+    def __init__(self) -> None:
+        super().__init__('matcher')
         self._clouds = self.create_publisher(PointCloud2, '~/matches', RELIABLE)
         newest = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self.create_subscription(Image, 'image', self._on_image, newest, raw=True)
@@ -43,11 +47,22 @@ class EchoNode(Node):  # type: ignore[misc]
         self._begun = True
 
 
-@node_command('echo_node')
+def open_null(config: MatcherConfig, *, cancelled: Callable[[], bool]) -> Opened:
+    """As `selection.open_backend`, without networks."""
+    backend = NullBackend(config.engine_spec('fp32'))
+    return Opened(backend, backend.description)
+
+
+@node_command('nodes')
 def main(argv: list[str] | None, ending: Ending) -> int:
-    """Until a signal ends it."""
-    with ros_started(argparse.ArgumentParser(prog='echo_node'), argv, ending):
-        spin(EchoNode(), ending)
+    """Run until a signal ends it."""
+    parser = argparse.ArgumentParser(prog='nodes')
+    parser.add_argument('node', choices=('echo', 'null'), help='null: the matcher with a backend that computes nothing')
+    with ros_started(parser, argv, ending) as args:
+        if args.node == 'echo':
+            spin(EchoNode(), ending)
+        else:
+            run(MatcherNode(open_null), ending)
     return 0
 
 
