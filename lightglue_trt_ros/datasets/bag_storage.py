@@ -17,7 +17,7 @@ from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from ..utils.errors import BagError
 from ..utils.limits import PACKING, UNPACKED_VARIABLE, max_unpacked
@@ -31,6 +31,7 @@ _FOOTER_BYTES = 9 + 20 + len(_MAGIC)
 _MAX_FAILURES = 200  # rows in a row: more than a page holds, so the rest of the file is gone
 _ZSTD = b'\x28\xb5\x2f\xfd'
 _PIECE = 1 << 20
+_McapMessage = tuple[tuple[str, str], int, bytes]  # (topic, type), received in ns, CDR perhaps compressed
 _DAMAGE = (OSError, sqlite3.Error, struct.error, ValueError, TypeError)
 
 
@@ -44,7 +45,7 @@ class Storage:
         self._files = list(map(self._unpacked, self._named()))
         counts, reasons = self._promised(), list[str]()
         for file in self._files if not counts else ():
-            of_file, reason = count(file)
+            of_file, reason = _counted(file)
             counts.update(of_file)
             reasons.append(reason)
         if not counts and path.is_dir() and not (path / 'metadata.yaml').exists():
@@ -60,10 +61,11 @@ class Storage:
         broken: BagError | None = None
         for file in self._files:
             try:
-                for message in salvage(file, topic):
-                    yield message.received_ns, message.data
+                yield from _messages(file, topic)
             except BagError as error:
                 broken = broken or error
+            except _DAMAGE as error:
+                broken = broken or BagError(f'{file} is damaged: {error}')
         if broken is not None:
             raise broken
 
@@ -132,45 +134,37 @@ class OversizeError(BagError):
     """Compressed data would exceed the allowed size."""
 
 
-class Message(NamedTuple):
-    """One message as stored in the file."""
+def _messages(file: Path, topic: Topic) -> Iterator[tuple[int, bytes]]:
+    """(received in ns, data) of a .db3 or .mcap file in recorded order.
 
-    topic: str
-    type: str
-    received_ns: int
-    data: bytes  # CDR, perhaps compressed
-
-
-def salvage(path: Path, wanted: Topic | None = None) -> Iterator[Message]:
-    """Messages of a .db3 or .mcap file, those of one topic or all, in the order in which they were written.
-
-    Raises BagError where the file breaks off. A gap in the middle raises nothing: fewer messages come than the metadata counts.
+    Raises BagError or one of _DAMAGE where the file breaks off. A gap in the middle raises nothing: fewer messages come than the
+    metadata counts.
     """
-    try:
-        yield from _sqlite(path, wanted) if path.suffix == '.db3' else _Mcap(path).messages(wanted)
-    except _DAMAGE as error:
-        raise BagError(f'{path} is damaged: {error}') from None
+    if file.suffix == '.db3':
+        yield from _sqlite_messages(file, topic)
+    else:
+        for name, received, data in _Mcap(file).messages():
+            if name == (topic.name, topic.type):
+                yield received, data
 
 
-def count(path: Path) -> tuple[Counter[tuple[str, str]], str]:
-    """Messages by (topic, type) up to the first damage, and what that is; sqlite3 may count a few that are not whole."""
-    found: Counter[tuple[str, str]] = Counter()
+def _counted(file: Path) -> tuple[Counter[tuple[str, str]], str]:
+    """Messages by (topic, type) up to the first damage, and its reason; sqlite3 may count a few that are not whole."""
+    counts: Counter[tuple[str, str]] = Counter()
     try:
-        if path.suffix == '.db3':
-            with _open_sqlite(path) as connection:
-                topics = _topics(connection)
-                found.update(dict.fromkeys(topics.values(), 0))
-                for _, number in _rows(connection, 'topic_id'):
-                    found[topics[number]] += 1
+        if file.suffix == '.db3':
+            with _open_sqlite(file) as connection:
+                topics = {number: (name, kind) for number, name, kind in connection.execute('SELECT id, name, type FROM topics')}
+                counts.update(dict.fromkeys(topics.values(), 0))
+                counts.update(topics[number] for _, number in _rows(connection, 'topic_id'))
         else:
-            mcap = _Mcap(path)
+            mcap = _Mcap(file)
             with suppress(*_DAMAGE):
                 return mcap.summary(), ''
-            for message in mcap.messages():
-                found[message.topic, message.type] += 1
+            counts.update(name for name, *_ in mcap.messages())
     except (*_DAMAGE, KeyError, BagError) as error:
-        return found, str(error) or 'it is empty'
-    return found, ''
+        return counts, str(error) or 'it is empty'
+    return counts, ''
 
 
 def unpacked(data: bytes, what: str) -> bytes:
@@ -205,10 +199,6 @@ def _open_sqlite(path: Path) -> closing[sqlite3.Connection]:
     return closing(connection)
 
 
-def _topics(connection: sqlite3.Connection) -> dict[int, tuple[str, str]]:
-    return {number: (name, kind) for number, name, kind in connection.execute('SELECT id, name, type FROM topics')}
-
-
 def _rows(connection: sqlite3.Connection, columns: str, condition: str = 'TRUE') -> Iterator[tuple[Any, ...]]:
     last = failures = 0
     while True:
@@ -226,16 +216,15 @@ def _rows(connection: sqlite3.Connection, columns: str, condition: str = 'TRUE')
                 raise
 
 
-def _sqlite(path: Path, wanted: Topic | None) -> Iterator[Message]:
-    with _open_sqlite(path) as connection:
-        topics = {number: topic for number, topic in _topics(connection).items()
-                  if wanted is None or topic == (wanted.name, wanted.type)}
-        for _, number, received, size, data in _rows(
-                connection, f'topic_id, timestamp, length(data), CASE WHEN length(data) <= {max_unpacked()} THEN data END',
-                f'topic_id IN ({", ".join(map(str, topics))})'):
-            _check_size(path, size)
+def _sqlite_messages(file: Path, topic: Topic) -> Iterator[tuple[int, bytes]]:
+    columns = f'timestamp, length(data), CASE WHEN length(data) <= {max_unpacked()} THEN data END'
+    with _open_sqlite(file) as connection:
+        numbers = connection.execute('SELECT id FROM topics WHERE name = ? AND type = ?', (topic.name, topic.type)).fetchall()
+        condition = f'topic_id IN ({", ".join(str(number) for number, in numbers)})'
+        for _, received, size, data in _rows(connection, columns, condition):
+            _check_size(file, size)
             if isinstance(data, bytes):
-                yield Message(*topics[number], received, data)
+                yield received, data
 
 
 class _Mcap:
@@ -246,13 +235,11 @@ class _Mcap:
         self._counts: dict[int, int] = {}
         self._ended = False
 
-    def messages(self, wanted: Topic | None = None) -> Iterator[Message]:
+    def messages(self) -> Iterator[_McapMessage]:
         with self._path.open('rb') as file:
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise BagError(f'{self._path} does not begin as an mcap file')
-            for message in self._records(file):
-                if wanted is None or message[:2] == (wanted.name, wanted.type):
-                    yield message
+            yield from self._records(file)
         if not self._ended:
             raise BagError(f'{self._path} is cut off')
 
@@ -269,12 +256,12 @@ class _Mcap:
                 raise ValueError('there are messages in the summary')
         if not self._channels or not self._counts.keys() <= self._channels.keys():
             raise ValueError('the summary is not whole')
-        found: Counter[tuple[str, str]] = Counter(dict.fromkeys(self._channels.values(), 0))
+        counts = Counter(dict.fromkeys(self._channels.values(), 0))
         for number, messages in self._counts.items():
-            found[self._channels[number]] += messages
-        return found
+            counts[self._channels[number]] += messages
+        return counts
 
-    def _records(self, file: BinaryIO, in_chunk: bool = False) -> Iterator[Message]:
+    def _records(self, file: BinaryIO, in_chunk: bool = False) -> Iterator[_McapMessage]:
         """Messages of the file, or of a chunk, which holds no other chunks."""
         while len(head := file.read(9)) == 9:
             kind, size = struct.unpack('<BQ', head)
@@ -301,9 +288,9 @@ class _Mcap:
             else:
                 number, _, received = struct.unpack_from('<HIQ', body)
                 if number in self._channels:
-                    yield Message(*self._channels[number], received, body[22:])
+                    yield self._channels[number], received, body[22:]
 
-    def _chunk(self, body: bytes) -> Iterator[Message]:
+    def _chunk(self, body: bytes) -> Iterator[_McapMessage]:
         try:
             compression, start = _string(body, 28)
             records = body[start + 8:]

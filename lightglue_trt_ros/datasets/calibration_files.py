@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from ..core.cameras import FISHEYE, POLYNOMIAL, Intrinsics, distortion_model
 from ..core.types import Float64
 from ..utils.errors import BagError
 
-_OPENCV = re.compile(r'\A%YAML:.*|!!opencv-matrix')  # the parts of OpenCV's files that are no YAML
+_OPENCV = re.compile(r'\A%YAML:.*|!!opencv-matrix')  # not YAML, but in OpenCV's files
 
 
 def load_intrinsics(path: Path) -> Intrinsics:
@@ -56,8 +55,18 @@ def load_intrinsics(path: Path) -> Intrinsics:
         raise BagError(f'{path}: {error}') from None
 
 
+def check_size(intrinsics: Intrinsics, height: int, width: int) -> None:
+    """Raise BagError unless the intrinsics are for images of `height` x `width` pixels.
+
+    Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
+    """
+    if (intrinsics.height, intrinsics.width) != (height, width):
+        raise BagError(f'the intrinsics are for {intrinsics.width}x{intrinsics.height} pixels, the images have {width}x{height}: '
+                       'give the calibration of these images (--camera)')
+
+
 def load_camera_in_body(path: Path) -> Float64 | None:
-    """T_BS of an EuRoC sensor.yaml: (4, 4), body from sensor; None where it has none. Raises BagError."""
+    """T_BS of an EuRoC sensor.yaml: (4, 4), body from sensor; None without that key. Raises BagError."""
     mounting = _mapping(path).get('T_BS')
     if mounting is None:
         return None
@@ -71,7 +80,7 @@ def load_camera_in_body(path: Path) -> Float64 | None:
 
 
 def load_baseline(path: Path) -> float:
-    """baseline_m of the calib.yaml of a right camera: metres along x from the left one. Raises BagError."""
+    """baseline_m in the calib.yaml of a right camera: metres along x from the left camera. Raises BagError."""
     try:
         return float(_mapping(path)['baseline_m'])
     except (KeyError, TypeError, ValueError):
@@ -90,13 +99,8 @@ def _mapping(path: Path) -> dict[str, Any]:
     return calib
 
 
-def in_rig(camera: Intrinsics, rectification: Float64, shift_m: float) -> Intrinsics:
-    """The camera as one of a stereo pair, see Intrinsics."""
-    return dataclasses.replace(camera, rectification=rectification, shift_m=shift_m)
-
-
 def rectifying(right_in_left: Float64) -> tuple[Float64, Float64, float]:
-    """Rotations (3, 3) from the left and from the right camera's axes to those that both share, and the baseline in metres.
+    """Rotations (3, 3) from the axes of the left and of the right camera to rectified ones, and the baseline in metres.
 
     `right_in_left` (4, 4), left from right. x goes along the baseline, z is as near to both optical axes as it can be.
     """

@@ -15,7 +15,7 @@ from ..utils.errors import BagError
 from .bag import BagRecording
 from .bag_storage import deserialize
 from .image_folders import FolderRecording, euroc_ground_truth
-from .poses import KINDS, Trajectory, interpolated, kind_of, poses_from, read_kitti, read_stamps, read_tum
+from .poses import KINDS, Trajectory, interpolated, kind_of, poses_from, read_kitti, read_quaternions, read_stamps
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
 
 _ODOMETRY = ('nav_msgs/msg/Odometry', 'geometry_msgs/msg/PoseWithCovarianceStamped')
@@ -138,7 +138,7 @@ def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_bod
     if kind == 'kitti':
         poses = read_kitti(path, _kitti_stamps(recording, path))
     else:
-        poses = read_tum(path) if kind == 'tum' else euroc_ground_truth(path)
+        poses = read_quaternions(path, kind) if kind == 'tum' else euroc_ground_truth(path)
     if isinstance(recording, FolderRecording) and recording.kind == kind:
         return recording.of_camera(poses, camera_in_body)
     return poses.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else 'moved into the camera as asked')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import numpy as np
 from ..core.cameras import Intrinsics
 from ..core.types import Float64, UInt8
 from ..utils.errors import BagError
-from .calibration_files import in_rig, load_baseline, load_camera_in_body, load_intrinsics, rectifying
-from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_euroc, read_kitti, read_list, read_stamps, read_tum
+from .calibration_files import load_baseline, load_camera_in_body, load_intrinsics, rectifying
+from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_kitti, read_list, read_quaternions, read_stamps
 from .sequence import IMAGE, IMAGE_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_image
 
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
@@ -94,7 +95,7 @@ class FolderRecording(Recording):
     def _ground_truth(self) -> Trajectory | None:
         """The poses of the ground truth file next to the images."""
         path = self.path / 'groundtruth.txt'
-        return read_tum(path) if path.exists() else None
+        return read_quaternions(path, 'tum') if path.exists() else None
 
 
 class RightFolder(FolderRecording):
@@ -103,7 +104,9 @@ class RightFolder(FolderRecording):
     def __init__(self, left: FolderRecording, files: list[Path], camera: Intrinsics | None,
                  stamps_ns: list[int] | None = None) -> None:
         """Without `stamps_ns`, one image per left image is required, and has its stamp."""
-        self._right, self._left, self._camera = (files, stamps_ns), left, camera
+        if stamps_ns is None and len(files) != len(left.files):
+            raise BagError(f'{left.path} has {len(left.files)} images and {len(files)} right ones: they must be pairs')
+        self._listed_images, self._camera = (files, stamps_ns or left.stamps_ns), camera
         super().__init__(left.path, RIGHT_TOPIC)
 
     @property
@@ -111,10 +114,7 @@ class RightFolder(FolderRecording):
         return self._camera
 
     def _index(self) -> tuple[list[Path], list[int]]:
-        files, stamps = self._right
-        if stamps is None and len(files) != len(self._left.files):
-            raise BagError(f'{self._left.path} has {len(self._left.files)} images and {len(files)} right ones: they must be pairs')
-        return files, stamps or self._left.stamps_ns
+        return self._listed_images
 
 
 class ImagesFolder(FolderRecording):
@@ -139,7 +139,7 @@ class ImagesFolder(FolderRecording):
         folder, calibration = self.path / 'images_right', self.path / 'calib_right.yaml'
         if not folder.is_dir():
             return None
-        camera = in_rig(load_intrinsics(calibration), np.eye(3), load_baseline(calibration)) if calibration.exists() else None
+        camera = replace(load_intrinsics(calibration), shift_m=load_baseline(calibration)) if calibration.exists() else None
         return RightFolder(self, _images_in(folder, 'timestamps.txt'), camera)
 
 
@@ -185,8 +185,8 @@ class KittiFolder(FolderRecording):
 
     def _camera(self, projection: Float64) -> Intrinsics:
         height, width = read_image(self.files[0]).shape[:2]
-        camera = Intrinsics(width, height, projection[:, :3], 'plumb_bob', np.zeros(5))
-        return in_rig(camera, np.eye(3), -float(np.linalg.solve(projection[:, :3], projection[:, 3])[0]))
+        shift_m = -float(np.linalg.solve(projection[:, :3], projection[:, 3])[0])
+        return Intrinsics(width, height, projection[:, :3], 'plumb_bob', np.zeros(5), shift_m=shift_m)
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:
@@ -239,7 +239,7 @@ class EurocFolder(FolderRecording):
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
         camera = super().intrinsics
-        return camera if camera is None or self._rig is None else in_rig(camera, self._rig[0], 0.0)
+        return camera if camera is None or self._rig is None else replace(camera, rectification=self._rig[0])
 
     @cached_property
     def right(self) -> FolderRecording | None:
@@ -248,7 +248,7 @@ class EurocFolder(FolderRecording):
         other = EurocFolder(self._right_path, RIGHT_TOPIC)
         camera = other.intrinsics
         if camera is not None and self._rig is not None:
-            camera = in_rig(camera, *self._rig[1:])
+            camera = replace(camera, rectification=self._rig[1], shift_m=self._rig[2])
         return RightFolder(self, other.files, camera, other.stamps_ns)
 
     @property
@@ -258,14 +258,13 @@ class EurocFolder(FolderRecording):
     @cached_property
     def _rig(self) -> tuple[Float64, Float64, float] | None:
         """Rectifying rotations and baseline of this camera and the right one, as `rectifying` returns them."""
-        path, left = self._right_path / self.calibration, self.camera_in_body
-        right = load_camera_in_body(path) if self.path.name == 'cam0' and path.exists() else None
+        left = self.camera_in_body
+        right = _mounting(self._right_path / self.calibration) if self.path.name == 'cam0' else None
         return None if left is None or right is None else rectifying(np.asarray(np.linalg.solve(left, right), np.float64))
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:
-        path = self.path / self.calibration
-        return load_camera_in_body(path) if path.exists() else None
+        return _mounting(self.path / self.calibration)
 
     def _ground_truth(self) -> Trajectory | None:
         path = self.path.parent / 'state_groundtruth_estimate0' / 'data.csv'
@@ -274,11 +273,14 @@ class EurocFolder(FolderRecording):
 
 def euroc_ground_truth(path: Path) -> Trajectory:
     """Poses of the body from an EuRoC data.csv; the sensor.yaml next to it has the sensor's pose in the body. Raises BagError."""
-    recorded, calibration = read_euroc(path), path.with_name('sensor.yaml')
-    sensor_in_body = load_camera_in_body(calibration) if calibration.exists() else None
+    recorded, sensor_in_body = read_quaternions(path, 'euroc'), _mounting(path.with_name('sensor.yaml'))
     if sensor_in_body is None:
         return recorded
     return Trajectory(recorded.stamps_ns, recorded.poses @ np.linalg.inv(sensor_in_body), recorded.source)
+
+
+def _mounting(calibration: Path) -> Float64 | None:
+    return load_camera_in_body(calibration) if calibration.exists() else None
 
 
 def open_folder(path: Path, image_topic: str = IMAGE_TOPIC) -> FolderRecording | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -54,20 +55,6 @@ class Trajectory:
         return Trajectory(stamps, self.poses[first], self.source)
 
 
-def rotations_from_quaternions(quaternions: ArrayLike) -> Float64:
-    """Rotation matrices (N, 3, 3) of quaternions (N, 4) in the order x, y, z, w; they are normalised first.
-
-    Raises BagError when one is not finite or has no length.
-    """
-    from scipy.spatial.transform import Rotation
-    q = np.asarray(quaternions, np.float64)
-    norm = np.linalg.norm(q, axis=1)
-    if (bad := ~(np.isfinite(norm) & (norm > 1e-6))).any():
-        row = int(np.argmax(bad))
-        raise BagError(f'the quaternion of pose {row} is {q[row].tolist()}: it has no direction')
-    return np.asarray(Rotation.from_quat(q).as_matrix(), np.float64)
-
-
 def quaternions_from_rotations(rotations: ArrayLike) -> Float64:
     """Unit quaternions (N, 4), x, y, z, w with w >= 0, of rotation matrices (N, 3, 3)."""
     from scipy.spatial.transform import Rotation
@@ -91,10 +78,18 @@ def angles_deg(rotations: ArrayLike) -> Float64:
 
 
 def poses_from(translations: ArrayLike, quaternions: ArrayLike) -> Float64:
-    """Poses (N, 4, 4) of translations (N, 3) and quaternions (N, 4) x, y, z, w. Raises BagError as above."""
-    rotations = rotations_from_quaternions(quaternions)
-    poses = np.tile(np.eye(4), (len(rotations), 1, 1))
-    poses[:, :3, :3] = rotations
+    """Poses (N, 4, 4) of translations (N, 3) and quaternions (N, 4) in the order x, y, z, w, which are normalised first.
+
+    Raises BagError when a quaternion is not finite or has no length.
+    """
+    from scipy.spatial.transform import Rotation
+    q = np.asarray(quaternions, np.float64)
+    norm = np.linalg.norm(q, axis=1)
+    if (bad := ~(np.isfinite(norm) & (norm > 1e-6))).any():
+        row = int(np.argmax(bad))
+        raise BagError(f'the quaternion of pose {row} is {q[row].tolist()}: it has no direction')
+    poses = np.tile(np.eye(4), (len(q), 1, 1))
+    poses[:, :3, :3] = Rotation.from_quat(q).as_matrix()
     poses[:, :3, 3] = np.asarray(translations, np.float64)
     return poses
 
@@ -122,20 +117,26 @@ def kind_of(path: Path) -> str:
     return kinds[count]
 
 
-def read_tum(path: Path) -> Trajectory:
-    """Read lines `t tx ty tz qx qy qz qw` (seconds, metres, world from camera), the TUM RGB-D benchmark's format.
+def read_quaternions(path: Path, kind: str) -> Trajectory:
+    """Read a file of poses with quaternions, in seconds or nanoseconds and metres; EuRoC's lines may have more values.
 
-    Raises BagError that names the line.
+    tum: `t tx ty tz qx qy qz qw`, world from camera, of the TUM RGB-D benchmark. euroc: `t,px,py,pz,qw,qx,qy,qz,...`, world from
+    body, of EuRoC's data.csv. Raises BagError that names the line.
     """
-    return _quaternion_poses(path, 'TUM', 't x y z qx qy qz qw', None, parse_stamp)
+    fields = ['t', 'x', 'y', 'z', *(('qx', 'qy', 'qz', 'qw') if kind == 'tum' else ('qw', 'qx', 'qy', 'qz'))]
+    separator, parse = (None, parse_stamp) if kind == 'tum' else (',', parse_nanoseconds)
 
+    def row(line: str) -> tuple[int, list[float]]:
+        words = line.split(separator)
+        if len(words) < _TUM_VALUES or (kind == 'tum' and len(words) > _TUM_VALUES):
+            raise ValueError(f'{len(words)} values where {_TUM_VALUES} belong ({" ".join(fields)})')
+        return parse(words[0]), [float(words[fields.index(field)]) for field in ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')]
 
-def read_euroc(path: Path) -> Trajectory:
-    """Read lines `t,px,py,pz,qw,qx,qy,qz,...` (nanoseconds, metres, world from body) of EuRoC's data.csv.
-
-    Raises BagError that names the line.
-    """
-    return _quaternion_poses(path, 'EuRoC', 't x y z qw qx qy qz', ',', parse_nanoseconds)
+    rows = _rows(path, row)
+    table = np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
+    with _naming(path):
+        poses = poses_from(table[:, :3], table[:, 3:])
+    return _trajectory(path, {'tum': 'TUM', 'euroc': 'EuRoC'}[kind], [stamp for stamp, _ in rows], poses)
 
 
 def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
@@ -200,39 +201,25 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _rows(path: Path, row: Callable[[str], T]) -> list[T]:
-    """What `row` makes of each line; its ValueError becomes a BagError that names the line."""
+    """Each line, read by `row`. Raises BagError that names the line."""
     rows = []
     for number, line in _lines(path):
-        try:
+        with _naming(f'{path}, line {number}'):
             rows.append(row(line))
-        except ValueError as error:
-            raise BagError(f'{path}, line {number}: {error}') from None
     return rows
 
 
-def _quaternion_poses(path: Path, name: str, fields: str, separator: str | None, parse: Callable[[str], int]) -> Trajectory:
-    """Lines of `fields`; where commas separate them, more may follow."""
-    order = fields.split()
-
-    def row(line: str) -> tuple[int, list[float]]:
-        words = line.split(separator)
-        if len(words) != len(order) if separator is None else len(words) < len(order):
-            raise ValueError(f'{len(words)} values where {len(order)} belong ({fields})')
-        return parse(words[0]), [float(words[order.index(field)]) for field in ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')]
-
-    rows = _rows(path, row)
-    table = np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
+@contextmanager
+def _naming(place: Path | str) -> Iterator[None]:
+    """Errors in the block become a BagError that names the place."""
     try:
-        poses = poses_from(table[:, :3], table[:, 3:])
-    except BagError as error:
-        raise BagError(f'{path}: {error}') from None
-    return _trajectory(path, name, [stamp for stamp, _ in rows], poses)
+        yield
+    except (ValueError, BagError) as error:
+        raise BagError(f'{place}: {error}') from None
 
 
 def _trajectory(path: Path, name: str, stamps_ns: Sequence[int], poses: Float64) -> Trajectory:
     if not len(poses):
         raise BagError(f'{path} holds no pose')
-    try:
+    with _naming(path):
         return Trajectory(np.asarray(stamps_ns, np.int64), poses, f'{path} ({name})')
-    except BagError as error:
-        raise BagError(f'{path}: {error}') from None

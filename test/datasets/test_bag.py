@@ -17,7 +17,7 @@ from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.image_folders import FolderRecording
-from lightglue_trt_ros.datasets.poses import Trajectory, poses_from, quaternions_from_rotations, rotations_from_quaternions
+from lightglue_trt_ros.datasets.poses import Trajectory, poses_from, quaternions_from_rotations
 from lightglue_trt_ros.datasets.sequence import read_image
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -360,7 +360,7 @@ def test_real_sequences(tmp_path: Path, shared_data: Path, name: str) -> None:
     assert truth is not None
     assert camera is not None
     assert len(truth) == len(folder)
-    back = rotations_from_quaternions(quaternions_from_rotations(truth.poses[:, :3, :3]))
+    back = poses_from(truth.poses[:, :3, 3], quaternions_from_rotations(truth.poses[:, :3, :3]))[:, :3, :3]
     assert np.abs(back - truth.poses[:, :3, :3]).max() < 1e-9
     few = [next_image for next_image, _ in zip(folder.images(), range(8), strict=False)]
     write_bag(tmp_path / 'bag', few, camera, truth, storage='mcap')

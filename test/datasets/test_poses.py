@@ -9,32 +9,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightglue_trt_ros.datasets.poses import parse_stamp, quaternions_from_rotations, read_tum, rotations_from_quaternions
+from lightglue_trt_ros.datasets.poses import parse_stamp, poses_from, quaternions_from_rotations, read_quaternions
 from lightglue_trt_ros.utils.errors import BagError
 
 
 def test_ground_truth_file(tmp_path: Path) -> None:
     path = tmp_path / 'groundtruth.txt'
     path.write_text('# t tx ty tz qx qy qz qw\n1700000000.123456789 1 2 3 0 0 0.5 0.5\n')
-    truth = read_tum(path)
+    truth = read_quaternions(path, 'tum')
     assert truth.stamps_ns.tolist() == [1_700_000_000_123_456_789]
     assert np.allclose(truth.poses[0], [[0, -1, 0, 1], [1, 0, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]], atol=1e-12)
     for text, message in (('0 1 2 3\n', 'line 1: 4 values where 8'), ('\n0 1 2 3 0 0 0 one\n', 'line 2'), ('', 'no pose'),
                           ('0 1 2 3 0 0 0 0\n', 'no direction'), ('0 nan 2 3 0 0 0 1\n', 'pose 0 is not finite')):
         path.write_text(text)
         with pytest.raises(BagError, match=message):
-            read_tum(path)
+            read_quaternions(path, 'tum')
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.tuples(*[st.floats(-1, 1)] * 4).filter(lambda q: np.linalg.norm(q) > 1e-3))
 def test_quaternions_round_trip(q: tuple[float, ...]) -> None:
-    rotation = rotations_from_quaternions([q])
+    rotation = poses_from(np.zeros((1, 3)), [q])[:, :3, :3]
     assert np.abs(rotation[0] @ rotation[0].T - np.eye(3)).max() < 1e-9
     back = quaternions_from_rotations(rotation)
     assert back[0, 3] >= 0
     assert abs(np.linalg.norm(back) - 1) < 1e-12
-    assert np.abs(rotations_from_quaternions(back) - rotation).max() < 1e-9
+    assert np.abs(poses_from(np.zeros((1, 3)), back)[:, :3, :3] - rotation).max() < 1e-9
 
 
 def test_half_turns() -> None:
