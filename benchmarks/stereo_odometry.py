@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, check_size, normalised
+from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, normalised
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
@@ -23,6 +23,7 @@ from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import Float32, Float64, UInt8, UInt32
 from lightglue_trt_ros.datasets.bag import open_recording, paired, stereo_recording
+from lightglue_trt_ros.datasets.calibration_files import check_size
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.poses import angles_deg
 from lightglue_trt_ros.engines.selection import open_backend

@@ -70,16 +70,6 @@ def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:
     return Intrinsics(info.width, info.height, k, model, d, turn if turn.any() else np.eye(3), shift)
 
 
-def check_size(intrinsics: Intrinsics, height: int, width: int) -> None:
-    """Raise BagError when the images, `height` x `width` pixels, are not of the size that the intrinsics are for.
-
-    Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
-    """
-    if (intrinsics.height, intrinsics.width) != (height, width):
-        raise BagError(f'the intrinsics are for {intrinsics.width}x{intrinsics.height} pixels, the images have {width}x{height}: '
-                       'give the calibration of these images (--camera)')
-
-
 def distortion_model(intrinsics: Intrinsics) -> str | None:
     """plumb_bob, rational_polynomial or equidistant; None where the camera is an ideal pinhole.
 

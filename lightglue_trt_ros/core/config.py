@@ -1,4 +1,4 @@
-"""Settings: what an engine is (EngineSpec) and how the frontend uses it (MatcherConfig).
+"""Settings: shapes and precision of an engine (EngineSpec), and everything a user may set (MatcherConfig).
 
 The fields of MatcherConfig are the node's parameters: their defaults, ranges and descriptions stand here and nowhere else.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..utils.errors import ConfigError
-from .early_exit import ALL_LAYERS, DEPTH_CONFIDENCE, check_depth_confidence
+from .early_exit import ALL_LAYERS, DEPTH_CONFIDENCE
 
 STRIDE = 8  # SuperPoint's cell: image sides are multiples of it
 MAX_KEYPOINTS = 3840  # the largest K that TensorRT's TopK takes, in every version so far
@@ -22,7 +22,7 @@ SHIPPED_MODELS = ('ours', 'ours_light')  # of extractor and matcher; the package
 FETCHED_MODELS = ('magicleap',)
 WEIGHTS = (f'{", ".join(SHIPPED_MODELS)} (shipped), {", ".join(FETCHED_MODELS)} (once fetched), or a folder that holds '
            'extractor.safetensors and matcher.safetensors')
-RETIRED_VALUES = {'refinement': ('lucas_kanade', 'affine')}  # values of before: both are patches now
+RETIRED_VALUES = {'refinement': ('lucas_kanade', 'affine')}  # of former versions: patches replaced both
 RENAMED = {'lightglue_weights': f'weights, which chooses extractor and matcher together: {WEIGHTS}'}
 
 
@@ -35,10 +35,10 @@ def setting(default: Any, doc: str, *, low: float | None = None, high: float | N
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """The fixed shapes and the precision that a pair of networks is built for.
+    """The fixed shapes and the precision that extractor and matcher are built for.
 
-    Raises ConfigError when they cannot be built: sides must be multiples of 8, and at most one keypoint
-    survives in each 4x4 block of pixels.
+    Raises ConfigError when they cannot be built: sides must be multiples of 8, and each 4x4 block of pixels has one keypoint at
+    most.
     """
 
     image_height: int = 480
@@ -64,7 +64,7 @@ class EngineSpec:
 
     @property
     def name(self) -> str:
-        """As folders' names have it, after the weights': 480x640-k1024-fp16."""
+        """As in names of engine folders: 480x640-k1024-fp16."""
         return f'{self.image_height}x{self.image_width}-k{self.max_keypoints}-{self.precision}'
 
 
@@ -73,7 +73,7 @@ class MatcherConfig:
     """Everything a user may set. Raises ConfigError when a value is of the wrong type or out of its range."""
 
     backend: str = setting(
-        'auto', 'What runs the networks; auto takes TensorRT where an engine fits, else ONNX Runtime, and says which and why',
+        'auto', 'What runs the networks; auto takes TensorRT where an engine fits, else ONNX Runtime, and logs which and why',
         choices=('auto', 'tensorrt', 'onnxruntime'))
     engine_dir: str = setting('', 'Folder of the TensorRT engines that build_engines made; empty: in the user cache')
     build_on_start: bool = setting(False, 'Build missing TensorRT engines before activation, which takes minutes')
@@ -82,7 +82,7 @@ class MatcherConfig:
     image_width: int = setting(640, 'Width that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
     max_keypoints: int = setting(1024, 'Keypoints per frame (K)', low=1, high=MAX_KEYPOINTS)
     precision: str = setting(
-        'auto', 'Arithmetic of the networks; auto is fp32 on the CPU, on a GPU the best that it runs and that passed its gate',
+        'auto', 'Arithmetic of the networks; auto is fp32 on the CPU, on a GPU the best that it runs and that passed its check',
         choices=('auto', *PRECISIONS))
     match_threshold: float = setting(
         0.1, 'Least score of a published match', low=0.0, high=1.0, dynamic=True)
@@ -92,13 +92,13 @@ class MatcherConfig:
         DEPTH_CONFIDENCE, 'Share of confident points at which LightGlue stops before its last layer, in (0, 1); -1: never',
         low=ALL_LAYERS, high=1.0, dynamic=True)
     refinement: str = setting(
-        'patches', 'How matched points are placed: patches, where the images themselves have them, to a tenth of a pixel where '
-        'there is texture; none leaves them where SuperPoint saw them', choices=('patches', 'none'), dynamic=True)
+        'patches', 'Subpixel refinement of matched points: patches refines them by the images, to a tenth of a pixel where there '
+        "is texture; none keeps SuperPoint's positions", choices=('patches', 'none'), dynamic=True)
     max_sigma_px: float = setting(
-        0.0, 'Points less well known are not published: largest standard deviation in any direction, pixels; 0: all are',
+        0.0, 'Largest standard deviation of a published point in any direction, pixels; 0: no limit',
         low=0.0, high=1000.0, dynamic=True)
     carry_frames: int = setting(
-        10, 'Frames that a tracked point is carried on without a match, where the image itself shows it; 0: none is',
+        10, 'Frames for which track propagation keeps a point without a match, where the image still shows it; 0: no propagation',
         low=0, high=100, dynamic=True)
     reference: str = setting(
         'previous', 'What a frame is matched against', choices=('previous', 'keyframe'), dynamic=True)
@@ -111,11 +111,13 @@ class MatcherConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             check_setting(field, getattr(self, field.name))
-        check_depth_confidence(self.depth_confidence)
+        if self.depth_confidence != ALL_LAYERS and not 0 < self.depth_confidence < 1:
+            raise ConfigError(f'depth_confidence is {self.depth_confidence}: it must lie between 0 and 1, or be -1, which runs all '
+                              'layers')
         self.engine_spec('fp32')
 
     def engine_spec(self, precision: str) -> EngineSpec:
-        """The spec of the engine pair that this configuration asks for, at a resolved precision."""
+        """The spec of the engines for this configuration, at a resolved precision."""
         return EngineSpec(self.image_height, self.image_width, self.max_keypoints, precision)
 
 
@@ -135,7 +137,7 @@ def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
 
 
 def check_cameras(names: Sequence[str]) -> None:
-    """Raise ConfigError unless there are names, each a token of a topic's, and each once; or the empty one alone."""
+    """Raise ConfigError unless each name can be part of a topic and occurs once; a single camera's name is empty."""
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f'cameras has {name!r} {names.count(name)} times: each camera needs a name of its own')
@@ -144,7 +146,7 @@ def check_cameras(names: Sequence[str]) -> None:
 
 
 def check_names(given: Collection[str], known: Collection[str]) -> None:
-    """Raise ConfigError for the first name that is not known, with the nearest one that is."""
+    """Raise ConfigError for the first unknown name, with the nearest known one."""
     for name in given:
         if name in RENAMED:
             raise ConfigError(f'the setting {name!r} is now {RENAMED[name]}')

@@ -1,4 +1,4 @@
-"""Adaptive depth: where LightGlue may stop, and when (Lindenberger et al., LightGlue, ICCV 2023, section 3.3)."""
+"""Early exits: where LightGlue may stop, and when (Lindenberger et al., LightGlue, ICCV 2023, section 3.3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ..utils.errors import ConfigError
 LAYERS = 9  # of the published network, and of the shipped one
 ALL_LAYERS = -1.0  # a depth confidence that never stops early
 DEPTH_CONFIDENCE = 0.97  # share of confident points that stops; published: 0.95, which loses matches three frames apart
-EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/experiments.md)
 
 
 @dataclass(frozen=True)
@@ -55,17 +54,6 @@ class Depth:
         return f'exits after {", ".join(map(str, early))} and {last} layers' if early else f'all {last} layers'
 
 
-def confidence_threshold(layer: int, layers: int = LAYERS) -> float:
-    """How sure a point must be after `layer` (from 0) to count as confident: later layers may be less sure."""
-    return min(1.0, max(0.0, 0.8 + 0.1 * math.exp(-4.0 * layer / layers)))
-
-
 def stops(share: float, depth_confidence: float) -> bool:
     """Whether enough points are confident to stop; never for ALL_LAYERS or NaN."""
     return depth_confidence >= 0 and share > depth_confidence
-
-
-def check_depth_confidence(value: float) -> None:
-    """Raise ConfigError unless `value` is ALL_LAYERS or lies in (0, 1)."""
-    if value != ALL_LAYERS and not 0 < value < 1:
-        raise ConfigError(f'depth_confidence is {value}: it must lie between 0 and 1, or be -1, which runs all layers')

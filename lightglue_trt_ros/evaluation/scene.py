@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.cameras import Intrinsics, check_size, distortion_model, undistort
+from ..core.cameras import Intrinsics, distortion_model, undistort
 from ..core.config import MatcherConfig
 from ..core.images import gray_of
 from ..core.types import Float32, Float64, UInt8
-from ..datasets.calibration_files import load_camera_in_body, load_intrinsics
+from ..datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics
 from ..datasets.ground_truth import load_ground_truth, poses_at
 from ..datasets.sequence import Frame, Recording, readable_frames
 from ..odometry.two_view import epipolar_errors, fundamental_from_poses, relative_pose

@@ -5,13 +5,15 @@ Lindenberger, Sarlin, Pollefeys: LightGlue: Local Feature Matching at Light Spee
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, Var, argument, build
 
 from ..core.config import EngineSpec
-from ..core.early_exit import EARLY_MATCH_SCORE, Depth, confidence_threshold
+from ..core.early_exit import Depth
 from ..utils.errors import ConfigError
 from .architecture import HEAD_DIM
 from .fp8_calibration import Calibration, member
@@ -20,6 +22,7 @@ from .typed_onnx import Typed, stamp
 from .weight_folding import fold, rebased
 from .weights import Weights
 
+EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/experiments.md)
 MASKED = -1e4  # a logit that softmax turns into 0, and that FP16 still holds
 
 
@@ -57,6 +60,11 @@ def lightglue_stages(spec: EngineSpec, weights: Weights, depth: Depth, *, calibr
     spans = zip((0, *depth.ends), depth.ends, strict=False)
     graphs = {name: net.stage(*span) for name, span in zip(depth.stages, spans, strict=True)}
     return graphs | {name: net.head(end) for name, end in zip(depth.heads, depth.ends, strict=False)}
+
+
+def confidence_threshold(layer: int, layers: int) -> float:
+    """Confidence from which a point counts as confident after `layer` (from 0): later layers need less."""
+    return min(1.0, max(0.0, 0.8 + 0.1 * math.exp(-4.0 * layer / layers)))
 
 
 class _LightGlue:
@@ -123,7 +131,6 @@ class _LightGlue:
     def _model(self, inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:
         outputs |= {f'inputs.{name}': seen for name, seen in self.rounding.seen.items()}
         return stamp(build(inputs, outputs), 'lightglue', self.spec, self.sha256, self.calibration_sha256)
-
 
     def project(self, descriptors: Var) -> Var:
         return descriptors if self.net.project is None else self.rounding.linear(descriptors, self.net.project)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.cameras import BARREL, FISHEYE, RATIONAL, K
 from support.stereo_pairs import camera_info
 
-from lightglue_trt_ros.core.cameras import Intrinsics, check_size, distortion_model, intrinsics_of, undistort
-from lightglue_trt_ros.datasets.calibration_files import load_camera_in_body, load_intrinsics
+from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model, intrinsics_of, undistort
+from lightglue_trt_ros.datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics
 from lightglue_trt_ros.utils.errors import BagError
 
 EUROC = """# General sensor definitions.

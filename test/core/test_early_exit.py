@@ -9,9 +9,9 @@ from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, s
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EARLY_MATCH_SCORE, Depth, confidence_threshold, stops
+from lightglue_trt_ros.core.early_exit import ALL_LAYERS, Depth, stops
 from lightglue_trt_ros.core.types import HostFeatures, Thresholds
-from lightglue_trt_ros.networks.lightglue import lightglue, lightglue_stages
+from lightglue_trt_ros.networks.lightglue import EARLY_MATCH_SCORE, confidence_threshold, lightglue, lightglue_stages
 from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.utils.errors import ConfigError
 
@@ -132,8 +132,8 @@ def test_nan_is_not_confident_and_is_told(features, backend):
 
 
 def test_thresholds_of_the_paper():
-    assert confidence_threshold(0) == pytest.approx(0.9)
-    assert confidence_threshold(7) == pytest.approx(0.8 + 0.1 * math.exp(-28 / 9))
+    assert confidence_threshold(0, 9) == pytest.approx(0.9)
+    assert confidence_threshold(7, 9) == pytest.approx(0.8 + 0.1 * math.exp(-28 / 9))
     assert stops(0.951, 0.95)
     assert not stops(0.95, 0.95)
     assert not stops(1.0, ALL_LAYERS)
