@@ -1,4 +1,4 @@
-"""Cameras: their intrinsics and distortion, and two of them as a stereo rig."""
+"""Cameras: intrinsics, distortion, and stereo rigs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Intrinsics:
     k: Float64  # (3, 3), pixels
     distortion_model: str  # plumb_bob, rational_polynomial or equidistant
     d: Float64  # (n,)
-    rectification: Float64 = field(default_factory=lambda: np.eye(3))  # (3, 3): from its axes to those that a stereo pair shares
-    shift_m: float = 0.0  # along the x axis of these, from the pair's origin
+    rectification: Float64 = field(default_factory=lambda: np.eye(3))  # (3, 3): its axes to the rectified ones of a stereo pair
+    shift_m: float = 0.0  # along the rectified x axis, from the pair's origin
 
     def __post_init__(self) -> None:
         if self.width <= 0 or self.height <= 0:
@@ -52,22 +52,21 @@ class Intrinsics:
 
 
 def camera_info_topic(image_topic: str) -> str:
-    """The topic beside an image topic that holds its CameraInfo: /camera/image_raw[/compressed] has /camera/camera_info."""
+    """The topic of an image topic's CameraInfo: /camera/camera_info for /camera/image_raw[/compressed]."""
     return image_topic.removesuffix('/compressed').rpartition('/')[0] + '/camera_info'
 
 
 def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:
     """K and D of a sensor_msgs/CameraInfo; of rectified images (`image_rect`) its P, without distortion.
 
-    What R and P say of a stereo pair is checked by StereoRig alone: others have no need of it. Raises BagError when the camera is
-    not calibrated; `distortion_model` tells whether its model is known.
+    Only StereoRig checks R and P. Raises BagError when the camera is not calibrated; `distortion_model` raises for unknown models.
     """
     k, d, model = np.array(info.k, np.float64).reshape(3, 3), np.array(info.d, np.float64), info.distortion_model
-    turn, projection = (np.array(values, np.float64).reshape(3, -1) for values in (info.r, info.p))
+    rotation, projection = (np.array(values, np.float64).reshape(3, -1) for values in (info.r, info.p))
     shift = -float(projection[0, 3] / projection[0, 0]) if projection[0, 0] > 0 else 0.0
     if _RECTIFIED.search(image_topic.removesuffix('/compressed').rpartition('/')[2]) and projection[0, 0] > 0:
-        k, d, model, turn = projection[:, :3], np.zeros(5), 'plumb_bob', np.eye(3)
-    return Intrinsics(info.width, info.height, k, model, d, turn if turn.any() else np.eye(3), shift)
+        k, d, model, rotation = projection[:, :3], np.zeros(5), 'plumb_bob', np.eye(3)
+    return Intrinsics(info.width, info.height, k, model, d, rotation if rotation.any() else np.eye(3), shift)
 
 
 def distortion_model(intrinsics: Intrinsics) -> str | None:
@@ -94,8 +93,8 @@ def distortion_model(intrinsics: Intrinsics) -> str | None:
 def undistort(points: ArrayLike, intrinsics: Intrinsics) -> Float64:
     """Map pixels (M, 2) of the camera's image to those of the ideal pinhole with the same K, (M, 2) float64.
 
-    A row is NaN where the model has no inverse: the point is not finite, lies where the polynomial folds back or at 90 degrees
-    and more from the axis; found by distorting the result again, which must come back to within 0.01 px.
+    A row is NaN where the model has no inverse: the point is not finite, the polynomial folds back, or the ray is 90 degrees or
+    more from the axis. Then the distorted result differs from the point by more than 0.01 px.
     Models as in sensor_msgs/CameraInfo; solved by OpenCV (Kannala and Brandt, PAMI 2006, for equidistant). Raises BagError.
     """
     given = np.array(points, np.float64).reshape(-1, 2)
@@ -135,11 +134,11 @@ def _distorted(rays: Float64, k: Float64, d: Float64, model: str) -> Float64:
 
 @dataclass(frozen=True, eq=False)
 class StereoRig:
-    """A left and a right camera, as their two CameraInfos describe them: K and D, and the R and P of stereo calibration.
+    """A left and a right camera by their CameraInfos: K and D, and the R and P of stereo calibration.
 
-    Of rectified images K is P's and there is no D and no R; of others the rectification goes into the points, not into the images:
-    rows on the shared plane z = 1 are the epipolar lines of the essential matrix R_right^T [baseline]x R_left.
-    Raises BagError when the two are no pair, or are swapped.
+    Rectified images have the K of P, no D and no R. Of other images the points are rectified: rows on the rectified plane z = 1
+    are the epipolar lines of the essential matrix R_right^T [baseline]x R_left. Raises BagError when the cameras are no pair, or
+    are swapped.
     """
 
     left: Intrinsics
@@ -147,9 +146,9 @@ class StereoRig:
 
     def __post_init__(self) -> None:
         for name, camera in (('left', self.left), ('right', self.right)):
-            turn = camera.rectification
-            if not (np.isfinite(turn).all() and np.abs(turn @ turn.T - np.eye(3)).max() < 1e-3 and np.linalg.det(turn) > 0):
-                raise BagError(f'R of the {name} camera is {turn.tolist()}, which is no rotation: calibrate the pair as one')
+            r = camera.rectification
+            if not (np.isfinite(r).all() and np.abs(r @ r.T - np.eye(3)).max() < 1e-3 and np.linalg.det(r) > 0):
+                raise BagError(f'R of the {name} camera is {r.tolist()}, which is no rotation: calibrate the pair as one')
         if not np.isfinite(self.baseline_m):
             raise BagError(f'the baseline is {self.baseline_m} m: P of the CameraInfos is not finite; calibrate the pair as one')
         if self.baseline_m < -LEAST_BASELINE_M:
@@ -165,19 +164,19 @@ class StereoRig:
 
     @property
     def focal_px(self) -> float:
-        """Pixels of the left image that 1 on the shared plane is."""
+        """Pixels of the left image for a length of 1 on the rectified plane."""
         return float(self.left.k[0, 0])
 
     def left_points(self, pixels: ArrayLike) -> Float64:
-        """Pixels (M, 2) of the left image on the shared plane z = 1, (M, 2); NaN where they have no place on it."""
-        return _shared(pixels, self.left)
+        """Pixels (M, 2) of the left image on the rectified plane z = 1, (M, 2); NaN where the ray does not meet it."""
+        return _rectified(pixels, self.left)
 
     def right_points(self, pixels: ArrayLike) -> Float64:
-        """The same of the right image: x is smaller than the left one's by baseline over depth, y is the same."""
-        return _shared(pixels, self.right)
+        """As `left_points`, of the right image: x is smaller than the left x by baseline over depth, y is equal."""
+        return _rectified(pixels, self.right)
 
 
-def _shared(pixels: ArrayLike, camera: Intrinsics) -> Float64:
+def _rectified(pixels: ArrayLike, camera: Intrinsics) -> Float64:
     flat = normalised(pixels, camera)
     rays = np.column_stack([flat, np.ones(len(flat))]) @ camera.rectification.T
     depth = np.where(rays[:, 2:] > 0, rays[:, 2:], np.nan)

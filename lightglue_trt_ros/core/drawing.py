@@ -1,4 +1,4 @@
-"""Drawing: correspondences on camera frames, with OpenCV alone; the colours of all pictures."""
+"""Drawing of correspondences on camera frames; the colours of all pictures."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from numpy.typing import NDArray
 from .types import Float32, FrameMatches, UInt8
 
 SHIFT = 4  # fractional bits of the coordinates that OpenCV draws at
-ELLIPSE_SIGMAS = 10  # of a tenth of a pixel each, nothing would be seen
+ELLIPSE_SIGMAS = 10  # one standard deviation is about a tenth of a pixel
 LONG_TRACK = 30  # frames; longer tracks have the same colour
 INK, PAPER, GRID = '#1f2933', '#ffffff', '#d9dee4'
 BLUE, ORANGE, GRAY = '#1768ac', '#e4572e', '#8795a1'
 
 
 def draw_matches(image: UInt8, matches: FrameMatches, covariances: bool = False) -> UInt8:
-    """The run-time view: every keypoint, and a line back to where it stood in the reference, coloured by the track's length.
+    """Draw every keypoint, and a line to its position in the reference, coloured by the track's length.
 
-    image: uint8 (H, W) gray or (H, W, 3) bgr, the current frame; it is left as it is. Returns uint8 (H, W, 3) bgr.
-    Blue tracks are new, red ones at least 30 frames old. About 1 ms for 1,000 matches at 640x480. With `covariances` an ellipse
-    around each point shows them, ELLIPSE_SIGMAS of its standard deviations wide.
+    Blue tracks are new, red ones at least 30 frames old. With `covariances`, ellipses show ELLIPSE_SIGMAS standard deviations.
+
+    Args:
+        image: uint8 (H, W) gray or (H, W, 3) bgr, the current frame; it is not changed.
+
+    Returns:
+        uint8 (H, W, 3) bgr.
     """
     canvas: UInt8 = np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR) if image.ndim == 2 else image.copy(), np.uint8)
     unit = max(1, round(min(canvas.shape[:2]) / 480))
@@ -54,11 +58,11 @@ def _draw_ellipses(canvas: UInt8, matches: FrameMatches, palette: list[list[floa
     known = np.flatnonzero(np.isfinite(matches.covariances).all(axis=(1, 2)))
     variances, axes = np.linalg.eigh(matches.covariances[known])
     sizes = _fixed_point(ELLIPSE_SIGMAS * np.sqrt(np.maximum(variances, 0)))
-    turns = np.degrees(np.arctan2(axes[:, 1, 0], axes[:, 0, 0]))
-    for row, middle, size, turn in zip(known, _fixed_point(matches.keypoints[known]), sizes, turns, strict=True):
-        cv2.ellipse(canvas, middle.tolist(), size.tolist(), float(turn), 0, 360, palette[ages[row]], unit, cv2.LINE_AA, SHIFT)
+    angles = np.degrees(np.arctan2(axes[:, 1, 0], axes[:, 0, 0]))
+    for row, middle, size, angle in zip(known, _fixed_point(matches.keypoints[known]), sizes, angles, strict=True):
+        cv2.ellipse(canvas, middle.tolist(), size.tolist(), float(angle), 0, 360, palette[ages[row]], unit, cv2.LINE_AA, SHIFT)
 
 
 def _fixed_point(points: Float32) -> NDArray[np.int32]:
-    """(N, 2) pixels in OpenCV's fixed point, kept where lines far outside the image cannot overflow it."""
+    """(N, 2) pixels in OpenCV's fixed point, clipped so that lines far outside the image do not overflow."""
     return np.rint(np.clip(np.nan_to_num(points), -1e5, 1e5) * (1 << SHIFT)).astype(np.int32)

@@ -33,10 +33,10 @@ def check_epipolar(rig: StereoRig, left: Float32, right: Float32, unit: float = 
 
     `unit` is how many pixels of the images one of the extractor's is. NaN rows stay NaN.
     """
-    here, there = rig.left_points(left) * rig.focal_px, rig.right_points(right) * rig.focal_px
+    left_px, right_px = rig.left_points(left) * rig.focal_px, rig.right_points(right) * rig.focal_px
     limit = max(1.0, unit)
-    on_line = np.abs(there[:, 1] - here[:, 1]) < LINE_PX * limit
-    disparities = here[:, 0] - there[:, 0]
+    on_line = np.abs(right_px[:, 1] - left_px[:, 1]) < LINE_PX * limit
+    disparities = left_px[:, 0] - right_px[:, 0]
     good = on_line & (disparities > 0)
     behind = int(np.count_nonzero(on_line & (disparities < -NO_DISPARITY_PX * limit)))
     note = ''

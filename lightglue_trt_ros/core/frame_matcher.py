@@ -120,7 +120,7 @@ class FrameMatcher:
         if mask is not None:  # refinement may move points near its edge behind it
             matches = matches.only(mask.allows(matches.keypoints, current.size))
         if self.config.max_sigma_px:
-            matches = matches.well_known(self.config.max_sigma_px)
+            matches = matches.only(matches.sigmas <= self.config.max_sigma_px)
         return matches
 
     def reset(self, reason: str = 'requested') -> None:
@@ -161,42 +161,38 @@ class FrameMatcher:
 
     def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Rows]:
         """Match, refine, propagate. Returns M matches and their rows (M,) in the current frame."""
-        found, device_refined = self._run_matcher(reference, current)
+        answer, device_refined = self._run_matcher(reference, current)
         clock.lap('match')
-        rows = np.flatnonzero(found.indices >= 0)
-        current_rows = found.indices.take(rows).astype(np.intp)
-        current.tracks = reference.tracks.follow(rows, current_rows, len(found.indices), self._counter)
+        rows = np.flatnonzero(answer.indices >= 0)
+        current_rows = answer.indices.take(rows).astype(np.intp)
+        tracks = current.tracks = reference.tracks.follow(rows, current_rows, len(answer.indices), self._counter)
         clock.lap('track')
         lost = reference.tracks.missed_at_most(self.config.carry_frames if len(rows) else 0)  # matches say where to search
         points, unit = current.points.take(current_rows, axis=0), max(1.0, current.unit)
         refined = self._refine(reference, current, device_refined, np.concatenate([rows, lost]),
                                np.concatenate([points, np.full((len(lost), 2), np.nan, np.float32)]))
-        if refined is None:
-            matched, candidates = Refined(points, unrefined(len(points), unit)), Candidates.none()
-        else:
-            split = len(rows)
-            matched = Refined(refined.points[:split], refined.covariances[:split]).with_fallback(points, unit)
-            candidates = Candidates(lost, reference.points.take(lost, axis=0),
-                                    Refined(refined.points[split:], refined.covariances[split:]))
-        matched = matched.with_doubt(found.scores.take(rows))
+        numbers, count = np.arange(len(refined.points)), len(rows)
+        matched = refined.take(numbers[:count]).with_fallback(points, unit)
+        matched = matched.with_doubt(answer.scores.take(rows))
+        candidates = Candidates(lost, reference.points.take(lost, axis=0), refined.take(numbers[count:]))
         self._variance_factor.update(reference.points.take(rows, axis=0), matched.points, matched.covariances, unit)
         current.points[current_rows] = matched.points  # the next frame starts from there
         if current.mask is not None:
             candidates = candidates.only(current.mask.allows(candidates.refined.points, current.size))
         propagated = propagate(candidates, current.points, current_rows, current.size, self._variance_factor.fundamental,
                                current.unit)
-        reference.tracks.propagate(current.tracks, propagated.rows, propagated.next_rows)
+        reference.tracks.propagate(tracks, propagated.rows, propagated.next_rows)
         current.points = propagated.merged_into(current.points)
         if current.can_be_refined:
             clock.lap('place')
-        scores = np.concatenate([found.scores.take(rows), np.zeros(len(propagated.rows), np.float32)])
+        scores = np.concatenate([answer.scores.take(rows), np.zeros(len(propagated.rows), np.float32)])
         rows, current_rows = np.concatenate([rows, propagated.rows]), np.concatenate([current_rows, propagated.next_rows])
         covariances = np.concatenate([matched.covariances, propagated.refined.covariances])
         covariances *= np.float32(self._variance_factor.value)
         matches = FrameMatches(
-            current.stamp, reference.stamp, current.points.take(current_rows, axis=0), reference.points.take(rows, axis=0),
-            scores, *current.tracks.published(current_rows), covariances,
-            current.tracks.missed.take(current_rows).astype(np.uint8), clock.laps, found.layers, found.note)
+            current.stamp, reference.stamp, current.points.take(current_rows, axis=0), reference.points.take(rows, axis=0), scores,
+            tracks.ids.take(current_rows).astype(np.uint32), tracks.lengths.take(current_rows).astype(np.uint32), covariances,
+            tracks.missed.take(current_rows).astype(np.uint8), clock.laps, answer.layers, answer.note)
         return matches, current_rows
 
     def _match_right(self, left: _Frame, right: _Frame, rig: StereoRig, rows: Rows) -> StereoMatches:
@@ -204,38 +200,36 @@ class FrameMatcher:
 
         Unmatched points are searched where the matches around them went; they need the covariances of propagated points.
         """
-        found, device_refined = self._run_matcher(left, right)
-        right_rows, unit = found.indices[np.minimum(rows, len(found.indices) - 1)], max(1.0, left.unit)
-        matched = (rows < len(found.indices)) & (right_rows >= 0)
+        answer, device_refined = self._run_matcher(left, right)
+        right_rows, unit = answer.indices[np.minimum(rows, len(answer.indices) - 1)], max(1.0, left.unit)
+        matched = (rows < len(answer.indices)) & (right_rows >= 0)
         points = np.full((len(rows), 2), np.nan, np.float32)
         points[matched] = right.points[right_rows[matched]]
         refined = self._refine(left, right, device_refined, rows, points)
-        if refined is not None:
-            well_known = matched | (largest_sigmas(refined.covariances) < MAX_SIGMA_PX * unit)
-            points = np.where(well_known[:, None], refined.points, points)
-        return check_epipolar(rig, left.points[rows], points, unit)
+        accepted = matched | (largest_sigmas(refined.covariances) < MAX_SIGMA_PX * unit)
+        return check_epipolar(rig, left.points[rows], np.where(accepted[:, None], refined.points, points), unit)
 
     def _run_matcher(self, reference: _Frame, current: _Frame) -> tuple[Matches, Refined | None]:
         """Matches, and all of the reference's points refined in the current frame where the backend has both images."""
         thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold, self.config.depth_confidence)
         refined = None
         if self._refiner is not None and reference.in_backend and current.in_backend:
-            found, refined = self._refiner.match_and_refine(reference.features, current.features, thresholds, reference.points)
+            answer, refined = self._refiner.match_and_refine(reference.features, current.features, thresholds, reference.points)
         else:
-            found = self.backend.match(reference.features, current.features, thresholds)
-        return found.finite(reference.points, current.points), refined
+            answer = self.backend.match(reference.features, current.features, thresholds)
+        return answer.finite(reference.points, current.points), refined
 
     def _refine(self, reference: _Frame, current: _Frame, device_refined: Refined | None, rows: Rows,
-                points: Float32) -> Refined | None:
+                points: Float32) -> Refined:
         """Refine the reference's points `rows` (N,), matched at `points` (N, 2) of the current frame, NaN where unmatched.
 
-        None where no image is kept, or nothing matched. `device_refined` has all rows where the backend refined them already.
+        Without images, or without any match, the points stay as they are. `device_refined` has all rows if the backend refined.
         """
         matched = np.isfinite(points).all(axis=1)
         if device_refined is not None:
             return device_refined.take(rows)
         if reference.pyramid is None or current.pyramid is None or not matched.any():
-            return None
+            return Refined(points, unrefined(len(points), current.unit))
         order = np.argsort(~matched, kind='stable')  # matched points first
         refined = refine_points(reference.pyramid, current.pyramid, reference.points.take(rows[order], axis=0), points[matched])
         return refined.take(np.argsort(order))

@@ -42,22 +42,22 @@ def resize_gray(image: UInt8, size: Size) -> UInt8:
 
 
 def resize_nearest(image: UInt8, size: Size) -> UInt8:
-    """uint8 (H, W) at `size`: of each pixel's centre the value that is there, none mixed of several."""
+    """Resize uint8 (H, W) to `size` by nearest neighbours: no value is mixed of several."""
     rows, columns = (((np.arange(new) + 0.5) * (old / new)).astype(np.int32) for old, new in zip(image.shape, size, strict=True))
     return np.ascontiguousarray(image[np.ix_(rows, columns)])
 
 
 class Taps(NamedTuple):
-    """What each new pixel along an axis is made of: `weights` (n, taps) of the old ones from `first` (n,) on."""
+    """`weights` (n, taps) of the old pixels from `first` (n,) on, of which each new pixel along an axis is the sum."""
 
     first: Int32
     weights: Float32
 
 
 def resize_taps(source: Size, target: Size) -> tuple[Taps, Taps]:
-    """`resize_gray` along the rows' axis and along the columns'.
+    """Taps of `resize_gray` along rows and along columns.
 
-    As OpenCV has it: areas are averaged where both sides shrink; where one grows INTER_AREA takes two pixels a side.
+    As in OpenCV: areas are averaged where both sides shrink; where one grows, INTER_AREA takes two pixels a side.
     """
     scales = [old / new for old, new in zip(source, target, strict=True)]
     if min(scales) >= 1:
@@ -68,7 +68,7 @@ def resize_taps(source: Size, target: Size) -> tuple[Taps, Taps]:
 
 
 def _taps(shares: Float32) -> Taps:
-    """Of a matrix (new, old) that is zero but for some neighbours in each row."""
+    """Taps of a matrix (new, old) whose rows are zero except for some neighbours."""
     used = shares != 0
     first = used.argmax(axis=1)
     count = int((shares.shape[1] - used[:, ::-1].argmax(axis=1) - first).max())
@@ -85,19 +85,19 @@ def _areas(old: int, new: int) -> Float32:
 
 
 def _two_taps(old: int, new: int, between_centres: bool) -> Float32:
-    """(new, old): two neighbours each, by the distance of centres, or, as INTER_AREA does it, by what the new pixel covers."""
-    place = np.arange(new)
+    """(new, old): shares of two neighbours, by the distance of centres, or as INTER_AREA by the area that the new pixel covers."""
+    targets = np.arange(new)
     if between_centres:
-        at = np.clip((place + 0.5) * (old / new) - 0.5, 0, old - 1)
+        at = np.clip((targets + 0.5) * (old / new) - 0.5, 0, old - 1)
         first = np.floor(at).astype(int)
         second_share = at - first
     else:
-        first = np.floor(place * (1 / (new / old))).astype(int)  # rounded as OpenCV does, which decides on the pixel here and there
-        beyond = np.asarray(place + 1 - (first + 1) * (new / old), np.float32)
+        first = np.floor(targets * (1 / (new / old))).astype(int)  # rounded as in OpenCV: this selects the pixel in some cases
+        beyond = np.asarray(targets + 1 - (first + 1) * (new / old), np.float32)
         second_share = np.where(beyond <= 0, 0.0, beyond - np.floor(beyond))
     weights = np.zeros((new, old), np.float32)
-    weights[place, first] = 1 - second_share
-    weights[place, np.minimum(first + 1, old - 1)] += second_share.astype(np.float32)
+    weights[targets, first] = 1 - second_share
+    weights[targets, np.minimum(first + 1, old - 1)] += second_share.astype(np.float32)
     return weights
 
 
@@ -121,9 +121,9 @@ def epipolar_distances(points0: ArrayLike, points1: ArrayLike, fundamental: Arra
 
 
 def sampled_model(find: Callable[..., Any], *given: Any, **settings: Any) -> Float64 | None:
-    """The (3, 3) matrix that one of OpenCV's estimators finds by random samples; None where nothing fits.
+    """The (3, 3) matrix of an OpenCV estimator that samples at random; None where nothing fits.
 
-    Some raise then: OpenCV 5's MAGSAC++ for a fundamental matrix of points that all moved alike.
+    Some raise then: OpenCV 5's MAGSAC++ for a fundamental matrix of points with one common motion.
     """
     try:
         model = find(*given, **settings)[0]

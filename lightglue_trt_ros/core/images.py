@@ -1,6 +1,6 @@
-"""Images: whatever has the fields of sensor_msgs/Image or CompressedImage to gray, and back. No ROS here.
+"""Conversion of sensor_msgs/Image and CompressedImage, or objects with their fields, to gray, and back. No ROS here.
 
-The encodings that cameras send are views into the message and at most one OpenCV call; cv_bridge is asked for the others alone.
+Encodings of cameras need a view into the message and at most one OpenCV call; all others need cv_bridge.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .types import UInt8
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the samples of one encoding lie (sensor_msgs/image_encodings.hpp) and what turns them into luma."""
+    """Positions of an encoding's samples (sensor_msgs/image_encodings.hpp), and their conversion to luma."""
 
     channels: int = 1
     sample_bytes: int = 1
@@ -50,16 +50,16 @@ def _layouts() -> dict[str, _Layout]:
 
 
 _LAYOUTS = _layouts()
-SUPPORTED_ENCODINGS = tuple(sorted(_LAYOUTS))  # the ones that need no cv_bridge
+SUPPORTED_ENCODINGS = tuple(sorted(_LAYOUTS))  # without cv_bridge
 _IN_WORDS = 'mono8, rgb8, bgr8, rgba8, bgra8, bayer_*8, the same in 16 bits, 8UC1 to 16UC4, yuv422, yuv422_yuy2, nv12, nv21'
 
 
 def gray_from_image(msg: Any, bits: int = 16) -> UInt8:
     """Luma of an Image, uint8 (height, width); a view that shares the message's memory wherever no arithmetic is needed.
 
-    YUV gives its luma plane untouched. 16-bit samples give their top byte, whatever the frame holds: a gain that followed
-    each frame's brightness would make the descriptors of one point differ between frames. For a camera that puts 10, 12 or 14
-    bits low into 16, say so with `bits` (8 to 16): samples are then multiplied by 2^(8 - bits), rounded, saturated at 255.
+    YUV gives its luma plane. 16-bit samples give their top byte, also in dark frames: a gain by each frame's brightness would
+    change a point's descriptor between frames. Set `bits` (8 to 16) for a camera that fills the low 10, 12 or 14 bits: samples
+    are then multiplied by 2^(8 - bits), rounded, and saturated at 255.
 
     Raises ImageEncodingError when the encoding is unknown or size, step and data do not fit each other.
     """
@@ -82,10 +82,9 @@ def gray_from_image(msg: Any, bits: int = 16) -> UInt8:
 def gray_from_compressed(msg: Any, bits: int = 16, megapixels: float | None = None) -> UInt8:
     """Luma of a CompressedImage (JPEG, PNG, whatever OpenCV reads), uint8 (H, W), EXIF orientation ignored.
 
-    16-bit files follow the rule of `gray_from_image`. A mosaic that compressed_image_transport stored as it was
-    ('bayer_rggb8; png compressed ') is demosaiced. A JPEG without its end marker was cut off: refused, although some OpenCV
-    versions return its upper part. Damage inside the data is not detectable once the decoder accepts it. An image of more than
-    `megapixels` (None: as `limits` has it) is not decoded.
+    `bits` is that of `gray_from_image`. A mosaic that compressed_image_transport stored unchanged ('bayer_rggb8; png compressed ')
+    is demosaiced. A JPEG without its end marker is refused, although some OpenCV versions return its upper part. Images of more
+    than `megapixels` (None: the limit of `limits`) are not decoded.
 
     Raises ImageEncodingError.
     """
@@ -112,12 +111,12 @@ def gray_from_compressed(msg: Any, bits: int = 16, megapixels: float | None = No
 
 
 def gray_of(msg: Any, bits: int = 16, megapixels: float | None = None) -> UInt8:
-    """`gray_from_compressed` for a CompressedImage, `gray_from_image` for an Image, told apart by their fields."""
+    """`gray_from_compressed` of a CompressedImage, `gray_from_image` of an Image; their fields differ."""
     return gray_from_compressed(msg, bits, megapixels) if hasattr(msg, 'format') else gray_from_image(msg, bits)
 
 
 def fill_image(msg: Any, image: UInt8, encoding: str) -> Any:
-    """An Image that holds a header alone, with uint8 (H, W) or (H, W, channels) in an encoding of as many bytes per pixel (bgr8).
+    """Fill an Image with uint8 (H, W) or (H, W, channels), in an encoding of as many bytes per pixel (bgr8).
 
     Raises ImageEncodingError when the array and the encoding do not fit.
     """
@@ -178,7 +177,7 @@ def _through_cv_bridge(msg: Any) -> UInt8:
 
 
 def stamp_of(raw: bytes, where: str) -> int:
-    """header.stamp, where a message with a header begins: after 4 bytes of encapsulation, int32 seconds, uint32 nanoseconds.
+    """header.stamp in nanoseconds of a serialised message: after 4 bytes of encapsulation, int32 seconds, uint32 nanoseconds.
 
     Raises BagError.
     """

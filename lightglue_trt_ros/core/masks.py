@@ -1,4 +1,4 @@
-"""Where keypoints may be: masks of a camera's image, from files, and what FrameMatcher asks of them. No ROS here."""
+"""Masks of a camera's image: no keypoint is where a mask is 0. No ROS here."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .types import Float32, UInt8
 
 
 class Mask:
-    """uint8 (H, W) of the images' size, or of the engine's: no keypoint is where it is 0. Raises FrameError for anything else.
+    """uint8 (H, W) of the images' size, or of the engine's. Raises FrameError for anything else.
 
-    The array is not to be changed any more: what is made of it once, on the device too, serves every frame that has the same Mask.
+    Do not change the array: results derived from it, also on the device, are kept for all frames with this Mask.
     """
 
     def __init__(self, allowed: UInt8, name: str = 'the mask') -> None:
@@ -35,30 +35,30 @@ class Mask:
 
     @cached_property
     def share(self) -> float:
-        """Of the image that is masked, 0 to 1."""
+        """Masked share of the image, 0 to 1."""
         return 1 - np.count_nonzero(self.allowed) / self.allowed.size
 
     def check(self, image: Size, engine: Size) -> None:
-        """Raise FrameError unless it has one of these sizes, (height, width): another camera's would hide the wrong places."""
+        """Raise FrameError unless it has one of these sizes, (height, width): another camera's mask would be wrong."""
         if self.size not in (image, engine):
             raise FrameError(f'{self.name} is {size_text(self.size)}, the images are {size_text(image)}: a mask has their size, or '
                              f"the engine's {size_text(engine)}")
 
     def resized(self, size: Size) -> UInt8:
-        """uint8 of (height, width): the same array every time."""
+        """uint8 of `size`; the same array at each call."""
         if size not in self._resized:
             self._resized[size] = resize_nearest(self.allowed, size)
         return self._resized[size]
 
     def allows(self, points: Float32, image: Size) -> NDArray[np.bool_]:
-        """(M,) whether points (M, 2), pixels of an image of that size, are where keypoints may be."""
+        """(M,) whether the mask is not 0 at points (M, 2), pixels of an image of that size."""
         inside = np.clip(np.nan_to_num(points), 0, np.array(image[::-1], np.float32) - 1)
         scale = [mine / theirs for mine, theirs in zip(self.size[::-1], image[::-1], strict=True)]
         columns, rows = ((inside + 0.5) * scale).astype(np.int32).T
         return np.asarray(self.allowed[rows, columns] > 0, np.bool_)
 
     def both(self, other: Mask, image: Size) -> Mask:
-        """What this one and the other allow, for images of that size."""
+        """0 where this mask or the other is 0, for images of that size."""
         return Mask(np.minimum(self.resized(image), other.resized(image)), f'{self.name} and {other.name}')
 
 

@@ -1,8 +1,8 @@
-"""Track propagation: points on a track that nothing matched go on where the image still shows them.
+"""Track propagation: unmatched points of a track continue where the image still shows them.
 
-SuperPoint does not detect every point again. The motion of the neighbours says where to search; refinement finds the point there,
-or gives it a large covariance; the epipolar geometry of the matches rejects a point found elsewhere. A camera that only rotates, or
-sees a plane, has many such geometries: points that move alike fit each.
+SuperPoint does not detect every point again. The motion of the neighbours predicts its position. Refinement finds the point there,
+or gives it a large covariance. The epipolar geometry of the matches rejects points with another motion. A camera that only rotates,
+or observes a plane, has many such geometries, which all fit such points.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .geometry import Size, epipolar_distances
 from .refinement import PREDICTED_PX, Refined
 from .types import Float32, Float64, Rows, largest_sigmas
 
-MAX_SIGMA_PX = 0.57 * PREDICTED_PX  # largest standard deviation: at least two thirds of the information is the images'
+MAX_SIGMA_PX = 0.57 * PREDICTED_PX  # largest standard deviation: the images give two thirds of the information
 LINE_PX = 2.0  # largest distance to the epipolar line
 NEAR_PX = 3.0  # points nearer than this are one: SuperPoint's keypoints are more than 4 apart
 
 
 class Candidates(NamedTuple):
-    """N unmatched points of the reference, and where the current frame may show them; pixels."""
+    """N unmatched points of the reference, and their positions in the current frame; pixels, NaN where not refined."""
 
     rows: Rows  # (N,) of the reference
     reference_points: Float32  # (N, 2)
@@ -33,17 +33,12 @@ class Candidates(NamedTuple):
         which = np.flatnonzero(kept)
         return Candidates(self.rows.take(which), self.reference_points.take(which, axis=0), self.refined.take(which))
 
-    @classmethod
-    def none(cls) -> Candidates:
-        points = np.zeros((0, 2), np.float32)
-        return cls(np.zeros(0, np.intp), points, Refined(points, np.zeros((0, 2, 2), np.float32)))
-
 
 class Propagated(NamedTuple):
-    """C points that go on without a match, pixels of the current frame."""
+    """C points that continue without a match, pixels of the current frame."""
 
     rows: Rows  # (C,) of the reference
-    next_rows: Rows  # (C,) of the current frame: of the keypoint at that point, or new ones after all others
+    next_rows: Rows  # (C,) of the current frame: of a keypoint at that point, or new rows after all others
     refined: Refined
 
     def merged_into(self, points: Float32) -> Float32:
@@ -56,10 +51,10 @@ class Propagated(NamedTuple):
 
 def propagate(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size, fundamental: Float64 | None = None,
               unit: float = 1.0) -> Propagated:
-    """Choose the candidates that go on, smallest covariance first; none is near another one or near a match.
+    """Choose the candidates that continue, smallest covariance first; none is near another one or near a match.
 
     Args:
-        keypoints: (K, 2) of the current frame; at most K candidates go on.
+        keypoints: (K, 2) of the current frame; at most K candidates continue.
         matched: rows of `keypoints` with a match.
         size: (height, width) of the current frame.
         fundamental: (3, 3) maps points of the reference to their epipolar lines; None where it is unknown.

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from .types import Rows, UInt32
+from .types import Rows
 
 NONE = -1  # id of a row without a track
 
@@ -54,10 +54,6 @@ class Tracks:
         self.lengths[rows] += 1
         for name, values in vars(self).items():
             getattr(following, name)[next_rows] = values.take(rows)
-
-    def published(self, rows: Rows) -> tuple[UInt32, UInt32]:
-        """Ids and lengths of `rows`, both uint32 (M,)."""
-        return self.ids.take(rows).astype(np.uint32), self.lengths.take(rows).astype(np.uint32)
 
 
 class TrackCounter:

@@ -1,4 +1,4 @@
-"""What flows between extractor, matcher and frontend: arrays, shapes, coordinates."""
+"""Features, matches and correspondences: their arrays, shapes and coordinates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .early_exit import ALL_LAYERS, LAYERS
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Int32 = NDArray[np.int32]
-Rows = NDArray[np.intp]  # what NumPy counts by: other integers it converts, each time
+Rows = NDArray[np.intp]  # NumPy's own index type: it converts all others at each use
 UInt8 = NDArray[np.uint8]
 UInt32 = NDArray[np.uint32]
 
@@ -45,7 +45,7 @@ class HostFeatures:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What counts as a keypoint, as a match, and as enough; all may change between frames without another engine."""
+    """Inputs of the matcher's graph: they may change between frames without another engine."""
 
     match: float = 0.1  # least score of a match
     detection: float = 0.0005  # least SuperPoint score of a keypoint
@@ -59,11 +59,11 @@ class Matches:
     indices: Int32  # (K,) the current frame's row that reference row i matches, -1 where none
     scores: Float32  # (K,) in (0, 1], 0 where none
     layers: int  # of LightGlue that ran
-    note: str = ''  # what was wrong on the way, for people; empty: nothing
-    confident: float = math.nan  # share of points that were, at this exit; NaN after the last layer and where nobody asked
+    note: str = ''  # problems, for people; empty: none
+    confident: float = math.nan  # share of confident points at this exit; NaN after the last layer, or if not computed
 
     def finite(self, points0: Float32, points1: Float32) -> Matches:
-        """Without the matches of which a score or a point is not finite; points are (K and more, 2) of both frames."""
+        """Without matches whose score or points are not finite; points are (K or more, 2) of both frames."""
         rows = np.flatnonzero(self.indices >= 0)
         parts = self.scores.take(rows)[:, None], points0.take(rows, axis=0), points1.take(self.indices.take(rows), axis=0)
         wrong = rows[~np.isfinite(np.concatenate(parts, axis=1)).all(axis=1)]
@@ -87,10 +87,10 @@ class FrameMatches:
     track_ids: UInt32  # (M,) kept while a point is matched or propagated
     track_lengths: UInt32  # (M,) frames in which the point was seen, >= 2
     covariances: Float32  # (M, 2, 2) pixels squared, of keypoints given reference_keypoints
-    carried: UInt8  # (M,) frames since the point was last matched: 0 for what LightGlue has matched now
+    carried: UInt8  # (M,) frames since the point was last matched: 0 for matches of LightGlue
     stage_ms: dict[str, float] = field(default_factory=dict)  # wall time by stage: resize, extract, match, track, place
     layers: int = LAYERS  # of LightGlue that ran
-    note: str = ''  # what was wrong on the way, for people; empty: nothing
+    note: str = ''  # problems, for people; empty: none
     right_keypoints: Float32 | None = None  # (M, 2) (u, v) in the right image, NaN where none; None without stereo
     image_size: tuple[int, int] | None = None  # (height, width) of the current image, pixels, where it is known
 
@@ -99,12 +99,8 @@ class FrameMatches:
 
     @property
     def sigmas(self) -> Float32:
-        """(M,) pixels, the standard deviations along the axis in which each point is known least."""
+        """(M,) pixels, the largest standard deviation of each point in any direction."""
         return largest_sigmas(self.covariances)
-
-    def well_known(self, max_sigma_px: float) -> FrameMatches:
-        """Matches whose standard deviation is at most `max_sigma_px` in every direction."""
-        return self.only(self.sigmas <= max_sigma_px)
 
     def matched(self) -> FrameMatches:
         """The matches of LightGlue, without propagated points."""

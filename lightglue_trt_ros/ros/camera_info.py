@@ -1,4 +1,4 @@
-"""CameraInfo of one camera or of a stereo pair: the newest that can be used; each that cannot is logged once."""
+"""CameraInfo of a camera or a stereo pair: the newest usable one; each reason why one cannot be used is logged once."""
 
 from __future__ import annotations
 
@@ -79,34 +79,33 @@ class CameraListener:
 
 
 class RigListener:
-    """The stereo rig of both CameraInfos; logs once for each reason why there is none."""
+    """The stereo rig of both CameraInfos; each reason why there is none is logged once."""
 
-    def __init__(self, node: Node, purpose: str, left: CameraListener | None = None) -> None:
+    def __init__(self, node: Node, purpose: str) -> None:
         """`purpose` is what needs the cameras: the subject of log lines."""
         self._node, self._purpose = node, purpose
-        self._own = [CameraListener(node, purpose, RIGHT), *([] if left else [CameraListener(node, purpose)])]
-        self._right, self._left = self._own[0], left or self._own[1]
+        self.left, self._right = CameraListener(node, purpose), CameraListener(node, purpose, RIGHT)
         self._cameras: tuple[Intrinsics, Intrinsics] | None = None  # of `_rig`
         self._rig: StereoRig | None = None
         self._refused = ''  # why there is no rig, as it was logged
 
     def close(self) -> None:
-        for listener in self._own:
-            listener.close()
+        self.left.close()
+        self._right.close()
 
-    def rig(self, size: tuple[int, int] | None = None) -> StereoRig | None:
+    def rig(self, size: Size | None = None) -> StereoRig | None:
         """The rig for images of `size` (height, width), if given; None while there is none."""
-        left, right = self._left.camera(size), self._right.camera(size)
+        left, right = self.left.camera(size), self._right.camera(size)
         if left is None or right is None:
             return None
-        if self._cameras is None or self._cameras[0] is not left or self._cameras[1] is not right:
+        if self._cameras != (left, right):
             self._cameras, self._rig = (left, right), self._make_rig(left, right)
         return self._rig
 
     @property
     def problem(self) -> str:
         """Why there is no rig; empty: there is one."""
-        return self._left.problem or self._right.problem or self._refused
+        return self.left.problem or self._right.problem or self._refused
 
     def _make_rig(self, left: Intrinsics, right: Intrinsics) -> StereoRig | None:
         try:

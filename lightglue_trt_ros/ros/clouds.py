@@ -15,14 +15,14 @@ _NAMES, _RIGHT, _SIZE = tuple(_COLUMNS), ('u_right', 'v_right'), ('image_width',
 
 
 def _layout(*right: str) -> np.dtype[Any]:
-    """One point: 4 bytes each, and the image's size last, of two each; new fields come behind it."""
+    """The layout of a point: fields of 4 bytes, then the image's size in two fields of 2; new fields are appended."""
     names, width = (*_NAMES, *right, *_SIZE), 4 * len((*_NAMES, *right))
     return np.dtype({'names': list(names), 'formats': [*_COLUMNS.values(), *('<f4' for _ in right), '<u2', '<u2'],
                      'offsets': [*range(0, width, 4), width, width + 2], 'itemsize': width + 4})
 
 
 MATCH_DTYPE, STEREO_DTYPE = _layout(), _layout(*_RIGHT)  # with the point in the right image
-_OPTIONAL = dict.fromkeys(('cov_uu', 'cov_uv', 'cov_vv'), np.nan) | {'carried': 0}  # what clouds of before do not have
+_OPTIONAL = dict.fromkeys(('cov_uu', 'cov_uv', 'cov_vv'), np.nan) | {'carried': 0}  # absent in clouds of former versions
 _FORMATS = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}  # by sensor_msgs/PointField's datatypes
 _DATATYPES = {kind: number for number, kind in _FORMATS.items()}
 
@@ -41,8 +41,9 @@ def point_fields(kind: Any, stereo: bool = False) -> list[Any]:
 
 
 def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
-    """A PointCloud2 that holds a header and `point_fields`, with one point per correspondence: of STEREO_DTYPE where `matches` know
-    right images, else of MATCH_DTYPE.
+    """Fill a PointCloud2, which has header and `point_fields`, with a point per correspondence.
+
+    Points are of STEREO_DTYPE if `matches` have right keypoints, else of MATCH_DTYPE.
     """
     points = np.zeros(len(matches), MATCH_DTYPE if matches.right_keypoints is None else STEREO_DTYPE)
     points['u'], points['v'] = matches.keypoints.T
@@ -56,17 +57,17 @@ def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
         points['u_right'], points['v_right'] = matches.right_keypoints.T
     points['image_height'], points['image_width'] = matches.image_size or (0, 0)
     msg.height, msg.width, msg.point_step, msg.row_step = 1, len(points), points.itemsize, points.nbytes
-    msg.is_bigendian, msg.is_dense = False, matches.right_keypoints is None  # NaN where a point has no place there
+    msg.is_bigendian, msg.is_dense = False, matches.right_keypoints is None  # NaN: no right point
     msg.data.frombytes(points.view(np.uint8))
     return msg
 
 
 def matches_from_cloud(msg: Any) -> FrameMatches:
-    """The correspondences in a cloud of ~/matches, found by field name: other offsets, padding, types and byte orders read too.
+    """The correspondences of a cloud of ~/matches, read by field name with any offsets, padding, types and byte order.
 
-    `reference_stamp` is NaN and `image_size` None when the cloud holds no point; `stage_ms` is empty. Covariances are NaN, and
-    `image_size` is None, in a cloud of a version that knew none; `right_keypoints` are None in one without stereo.
-    Raises FrameError when fields are missing or the data does not fit the layout that the message declares.
+    Without points, `reference_stamp` is NaN and `image_size` None; `stage_ms` is empty. Clouds of former versions may have NaN
+    covariances and no `image_size`; `right_keypoints` are None without stereo.
+    Raises FrameError when fields are missing or the data does not fit the declared layout.
     """
     fields = {field.name: field for field in msg.fields}
     missing = [name for name in _NAMES if name not in fields and name not in _OPTIONAL]

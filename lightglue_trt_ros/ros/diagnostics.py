@@ -1,4 +1,4 @@
-"""What the node's diagnostics say: a verdict in words a user can act on, and the figures behind it."""
+"""Diagnostics of the nodes: a verdict that a user can act on, with its figures."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..core.timing import FrameStatistics
 from ..core.types import UInt8
 from ..utils.errors import ConfigError
 
-STRETCH = 0.05  # a change of the aspect ratio by less goes unmentioned
-DARK = 64  # of 255: a 10-bit image read as 16 bits ends at 3
-RECENT_S = 3.0  # a rejected frame colours the diagnostics for this long
-SLOW = 0.1  # of the frames that come; fewer dropped ones go unmentioned
+STRETCH = 0.05  # of the aspect ratio: a smaller change is not reported
+DARK = 64  # of 255: the maximum of a 10-bit image read as 16 bits is 3
+RECENT_S = 3.0  # a rejected frame is reported for so long
+SLOW = 0.1  # share of dropped frames that is reported
 SETTLED_S = 3.0  # since the networks were opened: the first frames take longer
-OFTEN = 3  # resets
+OFTEN = 3  # resets that are reported
 WARN = DiagnosticStatus.WARN
 LOST = 'where they are published, large images need config/fastdds_large_images.xml, other networks a better link'
 
@@ -32,17 +32,17 @@ class Verdict(NamedTuple):
 
     level: bytes
     message: str
-    logged: bool = False  # by whoever found it
-    silent_s: float = 0.0  # how long no image has come
+    logged: bool = False  # already, where the problem was found
+    silent_s: float = 0.0  # time without an image
 
 
-OPENING = Verdict(WARN, 'opening the networks')  # which takes seconds, and minutes where engines are built
+OPENING = Verdict(WARN, 'opening the networks')  # takes seconds, or minutes if engines are built
 IDLE = Verdict(DiagnosticStatus.STALE, 'not active')  # on purpose
 MATCHING = Verdict(DiagnosticStatus.OK, 'matching')
 
 
 def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING) -> Verdict:
-    """Frames come; some may be bad, or come too fast. `otherwise` is the verdict on all else."""
+    """The verdict while frames come, which may be rejected, lost or too fast; `otherwise` without such problems."""
     if statistics.rejection_age_s < RECENT_S:
         return Verdict(WARN, f'frames are rejected: {statistics.last_error}', logged=True)
     seconds, count = statistics.recent()
@@ -59,7 +59,7 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING) -> Verdi
 
 
 def silent(node: Node, subscription: Any, statistics: FrameStatistics) -> Verdict:
-    """No frame comes: nobody publishes the topic, another topic carries images, or the QoS does not fit."""
+    """The verdict when no frame comes."""
     lost = statistics.recent()[1].lost
     reason = f'{lost} were lost on their way: {LOST}' if lost else why_silent(node, subscription)
     seconds = statistics.silence_s
@@ -67,7 +67,7 @@ def silent(node: Node, subscription: Any, statistics: FrameStatistics) -> Verdic
 
 
 def why_silent(node: Node, subscription: Any) -> str:
-    """Why no image comes to a subscription, for people."""
+    """Why a subscription gets no image, for people: no publisher, images on another topic, or QoS that does not fit."""
     publishers = node.get_publishers_info_by_topic(subscription.topic_name)
     best_effort = [info.node_name for info in publishers if info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT]
     if best_effort and subscription.qos_profile.reliability == ReliabilityPolicy.RELIABLE:
@@ -87,13 +87,13 @@ def why_silent(node: Node, subscription: Any) -> str:
 
 
 def way_back(node: Node, transition: str) -> str:
-    """What follows once the cause of a failure is mended: a line of its own, as failures end in commands to copy."""
+    """The command that brings the node back once the cause of a failure is removed: a line of its own, to copy."""
     return (f'Once that is mended: ros2 lifecycle set {node.get_fully_qualified_name()} {transition} (weights, precision, '
             'engine_dir, mask_file and other read-only parameters change only by a restart)')
 
 
 def advice(image: UInt8, encoding: str, config: MatcherConfig) -> list[str]:
-    """What would make matching better, by the look of one frame: gray uint8 (H, W)."""
+    """Settings that would improve matching, judged by one gray frame, uint8 (H, W)."""
     lines, height, width = [], *image.shape
     stretch = (config.image_height * width) / (config.image_width * height)
     if max(stretch, 1 / stretch) > 1 + STRETCH:
@@ -106,7 +106,7 @@ def advice(image: UInt8, encoding: str, config: MatcherConfig) -> list[str]:
 
 
 def _size_for(image: Size, config: MatcherConfig) -> str:
-    """Which size to set for images (height, width), for people."""
+    """The size to set for images (height, width), for people."""
     height, width = fitting_size(image, config.image_height * config.image_width)
     with suppress(ConfigError):
         if min(image) >= 2 * STRIDE:
@@ -116,7 +116,7 @@ def _size_for(image: Size, config: MatcherConfig) -> str:
 
 
 def status(node: Node, camera: str, verdict: Verdict, figures: dict[str, str]) -> DiagnosticStatus:
-    """The verdict on a camera, whose name is empty for the only one, and its figures as diagnostic_msgs/DiagnosticStatus."""
+    """A diagnostic_msgs/DiagnosticStatus of the verdict on a camera, whose name is empty for a single one, and its figures."""
     return DiagnosticStatus(
         level=verdict.level, message=verdict.message, hardware_id='lightglue_trt_ros',
         name=f'{node.get_fully_qualified_name().lstrip("/")}: {camera or "matching"}',

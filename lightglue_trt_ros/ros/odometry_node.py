@@ -25,7 +25,7 @@ from ..datasets.poses import quaternions_from_rotations
 from ..odometry.sliding_window import MatchOdometry, Quality
 from ..utils.errors import ConfigError, FrameError
 from . import diagnostics
-from .camera_info import CameraListener, RigListener
+from .camera_info import RigListener
 from .clouds import matches_from_cloud
 from .parameters import settings_given
 
@@ -58,8 +58,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._path = self.create_publisher(Path, '~/path', 1)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         self._transforms = self._transform_publisher() if transforms else None
-        self._camera = CameraListener(self, '~/odometry')
-        self._rig = RigListener(self, '~/odometry', self._camera)  # for clouds that have right points
+        self._rig = RigListener(self, '~/odometry')  # for clouds that have right points, others need its left camera
         self._estimator: MatchOdometry | None = None
         self._quality: Quality | None = None
         self._points = self._clouds = self._losses = 0  # points tracked now; clouds received; times lost
@@ -106,9 +105,9 @@ class OdometryNode(Node):  # type: ignore[misc]
 
     def _calibration_of(self, matches: FrameMatches) -> Intrinsics | StereoRig | None:
         """The camera of a cloud, or its stereo rig; None while it is unknown, or if it is of another image size."""
-        listener = self._camera if matches.right_keypoints is None else self._rig
-        calibration = self._camera.camera(matches.image_size) if listener is self._camera else self._rig.rig(matches.image_size)
-        self._trouble = listener.problem
+        mono = matches.right_keypoints is None
+        calibration = self._rig.left.camera(matches.image_size) if mono else self._rig.rig(matches.image_size)
+        self._trouble = self._rig.left.problem if mono else self._rig.problem
         return calibration
 
     def _begun(self, calibration: Intrinsics | StereoRig) -> MatchOdometry:

@@ -1,4 +1,4 @@
-"""The settings as ROS parameters: declared, described and ranged from the dataclasses' own metadata."""
+"""Settings as ROS parameters, with descriptions and ranges from the dataclasses' metadata."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ..core.config import MAX_KEYPOINTS, MatcherConfig, check_cameras, check_nam
 from ..utils.errors import ConfigError
 from ..utils.limits import MEGAPIXELS
 
-SIMILAR = 0.8  # a name so close to a setting is a mistake, also where another node could have it
-_OF_RCLPY = ('use_sim_time', 'start_type_description_service', 'qos_overrides')  # prefixes of what rclpy declares itself
+SIMILAR = 0.8  # similarity from which an unknown name counts as a misspelt setting
+_OF_RCLPY = ('use_sim_time', 'start_type_description_service', 'qos_overrides')  # prefixes of parameters that rclpy declares
 
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """Settings of the node alone. Raises ConfigError as MatcherConfig does."""
+    """Settings of the node. Raises ConfigError as MatcherConfig does."""
 
     image_transport: str = setting(
         'raw', 'raw subscribes to sensor_msgs/Image on the image topic, compressed to CompressedImage on <image>/compressed',

@@ -156,11 +156,11 @@ def _refine_block(reference: Pyramid, current: Pyramid, search: _Search, levels:
     found_before = found_once = np.zeros(len(search.start_px), np.bool_)
     for depth in reversed(range(len(current.levels))):
         scale, level = np.float32(2**depth), levels[0] if depth == len(current.levels) - 1 else levels[1]
-        found = find_patches(reference.levels[depth], current.levels[depth], search.reference / scale, here / scale, search.view,
+        fit = find_patches(reference.levels[depth], current.levels[depth], search.reference / scale, here / scale, search.view,
                              level.radius, level.steps)
-        points, more = found.points * scale, inverse_2x2(_covariances(found, level) * scale**2)
+        points, more = fit.points * scale, inverse_2x2(_covariances(fit, level) * scale**2)
         good = np.sum((points - start)**2, axis=0) < search.limit_px**2
-        good &= found.alike & np.all((points >= 0) & (points <= last), axis=0) & np.isfinite(more).all(axis=(0, 1))
+        good &= fit.alike & np.all((points >= 0) & (points <= last), axis=0) & np.isfinite(more).all(axis=(0, 1))
         points = np.where(good, points, start)
         apart, more = (points - here) * (good & found_before), np.where(good, more, np.float32(0))
         extra += outer(apart, apart) * np.float32(DISAGREEMENT)
@@ -173,11 +173,11 @@ def _refine_block(reference: Pyramid, current: Pyramid, search: _Search, levels:
     return start + through(inverse_2x2(information), moved), covariances + extra
 
 
-def _covariances(found: PatchFit, level: Level) -> Float32:
+def _covariances(fit: PatchFit, level: Level) -> Float32:
     """(2, 2, M), the level's pixels squared: noise over texture, error of the way back, and a floor."""
-    by_noise = found.inverse * (found.residual * np.float32(level.noise / (2 * level.radius + 1)**2))
-    by_return = outer(found.backward, found.backward * np.float32(level.backward))
-    return by_noise + by_return + identity(np.full_like(found.residual, FLOOR_PX**2))
+    by_noise = fit.inverse * (fit.residual * np.float32(level.noise / (2 * level.radius + 1)**2))
+    by_return = outer(fit.backward, fit.backward * np.float32(level.backward))
+    return by_noise + by_return + identity(np.full_like(fit.residual, FLOOR_PX**2))
 
 
 def _noise_information(level: Level) -> np.float32:

@@ -56,15 +56,15 @@ class CameraMasks:
         """
         if self._file_mask is not None:
             self._file_mask.check(image, self._engine)
-        found = self._topic_mask(image, stamp)
-        if found is not None and self._file_mask is not None:
-            if self._combined is None or self._combined[:2] != (found, image):
-                self._combined = found, image, found.both(self._file_mask, image)
-            found = self._combined[2]
-        found = found or self._file_mask
-        hidden = 'nothing' if found is None else f'{100 * found.share:.0f} % of the image, by {found.name}'
-        self.description = '' if found is None and not self.problem else f'{hidden}; {self.problem}'.strip('; ')
-        return found
+        mask = self._topic_mask(image, stamp)
+        if mask is not None and self._file_mask is not None:
+            if self._combined is None or self._combined[:2] != (mask, image):
+                self._combined = mask, image, mask.both(self._file_mask, image)
+            mask = self._combined[2]
+        mask = mask or self._file_mask
+        hidden = 'nothing' if mask is None else f'{100 * mask.share:.0f} % of the image, by {mask.name}'
+        self.description = '' if mask is None and not self.problem else f'{hidden}; {self.problem}'.strip('; ')
+        return mask
 
     def _topic_mask(self, image: Size, stamp: float) -> Mask | None:
         """The topic's mask for this image; while there is none the reason is logged, once until masks have come for SETTLED_S."""

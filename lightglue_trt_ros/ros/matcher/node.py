@@ -89,10 +89,12 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         done = TransitionCallbackReturn.SUCCESS
         return bool(self.trigger_configure() == done and self.trigger_activate() == done)
 
-    def wait(self) -> bool:
-        """Leave both to a lifecycle manager, and say so."""
-        self.get_logger().info('autostart is false: waiting for a lifecycle manager to configure and activate this node')
-        return True
+    def begin(self) -> None:
+        """Start, or leave that to a lifecycle manager."""
+        if self.settings.autostart:
+            self.start()
+        else:
+            self.get_logger().info('autostart is false: waiting for a lifecycle manager to configure and activate this node')
 
     @logged
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -220,7 +222,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
 def run(node: MatcherNode, ending: Ending) -> None:
     """Run until SIGINT or SIGTERM. For the main thread of a process that ends with it."""
-    spin(node, ending, node.start if node.settings.autostart else node.wait, node.stop)
+    spin(node, ending, node.begin, node.stop)
     if node.left_behind:  # C++ aborts when it returns to an interpreter that ends
         rclpy.try_shutdown()
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Which right image belongs to a left one, by their stamps; and what is wrong where none does. No ROS here."""
+"""Pairs left and right images by their stamps, and finds out why images have no pair. No ROS here."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-RIGHTS, LEFTS = 8, 64  # right images that wait, with what they hold, and left ones that are remembered, without
-WAIT_S = 0.05  # for a right image that is on its way; no longer than to the next left one
-SILENT = 5  # left images in a row without any right one: it is not waited for
-JUDGED, BLAMED = 10, 5  # the last left images, which say whether something is wrong, and the last alone, which say what
+RIGHTS, LEFTS = 8, 64  # right images that wait, with their data; left images whose stamps are kept
+WAIT_S = 0.05  # for a right image, and no longer than until the next left one
+SILENT = 5  # left images in a row without any right one: then nothing waits
+JUDGED, BLAMED = 10, 5  # last left images: those that show that images have no pairs, and those that show why
 
 T = TypeVar('T')
 
 
 @dataclass
 class _Left:
-    """A left image: when it was taken and came, seconds, and what became of it."""
+    """A left image: its stamp and arrival, seconds, and whether it got a right one."""
 
     stamp: float
     came: float
     paired: bool = False
-    delay: float | None = None  # after which its right image came, too late to be paired
+    delay: float | None = None  # of its right image, which came too late
 
 
 class StereoPairing(Generic[T]):
-    """One thread reports left and right images as they come, another one takes the right image of each left one.
+    """One thread reports left and right images as they come; another thread takes the right image of each left one.
 
-    Where the stamps of a camera go back, time has begun again: of images from before nothing is left but the counts.
+    When the stamps of a camera go back, all earlier images are forgotten; the counts stay.
     """
 
     def __init__(self, max_skew_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,13 +44,13 @@ class StereoPairing(Generic[T]):
 
     def _begin(self) -> None:
         self._lefts: deque[_Left] = deque(maxlen=LEFTS)
-        self._judged: deque[_Left] = deque(maxlen=LEFTS)  # those of them that were taken, or went on alone
+        self._judged: deque[_Left] = deque(maxlen=LEFTS)  # those of them for which `take` was called
         self._rights: deque[tuple[float, T]] = deque(maxlen=RIGHTS)  # stamp and item
         self._last_right: tuple[float, float] | None = None  # stamp and arrival
-        self._apart: deque[tuple[float, float]] = deque(maxlen=JUDGED)  # between arrivals, seconds, and between their stamps
+        self._apart: deque[tuple[float, float]] = deque(maxlen=JUDGED)  # seconds between arrivals, and between stamps
 
     def left_came(self, stamp: float) -> None:
-        """A left image, before it is offered to anybody."""
+        """Report a left image, before anything processes it."""
         with self._change:
             if self._lefts and stamp < self._lefts[-1].stamp:
                 self._begin()
@@ -62,7 +62,7 @@ class StereoPairing(Generic[T]):
             self._change.notify()
 
     def right_came(self, stamp: float, item: T) -> None:
-        """A right image; it waits for its left one, or is dropped where that has gone on alone."""
+        """Report a right image: it waits for its left one, or is dropped if that was taken without it."""
         with self._change:
             if self._last_right is not None and stamp < self._last_right[0]:
                 self._begin()
@@ -80,41 +80,41 @@ class StereoPairing(Generic[T]):
             self._change.notify()
 
     def take(self, stamp: float) -> T | None:
-        """The right image of the left one of this stamp; None where none comes in time. It is in no other pair."""
+        """The right image for the left one of this stamp; None where none comes in time. It is in no other pair."""
         with self._change:
             deadline = self._clock() + WAIT_S
-            while (found := self._nearest(stamp)) is None and self._is_worth_waiting(stamp):
+            while (nearest := self._nearest(stamp)) is None and self._is_worth_waiting(stamp):
                 left_s = deadline - self._clock()
                 if left_s <= 0 or not self._change.wait(left_s):
                     break
             if (left := next((each for each in reversed(self._lefts) if each.stamp == stamp), None)) is not None:
-                left.paired = found is not None
+                left.paired = nearest is not None
                 self._judged.append(left)
-            if found is None:
+            if nearest is None:
                 self.missing += 1
                 return None
             self.paired += 1
-            kept = [each for each in self._rights if each[0] > found[0]]
+            kept = [each for each in self._rights if each[0] > nearest[0]]
             self._rights.clear()
             self._rights.extend(kept)
-            return found[1]
+            return nearest[1]
 
     @property
     def skew_s(self) -> float:
-        """Right stamp minus left one, of images that come at the same time; NaN where none do."""
+        """Right stamp minus left stamp of images that come at the same time; NaN without such images."""
         with self._change:
             soonest = sorted(self._apart)[:len(self._apart) // 2 + 1]
         return float(np.median([difference for _, difference in soonest])) if soonest else float('nan')
 
     @property
     def silent(self) -> bool:
-        """So many left images came since the last right one that none is waited for."""
+        """Whether no right image came with the last SILENT left ones."""
         with self._change:
             return self._alone >= SILENT
 
     @property
     def problem(self) -> str:
-        """Why most of the last left images have no right one, for people; empty: they have, or it is too early to say."""
+        """Why most of the last left images have no right one, for people; empty: they have, or too few images came."""
         skew = self.skew_s
         with self._change:
             last = list(self._judged)[-JUDGED:]
@@ -139,7 +139,7 @@ class StereoPairing(Generic[T]):
 
     @property
     def _half_period_s(self) -> float:
-        """Half the usual time between left images; further away each right image has a left one that is nearer."""
+        """Half the usual time between left images: beyond it another left image is nearer."""
         stamps = [left.stamp for left in self._lefts]
         apart = sorted(after - before for before, after in itertools.pairwise(stamps) if after > before)
         return apart[len(apart) // 2] / 2 if apart else float('inf')
@@ -149,9 +149,9 @@ class StereoPairing(Generic[T]):
         return min(self._max_skew_s, self._half_period_s)
 
     def _nearest(self, stamp: float) -> tuple[float, T] | None:
-        found = min(self._rights, key=lambda each: abs(each[0] - stamp), default=None)
-        return found if found is not None and abs(found[0] - stamp) <= self._reach_s else None
+        nearest = min(self._rights, key=lambda each: abs(each[0] - stamp), default=None)
+        return nearest if nearest is not None and abs(nearest[0] - stamp) <= self._reach_s else None
 
     def _is_worth_waiting(self, stamp: float) -> bool:
-        """Right images come at all, and no newer left one waits to be matched."""
+        """Whether right images come, and no newer left image waits."""
         return self._alone < SILENT and bool(self._lefts) and self._lefts[-1].stamp == stamp

@@ -55,7 +55,7 @@ def decode(item: bytes, kind: Any, settings: NodeConfig) -> tuple[UInt8, Any]:
 
 
 class RightCamera:
-    """Gives each frame its right image, when that comes in time."""
+    """Finds the right image of each frame."""
 
     def __init__(self, node: Node, settings: NodeConfig) -> None:
         self._node, self._settings = node, settings
@@ -68,12 +68,12 @@ class RightCamera:
         self._node.destroy_subscription(self.images)
 
     def begin(self) -> None:
-        """Forget earlier images: the node becomes active."""
+        """Forget earlier images, when the node becomes active."""
         self._pairing: StereoPairing[bytes] = StereoPairing(self._settings.max_stereo_skew_s)
         self._rejected = self._lost = 0
 
     def left_came(self, data: bytes) -> None:
-        """Note the stamp of a left image before it is processed."""
+        """Report the stamp of a left image before it is processed."""
         self._note_stamp(data, self._pairing.left_came)
 
     def image_of(self, left: UInt8, stamp: float) -> RightImage | None:
@@ -101,7 +101,7 @@ class RightCamera:
 
     @property
     def problem(self) -> str:
-        """Why most frames have no right points; empty: they have."""
+        """Why most frames have no right points; empty if they have."""
         if not (problem := self._pairing.problem):
             return ''
         reason = f': {why_silent(self._node, self.images)}' if self._pairing.silent else ''

@@ -130,7 +130,7 @@ class VinsTracks:
             velocities = np.nan_to_num((right_points - right_before)[chosen] / (matches.stamp - self._stamp))
             right_tracks = VinsPoints(camera[in_right] + 1, numbers[in_right], right_points[chosen],
                                       matches.right_keypoints[rows[chosen]], velocities)
-            tracks = VinsPoints(*(np.concatenate(both) for both in zip(tracks, right_tracks, strict=True)))
+            tracks = VinsPoints(*(np.concatenate([mine, theirs]) for mine, theirs in zip(tracks, right_tracks, strict=True)))
         self._stamp = matches.stamp
         return tracks
 
