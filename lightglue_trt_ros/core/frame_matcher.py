@@ -120,7 +120,7 @@ class FrameMatcher:
         if mask is not None:  # refinement may move points near its edge behind it
             matches = matches.only(mask.allows(matches.keypoints, current.size))
         if self.config.max_sigma_px:
-            matches = matches.only(matches.sigmas <= self.config.max_sigma_px)
+            matches = matches.well_known(self.config.max_sigma_px)
         return matches
 
     def reset(self, reason: str = 'requested') -> None:

@@ -102,6 +102,10 @@ class FrameMatches:
         """(M,) pixels, the largest standard deviation of each point in any direction."""
         return largest_sigmas(self.covariances)
 
+    def well_known(self, max_sigma_px: float) -> FrameMatches:
+        """Matches whose standard deviation is at most `max_sigma_px` in every direction."""
+        return self.only(self.sigmas <= max_sigma_px)
+
     def matched(self) -> FrameMatches:
         """The matches of LightGlue, without propagated points."""
         return self if not self.carried.any() else self.only(self.carried == 0)

@@ -90,7 +90,7 @@ def test_a_stereo_cloud_has_two_fields_more_and_reads_as_what_it_was(count):
     np.testing.assert_array_equal(read.right_keypoints, right)
     if count:
         assert struct.unpack_from('<2f', cloud.data, 2 * 60 + 48) == tuple(right[2])
-        np.testing.assert_array_equal(read.only(read.sigmas <= 0.3).right_keypoints, right[read.sigmas <= 0.3])
+        np.testing.assert_array_equal(read.well_known(0.3).right_keypoints, right[read.sigmas <= 0.3])
 
 
 def test_cloud_on_the_wire_is_what_the_documentation_says():
