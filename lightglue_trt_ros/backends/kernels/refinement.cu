@@ -139,7 +139,7 @@ __device__ bool has_match(const Settings *s, const float *points, const float *k
     return isfinite(points[2 * row] + points[2 * row + 1] + there.u + there.v);
 }
 
-// Of the matches of `count` rows every so many, SOURCES at most, about their mean: what views.local_affine takes. One block.
+// Of the matches of `count` rows every so many, SOURCES at most, about their mean: what patches.local_affine takes. One block.
 KERNEL choose_sources(const Settings *s, const float *points, const float *keypoints, const int *matches, int count, Sources *sources) {
     SHARED int ranks[THREADS];
     SHARED float sums[4][THREADS];
@@ -179,7 +179,7 @@ KERNEL choose_sources(const Settings *s, const float *points, const float *keypo
     }
 }
 
-// As views.local_affine: how offsets around a point become offsets around its match, and where it goes itself.
+// As patches.local_affine: how offsets around a point become offsets around its match, and where it goes itself.
 __device__ Full view_of(const Settings *s, const Sources *sources, Pair point, int lane, Pair *there) {
     float x = (point.u - sources->middle_u) / s->reach_px, y = (point.v - sources->middle_v) / s->reach_px;
     float total = 0, a0 = 0, a1 = 0, b0 = 0, b1 = 0, a00 = 0, a01 = 0, a11 = 0, b0a0 = 0, b0a1 = 0, b1a0 = 0, b1a1 = 0;
