@@ -16,7 +16,7 @@ from benchmarks.real_images import find_sequences
 from lightglue_trt_ros.cli.benchmark import opened, percentiles
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.early_exit import ALL_LAYERS, Depth
+from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits
 from lightglue_trt_ros.core.geometry import resize_gray
 from lightglue_trt_ros.core.timing import Stopwatch
 from lightglue_trt_ros.core.types import Thresholds, UInt8
@@ -38,7 +38,7 @@ class ExitTimes:
     stride: int
     match_ms: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MATCHER})  # without extraction
     frame_ms: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in FRAME})  # extraction and matching
-    layers: list[int] = field(default_factory=list)  # that ran, by pair, with adaptive depth
+    layers: list[int] = field(default_factory=list)  # that ran, by pair, with early exits
 
     @property
     def histogram(self) -> str:
@@ -58,8 +58,8 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     """Time each recording at each stride. Raises BagError, EngineError."""
     whole_config = dataclasses.replace(config, engine_dir=args.whole_engine_dir or config.engine_dir, depth_confidence=ALL_LAYERS)
     report = []
-    with opened(config) as staged, opened(whole_config, Depth((staged.depth.ends[-1],))) as whole:
-        if len(whole.depth.ends) > 1:
+    with opened(config) as staged, opened(whole_config, EarlyExits((staged.early_exits.ends[-1],))) as whole:
+        if len(whole.early_exits.ends) > 1:
             raise EngineError('depth compares with engines of one stage: build them with --stages 9, and name --whole-engine-dir')
         for (name, path), stride in itertools.product(find_sequences(args.data).items(), args.strides):
             times = time_exits(staged, whole, config.depth_confidence, gray_images(path, args.image_topic), name, stride)
@@ -85,7 +85,7 @@ def time_exits(staged: Backend, whole: Backend, depth_confidence: float, images:
     times = ExitTimes(sequence, stride)
     size = (staged.spec.image_height, staged.spec.image_width)
     frames = (resize_gray(image, size) for image in itertools.islice(images, 0, None, stride))
-    all_layers, adaptive = Thresholds(depth=ALL_LAYERS), Thresholds(depth=depth_confidence)
+    all_layers, adaptive = Thresholds(depth_confidence=ALL_LAYERS), Thresholds(depth_confidence=depth_confidence)
     previous = next(frames, None)
     if previous is None:
         return times

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
-from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.engines.engine_store import Artifact, Identity, engine_dir_of, open_artifact
 from lightglue_trt_ros.engines.gpu_info import Machine, decide, probe, target
 from lightglue_trt_ros.engines.precision_check import audit
@@ -43,7 +43,7 @@ class Graphs:
         """Raises ConfigError, WeightsError."""
         self.engine_dir = engine_dir_of(config.engine_dir)
         self.model = load_model(config.weights)
-        self.whole = Depth((self.model.layers,))  # the matcher in one graph
+        self.whole = EarlyExits((self.model.layers,))  # the matcher in one graph
 
     def calibration(self, spec: EngineSpec) -> Calibration | None:
         """What FP8 needs for this shape and these weights; None for the other precisions. Raises UnavailableError."""
@@ -73,7 +73,7 @@ class HostBench:
         calibration = self._graphs.calibration(spec)
         with _called('cannot run'):
             return OnnxRuntimeBackend(replace(spec, precision='fp32') if calibration else spec, self._graphs.model,
-                                      depth=self._graphs.whole, calibration=calibration)
+                                      early_exits=self._graphs.whole, calibration=calibration)
 
     def engines(self, spec: EngineSpec) -> Engines:
         """Raises UnavailableError."""
@@ -96,14 +96,14 @@ class GpuBench:
         from lightglue_trt_ros.backends.tensorrt import TensorRTBackend
         engine_set = self._engine_set(spec)
         with _called('cannot run'):
-            return TensorRTBackend(self._tensorrt, spec, engine_set.identity.depth, engine_set.plans(), self._tensorrt.title)
+            return TensorRTBackend(self._tensorrt, spec, engine_set.identity.early_exits, engine_set.plans(), self._tensorrt.title)
 
     def engines(self, spec: EngineSpec) -> Engines:
         """As HostBench."""
         engine_set = self._engine_set(spec)
-        depth = engine_set.identity.depth
+        early_exits = engine_set.identity.early_exits
         with _called('engines damaged'):
-            return Engines(sum(len(engine_set.read(f'{name}.plan')) for name in depth.graphs) / MIB, depth.ends)
+            return Engines(sum(len(engine_set.read(f'{name}.plan')) for name in early_exits.graphs) / MIB, early_exits.ends)
 
     def _engine_set(self, spec: EngineSpec) -> Artifact:
         check_fp8(spec, self._machine, self._tensorrt)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core.config import EngineSpec
-from ..core.early_exit import Depth, stops
+from ..core.early_exit import EarlyExits, stops
 from ..core.types import NOT_FINITE, Features, HostFeatures, Matches, Thresholds, UInt8
 from ..networks.architecture import EXTRACTOR
 from ..networks.fp8_calibration import Calibration
@@ -55,9 +55,9 @@ class Network:
 class OnnxMatcher:
     """LightGlue as ONNX graphs, run by ONNX Runtime. Raises EngineError."""
 
-    def __init__(self, graphs: dict[str, Any], depth: Depth, threads: int = 0) -> None:
-        """`graphs`, emptied, are of `depth` by their names; `threads` 0 is one per physical core."""
-        self.depth, self._options = depth, import_runtime().RunOptions()
+    def __init__(self, graphs: dict[str, Any], early_exits: EarlyExits, threads: int = 0) -> None:
+        """`graphs`, emptied, are of `early_exits` by their names; `threads` 0 is one per physical core."""
+        self.early_exits, self._options = early_exits, import_runtime().RunOptions()
         self._networks = {name: Network(graphs.pop(name), threads) for name in list(graphs)}  # each file goes when it is loaded
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
@@ -68,18 +68,18 @@ class OnnxMatcher:
 
     def _exits(self, reference: Features, current: Features, thresholds: Thresholds, every: bool) -> Iterator[Matches]:
         """The matches at every exit, or from the first one at which enough points are confident."""
-        tensors, finite, heads = matcher_inputs(reference, current, thresholds), True, self.depth.heads
-        for number, stage in enumerate(self.depth.stages):
+        tensors, finite, heads = matcher_inputs(reference, current, thresholds), True, self.early_exits.heads
+        for number, stage in enumerate(self.early_exits.stages):
             tensors |= self.run(stage, tensors)
             share = math.nan
             if number < len(heads):
                 tensors['state'] = tensors['next_state']
                 share, mean = map(float, tensors['confidence'].numpy())
                 finite &= math.isfinite(mean)
-                if not every and not stops(share, thresholds.depth):
+                if not every and not stops(share, thresholds.depth_confidence):
                     continue
                 tensors |= self.run(heads[number], tensors)
-            yield Matches(_to_keep(tensors['matches0']), _to_keep(tensors['scores']), self.depth.ends[number],
+            yield Matches(_to_keep(tensors['matches0']), _to_keep(tensors['scores']), self.early_exits.ends[number],
                           '' if finite else NOT_FINITE, share)
 
     def run(self, name: str, tensors: Tensors) -> Tensors:
@@ -98,19 +98,19 @@ class OnnxMatcher:
 class OnnxRuntimeBackend(OnnxMatcher):
     """SuperPoint and LightGlue as ONNX graphs, run by ONNX Runtime. Raises EngineError."""
 
-    def __init__(self, spec: EngineSpec, model: Model, *, depth: Depth | None = None, threads: int = 0,
+    def __init__(self, spec: EngineSpec, model: Model, *, early_exits: EarlyExits | None = None, threads: int = 0,
                  calibration: Calibration | None = None) -> None:
-        """`depth` None takes the default exits; `threads` 0 takes THREADS_VARIABLE, or else one per physical core.
+        """`early_exits` None takes the default exits; `threads` 0 takes THREADS_VARIABLE, or else one per physical core.
 
         With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
         when it was made for something else.
         """
-        self.spec, depth, threads = spec, depth or Depth.of(model.layers), threads or _threads_asked_for()
-        super().__init__(written_graphs(spec, model, depth, calibration), depth, threads)
+        self.spec, early_exits, threads = spec, early_exits or EarlyExits.of(model.layers), threads or _threads_asked_for()
+        super().__init__(written_graphs(spec, model, early_exits, calibration), early_exits, threads)
         self._whole_image = np.ones((spec.image_height, spec.image_width), np.uint8)
         what = spec if calibration is None else f'{replace(spec, precision="fp8")}, emulated in {len(calibration.fp8)} members'
         self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._networks[EXTRACTOR].provider}, {what}, '
-                            f'weights {model.identity}, {depth}, {f"{threads} threads" if threads else "a thread per core"}')
+                            f'weights {model.identity}, {early_exits}, {f"{threads} threads" if threads else "a thread per core"}')
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> HostFeatures:
         mask = self._whole_image if mask is None else np.ascontiguousarray(mask)

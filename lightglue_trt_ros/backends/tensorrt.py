@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..core.config import EngineSpec
-from ..core.early_exit import Depth
+from ..core.early_exit import EarlyExits
 from ..core.refinement import Refined
 from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError, clear_frames
@@ -34,10 +34,10 @@ class TensorRTBackend:
 
     feature_sets = SLOTS  # of a camera that may be held at a time
 
-    def __init__(self, tensorrt: Any, spec: EngineSpec, depth: Depth, plans: Mapping[str, bytes], description: str, *,
+    def __init__(self, tensorrt: Any, spec: EngineSpec, early_exits: EarlyExits, plans: Mapping[str, bytes], description: str, *,
                  cuda_graphs: bool = True) -> None:
-        """`tensorrt` is the adapter that loads `plans`: the extractor's and those of `depth`."""
-        self.spec, self.depth, self._cancelled = spec, depth, False
+        """`tensorrt` is the adapter that loads `plans`: the extractor's and those of `early_exits`."""
+        self.spec, self.early_exits, self._cancelled = spec, early_exits, False
         self._not_captured = '' if cuda_graphs else 'plain enqueue'  # why no more graphs are, for people
         self._note = ''  # for whoever gets the next matches
         self._engines: dict[str, Engine] = {}
@@ -56,7 +56,7 @@ class TensorRTBackend:
             clear_frames(error)
             self.close()
             raise
-        self.description = (f'{description}, {depth}, {self._not_captured or "CUDA graphs"}, '
+        self.description = (f'{description}, {early_exits}, {self._not_captured or "CUDA graphs"}, '
                             f'{self.device_memory_mib:.0f} MiB on {self.cuda.name}')
         self._note = ''  # which the description has said
 
@@ -130,7 +130,7 @@ class TensorRTBackend:
         cameras = getattr(opened.get('_refinement'), 'cameras', {})
         for part in [*cameras.values(), *opened.get('_slots', []), *opened.get('_engines', {}).values()]:
             part.close()  # whoever still holds features, or an error, holds nothing of the device
-        kept = ('spec', 'depth', 'description', 'device_memory_mib', 'cuda', '_cancelled')
+        kept = ('spec', 'early_exits', 'description', 'device_memory_mib', 'cuda', '_cancelled')
         for name in [name for name in vars(self) if name not in kept]:
             delattr(self, name)  # engines, arrays and events go before the context that they live in
         self.cuda.close()
@@ -195,7 +195,7 @@ class TensorRTBackend:
         cuda = self.cuda
         self._engines = load_engines(tensorrt, plans, cuda)
         self._extractor = self._engines['extractor']
-        self._matcher = StagedMatcher(cuda, self.depth, self._engines)
+        self._matcher = StagedMatcher(cuda, self.early_exits, self._engines)
         try:
             cuda.load_kernels(PTX.read_bytes())
         except EngineError as error:

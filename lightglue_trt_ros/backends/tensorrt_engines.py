@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..core.early_exit import Depth, stops
+from ..core.early_exit import EarlyExits, stops
 from ..core.types import Float32, Thresholds
 from ..utils.errors import DeviceMemoryError, EngineError
 from .cuda import Addressed, Cuda, Staged
@@ -110,10 +110,10 @@ class StagedMatcher:
     always the first one at which enough points are confident.
     """
 
-    def __init__(self, cuda: Cuda, depth: Depth, engines: dict[str, Engine]) -> None:
-        self.cuda, self.depth = cuda, depth
-        self.stages = [engines[name] for name in depth.stages]
-        self.heads = [engines[name] for name in depth.heads]
+    def __init__(self, cuda: Cuda, early_exits: EarlyExits, engines: dict[str, Engine]) -> None:
+        self.cuda, self.early_exits = cuda, early_exits
+        self.stages = [engines[name] for name in early_exits.stages]
+        self.heads = [engines[name] for name in early_exits.heads]
         early, final = self.stages[:-1], self.stages[-1]
         self._states = [cuda.device(*stage.tensor('next_state')) for stage in early]
         self._confidences = [cuda.staged(*stage.tensor('confidence')) for stage in early]
@@ -129,20 +129,20 @@ class StagedMatcher:
         The pair is guessed to be as easy as the last one of its `kind`.
         """
         last_stage = len(self.stages) - 1
-        first, last = 0, self._guesses.get(kind, last_stage) if thresholds.depth >= 0 else last_stage
+        first, last = 0, self._guesses.get(kind, last_stage) if thresholds.depth_confidence >= 0 else last_stage
         finite = True
         while True:
             launch(first, last)
             self.cuda.synchronize()
             finite &= all(map(_finite, self._confidences[first:last + 1]))
             stop = next((stage for stage in range(last + 1) if stage == last_stage
-                         or stops(float(self._confidences[stage].array[0]), thresholds.depth)), None)
+                         or stops(float(self._confidences[stage].array[0]), thresholds.depth_confidence)), None)
             if stop == last:
                 break
             first, last = (last + 1, last + 1) if stop is None else (stop + 1, stop)  # on, or back: no stage, the assignment alone
-        if thresholds.depth >= 0:
+        if thresholds.depth_confidence >= 0:
             self._guesses[kind] = last
-        return self.depth.ends[last], finite
+        return self.early_exits.ends[last], finite
 
     def run_exits(self, launch: Launch) -> Iterator[tuple[int, bool, float]]:
         """Go from exit to exit, whatever is confident: as `run` says it, with the matches of that exit in `results` meanwhile.
@@ -150,7 +150,7 @@ class StagedMatcher:
         Third comes the share of points that are confident there, NaN after the last layer.
         """
         finite = True
-        for stage, layers in enumerate(self.depth.ends):
+        for stage, layers in enumerate(self.early_exits.ends):
             launch(stage, stage)
             self.cuda.synchronize()
             finite &= all(map(_finite, self._confidences[stage:stage + 1]))
@@ -187,7 +187,7 @@ class StagedMatcher:
     def enqueue_plainly(self, pair: tuple[Slot, Slot]) -> dict[str, tuple[Any, Callable[[], None]]]:
         """Each engine's execution context, and a function that enqueues that engine alone: for profilers."""
         stream = self.cuda.stream
-        numbered = [*enumerate(self.depth.stages), *enumerate(self.depth.heads, 1)]
+        numbered = [*enumerate(self.early_exits.stages), *enumerate(self.early_exits.heads, 1)]
         engines = [*self.stages, *self.heads]
         return {name: (engine.context, partial(engine.enqueue, self._tensors(pair, stage), stream))
                 for (stage, name), engine in zip(numbered, engines, strict=True)}

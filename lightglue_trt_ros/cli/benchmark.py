@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.backend import Backend
 from ..core.config import MatcherConfig
-from ..core.early_exit import Depth
+from ..core.early_exit import EarlyExits
 from ..core.timing import PERCENTILES
 from ..core.types import UInt8
 from ..datasets.bag import gray_images
@@ -141,7 +141,7 @@ def _profile(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 
 @contextmanager
-def opened(config: MatcherConfig, depth: Depth | None = None) -> Iterator[Backend]:
+def opened(config: MatcherConfig, depth: EarlyExits | None = None) -> Iterator[Backend]:
     backend, reason, warning, _ = open_backend(config, depth=depth)
     log.info(reason)
     if warning:

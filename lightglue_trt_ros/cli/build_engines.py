@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ..core.config import EngineSpec, MatcherConfig
-from ..core.early_exit import Depth
+from ..core.early_exit import EarlyExits
 from ..core.geometry import resize_gray
 from ..core.images import gray_of
 from ..core.types import UInt8
@@ -73,8 +73,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         help='an FP8 graph of the matcher that something else quantised')
     parser.add_argument('--tactic-sources', metavar='NAMES', help="only these of TensorRT's, comma separated: "
                         'EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS where cuBLAS and cuDNN are missing')
-    parser.add_argument('--stages', type=_depth, metavar='LAYERS', help='layers after which the matcher may stop early, comma '
-                        'separated, the last one being all; 9 alone: never; default: 4,5,6,9, or in proportion to these')
+    parser.add_argument('--stages', type=_early_exits, metavar='LAYERS', help='layers after which the matcher may stop early, '
+                        'comma separated, the last one being all; 9 alone: never; default: 4,5,6,9, or in proportion to these')
     parser.add_argument('--force', action='store_true', help='build although an equal engine set is there')
     args = parser.parse_args(argv)
     if args.workspace_mib < 1:
@@ -100,9 +100,9 @@ def _calibrate(order: BuildOrder, recordings: Sequence[Path], image_topic: str |
     quantize(CalibrationOrder(tuple(recordings), spec, order.model, order.engine_dir, image_topic=image_topic, force=order.force))
 
 
-def _depth(text: str) -> Depth:
+def _early_exits(text: str) -> EarlyExits:
     try:
-        return Depth(tuple(int(layer) for layer in text.split(',')))
+        return EarlyExits(tuple(int(layer) for layer in text.split(',')))
     except (ValueError, ConfigError) as error:
         raise argparse.ArgumentTypeError(f'{text!r}: {error}') from None
 

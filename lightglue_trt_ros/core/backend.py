@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 from .config import EngineSpec
-from .early_exit import Depth
+from .early_exit import EarlyExits
 from .refinement import Refined
 from .types import Features, Float32, Int32, Matches, Thresholds, UInt8
 
@@ -15,7 +15,7 @@ class Backend(Protocol):
     """SuperPoint and LightGlue on one device. One thread makes, uses and closes it; `cancel` may come from another."""
 
     spec: EngineSpec
-    depth: Depth  # where the matcher may stop
+    early_exits: EarlyExits  # where the matcher may stop
     description: str  # one line: engine, device, precision and weights
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> Features:
@@ -25,10 +25,10 @@ class Backend(Protocol):
         """
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
-        """Mutual matches of the reference's rows, after as many layers as `thresholds.depth` needs. Raises EngineError."""
+        """Mutual matches of the reference's rows, after the layers that `thresholds.depth_confidence` needs. Raises EngineError."""
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
-        """The matches at each of `depth.ends`, with the share of confident points; each exit runs when it is asked for.
+        """The matches at each of `early_exits.ends`, with the share of confident points; each exit runs when it is asked for.
 
         For the evaluation of engines and thresholds. Raises EngineError.
         """

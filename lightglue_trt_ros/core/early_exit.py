@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from ..utils.errors import ConfigError
 
 LAYERS = 9  # of the published network, and of the shipped one
-ALL_LAYERS = -1.0  # a depth confidence that never stops early
+ALL_LAYERS = -1.0  # a early_exits confidence that never stops early
 DEPTH_CONFIDENCE = 0.97  # share of confident points that stops; published: 0.95, which loses matches three frames apart
 
 
 @dataclass(frozen=True)
-class Depth:
+class EarlyExits:
     """The matcher as a chain of stages, with an exit after each; one stage of all layers is the network as a whole.
 
     Raises ConfigError unless the ends ascend.
@@ -27,7 +27,7 @@ class Depth:
             raise ConfigError(f'the stages end after layers {self.ends}: give ascending numbers, the last one the number of layers')
 
     @classmethod
-    def of(cls, layers: int) -> Depth:
+    def of(cls, layers: int) -> EarlyExits:
         """The usual exits of a network of so many layers: the default's, in proportion."""
         return cls(tuple(sorted({max(1, math.floor(layers * end / LAYERS + 0.5)) for end in cls().ends})))
 

@@ -49,7 +49,7 @@ class Thresholds:
 
     match: float = 0.1  # least score of a match
     detection: float = 0.0005  # least SuperPoint score of a keypoint
-    depth: float = ALL_LAYERS  # share of confident points that stops LightGlue early
+    depth_confidence: float = ALL_LAYERS  # share of confident points that stops LightGlue early
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.config import EngineSpec
-from ..core.early_exit import Depth
+from ..core.early_exit import EarlyExits
 from ..core.types import UInt8
 from ..networks.architecture import EXTRACTOR
 from ..networks.models import Model
@@ -42,7 +42,7 @@ class BuildOrder:
     options: BuildOptions
     force: bool = False  # build although an equal engine set is there
     matcher_onnx: Path | None = None  # somebody else's FP8 graph of the matcher, all layers; None: FP8 as `quantize` calibrated it
-    depth: Depth | None = None  # the matcher's stages, None: the usual ones; a given file is one of all layers
+    early_exits: EarlyExits | None = None  # the matcher's stages, None: the usual ones; a given file is one of all layers
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Job:
     tensorrt: TensorRT
     decision: Decision
     spec: EngineSpec
-    depth: Depth
+    early_exits: EarlyExits
     graphs: dict[str, bytes]  # by network
     fp8: frozenset[str]  # the networks with parts in FP8
     calibration_sha256: str  # that these were written with; empty: none
@@ -62,7 +62,7 @@ class _Job:
     @property
     def identity(self) -> Identity:
         graphs = {name: hashlib.sha256(data).hexdigest() for name, data in self.graphs.items()}
-        return Identity.of_engines(self.spec, self.order.model.identity, self.tensorrt, self.machine, ends=self.depth.ends,
+        return Identity.of_engines(self.spec, self.order.model.identity, self.tensorrt, self.machine, ends=self.early_exits.ends,
                                    graphs=graphs, calibration_sha256=self.calibration_sha256)
 
     def precision_of(self, network: str) -> str:
@@ -131,18 +131,18 @@ def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: 
     model, spec, calibration_sha256 = order.model, replace(order.spec, precision=decision.matcher), ''
     extractor = superpoint(replace(order.spec, precision=decision.extractor), model.extractor)
     if decision.matcher == 'fp8' and order.matcher_onnx is not None:
-        depth = Depth((model.layers,))
+        early_exits = EarlyExits((model.layers,))
         graphs = {'matcher': _read_given(order.matcher_onnx, type(extractor), spec, model.matcher)}
         fp8 = frozenset(graphs)
     else:
-        depth = order.depth or Depth.of(model.layers)
+        early_exits = order.early_exits or EarlyExits.of(model.layers)
         measured = None
         if decision.matcher == 'fp8' and calibration is not None:
             measured, calibration_sha256 = calibration.calibration(), calibration.identity.calibration_sha256
-        written = lightglue_stages(spec, model.matcher, depth, calibration=measured)
+        written = lightglue_stages(spec, model.matcher, early_exits, calibration=measured)
         graphs = {name: graph.SerializeToString() for name, graph in written.items()}
         fp8 = frozenset(name for name, graph in written.items() if read_stamp(graph)['precision'] == 'fp8')
-    return _Job(order, machine, tensorrt, decision, spec, depth,
+    return _Job(order, machine, tensorrt, decision, spec, early_exits,
                 {EXTRACTOR: extractor.SerializeToString(), **graphs}, fp8, calibration_sha256)
 
 
@@ -208,10 +208,10 @@ def _check_parity(job: _Job, plans: dict[str, Plan], images: list[UInt8], source
     from ..backends.onnxruntime import OnnxRuntimeBackend
     from ..backends.tensorrt import TensorRTBackend
     logger.info(f'comparing with ONNX Runtime in FP32 on {len(images)} frames: {source}')
-    reference = OnnxRuntimeBackend(replace(job.spec, precision='fp32'), job.order.model, depth=job.depth)
+    reference = OnnxRuntimeBackend(replace(job.spec, precision='fp32'), job.order.model, early_exits=job.early_exits)
     try:
         data = {network: plan.data for network, plan in plans.items()}
-        candidate = TensorRTBackend(job.tensorrt, job.spec, job.depth, data, f'new {job.decision.matcher} engines')
+        candidate = TensorRTBackend(job.tensorrt, job.spec, job.early_exits, data, f'new {job.decision.matcher} engines')
         try:
             result = parity(candidate, reference, images)
             refined = refined_as_on_the_host(candidate, images) if candidate.refines else None

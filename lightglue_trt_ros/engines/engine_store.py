@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import __version__
 from ..core.config import EngineSpec
-from ..core.early_exit import Depth
+from ..core.early_exit import EarlyExits
 from ..networks.architecture import EXTRACTOR
 from ..networks.fp8_calibration import Calibration
 from ..networks.graph_cache import code_sha256
@@ -52,14 +52,14 @@ _NOUNS = {ENGINES: 'engine set', CALIBRATION: 'FP8 calibration'}
 _IDENTITY_TYPES = {'int': int, 'str': str, 'tuple[int, ...]': list, 'dict[str, str]': dict}
 
 
-def networks_of(depth: Depth) -> tuple[str, ...]:
+def networks_of(early_exits: EarlyExits) -> tuple[str, ...]:
     """The graphs and engines of an engine set, by name."""
-    return (EXTRACTOR, *depth.graphs)
+    return (EXTRACTOR, *early_exits.graphs)
 
 
-def files_of(depth: Depth) -> tuple[str, ...]:
+def files_of(early_exits: EarlyExits) -> tuple[str, ...]:
     """The files of an engine set beside its manifest."""
-    return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in networks_of(depth)), TIMING_CACHE)
+    return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in networks_of(early_exits)), TIMING_CACHE)
 
 
 class ReplacedError(EngineError):
@@ -115,9 +115,9 @@ class Identity:
         return EngineSpec(self.image_height, self.image_width, self.max_keypoints, self.matcher_precision)
 
     @property
-    def depth(self) -> Depth:
+    def early_exits(self) -> EarlyExits:
         """Of engines."""
-        return Depth(self.ends)
+        return EarlyExits(self.ends)
 
     @property
     def name(self) -> str:
@@ -138,7 +138,7 @@ class Identity:
     def files(self) -> tuple[str, ...]:
         """What belongs to it beside the manifest; a calibration that failed leaves its figures and no more."""
         if self.kind == ENGINES:
-            return files_of(self.depth)
+            return files_of(self.early_exits)
         return (TENSORS, GRAPH) if self.gate_verdict == PASSED else ()
 
     def command(self, engine_dir: Path) -> str:
@@ -248,7 +248,7 @@ class Artifact:
 
     def plans(self) -> dict[str, bytes]:
         """All plans by network; that their graphs are whole is checked too. Raises EngineError."""
-        networks = networks_of(self.identity.depth)
+        networks = networks_of(self.identity.early_exits)
         for network in networks:
             self.read(f'{network}.onnx')
         return {network: self.read(f'{network}.plan') for network in networks}

@@ -78,9 +78,10 @@ def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8]) -> P
     """Compare two backends of the same exits on consecutive gray frames, uint8 (H, W) of the engines' size. Raises EngineError."""
     if len(frames) < 2:
         raise EngineError(f'the parity check was given {len(frames)} frames: it needs at least 2 consecutive ones')
-    if candidate.depth != reference.depth:
-        raise EngineError(f'the parity check compares {candidate.depth} with {reference.depth}: open both with the same')
-    ends = candidate.depth.ends
+    if candidate.early_exits != reference.early_exits:
+        raise EngineError(f'the parity check compares {candidate.early_exits} with {reference.early_exits}: open both with the '
+                          'same')
+    ends = candidate.early_exits.ends
     counts = _Counts(len(ends))
     before: tuple[_Frame, _Frame, Int32] | None = None
     for image in frames:

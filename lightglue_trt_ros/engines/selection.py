@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..core.backend import Backend
 from ..core.config import MatcherConfig
-from ..core.early_exit import Depth
+from ..core.early_exit import EarlyExits
 from ..networks.models import identify_model, load_model
 from ..utils.errors import EngineError, EngineMismatchError, LightglueTrtError
 from ..utils.processes import given_up, start, trim_heap, wait
@@ -24,7 +24,7 @@ class Opened(NamedTuple):
     without_gpu: bool = False  # the warning is that there is no GPU, which nobody had asked for
 
 
-def open_backend(config: MatcherConfig, *, threads: int = 0, depth: Depth | None = None,
+def open_backend(config: MatcherConfig, *, threads: int = 0, depth: EarlyExits | None = None,
                  cancelled: Callable[[], bool] = lambda: False) -> Opened:
     """The backend for `config`, opened in the thread that will use it; `depth` is for ONNX Runtime, engines have their own.
 
@@ -40,7 +40,7 @@ def open_backend(config: MatcherConfig, *, threads: int = 0, depth: Depth | None
         trim_heap()  # of weights and graphs as they were read: the backend has them otherwise
 
 
-def _open(config: MatcherConfig, threads: int, depth: Depth | None, cancelled: Callable[[], bool]) -> Opened:
+def _open(config: MatcherConfig, threads: int, depth: EarlyExits | None, cancelled: Callable[[], bool]) -> Opened:
     if config.backend == 'onnxruntime':
         return _open_onnxruntime(config, threads, depth, 'asked for')
     try:
@@ -56,14 +56,14 @@ def _open(config: MatcherConfig, threads: int, depth: Depth | None, cancelled: C
 
 def _warned(opened: Opened, config: MatcherConfig) -> Opened:
     """Said once, at the start: early exits are asked for, and these engines have none."""
-    if config.depth_confidence < 0 or len(opened.backend.depth.ends) > 1:
+    if config.depth_confidence < 0 or len(opened.backend.early_exits.ends) > 1:
         return opened
     warning = (f'depth_confidence is {config.depth_confidence:g}, but these engines run all layers: build_engines makes others '
                '(without --stages 9), -1 asks for no early exit')
     return opened._replace(warning='; '.join(filter(None, (opened.warning, warning))))
 
 
-def _open_onnxruntime(config: MatcherConfig, threads: int, depth: Depth | None, why: str) -> Opened:
+def _open_onnxruntime(config: MatcherConfig, threads: int, depth: EarlyExits | None, why: str) -> Opened:
     from ..backends.onnxruntime import OnnxRuntimeBackend
     model = load_model(config.weights)
     precision = 'fp16' if config.precision == 'fp16' else 'fp32'
@@ -72,7 +72,7 @@ def _open_onnxruntime(config: MatcherConfig, threads: int, depth: Depth | None, 
         wanted = Identity.of_calibration(spec, model.identity)
         calibration = read_artifact(engine_dir_of(config.engine_dir), wanted, Artifact.calibration)[1]
         warning = 'precision is fp8, which ONNX Runtime emulates: its matches are those of FP8, its times are not'
-    backend = OnnxRuntimeBackend(spec, model, depth=depth, threads=threads, calibration=calibration)
+    backend = OnnxRuntimeBackend(spec, model, early_exits=depth, threads=threads, calibration=calibration)
     return Opened(backend, f'{backend.description} ({why})', warning)
 
 
@@ -132,7 +132,7 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
     from ..backends.tensorrt import TensorRTBackend
     spec = engine_set.identity.spec
     description = f'TensorRT {tensorrt.version}, {spec}, weights {model}'
-    backend = TensorRTBackend(tensorrt, spec, engine_set.identity.depth, plans, description)
+    backend = TensorRTBackend(tensorrt, spec, engine_set.identity.early_exits, plans, description)
     warning = '; '.join(filter(None, (warning, backend.warning)))
     return Opened(backend, f'{backend.description} ({reason}; engines in {engine_set.path})', warning)
 

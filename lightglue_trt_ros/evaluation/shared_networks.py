@@ -81,7 +81,7 @@ class SharedNetworks:
     """
 
     def __init__(self, backend: Backend, configs: Collection[MatcherConfig]) -> None:
-        self.spec, self.depth, self.description = backend.spec, backend.depth, backend.description
+        self.spec, self.early_exits, self.description = backend.spec, backend.early_exits, backend.description
         self.rows: NDArray[np.int32] = np.zeros((0, 2), np.int32)  # (M, 2) of the last match, reference and current
         self.saved, self.stage_ms = Cost(), dict[str, float]()
         self._backend: Any = backend
@@ -181,9 +181,9 @@ class SharedNetworks:
             return
         lowest = replace(asked, match=min(each.match for each in alike))
         exits = iter(self._backend.match_exits(*pair, lowest))
-        for number in range(len(self.depth.ends)):
-            found, last = next(exits), number == len(self.depth.ends) - 1
-            for each in [each for each in alike if last or stops(found.confident, each.depth)]:
+        for number in range(len(self.early_exits.ends)):
+            found, last = next(exits), number == len(self.early_exits.ends) - 1
+            for each in [each for each in alike if last or stops(found.confident, each.depth_confidence)]:
                 alike.remove(each)
                 yield each, (_above(found, each.match), meter.cost)
             if not alike:

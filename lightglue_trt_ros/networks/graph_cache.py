@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 
 from ..core.config import EngineSpec
-from ..core.early_exit import Depth
+from ..core.early_exit import EarlyExits
 from ..utils.errors import EngineError
 from ..utils.files import write_whole
 from ..utils.processes import called_elsewhere
@@ -34,23 +34,24 @@ CODE = (*(_ROOM / f'{name}.py' for name in _WRITERS), _ROOM.parent / 'core' / 'e
 logger = logging.getLogger(__name__)
 
 
-def written_graphs(spec: EngineSpec, model: Model, depth: Depth, calibration: Calibration | None = None) -> dict[str, bytes]:
-    """The extractor's graph and the matcher's by the names of `depth`, as ONNX files hold them.
+def written_graphs(spec: EngineSpec, model: Model, early_exits: EarlyExits,
+                   calibration: Calibration | None = None) -> dict[str, bytes]:
+    """The extractor's graph and the matcher's by the names of `early_exits`, as ONNX files hold them.
 
     They lie in `cache_dir()`/graphs in one file, named after the hash of what they are made from: the code that writes them,
     tensors, checksums, spec, stages and calibration. A file that is damaged is written anew; a cache that cannot be written is
     done without. Raises as `write_graphs` does.
     """
-    parts = (code_sha256(), spec, depth, model.extractor.sha256, content_sha256(model.extractor.tensors), model.matcher.sha256,
-             content_sha256(model.matcher.tensors), None if calibration is None else calibration.sha256)
+    parts = (code_sha256(), spec, early_exits, model.extractor.sha256, content_sha256(model.extractor.tensors),
+             model.matcher.sha256, content_sha256(model.matcher.tensors), None if calibration is None else calibration.sha256)
     path = cache_dir() / 'graphs' / f'{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}.zip'
-    names = (EXTRACTOR, *depth.graphs)
+    names = (EXTRACTOR, *early_exits.graphs)
     with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         graphs = {name: archive.read(name) for name in names}  # each with its checksum
         path.touch()
         return graphs
     logger.info(f'writing the ONNX graphs of {model.identity} for {spec} into {path.parent}, once for this version')
-    graphs = called_elsewhere(write_graphs, spec, model, depth, calibration)
+    graphs = called_elsewhere(write_graphs, spec, model, early_exits, calibration)
     packed = BytesIO()
     with zipfile.ZipFile(packed, 'w') as archive:
         for name, graph in graphs.items():
@@ -63,7 +64,8 @@ def written_graphs(spec: EngineSpec, model: Model, depth: Depth, calibration: Ca
     return graphs
 
 
-def write_graphs(spec: EngineSpec, model: Model, depth: Depth, calibration: Calibration | None = None) -> dict[str, bytes]:
+def write_graphs(spec: EngineSpec, model: Model, early_exits: EarlyExits,
+                 calibration: Calibration | None = None) -> dict[str, bytes]:
     """The same, written here and now. Raises as `superpoint` and `lightglue_stages` do, EngineError where a library is missing."""
     try:
         from .lightglue import lightglue_stages
@@ -71,7 +73,8 @@ def write_graphs(spec: EngineSpec, model: Model, depth: Depth, calibration: Cali
     except ImportError as error:
         raise EngineError(f'a first start with new settings writes graphs, and cannot ({error}): pip install onnx ml_dtypes spox'
                           ) from error
-    graphs = {EXTRACTOR: superpoint(spec, model.extractor), **lightglue_stages(spec, model.matcher, depth, calibration=calibration)}
+    graphs = {EXTRACTOR: superpoint(spec, model.extractor),
+              **lightglue_stages(spec, model.matcher, early_exits, calibration=calibration)}
     return {name: graphs.pop(name).SerializeToString() for name in list(graphs)}  # each goes when it is serialised
 
 

@@ -13,7 +13,7 @@ import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, Var, argument, build
 
 from ..core.config import EngineSpec
-from ..core.early_exit import Depth
+from ..core.early_exit import EarlyExits
 from ..utils.errors import ConfigError
 from .architecture import HEAD_DIM
 from .fp8_calibration import Calibration, member
@@ -45,9 +45,9 @@ def lightglue(spec: EngineSpec, weights: Weights, *, calibration: Calibration | 
     return net.stage(0, net.layers, log_assignment)
 
 
-def lightglue_stages(spec: EngineSpec, weights: Weights, depth: Depth, *, calibration: Calibration | None = None,
+def lightglue_stages(spec: EngineSpec, weights: Weights, early_exits: EarlyExits, *, calibration: Calibration | None = None,
                      mask_attention: bool = False) -> dict[str, onnx.ModelProto]:
-    """The matcher's graphs by the names of `depth`: `lightglue` cut into stages, and an assignment for each early exit.
+    """The matcher's graphs by the names of `early_exits`: `lightglue` cut into stages, and an assignment for each early exit.
 
     A stage that is not the last gives `next_state` (2, K, width), the `state` of the next one and of its exit's assignment, and
     `confidence` float32 (2,): the share of confident points, and the mean logit, NaN where one is NaN. The first also gives
@@ -55,11 +55,11 @@ def lightglue_stages(spec: EngineSpec, weights: Weights, depth: Depth, *, calibr
     that all graphs take the same one. Raises ConfigError as `lightglue` does, and when the stages do not end with the network.
     """
     net = _LightGlue(spec, weights, calibration, mask_attention)
-    if depth.ends[-1] != net.layers:
-        raise ConfigError(f'the stages end after layer {depth.ends[-1]}: {weights.name} has {net.layers}')
-    spans = zip((0, *depth.ends), depth.ends, strict=False)
-    graphs = {name: net.stage(*span) for name, span in zip(depth.stages, spans, strict=True)}
-    return graphs | {name: net.head(end) for name, end in zip(depth.heads, depth.ends, strict=False)}
+    if early_exits.ends[-1] != net.layers:
+        raise ConfigError(f'the stages end after layer {early_exits.ends[-1]}: {weights.name} has {net.layers}')
+    spans = zip((0, *early_exits.ends), early_exits.ends, strict=False)
+    graphs = {name: net.stage(*span) for name, span in zip(early_exits.stages, spans, strict=True)}
+    return graphs | {name: net.head(end) for name, end in zip(early_exits.heads, early_exits.ends, strict=False)}
 
 
 def confidence_threshold(layer: int, layers: int) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backends.onnxruntime import OnnxMatcher, matcher_inputs
 from ..core.config import EngineSpec
-from ..core.early_exit import Depth
+from ..core.early_exit import EarlyExits
 from ..core.types import Float32, HostFeatures, Int32, Thresholds
 from ..networks.architecture import layers_of
 from ..networks.fp8_calibration import Calibration
@@ -24,8 +24,9 @@ THRESHOLDS = Thresholds()
 def open_matcher(spec: EngineSpec, weights: Weights, calibration: Calibration | None = None) -> OnnxMatcher:
     """The FP32 matcher with its usual exits; with a calibration its emulation in FP8. Raises EngineError."""
     from ..networks.lightglue import lightglue_stages
-    depth = Depth.of(layers_of(weights.tensors))
-    return OnnxMatcher(lightglue_stages(replace(spec, precision='fp32'), weights, depth, calibration=calibration), depth)
+    early_exits = EarlyExits.of(layers_of(weights.tensors))
+    stages = lightglue_stages(replace(spec, precision='fp32'), weights, early_exits, calibration=calibration)
+    return OnnxMatcher(stages, early_exits)
 
 
 def answers(matcher: OnnxMatcher, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
@@ -43,7 +44,7 @@ def observations(spec: EngineSpec, weights: Weights, samples: Sequence[Recording
     """
     from ..networks.lightglue import lightglue
     graph = lightglue(replace(spec, precision='fp32'), weights, calibration=calibration, observe=True)
-    matcher = OnnxMatcher({'matcher': graph}, Depth((layers_of(weights.tensors),)))
+    matcher = OnnxMatcher({'matcher': graph}, EarlyExits((layers_of(weights.tensors),)))
     for pair in (bar or Bar()).each(pairs):
         outputs = matcher.run('matcher', matcher_inputs(*features_of(samples, pair), THRESHOLDS))
         yield {name.removeprefix(OBSERVED): value.numpy() for name, value in outputs.items() if name.startswith(OBSERVED)}

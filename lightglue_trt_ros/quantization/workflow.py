@@ -14,7 +14,7 @@ import numpy as np
 from .. import __version__
 from ..backends.onnxruntime import OnnxRuntimeBackend, import_runtime
 from ..core.config import EngineSpec
-from ..core.early_exit import Depth
+from ..core.early_exit import EarlyExits
 from ..engines.engine_store import FAILED, GRAPH, PASSED, PLOT, TENSORS, Artifact, Identity, drafting
 from ..networks import e4m3
 from ..networks.fp8_calibration import Calibration, linear_members
@@ -188,7 +188,7 @@ def _find_equal(engine_dir: Path, identity: Identity, settings: dict[str, Any]) 
 
 def _extract(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> None:
     spec = dataclasses.replace(order.spec, precision='fp32')
-    backend = OnnxRuntimeBackend(spec, order.model, depth=Depth((order.model.layers,)))
+    backend = OnnxRuntimeBackend(spec, order.model, early_exits=EarlyExits((order.model.layers,)))
     try:
         with progress('extracting features', frame_count(samples)) as bar:
             extract(samples, backend, bar)

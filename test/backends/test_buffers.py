@@ -13,16 +13,16 @@ import pytest
 
 from lightglue_trt_ros.backends import cuda, tensorrt
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.utils.errors import DeviceMemoryError, EngineError
 
-DEPTH = Depth((9,))
+EARLY_EXITS = EarlyExits((9,))
 SPEC = EngineSpec(48, 64, 8, 'fp16')
 SHAPES = {'image': ((48, 64), np.uint8), 'mask': ((48, 64), np.uint8), 'keypoints': ((8, 2), np.float32),
           'scores': ((8,), np.float32), 'descriptors': ((8, 256), np.float16), 'matches0': ((8,), np.int32),
           'match_threshold': ((1,), np.float32), 'detection_threshold': ((1,), np.float32)}
 NAMES = {'extractor': ('image', 'mask', 'keypoints', 'scores', 'descriptors'),
-         **dict.fromkeys(DEPTH.graphs, ('matches0', 'scores', 'match_threshold', 'detection_threshold'))}
+         **dict.fromkeys(EARLY_EXITS.graphs, ('matches0', 'scores', 'match_threshold', 'detection_threshold'))}
 
 
 class Held(SimpleNamespace):
@@ -120,7 +120,7 @@ def opened(monkeypatch):
     def make(fails_at=10**9):
         monkeypatch.setattr(FakeCuda, 'fails_at', fails_at)
         plans = {name: name.encode() for name in NAMES}
-        return tensorrt.TensorRTBackend(FakeTensorRT(), SPEC, DEPTH, plans, 'fake')
+        return tensorrt.TensorRTBackend(FakeTensorRT(), SPEC, EARLY_EXITS, plans, 'fake')
 
     return make
 

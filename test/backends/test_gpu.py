@@ -18,7 +18,7 @@ import pytest
 from support.evaluated_streams import evaluated_beside_the_node
 
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
-from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.datasets.image_folders import ImagesFolder
@@ -158,10 +158,10 @@ def test_two_thousand_frames_grow_neither_device_nor_host_memory(backend, engine
 def test_the_same_frames_give_the_same_matches_with_and_without_cuda_graphs(engines):
     from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
     spec = EngineSpec(480, 640, 1024, 'fp16')
-    plans = {name: (engines / f'ours-{spec.name}' / f'{name}.plan').read_bytes() for name in networks_of(Depth())}
+    plans = {name: (engines / f'ours-{spec.name}' / f'{name}.plan').read_bytes() for name in networks_of(EarlyExits())}
     found = []
     for graphs in (True, False):
-        backend = TensorRTBackend(open_tensorrt(), spec, Depth(), plans, 'test', cuda_graphs=graphs)
+        backend = TensorRTBackend(open_tensorrt(), spec, EarlyExits(), plans, 'test', cuda_graphs=graphs)
         print(backend.description)
         features = [backend.extract(image) for image in frames(2)]
         found.append((features[0].keypoints.copy(), backend.match(*features, Thresholds())))
@@ -306,11 +306,11 @@ def test_the_exit_is_the_first_one_whatever_the_pair_before_took(backend, shared
     from lightglue_trt_ros.core.geometry import resize_gray
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:12:4]]
     pairs = [(images[0], images[0]), (images[0], images[2]), *[tuple(frames(2))]]
-    expected = [matched(backend, pair, Thresholds(depth=0.9)) for pair in pairs]
+    expected = [matched(backend, pair, Thresholds(depth_confidence=0.9)) for pair in pairs]
     print('layers', [found.layers for found in expected])
     assert len({found.layers for found in expected}) > 1
     for number in (0, 1, 0, 2, 2, 1, 2, 0, 1, 1):
-        found = matched(backend, pairs[number], Thresholds(depth=0.9))
+        found = matched(backend, pairs[number], Thresholds(depth_confidence=0.9))
         assert found.layers == expected[number].layers
         np.testing.assert_array_equal(found.indices, expected[number].indices)
     for pair in pairs:
@@ -323,7 +323,7 @@ def test_the_decision_on_the_gpu_is_the_cpus(backend, shared_data):
     from lightglue_trt_ros.networks.models import load_model
     cpu = OnnxRuntimeBackend(SHAPES['full'], load_model())
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:9]]
-    layers = [[matched(each, pair, Thresholds(depth=0.97)).layers for pair in itertools.pairwise(images)]
+    layers = [[matched(each, pair, Thresholds(depth_confidence=0.97)).layers for pair in itertools.pairwise(images)]
               for each in (backend, cpu)]
     print('GPU', layers[0], 'CPU', layers[1])
     assert sum(gpu == cpu for gpu, cpu in zip(*layers, strict=True)) >= 6
@@ -334,10 +334,10 @@ def test_every_exit_is_what_the_matcher_gives_where_it_stops_there(backend, shar
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:5:4]]
     features = [backend.extract(image) for image in images]
     exits = list(backend.match_exits(*features, Thresholds()))
-    assert [each.layers for each in exits] == list(Depth().ends)
+    assert [each.layers for each in exits] == list(EarlyExits().ends)
     assert all(np.sum(each.indices >= 0) > 100 for each in exits)
-    for depth in (0.01, 0.9, -1.0):
-        found = backend.match(*features, Thresholds(depth=depth))
+    for depth_confidence in (0.01, 0.9, -1.0):
+        found = backend.match(*features, Thresholds(depth_confidence=depth_confidence))
         same = next(each for each in exits if each.layers == found.layers)
         np.testing.assert_array_equal(same.indices, found.indices)
 
@@ -351,7 +351,7 @@ def test_engines_of_one_stage_run_all_layers_and_it_is_said(engines, tmp_path):
     opened = open_backend(config_of(tmp_path, 'small'))
     assert 'run all layers' in opened.warning
     image = np.ascontiguousarray(next(frames(1))[:240, :320])
-    assert matched(opened.backend, (image, image), Thresholds(depth=0.5)).layers == 9
+    assert matched(opened.backend, (image, image), Thresholds(depth_confidence=0.5)).layers == 9
     opened.backend.close()
     opened = open_backend(config_of(tmp_path, 'small', depth_confidence=-1.0))
     assert not opened.warning

@@ -12,10 +12,10 @@ from support.emulated_device import EmulatedGpu
 
 from lightglue_trt_ros.backends.cuda import Cuda
 from lightglue_trt_ros.backends.tensorrt_engines import StagedMatcher
-from lightglue_trt_ros.core.early_exit import ALL_LAYERS, Depth
+from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits
 from lightglue_trt_ros.core.types import Thresholds
 
-DEPTH = Depth((4, 5, 6, 9))
+EARLY_EXITS = EarlyExits((4, 5, 6, 9))
 
 
 class FakeCuda:
@@ -39,9 +39,9 @@ class FakeCuda:
 class Pairs:
     """Launches on a pair whose stages have these confident shares; records them."""
 
-    def __init__(self, depth: Depth = DEPTH) -> None:
+    def __init__(self, early_exits: EarlyExits = EARLY_EXITS) -> None:
         engine = SimpleNamespace(tensor=lambda name: ((2,), np.float32))
-        self.matcher = StagedMatcher(FakeCuda(), depth, dict.fromkeys(depth.graphs, engine))
+        self.matcher = StagedMatcher(FakeCuda(), early_exits, dict.fromkeys(early_exits.graphs, engine))
         self.launches: list[tuple[int, int]] = []
         self.assigned = -1
 
@@ -54,7 +54,7 @@ class Pairs:
             for stage in range(first, min(last + 1, len(shares))):
                 self.matcher._confidences[stage].array[:] = shares[stage], 0.0 if np.isfinite(shares[stage]) else np.nan
             self.assigned = last
-        return self.matcher.run(launch, Thresholds(depth=depth_confidence), camera)
+        return self.matcher.run(launch, Thresholds(depth_confidence=depth_confidence), camera)
 
 
 share = st.floats(0, 1) | st.just(float('nan'))
@@ -65,9 +65,10 @@ def test_it_ends_at_the_first_exit_whatever_was_before(pairs):
     run = Pairs()
     for shares, confidence in pairs:
         layers, finite = run.match(shares, confidence)
-        first = next((end for end, value in zip(DEPTH.ends, shares, strict=False) if confidence >= 0 and value > confidence), 9)
+        exits = zip(EARLY_EXITS.ends, shares, strict=False)
+        first = next((end for end, value in exits if confidence >= 0 and value > confidence), 9)
         assert layers == first
-        assert DEPTH.ends[run.assigned] == first, 'the last assignment is the one of the exit'
+        assert EARLY_EXITS.ends[run.assigned] == first, 'the last assignment is the one of the exit'
         ran = max(last for _, last in run.launches)
         assert finite == bool(np.isfinite(shares[:ran + 1]).all())
 
@@ -77,7 +78,7 @@ def test_a_pair_like_the_one_before_takes_one_launch():
     for shares, layers in (((0.99, 1, 1), 4), ((0.1, 0.99, 1), 5), ((0.1, 0.2, 0.3), 9)):
         run.match(shares, 0.95)
         assert run.match(shares, 0.95) == (layers, True)
-        assert run.launches == [(0, DEPTH.ends.index(layers))]
+        assert run.launches == [(0, EARLY_EXITS.ends.index(layers))]
 
 
 def test_a_harder_pair_goes_on_stage_by_stage_and_an_easier_one_back_to_its_assignment():
@@ -129,7 +130,7 @@ def test_every_launch_is_one_that_was_warmed_up():
 
 @pytest.mark.parametrize('confidence', [0.5, ALL_LAYERS])
 def test_one_stage_is_one_launch(confidence):
-    run = Pairs(Depth((9,)))
+    run = Pairs(EarlyExits((9,)))
     assert run.match((), confidence) == (9, True)
     assert run.launches == [(0, 0)]
 
@@ -139,14 +140,14 @@ def test_an_easy_camera_and_a_hard_one_in_turn_take_one_launch_each():
     for number in range(6):
         for camera, (shares, layers) in enumerate(cameras):
             assert run.match(shares, 0.95, camera) == (layers, True)
-            assert number == 0 or run.launches == [(0, DEPTH.ends.index(layers))]
+            assert number == 0 or run.launches == [(0, EARLY_EXITS.ends.index(layers))]
 
 
 def test_thresholds_that_follow_each_other_at_once_are_each_sent():
     engine = SimpleNamespace(tensor=lambda name: ((1,), np.float32))
     with EmulatedGpu().installed() as gpu:
         device = Cuda()
-        matcher = StagedMatcher(device, DEPTH, dict.fromkeys(DEPTH.graphs, engine))
+        matcher = StagedMatcher(device, EARLY_EXITS, dict.fromkeys(EARLY_EXITS.graphs, engine))
         for match in (0.1, 0.2):
             matcher.set_thresholds(Thresholds(match=match, detection=0.01))
         device.synchronize()

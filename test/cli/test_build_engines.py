@@ -30,7 +30,7 @@ from lightglue_trt_ros.backends import tensorrt as tensorrt_backend
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.cli import build_engines
 from lightglue_trt_ros.core.config import SHIPPED_MODELS, EngineSpec, MatcherConfig
-from lightglue_trt_ros.core.early_exit import LAYERS, Depth
+from lightglue_trt_ros.core.early_exit import LAYERS, EarlyExits
 from lightglue_trt_ros.core.geometry import resize_gray, to_original
 from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_points
 from lightglue_trt_ros.core.types import HostFeatures
@@ -60,8 +60,8 @@ from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
 
 pytestmark = pytest.mark.networks
 
-DEPTH = Depth()
-NETWORKS = len(networks_of(DEPTH))
+EARLY_EXITS = EarlyExits()
+NETWORKS = len(networks_of(EARLY_EXITS))
 NAME = f'ours-{HEIGHT}x{WIDTH}-k{K}'
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 
@@ -71,8 +71,8 @@ class Network:
 
     refines, warning = True, ''
 
-    def __init__(self, spec, depth, closed):
-        self.inner, self.depth, self.closed = sessions(spec, depth), depth, closed
+    def __init__(self, spec, early_exits, closed):
+        self.inner, self.early_exits, self.closed = sessions(spec, early_exits), early_exits, closed
         self.shift, self.silent_after, self.moved = 0.0, None, 0.0
 
     def extract(self, image):
@@ -117,8 +117,8 @@ class FrameFeatures:
 class Remembered:
     """Real networks that do not run again on what they have seen: every build is checked on the same frames."""
 
-    def __init__(self, spec, depth):
-        self.backend, self.known = OnnxRuntimeBackend(spec, ours(), depth=depth, threads=2), {}
+    def __init__(self, spec, early_exits):
+        self.backend, self.known = OnnxRuntimeBackend(spec, ours(), early_exits=early_exits, threads=2), {}
 
     def extract(self, image):
         return self._once('extract', [image], image)
@@ -142,8 +142,8 @@ def arrays(features):
 
 
 @cache
-def sessions(spec, depth):
-    return Remembered(spec, depth)
+def sessions(spec, early_exits):
+    return Remembered(spec, early_exits)
 
 
 class Robot(InstantBuilder):
@@ -158,15 +158,15 @@ class Robot(InstantBuilder):
         self.gpu, self.closed = ADA, []
         self.shift, self.silent_after, self.moved = 0.0, None, 0.0
 
-    def network(self, spec, pair=None, depth=DEPTH):
+    def network(self, spec, pair=None, early_exits=EARLY_EXITS):
         """Stands for OnnxRuntimeBackend."""
-        return Network(spec, depth, self.closed)
+        return Network(spec, early_exits, self.closed)
 
-    def engines(self, tensorrt, spec, depth, plans, description):
+    def engines(self, tensorrt, spec, early_exits, plans, description):
         """Stands for TensorRTBackend."""
-        assert tuple(plans) == networks_of(depth)
+        assert tuple(plans) == networks_of(early_exits)
         assert len(set(plans.values())) == len(plans)
-        network = self.network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec, depth=depth)
+        network = self.network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec, early_exits=early_exits)
         network.shift, network.silent_after, network.moved = self.shift, self.silent_after, self.moved
         network.spec, network.description = spec, description
         return network
@@ -174,10 +174,10 @@ class Robot(InstantBuilder):
 
 def kept(write, graphs):
     """`write`, which writes a graph that is asked for again once; the last four are kept."""
-    def written(spec, weights, *depth, calibration=None):
-        key = spec, weights.sha256, depth, calibration and calibration.sha256
+    def written(spec, weights, *early_exits, calibration=None):
+        key = spec, weights.sha256, early_exits, calibration and calibration.sha256
         if key not in graphs:
-            graphs[key] = write(spec, weights, *depth, **({'calibration': calibration} if calibration else {}))
+            graphs[key] = write(spec, weights, *early_exits, **({'calibration': calibration} if calibration else {}))
         for oldest in list(graphs)[:-4]:
             del graphs[oldest]
         return graphs[key]
@@ -225,7 +225,7 @@ def test_an_engine_set_is_built_checked_and_used(machine, tmp_path, capsys):
     assert all((options.opt_level, options.workspace_mib, options.target_sm) == (2, 512, None) for _, options in machine.builds)
     assert [options.timing_cache for _, options in machine.builds[:2]] == [b'', b'timings 1'], 'each profits'
     assert visible(tmp_path) == {f'{NAME}-fp16'}
-    assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*files_of(Depth()), MANIFEST}
+    assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*files_of(EarlyExits()), MANIFEST}
     manifest = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())
     assert manifest['identity']['gate_verdict'] == PASSED
     assert manifest['gate']['frames'].startswith('rendered views of a procedural texture')
@@ -233,7 +233,7 @@ def test_an_engine_set_is_built_checked_and_used(machine, tmp_path, capsys):
     assert all(each['match_agreement'] >= 0.97 for each in manifest['gate']['exits'])
     assert manifest['gate']['thresholds']['match_agreement'] == 0.97
     assert manifest['record']['layers']['matcher-1-4'] == {'fp16': 2}
-    assert manifest['record']['build_seconds'] == dict.fromkeys(networks_of(Depth()), 1.25)
+    assert manifest['record']['build_seconds'] == dict.fromkeys(networks_of(EarlyExits()), 1.25)
     assert len(machine.closed) == 2, 'engines and reference'
 
 
@@ -253,12 +253,12 @@ def test_a_matcher_of_one_stage_is_another_bundle(machine, tmp_path, capsys):
     command = [*SIZE, '--precision', 'fp16', '--engine-dir', str(tmp_path)]
     assert build_engines.main([*command, '--stages', '9']) == 0
     place = tmp_path / f'{NAME}-fp16'
-    assert {path.name for path in place.iterdir()} == {*files_of(Depth((9,))), MANIFEST}
+    assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits((9,))), MANIFEST}
     assert json.loads((place / MANIFEST).read_text())['identity']['ends'] == [9]
     assert build_engines.main(command) == 0
     assert 'ends: the engine set has (9,), needed is (4, 5, 6, 9); graphs: the engine set has another matcher-1-4 and' \
         in capsys.readouterr().out
-    assert {path.name for path in place.iterdir()} == {*files_of(Depth()), MANIFEST}
+    assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits()), MANIFEST}
 
 
 @pytest.mark.parametrize('stages', ['5,3,9', '3,,9', 'all'])
@@ -484,13 +484,14 @@ def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tm
     assert 'there is no FP8 calibration in' in capsys.readouterr().err
     calibration = put_calibration(folder).calibration()
     assert build_engines.main(asked) == 0
-    depth = Depth()
-    assert [precision for precision, _ in machine.builds] == ['fp16', *['fp8'] * len(depth.stages), *['fp16'] * len(depth.heads)]
+    early_exits = EarlyExits()
+    stages, heads = len(early_exits.stages), len(early_exits.heads)
+    assert [precision for precision, _ in machine.builds] == ['fp16', *['fp8'] * stages, *['fp16'] * heads]
     place = folder / f'{NAME}-fp8'
-    stamps = [read_stamp(onnx.load(place / f'{name}.onnx')) for name in depth.graphs]
+    stamps = [read_stamp(onnx.load(place / f'{name}.onnx')) for name in early_exits.graphs]
     assert {stamp['calibration_sha256'] for stamp in stamps} == {calibration.sha256}
     identity = json.loads((place / MANIFEST).read_text())['identity']
-    assert (identity['ends'], identity['calibration_sha256']) == (list(depth.ends), calibration.sha256)
+    assert (identity['ends'], identity['calibration_sha256']) == (list(early_exits.ends), calibration.sha256)
     builds = len(machine.builds)
     assert build_engines.main([*SIZE, '--engine-dir', str(folder)]) == 0  # auto finds it too, and builds nothing again
     assert len(machine.builds) == builds
@@ -675,9 +676,9 @@ def test_real_engines_for_another_machine(rtx, tmp_path, capsys, sm, height, wid
     assert manifest['identity']['gate_verdict'] == 'not run'
     assert manifest['identity']['compute_capability'] == f'{sm // 10}.{sm % 10}'
     assert 2 ** 20 < (place / 'extractor.plan').stat().st_size < 10 * 2 ** 20
-    stages = sum((place / f'{stage}.plan').stat().st_size for stage in Depth().stages)
+    stages = sum((place / f'{stage}.plan').stat().st_size for stage in EarlyExits().stages)
     assert 15 * 2 ** 20 < stages < 35 * 2 ** 20, 'FP16 weights, not FP32'
-    assert all(0 < (place / f'{head}.plan').stat().st_size < 2 ** 21 for head in Depth().heads)
+    assert all(0 < (place / f'{head}.plan').stat().st_size < 2 ** 21 for head in EarlyExits().heads)
     assert build_engines.main(command) == 0
     assert 'nothing to build' in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""Adaptive depth: the stages equal the whole network, they stop where the reference implementation does, bad values are refused."""
+"""Early exits: the stages equal the whole network, they stop where the reference implementation does, bad values are refused."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, s
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.early_exit import ALL_LAYERS, Depth, stops
+from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits, stops
 from lightglue_trt_ros.core.types import HostFeatures, Thresholds
 from lightglue_trt_ros.networks.lightglue import EARLY_MATCH_SCORE, confidence_threshold, lightglue, lightglue_stages
 from lightglue_trt_ros.networks.superpoint import superpoint
@@ -17,7 +17,7 @@ from lightglue_trt_ros.utils.errors import ConfigError
 
 pytestmark = pytest.mark.networks
 
-EVERY_LAYER = Depth(tuple(range(1, 10)))
+EVERY_LAYER = EarlyExits(tuple(range(1, 10)))
 
 
 @pytest.fixture(scope='module')
@@ -32,11 +32,11 @@ def backend() -> OnnxRuntimeBackend:
     return OnnxRuntimeBackend(SMALL, ours(), threads=2)
 
 
-def confidences(features, depth=EVERY_LAYER, detection=0.0, tensors=None, **options) -> np.ndarray:
+def confidences(features, early_exits=EVERY_LAYER, detection=0.0, tensors=None, **options) -> np.ndarray:
     """(stages - 1, 2): what each stage says, none of them stopping."""
     feed, found = matcher_feed(*features, detection=detection), []
-    graphs = lightglue_stages(SMALL, tensors or ours().matcher, depth, **options)
-    for name in depth.stages[:-1]:
+    graphs = lightglue_stages(SMALL, tensors or ours().matcher, early_exits, **options)
+    for name in early_exits.stages[:-1]:
         run = session(graphs[name])
         outputs = run.run(None, {tensor.name: feed[tensor.name] for tensor in run.get_inputs()})
         feed |= dict(zip([tensor.name for tensor in run.get_outputs()], outputs, strict=True))
@@ -46,33 +46,33 @@ def confidences(features, depth=EVERY_LAYER, detection=0.0, tensors=None, **opti
 
 
 def test_names_of_graphs():
-    assert Depth((9,)).graphs == ('matcher',)
-    assert Depth((3, 4, 9)).graphs == ('matcher-1-3', 'matcher-4', 'matcher-5-9', 'assignment-3', 'assignment-4')
-    assert str(Depth((3, 9))) == 'exits after 3 and 9 layers'
-    assert str(Depth((9,))) == 'all 9 layers'
+    assert EarlyExits((9,)).graphs == ('matcher',)
+    assert EarlyExits((3, 4, 9)).graphs == ('matcher-1-3', 'matcher-4', 'matcher-5-9', 'assignment-3', 'assignment-4')
+    assert str(EarlyExits((3, 9))) == 'exits after 3 and 9 layers'
+    assert str(EarlyExits((9,))) == 'all 9 layers'
 
 
 @pytest.mark.parametrize('ends', [(), (3, 3), (5, 3), (0, 9), (-1,)])
 def test_ends_must_ascend(ends):
     with pytest.raises(ConfigError, match='ascending'):
-        Depth(ends)
+        EarlyExits(ends)
 
 
 def test_stages_must_end_with_the_network():
     with pytest.raises(ConfigError, match='has 9'):
-        lightglue_stages(SMALL, ours().matcher, Depth((3, 8)))
+        lightglue_stages(SMALL, ours().matcher, EarlyExits((3, 8)))
 
 
 def test_one_stage_is_the_whole_network():
     tensors = ours().matcher
-    whole, alone = lightglue(SMALL, tensors), lightglue_stages(SMALL, tensors, Depth((9,)))
+    whole, alone = lightglue(SMALL, tensors), lightglue_stages(SMALL, tensors, EarlyExits((9,)))
     assert list(alone) == ['matcher']
     assert alone['matcher'].SerializeToString() == whole.SerializeToString()
 
 
 def test_all_stages_give_the_matches_of_the_whole_network(features, backend):
     expected = session(lightglue(SMALL, ours().matcher)).run(None, matcher_feed(*features))
-    found = backend.match(*features, Thresholds(depth=ALL_LAYERS))
+    found = backend.match(*features, Thresholds(depth_confidence=ALL_LAYERS))
     assert found.layers == 9
     assert np.count_nonzero(found.indices >= 0) > 50
     np.testing.assert_array_equal(found.indices, expected[0])
@@ -80,20 +80,20 @@ def test_all_stages_give_the_matches_of_the_whole_network(features, backend):
 
 
 def test_it_stops_at_the_first_exit_with_enough_confident_points(features):
-    depth = Depth((2, 3, 4, 9))
-    backend = OnnxRuntimeBackend(SMALL, ours(), depth=depth, threads=2)
-    shares = confidences(features, depth, detection=0.0005)[:, 0]
+    early_exits = EarlyExits((2, 3, 4, 9))
+    backend = OnnxRuntimeBackend(SMALL, ours(), early_exits=early_exits, threads=2)
+    shares = confidences(features, early_exits, detection=0.0005)[:, 0]
     seen = set()
     for enough in (*(shares - 1e-3), *(shares + 1e-3)):
-        expected = next((end for end, share in zip(depth.ends, shares, strict=False) if share > enough), 9)
-        assert backend.match(*features, Thresholds(depth=float(enough))).layers == expected
+        expected = next((end for end, share in zip(early_exits.ends, shares, strict=False) if share > enough), 9)
+        assert backend.match(*features, Thresholds(depth_confidence=float(enough))).layers == expected
         seen.add(expected)
     assert seen == {2, 3, 4, 9}
 
 
 def test_an_early_exit_keeps_most_matches(features, backend):
     full = backend.match(*features, Thresholds())
-    early = backend.match(*features, Thresholds(depth=0.9))
+    early = backend.match(*features, Thresholds(depth_confidence=0.9))
     assert early.layers < 9
     assert early.scores[early.indices >= 0].min() > EARLY_MATCH_SCORE
     both = (full.indices >= 0) & (full.indices == early.indices)
@@ -119,16 +119,16 @@ def test_masked_rows_do_not_count(features):
 
 
 def test_without_keypoints_it_stops_at_once(features, backend):
-    found = backend.match(*features, Thresholds(detection=1.0, depth=0.95))
+    found = backend.match(*features, Thresholds(detection=1.0, depth_confidence=0.95))
     assert (found.layers, np.count_nonzero(found.indices >= 0)) == (4, 0)
 
 
 def test_nan_is_not_confident_and_is_told(features, backend):
     broken = [dataclasses.replace(f, descriptors=np.full_like(f.descriptors, np.nan)) for f in features]
-    found = backend.match(*broken, Thresholds(depth=0.01))
+    found = backend.match(*broken, Thresholds(depth_confidence=0.01))
     assert found.layers == 9
     assert 'not finite' in found.note
-    assert not backend.match(*features, Thresholds(depth=0.5)).note
+    assert not backend.match(*features, Thresholds(depth_confidence=0.5)).note
 
 
 def test_thresholds_of_the_paper():
@@ -162,10 +162,10 @@ def test_the_decision_is_the_reference_implementations_layer_by_layer(features):
         valid = np.stack([f.scores > threshold for f in features])
         shares = confidences(features, detection=threshold, mask_attention=True)[:, 0]
         seen = set()
-        for depth in (*(shares - 2e-3), *(shares + 2e-3), 0.95):
+        for enough in (*(shares - 2e-3), *(shares + 2e-3), 0.95):
             expected = reference.layers_that_run(model, np.stack([f.keypoints for f in features]),
                                                  np.stack([f.descriptors for f in features]), valid,
-                                                 (SMALL.image_height, SMALL.image_width), float(depth))
-            assert next((i + 1 for i, share in enumerate(shares) if stops(share, depth)), 9) == expected
+                                                 (SMALL.image_height, SMALL.image_width), float(enough))
+            assert next((i + 1 for i, share in enumerate(shares) if stops(share, enough)), 9) == expected
             seen.add(expected)
         assert len(seen) > 7

@@ -22,7 +22,7 @@ import pytest
 from support.written_engines import (
     ADA,
     CALIBRATION,
-    DEPTH,
+    EARLY_EXITS,
     FILES,
     GATE,
     OURS,
@@ -98,7 +98,7 @@ def test_each_difference_is_named_with_both_values_and_the_command(tmp_path, fie
 
 def test_a_pair_of_ones_own_may_lie_elsewhere_and_is_named_in_the_command_where_it_lies_here(tmp_path):
     mine = dataclasses.replace(OURS, name='mine', choice='/builder/my weights')
-    put(tmp_path, Identity.of_engines(SPEC, mine, TENSORRT, ADA, ends=DEPTH.ends))
+    put(tmp_path, Identity.of_engines(SPEC, mine, TENSORRT, ADA, ends=EARLY_EXITS.ends))
     here = dataclasses.replace(mine, choice='/robot/my weights')
     open_artifact(tmp_path, Identity.of_engines(SPEC, here, TENSORRT, ADA)).verify()
     retrained = Identity.of_engines(SPEC, dataclasses.replace(here, extractor_sha256='f' * 64), TENSORRT, ADA)
@@ -122,7 +122,7 @@ def test_the_command_asks_for_exactly_what_is_wanted(tmp_path, machine, flavour)
 
 
 def test_an_engine_set_for_a_compute_capability_fits_every_gpu_of_it(tmp_path):
-    put(tmp_path, Identity.of_engines(SPEC, OURS, TENSORRT, target(89), ends=DEPTH.ends))
+    put(tmp_path, Identity.of_engines(SPEC, OURS, TENSORRT, target(89), ends=EARLY_EXITS.ends))
     open_artifact(tmp_path, WANTED).verify()
     orin = Machine('Orin', (8, 7), 8, 4000, 7600, '12.6', True)
     with pytest.raises(EngineMismatchError, match=r'compute capability: the engine set has 8\.9, needed is 8\.7') as caught:
@@ -205,7 +205,8 @@ def test_another_version_and_a_failed_gate_are_refused_in_two_lines(tmp_path, ma
 
 
 def test_engines_built_elsewhere_open_though_no_gate_ran(tmp_path):
-    put(tmp_path, dataclasses.replace(Identity.of_engines(SPEC, OURS, TENSORRT, target(89), ends=DEPTH.ends), gate_verdict=NOT_RUN))
+    identity = Identity.of_engines(SPEC, OURS, TENSORRT, target(89), ends=EARLY_EXITS.ends)
+    put(tmp_path, dataclasses.replace(identity, gate_verdict=NOT_RUN))
     open_artifact(tmp_path, WANTED).verify()
 
 
@@ -439,7 +440,7 @@ def test_each_weights_have_engines_and_calibrations_of_their_own(tmp_path):
     retrained = dataclasses.replace(own, matcher_sha256='c' * 64)
     made = []
     for pair in (OURS, light, own, retrained):
-        engines = Identity.of_engines(SPEC, pair, TENSORRT, ADA, ends=DEPTH.ends)
+        engines = Identity.of_engines(SPEC, pair, TENSORRT, ADA, ends=EARLY_EXITS.ends)
         made += [(engines, put(tmp_path, engines)), (calibration := Identity.of_calibration(SPEC, pair), put_calibration(
             tmp_path, calibration))]
     for wanted, artifact in made:

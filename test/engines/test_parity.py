@@ -13,7 +13,7 @@ from support.networks import ours
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.early_exit import ALL_LAYERS, Depth
+from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits
 from lightglue_trt_ros.core.types import NOT_FINITE, HostFeatures, Matches, Thresholds
 from lightglue_trt_ros.engines.parity import FRAMES, LIMITS, ExitParity, Parity, _nearest, failures, parity, rendered_frames, rows
 from lightglue_trt_ros.utils.errors import EngineError
@@ -43,7 +43,7 @@ class Sabotaged:
 
     def __init__(self, reference, features=lambda given: given, matches=lambda given: given, exits=(4, 5, 6, 9)):
         self.reference, self.features, self.matches, self.exits = reference, features, matches, exits
-        self.spec, self.depth, self.description = reference.spec, reference.depth, 'sabotaged'
+        self.spec, self.early_exits, self.description = reference.spec, reference.early_exits, 'sabotaged'
 
     def extract(self, image):
         return self.features(self.reference.extract(image))
@@ -145,15 +145,15 @@ def test_confidences_that_are_not_finite_fail(reference, frames):
 
 def test_backends_of_other_exits_are_not_compared(reference, frames):
     with pytest.raises(EngineError, match=r'compares all 9 layers with exits after 4, 5, 6 and 9 layers'):
-        parity(OnnxRuntimeBackend(reference.spec, ours(), depth=Depth((9,))), reference, frames)
+        parity(OnnxRuntimeBackend(reference.spec, ours(), early_exits=EarlyExits((9,))), reference, frames)
 
 
 def test_every_exit_is_where_the_matcher_would_have_stopped(reference, frames):
     first, second = (reference.extract(image) for image in frames[:2])
     exits = list(reference.match_exits(first, second, Thresholds()))
     assert [each.layers for each in exits] == [4, 5, 6, 9]
-    for depth in (0.0, 0.999999, ALL_LAYERS):  # the first exit, later ones
-        found = reference.match(first, second, Thresholds(depth=depth))
+    for depth_confidence in (0.0, 0.999999, ALL_LAYERS):  # the first exit, later ones
+        found = reference.match(first, second, Thresholds(depth_confidence=depth_confidence))
         same = next(each for each in exits if each.layers == found.layers)
         np.testing.assert_array_equal(same.indices, found.indices)
         np.testing.assert_array_equal(same.scores, found.scores)
@@ -216,7 +216,7 @@ def test_match_agreement_is_counted_by_hand():
     ones, nothing = np.ones(4, np.float32), np.empty((4, 0), np.float32)
 
     class Fixed:
-        depth = Depth((9,))
+        early_exits = EarlyExits((9,))
 
         def __init__(self, keypoints, indices):
             self.features, self.indices = HostFeatures(keypoints, ones, nothing), np.array(indices, np.int32)

@@ -15,7 +15,7 @@ from support.networks import ours
 from support.onnx_graphs import fp8_graph, topk_graph
 
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.engines.precision_check import Plan, audit
 from lightglue_trt_ros.engines.tensorrt_api import BuildOptions, TensorRT, open_tensorrt
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
@@ -164,7 +164,7 @@ def test_the_calibrated_matcher_computes_in_fp8(rtx, caplog):
 
 def test_stages_of_the_calibrated_matcher_build_beside_their_fp16_heads(rtx, caplog):
     spec = dataclasses.replace(SPECS[0], precision='fp8')
-    models = lightglue_stages(spec, ours().matcher, Depth((4, 9)), calibration=calibration(spec))
+    models = lightglue_stages(spec, ours().matcher, EarlyExits((4, 9)), calibration=calibration(spec))
     found = {}
     with caplog.at_level(logging.WARNING, 'tensorrt'):
         for name, model in models.items():

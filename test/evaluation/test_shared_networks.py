@@ -20,7 +20,7 @@ from lightglue_trt_ros.backends import tensorrt
 from lightglue_trt_ros.core import frame_matcher as frontend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.types import HostFeatures, Matches, Thresholds
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import Opened, open_backend
@@ -55,7 +55,7 @@ class Counting:
 
     def __init__(self, inner: Any, feature_sets: int = 0) -> None:
         self.inner, self.feature_sets, self.asked = inner, feature_sets, Counter[str]()
-        self.spec, self.depth, self.description = inner.spec, inner.depth, inner.description
+        self.spec, self.early_exits, self.description = inner.spec, inner.early_exits, inner.description
         self.held: list[Any] = []
 
     def extract(self, image: np.ndarray, mask: np.ndarray | None = None) -> HostFeatures:
@@ -248,10 +248,11 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     def host(*arguments: Any) -> Any:
         raise AssertionError('points were placed on the host')
 
-    spec, depth = CONFIG.engine_spec('fp32'), Depth((4, 9))
+    spec, early_exits = CONFIG.engine_spec('fp32'), EarlyExits((4, 9))
     monkeypatch.setattr(frontend, 'refine_points', host)
     with EmulatedGpu().installed() as gpu:
-        backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), spec, depth, written_graphs(spec, ours(), depth), 'emulated')
+        plans = written_graphs(spec, ours(), early_exits)
+        backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), spec, early_exits, plans, 'emulated')
         monkeypatch.setattr(methods, 'open_backend', lambda config: Opened(backend, 'emulated'))
         yield backend
         backend.close()

@@ -23,7 +23,7 @@ from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, s
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, _session
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.early_exit import ALL_LAYERS, Depth
+from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits
 from lightglue_trt_ros.core.types import HostFeatures, Thresholds
 from lightglue_trt_ros.engines.precision_check import read_types
 from lightglue_trt_ros.networks import e4m3
@@ -261,7 +261,7 @@ def test_an_emulated_layer_equals_one_written_with_numpy(features, calibration):
     Where one of a key falls the other way, by the last bit of a product, all points hear of it, and more follow: the means differ
     from run to run. A layer without the compensation of its inputs is beyond both bounds.
     """
-    emulation = lightglue_stages(SMALL, short(), Depth((1, 2)), calibration=calibration)['matcher-1']
+    emulation = lightglue_stages(SMALL, short(), EarlyExits((1, 2)), calibration=calibration)['matcher-1']
     run, feed = _session(emulation, 2), matcher_feed(*features)
     found = dict(zip([tensor.name for tensor in run.get_outputs()],
                      run.run(None, {tensor.name: feed[tensor.name] for tensor in run.get_inputs()}), strict=True))
@@ -332,7 +332,7 @@ def test_models_say_what_they_are(calibration, graph, tmp_path):
 
 def test_stages_without_anything_in_fp8_are_called_fp16(calibration):
     first = dataclasses.replace(calibration, fp8=frozenset(name for name in LINEARS if name.startswith('layers.0.')))
-    stages = lightglue_stages(FP8, short(), Depth((1, 2)), calibration=first)
+    stages = lightglue_stages(FP8, short(), EarlyExits((1, 2)), calibration=first)
     assert {name: read_stamp(model)['precision'] for name, model in stages.items()} == {
         'matcher-1': 'fp8', 'matcher-2': 'fp16', 'assignment-1': 'fp16'}
     for model in stages.values():
@@ -342,19 +342,19 @@ def test_stages_without_anything_in_fp8_are_called_fp16(calibration):
 
 def test_the_backend_emulates_in_stages_what_it_emulates_whole(features, calibration):
     pair = dataclasses.replace(ours(), matcher=short())
-    plain = OnnxRuntimeBackend(SMALL, pair, threads=2, depth=Depth((1, 2)))
-    emulated = OnnxRuntimeBackend(SMALL, pair, threads=2, depth=Depth((1, 2)), calibration=calibration)
+    plain = OnnxRuntimeBackend(SMALL, pair, threads=2, early_exits=EarlyExits((1, 2)))
+    emulated = OnnxRuntimeBackend(SMALL, pair, threads=2, early_exits=EarlyExits((1, 2)), calibration=calibration)
     assert 'fp8, ' in emulated.description
     assert 'fp32' not in emulated.description
     assert 'emulated in 12 members' in emulated.description
-    for depth, layers in ((ALL_LAYERS, 2), (1e-9, 1)):
-        thresholds = Thresholds(match=0.01, depth=depth)
+    for depth_confidence, layers in ((ALL_LAYERS, 2), (1e-9, 1)):
+        thresholds = Thresholds(match=0.01, depth_confidence=depth_confidence)
         exact, rounded = plain.match(*features, thresholds), emulated.match(*features, thresholds)
         assert exact.layers == rounded.layers == layers
         assert f1(rounded.indices, exact.indices) > 0.9
         assert np.any(rounded.scores != exact.scores)
     whole = _session(lightglue(SMALL, short(), calibration=calibration), 2).run(None, matcher_feed(*features, match=0.01))[0]
-    assert f1(emulated.match(*features, Thresholds(match=0.01, depth=ALL_LAYERS)).indices, whole) > 0.98
+    assert f1(emulated.match(*features, Thresholds(match=0.01, depth_confidence=ALL_LAYERS)).indices, whole) > 0.98
 
 
 def changed(calibration: Calibration, **provenance) -> Calibration:

@@ -17,7 +17,7 @@ from support.random_pairs import TINY, random_pair
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.networks import graph_cache as cache
 
 PACKAGE = Path(cache.__file__).parents[1]
@@ -79,10 +79,10 @@ def test_no_start_imports_spox_or_onnx_and_the_second_needs_neither(folder: Path
 
 def test_what_is_read_is_what_was_written(folder: Path) -> None:
     pair = random_pair(**TINY)
-    depth = Depth.of(pair.layers)
-    first = cache.written_graphs(SPEC, pair, depth)
-    assert set(first) == {'extractor', *depth.graphs}
-    assert cache.written_graphs(SPEC, pair, depth) == first
+    early_exits = EarlyExits.of(pair.layers)
+    first = cache.written_graphs(SPEC, pair, early_exits)
+    assert set(first) == {'extractor', *early_exits.graphs}
+    assert cache.written_graphs(SPEC, pair, early_exits) == first
     assert len(list(folder.iterdir())) == 1
     image = np.random.default_rng(1).integers(0, 256, (96, 128), np.uint8)
     features = [OnnxRuntimeBackend(SPEC, pair).extract(image) for _ in range(2)]
@@ -92,22 +92,22 @@ def test_what_is_read_is_what_was_written(folder: Path) -> None:
 @pytest.mark.usefixtures('written_here')
 def test_everything_that_graphs_are_made_from_is_in_the_name(folder: Path) -> None:
     pair, other = random_pair(**TINY), random_pair(seed=1, **TINY)
-    depth = Depth.of(pair.layers)
-    cache.written_graphs(SPEC, pair, depth)
-    cache.written_graphs(EngineSpec(96, 128, 32), pair, depth)
-    cache.written_graphs(EngineSpec(96, 128, 64, 'fp16'), pair, depth)
-    cache.written_graphs(SPEC, pair, Depth((pair.layers,)))
-    cache.written_graphs(SPEC, other, depth)
+    early_exits = EarlyExits.of(pair.layers)
+    cache.written_graphs(SPEC, pair, early_exits)
+    cache.written_graphs(EngineSpec(96, 128, 32), pair, early_exits)
+    cache.written_graphs(EngineSpec(96, 128, 64, 'fp16'), pair, early_exits)
+    cache.written_graphs(SPEC, pair, EarlyExits((pair.layers,)))
+    cache.written_graphs(SPEC, other, early_exits)
     assert len(list(folder.iterdir())) == 5
 
 
 WRITTEN_BY_ANOTHER_VERSION = """
 from support.random_pairs import TINY, random_pair
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.networks import graph_cache
 pair = random_pair(**TINY)
-graph_cache.written_graphs(EngineSpec(96, 128, 64), pair, Depth.of(pair.layers))
+graph_cache.written_graphs(EngineSpec(96, 128, 64), pair, EarlyExits.of(pair.layers))
 """
 
 
@@ -115,7 +115,7 @@ graph_cache.written_graphs(EngineSpec(96, 128, 64), pair, Depth.of(pair.layers))
 @pytest.mark.parametrize(('changed', 'files'), [('networks/lightglue.py', 2), ('ros/matcher/node.py', 1)])
 def test_graphs_that_other_code_has_written_are_written_anew(folder: Path, tmp_path: Path, changed: str, files: int) -> None:
     pair = random_pair(**TINY)
-    cache.written_graphs(SPEC, pair, Depth.of(pair.layers))
+    cache.written_graphs(SPEC, pair, EarlyExits.of(pair.layers))
     shutil.copytree(PACKAGE, tmp_path / 'update' / PACKAGE.name, ignore=shutil.ignore_patterns('data', '__pycache__'))
     with (tmp_path / 'update' / PACKAGE.name / changed).open('a') as file:
         file.write('\nCHANGED = True\n')
@@ -126,13 +126,13 @@ def test_graphs_that_other_code_has_written_are_written_anew(folder: Path, tmp_p
 
 
 def test_each_calibration_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(function: Any, spec: EngineSpec, pair: Any, depth: Depth, calibration: Any) -> dict[str, bytes]:
-        return dict.fromkeys(('extractor', *depth.graphs), calibration.sha256.encode())
+    def write(function: Any, spec: EngineSpec, pair: Any, early_exits: EarlyExits, calibration: Any) -> dict[str, bytes]:
+        return dict.fromkeys(('extractor', *early_exits.graphs), calibration.sha256.encode())
 
     monkeypatch.setattr(cache, 'called_elsewhere', write)
     pair = random_pair(**TINY)
     for sha256 in ('one', 'other', 'one'):
-        found = cache.written_graphs(SPEC, pair, Depth.of(pair.layers), SimpleNamespace(sha256=sha256))
+        found = cache.written_graphs(SPEC, pair, EarlyExits.of(pair.layers), SimpleNamespace(sha256=sha256))
         assert set(found.values()) == {sha256.encode()}
 
 
@@ -155,11 +155,11 @@ def test_the_code_that_writes_graphs_is_all_in_the_hash() -> None:
     lambda data: data[:len(data) // 2], lambda data: b'', lambda data: data.replace(b'Conv', b'Covn')])
 def test_a_damaged_file_is_written_anew(folder: Path, damage: object) -> None:
     pair = random_pair(**TINY)
-    whole = cache.written_graphs(SPEC, pair, Depth.of(pair.layers))
+    whole = cache.written_graphs(SPEC, pair, EarlyExits.of(pair.layers))
     file = next(folder.iterdir())
     before = file.read_bytes()
     file.write_bytes(damage(before))  # type: ignore[operator]
-    assert cache.written_graphs(SPEC, pair, Depth.of(pair.layers)) == whole
+    assert cache.written_graphs(SPEC, pair, EarlyExits.of(pair.layers)) == whole
     assert len(file.read_bytes()) == len(before)
 
 
@@ -167,14 +167,14 @@ def test_a_damaged_file_is_written_anew(folder: Path, damage: object) -> None:
 def test_only_the_last_used_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, 'KEEP', 4)
     pair = random_pair(**TINY)
-    depth = Depth.of(pair.layers)
+    early_exits = EarlyExits.of(pair.layers)
     for number in range(cache.KEEP):
-        cache.written_graphs(EngineSpec(96, 128, 16 + number), pair, depth)
+        cache.written_graphs(EngineSpec(96, 128, 16 + number), pair, early_exits)
     oldest, *_ = files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     for age, path in enumerate(files):
         os.utime(path, (1000 + age, 1000 + age))
-    cache.written_graphs(EngineSpec(96, 128, 16), pair, depth)  # used, so it is not the oldest any more
-    cache.written_graphs(EngineSpec(96, 128, 99), pair, depth)
+    cache.written_graphs(EngineSpec(96, 128, 16), pair, early_exits)  # used, so it is not the oldest any more
+    cache.written_graphs(EngineSpec(96, 128, 99), pair, early_exits)
     assert len(list(folder.iterdir())) == cache.KEEP
     assert oldest.exists()
     assert not files[1].exists()
@@ -184,4 +184,4 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypa
     (tmp_path / 'file').touch()
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path / 'file' / 'cache'))
     pair = random_pair(**TINY)
-    assert cache.written_graphs(SPEC, pair, Depth.of(pair.layers))
+    assert cache.written_graphs(SPEC, pair, EarlyExits.of(pair.layers))

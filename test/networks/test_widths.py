@@ -12,7 +12,7 @@ from support.random_pairs import random_pair, write_pair
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
-from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.types import HostFeatures, Thresholds
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.networks.lightglue import lightglue, lightglue_stages
@@ -44,7 +44,7 @@ def test_a_pair_of_other_widths_extracts_and_matches(widths, precision):
     spec = dataclasses.replace(SMALL, precision=precision)
     pair = random_pair(**widths)
     backend = OnnxRuntimeBackend(spec, pair, threads=2)
-    assert backend.depth == Depth.of(widths['layers'])
+    assert backend.early_exits == EarlyExits.of(widths['layers'])
     first, second, order = shuffled(backend, widths['descriptors'])
     found = backend.match(first, second, Thresholds())
     assert found.layers == widths['layers']
@@ -55,17 +55,17 @@ def test_a_pair_of_other_widths_extracts_and_matches(widths, precision):
 
 def test_the_stages_of_another_depth_give_what_the_whole_gives():
     pair = random_pair(**LIGHT)
-    whole, staged = (OnnxRuntimeBackend(SMALL, pair, depth=depth, threads=2) for depth in (Depth((5,)), None))
+    whole, staged = (OnnxRuntimeBackend(SMALL, pair, early_exits=exits, threads=2) for exits in (EarlyExits((5,)), None))
     *features, _ = shuffled(whole, LIGHT['descriptors'])
     expected, found = (backend.match(*features, Thresholds()) for backend in (whole, staged))
     assert (expected.indices >= 0).mean() > 0.9
     np.testing.assert_array_equal(found.indices, expected.indices)
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
-    assert staged.depth.ends == (2, 3, 5)
+    assert staged.early_exits.ends == (2, 3, 5)
     for layer in range(4):  # tokens that are sure of everything
         pair.matcher.tensors[f'token_confidence.{layer}.token.0.bias'] += 20
     sure = OnnxRuntimeBackend(SMALL, pair, threads=2)
-    assert sure.match(*features, Thresholds(depth=0.9)).layers == 2
+    assert sure.match(*features, Thresholds(depth_confidence=0.9)).layers == 2
 
 
 def test_tensors_in_the_graphs_are_as_wide_as_the_weights():
@@ -74,7 +74,7 @@ def test_tensors_in_the_graphs_are_as_wide_as_the_weights():
     def inputs(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
         return {value.name: tuple(size.dim_value for size in value.type.tensor_type.shape.dim) for value in model.graph.input}
 
-    stages = lightglue_stages(spec, pair.matcher, Depth.of(5))
+    stages = lightglue_stages(spec, pair.matcher, EarlyExits.of(5))
     assert inputs(stages['matcher-1-2'])['descriptors0'] == (32, 256)
     assert inputs(stages['matcher-3'])['state'] == (2, 32, 128)
     assert inputs(stages['assignment-2'])['state'] == (2, 32, 128)
@@ -86,7 +86,7 @@ def test_tensors_in_the_graphs_are_as_wide_as_the_weights():
 @pytest.mark.parametrize(('layers', 'ends'), [(9, (4, 5, 6, 9)), (5, (2, 3, 5)), (6, (3, 4, 6)), (4, (2, 3, 4)), (3, (1, 2, 3)),
                                               (2, (1, 2)), (1, (1,)), (12, (5, 7, 8, 12))])
 def test_exits_of_another_depth_are_those_of_nine_layers_in_proportion(layers, ends):
-    assert Depth.of(layers).ends == ends
+    assert EarlyExits.of(layers).ends == ends
 
 
 def test_fp8_of_other_widths_is_refused_in_words():

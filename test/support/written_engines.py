@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.engines.engine_store import Artifact, Draft, Identity, drafting, files_of
 from lightglue_trt_ros.engines.gpu_info import Machine
 from lightglue_trt_ros.networks.models import ModelIdentity
@@ -15,12 +15,12 @@ SPEC = EngineSpec(480, 640, 1024, 'fp16')
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 TENSORRT = SimpleNamespace(name='tensorrt', version='10.3.0')
 OURS = ModelIdentity('ours', 'e' * 64, 'a' * 64, 'ours')
-DEPTH = Depth()
-WANTED = Identity.of_engines(SPEC, OURS, TENSORRT, ADA, ends=DEPTH.ends)
+EARLY_EXITS = EarlyExits()
+WANTED = Identity.of_engines(SPEC, OURS, TENSORRT, ADA, ends=EARLY_EXITS.ends)
 CALIBRATION = Identity.of_calibration(SPEC, OURS)
 GATE = {'frames': 'a recording', 'keypoint_overlap': 0.99}
 RECORD = {'build_seconds': {'extractor': 1.5, 'matcher': 2.0}, 'layers': {'extractor': {'fp16': 30}}}
-FILES = files_of(DEPTH)
+FILES = files_of(EARLY_EXITS)
 
 
 def fill(draft: Draft, identity: Identity = WANTED, cache: bytes = b'timings') -> Artifact:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.early_exit import Depth
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.networks.graph_cache import write_graphs
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.utils import processes
@@ -42,9 +42,9 @@ def test_what_it_returns_comes_back_from_another_process(capfd: pytest.CaptureFi
 def test_what_it_raises_on_purpose_is_raised_here() -> None:
     pair = load_model('ours_light')
     with pytest.raises(ConfigError) as here:
-        write_graphs(EngineSpec(96, 128, 64), pair, Depth((1, 2)))
+        write_graphs(EngineSpec(96, 128, 64), pair, EarlyExits((1, 2)))
     with pytest.raises(ConfigError) as there:
-        called_elsewhere(write_graphs, EngineSpec(96, 128, 64), pair, Depth((1, 2)))
+        called_elsewhere(write_graphs, EngineSpec(96, 128, 64), pair, EarlyExits((1, 2)))
     assert str(there.value) == str(here.value)
     assert 'the stages end after layer 2' in str(there.value)
 

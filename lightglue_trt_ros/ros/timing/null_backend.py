@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...core.config import EngineSpec
-from ...core.early_exit import Depth
+from ...core.early_exit import EarlyExits
 from ...core.types import Features, HostFeatures, Matches, Thresholds, UInt8
 
 
@@ -20,7 +20,7 @@ class NullBackend:
         size = np.array([spec.image_width, spec.image_height], np.float32)
         keypoints = rng.random((spec.max_keypoints, 2), np.float32) * size
         self.spec, self.description = spec, 'null: no networks run, every keypoint matches itself'
-        self.depth = Depth()
+        self.early_exits = EarlyExits()
         self._features = HostFeatures(keypoints, np.ones(spec.max_keypoints, np.float32), np.empty((0, 256), np.float32))
         self._matches = Matches(np.arange(spec.max_keypoints, dtype=np.int32), np.ones(spec.max_keypoints, np.float32), 0)
 
@@ -31,7 +31,7 @@ class NullBackend:
         return self._matches
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
-        return itertools.repeat(self._matches, len(self.depth.ends))
+        return itertools.repeat(self._matches, len(self.early_exits.ends))
 
     def select_camera(self, camera: int) -> None:
         """Nothing is kept between frames."""
