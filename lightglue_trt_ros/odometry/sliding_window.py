@@ -101,11 +101,6 @@ class SlidingWindow:
         self._offset = OffsetEstimate(0.0, (OFFSET_PX * self._pixel)**-2)
 
     @property
-    def metric(self) -> bool:
-        """Whether its unit is the metre."""
-        return self._baseline is not None
-
-    @property
     def right_offset_px(self) -> float:
         """Estimated error of the right image's columns, which the window corrects."""
         return self._offset.offset / self._pixel
@@ -311,9 +306,9 @@ def _perspective(positions: Float64, observed: Float64, limit: float) -> Float64
     if len(positions) < LEAST_INLIERS:
         return None
     solve: Any = cv2.solvePnPRansac
-    found, rotation, shift, rows = solve(positions, np.ascontiguousarray(observed), np.eye(3), None, iterationsCount=300,
-                                     reprojectionError=limit, confidence=0.999, flags=cv2.SOLVEPNP_AP3P)
-    if not found or rows is None or len(rows) < LEAST_INLIERS:
+    solved, rotation, shift, rows = solve(positions, np.ascontiguousarray(observed), np.eye(3), None, iterationsCount=300,
+                                      reprojectionError=limit, confidence=0.999, flags=cv2.SOLVEPNP_AP3P)
+    if not solved or rows is None or len(rows) < LEAST_INLIERS:
         return None
     refine: Any = cv2.solvePnPRefineLM  # where most points are far away, the pose of a few of them has a large error
     inliers = rows.ravel()

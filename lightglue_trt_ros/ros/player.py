@@ -56,7 +56,7 @@ class Packet:
 
 
 class CameraMessages:
-    """Makes the packets of one camera."""
+    """Serialises the messages of one camera."""
 
     def __init__(self, recording: Recording, compression: str | None, frame_id: str) -> None:
         self.recording, self._frame_id = recording, frame_id
@@ -98,7 +98,7 @@ class PacketSource:
     def __init__(self, recording: Recording, rate: float = 1.0, hz: float | None = None, loop: bool = False,
                  compression: str | None = None, frame_id: str = 'camera', others: Sequence[Recording] = (),
                  masks: Recording | None = None, max_frames: int | None = None) -> None:
-        """With `max_frames`, up to that many recorded images of the first camera."""
+        """`max_frames` limits the recorded images of the first camera."""
         self._masks, self._max_frames = masks, max_frames
         self._rate, self._hz, self._loop = rate, hz, loop
         self.cameras = [CameraMessages(recording, compression, frame_id)]
@@ -151,7 +151,7 @@ class PacketSource:
 
 @dataclass
 class Punctuality:
-    """What was published, and how punctually."""
+    """Number of published frames, and their delays."""
 
     frames: int = 0
     late: int = 0

@@ -1,4 +1,4 @@
-"""Scale of the covariances, estimated from how far the matches of a frame miss their common epipolar geometry."""
+"""Scale of the covariances, estimated from the epipolar residuals of each frame's matches."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from numpy.typing import NDArray
 from ..geometry import sampled_model
 from ..types import Float32, Float64
 
-ENOUGH = 30  # matches that say something beside the geometry, which takes eight
-SAMPLES = 300  # more say no more
-ROUNDS, SETTLED = 40, 1e-6  # at most, and how far from parallel two rounds' matrices are, as 1 - cosine, when no more are needed
-EXACT = 1e-6  # of a variance, squared errors below it are none
+ENOUGH = 30  # matches for an estimate; the geometry takes eight
+SAMPLES = 300  # matches at most: more do not improve the estimate
+ROUNDS, SETTLED = 40, 1e-6  # at most; 1 - cosine between the matrices of two rounds, below which it has converged
+EXACT = 1e-6  # share of a variance: smaller squared errors count as 0
 QUANTILE, NORMAL = 0.85, 2.072  # of the squares of a standard normal variable
-FREEDOM = 7  # of a fundamental matrix: the fit takes as many of the matches' errors away
+FREEDOM = 7  # degrees of freedom of a fundamental matrix, which the fit takes from the residuals
 WRONG_PX, WRONG_SIGMAS = 4.0, 4.0  # further than both, a match is wrong: keypoints of the extractor are more than 4 pixels apart
 INLIER_PX = 1.0  # of MAGSAC++
-RATE = 0.2  # of a frame in the mean over frames
+RATE = 0.2  # weight of a frame in the mean over frames
 LEAST, MOST = 0.1, 4.0
-HALF = 0.455  # half of all squares of a standard normal variable are below it
-UNLIKELY = 2.0  # times the factor so far: a fit that leaves more of its squares' median than such variances do is none
+HALF = 0.455  # median of the squares of a standard normal variable
+UNLIKELY = 2.0  # times the factor so far: a fit with a larger median of its squared residuals is rejected
 CONFIDENCE, SAMPLINGS = 0.99, 300  # of MAGSAC++
 
 
 class VarianceFactor:
-    """The factor that covariances are multiplied by, followed over frames as a mean of logarithms.
+    """The factor of the covariances, filtered over frames as a mean of logarithms.
 
-    A rolling shutter, a lens's distortion or motion blur put points off by more than the patches know, a quiet camera by less.
+    Rolling shutter, lens distortion or motion blur make errors larger than the patches show, a camera with little noise smaller.
     """
 
     def __init__(self) -> None:
         self._log: float | None = None
-        self.fundamental: Float64 | None = None  # matrix (3, 3) of the last matches, where they were enough
+        self.fundamental: Float64 | None = None  # (3, 3) of the last matches; None if they were too few
 
     @property
     def value(self) -> float:
@@ -44,8 +44,8 @@ class VarianceFactor:
     def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0) -> float:
         """The factor after M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones, all finite.
 
-        The quantile of the squared distances over their variances, against that of a normal distribution. Matches that are not
-        wrong count, so the limit grows with the covariance: one fixed limit would hide how large errors are.
+        Compares the quantile of the squared distances over their variances with that of a normal distribution. Outliers do not
+        count; their limit grows with the covariance, because a fixed limit would hide large errors.
         """
         some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
         self.fundamental = None
@@ -62,12 +62,12 @@ class VarianceFactor:
 
 
 def plausible(distances: Float64, ratios: Float64, unit: float = 1.0) -> NDArray[np.bool_]:
-    """Which matches (M,) are not wrong, by their distances in pixels to their lines and these squared over their variances."""
+    """Inlier test of matches (M,), by their distances in pixels to their lines, and by their squares over the variances."""
     return (np.abs(distances) < WRONG_PX * unit) | (ratios < WRONG_SIGMAS**2)
 
 
 class EpipolarFit(NamedTuple):
-    """The geometry of M matches, and what it leaves of each."""
+    """The epipolar geometry of M matches, and their residuals."""
 
     fundamental: Float64  # matrix (3, 3) that maps points to their lines
     distances: Float64  # (M,) pixels, of the second points to their lines
@@ -98,7 +98,7 @@ def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, thres
 
 
 class _Judged(NamedTuple):
-    """What M matches say of a matrix of normalised points."""
+    """Residuals of M matches for a fundamental matrix of normalised points."""
 
     matrix: Float64  # (9,)
     squares: Float64  # (M,) of x1' F x0
@@ -107,7 +107,7 @@ class _Judged(NamedTuple):
     middle: float  # median of the ratios
 
     def weights(self) -> Float64:
-        """Of the next round, (M,)."""
+        """Weights (M,) of the next round."""
         weights = self.ratios * (1 / max(4.0, self.middle))
         weights += 1
         weights *= weights
@@ -116,7 +116,7 @@ class _Judged(NamedTuple):
 
 
 class _Table:
-    """What is the same in all rounds is made before them: matches are few, and each call of NumPy counts."""
+    """Terms that all rounds share, computed once: matches are few, so each call of NumPy counts."""
 
     def __init__(self, points0: Float32, points1: Float32, covariances: Float32) -> None:
         (self.x0, self.to0), (x1, self.to1) = _normalised(points0), _normalised(points1)
@@ -124,7 +124,7 @@ class _Table:
         self._spreads = _spreads(self.x0, np.asarray(covariances, np.float64) * self.to1[0, 0]**2)
 
     def settled(self, weights: Float64) -> _Judged:
-        """Where rounds that begin with `weights` (M,) end."""
+        """The result of rounds that begin with `weights` (M,)."""
         before = np.zeros(9)
         for _ in range(ROUNDS):
             judged = self._judged(np.linalg.eigh((self._products * weights) @ self._products.T)[1][:, 0])
@@ -135,7 +135,7 @@ class _Table:
         return judged
 
     def of_pixels(self, fundamental: Float64) -> _Judged:
-        """A fundamental matrix (3, 3) of pixels."""
+        """Residuals for a fundamental matrix (3, 3) of pixels."""
         matrix = (np.linalg.inv(self.to1).T @ fundamental @ np.linalg.inv(self.to0)).ravel()
         return self._judged(matrix / np.linalg.norm(matrix))
 
@@ -150,9 +150,9 @@ class _Table:
 
 
 def _spreads(x0: Float64, covariances: Float64) -> Float64:
-    """(6, 2 M): times the first two rows of a matrix, what has the variances along lines (M,) as the sum of two squares.
+    """(6, 2 M): multiplied by a matrix's first two rows, values whose squares sum in pairs to the variances along lines (M,).
 
-    Of points (3, M), whose lines the matrix makes, by Cholesky's roots of the covariances (M, 2, 2).
+    The matrix maps points (3, M) to lines; uses Cholesky roots of the covariances (M, 2, 2).
     """
     a, b, d = covariances[:, 0, 0], covariances[:, 0, 1], covariances[:, 1, 1]
     along = np.sqrt(a + 1e-18)
@@ -176,7 +176,7 @@ def _normalised(points: Float32) -> tuple[Float64, Float64]:
 
 
 def _quantile(values: Float64) -> float:
-    """QUANTILE of the values, in between two of them as NumPy has it, in a fifth of its time."""
+    """QUANTILE of the values, interpolated as in NumPy, in a fifth of its time."""
     below, share = divmod(QUANTILE * (len(values) - 1), 1)
     first = int(below)
     ordered = np.partition(values, (first, min(first + 1, len(values) - 1)))[first:first + 2]
