@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 os.environ['LIGHTGLUE_TRT_KEPT_GRAPHS'] = '32'  # read at the import below
-for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS'):  # read by PyTorch and NumPy: threads that wait busily cost other tests time
+for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS'):  # of PyTorch and NumPy: waiting threads keep cores busy
     os.environ.setdefault(name, '1')
 
 from lightglue_trt_ros.backends.onnxruntime import FLOAT8
