@@ -169,7 +169,7 @@ def test_waiting_cameras_take_turns(rig):
     counts = [camera.statistics for camera in run.node._pipeline.inputs]
     for number, name in enumerate(('left', 'front', 'front', 'rear')):
         run.send(name, 10.1 + 0.1 * number)
-        wait_for(lambda number=number: sum(each.received for each in counts) == number + 2)
+        wait_for(lambda number=number: sum(each.count.received for each in counts) == number + 2)
     run.backend.gate.set()
     wait_for(lambda: len(run.backend.turns) == 4)
     assert run.backend.turns == [0, 1, 2, 0], 'who was served last waits for the others'
