@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 import onnx
-import spox.opset.ai.onnx.v17 as op
+import spox.opset.ai.onnx.v17 as op17  # Cast, Split and ReduceMax, whose later versions have other arguments
 from spox import Tensor, Var, argument, build
 
 from ..core.config import EngineSpec
@@ -78,7 +78,7 @@ class _LightGlue:
         self.spec, self.sha256, self.mask_attention = spec, weights.sha256, mask_attention
         self.calibration_sha256 = '' if calibration is None else calibration.sha256
         self.typed = Typed('fp16' if spec.precision == 'fp8' else spec.precision, calibration is not None)
-        net = fold(weights.tensors)
+        self.op, net = self.typed.op, fold(weights.tensors)
         check(calibration, spec, weights, net.layers)
         self.net = net if calibration is None else rebased(net, calibration)
         self.layers, self.rounding = net.layers, Rounding(self.typed, calibration, observe)
@@ -86,12 +86,12 @@ class _LightGlue:
     def stage(self, first: int, end: int, log_assignment: bool = False) -> onnx.ModelProto:
         """Layers `first` to `end` - 1."""
         inputs = self._inputs('scores0', 'scores1', 'detection_threshold')
-        valid = _valid(inputs)
+        valid = self.valid(inputs)
         outputs: dict[str, Var] = {}
         if first == 0:
             inputs |= self._inputs('keypoints0', 'keypoints1', 'descriptors0', 'descriptors1')
-            x = self.project(stack(inputs['descriptors0'], inputs['descriptors1']))
-            rotation = self.encode_positions(stack(inputs['keypoints0'], inputs['keypoints1']))
+            x = self.project(self.stack(inputs['descriptors0'], inputs['descriptors1']))
+            rotation = self.encode_positions(self.stack(inputs['keypoints0'], inputs['keypoints1']))
             outputs = dict(zip(('cosines', 'sines'), rotation, strict=True))
         else:
             inputs |= self._inputs('state', 'cosines', 'sines')
@@ -99,7 +99,7 @@ class _LightGlue:
         bias = self.attention_bias(valid) if self.mask_attention else None
         for layer in range(first, end):
             x = self.self_attend(layer, x, rotation, bias)
-            x = self.cross_attend(layer, x, None if bias is None else swap(bias))
+            x = self.cross_attend(layer, x, None if bias is None else self.swap(bias))
         if end == self.layers:
             return self._assigned(inputs, end, x, valid, log_assignment)
         outputs |= {'next_state': x, 'confidence': self.confident(end - 1, x, valid, confidence_threshold(end - 1, self.layers))}
@@ -108,15 +108,15 @@ class _LightGlue:
     def head(self, end: int) -> onnx.ModelProto:
         """The assignment after `end` layers, without matches below EARLY_MATCH_SCORE, which are more often wrong there."""
         inputs = self._inputs('state', 'scores0', 'scores1', 'detection_threshold')
-        return self._assigned(inputs, end, inputs['state'], _valid(inputs))
+        return self._assigned(inputs, end, inputs['state'], self.valid(inputs))
 
     def _assigned(self, inputs: dict[str, Var], end: int, x: Var, valid: Var, log_assignment: bool = False) -> onnx.ModelProto:
         inputs |= self._inputs('match_threshold')
         assignment = self.assign(end - 1, x, valid)
         threshold = inputs['match_threshold']
         if end < self.layers:
-            threshold = op.max([threshold, op.const(np.float32(EARLY_MATCH_SCORE))])
-        matches, scores = filter_matches(assignment, valid, threshold, self.spec.max_keypoints)
+            threshold = self.op.max([threshold, self.op.const(np.float32(EARLY_MATCH_SCORE))])
+        matches, scores = self.filter_matches(assignment, valid, threshold, self.spec.max_keypoints)
         outputs = {'matches0': matches, 'scores': scores}
         return self._model(inputs, outputs | ({'log_assignment': assignment} if log_assignment else {}))
 
@@ -137,6 +137,7 @@ class _LightGlue:
 
     def encode_positions(self, keypoints: Var) -> tuple[Var, Var]:
         """Keypoints (2, K, 2) in pixels -> cosines and sines (2, 1, K, 64) of the learned frequencies."""
+        op = self.op
         half = np.array([self.spec.image_width, self.spec.image_height], np.float32) / 2
         normalized = op.div(op.sub(keypoints, op.const(half)), op.const(half.max()))
         angles = op.matmul(normalized, op.const(np.ascontiguousarray(self.net.frequencies.T)))
@@ -145,6 +146,7 @@ class _LightGlue:
 
     def attention_bias(self, valid: Var) -> Var:
         """Valid rows (2, K) -> what is added to the logits of a key, (2, 1, 1, K): nothing, or enough to silence it."""
+        op = self.op
         bias = op.where(valid, self.typed.const(0), self.typed.const(MASKED))
         return op.unsqueeze(bias, op.const(np.array([1, 2])))
 
@@ -152,18 +154,19 @@ class _LightGlue:
         block = self.net.blocks[layer, 'self']
         projected = self.rounding.linears(member(layer, 'self', 'project'), x, block.query, block.key or block.query, block.value)
         q, k, v = (self.heads(part) for part in projected)
-        context = self.attend(_rotate(q, rotation), _rotate(k, rotation), v, bias)
+        context = self.attend(self.rotate(q, rotation), self.rotate(k, rotation), v, bias)
         return self.feed_forward(layer, 'self', x, context)
 
     def cross_attend(self, layer: int, x: Var, bias: Var | None) -> Var:
         block = self.net.blocks[layer, 'cross']
         projected = self.rounding.linears(member(layer, 'cross', 'project'), x, block.query, block.value)
         qk, v = (self.heads(part) for part in projected)
-        context = self.attend(qk, swap(qk), swap(v), bias)
+        context = self.attend(qk, self.swap(qk), self.swap(v), bias)
         return self.feed_forward(layer, 'cross', x, context)
 
     def attend(self, q: Var, k: Var, v: Var, bias: Var | None) -> Var:
         """(2, heads, K, 64) each -> (2, K, width)."""
+        op = self.op
         logits = op.matmul(q, op.transpose(k, perm=[0, 1, 3, 2]))
         logits = logits if bias is None else op.add(logits, bias)
         context = op.matmul(op.softmax(logits, axis=-1), v)
@@ -171,6 +174,7 @@ class _LightGlue:
 
     def feed_forward(self, layer: int, name: str, x: Var, context: Var) -> Var:
         """x + FFN([x, context])."""
+        op = self.op
         block = self.net.blocks[layer, name]
         hidden, = self.rounding.linears(member(layer, name, 'hidden'), op.concat([x, context], axis=2), block.hidden)
         gain, shift = self.typed.const(block.gain), self.typed.const(block.shift)
@@ -180,14 +184,15 @@ class _LightGlue:
 
     def assign(self, layer: int, x: Var, valid: Var) -> Var:
         """Log of the soft partial assignment, FP32 (K, K) (equation 6 of the paper)."""
+        op = self.op
         head = self.net.heads[layer]
-        m0, m1 = unstack(self.rounding.linear(x, head.final))
+        m0, m1 = self.unstack(self.rounding.linear(x, head.final))
         similarity = self.typed.exact(op.matmul(m0, op.transpose(m1, perm=[1, 0])))
-        valid0, valid1 = unstack(valid)
+        valid0, valid1 = self.unstack(valid)
         both = op.and_(op.unsqueeze(valid0, op.const(np.array([1]))), op.unsqueeze(valid1, op.const(np.array([0]))))
         similarity = op.where(both, similarity, op.const(np.float32(MASKED)))
         matchability = self.typed.exact(self.rounding.linear(x, head.matchability))
-        certainty0, certainty1 = unstack(op.neg(op.softplus(op.neg(matchability))))  # log of the sigmoid, (K, 1)
+        certainty0, certainty1 = self.unstack(op.neg(op.softplus(op.neg(matchability))))  # log of the sigmoid, (K, 1)
         certainty = op.add(certainty0, op.transpose(certainty1, perm=[1, 0]))
         return op.add(op.add(op.log_softmax(similarity, axis=1), op.log_softmax(similarity, axis=0)), certainty)
 
@@ -198,70 +203,71 @@ class _LightGlue:
         makes the mean NaN. Where no row is valid, all are confident. The softplus, -log of the sigmoid, keeps TensorRT 8.6 from
         fusing these FP32 lines with the layers before them, which would make those slower by half.
         """
+        op = self.op
         confidence = self.net.heads[layer].confidence
         assert confidence is not None, 'the last layer always stops'
         doubt = op.softplus(op.neg(self.typed.exact(self.rounding.linear(x, confidence))))
         doubt = op.squeeze(doubt, op.const(np.array([2])))  # (2, K)
         wavering = op.and_(op.not_(op.less_or_equal(doubt, op.const(np.float32(-np.log(threshold))))), valid)
-        count = op.max([_total(op.cast(valid, to=np.float32)), op.const(np.ones(1, np.float32))])
-        share = op.sub(op.const(np.float32(1)), op.div(_total(op.cast(wavering, to=np.float32)), count))
-        mean = op.div(_total(op.where(valid, doubt, op.const(np.float32(0)))), count)
+        count = op.max([self.total(op17.cast(valid, to=np.float32)), op.const(np.ones(1, np.float32))])
+        share = op.sub(op.const(np.float32(1)), op.div(self.total(op17.cast(wavering, to=np.float32)), count))
+        mean = op.div(self.total(op.where(valid, doubt, op.const(np.float32(0)))), count)
         return op.concat([share, mean], axis=0)
 
     def heads(self, x: Var) -> Var:
         """(2, K, width) -> (2, heads, K, 64)."""
+        op = self.op
         heads = op.reshape(x, self.shape(2, self.spec.max_keypoints, self.net.width // HEAD_DIM, HEAD_DIM))
         return op.transpose(heads, perm=[0, 2, 1, 3])
 
     def gelu(self, x: Var) -> Var:
+        op = self.op
         gate = op.add(op.erf(op.mul(x, self.typed.const(2 ** -0.5))), self.typed.const(1))
         return op.mul(op.mul(x, gate), self.typed.const(0.5))
 
-    @staticmethod
-    def shape(*sizes: int) -> Var:
-        return op.const(np.array(sizes, np.int64))
+    def shape(self, *sizes: int) -> Var:
+        return self.op.const(np.array(sizes, np.int64))
 
+    def valid(self, inputs: dict[str, Var]) -> Var:
+        """(2, K): the rows that are keypoints."""
+        return self.stack(*(self.op.greater(inputs[f'scores{side}'], inputs['detection_threshold']) for side in (0, 1)))
 
-def _valid(inputs: dict[str, Var]) -> Var:
-    """(2, K): the rows that are keypoints."""
-    return stack(*(op.greater(inputs[f'scores{side}'], inputs['detection_threshold']) for side in (0, 1)))
+    def filter_matches(self, assignment: Var, valid: Var, threshold: Var, count: int) -> tuple[Var, Var]:
+        """Mutual best matches of (K, K) above the threshold -> matches0 int32 (K,), scores float32 (K,)."""
+        op = self.op
+        best1 = op.arg_max(assignment, axis=1, keepdims=0)
+        best0 = op.arg_max(assignment, axis=0, keepdims=0)
+        scores = op.exp(op17.reduce_max(assignment, axes=[1], keepdims=0))
+        mutual = op.equal(op17.cast(op.gather(best0, best1), to=np.int32), op.const(np.arange(count, dtype=np.int32)))
+        valid0, valid1 = self.unstack(valid)
+        seen = op.and_(valid0, op17.cast(op.gather(op17.cast(valid1, to=np.int32), best1), to=np.bool_))
+        keep = op.and_(op.and_(mutual, seen), op.greater(scores, threshold))
+        matches = op.where(keep, op17.cast(best1, to=np.int32), op.const(np.int32(-1)))
+        return matches, op.where(keep, scores, op.const(np.float32(0)))
 
+    def rotate(self, x: Var, rotation: tuple[Var, Var]) -> Var:
+        """Rotary encoding of (2, heads, K, 64) whose halves hold the pairs."""
+        op = self.op
+        cosines, sines = rotation
+        first, second = op17.split(x, outputs_count=2, axis=3)
+        return op.add(op.mul(x, cosines), op.mul(op.concat([op.neg(second), first], axis=3), sines))
 
-def filter_matches(assignment: Var, valid: Var, threshold: Var, count: int) -> tuple[Var, Var]:
-    """Mutual best matches of (K, K) above the threshold -> matches0 int32 (K,), scores float32 (K,)."""
-    best1 = op.arg_max(assignment, axis=1, keepdims=0)
-    best0 = op.arg_max(assignment, axis=0, keepdims=0)
-    scores = op.exp(op.reduce_max(assignment, axes=[1], keepdims=0))
-    mutual = op.equal(op.cast(op.gather(best0, best1), to=np.int32), op.const(np.arange(count, dtype=np.int32)))
-    valid0, valid1 = unstack(valid)
-    seen = op.and_(valid0, op.cast(op.gather(op.cast(valid1, to=np.int32), best1), to=np.bool_))
-    keep = op.and_(op.and_(mutual, seen), op.greater(scores, threshold))
-    matches = op.where(keep, op.cast(best1, to=np.int32), op.const(np.int32(-1)))
-    return matches, op.where(keep, scores, op.const(np.float32(0)))
+    def stack(self, x0: Var, x1: Var) -> Var:
+        op = self.op
+        axis = op.const(np.array([0]))
+        return op.concat([op.unsqueeze(x0, axis), op.unsqueeze(x1, axis)], axis=0)
 
+    def unstack(self, x: Var) -> tuple[Var, Var]:
+        op = self.op
+        zero, one, two = (op.const(np.array([number])) for number in range(3))  # Split takes no booleans in ONNX Runtime 1.12
+        return op.squeeze(op.slice(x, zero, one, zero), zero), op.squeeze(op.slice(x, one, two, zero), zero)
 
-def _rotate(x: Var, rotation: tuple[Var, Var]) -> Var:
-    """Rotary encoding of (2, heads, K, 64) whose halves hold the pairs."""
-    cosines, sines = rotation
-    first, second = op.split(x, outputs_count=2, axis=3)
-    return op.add(op.mul(x, cosines), op.mul(op.concat([op.neg(second), first], axis=3), sines))
+    def swap(self, x: Var) -> Var:
+        op = self.op
+        x0, x1 = op17.split(x, outputs_count=2, axis=0)
+        return op.concat([x1, x0], axis=0)
 
-
-def stack(x0: Var, x1: Var) -> Var:
-    axis = op.const(np.array([0]))
-    return op.concat([op.unsqueeze(x0, axis), op.unsqueeze(x1, axis)], axis=0)
-
-
-def unstack(x: Var) -> tuple[Var, Var]:
-    zero, one, two = (op.const(np.array([number])) for number in range(3))  # Split takes no booleans in ONNX Runtime 1.12
-    return op.squeeze(op.slice(x, zero, one, zero), zero), op.squeeze(op.slice(x, one, two, zero), zero)
-
-
-def swap(x: Var) -> Var:
-    x0, x1 = op.split(x, outputs_count=2, axis=0)
-    return op.concat([x1, x0], axis=0)
-
-
-def _total(x: Var) -> Var:
-    """The sum of (2, K), shape (1,)."""
-    return op.reduce_sum(op.reshape(x, op.const(np.array([-1]))), op.const(np.array([0])), keepdims=1)
+    def total(self, x: Var) -> Var:
+        """The sum of (2, K), shape (1,)."""
+        op = self.op
+        return op.reduce_sum(op.reshape(x, op.const(np.array([-1]))), op.const(np.array([0])), keepdims=1)

@@ -7,10 +7,11 @@ norms, coordinates, positional encoding, the final assignment) the graph casts t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx
-import spox.opset.ai.onnx.v17 as op
+import spox.opset.ai.onnx.v17 as op17
 import spox.opset.ai.onnx.v21 as op21
 from numpy.typing import NDArray
 from spox import Var
@@ -31,19 +32,19 @@ class Typed:
         if precision not in _DTYPES:
             raise ConfigError(f'graphs are written in {" or ".join(_DTYPES)}, not {precision}, which is for the matcher alone')
         self.dtype = np.dtype(_DTYPES[precision])
-        self._constant = op21.const if calibrated else op.const  # spox converts older ones one by one, which takes seconds
+        self.op: Any = op21 if calibrated else op17  # not mixed: spox converts each older node, which takes seconds
 
     def const(self, values: NDArray[np.float32] | float) -> Var:
         """A constant of the compute type."""
-        return self._constant(np.asarray(values, self.dtype))
+        return self.op.const(np.asarray(values, self.dtype))
 
     def compute(self, x: Var) -> Var:
         """`x` in the compute type."""
-        return x if x.unwrap_tensor().dtype == self.dtype else op.cast(x, to=self.dtype.type)
+        return x if x.unwrap_tensor().dtype == self.dtype else op17.cast(x, to=self.dtype.type)
 
     def exact(self, x: Var) -> Var:
         """`x` in FP32: the entrance of an island."""
-        return x if x.unwrap_tensor().dtype == np.float32 else op.cast(x, to=np.float32)
+        return x if x.unwrap_tensor().dtype == np.float32 else op17.cast(x, to=np.float32)
 
 
 def stamp(model: onnx.ModelProto, network: str, spec: EngineSpec, weights_sha256: str,
