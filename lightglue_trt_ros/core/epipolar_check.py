@@ -1,4 +1,4 @@
-"""From left to right: which of a frame's points in the other image of a pair are matches."""
+"""From left to right: which of a frame's points in the other image of a pair are matches, and where they are in space."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .cameras import StereoRig
+from .depth import Positions
 from .types import Float32, UInt8
 
 LINE_PX = 1.5  # a point further from its epipolar line is another one
@@ -25,12 +26,14 @@ class StereoMatches(NamedTuple):
     """A frame's M points in the right image."""
 
     points: Float32  # (M, 2) pixels, NaN where none
+    positions: Positions  # of these M, in the left camera's optical frame
     note: str = ''  # what is wrong with the pair, for people; empty: nothing
 
 
-def check_epipolar(rig: StereoRig, left: Float32, right: Float32, unit: float = 1.0) -> StereoMatches:
+def check_epipolar(rig: StereoRig, left: Float32, right: Float32, covariances: Float32, unit: float = 1.0) -> StereoMatches:
     """Those of `right` (M, 2) that lie on the epipolar lines of `left` (M, 2), pixels, in front of both cameras.
 
+    `covariances` (M, 2, 2) are of the right points given the left ones: that of u gives the variance of the depth.
     `unit` is how many pixels of the images one of the extractor's is. NaN rows stay NaN.
     """
     left_px, right_px = rig.left_points(left) * rig.focal_px, rig.right_points(right) * rig.focal_px
@@ -43,4 +46,8 @@ def check_epipolar(rig: StereoRig, left: Float32, right: Float32, unit: float = 
     if behind >= ENOUGH and behind > np.count_nonzero(good):
         note = (f'left and right look swapped: {behind} of {np.count_nonzero(on_line)} points on their epipolar lines have '
                 'negative disparities; swap the topics')
-    return StereoMatches(np.where(good[:, None], right, np.float32(np.nan)).astype(np.float32), note)
+    disparities = np.where(good, disparities, np.nan)
+    z = rig.focal_px * rig.baseline_m / disparities
+    positions = Positions.along(left_px / rig.focal_px, z, z / disparities * np.sqrt(covariances[:, 0, 0]))
+    positions = positions._replace(xyz=(positions.xyz @ rig.left.rectification).astype(np.float32))  # to the left camera's axes
+    return StereoMatches(np.where(good[:, None], right, np.float32(np.nan)).astype(np.float32), positions, note)

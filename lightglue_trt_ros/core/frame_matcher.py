@@ -12,6 +12,7 @@ from ..utils.errors import FrameError
 from .backend import Backend, refining_backend
 from .cameras import StereoRig
 from .config import MatcherConfig
+from .depth import DepthImage, locate
 from .epipolar_check import RightImage, StereoMatches, check_epipolar
 from .geometry import Size, resize_gray, size_of, size_text, to_original
 from .masks import Mask
@@ -73,21 +74,22 @@ class FrameMatcher:
         self._variance_factor = VarianceFactor()
         self._refiner = refining_backend(backend)
 
-    def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *,
-                mask: Mask | None = None) -> FrameMatches | None:
-        """Match a frame with its reference, and with its right image.
+    def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *, mask: Mask | None = None,
+                depth: DepthImage | None = None) -> FrameMatches | None:
+        """Match a frame with its reference, and with its right image; with that, or with `depth`, points get positions.
 
         Args:
             image: gray uint8 (H, W).
             stamp: seconds.
             right: right image of a stereo pair, of the same size.
             mask: no point is where it is 0.
+            depth: registered to the image, of its size.
 
         Returns:
             None for a frame without a reference: the first one, and the first after a reset. Its right image is not used.
 
         Raises:
-            FrameError: the image is not gray uint8, the mask has another size, or the stamp repeats. The frame is dropped.
+            FrameError: the image is not gray uint8, mask or depth have another size, or the stamp repeats. The frame is dropped.
             EngineError: the backend failed.
         """
         _check(image, stamp, self._last_stamp)
@@ -96,6 +98,8 @@ class FrameMatcher:
         if right is not None and (right.image.shape != image.shape or right.image.dtype != np.uint8):
             raise FrameError(f'the right image is {right.image.dtype} {right.image.shape}, the left one {image.dtype} '
                              f'{image.shape}: they must be alike')
+        if depth is not None and depth.pixels.shape != image.shape:
+            raise FrameError(f'the depth image is {depth.pixels.shape}, the image {image.shape}: register it to the image')
         self._reset_if_interrupted(image, stamp)
         self._last_stamp = stamp
 
@@ -113,8 +117,12 @@ class FrameMatcher:
         if right is not None and right_frame is not None:
             stereo = self._match_right(current, right_frame, right.rig, rows)
             clock.lap('match right')
-            matches = dataclasses.replace(matches, right_keypoints=stereo.points,
+            matches = dataclasses.replace(matches, right_keypoints=stereo.points, xyz=stereo.positions.xyz,
+                                          sigma_z=stereo.positions.sigma_z,
                                           note='; '.join(filter(None, (matches.note, stereo.note))))
+        if depth is not None:
+            matches = _located(matches, depth)
+            clock.lap('depth')
         if self._is_next_reference(reference, current, matches):
             self._reference = current
         if mask is not None:  # refinement may move points near its edge behind it
@@ -207,7 +215,8 @@ class FrameMatcher:
         points[matched] = right.points[right_rows[matched]]
         refined = self._refine(left, right, device_refined, rows, points)
         accepted = matched | (largest_sigmas(refined.covariances) < MAX_SIGMA_PX * unit)
-        return check_epipolar(rig, left.points[rows], np.where(accepted[:, None], refined.points, points), unit)
+        covariances = refined.covariances * np.float32(self._variance_factor.value)
+        return check_epipolar(rig, left.points[rows], np.where(accepted[:, None], refined.points, points), covariances, unit)
 
     def _run_matcher(self, reference: _Frame, current: _Frame) -> tuple[Matches, Refined | None]:
         """Matches, and all of the reference's points refined in the current frame where the backend has both images."""
@@ -241,6 +250,15 @@ class FrameMatcher:
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
         matched = int(np.count_nonzero(matches.carried == 0))
         return not detected or matched < self.config.keyframe_min_ratio * detected  # an empty reference would stay forever
+
+
+def _located(matches: FrameMatches, depth: DepthImage) -> FrameMatches:
+    """The matches with positions; without any where the depth image cannot be used, which is noted."""
+    try:
+        positions = locate(depth, matches.keypoints, matches.covariances)
+    except FrameError as error:
+        return dataclasses.replace(matches.without_depth(), note='; '.join(filter(None, (matches.note, str(error)))))
+    return dataclasses.replace(matches, xyz=positions.xyz, sigma_z=positions.sigma_z)
 
 
 def unit_of(size: Size, engine: Size) -> float:

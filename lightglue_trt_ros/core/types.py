@@ -93,6 +93,8 @@ class FrameMatches:
     note: str = ''  # problems, for people; empty: none
     right_keypoints: Float32 | None = None  # (M, 2) (u, v) in the right image, NaN where none; None without stereo
     image_size: tuple[int, int] | None = None  # (height, width) of the current image, pixels, where it is known
+    xyz: Float32 | None = None  # (M, 3) metres in the camera's optical frame, NaN where unknown; None without depth and stereo
+    sigma_z: Float32 | None = None  # (M,) metres, standard deviation of z; None as xyz
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -112,7 +114,12 @@ class FrameMatches:
 
     def without_right(self) -> FrameMatches:
         """The same matches, with no point found in the right image."""
-        return dataclasses.replace(self, right_keypoints=np.full((len(self), 2), np.nan, np.float32))
+        return dataclasses.replace(self.without_depth(), right_keypoints=np.full((len(self), 2), np.nan, np.float32))
+
+    def without_depth(self) -> FrameMatches:
+        """The same matches, with no point known in space."""
+        return dataclasses.replace(self, xyz=np.full((len(self), 3), np.nan, np.float32),
+                                   sigma_z=np.full(len(self), np.nan, np.float32))
 
     def only(self, kept: NDArray[np.bool_]) -> FrameMatches:
         """Matches where `kept` (M,) is true."""
@@ -128,4 +135,4 @@ def largest_sigmas(covariances: Float32) -> Float32:
 
 
 _ROWS = ('keypoints', 'reference_keypoints', 'scores', 'track_ids', 'track_lengths', 'covariances', 'carried',
-         'right_keypoints')
+         'right_keypoints', 'xyz', 'sigma_z')

@@ -12,16 +12,19 @@ from ..utils.errors import FrameError
 _COLUMNS = {'u': '<f4', 'v': '<f4', 'u_ref': '<f4', 'v_ref': '<f4', 'score': '<f4', 'track_id': '<u4', 'track_length': '<u4',
             't_ref': '<f4', 'cov_uu': '<f4', 'cov_uv': '<f4', 'cov_vv': '<f4', 'carried': '|u1'}
 _NAMES, _RIGHT, _SIZE = tuple(_COLUMNS), ('u_right', 'v_right'), ('image_width', 'image_height')
+_XYZ, _SIGMA = ('x', 'y', 'z'), 'sigma_z'
 
 
-def _layout(*right: str) -> np.dtype[Any]:
-    """The layout of a point: fields of 4 bytes, then the image's size in two fields of 2; new fields are appended."""
-    names, width = (*_NAMES, *right, *_SIZE), 4 * len((*_NAMES, *right))
-    return np.dtype({'names': list(names), 'formats': [*_COLUMNS.values(), *('<f4' for _ in right), '<u2', '<u2'],
+def _layout(first: tuple[str, ...] = (), *more: str) -> np.dtype[Any]:
+    """The layout of a point: fields of 4 bytes, then the image's size in two fields of 2."""
+    names = (*first, *_NAMES, *more)
+    width = 4 * len(names)
+    return np.dtype({'names': [*names, *_SIZE], 'formats': [*(_COLUMNS.get(name, '<f4') for name in names), '<u2', '<u2'],
                      'offsets': [*range(0, width, 4), width, width + 2], 'itemsize': width + 4})
 
 
-MATCH_DTYPE, STEREO_DTYPE = _layout(), _layout(*_RIGHT)  # with the point in the right image
+# Of one camera, of one with depth, and of a stereo pair. Where points are known in space, x, y, z come first, for PCL.
+LAYOUTS = MATCH_DTYPE, DEPTH_DTYPE, STEREO_DTYPE = _layout(), _layout(_XYZ, _SIGMA), _layout(_XYZ, *_RIGHT, _SIGMA)
 _OPTIONAL = dict.fromkeys(('cov_uu', 'cov_uv', 'cov_vv'), np.nan) | {'carried': 0}  # absent in clouds of former versions
 _FORMATS = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}  # by sensor_msgs/PointField's datatypes
 _DATATYPES = {kind: number for number, kind in _FORMATS.items()}
@@ -33,19 +36,24 @@ def stamp_seconds(header_or_stamp: Any) -> float:
     return float(stamp.sec + stamp.nanosec * 1e-9)
 
 
-def point_fields(kind: Any, stereo: bool = False) -> list[Any]:
-    """The fields of ~/matches as messages of `kind`, which is sensor_msgs.msg.PointField."""
-    layout = STEREO_DTYPE if stereo else MATCH_DTYPE
+def point_fields(kind: Any, layout: np.dtype[Any] = MATCH_DTYPE) -> list[Any]:
+    """The fields of a layout of ~/matches as messages of `kind`, which is sensor_msgs.msg.PointField."""
     return [kind(name=name, offset=offset, datatype=_DATATYPES[form.str[1:]], count=1)
             for name, (form, offset, *_) in (layout.fields or {}).items()]
 
 
-def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
-    """Fill a PointCloud2, which has header and `point_fields`, with a point per correspondence.
+def layout_of(matches: FrameMatches) -> np.dtype[Any]:
+    """The layout of these matches' cloud."""
+    if matches.right_keypoints is not None:
+        return STEREO_DTYPE
+    return MATCH_DTYPE if matches.xyz is None else DEPTH_DTYPE
 
-    Points are of STEREO_DTYPE if `matches` have right keypoints, else of MATCH_DTYPE.
-    """
-    points = np.zeros(len(matches), MATCH_DTYPE if matches.right_keypoints is None else STEREO_DTYPE)
+
+def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
+    """Fill a PointCloud2, which has header and the `point_fields` of `layout_of(matches)`, with a point per correspondence."""
+    if matches.right_keypoints is not None and matches.xyz is None:
+        matches = matches.without_depth()
+    points = np.zeros(len(matches), layout_of(matches))
     points['u'], points['v'] = matches.keypoints.T
     points['u_ref'], points['v_ref'] = matches.reference_keypoints.T
     points['score'] = matches.scores
@@ -55,9 +63,12 @@ def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
     points['carried'] = matches.carried
     if matches.right_keypoints is not None:
         points['u_right'], points['v_right'] = matches.right_keypoints.T
+    if matches.xyz is not None:
+        points['x'], points['y'], points['z'] = matches.xyz.T
+        points[_SIGMA] = matches.sigma_z
     points['image_height'], points['image_width'] = matches.image_size or (0, 0)
     msg.height, msg.width, msg.point_step, msg.row_step = 1, len(points), points.itemsize, points.nbytes
-    msg.is_bigendian, msg.is_dense = False, matches.right_keypoints is None  # NaN: no right point
+    msg.is_bigendian, msg.is_dense = False, matches.xyz is None  # NaN: not known in space, no right point
     msg.data.frombytes(points.view(np.uint8))
     return msg
 
@@ -66,7 +77,7 @@ def matches_from_cloud(msg: Any) -> FrameMatches:
     """The correspondences of a cloud of ~/matches, read by field name with any offsets, padding, types and byte order.
 
     Without points, `reference_stamp` is NaN and `image_size` None; `stage_ms` is empty. Clouds of former versions may have NaN
-    covariances and no `image_size`; `right_keypoints` are None without stereo.
+    covariances and no `image_size`; `right_keypoints` are None without stereo, `xyz` and `sigma_z` also without depth.
     Raises FrameError when fields are missing or the data does not fit the declared layout.
     """
     fields = {field.name: field for field in msg.fields}
@@ -75,8 +86,10 @@ def matches_from_cloud(msg: Any) -> FrameMatches:
         raise FrameError(f'cloud lacks {", ".join(missing)} (it has {", ".join(fields) or "no fields"}): subscribe to ~/matches')
     stereo = all(name in fields for name in _RIGHT)
     sized = all(name in fields for name in _SIZE)
-    names = [name for name in (*_NAMES, *(_RIGHT if stereo else ()), *(_SIZE if sized else ())) if name in fields]
-    points = np.empty(0, STEREO_DTYPE if stereo else MATCH_DTYPE)
+    spatial = all(name in fields for name in (*_XYZ, _SIGMA))
+    names = [name for name in (*_NAMES, *(_RIGHT if stereo else ()), *((*_XYZ, _SIGMA) if spatial else ()),
+                               *(_SIZE if sized else ())) if name in fields]
+    points = np.empty(0, STEREO_DTYPE)
     if msg.height and msg.width:
         row = msg.point_step * msg.width
         needed = msg.row_step * (msg.height - 1) + row
@@ -108,4 +121,5 @@ def matches_from_cloud(msg: Any) -> FrameMatches:
         keypoints=column('u', 'v'), reference_keypoints=column('u_ref', 'v_ref'), scores=column('score')[:, 0],
         track_ids=points['track_id'].astype(np.uint32), track_lengths=points['track_length'].astype(np.uint32),
         covariances=column('cov_uu', 'cov_uv', 'cov_uv', 'cov_vv').reshape(-1, 2, 2),
-        carried=column('carried')[:, 0].astype(np.uint8), right_keypoints=column(*_RIGHT) if stereo else None)
+        carried=column('carried')[:, 0].astype(np.uint8), right_keypoints=column(*_RIGHT) if stereo else None,
+        xyz=column(*_XYZ) if spatial else None, sigma_z=column(_SIGMA)[:, 0] if spatial else None)

@@ -70,11 +70,31 @@ def test_what_is_no_rig_is_refused(left, right, told):
 def test_points_off_their_lines_and_behind_the_cameras_are_not_believed():
     left = np.array([[100, 50], [100, 60], [100, 70], [100, 80], [100, 90]], np.float32)
     right = np.array([[90, 50.9], [90, 63], [103, 70], [np.nan, np.nan], [99.5, 89]], np.float32)
-    found = check_epipolar(plain_rig(), left, right)
+    covariances = np.tile(np.diag([0.04, 1]).astype(np.float32), (5, 1, 1))
+    found = check_epipolar(plain_rig(), left, right, covariances)
     np.testing.assert_array_equal(np.isfinite(found.points[:, 0]), [True, False, False, False, True])
     np.testing.assert_array_equal(found.points[[0, 4]], right[[0, 4]])
     assert not found.note
-    assert np.isfinite(check_epipolar(plain_rig(), left, right, unit=3.0).points[1, 0]), 'larger images are less exact'
+    assert np.isfinite(check_epipolar(plain_rig(), left, right, covariances, unit=3.0).points[1, 0]), 'larger images are less exact'
+
+
+@pytest.mark.parametrize('turned', [0.0, 0.1])
+def test_points_on_their_lines_are_triangulated_in_the_axes_of_the_left_camera(turned):
+    """Each with the deviation of its depth, by that of its column; also where the cameras are turned against the rectified axes."""
+    turn = cv2.Rodrigues(np.array([0, turned, 0.02]))[0]
+    rig = StereoRig(camera(r=turn), camera(r=turn, shift_m=0.2))
+    points = np.random.default_rng(0).uniform([-1, -1, 3], [1, 1, 9], (50, 3))  # left camera's axes
+    left = points @ rig.left.k.T
+    right = (points - turn.T @ [0.2, 0, 0]) @ rig.left.k.T
+    left, right = (each[:, :2] / each[:, 2:] for each in (left, right))
+    covariances = np.tile(np.diag([0.04, 1]).astype(np.float32), (50, 1, 1))
+    positions = check_epipolar(rig, left, right, covariances).positions
+    np.testing.assert_allclose(positions.xyz, points, rtol=1e-4, atol=1e-4)
+    shifted = check_epipolar(rig, left, right + np.array([0.2, 0]), covariances).positions
+    depth, deeper = (each.xyz @ turn.T[:, 2] for each in (positions, shifted))
+    np.testing.assert_allclose(deeper - depth, positions.sigma_z, rtol=0.15 if not turned else 0.4)
+    covariances[0, 0, 0] = np.inf
+    assert not np.isfinite(check_epipolar(rig, left, right, covariances).positions.xyz[0]).any()
 
 
 def shared(found: FrameMatches) -> np.ndarray:

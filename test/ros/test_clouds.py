@@ -15,7 +15,7 @@ from sensor_msgs.msg import PointCloud2, PointField
 from std_msgs.msg import Header
 
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.ros.clouds import MATCH_DTYPE, fill_cloud, matches_from_cloud, point_fields, stamp_seconds
+from lightglue_trt_ros.ros.clouds import MATCH_DTYPE, fill_cloud, layout_of, matches_from_cloud, point_fields, stamp_seconds
 from lightglue_trt_ros.utils.errors import FrameError
 
 
@@ -44,7 +44,7 @@ def symmetric(rng, count):
 
 
 def cloud_of(matches: FrameMatches) -> PointCloud2:
-    return fill_cloud(PointCloud2(header=header(), fields=point_fields(PointField)), matches)
+    return fill_cloud(PointCloud2(header=header(), fields=point_fields(PointField, layout_of(matches))), matches)
 
 
 def assert_same(read: FrameMatches, written: FrameMatches) -> None:
@@ -76,21 +76,45 @@ def test_cloud_round_trip(count):
 
 
 @pytest.mark.parametrize('count', [0, 3])
-def test_a_stereo_cloud_has_two_fields_more_and_reads_as_what_it_was(count):
+def test_a_stereo_cloud_has_six_fields_more_and_reads_as_what_it_was(count):
     matches = frame_matches(count)
     right = np.random.default_rng(1).uniform(0, 640, (count, 2)).astype(np.float32)
     right[:1] = np.nan
     matches = dataclasses.replace(matches, right_keypoints=right)
-    cloud = fill_cloud(PointCloud2(header=header(), fields=point_fields(PointField, stereo=True)), matches)
-    assert (cloud.point_step, len(cloud.data), cloud.is_dense) == (60, 60 * count, False)
-    assert [(field.name, field.offset) for field in cloud.fields[-5:]] == [
-        ('carried', 44), ('u_right', 48), ('v_right', 52), ('image_width', 56), ('image_height', 58)]
+    cloud = cloud_of(matches)
+    assert (cloud.point_step, len(cloud.data), cloud.is_dense) == (76, 76 * count, False)
+    assert [(field.name, field.offset) for field in cloud.fields[-6:]] == [
+        ('carried', 56), ('u_right', 60), ('v_right', 64), ('sigma_z', 68), ('image_width', 72), ('image_height', 74)]
+    assert np.isnan(matches_from_cloud(cloud).xyz).all(), 'not triangulated'
     read = matches_from_cloud(cloud)
     assert_same(read, matches)
     np.testing.assert_array_equal(read.right_keypoints, right)
     if count:
-        assert struct.unpack_from('<2f', cloud.data, 2 * 60 + 48) == tuple(right[2])
+        assert struct.unpack_from('<2f', cloud.data, 2 * 76 + 60) == tuple(right[2])
         np.testing.assert_array_equal(read.well_known(0.3).right_keypoints, right[read.sigmas <= 0.3])
+
+
+@pytest.mark.parametrize('count', [0, 3])
+def test_a_cloud_with_depth_begins_with_x_y_z_as_pcl_wants_it(count):
+    rng = np.random.default_rng(2)
+    xyz, sigma_z = rng.uniform(-1, 5, (count, 3)).astype(np.float32), rng.uniform(0, 0.1, count).astype(np.float32)
+    xyz[:1] = np.nan
+    matches = dataclasses.replace(frame_matches(count), xyz=xyz, sigma_z=sigma_z)
+    cloud = cloud_of(matches)
+    assert (cloud.point_step, len(cloud.data), cloud.is_dense) == (68, 68 * count, False)
+    float32 = PointField.FLOAT32
+    assert [(field.name, field.offset, field.datatype) for field in cloud.fields[:4]] == [
+        ('x', 0, float32), ('y', 4, float32), ('z', 8, float32), ('u', 12, float32)]
+    assert [(field.name, field.offset) for field in cloud.fields[-3:]] == [
+        ('sigma_z', 60), ('image_width', 64), ('image_height', 66)]
+    read = matches_from_cloud(cloud)
+    assert_same(read, matches)
+    np.testing.assert_array_equal(read.xyz, xyz)
+    np.testing.assert_array_equal(read.sigma_z, sigma_z)
+    assert read.right_keypoints is None
+    if count:
+        assert struct.unpack_from('<3f', cloud.data, 2 * 68) == tuple(xyz[2])
+        np.testing.assert_array_equal(read.well_known(0.3).xyz, xyz[read.sigmas <= 0.3])
 
 
 def test_cloud_on_the_wire_is_what_the_documentation_says():

@@ -21,7 +21,7 @@ from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.flight import Flight
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate
-from lightglue_trt_ros.ros.clouds import fill_cloud, point_fields
+from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.odometry_node import UPRIGHT, OdometryNode
 from lightglue_trt_ros.utils.errors import ConfigError
@@ -53,7 +53,7 @@ def cloud_of(step, left: np.ndarray = STRAIGHT, right: np.ndarray | None = None,
         reference_keypoints=before.astype(np.float32), scores=np.ones(count, np.float32), track_ids=step.ids.astype(np.uint32),
         track_lengths=np.full(count, 2, np.uint32), covariances=unrefined(count), carried=np.zeros(count, np.uint8),
         right_keypoints=across, image_size=size)
-    fields = point_fields(PointField, stereo=right is not None)
+    fields = point_fields(PointField, layout_of(matches))
     return fill_cloud(PointCloud2(header=header(round(step.stamp * SECOND)), fields=fields), matches)
 
 

@@ -18,14 +18,14 @@ from ...core.timing import FadingLog, in_time
 from ...core.types import FrameMatches
 from .. import diagnostics
 from ..camera_info import camera_topic
-from ..clouds import fill_cloud, point_fields, stamp_seconds
+from ..clouds import LAYOUTS, fill_cloud, layout_of, point_fields, stamp_seconds
 from ..parameters import NodeConfig
 from .mask_topic import CameraMasks
 from .subscription import RightCamera, decode, subscribe
 from .vins import VinsTopics
 from .worker import CameraInput, Input
 
-MATCH_FIELDS, STEREO_FIELDS = point_fields(PointField), point_fields(PointField, stereo=True)
+FIELDS = {layout: point_fields(PointField, layout) for layout in LAYOUTS}
 RELIABLE = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
 THROTTLE_S = 5.0  # one line of a kind in this time
 
@@ -131,7 +131,7 @@ class CameraInterface:
         if self._right is not None and matches.right_keypoints is None:
             matches = matches.without_right()
         matches = dataclasses.replace(matches, image_size=size_of(frame.image))
-        cloud = PointCloud2(header=frame.source.header, fields=MATCH_FIELDS if self._right is None else STEREO_FIELDS)
+        cloud = PointCloud2(header=frame.source.header, fields=FIELDS[layout_of(matches)])
         self._matches.publish(fill_cloud(cloud, matches))
         if self._vins is not None:
             self._vins.publish(frame, matches)

@@ -17,7 +17,7 @@ from ...engines.selection import Opened
 from ...utils.commands import Ending, node_command
 from ..clouds import MATCH_DTYPE
 from ..executor import ros_started, spin
-from ..matcher.camera_interface import MATCH_FIELDS, RELIABLE
+from ..matcher.camera_interface import FIELDS, RELIABLE
 from ..matcher.node import MatcherNode, run
 from .null_backend import NullBackend
 
@@ -40,7 +40,7 @@ class EchoNode(Node):  # type: ignore[misc]
     def _on_image(self, data: bytes) -> None:
         image = deserialize_message(data, Image)
         if self._begun:
-            cloud = PointCloud2(header=image.header, fields=MATCH_FIELDS, height=1, width=len(POINTS), point_step=POINTS.itemsize,
+            cloud = PointCloud2(header=image.header, fields=FIELDS[MATCH_DTYPE], height=1, width=len(POINTS), point_step=POINTS.itemsize,
                                 row_step=POINTS.nbytes)
             cloud.data.frombytes(POINTS.view(np.uint8))
             self._clouds.publish(cloud)

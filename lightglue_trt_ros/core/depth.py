@@ -1,0 +1,113 @@
+"""Depth images that are registered to a camera's frames: decoding of messages, and the depth of points. No ROS here."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from ..utils.errors import FrameError
+from ..utils.limits import decode_image
+from .cameras import Intrinsics, normalised
+from .types import Float32
+
+NOISE = 0.0025  # 1 / metre: standard deviation of z over z squared, of structured light and stereo depth cameras
+JUMP = 0.05  # share of z between neighbouring pixels: beyond it they are of two surfaces
+FARTHEST_M = 100.0  # median beyond which the unit must be wrong
+_KINDS = {'16UC1': ('u2', 1e-3), 'mono16': ('u2', 1e-3), '32FC1': ('f4', 1.0)}  # type of a pixel, metres to its unit (REP 118)
+_HEADER = struct.Struct('<iff')  # of compressedDepth: format, and two parameters of its inverse depth
+_MILLIMETRES = '32FC1 is in metres (REP 118): divide by 1000, or publish 16UC1'
+
+
+class DepthImage(NamedTuple):
+    """Distances along the optical axis, for each pixel of a frame."""
+
+    pixels: NDArray[Any]  # (H, W) uint16 or float32; 0, negative or not finite where unknown
+    unit_m: float  # metres to 1
+    camera: Intrinsics  # of the frame, for its directions
+    noise: float = NOISE
+
+
+class Positions(NamedTuple):
+    """M points in the optical frame of a camera (x right, y down, z forward), NaN where unknown."""
+
+    xyz: Float32  # (M, 3) metres
+    sigma_z: Float32  # (M,) metres, standard deviation of z
+
+    @classmethod
+    def along(cls, rays: NDArray[Any], z: NDArray[Any], sigma_z: NDArray[Any]) -> Positions:
+        """Points at depths z (M,) on rays (M, 2) of the plane z = 1; unknown where any value is not finite."""
+        known = np.isfinite(rays).all(axis=1) & np.isfinite(z) & np.isfinite(sigma_z)
+        z, sigma_z = (np.where(known, each, np.nan).astype(np.float32) for each in (z, sigma_z))
+        return cls(np.column_stack([rays * z[:, None], z]).astype(np.float32), sigma_z)
+
+
+def depth_from_image(msg: Any) -> tuple[NDArray[Any], float]:
+    """Pixels (H, W) of a sensor_msgs/Image, a view of its data, and metres to their unit. Raises FrameError."""
+    kind = _KINDS.get(msg.encoding)
+    if kind is None:
+        raise FrameError(f'its encoding is {msg.encoding!r:.60}: depth is 16UC1 in millimetres or 32FC1 in metres (REP 118)')
+    form = np.dtype(('>' if msg.is_bigendian else '<') + kind[0])
+    if min(msg.height, msg.width) < 1 or msg.step < msg.width * form.itemsize or len(msg.data) < msg.step * msg.height:
+        raise FrameError(f'it has {msg.width}x{msg.height} pixels of {msg.encoding}, step {msg.step}, and {len(msg.data)} bytes, '
+                         'which do not fit: check the camera driver')
+    return np.ndarray((msg.height, msg.width), form, msg.data, 0, (msg.step, form.itemsize)), kind[1]
+
+
+def depth_from_compressed(msg: Any, megapixels: float | None = None) -> tuple[NDArray[Any], float]:
+    """The same of a sensor_msgs/CompressedImage of compressed_depth_image_transport: a PNG behind a header. Raises FrameError.
+
+    32FC1 is sent as 16 bits of inverse depth; `megapixels` as in `limits.decode_image`.
+    """
+    data, encoding = bytes(msg.data), msg.format.partition(';')[0].strip()
+    if 'compressedDepth' not in msg.format or encoding not in _KINDS or 'rvl' in msg.format:
+        raise FrameError(f'its format is {msg.format!r:.60}: compressedDepth with PNG, of 16UC1 or 32FC1, can be read')
+    try:
+        coded = decode_image(data[_HEADER.size:], cv2.IMREAD_UNCHANGED, megapixels)
+    except (ValueError, cv2.error) as error:
+        raise FrameError(f'{error}') from None
+    if coded is None or coded.dtype != np.uint16 or coded.ndim != 2:
+        raise FrameError(f'its {len(data)} bytes hold no PNG of 16 bits: check its sender')
+    pixels, unit_m = np.asarray(coded), _KINDS[encoding][1]
+    if encoding == '32FC1':
+        _, scale, shift = _HEADER.unpack_from(data)
+        with np.errstate(divide='ignore'):
+            pixels = np.where(coded > 0, np.float32(scale) / (coded - np.float32(shift)), np.float32(np.nan))
+    return pixels, unit_m
+
+
+def locate(depth: DepthImage, points: Float32, covariances: Float32) -> Positions:
+    """Positions of the frame's points (M, 2), pixels, with covariances (M, 2, 2).
+
+    Within a surface, inverse depth is interpolated from four pixels: it is linear on a plane. Where some of them are unknown, the
+    nearest pixel counts. Where they are of two surfaces, the point is on either, so its depth is unknown.
+    The variance of z is that of the depth image, (noise z^2)^2, and that of the point, along the slope of the surface.
+    Raises FrameError when the median depth shows a wrong unit.
+    """
+    height, width = depth.pixels.shape
+    points = np.asarray(points, np.float32)
+    inside = ((points > -0.5) & (points < (width - 0.5, height - 0.5))).all(axis=1)  # false for NaN
+    within = np.clip(np.where(inside[:, None], points, 0), 0, (width - 1, height - 1))
+    first = np.minimum(within.astype(np.intp), (max(width - 2, 0), max(height - 2, 0)))
+    right, below = (within - first).T
+    columns, rows = (np.minimum(first[:, axis] + np.array([[0], [1]]), side - 1) for axis, side in enumerate((width, height)))
+    four = depth.pixels[rows[[0, 0, 1, 1]], columns[[0, 1, 0, 1]]].astype(np.float32) * np.float32(depth.unit_m)  # (4, M)
+    known = np.isfinite(four) & (four > 0)
+    with np.errstate(divide='ignore', invalid='ignore'):
+        inverse = 1 / np.where(known, four, np.float32(np.nan))
+    nearest = inverse[2 * (below >= 0.5) + (right >= 0.5), np.arange(len(points))]
+    top, bottom = inverse[0] + (inverse[1] - inverse[0]) * right, inverse[2] + (inverse[3] - inverse[2]) * right
+    whole = np.asarray(known.all(axis=0))
+    apart = np.fmax.reduce(inverse) > np.fmin.reduce(inverse) * (1 + JUMP)
+    chosen = np.where(inside & ~apart, np.where(whole, top + (bottom - top) * below, nearest), np.float32(np.nan))
+    slope = np.stack([(inverse[1] - inverse[0]) * (1 - below) + (inverse[3] - inverse[2]) * below, bottom - top], axis=1)
+    slope[~whole] = 0
+    z = 1 / chosen
+    if np.isfinite(z).any() and (median := float(np.nanmedian(z))) > FARTHEST_M:
+        raise FrameError(f'the median depth is {median:.0f} m: {_MILLIMETRES}')
+    by_point = np.einsum('mi,mij,mj->m', slope, covariances, slope)
+    sigma_z = z * z * np.sqrt(np.float32(depth.noise)**2 + np.maximum(by_point, 0))
+    return Positions.along(normalised(points, depth.camera), z, sigma_z)
