@@ -20,6 +20,8 @@ def generate_launch_description():
                               description='Images to match; with cameras, {camera} in it stands for the name: /{camera}/image_raw'),
         DeclareLaunchArgument('right_image_topic', default_value='/camera_right/image_raw',
                               description='Right images, for stereo; CameraInfo comes beside either topic'),
+        DeclareLaunchArgument('depth_topic', default_value='/camera/depth/image_raw',
+                              description='Depth images that are registered to image_topic, for depth; {camera} in it as above'),
         DeclareLaunchArgument('mask_topic', default_value='', description='Masks, mono8, {camera} in it as above; empty: mask'),
         DeclareLaunchArgument('cameras', default_value='',
                               description='Names of several cameras with commas between them; empty: as params_file says'),
@@ -37,6 +39,10 @@ def generate_launch_description():
                               description='compressed subscribes to <image_topic>/compressed; empty: as params_file says'),
         DeclareLaunchArgument('stereo', default_value='', choices=['true', 'false', ''],
                               description='Match every frame with the right image of its pair too; empty: as params_file says'),
+        DeclareLaunchArgument('depth', default_value='', choices=['true', 'false', ''],
+                              description='Give points x, y, z by depth images; empty: as params_file says'),
+        DeclareLaunchArgument('depth_transport', default_value='', choices=['raw', 'compressedDepth', ''],
+                              description='compressedDepth takes <depth_topic>/compressedDepth; empty: as params_file says'),
         DeclareLaunchArgument('use_fastdds_profile', default_value='true', choices=['true', 'false'],
                               description='Let Fast DDS carry large images, unless the environment has a profile already; '
                                           'a camera driver started elsewhere needs config/fastdds_large_images.xml too'),
@@ -50,17 +56,21 @@ def start_matcher(context):
     def argument(name):
         return LaunchConfiguration(name).perform(context)
 
-    overrides = {name: argument(name) for name in ('backend', 'image_transport') if argument(name)}
-    overrides |= {name: argument(name) == 'true' for name in ('autostart', 'stereo') if argument(name)}
+    overrides = {name: argument(name) for name in ('backend', 'image_transport', 'depth_transport') if argument(name)}
+    overrides |= {name: argument(name) == 'true' for name in ('autostart', 'stereo', 'depth') if argument(name)}
     if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
         raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
     cameras = [name.strip() for name in argument('cameras').split(',') if name.strip()]
     topics = named_topics('image', argument('image_topic'), cameras)
+    depths = {}
+    if not cameras or '{camera}' in argument('depth_topic') or argument('depth') == 'true':  # else its default would be refused
+        depths = named_topics('depth', argument('depth_topic'), cameras)
     masks = named_topics('mask', argument('mask_topic'), cameras) if argument('mask_topic') else {}
     if cameras:
         overrides['cameras'] = cameras
     pair = {} if cameras else {'right/image': argument('right_image_topic')}  # among several, right is a camera like any other
     images = [(name + suffix, topic + suffix) for name, topic in {**topics, **pair}.items() for suffix in ('', '/compressed')]
+    images += [(name + suffix, topic + suffix) for name, topic in depths.items() for suffix in ('', '/compressedDepth')]
     node = LifecycleNode(
         package='lightglue_trt_ros', executable='matcher', name='matcher', namespace=argument('namespace'),
         parameters=[argument('params_file'), *([overrides] if overrides else [])],

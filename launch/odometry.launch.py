@@ -22,6 +22,11 @@ def generate_launch_description():
         DeclareLaunchArgument('stereo', default_value='', choices=['true', 'false', ''],
                               description='Let the matcher look at right images too: poses are in metres then; '
                                           'empty: as params_file says'),
+        DeclareLaunchArgument('depth_topic', default_value='/camera/depth/image_raw',
+                              description='Depth images that are registered to image_topic, for depth'),
+        DeclareLaunchArgument('depth', default_value='', choices=['true', 'false', ''],
+                              description='Let the matcher give points their depth: poses are in metres then; '
+                                          'empty: as params_file says'),
         DeclareLaunchArgument('params_file', default_value=str(SHARE / 'config' / 'matcher.yaml'),
                               description='Parameters of the matcher'),
         DeclareLaunchArgument('namespace', default_value='', description='Namespace of both nodes'),
@@ -44,7 +49,8 @@ def start_odometry(context):
     node = Node(package='lightglue_trt_ros', executable='odometry', name='odometry', namespace=namespace,
                 parameters=[{'odom_frame': argument('odom_frame'), 'publish_tf': argument('publish_tf') == 'true'}],
                 remappings=[('image', topic), ('right/image', argument('right_image_topic'))], output='screen', emulate_tty=True)
-    passed = {name: argument(name) for name in ('image_topic', 'right_image_topic', 'stereo', 'params_file', 'namespace')}
+    passed = {name: argument(name) for name in ('image_topic', 'right_image_topic', 'stereo', 'depth_topic', 'depth', 'params_file',
+                                                'namespace')}
     matcher = IncludeLaunchDescription(PythonLaunchDescriptionSource(str(SHARE / 'launch' / 'matcher.launch.py')),
                                        launch_arguments=[*passed.items(), ('rviz', 'false')])
     viewer = rviz(namespace) if argument('rviz') == 'true' else []

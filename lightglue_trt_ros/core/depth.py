@@ -19,7 +19,6 @@ JUMP = 0.05  # share of z between neighbouring pixels: beyond it they are of two
 FARTHEST_M = 100.0  # median beyond which the unit must be wrong
 _KINDS = {'16UC1': ('u2', 1e-3), 'mono16': ('u2', 1e-3), '32FC1': ('f4', 1.0)}  # type of a pixel, metres to its unit (REP 118)
 _HEADER = struct.Struct('<iff')  # of compressedDepth: format, and two parameters of its inverse depth
-_MILLIMETRES = '32FC1 is in metres (REP 118): divide by 1000, or publish 16UC1'
 
 
 class DepthImage(NamedTuple):
@@ -54,7 +53,7 @@ def depth_from_image(msg: Any) -> tuple[NDArray[Any], float]:
     if min(msg.height, msg.width) < 1 or msg.step < msg.width * form.itemsize or len(msg.data) < msg.step * msg.height:
         raise FrameError(f'it has {msg.width}x{msg.height} pixels of {msg.encoding}, step {msg.step}, and {len(msg.data)} bytes, '
                          'which do not fit: check the camera driver')
-    return np.ndarray((msg.height, msg.width), form, msg.data, 0, (msg.step, form.itemsize)), kind[1]
+    return _checked(np.ndarray((msg.height, msg.width), form, msg.data, 0, (msg.step, form.itemsize)), kind[1])
 
 
 def depth_from_compressed(msg: Any, megapixels: float | None = None) -> tuple[NDArray[Any], float]:
@@ -76,6 +75,15 @@ def depth_from_compressed(msg: Any, megapixels: float | None = None) -> tuple[ND
         _, scale, shift = _HEADER.unpack_from(data)
         with np.errstate(divide='ignore'):
             pixels = np.where(coded > 0, np.float32(scale) / (coded - np.float32(shift)), np.float32(np.nan))
+    return _checked(pixels, unit_m)
+
+
+def _checked(pixels: NDArray[Any], unit_m: float) -> tuple[NDArray[Any], float]:
+    """Raise FrameError where the median of some pixels shows that the unit is wrong."""
+    some = pixels[::16, ::16]
+    known = some[np.isfinite(some) & (some > 0)]
+    if known.size and (median := float(np.median(known)) * unit_m) > FARTHEST_M:
+        raise FrameError(f'its median is {median:.0f} m: 32FC1 is in metres (REP 118), divide by 1000 or publish 16UC1')
     return pixels, unit_m
 
 
@@ -85,11 +93,10 @@ def locate(depth: DepthImage, points: Float32, covariances: Float32) -> Position
     Within a surface, inverse depth is interpolated from four pixels: it is linear on a plane. Where some of them are unknown, the
     nearest pixel counts. Where they are of two surfaces, the point is on either, so its depth is unknown.
     The variance of z is that of the depth image, (noise z^2)^2, and that of the point, along the slope of the surface.
-    Raises FrameError when the median depth shows a wrong unit.
     """
     height, width = depth.pixels.shape
     points = np.asarray(points, np.float32)
-    inside = ((points > -0.5) & (points < (width - 0.5, height - 0.5))).all(axis=1)  # false for NaN
+    inside = np.asarray(((points > -0.5) & (points < (width - 0.5, height - 0.5))).all(axis=1))  # false for NaN
     within = np.clip(np.where(inside[:, None], points, 0), 0, (width - 1, height - 1))
     first = np.minimum(within.astype(np.intp), (max(width - 2, 0), max(height - 2, 0)))
     right, below = (within - first).T
@@ -106,8 +113,6 @@ def locate(depth: DepthImage, points: Float32, covariances: Float32) -> Position
     slope = np.stack([(inverse[1] - inverse[0]) * (1 - below) + (inverse[3] - inverse[2]) * below, bottom - top], axis=1)
     slope[~whole] = 0
     z = 1 / chosen
-    if np.isfinite(z).any() and (median := float(np.nanmedian(z))) > FARTHEST_M:
-        raise FrameError(f'the median depth is {median:.0f} m: {_MILLIMETRES}')
     by_point = np.einsum('mi,mij,mj->m', slope, covariances, slope)
     sigma_z = z * z * np.sqrt(np.float32(depth.noise)**2 + np.maximum(by_point, 0))
     return Positions.along(normalised(points, depth.camera), z, sigma_z)

@@ -121,7 +121,8 @@ class FrameMatcher:
                                           sigma_z=stereo.positions.sigma_z,
                                           note='; '.join(filter(None, (matches.note, stereo.note))))
         if depth is not None:
-            matches = _located(matches, depth)
+            positions = locate(depth, matches.keypoints, matches.covariances)
+            matches = dataclasses.replace(matches, xyz=positions.xyz, sigma_z=positions.sigma_z)
             clock.lap('depth')
         if self._is_next_reference(reference, current, matches):
             self._reference = current
@@ -250,15 +251,6 @@ class FrameMatcher:
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
         matched = int(np.count_nonzero(matches.carried == 0))
         return not detected or matched < self.config.keyframe_min_ratio * detected  # an empty reference would stay forever
-
-
-def _located(matches: FrameMatches, depth: DepthImage) -> FrameMatches:
-    """The matches with positions; without any where the depth image cannot be used, which is noted."""
-    try:
-        positions = locate(depth, matches.keypoints, matches.covariances)
-    except FrameError as error:
-        return dataclasses.replace(matches.without_depth(), note='; '.join(filter(None, (matches.note, str(error)))))
-    return dataclasses.replace(matches, xyz=positions.xyz, sigma_z=positions.sigma_z)
 
 
 def unit_of(size: Size, engine: Size) -> float:

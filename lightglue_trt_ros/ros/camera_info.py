@@ -14,6 +14,7 @@ from ..core.geometry import Size
 from ..utils.errors import BagError
 
 QOS = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+INFO_OF = {'image': 'camera_info', 'depth': 'depth_camera_info'}  # topics to remap, by that of the images
 RIGHT = 'right'  # name of the right camera: its topics are right/image and right/camera_info
 
 
@@ -27,11 +28,15 @@ def camera_topic(camera: str, topic: str) -> str:
 class CameraListener:
     """Listens next to the image topic, as image_transport does, or where `camera_info` is remapped to."""
 
-    def __init__(self, node: Node, purpose: str, camera: str = '') -> None:
-        """`purpose` is what needs the camera: the subject of log lines; `camera` its name, empty for a single one."""
+    def __init__(self, node: Node, purpose: str, camera: str = '', image: str = 'image') -> None:
+        """`purpose` is what needs the camera: the subject of log lines; `camera` its name, empty for a single one.
+
+        `image` is the topic of its images, image or depth.
+        """
         self._node, self._purpose = node, purpose
-        self._image_topic = node.resolve_topic_name(camera_topic(camera, 'image'))
-        remapped, plain = (node.resolve_topic_name(camera_topic(camera, 'camera_info'), only_expand=only) for only in (False, True))
+        self._image_topic = node.resolve_topic_name(camera_topic(camera, image))
+        info = camera_topic(camera, INFO_OF[image])
+        remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
         topic = remapped if remapped != plain else camera_info_topic(self._image_topic)
         self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, QOS)
         self._camera: Intrinsics | None = None  # the same object as long as its values are the same
@@ -42,9 +47,14 @@ class CameraListener:
     def close(self) -> None:
         self._node.destroy_subscription(self._subscription)
 
+    @property
+    def newest(self) -> Intrinsics | None:
+        """The camera of the newest CameraInfo, if any came; None where that is refused."""
+        return None if self._refused else self._camera
+
     def camera(self, size: Size | None = None) -> Intrinsics | None:
         """The camera for images of `size` (height, width), if given. None, with the reason logged once, while there is none."""
-        camera = None if self._refused else self._camera
+        camera = self.newest
         if camera is None:
             if not self._refused:
                 self._warn(f'{self._purpose} waits for a CameraInfo on {self._subscription.topic_name}')

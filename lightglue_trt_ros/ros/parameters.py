@@ -18,6 +18,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from ..core.config import MAX_KEYPOINTS, MatcherConfig, check_cameras, check_names, check_setting, setting
+from ..core.depth import NOISE
 from ..utils.errors import ConfigError
 from ..utils.limits import MEGAPIXELS
 
@@ -56,6 +57,16 @@ class NodeConfig:
         False, 'Match every frame with the right image of its pair too: ~/matches gains u_right, v_right; needs both CameraInfos')
     max_stereo_skew_s: float = setting(
         0.005, 'Stamps of a left and a right image that are one pair differ by no more, seconds', low=0.0, high=1.0)
+    depth: bool = setting(
+        False, 'Take the depth of each frame from depth images that are registered to it, on the topic depth: ~/matches gains '
+        'x, y, z, sigma_z; needs CameraInfo')
+    depth_transport: str = setting(
+        'raw', 'raw subscribes to sensor_msgs/Image on the depth topic, 16UC1 in millimetres or 32FC1 in metres; compressedDepth '
+        'to CompressedImage on <depth>/compressedDepth', choices=('raw', 'compressedDepth'))
+    max_depth_skew_s: float = setting(
+        0.02, 'Stamps of an image and of its depth image differ by no more, seconds', low=0.0, high=1.0)
+    depth_noise: float = setting(
+        NOISE, 'Standard deviation of z over z squared, 1 / metre: of the depth camera, for sigma_z', low=0.0, high=1.0)
     draw_covariances: bool = setting(False, 'Draw on ~/debug_image how well points are known: ellipses of ten standard deviations')
     cameras: tuple[str, ...] = setting(
         ('',), "Names of several cameras, each with topics of its own, <name>/image and ~/<name>/matches, on one set of networks; "
@@ -68,6 +79,8 @@ class NodeConfig:
         check_cameras(self.cameras)
         if self.stereo and self.cameras != ('',):
             raise ConfigError(f'stereo is of one pair, and cameras has {", ".join(self.cameras)}: run a node for each pair')
+        if self.stereo and self.depth:
+            raise ConfigError('stereo and depth are both true: points have one depth, choose either')
 
 
 def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:

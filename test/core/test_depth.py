@@ -86,9 +86,8 @@ def test_no_point_at_all_is_no_matter():
 
 
 def test_millimetres_that_are_called_metres_are_refused_with_the_remedy():
-    points = np.array([[10, 10], [20, 20]], np.float32)
-    with pytest.raises(FrameError, match=r'median depth is 2\d\d\d m: 32FC1 is in metres .*divide by 1000'):
-        locate(DepthImage(1000 * plane(), 1.0, CAMERA), points, none(2))
+    with pytest.raises(FrameError, match=r'median is 2\d\d\d m: 32FC1 is in metres .*divide by 1000'):
+        depth_from_image(message(1000 * plane(), '32FC1'))
 
 
 @pytest.mark.parametrize('big', [False, True])

@@ -23,7 +23,8 @@ PROFILE = str(REPOSITORY / 'config' / 'fastdds_large_images.xml')
 DEFAULTS = {
     'image_topic': '/camera/image_raw', 'mask_topic': '', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'),
     'namespace': '', 'cameras': '', 'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '',
-    'use_fastdds_profile': 'true', 'rviz': 'false', 'stereo': '', 'right_image_topic': '/camera_right/image_raw'}
+    'use_fastdds_profile': 'true', 'rviz': 'false', 'stereo': '', 'right_image_topic': '/camera_right/image_raw', 'depth': '',
+    'depth_transport': '', 'depth_topic': '/camera/depth/image_raw'}
 
 
 class Recorded(SimpleNamespace):
@@ -102,10 +103,14 @@ def test_the_node(launch_file: Any) -> None:
     assert (node.package, node.executable, node.name, node.namespace) == ('lightglue_trt_ros', 'matcher', 'matcher', 'robot')
     assert dict(node.remappings) == {
         'image': '/left/image_raw', 'image/compressed': '/left/image_raw/compressed',
-        'right/image': '/right/image_raw', 'right/image/compressed': '/right/image_raw/compressed'}
+        'right/image': '/right/image_raw', 'right/image/compressed': '/right/image_raw/compressed',
+        'depth': '/camera/depth/image_raw', 'depth/compressedDepth': '/camera/depth/image_raw/compressedDepth'}
     assert node.ros_arguments == ['--log-level', 'debug']
     assert dict(actions(launch_file, mask_topic='/people/mask')[1].remappings)['mask'] == '/people/mask'
     assert node.parameters == [DEFAULTS['params_file']]
+    _, node = actions(launch_file, depth='true', depth_topic='/aligned', depth_transport='compressedDepth')
+    assert dict(node.remappings)['depth'] == '/aligned'
+    assert node.parameters[1] == {'depth': True, 'depth_transport': 'compressedDepth'}
 
 
 def test_each_camera_has_its_topic(launch_file: Any) -> None:
@@ -119,6 +124,11 @@ def test_each_camera_has_its_topic(launch_file: Any) -> None:
     assert dict(rviz.remappings) == {'/matcher/debug_image': 'matcher/front/debug_image', '/camera/image_raw': '/front/image_raw'}
     with pytest.raises(ValueError, match=r'is one topic for 2 cameras: write \{camera\}'):
         actions(launch_file, cameras='front,rear')
+    both = {'cameras': 'front,rear', 'image_topic': '/{camera}/image_raw', 'depth': 'true'}
+    with pytest.raises(ValueError, match=r'depth_topic:=/camera/depth/image_raw is one topic for 2 cameras'):
+        actions(launch_file, **both)
+    _, node = actions(launch_file, **both, depth_topic='/{camera}/depth')
+    assert dict(node.remappings)['rear/depth'] == '/rear/depth'
 
 
 def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any, tmp_path: Path) -> None:
@@ -168,7 +178,8 @@ def test_the_profile_gives_way_to_the_users_choice(launch_file: Any, monkeypatch
 
 def odometry(**arguments: str) -> list[Any]:
     file = load(REPOSITORY / 'launch' / 'odometry.launch.py')
-    defaults = {'image_topic': '/camera/image_raw', 'right_image_topic': '/camera_right/image_raw', 'stereo': '',
+    defaults = {'image_topic': '/camera/image_raw', 'right_image_topic': '/camera_right/image_raw', 'stereo': '', 'depth': '',
+                'depth_topic': '/camera/depth/image_raw',
                 'params_file': DEFAULTS['params_file'], 'namespace': '', 'odom_frame': 'odom', 'publish_tf': 'true',
                 'matcher': 'true', 'rviz': 'false'}
     declared = {entity.arguments[0] for entity in file.generate_launch_description().arguments[0]
@@ -179,11 +190,12 @@ def odometry(**arguments: str) -> list[Any]:
 
 def test_the_odometry_is_launched_with_a_matcher_of_the_same_camera(launch_file: Any) -> None:
     matcher, _, node = odometry(image_topic='/left/image_raw', right_image_topic='/right/image_raw', stereo='true',
-                                namespace='/robot', publish_tf='false')
+                                namespace='/robot', publish_tf='false', depth='true', depth_topic='/depth')
     assert matcher.arguments[0].arguments == (str(REPOSITORY / 'launch' / 'matcher.launch.py'),)
     passed = dict(matcher.launch_arguments)
     assert passed == {'image_topic': '/left/image_raw', 'right_image_topic': '/right/image_raw', 'stereo': 'true',
-                      'namespace': '/robot', 'params_file': DEFAULTS['params_file'], 'rviz': 'false'}
+                      'depth': 'true', 'depth_topic': '/depth', 'namespace': '/robot', 'params_file': DEFAULTS['params_file'],
+                      'rviz': 'false'}
     assert set(passed) <= set(DEFAULTS)
     assert (node.package, node.executable, node.namespace) == ('lightglue_trt_ros', 'odometry', '/robot')
     assert node.parameters == [{'odom_frame': 'odom', 'publish_tf': False}]

@@ -114,7 +114,7 @@ def test_one_cloud_per_pair_whatever_the_right_camera_does(stack):
     last = found[PAIRS - 1]
     assert np.median(np.abs(last.keypoints - last.right_keypoints - [DISPARITY, 0])[known(last)]) < 0.1
     assert last.track_lengths.max() == PAIRS
-    assert (rig.peer.clouds[-1].point_step, rig.peer.clouds[-1].is_dense) == (60, False)
+    assert (rig.peer.clouds[-1].point_step, rig.peer.clouds[-1].is_dense) == (76, False)
     extracted = rig.backends[0].extracted
     assert len(extracted) == len(set(extracted)) == PAIRS + PAIRS - 4
     wait_for(lambda: rig.peer.figures().get('stereo pairs') == str(PAIRS - 2))
@@ -140,7 +140,7 @@ def test_a_silent_right_camera_costs_nothing_but_right_points(stack):
     for number, (left, _) in enumerate(views):
         matches = rig.send(number, left=left)
         assert matches is None or (len(matches) > 30 and not known(matches).any())
-    wait_for(lambda: f'no right image came with the last {PAIRS} left ones (/right/image): ' in rig.peer.status()[1])
+    wait_for(lambda: f'no right image came with the last {PAIRS} left images (/right/image): ' in rig.peer.status()[1])
 
 
 def test_swapped_images_are_told(stack, capfd):

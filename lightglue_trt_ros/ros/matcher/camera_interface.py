@@ -21,7 +21,8 @@ from ..camera_info import camera_topic
 from ..clouds import LAYOUTS, fill_cloud, layout_of, point_fields, stamp_seconds
 from ..parameters import NodeConfig
 from .mask_topic import CameraMasks
-from .subscription import RightCamera, decode, subscribe
+from .paired_images import DepthCamera, RightCamera
+from .subscription import decode, subscribe
 from .vins import VinsTopics
 from .worker import CameraInput, Input
 
@@ -42,7 +43,7 @@ class CameraInterface:
         self._interfaces = ExitStack()
         self._vins: VinsTopics | None = None
         self._masks: CameraMasks | None = None
-        self._right: RightCamera | None = None
+        self._paired: RightCamera | DepthCamera | None = None
         self._advised: tuple[Any, ...] = ()
         self._warnings, self._rejections = FadingLog(), FadingLog()  # of the executor's thread, of the pipeline's
         self._silence: diagnostics.Verdict | None = None  # last warning of a silence, until its end is logged
@@ -57,15 +58,17 @@ class CameraInterface:
         engine = self._config.image_height, self._config.image_width
         self._masks = CameraMasks(self._node, self.log, self._settings, engine, self.name)
         self._interfaces.callback(self._masks.close)
-        if self._settings.stereo:
-            self._right = RightCamera(self._node, self._settings)
-            self._interfaces.callback(self._right.close)
-        self.images = subscribe(self._node, self._settings, camera_topic(self.name, 'image'), self._on_image, self._on_lost)
+        if self._settings.stereo or self._settings.depth:
+            self._paired = (RightCamera(self._node, self._settings) if self._settings.stereo else
+                            DepthCamera(self._node, self._settings, self.name))
+            self._interfaces.callback(self._paired.close)
+        self.images = subscribe(self._node, self._settings, camera_topic(self.name, 'image'), self._settings.image_transport,
+                                self._on_image, self._on_lost)
         self._interfaces.callback(self._node.destroy_subscription, self.images)
 
     def _on_image(self, data: bytes) -> None:
-        if self._right is not None:
-            self._right.left_came(data)
+        if self._paired is not None:
+            self._paired.frame_came(data)
         self.input.offer(data)
 
     def _on_lost(self, count: int) -> None:
@@ -76,8 +79,8 @@ class CameraInterface:
         self._silence = None
         if self._vins is not None:
             self._vins.begin()
-        if self._right is not None:
-            self._right.begin()
+        if self._paired is not None:
+            self._paired.begin()
 
     def close(self) -> None:
         """Undo `open`. Safe to call twice."""
@@ -86,19 +89,20 @@ class CameraInterface:
     @property
     def route(self) -> str:
         """Topics that it subscribes to and publishes, as text."""
-        right = '' if self._right is None else f' and, as its right camera, {self._right.images.topic_name}'
-        return (f'subscribed to {self.images.topic_name}{right} ({self._settings.qos_reliability}), '
+        role = 'right camera' if self._settings.stereo else 'depth camera'
+        paired = '' if self._paired is None else f' and, as its {role}, {self._paired.images.topic_name}'
+        return (f'subscribed to {self.images.topic_name}{paired} ({self._settings.qos_reliability}), '
                 f'publishing {self._node.resolve_topic_name(camera_topic(self.name, "~/matches"))}')
 
     def figures(self) -> dict[str, str]:
-        """Diagnostics of masks and stereo, by key."""
+        """Diagnostics of masks, stereo and depth, by key."""
         masked = {'masked': self._masks.description} if self._masks is not None and self._masks.description else {}
-        return masked | ({} if self._right is None else self._right.figures())
+        return masked | ({} if self._paired is None else self._paired.figures())
 
     @property
     def verdict(self) -> diagnostics.Verdict:
-        """State of the right camera and of the masks."""
-        if self._right is not None and (problem := self._right.problem):
+        """State of the right or the depth camera, and of the masks."""
+        if self._paired is not None and (problem := self._paired.problem):
             return diagnostics.Verdict(diagnostics.WARN, problem)
         if self._masks is not None and (problem := self._masks.problem):
             return diagnostics.Verdict(diagnostics.WARN, f'{problem}: matching goes on without it', logged=True)
@@ -125,11 +129,18 @@ class CameraInterface:
         gray, message = decode(item, self.images.msg_type, self._settings)
         stamp = stamp_seconds(message.header)
         mask = None if self._masks is None else self._masks.mask(size_of(gray), stamp)
-        return Input(gray, stamp, message, mask, None if self._right is None else self._right.image_of(gray, stamp))
+        right = depth = None
+        if isinstance(self._paired, RightCamera):
+            right = self._paired.image_of(gray, stamp)
+        elif self._paired is not None:
+            depth = self._paired.image_of(gray, stamp)
+        return Input(gray, stamp, message, mask, right, depth)
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
-        if self._right is not None and matches.right_keypoints is None:
+        if self._settings.stereo and matches.right_keypoints is None:
             matches = matches.without_right()
+        elif self._settings.depth and matches.xyz is None:
+            matches = matches.without_depth()
         matches = dataclasses.replace(matches, image_size=size_of(frame.image))
         cloud = PointCloud2(header=frame.source.header, fields=FIELDS[layout_of(matches)])
         self._matches.publish(fill_cloud(cloud, matches))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...core.backend import Backend
 from ...core.config import MatcherConfig
+from ...core.depth import DepthImage
 from ...core.epipolar_check import RightImage
 from ...core.frame_matcher import FrameMatcher
 from ...core.masks import Mask
@@ -44,6 +45,7 @@ class Input(NamedTuple):
     source: Any  # what it was decoded from
     mask: Mask | None = None
     right: RightImage | None = None  # of its stereo pair
+    depth: DepthImage | None = None  # registered to it
 
 
 class FrameHandler(Protocol):
@@ -250,7 +252,7 @@ class Pipeline:
         clock = Stopwatch()
         frame = camera.handler.decode(item)
         clock.lap('decode')
-        matches = matcher.process(frame.image, frame.stamp, frame.right, mask=frame.mask)
+        matches = matcher.process(frame.image, frame.stamp, frame.right, mask=frame.mask, depth=frame.depth)
         clock.lap('process')
         if matcher.resets > camera.statistics.count.resets:
             camera.statistics.tracks_restarted(matcher.last_reset)

@@ -40,8 +40,8 @@ class EchoNode(Node):  # type: ignore[misc]
     def _on_image(self, data: bytes) -> None:
         image = deserialize_message(data, Image)
         if self._begun:
-            cloud = PointCloud2(header=image.header, fields=FIELDS[MATCH_DTYPE], height=1, width=len(POINTS), point_step=POINTS.itemsize,
-                                row_step=POINTS.nbytes)
+            cloud = PointCloud2(header=image.header, fields=FIELDS[MATCH_DTYPE], height=1, width=len(POINTS),
+                                point_step=POINTS.itemsize, row_step=POINTS.nbytes)
             cloud.data.frombytes(POINTS.view(np.uint8))
             self._clouds.publish(cloud)
         self._begun = True

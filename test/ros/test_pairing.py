@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lightglue_trt_ros.ros.matcher.stereo_sync import RIGHTS, StereoPairing
+from lightglue_trt_ros.ros.matcher.pairing import PARTNERS, Pairing
 
 PERIOD = 0.1
 
@@ -17,7 +17,7 @@ class Timeline:
 
     def __init__(self, max_skew_s: float = 0.005) -> None:
         self.now = 50.0
-        self.pairing: StereoPairing[float] = StereoPairing(max_skew_s, lambda: self.now)
+        self.pairing: Pairing[float] = Pairing(max_skew_s, clock=lambda: self.now)
 
     def play(self, *arrivals: tuple[float, str, float]) -> None:
         """Arrivals (when, 'left' or 'right', stamp) in order; items are stamps. A left one is taken when the next comes."""
@@ -26,9 +26,9 @@ class Timeline:
         for when, side, stamp in sorted(arrivals):
             self.now = when
             if side == 'right':
-                self.pairing.right_came(stamp, stamp)
+                self.pairing.partner_came(stamp, stamp)
                 continue
-            self.pairing.left_came(stamp)
+            self.pairing.frame_came(stamp)
             if waiting is not None:
                 self.taken.append(self.pairing.take(waiting))
             waiting = stamp
@@ -84,16 +84,16 @@ def test_late_images_are_counted_and_told_by_how_much():
     line.play(*both(40, delay=0.25))
     assert not any(line.taken)
     assert line.pairing.late == 39
-    assert 'right images come 0.250 s after the left ones of their stamps' in line.pairing.problem
+    assert 'right images come 0.250 s after the left images of their stamps' in line.pairing.problem
 
 
 def test_a_silent_camera_is_told_and_not_waited_for():
     line = Timeline()
     line.play(*both(20, drop=lambda number: number > 3))
-    assert 'no right image came with the last 16 left ones' in line.pairing.problem
-    pairing: StereoPairing[int] = StereoPairing(0.005)
+    assert 'no right image came with the last 16 left images' in line.pairing.problem
+    pairing: Pairing[int] = Pairing(0.005)
     for number in range(10):
-        pairing.left_came(float(number))
+        pairing.frame_came(float(number))
     began = time.monotonic()
     assert pairing.take(9.0) is None
     assert time.monotonic() - began < 0.02
@@ -119,22 +119,22 @@ def test_the_nearest_of_several_is_taken():
 
 
 def test_no_more_than_a_few_right_images_wait():
-    pairing: StereoPairing[bytes] = StereoPairing(0.005)
+    pairing: Pairing[bytes] = Pairing(0.005)
     for number in range(10_000):
-        pairing.right_came(number * PERIOD, bytes(1))
-        pairing.left_came(number * PERIOD + 10_000)
+        pairing.partner_came(number * PERIOD, bytes(1))
+        pairing.frame_came(number * PERIOD + 10_000)
         assert pairing.take((number - 1) * PERIOD + 10_000) is None
-    assert len(pairing._rights) == RIGHTS
+    assert len(pairing._partners) == PARTNERS
     assert all(len(held) <= 64 for held in vars(pairing).values() if hasattr(held, 'maxlen'))
 
 
 def test_it_waits_for_an_image_on_its_way_but_not_beyond_the_next_left_one():
-    pairing: StereoPairing[str] = StereoPairing(0.005)
-    pairing.left_came(1.0)
-    threading.Timer(0.01, pairing.right_came, (1.001, 'right')).start()
+    pairing: Pairing[str] = Pairing(0.005)
+    pairing.frame_came(1.0)
+    threading.Timer(0.01, pairing.partner_came, (1.001, 'right')).start()
     assert pairing.take(1.0) == 'right'
-    pairing.left_came(2.0)
-    threading.Timer(0.01, pairing.left_came, (3.0,)).start()
+    pairing.frame_came(2.0)
+    threading.Timer(0.01, pairing.frame_came, (3.0,)).start()
     began = time.monotonic()
     assert pairing.take(2.0) is None
     assert time.monotonic() - began < 0.04
@@ -144,10 +144,10 @@ def test_it_waits_for_an_image_on_its_way_but_not_beyond_the_next_left_one():
 
 
 def test_a_right_image_in_the_middle_of_two_left_ones_serves_one():
-    pairing: StereoPairing[str] = StereoPairing(0.1)
-    pairing.left_came(0.0)
-    pairing.right_came(0.0625, 'right')
-    pairing.left_came(0.125)
+    pairing: Pairing[str] = Pairing(0.1)
+    pairing.frame_came(0.0)
+    pairing.partner_came(0.0625, 'right')
+    pairing.frame_came(0.125)
     assert [pairing.take(0.0), pairing.take(0.125)] == ['right', None]
     assert (pairing.paired, pairing.missing) == (1, 1)
 
@@ -161,12 +161,12 @@ def test_a_lost_image_costs_its_pair_alone_however_large_a_skew_is_allowed(max_s
 
 
 def test_no_image_of_another_time_is_taken_for_one_on_its_way_however_large_a_skew_is_allowed():
-    pairing: StereoPairing[float] = StereoPairing(0.5)
+    pairing: Pairing[float] = Pairing(0.5)
     for number in range(5):  # of which the pipeline takes the last one
-        pairing.left_came(number * PERIOD)
+        pairing.frame_came(number * PERIOD)
         if number < 4:
-            pairing.right_came(number * PERIOD, number * PERIOD)
-    threading.Timer(0.01, pairing.right_came, (4 * PERIOD, 4 * PERIOD)).start()
+            pairing.partner_came(number * PERIOD, number * PERIOD)
+    threading.Timer(0.01, pairing.partner_came, (4 * PERIOD, 4 * PERIOD)).start()
     assert pairing.take(4 * PERIOD) == 4 * PERIOD
 
 
@@ -207,7 +207,7 @@ def test_each_cause_is_judged_by_the_last_frames(phases, words):
 def test_images_that_never_come_are_no_matter_of_clocks():
     line = Timeline()
     line.play(*both(30, drop=lambda number: number % 4))
-    assert line.pairing.problem.startswith('7 of the last 10 left images have no right one')
+    assert line.pairing.problem.startswith('7 of the last 10 left images have no right image')
 
 
 def test_time_that_starts_again_finds_pairs_again():
@@ -221,12 +221,12 @@ def test_time_that_starts_again_finds_pairs_again():
 @pytest.mark.parametrize('first', ['left', 'right'])
 def test_nothing_of_before_is_left_when_time_starts_again(first):
     """A simulator that starts anew while right images wait; and a recording in a loop, whose first pass lost an image."""
-    pairing: StereoPairing[tuple[int, int]] = StereoPairing(0.005)
+    pairing: Pairing[tuple[int, int]] = Pairing(0.005)
     for run, (lefts, rights) in enumerate([(range(6), range(10)), (range(10), range(10)), (range(10), range(10))]):
         found = []
         for number in range(10):
-            come = [lambda number=number, lefts=lefts: pairing.left_came(number * PERIOD) if number in lefts else None,
-                    lambda number=number, run=run, rights=rights: pairing.right_came(number * PERIOD, (run, number))
+            come = [lambda number=number, lefts=lefts: pairing.frame_came(number * PERIOD) if number in lefts else None,
+                    lambda number=number, run=run, rights=rights: pairing.partner_came(number * PERIOD, (run, number))
                     if number in rights and (run, number) != (0, 3) else None]
             for each in come if first == 'left' else come[::-1]:
                 each()
@@ -236,10 +236,10 @@ def test_nothing_of_before_is_left_when_time_starts_again(first):
 
 
 def test_a_left_image_of_before_that_is_taken_after_time_began_again_leaves_nothing():
-    pairing: StereoPairing[str] = StereoPairing(0.005)
-    pairing.left_came(5.0)
-    pairing.left_came(1.0)
+    pairing: Pairing[str] = Pairing(0.005)
+    pairing.frame_came(5.0)
+    pairing.frame_came(1.0)
     assert pairing.take(5.0) is None
-    pairing.left_came(5.0)
-    pairing.right_came(5.0, 'right')
+    pairing.frame_came(5.0)
+    pairing.partner_came(5.0, 'right')
     assert pairing.take(5.0) == 'right'

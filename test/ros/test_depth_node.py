@@ -1,0 +1,193 @@
+"""The node with a depth camera over real DDS: raw, compressed, late, silent, of another size, unregistered, in a wrong unit."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-image')
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for
+from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
+
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.networks.models import load_model
+from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.ros.parameters import NodeConfig
+from lightglue_trt_ros.utils.errors import ConfigError
+
+SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 150, 'backend': 'onnxruntime', 'depth': True}
+PERIOD_NS = SECOND // 5
+FRAMES = 14
+WALL = np.full((HEIGHT, WIDTH), 2000, np.uint16)  # millimetres
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as stack:
+        rclpy.init()
+        stack.callback(rclpy.try_shutdown)
+        yield stack
+
+
+def depth_message(stamp_ns: int, pixels: np.ndarray) -> Image:
+    pixels = np.ascontiguousarray(pixels)
+    message = Image(header=header(stamp_ns), height=pixels.shape[0], width=pixels.shape[1], step=pixels.strides[0],
+                    encoding={'uint16': '16UC1', 'float32': '32FC1'}[pixels.dtype.name])
+    message.data.frombytes(pixels.tobytes())
+    return message
+
+
+class DepthRig:
+    """A node with depth, and who publishes images and depth."""
+
+    def __init__(self, stack: ExitStack, compressed: bool = False, topic: str = '/depth') -> None:
+        def opened(config, *, cancelled):
+            return Opened(OnnxRuntimeBackend(config.engine_spec('fp32'), load_model('ours'), threads=1), 'small')
+
+        transport = {'depth_transport': 'compressedDepth'} if compressed else {}
+        self.node = MatcherNode(open_backend=opened, cli_args=['--ros-args', '-r', f'depth:={topic}'], parameter_overrides=[
+            Parameter(name, value=value) for name, value in {**SETTINGS, **transport}.items()])
+        self.peer = Peer()
+        stack.callback(self.peer.close)
+        self.node.start()
+        stack.enter_context(spun(self.node))
+        stack.callback(self.node.stop)
+        make = self.peer.node.create_publisher
+        self.depths = make(CompressedImage, f'{topic}/compressedDepth', 10) if compressed else make(Image, topic, 10)
+        self.info, self.depth_info = (make(CameraInfo, name, 10) for name in ('/camera_info', '/aligned/camera_info'))
+        wait_for(lambda: 'ONNX Runtime' in self.peer.figures().get('backend', ''), 30)
+        wait_for(lambda: all(each.get_subscription_count() for each in (self.depths, self.peer.images, self.info)))
+
+    def tell_camera(self, publisher: Any = None, **given: Any) -> None:
+        (publisher or self.info).publish(CameraInfo(header=header(SECOND), **vars(camera_info(**given))))
+        time.sleep(0.3)
+
+    def send(self, number: int, image: np.ndarray, depth: Any = None, skew_ns: int = 0) -> Any:
+        """A frame and its depth, pixels or a message without stamp; the matches of the cloud that comes of it."""
+        stamp, before = SECOND + round(number * PERIOD_NS), len(self.peer.clouds)
+        if isinstance(depth, np.ndarray):
+            depth = depth_message(stamp, depth)
+        if depth is not None:
+            depth.header = header(stamp + skew_ns)
+            self.depths.publish(depth)
+        self.peer.images.publish(image_message(stamp, image))
+        wait_for(lambda: int(self.peer.figures().get('frames processed', 0)) >= 1 if not number else len(self.peer.clouds) > before)
+        return matches_from_cloud(self.peer.clouds[-1]) if number else None
+
+
+def known(matches) -> float:
+    """Share of points that are known in space."""
+    return float(np.mean(np.isfinite(matches.xyz[:, 2])))
+
+
+def frames(count: int = FRAMES) -> list[np.ndarray]:
+    return [left for left, _ in wall_pairs(count)]
+
+
+def test_depth_is_not_for_stereo():
+    with pytest.raises(ConfigError, match='stereo and depth are both true'):
+        NodeConfig(stereo=True, depth=True)
+    assert NodeConfig(depth=True, cameras=('front', 'rear')).depth
+
+
+def test_points_are_in_metres_whatever_the_depth_camera_does(stack):
+    """In millimetres, in metres, a little skewed, missing, of another size, colour, full of holes; the frame always goes on."""
+    rig, images = DepthRig(stack), frames()
+    rig.tell_camera()
+    holes = np.where(np.arange(WIDTH) % 40 < 20, WALL / np.float32(1000), np.float32(np.nan)).astype(np.float32)
+    holes[:, :10], holes[:, 10:15], holes[:, 15:20] = np.inf, -1, 0
+    odd = {4: holes, 5: None, 6: WALL[:, :-8], 7: Image(height=2, width=2, step=6, encoding='rgb8', data=bytes(12)),
+           8: WALL.astype(np.float32)}  # which are millimetres
+    matches = {}
+    for number, image in enumerate(images):
+        depth = odd.get(number, WALL if number % 2 else (WALL / 1000).astype(np.float32))
+        matches[number] = rig.send(number, image, depth, skew_ns=(number % 3 - 1) * 15_000_000)
+    for number in range(1, FRAMES):
+        share = known(matches[number])
+        assert share == 0 if number in (5, 6, 7, 8) else share < 0.8 if number == 4 else share == 1.0, number
+    last = matches[FRAMES - 1]
+    np.testing.assert_allclose(last.xyz[:, 2], 2.0, rtol=1e-5)
+    np.testing.assert_allclose(last.xyz[:, :2] / last.xyz[:, 2:] * K[0, 0] + K[:2, 2], last.keypoints, atol=1e-2)
+    np.testing.assert_allclose(last.sigma_z, 0.0025 * 4, rtol=1e-3)
+    assert last.track_lengths.max() == FRAMES
+    assert (rig.peer.clouds[-1].point_step, rig.peer.clouds[-1].is_dense) == (68, False)
+    wait_for(lambda: rig.peer.figures().get('images with depth') == str(FRAMES - 1))
+    figures = rig.peer.figures()
+    assert (figures['depth images missing'], figures['depth images rejected']) == ('1', '3')
+    assert 'depth ms (p50 / p95 / p99)' in figures
+    assert rig.peer.status()[1] == 'matching'
+
+
+@pytest.mark.parametrize(('depth', 'told'), [
+    (WALL[:, :-8], 'depth image dropped: it has 248x192 pixels, the image 256x192: let the driver register'),
+    (WALL.astype(np.float32), 'its median is 2000 m: 32FC1 is in metres'),
+    (WALL.view(np.uint8), 'depth is 16UC1 in millimetres or 32FC1 in metres')])
+def test_a_depth_image_that_cannot_be_used_is_told_with_the_remedy(stack, depth, told):
+    rig, images = DepthRig(stack), frames(4)
+    rig.tell_camera()
+    for number, image in enumerate(images):
+        sent = image_message(0, depth) if depth.dtype == np.uint8 else depth
+        matches = rig.send(number, image, sent)
+    assert known(matches) == 0
+    wait_for(lambda: told in rig.peer.status()[1])
+
+
+def test_depth_with_a_camera_info_of_its_own_must_be_registered(stack):
+    rig, images = DepthRig(stack, topic='/aligned/image'), frames(6)
+    rig.tell_camera()
+    rig.tell_camera(rig.depth_info)
+    matches = [rig.send(number, image, WALL) for number, image in enumerate(images[:3])]
+    assert min(map(known, matches[1:])) == 1.0
+    other = K.copy()
+    other[0, 2] += 12
+    rig.tell_camera(rig.depth_info, k=other)
+    assert known(rig.send(4, images[4], WALL)) == 0
+    wait_for(lambda: 'its CameraInfo is another one' in rig.peer.status()[1])
+    assert 'align_depth' in rig.peer.status()[1]
+
+
+def test_without_camera_info_points_stay_pixels_and_the_diagnostics_say_so(stack):
+    rig, images = DepthRig(stack), frames(3)
+    matches = [rig.send(number, image, WALL) for number, image in enumerate(images)]
+    assert known(matches[2]) == 0
+    assert len(matches[2]) > 30
+    wait_for(lambda: 'depth waits for a CameraInfo on /camera_info' in rig.peer.status()[1])
+
+
+def test_a_depth_camera_that_dies_and_comes_back(stack):
+    rig, images = DepthRig(stack), frames(FRAMES + 6)
+    rig.tell_camera()
+    shares = [known(matches) for number, image in enumerate(images)
+              if (matches := rig.send(number, image, None if 3 <= number < FRAMES else WALL)) is not None]
+    assert shares[:2] == [1.0, 1.0]
+    assert set(shares[2:FRAMES - 1]) == {0.0}
+    assert shares[-1] == 1.0
+    wait_for(lambda: int(rig.peer.figures().get('depth images missing', 0)) == FRAMES - 3)
+
+
+def test_a_silent_depth_camera_is_told(stack):
+    rig, images = DepthRig(stack), frames()
+    rig.tell_camera()
+    for number, image in enumerate(images):
+        rig.send(number, image)
+    wait_for(lambda: f'no depth image came with the last {FRAMES} images (/depth): ' in rig.peer.status()[1])
+
+
+def test_compressed_depth_comes_on_its_own_topic(stack):
+    rig, images = DepthRig(stack, compressed=True), frames(3)
+    rig.tell_camera()
+    for number, image in enumerate(images):
+        depth = CompressedImage(format='16UC1; compressedDepth png', data=bytes(12) + cv2.imencode('.png', WALL)[1].tobytes())
+        matches = rig.send(number, image, depth)
+    assert known(matches) == 1.0
+    np.testing.assert_allclose(matches.xyz[:, 2], 2.0, rtol=1e-5)
