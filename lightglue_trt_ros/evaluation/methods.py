@@ -39,7 +39,7 @@ class Prediction(NamedTuple):
     stage_ms: dict[str, float]
     layers: int | None = None  # of LightGlue that ran
     matched: MatchedRows | None = None
-    cost: Cost = Cost()  # what had already been computed for another method is included
+    cost: Cost = Cost()  # of a timed frame; in others part of it was computed for another method
     tracked: Correspondences | None = None  # matched and propagated points, if tracks have both
 
 
@@ -99,8 +99,8 @@ class _OurStream:
         found = self._frames.process(image, stamp, mask=self._mask)
         if found is None:
             return None
-        return Prediction(correspondences(found.matched()), found.stage_ms | networks.stage_ms, found.layers,
-                        MatchedRows(networks, networks.rows), meter.cost.plus(networks.saved), correspondences(found))
+        return Prediction(correspondences(found.matched()), found.stage_ms, found.layers, MatchedRows(networks, networks.rows),
+                          meter.cost._replace(gpu_ms=networks.gpu_ms), correspondences(found))
 
     def reset(self) -> None:
         self._frames.reset()

@@ -1,4 +1,4 @@
-"""Networks that several settings and strides share: each image is extracted once, each pair matched once; and what that saves."""
+"""Networks that several settings and strides share: each image is extracted once, each pair matched once, but in timed frames."""
 
 from __future__ import annotations
 
@@ -29,10 +29,6 @@ class Cost(NamedTuple):
     cpu_ms: float = 0.0
     gpu_ms: float = 0.0
 
-    def plus(self, other: Cost, times: float = 1.0) -> Cost:
-        """Both together, the other one `times` over."""
-        return Cost(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
-
 
 class Meter:
     """Reads the clocks: `cost` is what has been spent since it was made."""
@@ -51,8 +47,7 @@ class SeenFeatures:
     def __init__(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> None:
         self.image, self.resized, self.mask = image, resized, mask
         self.features: Features | None = None
-        self.cost = Cost()  # of the extraction
-        self.answers: WeakKeyDictionary[SeenFeatures, dict[Thresholds, tuple[Matches, Cost]]] = WeakKeyDictionary()  # by reference
+        self.answers: WeakKeyDictionary[SeenFeatures, dict[Thresholds, Matches]] = WeakKeyDictionary()  # by reference
         self._copied: tuple[Float32, Float32] = np.zeros((0, 2), np.float32), np.zeros(0, np.float32)
 
     @property
@@ -72,18 +67,17 @@ class SeenFeatures:
 class SharedNetworks:
     """A Backend for several FrameMatchers with one model and one size, whose other settings (`configs`) may differ.
 
-    `show` announces the next image. Nothing is computed twice: `saved` is the cost of earlier computations. Thresholds that
-    give the same result are read from one run of the matcher, exit by exit; each runs by itself while it is timed (`alone`). Only
-    the thread that owns the backend uses it.
+    `show` announces the next image. Nothing is computed twice, and thresholds that give the same result are read from one run of
+    the matcher, exit by exit; but a timed frame (`alone`) is extracted and matched anew for each FrameMatcher, as in the node.
+    Only the thread that owns the backend uses it.
 
     Where the backend refines points, frames stay on the device with their features, and each FrameMatcher refines its own points.
-    A timed frame runs as in the node: it waits once for matches and refined points.
     """
 
     def __init__(self, backend: Backend, configs: Collection[MatcherConfig]) -> None:
         self.spec, self.early_exits, self.description = backend.spec, backend.early_exits, backend.description
         self.rows: NDArray[np.int32] = np.zeros((0, 2), np.int32)  # (M, 2) of the last match, reference and current
-        self.saved, self.stage_ms = Cost(), dict[str, float]()
+        self.gpu_ms = 0.0  # of the last timed frame
         self._backend: Any = backend
         self._refines = refining_backend(backend) is not None and any(config.refinement != 'none' for config in configs)
         self._thresholds = tuple(dict.fromkeys(
@@ -99,27 +93,28 @@ class SharedNetworks:
     def show(self, image: UInt8, alone: bool = False) -> None:
         """Announce the image, as it was recorded, that the next calls are about; `alone`: it is timed, and nothing else runs."""
         self._image, self._alone = image, alone
-        self.saved, self.stage_ms, self.rows = Cost(), {}, np.zeros((0, 2), np.int32)
+        self.gpu_ms, self.rows = 0.0, np.zeros((0, 2), np.int32)
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
         original = image if self._image is None else self._image
-        meter, seen = Meter(), self._seen.get(id(original))
+        seen = self._seen.get(id(original))
         if seen is None or seen.mask is not mask:
             seen = self._seen[id(original)] = SeenFeatures(original, image, mask)
+        elif self._alone:
+            self._release(seen)
+        if seen.features is None:
             self._load(seen)
-            seen.cost = meter.cost
         if seen not in self._recent:
             self._recent.append(seen)
         self._mark_used(seen)
-        self._account('extract', seen.cost._replace(gpu_ms=0.0), meter.cost)  # the GPU's time is known once it is done: see match
         return seen
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         first, second = _ours(reference), _ours(current)
-        meter, answers = Meter(), second.answers.setdefault(first, {})
-        if thresholds not in answers:
+        answers = second.answers.setdefault(first, {})
+        if self._alone or thresholds not in answers:
             answers.update(self._answers(first, second, thresholds))
-        return self._accounted(second, *answers[thresholds], meter)
+        return self._noted(answers[thresholds])
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         exits: Iterator[Matches] = self._backend.match_exits(*self._both(_ours(reference), _ours(current)), thresholds)
@@ -137,11 +132,10 @@ class SharedNetworks:
         if not self._alone:
             found = self.match(reference, current, thresholds)
             return found, self.refine(reference, current, found.indices, points)
-        first, second, meter = _ours(reference), _ours(current), Meter()
+        first, second = _ours(reference), _ours(current)
         found, refined = self._backend.match_and_refine(*self._both(first, second), thresholds, points)
-        cost = self._with_gpu(second, meter.cost)
-        second.answers.setdefault(first, {})[thresholds] = found, cost
-        return self._accounted(second, found, cost, meter), refined
+        second.answers.setdefault(first, {})[thresholds] = found
+        return self._noted(found), refined
 
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
         refined: Refined = self._backend.refine(*self._both(_ours(reference), _ours(current)), indices, points)
@@ -159,25 +153,19 @@ class SharedNetworks:
         self._image = None
         self._backend.close()
 
-    def _accounted(self, current: SeenFeatures, found: Matches, cost: Cost, meter: Meter) -> Matches:
-        """Account for matches whose computation had `cost`, and now cost what `meter` shows."""
+    def _noted(self, found: Matches) -> Matches:
+        """`found`, once its rows and the GPU's time are noted."""
         rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
         self.rows = np.column_stack([rows, found.indices[rows]]).astype(np.int32)
-        self._account('match', cost._replace(gpu_ms=cost.gpu_ms + current.cost.gpu_ms), meter.cost)
+        times: Callable[[], dict[str, float]] | None = getattr(self._backend, 'device_ms', None)
+        if times is not None and self._alone:
+            self.gpu_ms = times()['extract'] + times()['match']
         return found
 
-    def _account(self, stage: str, ran: Cost, spent: Cost) -> None:
-        """Note the time of a stage when it ran, and how much of it is saved now."""
-        self.stage_ms[stage] = ran.wall_ms
-        self.saved = self.saved.plus(ran).plus(spent, -1)
-
-    def _answers(self, first: SeenFeatures, second: SeenFeatures,
-                 asked: Thresholds) -> Iterator[tuple[Thresholds, tuple[Matches, Cost]]]:
+    def _answers(self, first: SeenFeatures, second: SeenFeatures, asked: Thresholds) -> Iterator[tuple[Thresholds, Matches]]:
         pair, alike = self._both(first, second), [each for each in self._thresholds if each.detection == asked.detection]
-        meter = Meter()
         if self._alone or len(alike) < 2 or asked not in alike:
-            found = self._backend.match(*pair, asked)
-            yield asked, (found, self._with_gpu(second, meter.cost))
+            yield asked, self._backend.match(*pair, asked)
             return
         lowest = replace(asked, match=min(each.match for each in alike))
         exits = iter(self._backend.match_exits(*pair, lowest))
@@ -185,18 +173,9 @@ class SharedNetworks:
             found, last = next(exits), number == len(self.early_exits.ends) - 1
             for each in [each for each in alike if last or stops(found.confident, each.depth_confidence)]:
                 alike.remove(each)
-                yield each, (_above(found, each.match), meter.cost)
+                yield each, _above(found, each.match)
             if not alike:
                 return
-
-    def _with_gpu(self, current: SeenFeatures, cost: Cost) -> Cost:
-        """The cost of a match with its GPU time. The GPU time of the extraction is known now, and noted as well."""
-        times: Callable[[], dict[str, float]] | None = getattr(self._backend, 'device_ms', None)
-        if times is None or not self._alone:
-            return cost
-        gpu_ms = times()
-        current.cost = current.cost._replace(gpu_ms=gpu_ms['extract'])
-        return cost._replace(gpu_ms=gpu_ms['match'])
 
     def _both(self, first: SeenFeatures, second: SeenFeatures) -> tuple[Features, Features]:
         """The features of both, extracted again if they were released."""
@@ -215,9 +194,13 @@ class SharedNetworks:
         if self._refines and seen.image.shape != self._size:  # the device keeps frames of one size
             room, self._size = 1, seen.image.shape
         while len(self._held) >= room:
-            self._held.pop(0).release()
+            self._release(self._held[0])
         seen.features = (self._backend.extract_frame(seen.image, seen.mask) if self._refines else
                          self._backend.extract(seen.resized, seen.mask))
+
+    def _release(self, seen: SeenFeatures) -> None:
+        self._held = [each for each in self._held if each is not seen]
+        seen.release()
 
     def _mark_used(self, seen: SeenFeatures) -> None:
         if self._room and seen.features is not None:

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from lightglue_trt_ros.evaluation.predict import read_ahead
-from lightglue_trt_ros.evaluation.shared_networks import Cost, Meter
+from lightglue_trt_ros.evaluation.shared_networks import Meter
 
 
 def test_items_come_in_order_and_no_more_than_asked_for() -> None:
@@ -69,4 +69,3 @@ def test_costs_count_every_thread() -> None:
     for thread in threads:
         thread.join()
     assert meter.cost.cpu_ms >= 190
-    assert Cost(1, 2, 3).plus(Cost(10, 10, 10), -1) == (-9, -8, -7)

@@ -24,7 +24,7 @@ from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.types import HostFeatures, Matches, Thresholds
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import Opened, open_backend
-from lightglue_trt_ros.evaluation import methods
+from lightglue_trt_ros.evaluation import methods, predict
 from lightglue_trt_ros.evaluation.evaluator import evaluate_variants
 from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, by_networks, open_methods
 from lightglue_trt_ros.evaluation.metrics import Evaluation, MatcherResult
@@ -199,7 +199,9 @@ def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]
 
 
 @pytest.mark.parametrize('feature_sets', [0, 3])
-def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np.ndarray], feature_sets: int) -> None:
+def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np.ndarray], feature_sets: int,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict, 'TIMED_PAIRS', 0)
     backend = Counting(open_backend(CONFIG).backend, feature_sets)
     configs = variants(CONFIG, PLACED)
     networks = SharedNetworks(backend, configs.values())
@@ -217,17 +219,19 @@ def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np
     backend.close()
 
 
-def test_times_are_of_what_ran(frames: list[np.ndarray]) -> None:
-    """A variant that was handed another's matches costs what getting them takes."""
-    frontends, _ = open_methods(variants(CONFIG, PLACED))
-    first, *others = evaluated(frames, frontends)
-    for other in others:
-        assert other.stage_ms['extract'] == first.stage_ms['extract']
-        assert other.stage_ms['match'] == first.stage_ms['match']
-        for frame, extract, match, cpu in zip(*(other.stage_ms[name] for name in ('frame', 'extract', 'match')),
-                                              other.cost_ms['cpu_ms'], strict=True):
-            assert frame >= extract + match > 0
-            assert cpu > 0
+@pytest.mark.parametrize('feature_sets', [0, 3])
+def test_a_timed_frame_is_extracted_and_matched_for_each_variant(frames: list[np.ndarray], feature_sets: int) -> None:
+    backend, configs = Counting(open_backend(CONFIG).backend, feature_sets), variants(CONFIG, PLACED)
+    networks = SharedNetworks(backend, configs.values())
+    with closing(networks):
+        for result in evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()], (1,)):
+            for frame, extract, match, cpu in zip(*(result.stage_ms[name] for name in ('frame', 'extract', 'match')),
+                                                  result.cost_ms['cpu_ms'], strict=True):
+                assert frame >= extract + match
+                assert min(extract, match, cpu) > 0
+    timed = COUNT - 1
+    assert backend.asked['extract'] == 1 + timed * len(configs)
+    assert backend.asked['match'] == timed * len(configs) + 8, 'and back once'
 
 
 def test_the_gpus_time_is_that_of_extracting_and_matching(frames: list[np.ndarray]) -> None:
