@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import pickle
 import resource
 import tempfile
@@ -22,7 +23,7 @@ from ..core.config import MatcherConfig
 from ..core.geometry import fitting_size
 from ..core.images import gray_of
 from ..core.masks import Mask, load_mask
-from ..core.types import Float32, FrameMatches, UInt8
+from ..core.types import FrameMatches, UInt8
 from ..datasets.bag import stereo_recording
 from ..datasets.sequence import Recording
 from ..odometry.two_view import ESTIMATOR_LABELS, ESTIMATORS, PoseEstimator
@@ -124,7 +125,7 @@ def evaluate_variants(configs: dict[str, MatcherConfig], baselines: Sequence[Met
     groups, others, results = by_networks(configs), list(baselines), dict[str, MatcherResult]()
     several, evaluation = len(groups) > 1, None
     unavailable = EngineError('nothing was asked for')
-    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+    with tempfile.TemporaryFile(dir=folder) as file:
         first = FirstPredictions(file) if several else None
         while groups and (evaluation is None or not evaluation.interrupted):
             group = groups.pop(0)
@@ -162,19 +163,17 @@ class FirstPredictions:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._entries: dict[tuple[int, tuple[int, int]], tuple[int, int]] = {}  # offset and points, by stride and pair
+        self._offsets: dict[tuple[int, tuple[int, int]], int] = {}  # by stride and pair
 
     def __call__(self, stride: int, pair: tuple[int, int], prediction: Prediction) -> Prediction:
         """Keep `prediction` if the pair is new; the one that was kept for it. Raises LightglueTrtError on a full disk."""
         try:
-            if (entry := self._entries.get((stride, pair))) is not None:
-                self._file.seek(entry[0])
-                points = np.frombuffer(self._file.read(16 * entry[1]), np.float32).reshape(-1, 4)
-                return Prediction(Correspondences(points[:, :2], points[:, 2:]), {})
-            rows: Float32 = np.hstack(prediction.points[:2]).astype(np.float32)
-            self._entries[stride, pair] = self._file.seek(0, 2), len(rows)
-            if self._file.write(rows.tobytes()) < rows.nbytes:
-                raise OSError('the disk is full')
+            if (offset := self._offsets.get((stride, pair))) is not None:
+                self._file.seek(offset)
+                return Prediction(Correspondences(*pickle.load(self._file)), {})
+            self._offsets[stride, pair] = self._file.seek(0, os.SEEK_END)
+            pickle.dump(prediction.points[:2], self._file)
+            self._file.flush()
         except OSError as error:
             raise LightglueTrtError(f'the matches that others are compared with cannot be kept: {error.strerror or error}; make '
                                     'room, or choose another --out') from error

@@ -10,11 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from typing import Any, NamedTuple, TypeVar
+from contextlib import closing, contextmanager
+from typing import Any, NamedTuple
 
 from ..core.types import UInt8
-from ..datasets.sequence import Frame
+from ..datasets.sequence import Frame, read_ahead
 from ..odometry.two_view import PoseEstimator
 from ..utils.errors import BagError, EngineError, FrameError
 from .baselines import Correspondences
@@ -24,7 +24,6 @@ from .metrics import MatcherResult
 from .scene import Scene
 from .score import returning_share
 
-T = TypeVar('T')
 First = Callable[[int, tuple[int, int], Prediction], Prediction]
 
 BACKWARD_PAIRS = 20  # that are matched backwards as well
@@ -62,35 +61,32 @@ class ShownFrame(NamedTuple):
 
 
 class FramePrediction(NamedTuple):
-    """The predictions of one method for a frame, perhaps still in progress. None: there is no reference."""
+    """The predictions of one method for a frame."""
 
-    by_stride: dict[int, Future[Prediction | None]]
-    backward: Future[Correspondences | None] | None  # of stride 1, from the frame to its reference
+    by_stride: dict[int, Prediction]  # where there is a reference
+    backward: Correspondences | None  # of stride 1, from the frame to its reference, where that was asked for
 
 
 class MethodRun:
-    """A method on one recording: a stream for each stride, one for matching backwards, and the thread of a baseline."""
+    """A method on one recording: a stream for each stride, and one for matching backwards."""
 
     def __init__(self, method: Method, strides: Sequence[int], wall: WallTime) -> None:
+        self.ours = method.ours
         self._streams = {stride: method.stream() for stride in strides}
         self._backward = method.stream()
-        self._executor = None if method.ours else ThreadPoolExecutor(1, method.name)  # our networks stay in the caller's thread
         self._wall, self._kind = wall, 'inference' if method.ours else 'baselines'
 
-    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Call one of the methods below, in the thread of a baseline."""
-        if self._executor is not None:
-            return self._executor.submit(function, *arguments)
-        done: Future[T] = Future()
-        done.set_result(function(*arguments))
-        return done
-
-    def match(self, shown: ShownFrame, stride: int) -> Prediction | None:
-        """The correspondences with the reference."""
+    def match(self, shown: ShownFrame, strides: Iterable[int]) -> dict[int, Prediction]:
+        """The correspondences with the references at `strides`."""
+        found = {}
         with self._wall.spent(self._kind):
-            if shown.references[stride] is None:
-                self._streams[stride].reset()
-            return self._streams[stride].process(shown.image, shown.seconds, alone=shown.timed and stride == 1)
+            for stride in strides:
+                if shown.references[stride] is None:
+                    self._streams[stride].reset()
+                prediction = self._streams[stride].process(shown.image, shown.seconds, alone=shown.timed and stride == 1)
+                if prediction is not None:
+                    found[stride] = prediction
+        return found
 
     def match_back(self, shown: ShownFrame, reference: UInt8) -> Correspondences | None:
         """The correspondences from the frame to its reference."""
@@ -99,10 +95,6 @@ class MethodRun:
             self._backward.process(shown.image, 0.0)
             prediction = self._backward.process(reference, 1.0)
             return None if prediction is None else prediction.points
-
-    def close(self) -> None:
-        if self._executor is not None:
-            self._executor.shutdown()
 
 
 class Evaluator:
@@ -143,13 +135,14 @@ class Evaluator:
             while len(unscored) > limit:
                 unscored.popleft().result()
 
-        with ThreadPoolExecutor(1, 'scoring') as scorer, ExitStack() as stack:
-            runs = [stack.enter_context(closing(MethodRun(method, strides, self.wall))) for method in self._methods]
+        runs = [MethodRun(method, strides, self.wall) for method in self._methods]
+        with ThreadPoolExecutor(1, 'scoring') as scorer, ThreadPoolExecutor(len(runs), 'baselines') as threads, \
+                closing(self._shown_frames(strides)) as shown_frames:
             try:
-                for shown in stack.enter_context(closing(self._shown_frames(strides))):
+                for shown in shown_frames:
                     if shown.timed:
                         wait_until_scored()
-                    unscored.append(scorer.submit(self._score, scores, shown, self._predict(runs, shown)))
+                    unscored.append(scorer.submit(self._score, scores, shown, self._predict(runs, shown, threads)))
                     wait_until_scored(UNSCORED)
                     progress(shown.number + 1)
             except EngineError as error:
@@ -187,21 +180,22 @@ class Evaluator:
             self._note(f'the images change their size {len(resized)} times, first {resized[0]}: the sequence starts anew there, '
                        'and only frames of the size that the intrinsics are for have a geometry')
 
-    def _predict(self, runs: Sequence[MethodRun], shown: ShownFrame) -> list[FramePrediction]:
-        by_strides: list[dict[int, Future[Prediction | None]]] = [{} for _ in runs]
+    def _predict(self, runs: Sequence[MethodRun], shown: ShownFrame, threads: ThreadPoolExecutor) -> list[FramePrediction]:
+        """The predictions of all methods: ours in this thread, each baseline in one of `threads` meanwhile."""
+        timed: list[dict[int, Prediction]] = [{} for _ in runs]
         if shown.timed:
             with self._reading:
-                for run, by_stride in zip(runs, by_strides, strict=True):
-                    by_stride[1] = run.submit(run.match, shown, 1)
-                    by_stride[1].result()
+                timed = [run.match(shown, [1]) for run in runs]
         reference = shown.references.get(1) if shown.number in self._backward else None
-        predictions = []
-        for run, by_stride in zip(runs, by_strides, strict=True):
-            for stride in sorted(shown.references.keys() - by_stride.keys()):
-                by_stride[stride] = run.submit(run.match, shown, stride)
-            backward = None if reference is None else run.submit(run.match_back, shown, reference[1])
-            predictions.append(FramePrediction(by_stride, backward))
-        return predictions
+        strides = sorted(shown.references.keys() - ({1} if shown.timed else set()))
+
+        def predicted(run: MethodRun, before: dict[int, Prediction]) -> FramePrediction:
+            by_stride = before | run.match(shown, strides)
+            return FramePrediction(by_stride, None if reference is None else run.match_back(shown, reference[1]))
+
+        started = [None if run.ours else threads.submit(predicted, run, before) for run, before in zip(runs, timed, strict=True)]
+        return [predicted(run, before) if future is None else future.result()
+                for run, before, future in zip(runs, timed, started, strict=True)]
 
     def _read(self) -> Generator[tuple[int, Frame, UInt8 | Exception], None, None]:
         """Every frame of the timeline with its image, or with the error that its decoding raises."""
@@ -220,11 +214,8 @@ class Evaluator:
 
     def _score(self, scores: Sequence[MethodScore], shown: ShownFrame, predicted: Sequence[FramePrediction]) -> None:
         """Score the predictions of all methods for a frame."""
-        methods = []
-        for score, each in zip(scores, predicted, strict=True):
-            by_stride = {stride: found for stride, future in each.by_stride.items() if (found := future.result()) is not None}
-            methods.append((score, by_stride, None if each.backward is None else each.backward.result()))
         with self.wall.spent('estimating'):
+            methods = [(score, *each) for score, each in zip(scores, predicted, strict=True)]
             for stride, reference in shown.references.items():
                 known = [(score, by_stride[stride]) for score, by_stride, _ in methods if stride in by_stride]
                 if reference is None or not known:
@@ -245,20 +236,3 @@ class Evaluator:
                 if backward is not None and (share := returning_share(by_stride[1].points, backward)) is not None:
                     score.result.forward_backward.append(share)
         self.covered += 1
-
-
-def read_ahead(source: Generator[T, None, None], count: int) -> Generator[T, None, None]:
-    """The items of `source`, which a thread takes from it, at most `count` in advance.
-
-    An error of `source` is raised where its item is asked for. At the end the thread closes `source`, as databases require.
-    """
-    with ThreadPoolExecutor(1, 'reading') as reader:
-        waiting = deque(reader.submit(next, source, None) for _ in range(count))
-        try:
-            while (item := waiting.popleft().result()) is not None:
-                waiting.append(reader.submit(next, source, None))
-                yield item
-        finally:
-            for future in waiting:
-                future.cancel()
-            reader.submit(source.close)

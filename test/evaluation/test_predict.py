@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from lightglue_trt_ros.evaluation.predict import read_ahead
+from lightglue_trt_ros.datasets.sequence import read_ahead
 from lightglue_trt_ros.evaluation.shared_networks import Meter
 
 
