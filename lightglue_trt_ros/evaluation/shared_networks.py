@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from ..core.backend import Backend, refining_backend
 from ..core.config import MatcherConfig
-from ..core.early_exit import stops
 from ..core.refinement import Refined
 from ..core.types import Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError
@@ -67,9 +65,8 @@ class SeenFeatures:
 class SharedNetworks:
     """A Backend for several FrameMatchers with one model and one size, whose other settings (`configs`) may differ.
 
-    `show` announces the next image. Nothing is computed twice, and thresholds that give the same result are read from one run of
-    the matcher, exit by exit; but a timed frame (`alone`) is extracted and matched anew for each FrameMatcher, as in the node.
-    Only the thread that owns the backend uses it.
+    `show` announces the next image. Nothing is computed twice, but a timed frame (`alone`) is extracted and matched anew for each
+    FrameMatcher, as in the node. Only the thread that owns the backend uses it.
 
     Where the backend refines points, frames stay on the device with their features, and each FrameMatcher refines its own points.
     """
@@ -80,8 +77,6 @@ class SharedNetworks:
         self.gpu_ms = 0.0  # of the last timed frame
         self._backend: Any = backend
         self._refines = refining_backend(backend) is not None and any(config.refinement != 'none' for config in configs)
-        self._thresholds = tuple(dict.fromkeys(
-            Thresholds(config.match_threshold, config.detection_threshold, config.depth_confidence) for config in configs))
         self._room = int(getattr(backend, 'feature_sets', 0))  # 0: for any number
         self._image: UInt8 | None = None
         self._size: tuple[int, ...] = ()  # of the images on the device
@@ -113,7 +108,7 @@ class SharedNetworks:
         first, second = _ours(reference), _ours(current)
         answers = second.answers.setdefault(first, {})
         if self._alone or thresholds not in answers:
-            answers.update(self._answers(first, second, thresholds))
+            answers[thresholds] = self._backend.match(*self._both(first, second), thresholds)
         return self._noted(answers[thresholds])
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
@@ -162,21 +157,6 @@ class SharedNetworks:
             self.gpu_ms = times()['extract'] + times()['match']
         return found
 
-    def _answers(self, first: SeenFeatures, second: SeenFeatures, asked: Thresholds) -> Iterator[tuple[Thresholds, Matches]]:
-        pair, alike = self._both(first, second), [each for each in self._thresholds if each.detection == asked.detection]
-        if self._alone or len(alike) < 2 or asked not in alike:
-            yield asked, self._backend.match(*pair, asked)
-            return
-        lowest = replace(asked, match=min(each.match for each in alike))
-        exits = iter(self._backend.match_exits(*pair, lowest))
-        for number in range(len(self.early_exits.ends)):
-            found, last = next(exits), number == len(self.early_exits.ends) - 1
-            for each in [each for each in alike if last or stops(found.confident, each.depth_confidence)]:
-                alike.remove(each)
-                yield each, _above(found, each.match)
-            if not alike:
-                return
-
     def _both(self, first: SeenFeatures, second: SeenFeatures) -> tuple[Features, Features]:
         """The features of both, extracted again if they were released."""
         for seen, other in ((first, second), (second, first)):
@@ -211,10 +191,3 @@ def _ours(features: Any) -> SeenFeatures:
     if not isinstance(features, SeenFeatures):
         raise EngineError('these features are of another backend: extract and match with the same one')
     return features
-
-
-def _above(found: Matches, threshold: float) -> Matches:
-    """The matches above a higher threshold, as the network itself gives them."""
-    keep = found.scores > np.float32(threshold)
-    return replace(found, indices=np.where(keep, found.indices, -1).astype(np.int32),
-                   scores=np.where(keep, found.scores, 0).astype(np.float32))

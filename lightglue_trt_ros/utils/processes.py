@@ -12,13 +12,15 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from .errors import EngineError, LightglueTrtError
+from .errors import EngineError, LightglueTrtError, in_words
 
 Given = ParamSpec('Given')
 Result = TypeVar('Result')
@@ -71,20 +73,29 @@ def called_elsewhere(function: Callable[Given, Result], *arguments: Given.args, 
     Function, arguments and result are pickled. The process ends with this one, however that ends, and gets no Ctrl-C. Raises the
     function's LightglueTrtError, and EngineError where the process ends without an answer or `given_up` returns true.
     """
-    process = start('utils.processes', stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    return run_elsewhere(partial(function, *arguments, **named), {})
+
+
+def run_elsewhere(call: partial[Result], environment: Mapping[str, str]) -> Result:
+    """`called_elsewhere` of one call, with what `environment` adds; process lists show the paths among its arguments."""
+    name, paths = call.func.__name__, [str(each) for each in call.args if isinstance(each, Path)]
+    process = start('utils.processes', name, *paths, environment=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    start_new_session=True)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         with suppress(BrokenPipeError):  # it has ended already: its status says how
-            pickle.dump((function, arguments, named), process.stdin, pickle.HIGHEST_PROTOCOL)
+            pickle.dump(call, process.stdin, pickle.HIGHEST_PROTOCOL)
             process.stdin.flush()  # it stays open: the process ends when this pipe does
         while not select.select([process.stdout], [], [], 0.1)[0]:
             if given_up.get()():
-                raise EngineError(f'{function.__name__}, in a process of its own, was given up')
+                raise EngineError(f'{name}, in a process of its own, was given up')
         answer: Result | LightglueTrtError = pickle.load(process.stdout)
     except (EOFError, pickle.UnpicklingError):
-        raise EngineError(f'{function.__name__}, in a process of its own, ended with exit status {process.wait()}: lines above say '
-                          'why, or, of -9, the memory was exhausted') from None
+        status = process.wait()
+        how = f'ended with exit status {status}: lines above say why' if status >= 0 else \
+            f'was ended by {signal.Signals(-status).name}' + (': the memory was probably exhausted' if status == -9 else '')
+        raise EngineError(f'{name}, in a process of its own, {how}') from None
     finally:
         process.kill()
         process.wait()
@@ -97,15 +108,18 @@ def called_elsewhere(function: Callable[Given, Result], *arguments: Given.args, 
 
 
 def _answer() -> None:
-    """Run in the process that `called_elsewhere` starts."""
+    """Run in the process that `run_elsewhere` starts."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), 'wb')
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # prints of libraries must not mix with the answer
-    function, arguments, named = pickle.load(sys.stdin.buffer)
+    call = pickle.load(sys.stdin.buffer)
     end_with_parent()
     try:
-        answer = function(*arguments, **named)
+        answer = call()
     except LightglueTrtError as error:
         answer = error
+    except Exception as error:
+        traceback.print_exc()
+        answer = EngineError(f'{call.func.__name__}, in a process of its own, failed: {in_words(error)}')
     with suppress(BrokenPipeError), answers:  # the caller has ended
         pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
 

@@ -228,7 +228,7 @@ def evaluations(runs: Path) -> list[int]:
         except OSError:
             continue
         one_of_them = any(word.startswith(bytes(runs)) for word in words)
-        if one_of_them and b'lightglue_trt_ros.evaluation.fleet.run' in words and state != 'Z':
+        if one_of_them and b'evaluate_into' in words and state != 'Z':
             found.append(int(entry.name))
     return found
 

@@ -1,37 +1,38 @@
 """From recordings to rows: fingerprints, then an evaluation for each new recording, wherever a worker is free.
 
-A worker evaluates in a process of its own, `python -m` this module: a crash of a decoder, or memory that runs out, costs that
-recording and not the worker. The process ends when its worker does.
+A worker evaluates in a process of its own: a crash of a decoder, or memory that runs out, costs that recording and not the
+worker. The process ends when its worker does.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import logging
 import os
 import queue
-import runpy
 import secrets
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import cv2
 
 from ...backends.onnxruntime import THREADS_VARIABLE
+from ...datasets.bag import open_recording
 from ...utils.console import progress
 from ...utils.errors import LightglueTrtError, in_words
-from ...utils.processes import end_with_parent, start
+from ...utils.processes import give_memory_back, given_up, run_elsewhere
+from ..evaluator import evaluate_recording
+from ..options import EvaluationOptions, add_evaluation_options
+from ..report.page import write_report
 from .discovery import RecordingRef, fingerprint, storage_of
 from .plan import EvaluationPlan, plan_here
 from .result_store import EVALUATED, FAILED, REPEATED, WAITING, FleetRow, ResultStore, facts_of, parquet_of
@@ -44,11 +45,8 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar('Item')
 PAGES = ('report.html', 'report.json')  # of an evaluation; report.html contains its pictures
-REASON_LINES = 4
-SPEAKER = 'evaluate_bag: '
 
-_running: dict[str, set[subprocess.Popen[bytes]]] = {}  # by fleet, in this worker
-_guard = threading.Lock()
+_ended: set[str] = set()  # fleets whose evaluations in this worker are to end
 
 
 class FleetRun:
@@ -108,11 +106,12 @@ class FleetRun:
         with closing(self._results('evaluating recordings', futures, lambda sha256: 1 if bounded else new[sha256].size)) as results:
             for sha256, outcome, error in results:
                 each = new[sha256]
-                if reason := outcome.reason if error is None else _why(error):
-                    done[each.url] = FleetRow.of(each, FAILED, reason, sha256=sha256)
+                if error is not None:
+                    done[each.url] = FleetRow.of(each, FAILED, _why(error), sha256=sha256)
                     continue
-                facts = facts_of(json.loads(outcome.files['report.json']), outcome.seconds)
-                self._store.put(plan.key(sha256), facts, outcome.files)
+                files, seconds = outcome
+                facts = facts_of(json.loads(files['report.json']), seconds)
+                self._store.put(plan.key(sha256), facts, files)
                 done[each.url] = self._row(each, sha256, facts)
 
     def _submit(self, function: Callable[..., Any], argument: Any, listed: RecordingRef) -> Any:
@@ -183,7 +182,7 @@ def time_left(seconds: float, done: int, total: int) -> str:
 def _why(error: BaseException) -> str:
     if type(error).__name__ == 'KilledWorker':
         return 'every worker that evaluated it died: its memory was probably exhausted, or somebody ends workers'
-    return in_words(error)
+    return ' '.join(in_words(error).splitlines())
 
 
 @dataclass(frozen=True)
@@ -196,68 +195,45 @@ class Job:
     fleet: str  # whose Ctrl-C ends it
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a job: files by name, or the reason why there are none."""
+def evaluate(job: Job) -> tuple[dict[str, bytes], float]:
+    """The files of an evaluation by name, PAGES and pairs.parquet, and its seconds.
 
-    reason: str = ''
-    files: dict[str, bytes] = field(default_factory=dict)  # PAGES and pairs.parquet
-    seconds: float = 0.0
-
-
-def evaluate(job: Job) -> Outcome:
-    """Run the evaluation in a process of its own. Whatever goes wrong with this recording is its reason."""
+    Raises LightglueTrtError and OSError for whatever goes wrong with this recording.
+    """
     started = time.monotonic()
+    if differences := job.plan.differences(plan_here(job.plan.settings)):
+        raise LightglueTrtError(f'the worker {os.uname().nodename} has {", ".join(differences)}: install what the others have')
+    pools = dict.fromkeys(('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', THREADS_VARIABLE), str(job.threads))
+    before = given_up.set(lambda: job.fleet in _ended)
     try:
-        if differences := job.plan.differences(plan_here(job.plan.settings)):
-            return Outcome(f'the worker {os.uname().nodename} has {", ".join(differences)}: install what the others have')
         with tempfile.TemporaryDirectory(prefix='lightglue_trt_ros-') as scratch, _here(job.listed, Path(scratch)) as path:
-            out, log = Path(scratch) / 'evaluation', Path(scratch) / 'stderr'
-            with log.open('wb') as stderr:
-                status = _run(job, [str(path), '--out', str(out), *job.plan.words], stderr)
-            if status:
-                return Outcome(_reason(status, log.read_text(errors='replace')))
+            out = Path(scratch) / 'evaluation'
+            run_elsewhere(partial(evaluate_into, path, out, job.plan.words, job.threads), pools)
             files = {name: (out / name).read_bytes() for name in PAGES if (out / name).is_file()}
-        report = json.loads(files['report.json'])
-        report['recording']['path'] = job.listed.url  # where it came from, not where it was fetched to
-        return Outcome('', files | {'pairs.parquet': parquet_of(report)}, time.monotonic() - started)
-    except (LightglueTrtError, OSError) as error:
-        return Outcome(in_words(error))
+    finally:
+        given_up.reset(before)
+    report = json.loads(files['report.json'])
+    report['recording']['path'] = job.listed.url  # where it came from, not where it was fetched to
+    return files | {'pairs.parquet': parquet_of(report)}, time.monotonic() - started
+
+
+def evaluate_into(path: Path, out: Path, words: list[str], threads: int) -> None:
+    """Evaluate a recording with the options `words`, and write its report into `out`. Raises LightglueTrtError."""
+    cv2.setNumThreads(threads)
+    give_memory_back()
+    parser = argparse.ArgumentParser()
+    add_evaluation_options(parser)
+    options = EvaluationOptions.of(parser.parse_args(words), parser)
+    out.mkdir()
+    evaluation, failures = evaluate_recording(open_recording(path, options.image_topic), options, out, lambda: False)
+    if failures:
+        raise LightglueTrtError('; '.join(failures))
+    write_report(out, evaluation)
 
 
 def end_all(fleet: str) -> None:
     """End every evaluation of a fleet in this worker."""
-    with _guard:
-        for process in _running.pop(fleet, set()):
-            process.kill()
-
-
-def _run(job: Job, words: list[str], stderr: Any) -> int:
-    """The exit status of evaluate_bag; the process ends with this worker, whose end closes the pipe."""
-    pools = dict.fromkeys(('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', THREADS_VARIABLE), str(job.threads))
-    process = start('evaluation.fleet.run', str(job.threads), *words, environment=pools, stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL, stderr=stderr)
-    with _guard:
-        _running.setdefault(job.fleet, set()).add(process)
-    try:
-        return process.wait()
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
-        with _guard:
-            _running.get(job.fleet, set()).discard(process)
-
-
-def _reason(status: int, log: str) -> str:
-    """What evaluate_bag said at its end."""
-    if status < 0:
-        name = signal.Signals(-status).name
-        return f'its evaluation was ended by {name}' + (': the memory was probably exhausted' if name == 'SIGKILL' else '')
-    message = log[log.find(SPEAKER):] if SPEAKER in log else log
-    lines = [line.removeprefix(SPEAKER).strip() for line in message.splitlines() if line.strip()]
-    return ' '.join(lines[-REASON_LINES:]) or f'its evaluation ended with exit status {status}'
+    _ended.add(fleet)
 
 
 @contextmanager
@@ -270,14 +246,3 @@ def _here(listed: RecordingRef, scratch: Path) -> Iterator[Path]:
     target = scratch / Path(path.rstrip('/')).name
     system.get(path.rstrip('/'), str(target), recursive=not system.isfile(path))
     yield target
-
-
-def main() -> None:
-    """Take the number of OpenCV's threads off the arguments; the rest is evaluate_bag's."""
-    end_with_parent()
-    cv2.setNumThreads(int(sys.argv.pop(1)))
-    runpy.run_module('lightglue_trt_ros.cli.evaluate_bag', run_name='__main__')
-
-
-if __name__ == '__main__':
-    main()
