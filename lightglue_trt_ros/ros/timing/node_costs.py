@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
 
 import rclpy
 from rclpy.node import Node
@@ -73,40 +73,20 @@ def measure_node(frames: int, rate: float, height: int, width: int, *, echo: boo
 
     Raises LightglueTrtError when it does not come up.
     """
-    use_fastdds_profile()
-    rclpy.init()
-    node = rclpy.create_node('benchmark')
-    process = (start('ros.timing.nodes', 'echo') if echo else
-               start('ros.timing.nodes', 'null', '--ros-args', '--log-level', 'warn', '-p', 'refinement:=none'))
-    sent: dict[tuple[int, int], float] = {}
-    latency: list[float] = []
-
-    def receive(cloud: PointCloud2) -> None:
-        latency.append((time.perf_counter() - sent[cloud.header.stamp.sec, cloud.header.stamp.nanosec]) * 1e3)
-
-    node.create_subscription(PointCloud2, '/matcher/matches', receive, 10)
-    publisher = node.create_publisher(Image, '/image', 10)
-    try:
-        with spun_by_a_thread(node):
-            _wait(lambda: publisher.get_subscription_count() > 0 and node.count_publishers('/matcher/matches') > 0)
-            time.sleep(0.5)  # discovery of the way back
-            messages = [fill_image(Image(header=Header(frame_id='camera')), image, 'mono8')
-                        for image in textured_frames(16, height, width)]
+    words = ('echo',) if echo else ('null', '--ros-args', '--log-level', 'warn', '-p', 'refinement:=none')
+    with _rig({'/image': '/matcher/matches'}, height, width) as rig:
+        process = start('ros.timing.nodes', *words)
+        try:
+            rig.wait()
             early = max(frames // 10, 1)
-            memory = begin = time.perf_counter()
-            for i in range(frames):
-                message = messages[i % len(messages)]
-                message.header.stamp.sec, message.header.stamp.nanosec = divmod(round(1e9 + i * 1e9 / rate), 10**9)
-                time.sleep(max(0.0, begin + i / rate - time.perf_counter()))
-                sent[message.header.stamp.sec, message.header.stamp.nanosec] = time.perf_counter()
-                publisher.publish(message)
-                if i == early:
-                    memory = memory_mib(process.pid)
+            rig.feed(rate, early, [process])
+            memory = memory_mib(process.pid)
+            rig.feed(rate, frames - early, [process])
             time.sleep(0.5)
             growth = memory_mib(process.pid) - memory
-    finally:
-        stop(process)
-    return NodeCost(frames, len(latency), latency, growth)
+        finally:
+            stop(process)
+    return NodeCost(frames, len(rig.latency_ms[0]), rig.latency_ms[0], growth)
 
 
 def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: float, rounds: int) -> dict[str, RigCost]:
@@ -114,14 +94,11 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
 
     Raises LightglueTrtError when a node does not come up.
     """
-    use_fastdds_profile()
     names = [f'camera{number}' for number in range(cameras)]
     alone = [f'-r __node:=matcher_{name} -r image:=/{name}/image -r ~/matches:=/matcher/{name}/matches'.split() for name in names]
     arguments = {ONE: [['-p', f'cameras:=[{", ".join(names)}]']], MANY: alone}  # of each node; topics are the same
     costs = {way: RigCost(latency_ms=[[] for _ in names]) for way in (ONE, MANY)}
-    rclpy.init()
-    with spun_by_a_thread(node := rclpy.create_node('benchmark')):
-        rig = _Rig(node, names, config)
+    with _rig({f'/{name}/image': f'/matcher/{name}/matches' for name in names}, config.image_height, config.image_width) as rig:
         for way in (ONE, MANY) * rounds:
             free = _free_device_mib()
             with ExitStack() as ends:
@@ -129,10 +106,13 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
                          for words in arguments[way]]
                 for each in nodes:
                     ends.callback(stop, each)
-                rig.feed(rate, OPENING_S, nodes, until=lambda: all(rig.latency_ms))
+                rig.feed(rate, round(OPENING_S * rate), nodes, until=lambda: all(rig.latency_ms))
+                if not all(rig.latency_ms):
+                    raise LightglueTrtError(f'not every camera had matches within {OPENING_S:.0f} s: run the node alone to see why')
+                rig.clear()  # late clouds are not waited for
                 cost = costs[way]
                 cost.cpu_s -= sum(cpu_seconds(each.pid) for each in nodes)
-                rig.feed(rate, seconds, nodes)
+                rig.feed(rate, round(seconds * rate), nodes)
                 cost.cpu_s += sum(cpu_seconds(each.pid) for each in nodes)
                 cost.memory_mib = max(cost.memory_mib, sum(proportional_mib(each.pid) for each in nodes))
                 cost.device_mib = max(cost.device_mib, free - _free_device_mib())
@@ -145,43 +125,49 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
 
 
 class _Rig:
-    """Publishers of all cameras, and the clouds that come back."""
+    """Publishers of the cameras' images, and the clouds that come back."""
 
-    def __init__(self, node: Node, names: Sequence[str], config: MatcherConfig) -> None:
-        self.latency_ms: list[list[float]] = [[] for _ in names]
+    def __init__(self, node: Node, topics: Mapping[str, str], height: int, width: int) -> None:
+        """`topics`: of the clouds, by that of the images."""
+        self.latency_ms: list[list[float]] = [[] for _ in topics]  # by camera, image published to cloud received
         self._sent: dict[tuple[int, int], float] = {}
         self._ticks = itertools.count(1)
-        self._images: list[Any] = []
-        for number, name in enumerate(names):
-            self._images.append(node.create_publisher(Image, f'/{name}/image', 1))
-            node.create_subscription(PointCloud2, f'/matcher/{name}/matches', self._receiver(number), 10)
+        self._images = [node.create_publisher(Image, topic, 10) for topic in topics]
+        for number, topic in enumerate(topics.values()):
+            node.create_subscription(PointCloud2, topic, partial(self._receive, number), 10)
+        self._nodes_are_there = lambda: all(map(node.count_publishers, topics.values())) and all(
+            each.get_subscription_count() for each in self._images)
         self._messages = [fill_image(Image(header=Header(frame_id='camera')), image, 'mono8')
-                          for image in textured_frames(PERIOD, config.image_height, config.image_width)]
+                          for image in textured_frames(PERIOD, height, width)]
         self._messages += self._messages[-2:0:-1]
 
-    def feed(self, rate: float, seconds: float, nodes: Sequence[Popen[bytes]], until: Callable[[], bool] | None = None) -> None:
-        """Publish for `seconds`, or until `until()`; earlier clouds are forgotten, and late ones not waited for.
+    def wait(self) -> None:
+        """Wait for a node at the topics. Raises LightglueTrtError where none comes up."""
+        deadline = time.monotonic() + START_S
+        while not self._nodes_are_there():
+            if time.monotonic() > deadline:
+                raise LightglueTrtError(f'the node did not come up within {START_S:.0f} s: run it alone to see why')
+            time.sleep(0.05)
+        time.sleep(0.5)  # discovery of the way back
 
-        The cameras are out of step with each other. Raises LightglueTrtError where a node ends, or `until()` stays false.
+    def feed(self, rate: float, count: int, nodes: Sequence[Popen[bytes]], until: Callable[[], bool] = bool) -> None:
+        """Publish `count` images of each camera at `rate` Hz, the cameras out of step with each other, at most until `until()`.
+
+        Raises LightglueTrtError where a node ends.
         """
-        self.clear()
-        begin = time.perf_counter()
-        steps = len(self._images)
-        for step in itertools.count():
-            now = begin + step / (rate * steps)
-            if now > begin + seconds or (until is not None and until()):
+        begin, cameras = time.perf_counter(), len(self._images)
+        for step in range(count * cameras):
+            if until():
                 break
             if any(each.poll() is not None for each in nodes):
                 raise LightglueTrtError('a node ended by itself: the lines above say why')
-            time.sleep(max(0.0, now - time.perf_counter()))
-            tick, number = divmod(step, steps)
-            stamp = round(next(self._ticks) * 1e9 / (rate * steps))
+            time.sleep(max(0.0, begin + step / (rate * cameras) - time.perf_counter()))
+            tick, number = divmod(step, cameras)
+            stamp = round(next(self._ticks) * 1e9 / (rate * cameras))
             message = self._messages[(tick + 7 * number) % len(self._messages)]
             message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp, 10**9)
             self._sent[message.header.stamp.sec, message.header.stamp.nanosec] = time.perf_counter()
             self._images[number].publish(message)
-        if until is not None and not until():
-            raise LightglueTrtError(f'not every camera had matches within {seconds:.0f} s: run the node alone to see why')
 
     def settle(self) -> None:
         count = -1
@@ -192,11 +178,17 @@ class _Rig:
         for times in self.latency_ms:
             times.clear()
 
-    def _receiver(self, number: int) -> Callable[[PointCloud2], None]:
-        def receive(cloud: PointCloud2) -> None:
-            sent = self._sent[cloud.header.stamp.sec, cloud.header.stamp.nanosec]
-            self.latency_ms[number].append((time.perf_counter() - sent) * 1e3)
-        return receive
+    def _receive(self, number: int, cloud: PointCloud2) -> None:
+        sent = self._sent[cloud.header.stamp.sec, cloud.header.stamp.nanosec]
+        self.latency_ms[number].append((time.perf_counter() - sent) * 1e3)
+
+
+@contextmanager
+def _rig(topics: Mapping[str, str], height: int, width: int) -> Iterator[_Rig]:
+    use_fastdds_profile()
+    rclpy.init()
+    with spun_by_a_thread(node := rclpy.create_node('benchmark')):
+        yield _Rig(node, topics, height, width)
 
 
 def proportional_mib(pid: int) -> float:
@@ -218,11 +210,3 @@ def _free_device_mib() -> float:
             return cuda.memory_mib()[0]
     except EngineError:
         return 0.0
-
-
-def _wait(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + START_S
-    while not ready():
-        if time.monotonic() > deadline:
-            raise LightglueTrtError(f'the node did not come up within {START_S:.0f} s: run it alone to see why')
-        time.sleep(0.05)
