@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ..core.config import EngineSpec, MatcherConfig
-from ..engines.engine_store import Artifact, default_engine_dir
+from ..engines.engine_store import ENGINES, default_engine_dir
 from ..networks.models import load_model
 from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, QualityGate
 from ..quantization.samples import HELD_OUT, LEAST_FRAMES
@@ -20,8 +20,11 @@ from ..utils.commands import command, log
 @command('quantize', interrupted='interrupted, and nothing was kept')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when a calibration passed its acceptance check, 1 with a message otherwise, 130 when interrupted."""
-    args = _parse(argv)
-    _conclude(quantize(_order(args)), args)
+    calibration = quantize(_order(_parse(argv)))
+    share = 100 * calibration.record['flops_share']
+    log.info(f"{calibration.path}: {share:.0f} % of the matcher's FLOPs in FP8, on compute capability 8.9 and above. To build it "
+             'there:')
+    print(replace(calibration.identity, kind=ENGINES, matcher_precision='fp8').command(calibration.path.parent))
     return 0
 
 
@@ -60,21 +63,6 @@ def _order(args: argparse.Namespace) -> CalibrationOrder:
     folder = args.engine_dir.expanduser().absolute()
     return CalibrationOrder(tuple(args.calibration), spec, model, folder, tuple(args.held_out), args.frames, QualityGate(args.gate),
                             args.held_out_share, args.image_topic, args.force)
-
-
-def _conclude(calibration: Artifact, args: argparse.Namespace) -> None:
-    share = 100 * calibration.record['flops_share']
-    log.info(f"{calibration.path}: {share:.0f} % of the matcher's FLOPs in FP8, on compute capability 8.9 and above. To build it "
-             'there:')
-    default = MatcherConfig()
-    words = ['ros2', 'run', 'lightglue_trt_ros', 'build_engines', '--precision', 'fp8']
-    for option, value, usual in (('--height', args.height, default.image_height), ('--width', args.width, default.image_width),
-                                 ('--max-keypoints', args.max_keypoints, default.max_keypoints),
-                                 ('--weights', args.weights, default.weights)):
-        words += [option, str(value)] if value != usual else []
-    if args.engine_dir != default_engine_dir():
-        words += ['--engine-dir', str(args.engine_dir)]
-    print(shlex.join(words))
 
 
 if __name__ == '__main__':

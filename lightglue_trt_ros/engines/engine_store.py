@@ -150,7 +150,8 @@ class Identity:
         words += ['--weights', self.weights_choice]
         words += ['--engine-dir', engine_dir] if engine_dir != default_engine_dir() else []
         words += ['--flavour', 'rtx'] if self.tensorrt == 'tensorrt_rtx' else []
-        words += ['--target-sm', self.compute_capability.replace('.', '')] if engines and not self.multiprocessors else []
+        any_gpu = self.compute_capability and not self.multiprocessors
+        words += ['--target-sm', self.compute_capability.replace('.', '')] if any_gpu else []
         return shlex.join(map(str, words)) + ('' if engines else ' --calibration BAG')
 
     def differences(self, wanted: Identity) -> list[str]:

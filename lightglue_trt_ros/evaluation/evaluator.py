@@ -77,7 +77,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
         note(f'every frame is degraded, {degradation}: {DEGRADATIONS[degradation].__doc__}')
         decode = lambda message: degraded(gray_of(message), degradation)  # noqa: E731
     estimator = ESTIMATORS[options.estimator]
-    evaluator = partial(Evaluator, partial(usable_frames, recording, scene.timeline), decode, scene,
+    evaluator = partial(Evaluator, partial(usable_frames, recording, scene.timeline.numbers), decode, scene,
                         estimator=estimator, wall=wall, stopped=stopped, note=note)
     configs = variants(config, options.compare)
     baselines = [Baseline(name, config.max_keypoints, mask) for name in options.baselines]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -48,32 +48,11 @@ def correspondences(matches: FrameMatches) -> Correspondences:
     return Correspondences(matches.reference_keypoints, matches.keypoints, matches.covariances)
 
 
-class Stream(Protocol):
-    """Takes frames one by one, and matches each with the one before."""
-
-    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Prediction | None:
-        """Match a gray image, uint8 (H, W), with the one before; None for a first one. `alone`: this is timed."""
-
-    def reset(self) -> None:
-        """Forget the last image."""
-
-
-class Method(Protocol):
-    """A matcher to evaluate. Ours is used by the thread that made it, others by one thread at a time."""
-
-    name: str
-    description: str
-    ours: bool
-
-    def stream(self) -> Stream:
-        """A new sequence of frames; each stride has one."""
-
-    def close(self) -> None:
-        """Release everything."""
-
-
 class OurMethod:
-    """FrameMatcher as the node runs it, each frame against the one before; several may share their networks."""
+    """FrameMatcher as the node runs it, each frame against the one before; several may share their networks.
+
+    Used by the thread that made it.
+    """
 
     ours = True
 
@@ -82,7 +61,8 @@ class OurMethod:
         self._config = dataclasses.replace(config, reference='previous', max_gap_s=NEVER_S)
         self.description = f'{networks.description}, {settings_in_words(config)}, {_opencv()}'
 
-    def stream(self) -> Stream:
+    def stream(self) -> _OurStream:
+        """A new sequence of frames; each stride has one."""
         return _OurStream(self._networks, FrameMatcher(self._networks, self._config), self._mask)
 
     def close(self) -> None:
@@ -94,6 +74,7 @@ class _OurStream:
         self._networks, self._frames, self._mask = networks, frames, mask
 
     def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Prediction | None:
+        """Match a gray image, uint8 (H, W), with the one before; None for a first one. `alone`: this is timed."""
         networks, meter = self._networks, Meter()
         networks.show(image, alone)
         found = self._frames.process(image, stamp, mask=self._mask)
@@ -107,7 +88,10 @@ class _OurStream:
 
 
 class Baseline:
-    """One of BASELINES with as many keypoints as ours, under the same mask; each frame is described once. Raises ConfigError."""
+    """One of BASELINES with as many keypoints as ours, under the same mask; each frame is described once. Raises ConfigError.
+
+    Used by one thread at a time.
+    """
 
     ours = False
 
@@ -120,7 +104,7 @@ class Baseline:
         self.name = key.upper()
         self.description = f'{getattr(matcher, "name", key)}, {_opencv()}'
 
-    def stream(self) -> Stream:
+    def stream(self) -> _BaselineStream:
         matcher: Any = BASELINES[self._key](self._features)
         matcher.mask = self._mask
         if self._detector is not None:
@@ -167,6 +151,9 @@ class _DetectorOnce:
         found = self._detector.detectAndCompute(image, mask)
         self._found.append((image, found))
         return found
+
+
+Method = OurMethod | Baseline
 
 
 def by_networks(wanted: dict[str, MatcherConfig]) -> list[dict[str, MatcherConfig]]:

@@ -257,9 +257,9 @@ def survey(recording: Recording, options: EvaluationOptions, note: Callable[[str
         'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, 'width': size[1], 'height': size[0], 'camera': camera, 'truth': truth}
 
 
-def usable_frames(recording: Recording, timeline: Timeline) -> Iterator[Frame]:
-    """The timeline's frames once more; `survey` has noted damaged ones."""
-    wanted = set(timeline.numbers.tolist())
+def usable_frames(recording: Recording, numbers: NDArray[np.int64]) -> Iterator[Frame]:
+    """The frames of these numbers (N,) once more; `survey` has noted damaged ones."""
+    wanted = set(numbers.tolist())
     with suppress(BagError):
         for frame in recording.frames(lambda number, error: None):
             if frame.number in wanted:
@@ -271,7 +271,7 @@ def usable_frames(recording: Recording, timeline: Timeline) -> Iterator[Frame]:
 
 def _first_size(recording: Recording, timeline: Timeline) -> tuple[int, int]:
     reason = ''
-    for frame in usable_frames(recording, timeline):
+    for frame in usable_frames(recording, timeline.numbers):
         try:
             height, width = gray_of(frame.load()).shape
             return height, width

@@ -137,7 +137,7 @@ def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Sc
     score, missing, config = StereoScore(recording.rig), 0, dataclasses.replace(config, reference='previous')
     with closing(open_backend(config).backend) as backend:
         frames, last = FrameMatcher(backend, config), None
-        pairs = paired(usable_frames(recording.left, scene.timeline), recording.right.frames(lambda number, error: None))
+        pairs = paired(usable_frames(recording.left, scene.timeline.numbers), recording.right.frames(lambda number, error: None))
         for number, (frame, other) in enumerate(pairs):
             if stopped():
                 note(f'stereo: interrupted after {number} frames')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +20,8 @@ from ..core.images import gray_of
 from ..core.types import Float64, HostFeatures, Thresholds, UInt8
 from ..datasets.bag import open_recording
 from ..datasets.ground_truth import load_ground_truth, poses_at
-from ..datasets.sequence import Frame, Recording, readable_frames
-from ..evaluation.scene import Scene, Timeline
+from ..datasets.sequence import Recording, readable_frames
+from ..evaluation.scene import Scene, Timeline, usable_frames
 from ..utils.console import Bar
 from ..utils.errors import BagError, FrameError
 
@@ -216,9 +216,10 @@ def frame_count(samples: Iterable[RecordingSample]) -> int:
 def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSpec) -> RecordingSample:
     scene = Scene(timeline, *_geometry(recording, timeline))
     images, sizes, digest = {}, {}, hashlib.sha256()
-    size, wanted = (spec.image_height, spec.image_width), set(parts.frames)
-    lost = 0
-    for place, frame in _chosen(recording, timeline, wanted):
+    size, wanted, lost = (spec.image_height, spec.image_width), parts.frames, 0
+    places = dict(zip(timeline.numbers[wanted].tolist(), wanted, strict=True))
+    for frame in usable_frames(recording, timeline.numbers[wanted]):
+        place = places[frame.number]
         try:
             image = gray_of(frame.load())
         except (BagError, FrameError) as error:
@@ -237,15 +238,6 @@ def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSp
     _check_aspect(recording.path, next(iter(sizes.values())), size)
     logger.info(f'{recording.path}: {len(timeline)} frames, {parts}')
     return RecordingSample(recording.path, scene, parts, digest.hexdigest(), images, sizes)
-
-
-def _chosen(recording: Recording, timeline: Timeline, wanted: set[int]) -> Iterator[tuple[int, Frame]]:
-    places = {int(timeline.numbers[place]): place for place in wanted}
-    for frame in readable_frames(recording, lambda note: None):  # noted when the frames were counted
-        if (place := places.pop(frame.number, None)) is not None:
-            yield place, frame
-        if not places:
-            return
 
 
 def _geometry(recording: Recording, timeline: Timeline) -> tuple[Intrinsics | None, Float64 | None]:

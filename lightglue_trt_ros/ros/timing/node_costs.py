@@ -135,8 +135,7 @@ class _Rig:
         self._images = [node.create_publisher(Image, topic, 10) for topic in topics]
         for number, topic in enumerate(topics.values()):
             node.create_subscription(PointCloud2, topic, partial(self._receive, number), 10)
-        self._nodes_are_there = lambda: all(map(node.count_publishers, topics.values())) and all(
-            each.get_subscription_count() for each in self._images)
+        self._sources = [partial(node.count_publishers, topic) for topic in topics.values()]
         self._messages = [fill_image(Image(header=Header(frame_id='camera')), image, 'mono8')
                           for image in textured_frames(PERIOD, height, width)]
         self._messages += self._messages[-2:0:-1]
@@ -144,7 +143,7 @@ class _Rig:
     def wait(self) -> None:
         """Wait for a node at the topics. Raises LightglueTrtError where none comes up."""
         deadline = time.monotonic() + START_S
-        while not self._nodes_are_there():
+        while not all(each.get_subscription_count() for each in self._images) or not all(count() for count in self._sources):
             if time.monotonic() > deadline:
                 raise LightglueTrtError(f'the node did not come up within {START_S:.0f} s: run it alone to see why')
             time.sleep(0.05)
