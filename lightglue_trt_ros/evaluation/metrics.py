@@ -13,18 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.timing import PERCENTILES
 from ..core.types import Float64, UInt8
 from ..odometry.two_view import pose_auc
+from . import confidence
 from .baselines import Correspondences
-from .confidence import (
-    ConfidenceInterval,
-    Difference,
-    Sample,
-    area_sample,
-    difference,
-    interval_of,
-    mean_interval,
-    percentile_intervals,
-    ratio_interval,
-)
+from .confidence import ConfidenceInterval, Difference
 
 AUC_DEG = (5, 10, 20)
 ROTATION_DEG = (1, 2, 5)  # rotations are an order finer than directions
@@ -152,7 +143,7 @@ def pair_intervals(pairs: Sequence[PairResult]) -> dict[str, ConfidenceInterval]
         values = values[~np.isnan(values)]  # in order of frames, as the pairs are
         if len(values):
             factor = len(values) if name == 'pose_failures' else MEANS.get(name, 100)
-            intervals[name] = interval_of(_sample(name, values)).scaled(factor)
+            intervals[name] = confidence.interval_of(_sample(name, values)).scaled(factor)
     return intervals
 
 
@@ -165,13 +156,13 @@ def paired_differences(first: Sequence[PairResult], other: Sequence[PairResult])
         values = np.array([[_value(metric, pair) for pair in pairs] for pairs in both], np.float64).reshape(-1, 2)
         values = values[~np.isnan(values).any(axis=1)]
         if len(values):
-            differences[metric] = difference(_sample(metric, values[:, 0]), _sample(metric, values[:, 1])).within(1)
+            differences[metric] = confidence.difference(_sample(metric, values[:, 0]), _sample(metric, values[:, 1])).within(1)
     return differences
 
 
-def _sample(name: str, values: ArrayLike) -> Sample:
+def _sample(name: str, values: ArrayLike) -> confidence.Sample:
     angle = name.partition('_auc@')[2]
-    return area_sample(values, float(angle)) if angle else Sample(np.asarray(values, np.float64))
+    return confidence.area_sample(values, float(angle)) if angle else confidence.Sample(np.asarray(values, np.float64))
 
 
 def _value(name: str, pair: PairResult) -> float:
@@ -268,17 +259,17 @@ class MatcherResult:
         found = pair_intervals(pairs)
         if stride == 1:
             if self.forward_backward:
-                found['forward_backward'] = mean_interval(self.forward_backward).scaled(100)
+                found['forward_backward'] = confidence.mean_interval(self.forward_backward).scaled(100)
             if self.tracks_ended:
-                found['track_length'] = ratio_interval(*zip(*self.tracks_ended, strict=True))
+                found['track_length'] = confidence.ratio_interval(*zip(*self.tracks_ended, strict=True))
             for name, times in (('frame_ms', self.stage_ms.get('frame')), ('latency_ms', self.latency_ms)):
                 if times:
-                    parts = percentile_intervals(times, PERCENTILES)
+                    parts = confidence.percentile_intervals(times, PERCENTILES)
                     found |= {f'{name}_p{p}': part for p, part in zip(PERCENTILES, parts, strict=True)}
             if 'frame_ms_p50' in found:
                 low, high, size = found['frame_ms_p50']
                 found['fps'] = ConfidenceInterval(1e3 / max(high, 1e-9), 1e3 / max(low, 1e-9), size)
-            found |= {name: mean_interval(values) for name, values in self.cost_ms.items() if values}
+            found |= {name: confidence.mean_interval(values) for name, values in self.cost_ms.items() if values}
             if self.odometry is not None:
                 found |= self.odometry.intervals
         return {name: interval for name, interval in found.items() if interval.size > 1 and math.isfinite(interval.low)}

@@ -1,35 +1,32 @@
 """One pass over a recording: every method sees every frame once, with the frame before it at each stride, and is scored.
 
-Reading, our networks, the baselines and the scoring of earlier frames run in parallel; nothing else runs while a frame is timed.
+Of one frame, our networks and each baseline run in parallel, then the scoring of each; nothing else runs while a frame is timed.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from ..core.types import UInt8
-from ..datasets.sequence import Frame, read_ahead
+from ..datasets.sequence import Frame
 from ..odometry.two_view import PoseEstimator
 from ..utils.errors import BagError, EngineError, FrameError
 from .baselines import Correspondences
 from .method_score import MethodScore
 from .methods import Method, Prediction
 from .metrics import MatcherResult
-from .scene import Scene
+from .scene import Motion, Scene
 from .score import returning_share
 
 First = Callable[[int, tuple[int, int], Prediction], Prediction]
 
 BACKWARD_PAIRS = 20  # that are matched backwards as well
 TIMED_PAIRS = 30  # whose second frame is timed
-READ_AHEAD = 3  # frames that wait for the networks
-UNSCORED = 3  # frames that wait for the scoring
 
 
 class WallTime:
@@ -114,7 +111,6 @@ class Evaluator:
         self._scene, self._methods, self._estimator, self._first = scene, methods, estimator, first
         self._backward = {pair[1] for pair in scene.timeline.pairs(BACKWARD_PAIRS)}
         self._timed = {pair[1] for pair in scene.timeline.pairs(TIMED_PAIRS)}
-        self._reading = threading.Lock()  # held while a frame is read, and while one is timed
         self.covered = 0  # frames that were evaluated
         self.interrupted = False
         self.failure = ''  # why it ended early
@@ -129,53 +125,40 @@ class Evaluator:
         """
         scores = [MethodScore(each.name, each.description, each.ours, self._scene, self._estimator, drawn=number == 0)
                   for number, each in enumerate(self._methods)]
-        unscored: deque[Future[None]] = deque()
-
-        def wait_until_scored(limit: int = 0) -> None:
-            while len(unscored) > limit:
-                unscored.popleft().result()
-
         runs = [MethodRun(method, strides, self.wall) for method in self._methods]
-        with ThreadPoolExecutor(1, 'scoring') as scorer, ThreadPoolExecutor(len(runs), 'baselines') as threads, \
-                closing(self._shown_frames(strides)) as shown_frames:
+        with ThreadPoolExecutor(len(runs), 'method') as threads, closing(self._shown_frames(strides)) as shown_frames:
             try:
                 for shown in shown_frames:
-                    if shown.timed:
-                        wait_until_scored()
-                    unscored.append(scorer.submit(self._score, scores, shown, self._predict(runs, shown, threads)))
-                    wait_until_scored(UNSCORED)
+                    self._score(scores, shown, self._predict(runs, shown, threads), threads)
                     progress(shown.number + 1)
             except EngineError as error:
                 self.failure, self.interrupted = str(error), True
-            finally:  # what was predicted is scored, however this ends
-                wait_until_scored()
         return [score.finish() for score in scores]
 
     def _shown_frames(self, strides: Sequence[int]) -> Generator[ShownFrame, None, None]:
         """Every frame of the timeline that can be decoded, with its references."""
         timeline, resized = self._scene.timeline, list[str]()
         before: dict[int, tuple[int, UInt8]] = {}  # by stride
-        with closing(read_ahead(self._read(), READ_AHEAD)) as frames:
-            for number, frame, image in frames:
-                if self._stopped():
-                    self.interrupted = True
-                    return
-                if isinstance(image, Exception):
-                    self._note(f'frame {frame.number} cannot be decoded: {image}')
-                    continue
-                self._scene.see(number, image.shape)
-                if 1 in before and before[1][1].shape != image.shape:
-                    resized.append(f'to {image.shape[1]}x{image.shape[0]} with frame {frame.number}')
-                references: dict[int, tuple[int, UInt8] | None] = {}
-                for stride in strides:
-                    if number % stride == 0:
-                        previous = before.get(stride)
-                        joined = (previous is not None and previous[1].shape == image.shape
-                                  and timeline.segments[previous[0]] == timeline.segments[number])
-                        references[stride] = previous if joined else None
-                        before[stride] = number, image
-                timed = references.get(1) is not None and number in self._timed
-                yield ShownFrame(number, timeline.seconds(number), image, references, timed)
+        for number, frame, image in self._read():
+            if self._stopped():
+                self.interrupted = True
+                return
+            if isinstance(image, Exception):
+                self._note(f'frame {frame.number} cannot be decoded: {image}')
+                continue
+            self._scene.see(number, image.shape)
+            if 1 in before and before[1][1].shape != image.shape:
+                resized.append(f'to {image.shape[1]}x{image.shape[0]} with frame {frame.number}')
+            references: dict[int, tuple[int, UInt8] | None] = {}
+            for stride in strides:
+                if number % stride == 0:
+                    previous = before.get(stride)
+                    joined = (previous is not None and previous[1].shape == image.shape
+                              and timeline.segments[previous[0]] == timeline.segments[number])
+                    references[stride] = previous if joined else None
+                    before[stride] = number, image
+            timed = references.get(1) is not None and number in self._timed
+            yield ShownFrame(number, timeline.seconds(number), image, references, timed)
         if resized:
             self._note(f'the images change their size {len(resized)} times, first {resized[0]}: the sequence starts anew there, '
                        'and only frames of the size that the intrinsics are for have a geometry')
@@ -184,8 +167,7 @@ class Evaluator:
         """The predictions of all methods: ours in this thread, each baseline in one of `threads` meanwhile."""
         timed: list[dict[int, Prediction]] = [{} for _ in runs]
         if shown.timed:
-            with self._reading:
-                timed = [run.match(shown, [1]) for run in runs]
+            timed = [run.match(shown, [1]) for run in runs]
         reference = shown.references.get(1) if shown.number in self._backward else None
         strides = sorted(shown.references.keys() - ({1} if shown.timed else set()))
 
@@ -201,7 +183,7 @@ class Evaluator:
         """Every frame of the timeline with its image, or with the error that its decoding raises."""
         source = enumerate(self._frames())
         while True:
-            with self._reading, self.wall.spent('reading'):
+            with self.wall.spent('reading'):
                 entry = next(source, None)
                 if entry is None:
                     return
@@ -212,27 +194,29 @@ class Evaluator:
                     image = error
             yield number, frame, image
 
-    def _score(self, scores: Sequence[MethodScore], shown: ShownFrame, predicted: Sequence[FramePrediction]) -> None:
+    def _score(self, scores: Sequence[MethodScore], shown: ShownFrame, predicted: Sequence[FramePrediction],
+               threads: ThreadPoolExecutor) -> None:
         """Score the predictions of all methods for a frame."""
         with self.wall.spent('estimating'):
-            methods = [(score, *each) for score, each in zip(scores, predicted, strict=True)]
+            pairs: dict[int, tuple[tuple[int, int], tuple[UInt8, UInt8], Motion | None, Prediction]] = {}
             for stride, reference in shown.references.items():
-                known = [(score, by_stride[stride]) for score, by_stride, _ in methods if stride in by_stride]
-                if reference is None or not known:
-                    continue
-                pair, images = (reference[0], shown.number), (reference[1], shown.image)
-                first = known[0][1]
-                motion = self._scene.motion(pair, images, first.points)
-                if self._first is not None:
-                    first = self._first(stride, pair, first)
-                for score, prediction in known:
+                first = next((each.by_stride[stride] for each in predicted if stride in each.by_stride), None)
+                if reference is not None and first is not None:
+                    pair, images = (reference[0], shown.number), (reference[1], shown.image)
+                    motion = self._scene.motion(pair, images, first.points)
+                    pairs[stride] = pair, images, motion, first if self._first is None else self._first(stride, pair, first)
+
+            def score_method(score: MethodScore, found: FramePrediction) -> None:
+                for stride, prediction in found.by_stride.items():
+                    pair, images, motion, first = pairs[stride]
                     score.add(stride, pair, prediction, images=images, motion=motion,
                               first=first if score.result.ours and prediction is not first else None)
-            for score, by_stride, backward in methods:
-                if 1 not in by_stride:
-                    continue
+                if 1 not in found.by_stride:
+                    return
                 if shown.timed:
-                    score.time(by_stride[1])
-                if backward is not None and (share := returning_share(by_stride[1].points, backward)) is not None:
+                    score.time(found.by_stride[1])
+                if found.backward is not None and (share := returning_share(found.by_stride[1].points, found.backward)) is not None:
                     score.result.forward_backward.append(share)
+
+            list(threads.map(score_method, scores, predicted))
         self.covered += 1

@@ -13,20 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.geometry import sampled_model
 from ..core.refinement.variance_factor import plausible
 from ..core.types import Float64
-from ..odometry.two_view import (
-    DEFAULT_ESTIMATOR,
-    ESTIMATORS,
-    MIN_MATCHES,
-    PoseEstimator,
-    RelativePose,
-    deviations,
-    epipolar_errors,
-    fundamental_from_poses,
-    fundamental_of,
-    homography_errors,
-    pose_error_deg,
-    relative_pose,
-)
+from ..odometry import two_view
+from ..odometry.two_view import MIN_MATCHES, PoseEstimator, RelativePose, epipolar_errors, homography_errors, relative_pose
 from .baselines import Correspondences
 from .metrics import PRECISION_PX, PairResult
 from .scene import MIN_BASELINE_M, MIN_STEP_PER_DEPTH, Motion
@@ -62,8 +50,8 @@ class Agreement(NamedTuple):
 
 
 def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, camera: ArrayLike | None, pose0: ArrayLike | None,
-               pose1: ArrayLike | None, *, estimator: PoseEstimator = ESTIMATORS[DEFAULT_ESTIMATOR], motion: Motion | None = None,
-               covariances: ArrayLike | None = None) -> PairScore:
+               pose1: ArrayLike | None, *, estimator: PoseEstimator = two_view.estimate_relative_pose,
+               motion: Motion | None = None, covariances: ArrayLike | None = None) -> PairScore:
     """Score the correspondences of a reference and a current frame.
 
     Without a camera there are matches and inliers, no more. Where the true cameras are MIN_BASELINE_M apart or closer, the
@@ -91,14 +79,14 @@ def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, cam
     estimate = estimator(points0, points1, matrix, matrix, *weights) if len(points0) else None
     off, known = None, dict[str, Any]()  # from the estimated geometry, which many points know better than most truths do
     if estimate is not None and covariances is not None:
-        off = _plausible_deviations(points0, points1, covariances, fundamental_of(estimate, matrix, matrix))
+        off = _plausible_deviations(points0, points1, covariances, two_view.fundamental_of(estimate, matrix, matrix))
         known |= {'within_1_sigma': _share(off, 1), 'within_2_sigma': _share(off, 2)}
     if pose0 is None or pose1 is None or not known_poses(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
         return PairScore(dataclasses.replace(pair, **known), None, estimate, off)
     rotation, translation = relative_pose(pose0, pose1)
     step_m = float(np.linalg.norm(translation))
     if step_m > MIN_BASELINE_M:
-        true = fundamental_from_poses(pose0, pose1, matrix, matrix)
+        true = two_view.fundamental_from_poses(pose0, pose1, matrix, matrix)
         errors = epipolar_errors(points0, points1, true)
         if covariances is not None:
             truly_off = _plausible_deviations(points0, points1, covariances, true)
@@ -107,8 +95,8 @@ def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, cam
         errors = homography_errors(points0, points1, matrix @ rotation @ np.linalg.inv(matrix))
     rotation_deg = direction_deg = math.inf
     if estimate is not None:
-        rotation_deg, direction_deg = pose_error_deg(estimate.rotation, estimate.translation, rotation, translation,
-                                                     min_baseline=MIN_BASELINE_M)
+        rotation_deg, direction_deg = two_view.pose_error_deg(estimate.rotation, estimate.translation, rotation, translation,
+                                                              min_baseline=MIN_BASELINE_M)
     resolved = step_m > MIN_BASELINE_M if motion is None else motion.resolved
     precision = tuple(float(np.mean(errors < limit)) if len(errors) else 0.0 for limit in PRECISION_PX)
     pair = dataclasses.replace(
@@ -122,7 +110,7 @@ def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, cam
 
 def _plausible_deviations(points0: Float64, points1: Float64, covariances: ArrayLike, fundamental: Float64) -> Float64:
     """Signed distances of the matches that are not wrong, over their standard deviations."""
-    distances, found = deviations(points0, points1, covariances, fundamental)
+    distances, found = two_view.deviations(points0, points1, covariances, fundamental)
     return found[plausible(distances, found * found)]
 
 
@@ -253,7 +241,7 @@ def _plane(points: tuple[Float64, Float64], camera: Float64, truth: tuple[Float6
     poses = [(rotation, step.ravel()) for rotation, step in zip(rotations, translations, strict=True) if np.linalg.norm(step) > 0]
 
     def near(rotation: Float64, direction: Float64) -> set[int]:
-        return {k for k, pose in enumerate(poses) if max(pose_error_deg(*pose, rotation, direction)) < NEAR_DEG}
+        return {k for k, pose in enumerate(poses) if max(two_view.pose_error_deg(*pose, rotation, direction)) < NEAR_DEG}
 
     taken, true = near(estimate.rotation, estimate.translation), near(*truth)
     text = f'{100 * share:.0f} % of the matches lie on one plane'

@@ -22,23 +22,10 @@ from ..networks.fp8_rounding import check_width
 from ..networks.models import Model
 from ..utils.console import progress
 from ..utils.errors import EngineError
+from . import quality
 from .matchers import observations, open_matcher
 from .measurement import calibrate, measure_peaks, saturated, steps
-from .quality import (
-    LEVELS,
-    HeldOutSet,
-    QualityGate,
-    Score,
-    Trial,
-    answer_references,
-    chance,
-    check_motion,
-    choose_held_out,
-    figures_of,
-    plain,
-    print_figures,
-    print_gate,
-)
+from .quality import LEVELS, HeldOutSet, QualityGate, Score, Trial
 from .samples import HELD_OUT, STRIDES, RecordingSample, extract, frame_count, mixed, read_samples
 from .search import Search, draw_frontier, plain_trials, print_search, share
 
@@ -93,11 +80,11 @@ def _make(order: CalibrationOrder, samples: Sequence[RecordingSample], identity:
     """What follows once there are features."""
     spec, weights, gate = order.spec, order.model.matcher, order.gate
     size, fp32 = (spec.image_height, spec.image_width), open_matcher(spec, weights)
-    check_motion(samples, fp32, STRIDES)
-    held_out = choose_held_out(samples, fp32)
+    quality.check_motion(samples, fp32, STRIDES)
+    held_out = quality.choose_held_out(samples, fp32)
     held_out_pairs = sum(len(each.pairs) for each in held_out)
     with progress('matching held-out pairs in FP32', held_out_pairs) as bar:
-        answer_references(held_out, samples, fp32, bar)
+        quality.answer_references(held_out, samples, fp32, bar)
     pairs = mixed([[pair for number, each in enumerate(samples) for pair in each.pairs(number, stride, False)]
                    for stride in STRIDES], MOST_PAIRS)
     provenance = {**_provenance(order, settings), 'strides': sorted({pair.stride for pair in pairs}), 'pairs': len(pairs)}
@@ -108,14 +95,16 @@ def _make(order: CalibrationOrder, samples: Sequence[RecordingSample], identity:
     search = Search(spec, weights, calibration, samples, held_out, gate)
     candidates = _judge(search, calibration, gate, held_out_pairs)
     decided = candidates[-1].scores
-    fp32_figures = figures_of(held_out, samples, [each.reference for each in held_out], size)
-    figures = [figures_of(held_out, samples, candidate.answers, size) for candidate in candidates]
-    chances = {(each.name, each.level): chance(each, samples, score, size) for each, score in zip(held_out, decided, strict=True)}
-    print_gate(candidates, gate)
-    print_figures({'FP32': fp32_figures, **{each.name: its for each, its in zip(candidates, figures, strict=True)}}, chances)
+    fp32_figures = quality.figures_of(held_out, samples, [each.reference for each in held_out], size)
+    figures = [quality.figures_of(held_out, samples, candidate.answers, size) for candidate in candidates]
+    chances = {(each.name, each.level): quality.chance(each, samples, score, size)
+               for each, score in zip(held_out, decided, strict=True)}
+    quality.print_gate(candidates, gate)
+    names = ['FP32', *(each.name for each in candidates)]
+    quality.print_figures(dict(zip(names, [fp32_figures, *figures], strict=True)), chances)
     for line in verdicts(decided, gate):
         logger.info(line)
-    record = {'f1': gate.f1, 'candidates': [plain(each, its, gate) for each, its in zip(candidates, figures, strict=True)],
+    record = {'f1': gate.f1, 'candidates': [quality.plain(each, its, gate) for each, its in zip(candidates, figures, strict=True)],
               'fp32': [{'name': name, 'level': level, **values, 'by_chance': chances[name, level]}
                        for (name, level), values in fp32_figures.items()]}
     calibration = dataclasses.replace(calibration, fp8=candidates[-1].fp8 if gate.passed(decided) else frozenset())

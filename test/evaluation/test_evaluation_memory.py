@@ -21,7 +21,7 @@ from lightglue_trt_ros.evaluation import methods
 from lightglue_trt_ros.evaluation.method_score import WORST
 from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod
 from lightglue_trt_ros.evaluation.options import variants
-from lightglue_trt_ros.evaluation.predict import READ_AHEAD, UNSCORED, Evaluator
+from lightglue_trt_ros.evaluation.predict import Evaluator
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.shared_networks import RECENT, SharedNetworks
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
@@ -89,8 +89,7 @@ def test_images_and_features_that_are_held_do_not_grow_with_the_recording(monkey
         found = Evaluator(frames, lambda image: images.see(image.copy()), Scene(Timeline.of(frames(), 1.0)), everybody,
                           estimate_relative_pose).run(STRIDES)
     assert [len(result.pairs[1]) for result in found] == [COUNT - 1] * 4
-    waiting = READ_AHEAD + 2 + UNSCORED + 2  # and what is in somebody's hands
-    assert images.most <= waiting + max(STRIDES) + 2 * WORST < COUNT / 2, 'those that wait, are matched with, or will be drawn'
+    assert images.most <= 2 + max(STRIDES) + 2 * WORST < COUNT / 2, 'those that are matched, matched with, or will be drawn'
     assert [{pair.images is not None for pair in result.worst_pairs} for result in found] == [{True}, {False}, {False}, {False}]
     assert 0 < features.most <= len(STRIDES) + RECENT + 2
     streams = len(STRIDES) + 1  # and one for the way back
