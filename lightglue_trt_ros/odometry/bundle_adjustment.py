@@ -2,6 +2,7 @@
 
 A window has P views and L points, few enough that dense arrays over (P, L) are faster than sparse ones. Observations are
 (P, L, 3): x and y on the plane z = 1 of the left camera, and x on that of a rectified right camera, NaN where not observed.
+A depth z is the same as x - baseline / z there. `precisions` (P, L) are of that x, in units of those of x and y.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class _Linear(NamedTuple):
     of_offset: Float64  # (P, L): of the right column alone
 
 
-def adjust(bundle: Bundle, observed: Float64, first_free: int, baseline: float, scale: float, steps: int,
+def adjust(bundle: Bundle, observed: Float64, precisions: Float64, first_free: int, baseline: float, scale: float, steps: int,
            prior: OffsetEstimate) -> tuple[Bundle, OffsetEstimate]:
     """The bundle of least cost near the given one, and the estimate of the offset with it.
 
@@ -50,10 +51,11 @@ def adjust(bundle: Bundle, observed: Float64, first_free: int, baseline: float, 
     `baseline` is the right camera's position on the left camera's x axis.
     """
     def cost_of(trial: Bundle) -> float:
-        return float(_loss(_errors(trial, observed, baseline, scale)).sum() + prior.information * (trial.offset - prior.offset)**2)
+        loss = _loss(_errors(trial, observed, precisions, baseline, scale)).sum()
+        return float(loss + prior.information * (trial.offset - prior.offset)**2)
 
     cost, damping = cost_of(bundle), 1e-4
-    linear = _linearised(bundle, observed, baseline, scale)
+    linear = _linearised(bundle, observed, precisions, baseline, scale)
     for _ in range(steps):
         trial = _Normal(linear, first_free, damping, bundle.offset, prior).step(bundle)
         trial_cost = cost_of(trial)
@@ -62,15 +64,18 @@ def adjust(bundle: Bundle, observed: Float64, first_free: int, baseline: float, 
             continue
         done = cost - trial_cost < LEAST_GAIN * cost
         bundle, cost, damping = trial, trial_cost, damping / 5
-        linear = _linearised(bundle, observed, baseline, scale)
+        linear = _linearised(bundle, observed, precisions, baseline, scale)
         if done:
             break
     return bundle, OffsetEstimate(bundle.offset, _Normal(linear, first_free, RIDGE, bundle.offset, prior).information())
 
 
-def reprojection_errors(bundle: Bundle, observed: Float64, baseline: float) -> Float64:
-    """The larger of left and right distance on the plane z = 1, (P, L); NaN where not observed, infinite behind a camera."""
-    errors = _errors(bundle, observed, baseline, 1.0)
+def reprojection_errors(bundle: Bundle, observed: Float64, precisions: Float64, baseline: float) -> Float64:
+    """The larger of left and right distance on the plane z = 1, (P, L); NaN where not observed, infinite behind a camera.
+
+    Right distances are times their precisions.
+    """
+    errors = _errors(bundle, observed, precisions, baseline, 1.0)
     distance = np.maximum(np.linalg.norm(errors[..., :2], axis=2), np.abs(errors[..., 2]))
     distance[_in_cameras(bundle)[..., 2] <= NEAR] = np.inf
     return np.asarray(np.where(np.isfinite(observed[..., 0]), distance, np.nan), np.float64)
@@ -82,12 +87,14 @@ def _in_cameras(bundle: Bundle) -> Float64:
     return np.asarray(bundle.points @ rotations.transpose(0, 2, 1) + shifts, np.float64)
 
 
-def _errors(bundle: Bundle, observed: Float64, baseline: float, scale: float) -> Float64:
+def _errors(bundle: Bundle, observed: Float64, precisions: Float64, baseline: float, scale: float) -> Float64:
     """Predicted minus observed, (P, L, 3) in units of `scale`; 0 where not observed."""
     x, y, z = np.moveaxis(_in_cameras(bundle), 2, 0)
     predicted = np.stack([x, y, x - baseline], axis=2) / np.maximum(z, NEAR)[..., None]
     predicted[..., 2] += bundle.offset
-    return np.where(np.isnan(observed), 0.0, (predicted - observed) / scale)
+    errors = (predicted - observed) / scale
+    errors[..., 2] *= precisions
+    return np.where(np.isnan(observed), 0.0, errors)
 
 
 def _loss(errors: Float64) -> Float64:
@@ -95,8 +102,8 @@ def _loss(errors: Float64) -> Float64:
     return np.log1p(np.stack([errors[..., 0]**2 + errors[..., 1]**2, errors[..., 2]**2], axis=2))
 
 
-def _linearised(bundle: Bundle, observed: Float64, baseline: float, scale: float) -> _Linear:
-    errors = _errors(bundle, observed, baseline, scale)
+def _linearised(bundle: Bundle, observed: Float64, precisions: Float64, baseline: float, scale: float) -> _Linear:
+    errors = _errors(bundle, observed, precisions, baseline, scale)
     roots = np.exp(-_loss(errors) / 2)[..., [0, 0, 1]] * ~np.isnan(observed)  # the weight is 1 / (1 + error^2)
     in_cameras = _in_cameras(bundle)
     x, y, z = np.moveaxis(in_cameras, 2, 0)
@@ -105,9 +112,10 @@ def _linearised(bundle: Bundle, observed: Float64, baseline: float, scale: float
     of_camera[..., 0, 0] = of_camera[..., 1, 1] = of_camera[..., 2, 0] = 1 / z
     of_camera[..., 2] -= np.stack([x, y, x - baseline], axis=2) / (z * z)[..., None]
     of_camera *= roots[..., None] / scale
+    of_camera[..., 2, :] *= precisions[..., None]
     of_rotation = np.cross(in_cameras[:, :, None], of_camera)
     return _Linear(errors * roots, np.concatenate([of_rotation, of_camera], axis=3),
-                   of_camera @ bundle.inverse_poses[:, None, :3, :3], roots[..., 2] / scale)
+                   of_camera @ bundle.inverse_poses[:, None, :3, :3], roots[..., 2] / scale * precisions)
 
 
 class _Normal:

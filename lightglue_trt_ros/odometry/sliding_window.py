@@ -1,8 +1,9 @@
 """Visual odometry over a sliding window of views: PnP, then bundle adjustment. No map, no loop closure.
 
 Points are undistorted, on the plane z = 1. Poses are world from camera, the camera in its optical frame. With the right image's
-columns the world is metric; without them its unit is the distance between the first two views. If the right camera is rotated by a
-tenth of a degree, all columns have an error of a pixel, which costs a tenth of the scale. So this offset is estimated.
+columns, or with depth, the world is metric; without them its unit is the distance between the first two views. If the right camera
+is rotated by a tenth of a degree, all columns have an error of a pixel, which costs a tenth of the scale. So this offset is
+estimated. Depth z counts as the column x - 1 / z of a right camera at one metre, with a precision of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ STEPS = 6  # of the adjustment per frame
 SCALE_PX = 0.5  # of Cauchy's loss
 WRONG_PX = 3.0  # of reprojection error, from which a point is dropped
 PNP_PX = 4.0
-OFFSET_PX = 1.0  # prior standard deviation of the offset of the right image's columns
+OFFSET_PX, NO_OFFSET_PX = 1.0, 1e-6  # prior standard deviation of the offset of the right image's columns; where they are depths
+DEPTH_BASELINE_M = 1.0  # of the right camera whose columns stand for depths
 LEAST_INLIERS = 12  # for a pose
 MOVED_PX = 10.0  # of the median point since the last kept view: the next one is kept
 SHARED = 0.6  # of that view's points; with fewer the next view is kept
@@ -63,17 +65,17 @@ class _View:
     stamp: float
     pose: Float64  # (4, 4) world from camera
     ids: Ids  # (M,)
-    observed: Float64  # (M, 3) x, y and the right image's x, NaN where none
+    observed: Float64  # (M, 4) x, y and the right image's x, NaN where none, and the precision of that x
 
     def of(self, ids: Ids) -> Float64:
-        """Its observations of `ids` (L,), (L, 3), NaN where it has none."""
-        observed = np.full((len(ids), 3), np.nan)
+        """Its observations of `ids` (L,), (L, 4), NaN where it has none."""
+        observed = np.full((len(ids), 4), np.nan)
         own_rows, rows = np.intersect1d(self.ids, ids, assume_unique=True, return_indices=True)[1:]
         observed[rows] = self.observed[own_rows]
         return observed
 
     def add(self, ids: Ids, observed: Float64) -> None:
-        """Add observations (L, 3) of the `ids` (L,) that it has none of yet."""
+        """Add observations (L, 4) of the `ids` (L,) that it has none of yet."""
         new = ~np.isin(ids, self.ids)
         all_ids = np.concatenate([self.ids, ids[new]])
         order = np.argsort(all_ids)
@@ -87,10 +89,12 @@ class SlidingWindow:
         fix = window.add(stamp, track_ids, points, reference_stamp, reference_points, right_x)
     """
 
-    def __init__(self, focal_px: float, baseline_m: float | None = None, pose: Float64 | None = None, speed: float = 0.0) -> None:
+    def __init__(self, focal_px: float, baseline_m: float | None = None, pose: Float64 | None = None, speed: float = 0.0,
+                 offset_px: float = OFFSET_PX) -> None:
         """`focal_px` converts pixels to the plane z = 1. Without `baseline_m`, right columns are ignored.
 
-        A window that continues another one takes its last pose (4, 4) and its `speed`.
+        A window that continues another one takes its last pose (4, 4) and its `speed`. `offset_px` is the prior deviation of the
+        offset of right columns.
         """
         self._pixel, self._baseline = 1 / focal_px, baseline_m
         self._views: list[_View] = []
@@ -98,7 +102,7 @@ class SlidingWindow:
         self._pose = np.eye(4) if pose is None else pose  # the last frame's
         self._step, self.speed = np.eye(4), speed  # the motion to it from the one before, and its speed, units a second
         self._started, self._start = False, self._start_in_own_unit if baseline_m is None else self._start_metric
-        self._offset = OffsetEstimate(0.0, (OFFSET_PX * self._pixel)**-2)
+        self._offset = OffsetEstimate(0.0, (offset_px * self._pixel)**-2)
 
     @property
     def right_offset_px(self) -> float:
@@ -106,12 +110,17 @@ class SlidingWindow:
         return self._offset.offset / self._pixel
 
     def add(self, stamp: float, ids: ArrayLike, points: ArrayLike, reference_stamp: float, reference_points: ArrayLike,
-            right_x: ArrayLike | None = None) -> Fix:
-        """A frame's tracks: ids (M,), points (M, 2) in it and in its reference, and in the right image, (M,), NaN where none."""
+            right_x: ArrayLike | None = None, precisions: ArrayLike | None = None) -> Fix:
+        """A frame's tracks: ids (M,), points (M, 2) in it and in its reference, and in the right image, (M,), NaN where none.
+
+        `precisions` (M,) of the right image's x: 1 is that of x and y.
+        """
         tracks, order = np.unique(np.asarray(ids, np.int64), return_index=True)
         current, reference = _without_right(points)[order], _without_right(reference_points)[order]
         if right_x is not None and self._baseline is not None:
             current[:, 2] = np.asarray(right_x, np.float64)[order]
+        if precisions is not None:
+            current[:, 3] = np.asarray(precisions, np.float64)[order]
         if self._views and stamp <= self._views[-1].stamp:
             self._views, self._points, self._started = [], {}, False
         if not self._views:
@@ -210,14 +219,15 @@ class SlidingWindow:
         new = np.array([number for number in view.ids.tolist() if number not in self._points], np.int64)
         if not len(new):
             return
-        observed = np.stack([each.of(new) for each in self._views])  # (P, L, 3)
+        observed, precisions = self._observations(new)
         positions = _nearest_to_rays(np.stack([each.pose for each in self._views]), observed)
         if self._baseline is not None:
             disparity = observed[-1, :, 0] - observed[-1, :, 2] + self._offset.offset
             deep = np.flatnonzero(disparity > LEAST_DISPARITY_PX * self._pixel)
             in_camera = np.column_stack([observed[-1, deep, :2], np.ones(len(deep))]) * (self._baseline / disparity[deep])[:, None]
             positions[deep] = in_camera @ view.pose[:3, :3].T + view.pose[:3, 3]
-        errors = reprojection_errors(Bundle(self._inverse_poses(), positions, self._offset.offset), observed, self._baseline or 0.0)
+        bundle = Bundle(self._inverse_poses(), positions, self._offset.offset)
+        errors = reprojection_errors(bundle, observed, precisions, self._baseline or 0.0)
         good = np.isfinite(positions).all(axis=1) & (np.fmax.reduce(errors) < WRONG_PX * self._pixel)
         self._points.update(zip(new[good].tolist(), positions[good], strict=True))
 
@@ -227,20 +237,26 @@ class SlidingWindow:
         often = [number for number in all_ids[np.argsort(-counts, kind='stable')].tolist() if number in self._points][:POINTS]
         self._points = {number: self._points[number] for number in often}
         ids = np.array(often, np.int64)
-        observed = np.stack([view.of(ids) for view in self._views])
+        observed, precisions = self._observations(ids)
         fixed = 1 if self._baseline is not None else 2
         bundle = Bundle(self._inverse_poses(), np.array(list(self._points.values())).reshape(-1, 3), self._offset.offset)
         if len(self._views) > fixed:
             before = self._offset
-            bundle, after = adjust(bundle, observed, fixed, self._baseline or 0.0, SCALE_PX * self._pixel, STEPS, before)
+            bundle, after = adjust(bundle, observed, precisions, fixed, self._baseline or 0.0, SCALE_PX * self._pixel, STEPS,
+                                   before)
             gained = (after.information - before.information) / VIEWS  # each view is in as many adjustments
             self._offset = OffsetEstimate(after.offset, before.information + max(0.0, gained))
         for view, inverse in zip(self._views, bundle.inverse_poses, strict=True):
             view.pose = np.linalg.inv(inverse)
-        errors = reprojection_errors(bundle, observed, self._baseline or 0.0)
+        errors = reprojection_errors(bundle, observed, precisions, self._baseline or 0.0)
         good = ~(errors > WRONG_PX * self._pixel).any(axis=0)
         self._points = dict(zip(ids[good].tolist(), bundle.points[good], strict=True))
         return int(np.count_nonzero(np.isfinite(errors[-1, good])))
+
+    def _observations(self, ids: Ids) -> tuple[Float64, Float64]:
+        """Observations (P, L, 3) of `ids` (L,) by all views, NaN where none, and the precisions (P, L) of their right x."""
+        observed = np.stack([view.of(ids) for view in self._views])
+        return observed[..., :3], np.where(np.isfinite(observed[..., 3]), observed[..., 3], 1.0)
 
     def _inverse_poses(self) -> Float64:
         return np.linalg.inv(np.stack([view.pose for view in self._views]))
@@ -249,41 +265,47 @@ class SlidingWindow:
 class MatchOdometry:
     """A SlidingWindow for the matches of one camera or stereo rig: poses of the (left) camera, in its optical axes."""
 
-    def __init__(self, calibration: Intrinsics | StereoRig, pose: Float64 | None = None, speed: float = 0.0) -> None:
-        """`pose` (4, 4), world from camera, and `speed` are those to continue from."""
-        self.calibration = calibration
-        self.baseline_m: float | None = None
+    def __init__(self, calibration: Intrinsics | StereoRig, pose: Float64 | None = None, speed: float = 0.0,
+                 depth: bool = False) -> None:
+        """`pose` (4, 4), world from camera, and `speed` are those to continue from; `depth`: points of one camera have depth."""
+        self.calibration, self.depth = calibration, depth
+        self.baseline_m = DEPTH_BASELINE_M if depth else None
         self._axes = np.eye(4)  # from the camera's axes to those of the plane z = 1
         if isinstance(calibration, StereoRig):
             self._axes[:3, :3] = calibration.left.rectification
             self.baseline_m, focal_px = calibration.baseline_m, calibration.focal_px
         else:
             focal_px = float(calibration.k[0, 0])
-        self.window = SlidingWindow(focal_px, self.baseline_m, None if pose is None else self._axes @ pose @ self._axes.T, speed)
+        self._scale = SCALE_PX / focal_px
+        self.window = SlidingWindow(focal_px, self.baseline_m, None if pose is None else self._axes @ pose @ self._axes.T, speed,
+                                    NO_OFFSET_PX if depth else OFFSET_PX)
 
     def add(self, matches: FrameMatches) -> Fix:
         """The next frame. Points that have no direction, which the lens model cannot undistort, are left out."""
-        right = None
+        right = precisions = None
         if isinstance(self.calibration, StereoRig):
             points, before = map(self.calibration.left_points, (matches.keypoints, matches.reference_keypoints))
             if matches.right_keypoints is not None:
                 right = self.calibration.right_points(matches.right_keypoints)[:, 0]
         else:
             points, before = (normalised(side, self.calibration) for side in (matches.keypoints, matches.reference_keypoints))
+        if self.depth and matches.xyz is not None and matches.sigma_z is not None:
+            z = matches.xyz[:, 2].astype(np.float64)
+            right, precisions = points[:, 0] - DEPTH_BASELINE_M / z, self._scale * z * z / (DEPTH_BASELINE_M * matches.sigma_z)
         known = np.isfinite(points).all(axis=1) & np.isfinite(before).all(axis=1)
         fix = self.window.add(matches.stamp, matches.track_ids[known], points[known], matches.reference_stamp, before[known],
-                              None if right is None else right[known])
+                              *(None if each is None else each[known] for each in (right, precisions)))
         return fix._replace(pose=self._axes.T @ fix.pose @ self._axes, velocity=self._axes[:3, :3].T @ fix.velocity)
 
 
 def _without_right(points: ArrayLike) -> Float64:
-    """Observations (M, 3) of points (M, 2), without right columns."""
+    """Observations (M, 4) of points (M, 2), without right columns."""
     xy = np.asarray(points, np.float64).reshape(-1, 2)
-    return np.column_stack([xy, np.full(len(xy), np.nan)])
+    return np.column_stack([xy, np.full(len(xy), np.nan), np.ones(len(xy))])
 
 
 def _rays(observed: Float64) -> Float64:
-    """Unit vectors (..., 3) of observations (..., 3)."""
+    """Unit vectors (..., 3) of observations (..., 3 or 4)."""
     rays = np.concatenate([observed[..., :2], np.ones((*observed.shape[:-1], 1))], axis=-1)
     return np.asarray(rays / np.linalg.norm(rays, axis=-1, keepdims=True), np.float64)
 

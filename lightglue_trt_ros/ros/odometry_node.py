@@ -93,7 +93,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         calibration = self._calibration_of(matches)
         if calibration is None:
             return
-        estimator = self._begun(calibration)
+        estimator = self._begun(calibration, matches.xyz is not None and matches.right_keypoints is None)
         if matches.stamp <= self._stamp:
             self.get_logger().warning(f'time went back by {self._stamp - matches.stamp:.3f} s: it begins anew where it was',
                                       throttle_duration_sec=THROTTLE_S)
@@ -110,15 +110,16 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._trouble = self._rig.left.problem if mono else self._rig.problem
         return calibration
 
-    def _begun(self, calibration: Intrinsics | StereoRig) -> MatchOdometry:
+    def _begun(self, calibration: Intrinsics | StereoRig, depth: bool) -> MatchOdometry:
         """The odometry; for another calibration a new one, which goes on from the last pose, at the last speed."""
         before = self._estimator
-        if before is None or before.calibration is not calibration:
+        if before is None or before.calibration is not calibration or before.depth != depth:
             pose = UPRIGHT if self._pose is None else self._pose
-            self._estimator = MatchOdometry(calibration, UPRIGHT.T @ pose, 0.0 if before is None else before.window.speed)
+            self._estimator = MatchOdometry(calibration, UPRIGHT.T @ pose, 0.0 if before is None else before.window.speed, depth)
             baseline_m = self._estimator.baseline_m
-            if before is None or (before.baseline_m is None) != (baseline_m is None):
-                self.get_logger().info(f'the baseline is {baseline_m:.3f} m: poses are in metres' if baseline_m is not None else
+            if before is None or (before.baseline_m is None, before.depth) != (baseline_m is None, depth):
+                self.get_logger().info('points have depth: poses are in metres' if depth else
+                                       f'the baseline is {baseline_m:.3f} m: poses are in metres' if baseline_m is not None else
                                        'one camera knows no metres: the unit is the distance between the first two views')
             else:
                 self.get_logger().warning(f'the calibration has changed, {_figures(before.calibration)} to '
@@ -144,8 +145,10 @@ class OdometryNode(Node):  # type: ignore[misc]
 
     @property
     def _waiting(self) -> str:
-        metric = self._estimator is not None and self._estimator.baseline_m is not None
-        return f'waiting for {"tracks with points in the right image" if metric else "the camera to move sideways"}'
+        estimator = self._estimator
+        if estimator is None or estimator.baseline_m is None:
+            return 'waiting for the camera to move sideways'
+        return f'waiting for tracks with {"depth" if estimator.depth else "points in the right image"}'
 
     def _publish(self, header: Header, pose: Float64, velocity: Float64) -> None:
         """A pose (4, 4) in `odom_frame`, and the velocity (3,) along the camera's axes."""

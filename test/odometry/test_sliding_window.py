@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from support.moving_camera import BASELINE, FOCAL, Step, poses_of, steps
 
+from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate, rpe
 from lightglue_trt_ros.odometry.bundle_adjustment import Bundle, OffsetEstimate, adjust, reprojection_errors
-from lightglue_trt_ros.odometry.sliding_window import Fix, Quality, SlidingWindow, _View
+from lightglue_trt_ros.odometry.sliding_window import Fix, MatchOdometry, Quality, SlidingWindow, _View
+
+CAMERA = Intrinsics(640, 480, np.array([[FOCAL, 0, 320], [0, FOCAL, 240], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
 
 
 def track(window: SlidingWindow, frames: list[Step], right: bool = False) -> list[Fix]:
@@ -60,7 +66,8 @@ def test_right_columns_that_are_known_to_be_off_put_points_where_they_are():
     flat = there[:, :2] / there[:, 2:]
     window = SlidingWindow(FOCAL, BASELINE)
     window._offset = OffsetEstimate(offset, FOCAL**2)
-    window._views = [_View(1.0, poses[1], np.arange(4), np.column_stack([flat, flat[:, 0] - BASELINE / there[:, 2] + offset]))]
+    right = flat[:, 0] - BASELINE / there[:, 2] + offset
+    window._views = [_View(1.0, poses[1], np.arange(4), np.column_stack([flat, right, np.ones(4)]))]
     window._triangulate()
     np.testing.assert_allclose([window._points[number] for number in range(4)], points, rtol=1e-9)
 
@@ -76,6 +83,45 @@ def test_noise_and_wrong_matches_cost_little(right):
     length = np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum()
     assert ate(poses, truth) < 0.01 * length
     assert rpe(poses, truth).rotation_deg < 0.15
+
+
+def with_depth(step: Step, noise: float, rng: np.random.Generator) -> FrameMatches:
+    """The tracks of a camera with intrinsics K, whose depth has the deviation `noise` z^2; a tenth of it is unknown."""
+    count, z = len(step.ids), BASELINE / (step.points[:, 0] - step.right_x)
+    z = z + rng.normal(0, noise * z * z)
+    z[rng.random(count) < 0.1] = np.nan
+    pixels, before = (np.asarray(points * FOCAL + [320, 240], np.float32) for points in (step.points, step.reference_points))
+    xyz = np.column_stack([step.points * z[:, None], z]).astype(np.float32)
+    return FrameMatches(step.stamp, step.stamp - 0.1, pixels, before, np.ones(count, np.float32), step.ids.astype(np.uint32),
+                        np.full(count, 2, np.uint32), np.zeros((count, 2, 2), np.float32), np.zeros(count, np.uint8),
+                        xyz=xyz, sigma_z=(noise * z * z).astype(np.float32))
+
+
+def test_one_camera_with_depth_knows_metres_from_its_second_frame_on():
+    frames, rng = list(steps(poses_of(30), noise_px=0.4)), np.random.default_rng(3)
+    odometry = MatchOdometry(CAMERA, depth=True)
+    fixes = [odometry.add(with_depth(step, 0.0025, rng)) for step in frames]
+    assert {fix.quality for fix in fixes} == {Quality.TRACKING}
+    poses, truth = tracked(frames, fixes)
+    length = np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum()
+    assert ate(poses, truth) < 0.005 * length
+    assert odometry.window.right_offset_px == pytest.approx(0, abs=1e-3)
+
+
+def test_a_depth_weighs_by_its_own_deviation():
+    """Half of the depths are too large, and say so: they cost little, and much where they claim to be exact."""
+    frames, errors = list(steps(poses_of(25))), []
+    for claimed in (0.05, 0.0005):
+        odometry, rng, fixes = MatchOdometry(CAMERA, depth=True), np.random.default_rng(4), []
+        for step in frames:
+            matches = with_depth(step, 0.0005, rng)
+            bad = matches.track_ids % 2 == 0
+            xyz, sigma_z = matches.xyz.copy(), matches.sigma_z.copy()
+            xyz[bad, 2] += np.abs(rng.normal(0, 0.003, bad.sum())) * xyz[bad, 2]**2
+            sigma_z[bad] = claimed * xyz[bad, 2]**2
+            fixes.append(odometry.add(dataclasses.replace(matches, xyz=xyz, sigma_z=sigma_z)))
+        errors.append(ate(*tracked(frames, fixes)))
+    assert errors[0] < 0.3 * errors[1]
 
 
 @pytest.mark.slow
@@ -165,11 +211,11 @@ def test_bundle_adjustment_finds_the_least_cost():
     moved = poses.copy()
     moved[1:, :3, 3] += rng.normal(0, 0.05, (4, 3))
     start = Bundle(moved, points + rng.normal(0, 0.1, points.shape))
-    found, estimate = adjust(start, seen, 1, BASELINE, 1 / FOCAL, 30, OffsetEstimate(0.0, FOCAL**2))
+    found, estimate = adjust(start, seen, np.ones(seen.shape[:2]), 1, BASELINE, 1 / FOCAL, 30, OffsetEstimate(0.0, FOCAL**2))
     assert abs(estimate.offset) < 1e-4
     assert estimate.information > 1.3 * FOCAL**2, 'the views know something of it too'
     np.testing.assert_allclose(found.inverse_poses, poses, atol=1e-4)
-    errors = reprojection_errors(found, seen, BASELINE)
+    errors = reprojection_errors(found, seen, np.ones(seen.shape[:2]), BASELINE)
     assert np.nanmax(errors) < 1e-4
     np.testing.assert_array_equal(np.isnan(errors), np.isnan(seen[..., 0]))
 

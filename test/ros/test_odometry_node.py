@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 
@@ -41,8 +42,12 @@ def pixels_of(points: np.ndarray, axes: np.ndarray) -> np.ndarray:
     return (rays[:, :2] / rays[:, 2:]) @ K[:2, :2].T + K[:2, 2]
 
 
-def cloud_of(step, left: np.ndarray = STRAIGHT, right: np.ndarray | None = None, size: tuple[int, int] = SIZE[::-1]) -> PointCloud2:
-    """With `right` the cloud is a stereo one, every third point without a place in the right image; `size` (height, width)."""
+def cloud_of(step, left: np.ndarray = STRAIGHT, right: np.ndarray | None = None, size: tuple[int, int] = SIZE[::-1],
+             depth: bool = False) -> PointCloud2:
+    """With `right` the cloud is a stereo one, every third point without a place in the right image; `size` (height, width).
+
+    With `depth` points are known in space, every third one not.
+    """
     pixels, before = (pixels_of(points, left) for points in (step.points, step.reference_points))
     count, across = len(step.ids), None
     if right is not None:
@@ -53,6 +58,11 @@ def cloud_of(step, left: np.ndarray = STRAIGHT, right: np.ndarray | None = None,
         reference_keypoints=before.astype(np.float32), scores=np.ones(count, np.float32), track_ids=step.ids.astype(np.uint32),
         track_lengths=np.full(count, 2, np.uint32), covariances=unrefined(count), carried=np.zeros(count, np.uint8),
         right_keypoints=across, image_size=size)
+    if depth:
+        z = BASELINE / (step.points[:, 0] - step.right_x)
+        z[::3] = np.nan
+        xyz = np.column_stack([step.points * z[:, None], z]).astype(np.float32)
+        matches = dataclasses.replace(matches, xyz=xyz, sigma_z=(0.0025 * z * z).astype(np.float32))
     fields = point_fields(PointField, layout_of(matches))
     return fill_cloud(PointCloud2(header=header(round(step.stamp * SECOND)), fields=fields), matches)
 
@@ -153,6 +163,19 @@ def test_stereo_clouds_become_poses_in_metres(stack, capfd, turn):
     assert f'the baseline is {BASELINE:.3f} m: poses are in metres' in log
     watcher.clouds.publish(cloud_of(truth[-1], left))  # and the right camera is gone for good
     time.sleep(0.5)
+    assert 'one camera knows no metres' in capfd.readouterr().err
+
+
+def test_clouds_with_depth_become_poses_in_metres_from_the_first_on(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(20)))
+    watcher.hear(info(), *(cloud_of(step, depth=True) for step in truth[:12]))
+    wait_for(lambda: len(watcher.messages) == 12)
+    first = np.linalg.inv(poses_of(12)[0])  # where the first cloud's reference was
+    np.testing.assert_allclose(watcher.poses(), np.stack([first @ step.pose for step in truth[:12]]), atol=5e-3)
+    log = capfd.readouterr().err
+    assert 'points have depth: poses are in metres' in log
+    watcher.hear(*map(cloud_of, truth[12:]))
+    wait_for(lambda: watcher.status()[2].get('unit') == 'own')
     assert 'one camera knows no metres' in capfd.readouterr().err
 
 
