@@ -47,7 +47,9 @@ def generate_launch_description():
                               description='Let Fast DDS carry large images, unless the environment has a profile already; '
                                           'a camera driver started elsewhere needs config/fastdds_large_images.xml too'),
         DeclareLaunchArgument('rviz', default_value='false', choices=['true', 'false'],
-                              description='Open RViz on the debug image (config/matcher.rviz)'),
+                              description='Open RViz on the debug image (config/matcher.rviz); with stereo:=true or depth:=true on '
+                                          'the points in space too (config/matcher_points.rviz)'),
+        DeclareLaunchArgument('rviz_frame', default_value='camera', description="RViz's fixed frame: the frame_id of the images"),
         OpaqueFunction(function=start_matcher),
     ])
 
@@ -77,7 +79,10 @@ def start_matcher(context):
         remappings=[*images, *masks.items()],
         ros_arguments=['--log-level', argument('log_level')],
         output='screen', emulate_tty=True)
-    viewer = rviz(next(iter(topics.values())), argument('namespace'), *cameras[:1]) if argument('rviz') == 'true' else []
+    viewer = []
+    if argument('rviz') == 'true':
+        config = 'matcher_points.rviz' if 'true' in (argument('depth'), argument('stereo')) else 'matcher.rviz'
+        viewer = rviz(config, argument('rviz_frame'), next(iter(topics.values())), argument('namespace'), *cameras[:1])
     return [*fastdds_profile(argument('use_fastdds_profile') == 'true'), node, *viewer]
 
 
@@ -89,16 +94,16 @@ def named_topics(what, topic, cameras):
     return {f'{name}/{what}': topic.replace('{camera}', name) for name in cameras} or {what: topic}
 
 
-def rviz(topic, namespace, camera=''):
+def rviz(config, frame, topic, namespace, camera=''):
     """RViz on the (first) camera, in the node's namespace; its configuration has the topics' names as they are by default."""
     try:
         get_package_share_directory('rviz2')
     except PackageNotFoundError:
         distro = os.environ.get('ROS_DISTRO', 'DISTRO')
         raise RuntimeError(f'rviz:=true, and rviz2 is not installed: apt install ros-{distro}-rviz2, or leave it out') from None
-    return [Node(package='rviz2', executable='rviz2', namespace=namespace, arguments=['-d', str(CONFIG / 'matcher.rviz')],
-                 remappings=[('/matcher/debug_image', '/'.join(filter(None, ('matcher', camera, 'debug_image')))),
-                             ('/camera/image_raw', topic)])]
+    own = [(f'/matcher/{name}', '/'.join(filter(None, ('matcher', camera, name)))) for name in ('debug_image', 'matches')]
+    return [Node(package='rviz2', executable='rviz2', namespace=namespace, arguments=['-d', str(CONFIG / config), '-f', frame],
+                 remappings=[*own, ('/camera/image_raw', topic)])]
 
 
 def fastdds_profile(wanted):

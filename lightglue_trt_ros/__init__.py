@@ -13,6 +13,7 @@ __version__ = '0.2.0'
 if TYPE_CHECKING:
     from .core.cameras import StereoRig
     from .core.config import MatcherConfig
+    from .core.depth import DepthImage
     from .core.epipolar_check import RightImage
     from .core.frame_matcher import FrameMatcher
     from .core.masks import Mask, load_mask
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from .ros.clouds import matches_from_cloud
     from .utils.errors import BagError, ConfigError, EngineError, FrameError, LightglueTrtError, WeightsError
 
-__all__ = ['BagError', 'ConfigError', 'EngineError', 'FrameError', 'FrameMatcher', 'LightglueTrtError', 'Mask', 'MatcherConfig',
-           'RightImage', 'StereoRig', 'WeightsError', 'load_mask', 'matches_from_cloud', 'open_backend']
-_PLACES = {'core.config': ['MatcherConfig'], 'core.cameras': ['StereoRig'], 'core.epipolar_check': ['RightImage'],
+__all__ = ['BagError', 'ConfigError', 'DepthImage', 'EngineError', 'FrameError', 'FrameMatcher', 'LightglueTrtError', 'Mask',
+           'MatcherConfig', 'RightImage', 'StereoRig', 'WeightsError', 'load_mask', 'matches_from_cloud', 'open_backend']
+_PLACES = {'core.config': ['MatcherConfig'], 'core.cameras': ['StereoRig'], 'core.depth': ['DepthImage'],
+           'core.epipolar_check': ['RightImage'],
            'core.frame_matcher': ['FrameMatcher'], 'core.masks': ['Mask', 'load_mask'], 'engines.selection': ['open_backend'],
            'ros.clouds': ['matches_from_cloud'],
            'utils.errors': ['BagError', 'ConfigError', 'EngineError', 'FrameError', 'LightglueTrtError', 'WeightsError']}

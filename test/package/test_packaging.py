@@ -150,8 +150,8 @@ def test_colcon_installs_commands_launch_and_config(installed: Path) -> None:
     share = prefix / 'share' / 'lightglue_trt_ros'
     assert {path.name for path in (prefix / 'lib' / 'lightglue_trt_ros').iterdir() if os.access(path, os.X_OK)} == COMMANDS
     assert {path.name for path in (share / 'launch').iterdir()} >= {'matcher.launch.py', 'evaluate.launch.py'}
-    assert {path.name for path in (share / 'config').iterdir()} == {'matcher.yaml', 'fastdds_large_images.xml',
-                                                                     'matcher.rviz', 'odometry.rviz', 'foxglove.json'}
+    assert {path.name for path in (share / 'config').iterdir()} == {
+        'matcher.yaml', 'fastdds_large_images.xml', 'matcher.rviz', 'matcher_points.rviz', 'odometry.rviz', 'foxglove.json'}
     assert (prefix / 'share/ament_index/resource_index/packages/lightglue_trt_ros').is_file()
 
 

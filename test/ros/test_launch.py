@@ -24,7 +24,7 @@ DEFAULTS = {
     'image_topic': '/camera/image_raw', 'mask_topic': '', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'),
     'namespace': '', 'cameras': '', 'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '',
     'use_fastdds_profile': 'true', 'rviz': 'false', 'stereo': '', 'right_image_topic': '/camera_right/image_raw', 'depth': '',
-    'depth_transport': '', 'depth_topic': '/camera/depth/image_raw'}
+    'depth_transport': '', 'depth_topic': '/camera/depth/image_raw', 'rviz_frame': 'camera'}
 
 
 class Recorded(SimpleNamespace):
@@ -121,7 +121,8 @@ def test_each_camera_has_its_topic(launch_file: Any) -> None:
         'rear/image': '/rear/image_raw', 'rear/image/compressed': '/rear/image_raw/compressed'}
     wanted = {**DEFAULTS, 'rviz': 'true', 'cameras': 'front,rear', 'image_topic': '/{camera}/image_raw'}
     rviz = launch_file.start_matcher(wanted)[-1]
-    assert dict(rviz.remappings) == {'/matcher/debug_image': 'matcher/front/debug_image', '/camera/image_raw': '/front/image_raw'}
+    assert dict(rviz.remappings) == {'/matcher/debug_image': 'matcher/front/debug_image', '/camera/image_raw': '/front/image_raw',
+                                     '/matcher/matches': 'matcher/front/matches'}
     with pytest.raises(ValueError, match=r'is one topic for 2 cameras: write \{camera\}'):
         actions(launch_file, cameras='front,rear')
     both = {'cameras': 'front,rear', 'image_topic': '/{camera}/image_raw', 'depth': 'true'}
@@ -149,9 +150,12 @@ def test_rviz_is_opened_on_the_topics_of_this_launch(launch_file: Any, monkeypat
     wanted = {**DEFAULTS, 'rviz': 'true', 'namespace': '/robot', 'image_topic': '/left/image_raw'}
     node, rviz = launch_file.start_matcher(wanted)[-2:]
     assert (node.package, rviz.package, rviz.executable) == ('lightglue_trt_ros', 'rviz2', 'rviz2')
-    assert rviz.arguments == ['-d', str(REPOSITORY / 'config' / 'matcher.rviz')]
+    assert rviz.arguments == ['-d', str(REPOSITORY / 'config' / 'matcher.rviz'), '-f', 'camera']
+    deep = launch_file.start_matcher({**DEFAULTS, 'rviz': 'true', 'depth': 'true', 'rviz_frame': 'optical'})[-1]
+    assert deep.arguments == ['-d', str(REPOSITORY / 'config' / 'matcher_points.rviz'), '-f', 'optical']
     assert rviz.namespace == node.namespace
-    assert dict(rviz.remappings) == {'/matcher/debug_image': 'matcher/debug_image', '/camera/image_raw': '/left/image_raw'}
+    assert dict(rviz.remappings) == {'/matcher/debug_image': 'matcher/debug_image', '/camera/image_raw': '/left/image_raw',
+                                     '/matcher/matches': 'matcher/matches'}
 
     def missing(name: str) -> None:
         raise launch_file.PackageNotFoundError(name)

@@ -17,6 +17,7 @@ from sensor_msgs.msg import PointCloud2
 from support.waiting import wait_for
 
 from lightglue_trt_ros.ros import diagnostics
+from lightglue_trt_ros.ros.clouds import DEPTH_DTYPE
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 
 CONFIG = Path(__file__).parents[2] / 'config'
@@ -51,6 +52,16 @@ def test_rviz_shows_the_debug_image_as_it_is_published(node: MatcherNode, topics
     assert shown[debug_image]['Reliability Policy'] == 'Reliable'
 
 
+def test_rviz_shows_points_in_space_by_fields_that_they_have(node: MatcherNode, topics: dict[str, list[str]]) -> None:
+    displays = yaml.safe_load((CONFIG / 'matcher_points.rviz').read_text())['Visualization Manager']['Displays']
+    (points,) = (display for display in displays if display['Class'] == 'rviz_default_plugins/PointCloud2')
+    assert topics[points['Topic']['Value']] == ['sensor_msgs/msg/PointCloud2']
+    assert {'x', 'y', 'z', points['Channel Name']} <= set(DEPTH_DTYPE.names)
+    (publisher,) = node.get_publishers_info_by_topic(points['Topic']['Value'])
+    assert publisher.qos_profile.reliability == ReliabilityPolicy.RELIABLE
+    assert '/matcher/debug_image' in [display['Topic']['Value'] for display in displays if 'Topic' in display]
+
+
 def panels_in(layout: Any) -> list[str]:
     return [layout] if isinstance(layout, str) else [*panels_in(layout['first']), *panels_in(layout['second'])]
 
@@ -64,6 +75,10 @@ def test_foxglove_shows_the_debug_image_the_diagnostics_and_their_figures(node: 
         kind = name.partition('!')[0]
         if kind == 'Image':
             assert topics[panel['imageMode']['imageTopic']] == ['sensor_msgs/msg/Image']
+        elif kind == '3D':
+            for topic, shown in panel['topics'].items():
+                assert topics[topic] == ['sensor_msgs/msg/PointCloud2']
+                assert shown['colorField'] in DEPTH_DTYPE.names
         elif kind == 'Plot':
             for path in panel['paths']:
                 topic, field = re.fullmatch(r'([a-z/_]+)\.(.*)', path['value']).groups()

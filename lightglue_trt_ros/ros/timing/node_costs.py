@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from subprocess import Popen
 
+import numpy as np
 import rclpy
 from rclpy.node import Node
-from sensor_msgs.msg import Image, PointCloud2
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
 
 from ...backends.cuda import Cuda
@@ -68,13 +69,15 @@ class RigCost:
         return 1e3 * self.cpu_s / max(1, sum(map(len, self.latency_ms)))
 
 
-def measure_node(frames: int, rate: float, height: int, width: int, *, echo: bool = False) -> NodeCost:
+def measure_node(frames: int, rate: float, height: int, width: int, *, echo: bool = False, depth: bool = False) -> NodeCost:
     """Publish mono8 images at `rate` Hz into a node of its own process; with `echo` into one that computes nothing at all.
+
+    With `depth` a 16UC1 depth image goes out before each image.
 
     Raises LightglueTrtError when it does not come up.
     """
-    words = ('echo',) if echo else ('null', '--ros-args', '--log-level', 'warn', '-p', 'refinement:=none')
-    with _rig({'/image': '/matcher/matches'}, height, width) as rig:
+    words = ('echo',) if echo else ('null', '--ros-args', '--log-level', 'warn', '-p', 'refinement:=none', '-p', f'depth:={depth}')
+    with _rig({'/image': '/matcher/matches'}, height, width, depth) as rig:
         process = start('ros.timing.nodes', *words)
         try:
             rig.wait()
@@ -127,7 +130,7 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
 class _Rig:
     """Publishers of the cameras' images, and the clouds that come back."""
 
-    def __init__(self, node: Node, topics: Mapping[str, str], height: int, width: int) -> None:
+    def __init__(self, node: Node, topics: Mapping[str, str], height: int, width: int, depth: bool = False) -> None:
         """`topics`: of the clouds, by that of the images."""
         self.latency_ms: list[list[float]] = [[] for _ in topics]  # by camera, image published to cloud received
         self._sent: dict[tuple[int, int], float] = {}
@@ -139,15 +142,24 @@ class _Rig:
         self._messages = [fill_image(Image(header=Header(frame_id='camera')), image, 'mono8')
                           for image in textured_frames(PERIOD, height, width)]
         self._messages += self._messages[-2:0:-1]
+        self._info = node.create_publisher(CameraInfo, '/camera_info', 10)
+        self._camera = CameraInfo(width=width, height=height, distortion_model='plumb_bob', d=[0.0] * 5,
+                                  k=[float(width), 0.0, width / 2, 0.0, float(width), height / 2, 0.0, 0.0, 1.0])
+        self._depths, self._depth = [node.create_publisher(Image, '/depth', 10)] if depth else [], Image()
+        if depth:
+            self._depth = Image(header=Header(frame_id='camera'), height=height, width=width, encoding='16UC1', step=2 * width)
+            self._depth.data.frombytes(np.linspace(500, 9500, height * width).astype(np.uint16).tobytes())
 
     def wait(self) -> None:
         """Wait for a node at the topics. Raises LightglueTrtError where none comes up."""
         deadline = time.monotonic() + START_S
-        while not all(each.get_subscription_count() for each in self._images) or not all(count() for count in self._sources):
+        waiting = [*self._images, *self._depths]
+        while not all(each.get_subscription_count() for each in waiting) or not all(count() for count in self._sources):
             if time.monotonic() > deadline:
                 raise LightglueTrtError(f'the node did not come up within {START_S:.0f} s: run it alone to see why')
             time.sleep(0.05)
         time.sleep(0.5)  # discovery of the way back
+        self._info.publish(self._camera)
 
     def feed(self, rate: float, count: int, nodes: Sequence[Popen[bytes]], until: Callable[[], bool] = bool) -> None:
         """Publish `count` images of each camera at `rate` Hz, the cameras out of step with each other, at most until `until()`.
@@ -165,6 +177,9 @@ class _Rig:
             stamp = round(next(self._ticks) * 1e9 / (rate * cameras))
             message = self._messages[(tick + 7 * number) % len(self._messages)]
             message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp, 10**9)
+            for each in self._depths:
+                self._depth.header.stamp = message.header.stamp
+                each.publish(self._depth)
             self._sent[message.header.stamp.sec, message.header.stamp.nanosec] = time.perf_counter()
             self._images[number].publish(message)
 
@@ -183,11 +198,11 @@ class _Rig:
 
 
 @contextmanager
-def _rig(topics: Mapping[str, str], height: int, width: int) -> Iterator[_Rig]:
+def _rig(topics: Mapping[str, str], height: int, width: int, depth: bool = False) -> Iterator[_Rig]:
     use_fastdds_profile()
     rclpy.init()
     with spun_by_a_thread(node := rclpy.create_node('benchmark')):
-        yield _Rig(node, topics, height, width)
+        yield _Rig(node, topics, height, width, depth)
 
 
 def proportional_mib(pid: int) -> float:
