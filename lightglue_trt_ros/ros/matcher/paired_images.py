@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +18,7 @@ from ...core.images import stamp_of
 from ...core.types import UInt8
 from ...utils.errors import BagError, FrameError
 from ..camera_info import RIGHT, CameraListener, RigListener, camera_topic
-from ..diagnostics import why_silent
+from ..diagnostics import LOST, RECENT_S, why_silent
 from ..parameters import NodeConfig
 from .pairing import DEPTH, STEREO, Pairing, Words
 from .subscription import decode, deserialise, subscribe
@@ -40,6 +42,7 @@ class PairedImages:
         """Forget earlier images, when the node becomes active."""
         self._pairing: Pairing[bytes] = Pairing(self._max_skew_s, self._words)
         self._rejected = self._lost = 0
+        self._lost_at = -math.inf
         self._refusal = ''  # why the newest image cannot be used
 
     def frame_came(self, data: bytes) -> None:
@@ -73,6 +76,8 @@ class PairedImages:
         """Why most frames, or the newest one, cannot be used together with an image; empty if they can."""
         if not (problem := self._pairing.problem):
             return self._refusal
+        if time.monotonic() - self._lost_at < RECENT_S:
+            return f'{problem} ({self.images.topic_name}): {self._lost} were lost on their way so far; {LOST}'
         reason = f': {why_silent(self._node, self.images)}' if self._pairing.silent else ''
         return f'{problem} ({self.images.topic_name}){reason}'
 
@@ -80,7 +85,7 @@ class PairedImages:
         self._note_stamp(data, lambda stamp: self._pairing.partner_came(stamp, data))
 
     def _on_lost(self, count: int) -> None:
-        self._lost += count
+        self._lost, self._lost_at = self._lost + count, time.monotonic()
 
     def _note_stamp(self, data: bytes, came: Callable[[float], None]) -> None:
         try:
