@@ -117,6 +117,11 @@ class OnnxRuntimeBackend(OnnxMatcher):
         found = self.run(EXTRACTOR, ort_values({'image': np.ascontiguousarray(image), 'mask': mask}))
         return HostFeatures(*(_to_keep(found[name]) for name in ('keypoints', 'scores', 'descriptors')))
 
+    def keep(self, features: Features) -> HostFeatures:
+        if not isinstance(features, HostFeatures):
+            raise EngineError('ONNX Runtime was given features of another backend: extract and match with the same one')
+        return features
+
     def select_camera(self, camera: int) -> None:
         """Nothing is kept between frames."""
 

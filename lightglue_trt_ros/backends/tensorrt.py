@@ -21,7 +21,7 @@ from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Threshol
 from ..utils.errors import EngineError, clear_frames
 from .cuda import Cuda, Graph, Staged
 from .gpu_refinement import PTX, GpuRefinement
-from .tensorrt_engines import DeviceFeatures, Engine, Slot, StagedMatcher, load_engines
+from .tensorrt_engines import KEPT, DeviceFeatures, Engine, KeptDeviceFeatures, Slot, StagedMatcher, load_engines
 
 SLOTS = 3  # a camera's feature sets on the device: a keyframe, the frame before, the current one
 
@@ -43,6 +43,7 @@ class TensorRTBackend:
         self._engines: dict[str, Engine] = {}
         self._slots: list[Slot] = []  # SLOTS for each camera, so that only pairs of one camera are matched, and captured
         self._free: list[list[Slot]] = []  # by camera
+        self._kept: set[Slot] = set()  # of features that are kept
         self._matched = False  # whether anything was, since the last extraction
         self._refinement: GpuRefinement | None = None  # None where the driver refuses its kernels: the host refines then
         self.warning = ''  # what was given up, for people
@@ -105,6 +106,28 @@ class TensorRTBackend:
         self.cuda.synchronize()
         return self._refiner.found(len(points))
 
+    def keep(self, features: Features) -> KeptDeviceFeatures:
+        slot, kept = self._slots_of(features, features)[0], Slot(self.cuda, KEPT, self._extractor, kept=True)
+        copy = KeptDeviceFeatures(kept)
+        self._kept.add(kept)
+        weakref.finalize(copy, self._let_go, kept).atexit = False
+        for name in ('keypoints', 'scores'):
+            np.copyto(kept.staged[name].array, slot.on_host(name))
+        descriptors = slot.tensors['descriptors']
+        self.cuda.receive(kept.staged['descriptors']._replace(address=descriptors.address))
+        self.cuda.synchronize()
+        for each in kept.staged.values():
+            self.cuda.send(each)
+        self.cuda.mark(kept.ready)
+        return copy
+
+    def _let_go(self, slot: Slot) -> None:
+        if slot.ready is not None:  # else the backend is closed, and its memory is free
+            buffers = list(slot.staged.values())
+            slot.close()
+            self._kept.discard(slot)
+            self.cuda.free(*buffers)
+
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         pair = self._slots_of(reference, current)
         self._matcher.set_thresholds(thresholds)
@@ -128,7 +151,7 @@ class TensorRTBackend:
     def close(self) -> None:
         opened = vars(self)
         cameras = getattr(opened.get('_refinement'), 'cameras', {})
-        for part in [*cameras.values(), *opened.get('_slots', []), *opened.get('_engines', {}).values()]:
+        for part in [*cameras.values(), *opened.get('_slots', []), *opened.get('_kept', []), *opened.get('_engines', {}).values()]:
             part.close()  # whoever still holds features, or an error, holds nothing of the device
         kept = ('spec', 'early_exits', 'description', 'device_memory_mib', 'cuda', '_cancelled')
         for name in [name for name in vars(self) if name not in kept]:
@@ -233,7 +256,10 @@ class TensorRTBackend:
             self._matcher.enqueue(pair, first, last)
             if refine:  # what matched, before anybody has seen it: one wait for both
                 self._refiner.enqueue(pair, self._matcher.results['matches0'])
-        self._run(('refine' if refine else 'match', pair[0].index, pair[1].index, first, last), work)
+        if KEPT in (pair[0].index, pair[1].index):
+            work()
+        else:
+            self._run(('refine' if refine else 'match', pair[0].index, pair[1].index, first, last), work)
         self.cuda.mark(self._marks['matched'])
 
     def _run(self, key: tuple[Any, ...], work: Callable[[], None]) -> None:

@@ -15,6 +15,7 @@ from ..utils.errors import DeviceMemoryError, EngineError
 from .cuda import Addressed, Cuda, Staged
 
 FEATURES = ('keypoints', 'scores', 'descriptors')
+KEPT = -1  # index of slots for features that are kept
 RESULTS = ('matches0', 'scores')
 SCALARS = ('match_threshold', 'detection_threshold')
 
@@ -51,12 +52,15 @@ class Engine:
 
 
 class Slot:
-    """Memory for one frame's features, on the device and, without descriptors, on the host."""
+    """Memory for one frame's features, on the device and, without descriptors, on the host; where they are kept, with them."""
 
-    def __init__(self, cuda: Cuda, index: int, extractor: Engine) -> None:
+    def __init__(self, cuda: Cuda, index: int, extractor: Engine, kept: bool = False) -> None:
+        """Graphs are captured by `index`: those that are kept have KEPT, and none."""
         self.index, self.ready, self._cuda = index, cuda.event(), cuda  # the event is None once the slot is closed
-        self.staged = {name: cuda.staged(*extractor.tensor(name)) for name in ('keypoints', 'scores')}
-        self.tensors: dict[str, Addressed] = {**self.staged, 'descriptors': cuda.device(*extractor.tensor('descriptors'))}
+        self.staged = {name: cuda.staged(*extractor.tensor(name)) for name in (FEATURES if kept else FEATURES[:2])}
+        self.tensors: dict[str, Addressed] = dict(self.staged)
+        if not kept:
+            self.tensors['descriptors'] = cuda.device(*extractor.tensor('descriptors'))
         self.camera: Any = None  # that took the frame, where its pyramid lies on the device too
 
     def close(self) -> None:
@@ -64,7 +68,7 @@ class Slot:
         self.ready, self.staged, self.tensors, self.camera = None, {}, {}, None
 
     def on_host(self, name: str) -> Float32:
-        """Keypoints or scores, once they were extracted. Raises EngineError, also where the slot is closed."""
+        """Keypoints, scores or kept descriptors, once they were extracted. Raises EngineError, also where the slot is closed."""
         if self.ready is None:
             raise EngineError('the backend of these features is closed: extract them again')
         self._cuda.wait(self.ready)
@@ -84,6 +88,14 @@ class DeviceFeatures:
     @property
     def scores(self) -> Float32:
         return self.slot.on_host('scores')
+
+
+class KeptDeviceFeatures(DeviceFeatures):
+    """Features in a slot of their own."""
+
+    @property
+    def descriptors(self) -> Float32:
+        return self.slot.on_host('descriptors')
 
 
 def load_engines(tensorrt: Any, plans: Mapping[str, bytes], cuda: Cuda) -> dict[str, Engine]:

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from .config import EngineSpec
 from .early_exit import EarlyExits
 from .refinement import Refined
-from .types import Features, Float32, Int32, Matches, Thresholds, UInt8
+from .types import Features, Float32, Int32, KeptFeatures, Matches, Thresholds, UInt8
 
 
 class Backend(Protocol):
@@ -32,6 +32,9 @@ class Backend(Protocol):
 
         For the evaluation of engines and thresholds. Raises EngineError.
         """
+
+    def keep(self, features: Features) -> KeptFeatures:
+        """These features, valid however many frames are extracted later, and matched as any others. Raises EngineError."""
 
     def select_camera(self, camera: int) -> None:
         """Extract the images of this camera from now on, counted from 0, of those that share the backend.

@@ -105,6 +105,8 @@ class MatcherConfig:
     keyframe_min_ratio: float = setting(
         0.4, "A new keyframe is taken when fewer than this share of the keyframe's keypoints are matched",
         low=0.0, high=1.0, dynamic=True)
+    keyframes: int = setting(
+        0, 'Keyframes that are kept, published on ~/keyframe and matched by ~/match_keyframes; 0: none', low=0, high=10_000)
     max_gap_s: float = setting(
         1.0, 'A longer gap between stamps forgets reference and tracks, seconds', low=0.001, high=3600.0, dynamic=True)
 

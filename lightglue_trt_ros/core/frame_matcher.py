@@ -14,7 +14,8 @@ from .cameras import StereoRig
 from .config import MatcherConfig
 from .depth import DepthImage, locate
 from .epipolar_check import RightImage, StereoMatches, check_epipolar
-from .geometry import Size, resize_gray, size_of, size_text, to_original
+from .geometry import Size, resize_gray, size_of, size_text, to_original, unit_of
+from .keyframes import Keyframes, match_keyframes
 from .masks import Mask
 from .refinement import Pyramid, Refined, refine_points, unrefined
 from .refinement.variance_factor import VarianceFactor
@@ -73,6 +74,7 @@ class FrameMatcher:
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
         self._refiner = refining_backend(backend)
+        self.keyframes = Keyframes(config.keyframes) if config.keyframes else None
 
     def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *, mask: Mask | None = None,
                 depth: DepthImage | None = None) -> FrameMatches | None:
@@ -126,14 +128,25 @@ class FrameMatcher:
             clock.lap('depth')
         if self._is_next_reference(reference, current, matches):
             self._reference = current
+        if self.keyframes is not None and self.keyframes.wants(matches, self.config.keyframe_min_ratio):
+            self.keyframes.take(self.backend, image, current.points, current.features, matches, rows)
         if mask is not None:  # refinement may move points near its edge behind it
             matches = matches.only(mask.allows(matches.keypoints, current.size))
         if self.config.max_sigma_px:
             matches = matches.well_known(self.config.max_sigma_px)
         return matches
 
+    def matches_between(self, keyframe_a: float, keyframe_b: float) -> FrameMatches:
+        """Match two of the last keyframes, named by their stamps in seconds: the reference, and the current one.
+
+        Both are kept in the backend: nothing is extracted. Raises FrameError for a stamp that no keyframe has, EngineError.
+        """
+        if self.keyframes is None:
+            raise FrameError('no keyframes are kept: set keyframes to their number')
+        return match_keyframes(self.backend, self.config, self.keyframes.of(keyframe_a), self.keyframes.of(keyframe_b))
+
     def reset(self, reason: str = 'requested') -> None:
-        """Forget reference and tracks: the next frame starts anew. Track ids go on counting."""
+        """Forget reference and tracks: the next frame starts anew. Track ids go on counting, and keyframes stay."""
         self.last_reset = reason
         self.resets += self._reference is not None
         self._reference, self._last_stamp = None, None
@@ -251,11 +264,6 @@ class FrameMatcher:
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
         matched = int(np.count_nonzero(matches.carried == 0))
         return not detected or matched < self.config.keyframe_min_ratio * detected  # an empty reference would stay forever
-
-
-def unit_of(size: Size, engine: Size) -> float:
-    """Pixels of an image of `size` to one pixel of the engine's image; the larger of both axes."""
-    return max(whole / part for whole, part in zip(size, engine, strict=True))
 
 
 def _check(image: UInt8, stamp: float, last: float | None) -> None:

@@ -25,6 +25,11 @@ def size_text(size: Size) -> str:
     return f'{size[1]}x{size[0]}'
 
 
+def unit_of(size: Size, engine: Size) -> float:
+    """Pixels of an image of `size` to one pixel of the engine's image; the larger of both axes."""
+    return max(whole / part for whole, part in zip(size, engine, strict=True))
+
+
 def fitting_size(image: Size, area: int = 640 * 480) -> Size:
     """The engine's size for an image: its aspect ratio, about `area` pixels, each side a multiple of 8."""
     scale = (area / (image[0] * image[1])) ** 0.5

@@ -34,6 +34,14 @@ class Features(Protocol):
         """(K,) float32 in [0, 1]; rows under the detection threshold are padding and never match."""
 
 
+class KeptFeatures(Features, Protocol):
+    """Features that stay valid for as long as they are held."""
+
+    @property
+    def descriptors(self) -> NDArray[Any]:
+        """(K, D) float32 or float16, unit length; on a GPU a copy."""
+
+
 @dataclass(frozen=True)
 class HostFeatures:
     """Features in host memory."""

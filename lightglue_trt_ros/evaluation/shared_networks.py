@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..core.backend import Backend, refining_backend
 from ..core.config import MatcherConfig
 from ..core.refinement import Refined
-from ..core.types import Features, Float32, Int32, Matches, Thresholds, UInt8
+from ..core.types import Features, Float32, Int32, KeptFeatures, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError
 
 RECENT = 3  # images whose features are kept although no FrameMatcher holds them: pairs are also matched backwards
@@ -135,6 +135,11 @@ class SharedNetworks:
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
         refined: Refined = self._backend.refine(*self._both(_ours(reference), _ours(current)), indices, points)
         return refined
+
+    def keep(self, features: Features) -> KeptFeatures:
+        seen = _ours(features)
+        kept: KeptFeatures = self._backend.keep(self._both(seen, seen)[0])
+        return kept
 
     def select_camera(self, camera: int) -> None:
         self._backend.select_camera(camera)

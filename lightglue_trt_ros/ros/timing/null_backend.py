@@ -33,6 +33,9 @@ class NullBackend:
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         return itertools.repeat(self._matches, len(self.early_exits.ends))
 
+    def keep(self, features: Features) -> HostFeatures:
+        return self._features
+
     def select_camera(self, camera: int) -> None:
         """Nothing is kept between frames."""
 

@@ -1,0 +1,107 @@
+"""Keyframes for whoever maps: the last N, with what place recognition needs, and matches between any two of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..utils.errors import FrameError
+from .backend import Backend
+from .config import MatcherConfig
+from .geometry import size_of, unit_of
+from .refinement import Pyramid, Refined, refine_points, unrefined
+from .refinement.variance_factor import VarianceFactor
+from .types import Float32, FrameMatches, KeptFeatures, Rows, Thresholds, UInt8, UInt32
+
+NO_TRACK = 2**32 - 1  # track id of a keypoint that was never matched
+
+
+@dataclass(frozen=True, eq=False)
+class Keyframe:
+    """A frame that is kept, and its K keypoints, best score first."""
+
+    stamp: float  # seconds: what it is asked for by
+    image: UInt8  # gray (H, W)
+    features: KeptFeatures  # in the backend
+    keypoints: Float32  # (K, 2) (u, v) pixels of the image, refined where they were matched
+    track_ids: UInt32  # (K,) NO_TRACK where none
+    xyz: Float32  # (K, 3) metres in the camera's optical frame, NaN where unknown
+    sigma_z: Float32  # (K,) metres, standard deviation of z
+
+    @property
+    def scores(self) -> Float32:
+        """(K,) of the extractor."""
+        return self.features.scores
+
+    @property
+    def descriptors(self) -> NDArray[Any]:
+        """(K, 256) float16, unit length."""
+        return np.asarray(self.features.descriptors, np.float16)
+
+
+class Keyframes:
+    """Takes a frame as keyframe when few tracks of the keyframe before are left, and keeps the last ones."""
+
+    def __init__(self, count: int) -> None:
+        self._kept: deque[Keyframe] = deque(maxlen=count)
+        self._tracks: UInt32 = np.empty(0, np.uint32)  # of the newest, as it was matched
+
+    @property
+    def newest(self) -> Keyframe | None:
+        return self._kept[-1] if self._kept else None
+
+    def wants(self, matches: FrameMatches, least_share: float) -> bool:
+        """Whether the frame of these matches is a keyframe: fewer than this share of the tracks go on in it."""
+        if not len(matches):
+            return False
+        return not self._kept or float(np.mean(np.isin(self._tracks, matches.track_ids))) < least_share
+
+    def take(self, backend: Backend, image: UInt8, keypoints: Float32, features: Any, matches: FrameMatches, rows: Rows) -> None:
+        """Keep a frame: its keypoints (K, 2) and features, and its matches, whose M points are those of `rows` in the frame.
+
+        Rows from K on are propagated points. Raises EngineError.
+        """
+        count = len(features.scores)
+        own = rows < count
+        ids = np.full(count, NO_TRACK, np.uint32)
+        xyz, sigma_z = np.full((count, 3), np.nan, np.float32), np.full(count, np.nan, np.float32)
+        ids[rows[own]] = matches.track_ids[own]
+        if matches.xyz is not None and matches.sigma_z is not None:
+            xyz[rows[own]], sigma_z[rows[own]] = matches.xyz[own], matches.sigma_z[own]
+        kept = backend.keep(features)
+        self._kept.append(Keyframe(matches.stamp, image.copy(), kept, keypoints[:count].copy(), ids, xyz, sigma_z))
+        self._tracks = matches.track_ids
+
+    def of(self, stamp: float) -> Keyframe:
+        """The keyframe with this stamp, to a microsecond. Raises FrameError."""
+        for keyframe in self._kept:
+            if abs(keyframe.stamp - stamp) < 1e-6:
+                return keyframe
+        kept = f'{len(self._kept)} from {self._kept[0].stamp:.6f} to {self._kept[-1].stamp:.6f}' if self._kept else 'none'
+        raise FrameError(f'no keyframe has the stamp {stamp:.6f}: kept are {kept}, at most {self._kept.maxlen}')
+
+
+def match_keyframes(backend: Backend, config: MatcherConfig, reference: Keyframe, current: Keyframe) -> FrameMatches:
+    """Matches of two keyframes, refined on the host: no image is extracted. Raises EngineError."""
+    thresholds = Thresholds(config.match_threshold, config.detection_threshold, config.depth_confidence)
+    answer = backend.match(reference.features, current.features, thresholds).finite(reference.keypoints, current.keypoints)
+    rows = np.flatnonzero(answer.indices >= 0)
+    current_rows = answer.indices.take(rows).astype(np.intp)
+    before, points, scores = reference.keypoints[rows], current.keypoints[current_rows], answer.scores[rows]
+    unit = max(1.0, unit_of(size_of(current.image), (backend.spec.image_height, backend.spec.image_width)))
+    if config.refinement == 'none' or reference.image.shape != current.image.shape:
+        refined = Refined(points, unrefined(len(points), unit))
+    else:
+        refined = refine_points(Pyramid(reference.image, unit), Pyramid(current.image, unit), before, points)
+        refined = refined.with_fallback(points, unit)
+    refined = refined.with_doubt(scores)
+    factor = VarianceFactor().update(before, refined.points, refined.covariances, unit)
+    return FrameMatches(
+        current.stamp, reference.stamp, refined.points, before, scores, current.track_ids[current_rows],
+        np.full(len(rows), 2, np.uint32), refined.covariances * np.float32(factor), np.zeros(len(rows), np.uint8),
+        layers=answer.layers, note=answer.note, image_size=size_of(current.image), xyz=current.xyz[current_rows],
+        sigma_z=current.sigma_z[current_rows])

@@ -1,0 +1,122 @@
+"""Keyframes: which frames become one, what they hold, and matches between any two of them without an extraction."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from support.networks import ours, photo
+
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.depth import DepthImage
+from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.keyframes import NO_TRACK
+from lightglue_trt_ros.utils.errors import FrameError
+
+pytestmark = pytest.mark.networks
+HEIGHT, WIDTH, STEP, FRAMES = 192, 256, 12, 14
+CONFIG = MatcherConfig(backend='onnxruntime', image_height=HEIGHT, image_width=WIDTH, max_keypoints=400, keyframes=2)
+CAMERA = Intrinsics(WIDTH, HEIGHT, np.array([[220.0, 0, 128], [0, 220, 96], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+
+
+class CountedBackend(OnnxRuntimeBackend):
+    extracted = matched = 0
+
+    def extract(self, *given):
+        self.extracted += 1
+        return super().extract(*given)
+
+    def match(self, *given):
+        self.matched += 1
+        return super().match(*given)
+
+
+@pytest.fixture(scope='module')
+def backend():
+    return CountedBackend(CONFIG.engine_spec('fp32'), ours(), threads=1)
+
+
+def forth_and_back() -> list[np.ndarray]:
+    """A camera that goes along a photograph and returns: the last frame is the first one."""
+    wall = photo('coffee', HEIGHT, WIDTH + STEP * FRAMES)
+    there = [wall[:, x:x + WIDTH].copy() for x in range(0, STEP * FRAMES, STEP)]
+    return there + there[-2::-1]
+
+
+@pytest.fixture(scope='module')
+def flown(backend):
+    """A matcher that has seen the frames, and the stamps of its keyframes."""
+    frames, stamps = FrameMatcher(backend, CONFIG), []
+    depth = DepthImage(np.full((HEIGHT, WIDTH), 3000, np.uint16), 1e-3, CAMERA)
+    before = backend.extracted
+    for number, image in enumerate(images := forth_and_back()):
+        frames.process(image, 0.1 * number, depth=depth)
+        newest = frames.keyframes.newest
+        if newest is not None and newest.stamp not in stamps:
+            stamps.append(newest.stamp)
+    assert backend.extracted - before == len(images)
+    return frames, stamps
+
+
+def test_a_frame_becomes_a_keyframe_when_few_tracks_of_the_last_one_are_left(flown):
+    _, stamps = flown
+    assert stamps[0] == pytest.approx(0.1), 'the first one with matches'
+    gaps = np.diff(stamps)
+    assert CONFIG.keyframes < len(stamps) <= 12
+    assert gaps.min() > 0.15, 'not every frame'
+
+
+def test_a_keyframe_has_refined_points_with_tracks_and_depth(flown):
+    frames, _ = flown
+    keyframe = frames.keyframes.newest
+    count = len(keyframe.scores)
+    assert keyframe.keypoints.shape == (count, 2)
+    assert keyframe.descriptors.shape == (count, 256)
+    assert keyframe.descriptors.dtype == np.float16
+    np.testing.assert_allclose(np.linalg.norm(keyframe.descriptors.astype(np.float32), axis=1)[:50], 1, atol=1e-2)
+    tracked = keyframe.track_ids != NO_TRACK
+    assert 0.2 < tracked.mean() <= 1
+    np.testing.assert_allclose(keyframe.xyz[tracked, 2], 3.0, rtol=1e-4)
+    assert np.isnan(keyframe.xyz[~tracked]).all()
+    assert np.mean(keyframe.keypoints[tracked] % 1 != 0) > 0.9, 'refined, between pixels of the extractor'
+
+
+def test_two_keyframes_are_matched_by_one_inference_and_no_extraction(flown, backend):
+    """The last one against the oldest that is kept: both are views of one wall, whose shift is known."""
+    frames, stamps = flown
+    first, last = stamps[-CONFIG.keyframes], stamps[-1]
+    before = backend.extracted, backend.matched
+    matches = frames.matches_between(first, last)
+    assert (backend.extracted, backend.matched) == (before[0], before[1] + 1)
+    places = [min(round(10 * stamp), 2 * (FRAMES - 1) - round(10 * stamp)) * STEP for stamp in (first, last)]
+    shift = matches.keypoints - matches.reference_keypoints
+    right = np.linalg.norm(shift - [places[0] - places[1], 0], axis=1) < 1
+    assert np.count_nonzero(right) >= 60
+    assert right.mean() > 0.8
+    assert (matches.reference_stamp, matches.stamp) == (first, last)
+    assert np.isfinite(matches.covariances).all()
+    distance = np.abs(shift[right, 0] - (places[0] - places[1])) / np.sqrt(matches.covariances[right, 0, 0])
+    assert np.mean(distance < 2) > 0.8
+    np.testing.assert_allclose(matches.xyz[np.isfinite(matches.xyz[:, 2]), 2], 3.0, rtol=1e-4)
+
+
+def test_any_two_of_the_last_ones_and_no_others(flown):
+    frames, stamps = flown
+    for first, second in itertools.permutations(stamps[-CONFIG.keyframes:], 2):
+        assert len(frames.matches_between(first, second)) > 20
+    with pytest.raises(FrameError, match=r'no keyframe has the stamp 0\.100000: kept are 2 from '):
+        frames.matches_between(stamps[0], stamps[-1])
+    with pytest.raises(FrameError, match='no keyframe has the stamp'):
+        frames.matches_between(stamps[-1], 77.0)
+    frames.reset()
+    assert frames.keyframes.newest.stamp == stamps[-1], 'a reset forgets tracks, not places'
+
+
+def test_without_the_setting_nothing_is_kept(backend):
+    frames = FrameMatcher(backend, MatcherConfig(**{**vars(CONFIG), 'keyframes': 0}))
+    assert frames.keyframes is None
+    with pytest.raises(FrameError, match='set keyframes'):
+        frames.matches_between(0.0, 1.0)
