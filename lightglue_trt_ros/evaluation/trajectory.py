@@ -42,13 +42,6 @@ class Similarity(NamedTuple):
         return moved
 
 
-class RelativeErrors(NamedTuple):
-    """Root mean squares over steps of one frame."""
-
-    translation_m: float
-    rotation_deg: float
-
-
 class Drift(NamedTuple):
     """Mean errors over segments of the path."""
 
@@ -104,15 +97,16 @@ def ate(estimated: ArrayLike, true: ArrayLike) -> float | None:
     return float(np.sqrt(np.mean(np.sum(differences**2, axis=1))))
 
 
-def rpe(estimated: ArrayLike, true: ArrayLike) -> RelativeErrors | None:
+def rpe(estimated: ArrayLike, true: ArrayLike) -> tuple[float, float] | None:
     """Relative pose error per frame: of (Q_i^-1 Q_i+1)^-1 (P_i^-1 P_i+1), true Q, estimated P (Sturm et al., IROS 2012).
 
-    Root mean squares of its translation's length and of its angle, over consecutive rows that are both known. None without any.
+    Root mean squares of its translation's length in metres and of its angle in degrees, over consecutive rows that are both known.
+    None without any.
     """
     lengths, angles = step_errors(estimated, true)
     if not len(lengths):
         return None
-    return RelativeErrors(float(np.sqrt(np.mean(lengths**2))), float(np.sqrt(np.mean(angles**2))))
+    return float(np.sqrt(np.mean(lengths**2))), float(np.sqrt(np.mean(angles**2)))
 
 
 def step_errors(estimated: ArrayLike, true: ArrayLike) -> tuple[Float64, Float64]:
@@ -202,7 +196,7 @@ class TwoViewOdometry:
         figures: dict[str, float | None] = {'ate_m': ate(aligned, truth)}
         metric = self.scale == 'truth'
         if (steps := rpe(poses, truth)) is not None:
-            figures |= {'rpe_m': steps.translation_m if metric else None, 'rpe_deg': steps.rotation_deg}
+            figures |= {'rpe_m': steps[0] if metric else None, 'rpe_deg': steps[1]}
         if (drift := kitti_drift(poses, truth)) is not None:
             figures |= {'drift_percent': drift.translation_percent if metric else None,
                         'drift_deg_per_m': drift.rotation_deg_per_m}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..core.config import EngineSpec
 from ..core.drawing import GRAY
@@ -19,13 +19,6 @@ from .samples import RecordingSample
 SUBSET = 8  # pairs of each level that the search judges by
 EXTRA = (0, 1, 3, 6)  # more groups left out, where all pairs fail what those few passed
 COLOURS = {'easy': '#0072b2', 'hard': '#d55e00'}
-
-
-class PartGroup(NamedTuple):
-    """Parts that go into FP8 or stay in FP16 together."""
-
-    name: str
-    members: Members
 
 
 def flops(layers: int, keypoints: int) -> dict[str, float]:
@@ -50,15 +43,14 @@ def share(members: Iterable[str], layers: int, keypoints: int) -> float:
     return sum(each[name] for name in members) / sum(each.values())
 
 
-def groups(layers: int, fp8: Members) -> list[PartGroup]:
-    """`fp8` by block and part, the first half of the layers and the second apart."""
-    middle, found = (layers + 1) // 2, []
+def groups(layers: int, fp8: Members) -> dict[str, Members]:
+    """`fp8` by block and part, the first half of the layers and the second apart: groups that stay together, by name."""
+    middle, found = (layers + 1) // 2, {}
     for half in (range(middle), range(middle, layers)):
         for block in BLOCKS:
             for part in PARTS:
-                chosen = frozenset(member(layer, block, part) for layer in half) & fp8
-                if chosen:
-                    found.append(PartGroup(f'{block} {part}, layers {half.start + 1} to {half.stop}', chosen))
+                if chosen := frozenset(member(layer, block, part) for layer in half) & fp8:
+                    found[f'{block} {part}, layers {half.start + 1} to {half.stop}'] = chosen
     return found
 
 
@@ -90,21 +82,21 @@ class Search:
 
         For all of them it does not. `trials` has what was tried; `bar` makes about `steps` steps. Raises EngineError.
         """
-        bar, all_parts, cost = bar or Bar(), self._calibration.fp8, dict[PartGroup, float]()
+        bar, all_parts, cost = bar or Bar(), self._calibration.fp8, dict[str, float]()
 
         def evaluate(name: str, fp8: Members, *, whole: bool = False, alone: bool = False) -> Trial:
             self.trials.append(self.evaluate(name, fp8, whole=whole, alone=alone))
             bar(min(len(self.trials), self.steps))
             return self.trials[-1]
 
-        for group in self._groups:
-            trial = evaluate(group.name, group.members, alone=True)
-            cost[group] = (2 - trial.f1('easy') - trial.f1('hard')) / max(trial.share, 1e-9)
-        order = sorted(self._groups, key=lambda group: -cost[group])
+        for name, members in self._groups.items():
+            trial = evaluate(name, members, alone=True)
+            cost[name] = (2 - trial.f1('easy') - trial.f1('hard')) / max(trial.share, 1e-9)
+        order = sorted(self._groups, key=lambda name: -cost[name])
 
         def without(number: int) -> tuple[str, Members]:
-            name = 'all' if not number else f'without {order[number - 1].name}' + (f' and {number - 1} more' if number > 1 else '')
-            return name, all_parts.difference(*(group.members for group in order[:number]))
+            name = 'all' if not number else f'without {order[number - 1]}' + (f' and {number - 1} more' if number > 1 else '')
+            return name, all_parts.difference(*(self._groups[name] for name in order[:number]))
 
         low, high = 0, len(order)  # so many left out fail; so many pass, for nothing is left then
         while high - low > 1:

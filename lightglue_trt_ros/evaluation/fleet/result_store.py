@@ -160,22 +160,13 @@ def read_pairs(source: Path, matchers: dict[str, str]) -> dict[str, PairColumns]
 
     Raises OSError and ValueError (pyarrow's are among them) where it cannot be read.
     """
-    parquet = fleet_module('pyarrow.parquet')
-    if not parquet.read_metadata(source).num_rows:
+    if not fleet_module('pyarrow.parquet').read_metadata(source).num_rows:
         return {}
-    if missing := {'sha256', 'matcher', *COLUMNS}.difference(parquet.read_schema(source).names):
+    table, field = fleet_module('pyarrow.dataset').dataset(source), fleet_module('pyarrow.dataset').field
+    if missing := {'sha256', 'matcher', *COLUMNS}.difference(table.schema.names):
         raise ValueError(f'it has no column {min(missing)}')
-    table = parquet.read_table(source, columns=['sha256', 'matcher', *COLUMNS])
-    recordings, kinds = (table[name].combine_chunks().dictionary_encode() for name in ('sha256', 'matcher'))
-    codes, matcher = (np.asarray(column.indices) for column in (recordings, kinds))
-    columns, names = _columns(table), kinds.dictionary.to_pylist()
-    order = np.argsort(codes, kind='stable')
-    groups = np.split(order, np.searchsorted(codes[order], np.arange(1, len(recordings.dictionary))))
-    pairs = {}
-    for sha256, rows in zip(recordings.dictionary.to_pylist(), groups, strict=True):
-        wanted = names.index(matchers[sha256]) if matchers.get(sha256) in names else -1
-        pairs[sha256] = columns.rows(rows[matcher[rows] == wanted])
-    return pairs
+    return {sha256: _columns(table.to_table(list(COLUMNS), filter=(field('sha256') == sha256) & (field('matcher') == name)))
+            for sha256, name in matchers.items()}
 
 
 def pairs_of(report: dict[str, Any]) -> PairColumns:

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -82,7 +81,7 @@ class FleetRun:
     def _fingerprints(self, listed: Sequence[RecordingRef], done: dict[str, FleetRow]) -> dict[str, list[RecordingRef]]:
         """Recordings by what is in them; `done` gets those that cannot be read."""
         known = {each.url: sha256 for each in listed if (sha256 := self._store.fingerprint(each)) is not None}
-        futures = {self._submit(fingerprint, each, each): each for each in listed if each.url not in known}
+        futures = {self._submit(fingerprint, each): each for each in listed if each.url not in known}
         for each, sha256, error in self._results('reading recordings', futures, lambda each: each.size):
             if error is not None:
                 done[each.url] = FleetRow.of(each, FAILED, in_words(error))
@@ -100,8 +99,7 @@ class FleetRun:
         """Evaluate recordings, by fingerprint; `done` gets their rows."""
         plan = self._plan
         order = sorted(new, key=lambda sha256: -new[sha256].size)  # a long one that comes last would run alone
-        futures = {self._submit(evaluate, Job(new[sha256], plan, self._threads, self._name), new[sha256]): sha256
-                   for sha256 in order}
+        futures = {self._submit(evaluate, new[sha256], plan, self._threads, self._name): sha256 for sha256 in order}
         bounded = 'max_frames' in plan.settings
         with closing(self._results('evaluating recordings', futures, lambda sha256: 1 if bounded else new[sha256].size)) as results:
             for sha256, outcome, error in results:
@@ -114,8 +112,8 @@ class FleetRun:
                 self._store.put(plan.key(sha256), facts, files)
                 done[each.url] = self._row(each, sha256, facts)
 
-    def _submit(self, function: Callable[..., Any], argument: Any, listed: RecordingRef) -> Any:
-        return self._client.submit(function, argument, key=f'{function.__name__}-{self._name}-{listed.url}')
+    def _submit(self, function: Callable[..., Any], listed: RecordingRef, *more: Any) -> Any:
+        return self._client.submit(function, listed, *more, key=f'{function.__name__}-{self._name}-{listed.url}')
 
     def _results(self, title: str, futures: dict[Any, Item],
                  size: Callable[[Item], int]) -> Generator[tuple[Item, Any, BaseException | None], None, None]:
@@ -185,35 +183,26 @@ def _why(error: BaseException) -> str:
     return ' '.join(in_words(error).splitlines())
 
 
-@dataclass(frozen=True)
-class Job:
-    """A recording and how to evaluate it."""
+def evaluate(listed: RecordingRef, plan: EvaluationPlan, threads: int, fleet: str) -> tuple[dict[str, bytes], float]:
+    """Evaluate a recording on `threads`: the files by name, PAGES and pairs.parquet, and its seconds.
 
-    listed: RecordingRef
-    plan: EvaluationPlan  # as the workers agreed on: it has to be the same here
-    threads: int  # that the evaluation may use
-    fleet: str  # whose Ctrl-C ends it
-
-
-def evaluate(job: Job) -> tuple[dict[str, bytes], float]:
-    """The files of an evaluation by name, PAGES and pairs.parquet, and its seconds.
-
+    `plan` is what the workers agreed on, and has to be the same here; `end_all` of the `fleet` ends it.
     Raises LightglueTrtError and OSError for whatever goes wrong with this recording.
     """
     started = time.monotonic()
-    if differences := job.plan.differences(plan_here(job.plan.settings)):
+    if differences := plan.differences(plan_here(plan.settings)):
         raise LightglueTrtError(f'the worker {os.uname().nodename} has {", ".join(differences)}: install what the others have')
-    pools = dict.fromkeys(('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', THREADS_VARIABLE), str(job.threads))
-    before = given_up.set(lambda: job.fleet in _ended)
+    pools = dict.fromkeys(('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', THREADS_VARIABLE), str(threads))
+    before = given_up.set(lambda: fleet in _ended)
     try:
-        with tempfile.TemporaryDirectory(prefix='lightglue_trt_ros-') as scratch, _here(job.listed, Path(scratch)) as path:
+        with tempfile.TemporaryDirectory(prefix='lightglue_trt_ros-') as scratch, _here(listed, Path(scratch)) as path:
             out = Path(scratch) / 'evaluation'
-            run_elsewhere(partial(evaluate_into, path, out, job.plan.words, job.threads), pools)
+            run_elsewhere(partial(evaluate_into, path, out, plan.words, threads), pools)
             files = {name: (out / name).read_bytes() for name in PAGES if (out / name).is_file()}
     finally:
         given_up.reset(before)
     report = json.loads(files['report.json'])
-    report['recording']['path'] = job.listed.url  # where it came from, not where it was fetched to
+    report['recording']['path'] = listed.url  # where it came from, not where it was fetched to
     return files | {'pairs.parquet': parquet_of(report)}, time.monotonic() - started
 
 
