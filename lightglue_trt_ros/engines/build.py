@@ -7,6 +7,7 @@ import importlib.util
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -208,17 +209,12 @@ def _check_parity(job: _Job, plans: dict[str, Plan], images: list[UInt8], source
     from ..backends.onnxruntime import OnnxRuntimeBackend
     from ..backends.tensorrt import TensorRTBackend
     logger.info(f'comparing with ONNX Runtime in FP32 on {len(images)} frames: {source}')
-    reference = OnnxRuntimeBackend(replace(job.spec, precision='fp32'), job.order.model, early_exits=job.early_exits)
-    try:
-        data = {network: plan.data for network, plan in plans.items()}
-        candidate = TensorRTBackend(job.tensorrt, job.spec, job.early_exits, data, f'new {job.decision.matcher} engines')
-        try:
-            result = parity(candidate, reference, images)
-            refined = refined_as_on_the_host(candidate, images) if candidate.refines else None
-        finally:
-            candidate.close()
-    finally:
-        reference.close()
+    data, spec = {network: plan.data for network, plan in plans.items()}, replace(job.spec, precision='fp32')
+    name = f'new {job.decision.matcher} engines'
+    with closing(OnnxRuntimeBackend(spec, job.order.model, early_exits=job.early_exits)) as reference, \
+            closing(TensorRTBackend(job.tensorrt, job.spec, job.early_exits, data, name)) as candidate:
+        result = parity(candidate, reference, images)
+        refined = refined_as_on_the_host(candidate, images) if candidate.refines else None
     precision = job.decision.matcher
     table = rows(result, precision)
     if refined is not None:

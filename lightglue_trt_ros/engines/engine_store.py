@@ -256,7 +256,7 @@ class Artifact:
 
     def calibration(self) -> Calibration:
         """Of a calibration. Raises EngineError."""
-        return Calibration.of_content(self.read(TENSORS), self.path / TENSORS)
+        return Calibration.of_content(self.read(TENSORS))
 
     def _check_still_there(self) -> None:
         place = self.path.with_name(self.identity.name)  # of a retired one, that of its successor

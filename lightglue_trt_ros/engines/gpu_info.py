@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..backends.cuda import Cuda
-from ..core.config import PRECISIONS
 from ..utils.errors import EngineError
 
 FP8_CAPABILITY = (8, 9)  # Ada; Orin is 8.7
@@ -79,13 +78,11 @@ def probe() -> Machine:
     except EngineError as error:
         advice = next((advice for words, advice in _ADVICE.items() if words in str(error)), '')
         raise EngineError(f'no usable GPU: {error}' + (f'; {advice}' if advice else '')) from error
-    try:
+    with closing(cuda):
         free, total = (int(mib) for mib in cuda.memory_mib())
         if cuda.integrated:  # the driver counts what caches hold as taken; the kernel gives it back on demand
             free = max(free, _available_mib())
         return Machine(cuda.name, cuda.compute_capability, cuda.multiprocessors, free, total, cuda.driver, cuda.integrated)
-    finally:
-        cuda.close()
 
 
 def decide(asked: str, compute_capability: tuple[int, int], tensorrt_version: str, flavour: str,
@@ -95,15 +92,13 @@ def decide(asked: str, compute_capability: tuple[int, int], tensorrt_version: st
     `flavour` is 'tensorrt' or 'tensorrt_rtx'; `uncalibrated` says why no FP8 matcher passed its acceptance check, empty: one did.
     Raises EngineError when fp8 is asked for and cannot be had, before anything is built.
     """
-    if asked not in ('auto', *PRECISIONS):
-        raise EngineError(f'precision is {asked!r}: use one of auto, {", ".join(PRECISIONS)}')
     if asked in ('fp32', 'fp16'):
         return Decision(asked, asked, f'{asked} was asked for')
     capability = '.'.join(map(str, compute_capability))
     lacking = ''
     if tuple(compute_capability) < FP8_CAPABILITY:
         lacking = f'compute capability {capability} is below {".".join(map(str, FP8_CAPABILITY))}, where FP8 begins'
-    elif flavour != 'tensorrt_rtx' and _major(tensorrt_version) < FP8_TENSORRT:
+    elif flavour != 'tensorrt_rtx' and int(tensorrt_version.split('.')[0]) < FP8_TENSORRT:
         lacking = f'TensorRT {tensorrt_version} is older than {FP8_TENSORRT}, which FP8 needs'
     if asked == 'fp8' and (lacking or uncalibrated):
         raise EngineError(f'fp8 was asked for, but {lacking or uncalibrated}' + (': use fp16 or auto' if lacking else ''))
@@ -112,13 +107,6 @@ def decide(asked: str, compute_capability: tuple[int, int], tensorrt_version: st
         return Decision('fp16', 'fp16', f'FP16 for both networks: {reason}')
     return Decision('fp16', 'fp8', f'extractor FP16, matcher FP8: compute capability {capability}, TensorRT {tensorrt_version} '
                                    'and a calibration that passed its acceptance check')
-
-
-def _major(version: str) -> int:
-    match = re.match(r'\d+', version)
-    if match is None:
-        raise EngineError(f'TensorRT calls its version {version!r}, which is no version')
-    return int(match[0])
 
 
 def _available_mib(meminfo: Path = Path('/proc/meminfo')) -> int:

@@ -15,7 +15,6 @@ from ..core.backend import Backend, RefiningBackend
 from ..core.geometry import to_original
 from ..core.refinement import Pyramid, Refined, refine_points
 from ..core.types import NOT_FINITE, Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
-from ..utils.errors import EngineError
 
 RADIUS_PX = 0.5  # a keypoint is kept where the candidate has one within it
 FRAMES = 9  # that a gate runs on, consecutive ones
@@ -75,12 +74,10 @@ class Parity:
 
 
 def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8]) -> Parity:
-    """Compare two backends of the same exits on consecutive gray frames, uint8 (H, W) of the engines' size. Raises EngineError."""
-    if len(frames) < 2:
-        raise EngineError(f'the parity check was given {len(frames)} frames: it needs at least 2 consecutive ones')
-    if candidate.early_exits != reference.early_exits:
-        raise EngineError(f'the parity check compares {candidate.early_exits} with {reference.early_exits}: open both with the '
-                          'same')
+    """Compare two backends of the same exits on 2 or more consecutive gray frames, uint8 (H, W) of the engines' size.
+
+    Raises EngineError.
+    """
     ends = candidate.early_exits.ends
     counts = _Counts(len(ends))
     before: tuple[_Frame, _Frame, Int32] | None = None

@@ -127,13 +127,11 @@ def pin_types(module: Any, network: Any, types: Mapping[str, str]) -> int:
 
 
 def read_layers(information: str) -> tuple[LayerInfo, ...]:
-    """Layers out of the engine inspector's JSON, built with detailed verbosity. Raises EngineError without details."""
+    """Layers out of the engine inspector's JSON, built with detailed verbosity. Raises EngineError."""
     try:
         layers = json.loads(information, strict=False)['Layers']  # 8.6 leaves control characters in its strings
     except (ValueError, KeyError, TypeError) as error:
         raise EngineError(f'the engine inspector gave no layers ({error}): {information[:200]!r}') from error
-    if any(not isinstance(layer, dict) for layer in layers):
-        raise EngineError('the engine inspector gave names alone: the engine was not built with detailed profiling verbosity')
     return tuple(LayerInfo(layer.get('Name', ''), layer.get('LayerType', ''), _precision(layer)) for layer in layers)
 
 

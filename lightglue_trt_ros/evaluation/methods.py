@@ -17,7 +17,6 @@ from ..core.refinement import Pyramid, covariances_at
 from ..core.refinement.variance_factor import VarianceFactor
 from ..core.types import FrameMatches, UInt8
 from ..engines.selection import open_backend
-from ..utils.errors import ConfigError
 from .baselines import BASELINES, Correspondences
 from .options import DYNAMIC, settings_in_words
 from .shared_networks import RECENT, Cost, Meter, SharedNetworks
@@ -88,7 +87,7 @@ class _OurStream:
 
 
 class Baseline:
-    """One of BASELINES with as many keypoints as ours, under the same mask; each frame is described once. Raises ConfigError.
+    """One of BASELINES with as many keypoints as ours, under the same mask; each frame is described once.
 
     Used by one thread at a time.
     """
@@ -96,8 +95,6 @@ class Baseline:
     ours = False
 
     def __init__(self, key: str, features: int, mask: Mask | None = None) -> None:
-        if key not in BASELINES:
-            raise ConfigError(f'there is no baseline {key!r}: use {", ".join(BASELINES)}')
         self._key, self._features, self._mask = key, features, mask
         matcher = BASELINES[key](features)
         self._detector = _DetectorOnce(matcher.detector) if hasattr(matcher, 'detector') else None

@@ -39,12 +39,8 @@ def descriptors_of(extractor: Tensors) -> int:
 
 def descriptors_for(matcher: Tensors) -> int:
     """How long a matcher's descriptors have to be."""
-    return int(matcher['input_proj.weight'].shape[1]) if 'input_proj.weight' in matcher else width_of(matcher)
-
-
-def width_of(matcher: Tensors) -> int:
-    """Channels of a matcher's state."""
-    return int(matcher['transformers.0.self_attn.Wqkv.weight'].shape[1])
+    name = 'input_proj.weight' if 'input_proj.weight' in matcher else 'transformers.0.self_attn.Wqkv.weight'
+    return int(matcher[name].shape[1])
 
 
 def layers_of(matcher: Tensors) -> int:

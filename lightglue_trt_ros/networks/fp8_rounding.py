@@ -15,16 +15,15 @@ from ..core.config import EngineSpec
 from ..core.types import Int32
 from ..utils.errors import ConfigError
 from . import e4m3
-from .architecture import HEAD_DIM
-from .fp8_calibration import BLOCKS, Calibration, RoundedWeights, linear_members
+from .fp8_calibration import Calibration, RoundedWeights
 from .typed_onnx import Typed
-from .weight_folding import DIM, HEADS, Array, Linear
+from .weight_folding import DIM, Array, Linear
 from .weights import Tensors, Weights
 
 LEAST_PEAK, GREATEST_PEAK = e4m3.LEAST_SCALE * 2.0 ** e4m3.LEAST_EXPONENT, 65504.0  # below, all would be subnormal or nothing
 
 
-def check(calibration: Calibration | None, spec: EngineSpec, weights: Weights, layers: int) -> None:
+def check(calibration: Calibration | None, spec: EngineSpec, weights: Weights) -> None:
     """Raise ConfigError unless the calibration was made for these weights and shapes; fp8 needs one."""
     if calibration is not None or spec.precision == 'fp8':
         check_width(weights.tensors)
@@ -40,22 +39,6 @@ def check(calibration: Calibration | None, spec: EngineSpec, weights: Weights, l
         made_for = calibration.provenance.get(name)
         if made_for != value:
             raise ConfigError(f'the calibration was made for {name} {made_for}, not {value}: calibrate again')
-    arrays = {'residual_basis': (calibration.residual_basis, (DIM, DIM)),
-              'value_bases': (calibration.value_bases, (layers, len(BLOCKS), HEADS, HEAD_DIM, HEAD_DIM)),
-              **{f'centre of {name}': (values, (_inputs_of(name),)) for name, values in calibration.centres.items()}}
-    for name, (values, shape) in arrays.items():
-        if values.shape != shape:
-            raise ConfigError(f"the calibration's {name} has shape {values.shape}, not {shape}: calibrate again")
-    for name, inputs in calibration.compensated.items():
-        if inputs.ndim != 1 or not np.isin(inputs, np.arange(_inputs_of(name))).all():
-            raise ConfigError(f'the calibration compensates inputs of {name} which that does not have: calibrate again')
-    for name, rounded in calibration.weights.items():
-        if rounded.codes.shape != (len(rounded.scales), _inputs_of(name)):
-            raise ConfigError(f"the calibration's weights of {name} have shape {rounded.codes.shape} and {len(rounded.scales)} "
-                              f'scales, not {_inputs_of(name)} inputs: calibrate again')
-    unknown = sorted(calibration.fp8.difference(linear_members(layers)))
-    if unknown:
-        raise ConfigError(f'the calibration puts {", ".join(unknown)} in FP8, which a network of {layers} layers does not have')
 
 
 def check_width(matcher: Tensors) -> None:
@@ -64,10 +47,6 @@ def check_width(matcher: Tensors) -> None:
     if (inputs, hidden) != (2 * DIM, 2 * DIM):
         raise ConfigError(f'FP8 is for matchers {DIM} channels wide, {2 * DIM} in their FFN: these weights have {inputs // 2} and '
                           f'{hidden}; use fp16')
-
-
-def _inputs_of(name: str) -> int:
-    return 2 * DIM if name.endswith(('.hidden', '.update')) else DIM
 
 
 class Rounding:

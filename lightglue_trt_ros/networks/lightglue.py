@@ -79,7 +79,7 @@ class _LightGlue:
         self.calibration_sha256 = '' if calibration is None else calibration.sha256
         self.typed = Typed('fp16' if spec.precision == 'fp8' else spec.precision, calibration is not None)
         self.op, net = self.typed.op, fold(weights.tensors)
-        check(calibration, spec, weights, net.layers)
+        check(calibration, spec, weights)
         self.net = net if calibration is None else rebased(net, calibration)
         self.layers, self.rounding = net.layers, Rounding(self.typed, calibration, observe)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,12 +178,9 @@ def _find_equal(engine_dir: Path, identity: Identity, settings: dict[str, Any]) 
 
 def _extract(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> None:
     spec = dataclasses.replace(order.spec, precision='fp32')
-    backend = OnnxRuntimeBackend(spec, order.model, early_exits=EarlyExits((order.model.layers,)))
-    try:
-        with progress('extracting features', frame_count(samples)) as bar:
-            extract(samples, backend, bar)
-    finally:
-        backend.close()
+    with closing(OnnxRuntimeBackend(spec, order.model, early_exits=EarlyExits((order.model.layers,)))) as backend, \
+            progress('extracting features', frame_count(samples)) as bar:
+        extract(samples, backend, bar)
 
 
 def _settings(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> dict[str, Any]:

@@ -372,8 +372,7 @@ def test_what_is_kept_is_whole_and_found_again(tmp_path: Path) -> None:
     kept.put('k' * 64, {'seconds': 1.0}, {'report.json': b'{}'})
     assert ResultStore(tmp_path).get('k' * 64) == {'seconds': 1.0, 'key': 'k' * 64, 'files': ['report.json']}
     listed = RecordingRef('/runs/a', 'a', 3, 'stamp')
-    kept.learn(listed, 'f' * 64)
-    kept.save()
+    kept.learn({listed: 'f' * 64})
     again = ResultStore(tmp_path)
     assert again.fingerprint(listed) == 'f' * 64
     assert again.fingerprint(RecordingRef('/runs/a', 'a', 3, 'changed')) is None

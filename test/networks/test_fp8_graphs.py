@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import math
 import re
 from collections import Counter
@@ -321,7 +320,7 @@ def test_models_say_what_they_are(calibration, graph, tmp_path):
     digested = hashlib.sha256((tmp_path / 'calibration').read_bytes()).hexdigest()
     told = read_stamp(graph)
     assert (told['precision'], told['calibration_sha256']) == ('fp8', digested)
-    assert Calibration.of_content(calibration.content(), tmp_path).sha256 == digested != plain_calibration().sha256
+    assert Calibration.of_content(calibration.content()).sha256 == digested != plain_calibration().sha256
     emulation = lightglue(SMALL, short(), calibration=calibration)
     assert (read_stamp(emulation)['precision'], read_stamp(emulation)['calibration_sha256']) == ('fp32', digested)
     for precision in ('fp32', 'fp16'):
@@ -367,19 +366,10 @@ def changed(calibration: Calibration, **provenance) -> Calibration:
     (FP8, lambda c: changed(c, max_keypoints=512), 'made for max_keypoints 512, not 256'),
     (SMALL, lambda c: changed(c, image_height=480), 'made for image_height 480, not 240'),
     (dataclasses.replace(SMALL, precision='fp16'), lambda c: c, 'given for an fp16 matcher'),
-    (FP8, lambda c: dataclasses.replace(c, fp8=c.fp8 | {'layers.2.self.hidden'}), r'layers\.2\.self\.hidden.*2 layers'),
     (FP8, lambda c: dataclasses.replace(c, peaks={}), r'no peak of layers\.'),
     (FP8, lambda c: dataclasses.replace(c, peaks={**c.peaks, 'layers.1.self.update': 0.0}), r'layers\.1\.self\.update.* up to 0'),
     (FP8, lambda c: dataclasses.replace(c, peaks={**c.peaks, 'layers.1.self.update': 1e6}), 'goes up to 1e'),
     (FP8, lambda c: dataclasses.replace(c, peaks={**c.peaks, 'layers.1.self.update': math.nan}), 'goes up to nan'),
-    (FP8, lambda c: dataclasses.replace(c, centres={'layers.0.self.update': c.residual_basis[0]}),
-     r'has shape \(256,\), not \(512,\)'),
-    (FP8, lambda c: dataclasses.replace(c, value_bases=c.value_bases[:1]), r'value_bases has shape \(1, 2'),
-    (FP8, lambda c: dataclasses.replace(c, compensated={'layers.0.self.project': np.array([3, 256])}),
-     r'compensates inputs of layers\.0\.self\.project'),
-    (FP8, lambda c: dataclasses.replace(c, weights={'layers.0.self.update': c.weights['layers.0.cross.update'],
-                                                    'layers.1.self.project': c.weights['layers.0.cross.update']}),
-     r'weights of layers\.1\.self\.project have shape \(256, 512\) and 256 scales, not 256 inputs'),
 ])
 def test_what_does_not_fit_is_refused(calibration, spec, change, message):
     with pytest.raises(ConfigError, match=message):
@@ -389,14 +379,3 @@ def test_what_does_not_fit_is_refused(calibration, spec, change, message):
 def test_the_extractor_has_no_fp8():
     with pytest.raises(ConfigError, match='for the matcher alone'):
         superpoint(EngineSpec(240, 328, 256, 'fp8'), ours().extractor)
-
-
-@pytest.mark.parametrize('field', ['peaks', 'fp8', 'provenance', 'schema', 'residual_basis', 'value_bases'])
-def test_a_calibrations_file_without_a_field_names_it(calibration, tmp_path, field):
-    from safetensors.numpy import save_file
-    tensors = {'residual_basis': calibration.residual_basis, 'value_bases': calibration.value_bases}
-    notes = {'schema': 3, 'peaks': {}, 'fp8': [], 'provenance': {}}
-    (tensors if field in tensors else notes).pop(field)
-    save_file(tensors, tmp_path / 'file', metadata={'calibration': json.dumps(notes)})
-    with pytest.raises(EngineError, match=f'file has no {field}: make it with quantize'):
-        Calibration.of_content((tmp_path / 'file').read_bytes(), tmp_path / 'file')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,12 +93,9 @@ class ResultStore:
         stamp, sha256 = self._known.get(listed.url, ('', ''))
         return sha256 if stamp and stamp == listed.stamp else None
 
-    def learn(self, listed: RecordingRef, sha256: str) -> None:
-        """Remember a fingerprint, for `save`."""
-        self._known[listed.url] = [listed.stamp, sha256]
-
-    def save(self) -> None:
-        """Write the fingerprints: without them the next run reads every recording again, and that is all."""
+    def learn(self, fingerprints: Mapping[RecordingRef, str]) -> None:
+        """Keep fingerprints: without them the next run reads every recording again, and that is all."""
+        self._known |= {listed.url: [listed.stamp, sha256] for listed, sha256 in fingerprints.items()}
         try:
             write_whole(self.folder / 'fingerprints.json', json.dumps(self._known).encode())
         except OSError as error:

@@ -80,19 +80,18 @@ class FleetRun:
 
     def _fingerprints(self, listed: Sequence[RecordingRef], done: dict[str, FleetRow]) -> dict[str, list[RecordingRef]]:
         """Recordings by what is in them; `done` gets those that cannot be read."""
-        known = {each.url: sha256 for each in listed if (sha256 := self._store.fingerprint(each)) is not None}
-        futures = {self._submit(fingerprint, each): each for each in listed if each.url not in known}
+        known = {each: sha256 for each in listed if (sha256 := self._store.fingerprint(each)) is not None}
+        futures = {self._submit(fingerprint, each): each for each in listed if each not in known}
         for each, sha256, error in self._results('reading recordings', futures, lambda each: each.size):
             if error is not None:
                 done[each.url] = FleetRow.of(each, FAILED, in_words(error))
             else:
-                known[each.url] = sha256
-                self._store.learn(each, sha256)
-        self._store.save()
+                known[each] = sha256
+        self._store.learn(known)
         by_print: dict[str, list[RecordingRef]] = {}
         for each in listed:
-            if each.url in known:
-                by_print.setdefault(known[each.url], []).append(each)
+            if each in known:
+                by_print.setdefault(known[each], []).append(each)
         return by_print
 
     def _evaluate(self, new: dict[str, RecordingRef], done: dict[str, FleetRow]) -> None:

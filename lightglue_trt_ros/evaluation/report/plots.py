@@ -29,7 +29,9 @@ def draw_all(evaluation: Evaluation) -> list[Picture]:
     drawn = list(zip(evaluation.matchers, looks_of(evaluation.matchers), strict=True))
     figures = (_trajectory(drawn), _over_time(drawn), _pose_errors(drawn), _epipolar_errors(drawn), _deviations(drawn),
                _strides(drawn, evaluation.strides), _track_lengths(drawn), _stage_times(drawn))
-    return [picture for picture in figures if picture is not None] + draw_worst(evaluation)
+    worst = [_worst(pair, number, first.name)
+             for first in evaluation.matchers[:1] for number, pair in enumerate(first.worst_pairs, 1)]
+    return [*filter(None, figures), *worst]
 
 
 def _trajectory(drawn: Drawn) -> Picture | None:
@@ -225,12 +227,6 @@ def _parts(stages: Mapping[str, Sequence[float]]) -> tuple[dict[str, float], flo
 
 def _ms(value: float) -> str:
     return f'{value:.1f}' if value < 99.95 else f'{value:.0f}'
-
-
-def draw_worst(evaluation: Evaluation) -> list[Picture]:
-    """The first matcher's worst pairs, the worst first."""
-    return [_worst(pair, number, first.name)
-            for first in evaluation.matchers[:1] for number, pair in enumerate(first.worst_pairs, 1)]
 
 
 def _worst(pair: DrawnPair, number: int, name: str) -> Picture:
