@@ -19,8 +19,9 @@ from ..core.types import FrameMatches, UInt8
 from ..engines.selection import open_backend
 from .baselines import BASELINES, Correspondences
 from .options import DYNAMIC, settings_in_words
-from .shared_networks import RECENT, Cost, Meter, SharedNetworks
+from .shared_networks import Cost, Meter, SharedNetworks
 
+RECENT = 3  # images whose keypoints a baseline keeps
 NEVER_S = 3600.0  # a gap that no recording has: the evaluation decides where a sequence breaks
 
 
@@ -60,22 +61,22 @@ class OurMethod:
         self._config = dataclasses.replace(config, reference='previous', max_gap_s=NEVER_S)
         self.description = f'{networks.description}, {settings_in_words(config)}, {_opencv()}'
 
-    def stream(self) -> _OurStream:
-        """A new sequence of frames; each stride has one."""
-        return _OurStream(self._networks, FrameMatcher(self._networks, self._config), self._mask)
+    def stream(self, camera: int = 0) -> _OurStream:
+        """A new sequence of frames; each stride has one. Only those of one `camera` share features where a backend has few."""
+        return _OurStream(self._networks, FrameMatcher(self._networks, self._config), self._mask, camera)
 
     def close(self) -> None:
         self._networks.close()
 
 
 class _OurStream:
-    def __init__(self, networks: SharedNetworks, frames: FrameMatcher, mask: Mask | None) -> None:
-        self._networks, self._frames, self._mask = networks, frames, mask
+    def __init__(self, networks: SharedNetworks, frames: FrameMatcher, mask: Mask | None, camera: int) -> None:
+        self._networks, self._frames, self._mask, self._camera = networks, frames, mask, camera
 
     def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Prediction | None:
         """Match a gray image, uint8 (H, W), with the one before; None for a first one. `alone`: this is timed."""
         networks, meter = self._networks, Meter()
-        networks.show(image, alone)
+        networks.show(image, self._camera, alone)
         found = self._frames.process(image, stamp, mask=self._mask)
         if found is None:
             return None
@@ -101,7 +102,7 @@ class Baseline:
         self.name = key.upper()
         self.description = f'{getattr(matcher, "name", key)}, {_opencv()}'
 
-    def stream(self) -> _BaselineStream:
+    def stream(self, camera: int = 0) -> _BaselineStream:
         matcher: Any = BASELINES[self._key](self._features)
         matcher.mask = self._mask
         if self._detector is not None:

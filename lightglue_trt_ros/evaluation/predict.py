@@ -69,8 +69,8 @@ class MethodRun:
 
     def __init__(self, method: Method, strides: Sequence[int], wall: WallTime) -> None:
         self.ours = method.ours
-        self._streams = {stride: method.stream() for stride in strides}
-        self._backward = method.stream()
+        self._streams = {stride: method.stream(number) for number, stride in enumerate(strides)}
+        self._backward = method.stream(0)  # of the images of stride 1
         self._wall, self._kind = wall, 'inference' if method.ours else 'baselines'
 
     def match(self, shown: ShownFrame, strides: Iterable[int]) -> dict[int, Prediction]:

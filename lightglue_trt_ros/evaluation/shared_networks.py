@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -16,8 +15,6 @@ from ..core.config import MatcherConfig
 from ..core.refinement import Refined
 from ..core.types import Features, Float32, Int32, KeptFeatures, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError
-
-RECENT = 3  # images whose features are kept although no FrameMatcher holds them: pairs are also matched backwards
 
 
 class Cost(NamedTuple):
@@ -40,26 +37,20 @@ class Meter:
 
 
 class SeenFeatures:
-    """The features of an image, and its matches so far. A backend with room for few images may have released its own copy."""
+    """The features of an image, and its matches so far."""
 
-    def __init__(self, image: UInt8, resized: UInt8, mask: UInt8 | None) -> None:
-        self.image, self.resized, self.mask = image, resized, mask
-        self.features: Features | None = None
+    def __init__(self, image: UInt8, mask: UInt8 | None) -> None:
+        self.image, self.mask = image, mask
+        self.features: Any = None
         self.answers: WeakKeyDictionary[SeenFeatures, dict[Thresholds, Matches]] = WeakKeyDictionary()  # by reference
-        self._copied: tuple[Float32, Float32] = np.zeros((0, 2), np.float32), np.zeros(0, np.float32)
 
     @property
     def keypoints(self) -> Float32:
-        return self._copied[0] if self.features is None else self.features.keypoints
+        return np.asarray(self.features.keypoints)
 
     @property
     def scores(self) -> Float32:
-        return self._copied[1] if self.features is None else self.features.scores
-
-    def release(self) -> None:
-        """Release the features; copies of keypoints and scores stay."""
-        self._copied = self.keypoints.copy(), self.scores.copy()
-        self.features = None
+        return np.asarray(self.features.scores)
 
 
 class SharedNetworks:
@@ -68,7 +59,8 @@ class SharedNetworks:
     `show` announces the next image. Nothing is computed twice, but a timed frame (`alone`) is extracted and matched anew for each
     FrameMatcher, as in the node. Only the thread that owns the backend uses it.
 
-    Where the backend refines points, frames stay on the device with their features, and each FrameMatcher refines its own points.
+    Where the backend has room for few frames of a camera, each stride is a camera of its own, and shares nothing with the others.
+    Where it refines points, frames stay on the device with their features, and each FrameMatcher refines its own points.
     """
 
     def __init__(self, backend: Backend, configs: Collection[MatcherConfig]) -> None:
@@ -77,42 +69,39 @@ class SharedNetworks:
         self.gpu_ms = 0.0  # of the last timed frame
         self._backend: Any = backend
         self._refines = refining_backend(backend) is not None and any(config.refinement != 'none' for config in configs)
-        self._room = int(getattr(backend, 'feature_sets', 0))  # 0: for any number
+        self._camera = 0
         self._image: UInt8 | None = None
-        self._size: tuple[int, ...] = ()  # of the images on the device
         self._alone = False
-        self._seen: WeakValueDictionary[int, SeenFeatures] = WeakValueDictionary()  # by the image's address
-        self._recent: deque[SeenFeatures] = deque(maxlen=RECENT)
-        self._held: list[SeenFeatures] = []  # whose features are in the backend, used last at the end; only where room is limited
+        self._seen: WeakValueDictionary[tuple[int, int], SeenFeatures] = WeakValueDictionary()  # by camera and the image's address
 
-    def show(self, image: UInt8, alone: bool = False) -> None:
+    def show(self, image: UInt8, camera: int, alone: bool = False) -> None:
         """Announce the image, as it was recorded, that the next calls are about; `alone`: it is timed, and nothing else runs."""
         self._image, self._alone = image, alone
         self.gpu_ms, self.rows = 0.0, np.zeros((0, 2), np.int32)
+        if hasattr(self._backend, 'feature_sets'):
+            self._camera = camera
+            self._backend.select_camera(camera)
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
         original = image if self._image is None else self._image
-        seen = self._seen.get(id(original))
+        key = self._camera, id(original)
+        seen = self._seen.get(key)
         if seen is None or seen.mask is not mask:
-            seen = self._seen[id(original)] = SeenFeatures(original, image, mask)
-        elif self._alone:
-            self._release(seen)
-        if seen.features is None:
-            self._load(seen)
-        if seen not in self._recent:
-            self._recent.append(seen)
-        self._mark_used(seen)
+            seen = self._seen[key] = SeenFeatures(original, mask)
+        if seen.features is None or self._alone:
+            seen.features = None  # before there are new ones: their room is needed
+            seen.features = self._backend.extract_frame(original, mask) if self._refines else self._backend.extract(image, mask)
         return seen
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         first, second = _ours(reference), _ours(current)
         answers = second.answers.setdefault(first, {})
         if self._alone or thresholds not in answers:
-            answers[thresholds] = self._backend.match(*self._both(first, second), thresholds)
+            answers[thresholds] = self._backend.match(first.features, second.features, thresholds)
         return self._noted(answers[thresholds])
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
-        exits: Iterator[Matches] = self._backend.match_exits(*self._both(_ours(reference), _ours(current)), thresholds)
+        exits: Iterator[Matches] = self._backend.match_exits(_ours(reference).features, _ours(current).features, thresholds)
         return exits
 
     @property
@@ -128,12 +117,12 @@ class SharedNetworks:
             found = self.match(reference, current, thresholds)
             return found, self.refine(reference, current, found.indices, points)
         first, second = _ours(reference), _ours(current)
-        found, refined = self._backend.match_and_refine(*self._both(first, second), thresholds, points)
+        found, refined = self._backend.match_and_refine(first.features, second.features, thresholds, points)
         second.answers.setdefault(first, {})[thresholds] = found
         return self._noted(found), refined
 
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
-        refined: Refined = self._backend.refine(*self._both(_ours(reference), _ours(current)), indices, points)
+        refined: Refined = self._backend.refine(_ours(reference).features, _ours(current).features, indices, points)
         return refined
 
     def keep(self, features: Features) -> KeptFeatures:
@@ -148,8 +137,6 @@ class SharedNetworks:
         self._backend.cancel()
 
     def close(self) -> None:
-        self._recent.clear()
-        self._held.clear()
         self._image = None
         self._backend.close()
 
@@ -161,35 +148,6 @@ class SharedNetworks:
         if times is not None and self._alone:
             self.gpu_ms = times()['extract'] + times()['match']
         return found
-
-    def _both(self, first: SeenFeatures, second: SeenFeatures) -> tuple[Features, Features]:
-        """The features of both, extracted again if they were released."""
-        for seen, other in ((first, second), (second, first)):
-            if seen.features is None:
-                self._mark_used(other)
-                self._load(seen)
-            self._mark_used(seen)
-        assert first.features is not None
-        assert second.features is not None
-        return first.features, second.features
-
-    def _load(self, seen: SeenFeatures) -> None:
-        """Extract, after releasing the features used longest ago if the backend has no room."""
-        room = self._room or len(self._held) + 1
-        if self._refines and seen.image.shape != self._size:  # the device keeps frames of one size
-            room, self._size = 1, seen.image.shape
-        while len(self._held) >= room:
-            self._release(self._held[0])
-        seen.features = (self._backend.extract_frame(seen.image, seen.mask) if self._refines else
-                         self._backend.extract(seen.resized, seen.mask))
-
-    def _release(self, seen: SeenFeatures) -> None:
-        self._held = [each for each in self._held if each is not seen]
-        seen.release()
-
-    def _mark_used(self, seen: SeenFeatures) -> None:
-        if self._room and seen.features is not None:
-            self._held = [each for each in self._held if each is not seen] + [seen]
 
 
 def _ours(features: Any) -> SeenFeatures:

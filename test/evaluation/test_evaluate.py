@@ -70,7 +70,7 @@ class Knowing:
         self.poses = true_poses(60)
         self.shown: list[int] = []
 
-    def stream(self) -> KnowingStream:
+    def stream(self, camera: int = 0) -> KnowingStream:
         return KnowingStream(self)
 
     def close(self) -> None:
@@ -265,7 +265,7 @@ def test_matches_that_do_not_come_back_are_told_apart() -> None:
             return sighting._replace(points=Correspondences(first, second + wrong))  # a quarter goes elsewhere on the way back
 
     class Drifting(Knowing):
-        def stream(self) -> KnowingStream:
+        def stream(self, camera: int = 0) -> KnowingStream:
             return DriftingStream(self)
 
     (result,) = World(6).evaluator(Drifting()).run([1])
@@ -352,7 +352,7 @@ def test_a_backend_that_fails_leaves_what_was_done() -> None:
             return super().process(image, stamp)
 
     class Failing(Knowing):
-        def stream(self) -> KnowingStream:
+        def stream(self, camera: int = 0) -> KnowingStream:
             return FailingStream(self)
 
     evaluator = World(8).evaluator(Failing())
@@ -387,7 +387,7 @@ def test_nothing_else_works_while_a_frame_is_timed() -> None:
                 return super().process(image, stamp)
 
     class SlowMethod(Knowing):
-        def stream(self) -> KnowingStream:
+        def stream(self, camera: int = 0) -> KnowingStream:
             return Slow(self)
 
     def decode(number: int) -> np.ndarray:

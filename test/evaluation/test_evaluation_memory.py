@@ -23,7 +23,7 @@ from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod
 from lightglue_trt_ros.evaluation.options import variants
 from lightglue_trt_ros.evaluation.predict import Evaluator
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
-from lightglue_trt_ros.evaluation.shared_networks import RECENT, SharedNetworks
+from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
 
 pytest.importorskip('onnxruntime', reason='the networks run in ONNX Runtime')
@@ -91,7 +91,7 @@ def test_images_and_features_that_are_held_do_not_grow_with_the_recording(monkey
     assert [len(result.pairs[1]) for result in found] == [COUNT - 1] * 4
     assert images.most <= 2 + max(STRIDES) + 2 * WORST < COUNT / 2, 'those that are matched, matched with, or will be drawn'
     assert [{pair.images is not None for pair in result.worst_pairs} for result in found] == [{True}, {False}, {False}, {False}]
-    assert 0 < features.most <= len(STRIDES) + RECENT + 2
+    assert 0 < features.most <= len(STRIDES) + 3
     streams = len(STRIDES) + 1  # and one for the way back
     assert 0 < pyramids.most <= streams * len(ours) + 2 * len(everybody), 'each stream of ours has one, baselines keep none'
 
