@@ -24,15 +24,13 @@ T = TypeVar('T')
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """N poses with stamps. Raises BagError when the shapes differ or a value is not finite."""
+    """N poses with stamps. Raises BagError when a value is not finite."""
 
     stamps_ns: NDArray[np.int64]  # (N,) nanoseconds
     poses: Float64  # (N, 4, 4) world from camera, metres, the camera in its optical frame (x right, y down, z forward)
     source: str = ''  # for people: where the poses are from, and how they became the camera's
 
     def __post_init__(self) -> None:
-        if self.stamps_ns.ndim != 1 or self.poses.shape != (len(self.stamps_ns), 4, 4):
-            raise BagError(f'a trajectory has stamps (N,) and poses (N, 4, 4), not {self.stamps_ns.shape} and {self.poses.shape}')
         if not np.isfinite(self.poses).all():
             raise BagError(f'pose {int(np.argmin(np.isfinite(self.poses).all(axis=(1, 2))))} is not finite')
 

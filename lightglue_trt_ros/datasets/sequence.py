@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import cv2
 import numpy as np
@@ -25,8 +23,6 @@ POSE_STAMPED = 'geometry_msgs/msg/PoseStamped'
 IMAGE_TOPIC = '/camera/image_raw'
 RIGHT_TOPIC = '/camera_right/image_raw'
 POSE_TOPIC = '/ground_truth/pose'
-
-T = TypeVar('T')
 
 
 @dataclass(frozen=True)
@@ -141,23 +137,6 @@ def readable_frames(recording: Recording, on_loss: Callable[[str], None]) -> Ite
             lost = f'{total - count} of {total} frames are lost' if total > count else \
                 f'the recording breaks off after {count} frames, how many followed is not known'
             on_loss(f'{lost}: {end}')
-
-
-def read_ahead(source: Generator[T, None, None], count: int) -> Generator[T, None, None]:
-    """The items of `source`, which a thread takes from it, at most `count` in advance.
-
-    An error of `source` is raised where its item is asked for. At the end the thread closes `source`, as databases require.
-    """
-    with ThreadPoolExecutor(1, 'reading') as reader:
-        waiting = deque(reader.submit(next, source, None) for _ in range(count))
-        try:
-            while (item := waiting.popleft().result()) is not None:
-                waiting.append(reader.submit(next, source, None))
-                yield item
-        finally:
-            for future in waiting:
-                future.cancel()
-            reader.submit(source.close)
 
 
 def read_image(path: Path) -> UInt8:

@@ -41,8 +41,6 @@ class GraphTypes:
         quantized = 'fp8' in self.tensors.values()
         fits = {'fp32': not quantized and set(self.heavy) <= {'fp32'}, 'fp16': not quantized and self.heavy['fp16'] > 0,
                 'fp8': quantized}
-        if precision not in fits:
-            raise EngineError(f'precision is {precision!r}: use one of {", ".join(fits)}')
         if not fits[precision]:
             found = ', '.join(f'{count} in {name}' for name, count in sorted(self.heavy.items())) or 'none'
             raise EngineError(f'an {precision} engine was asked of a graph that is not {precision}: export it in {precision} '

@@ -7,7 +7,9 @@ import heapq
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,7 @@ from ..core.images import fill_image, gray_from_image
 from ..core.types import UInt8
 from ..datasets.bag import BagRecording, open_recording, right_of
 from ..datasets.bag_writer import COMPRESSIONS, compressed_format, encode
-from ..datasets.sequence import RIGHT_TOPIC, Frame, Recording, read_ahead
+from ..datasets.sequence import RIGHT_TOPIC, Frame, Recording
 from ..utils.arguments import positive
 from ..utils.commands import Ending, log
 from ..utils.errors import BagError
@@ -104,7 +106,17 @@ class PacketSource:
         self.cameras += [CameraMessages(each, compression, f'{frame_id}_right') for each in others]
 
     def __iter__(self) -> Iterator[Packet]:
-        return read_ahead(self._packets(), PREFETCH)
+        packets = self._packets()
+        with ThreadPoolExecutor(1) as pool:
+            ahead = deque(pool.submit(next, packets, None) for _ in range(PREFETCH))
+            try:
+                while (packet := ahead.popleft().result()) is not None:
+                    ahead.append(pool.submit(next, packets, None))
+                    yield packet
+            finally:
+                for waiting in ahead:
+                    waiting.cancel()
+                pool.submit(packets.close)  # by the thread that opened the bag
 
     def _packets(self) -> Generator[Packet, None, None]:
         due, number = 0.0, 0  # of the first camera's frames
