@@ -23,7 +23,7 @@ from ..datasets.bag import gray_images
 from ..datasets.flight import forth_and_back, textured_frames
 from ..engines.selection import open_backend
 from ..evaluation.timing import device_times, measure_caching, measure_stages, profile, shares
-from ..utils.arguments import add_settings, positive, settings_of
+from ..utils.arguments import add_settings, number, positive, settings_of
 from ..utils.commands import command, log
 from ..utils.console import print_table
 from ..utils.files import write_output
@@ -52,26 +52,23 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; default: {", ".join(PARTS[:3])}')
     add_settings(parser, MatcherConfig, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width',
                  'max_keypoints', 'refinement')
-    parser.add_argument('--frames', type=int, default=30, help='for stages and caching, default: %(default)s')
+    parser.add_argument('--frames', type=number(int, 3), default=30, help='for stages and caching, default: %(default)s')
     parser.add_argument('--recording', type=Path, metavar='BAG', help='its frames for stages, caching and device, forth and '
                         'back until there are --frames; default: a drifting texture of the size of the engine')
     parser.add_argument('--image-topic', metavar='TOPIC', help='of --recording, where a bag has several with images')
-    parser.add_argument('--node-frames', type=int, default=1000, help='for node, default: %(default)s')
+    parser.add_argument('--node-frames', type=number(int, 20), default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=positive, default=100.0, help='for node, default: %(default)s')
-    parser.add_argument('--cameras', type=int, default=4, help='how many, for cameras, default: %(default)s')
+    parser.add_argument('--cameras', type=number(int, 1), default=4, help='how many, for cameras, default: %(default)s')
     parser.add_argument('--camera-hz', type=positive, default=10.0, help='of each, for cameras, default: %(default)s')
     parser.add_argument('--seconds', type=positive, default=10.0, help='of each round, for cameras, default: %(default)s')
-    parser.add_argument('--rounds', type=int, default=2, help='in which both ways take turns, for cameras, default: %(default)s')
+    parser.add_argument('--rounds', type=number(int, 1), default=2,
+                        help='in which both ways take turns, for cameras, default: %(default)s')
     parser.add_argument('--json', type=Path, help='write the figures there as well')
     args = parser.parse_args(argv)
     if elsewhere := set(args.parts).intersection(OF_A_CHECKOUT):
         parser.error(f'{min(elsewhere)} is measured in a checkout of the repository: python -m benchmarks {min(elsewhere)}')
     if unknown := set(args.parts).difference(PARTS):
         parser.error(f'no part is called {unknown.pop()}: there are {", ".join(PARTS)}')
-    if args.frames < 3 or args.node_frames < 20:
-        parser.error('--frames must be at least 3, --node-frames at least 20')
-    if args.cameras < 1 or args.rounds < 1:
-        parser.error('--cameras and --rounds must be at least 1')
     return args
 
 

@@ -23,7 +23,7 @@ from ..engines.gpu_info import Machine, decide, probe, target
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
 from ..engines.tensorrt_api import BuildOptions, open_tensorrt
 from ..networks.models import load_model
-from ..utils.arguments import add_settings
+from ..utils.arguments import add_settings, number
 from ..utils.commands import command, log
 from ..utils.console import print_table
 from ..utils.errors import BagError, ConfigError, EngineError
@@ -59,7 +59,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--precision', choices=('auto', 'fp32', 'fp16', 'fp8'), default=default.precision,
                         help='auto is fp16, and fp8 for the matcher where the GPU and a calibrated graph allow it; default: auto')
     parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of engine sets, default: %(default)s')
-    parser.add_argument('--workspace-mib', type=int, default=1024, help="memory for TensorRT's trials, default: %(default)s")
+    parser.add_argument('--workspace-mib', type=number(int, 1), default=1024,
+                        help="memory for TensorRT's trials, default: %(default)s")
     parser.add_argument('--opt-level', type=int, choices=range(6), help="TensorRT's effort, 0 to 5; default: its own")
     parser.add_argument('--flavour', choices=('auto', 'tensorrt', 'rtx'), default='auto', help='which TensorRT, default: auto')
     parser.add_argument('--target-sm', type=int, metavar='SM', help='build for another machine, whose GPUs have this compute '
@@ -77,8 +78,6 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'comma separated, the last one being all; 9 alone: never; default: 4,5,6,9, or in proportion to these')
     parser.add_argument('--force', action='store_true', help='build although an equal engine set is there')
     args = parser.parse_args(argv)
-    if args.workspace_mib < 1:
-        parser.error('--workspace-mib must be at least 1')
     if args.calibration and (args.precision not in ('auto', 'fp8') or args.matcher_onnx):
         parser.error('--calibration is for --precision fp8 or auto, without --matcher-onnx')
     return args

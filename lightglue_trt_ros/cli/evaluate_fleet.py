@@ -21,7 +21,7 @@ from ..evaluation.fleet.result_store import GOES_ON, WAITING, ResultStore, read_
 from ..evaluation.fleet.run import NOT_YET, FleetRun
 from ..evaluation.options import EvaluationOptions, add_evaluation_options, variants
 from ..evaluation.report.summary import written
-from ..utils.arguments import positive
+from ..utils.arguments import number, positive
 from ..utils.commands import INTERRUPTED, command, log
 from ..utils.console import print_table
 from ..utils.files import own_output_folder, written_together
@@ -59,8 +59,8 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, EvaluationOption
                         '(.txt, one a line); local paths, or what fsspec opens (s3://bucket/runs)')
     parser.add_argument('--out', type=Path, default=Path('build/fleet'), help='folder of the results, default: %(default)s')
     parser.add_argument('--scheduler', metavar='ADDRESS', help="a Dask scheduler's (tcp://host:8786), instead of a cluster here")
-    parser.add_argument('--workers', type=_count, help='of the cluster on this machine, default: its cores by --threads')
-    parser.add_argument('--threads', type=_count, default=1, help='that one evaluation uses, default: %(default)s')
+    parser.add_argument('--workers', type=number(int, 1), help='of the cluster on this machine, default: its cores by --threads')
+    parser.add_argument('--threads', type=number(int, 1), default=1, help='that one evaluation uses, default: %(default)s')
     parser.add_argument('--against', type=Path, metavar='OLD/fleet.json', help='an earlier fleet, or the report.json of one '
                         'recording: what got better or worse since')
     parser.add_argument('--fail-under-worse', type=positive, metavar='POINTS', help='with --against, exit with 1 where pose AUC@10 '
@@ -125,12 +125,6 @@ def _print(out: Path, report: FleetReport) -> None:
     for line in report.comparison.causes if report.comparison else ():
         print(f'changed: {line}')
     log.info(f'see {out / PAGE}; {report.seconds:.1f} s')
-
-
-def _count(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f'{text} must be above 0')
-    return value
 
 
 if __name__ == '__main__':

@@ -13,7 +13,7 @@ from ..networks.models import load_model
 from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, QualityGate
 from ..quantization.samples import HELD_OUT, LEAST_FRAMES
 from ..quantization.workflow import CalibrationOrder, quantize
-from ..utils.arguments import add_settings
+from ..utils.arguments import add_settings, number
 from ..utils.commands import command, log
 
 
@@ -38,19 +38,16 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         f'last {HELD_OUT:.0%}% of each')
     parser.add_argument('--held-out-share', type=float, default=HELD_OUT, metavar='SHARE', help='how much of each recording is '
                         'held out; with --held-out, how many frames are taken of those, a share of --frames; default: %(default)s')
-    parser.add_argument('--frames', type=int, default=300, metavar='N', help='of all recordings together, default: %(default)s')
-    parser.add_argument('--gate', type=float, default=F1, metavar='F1', help='that FP8 must reach against FP32 on consecutive '
-                        f'frames, {HARD_ALLOWANCE:g} less on hard pairs, the number of matches within {COUNT_TOLERANCE:.0%}%; '
-                        'default: %(default)s')
+    parser.add_argument('--frames', type=number(int, LEAST_FRAMES), default=300, metavar='N',
+                        help='of all recordings together, default: %(default)s')
+    parser.add_argument('--gate', type=number(float, 0.5, 1), default=F1, metavar='F1',
+                        help=f'that FP8 must reach against FP32 on consecutive frames, {HARD_ALLOWANCE:g} less on hard pairs, '
+                        f'the number of matches within {COUNT_TOLERANCE:.0%}%; default: %(default)s')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where a bag has several with images')
     add_settings(parser, MatcherConfig, 'image_height', 'image_width', 'max_keypoints', 'weights')
     parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of engine sets, default: %(default)s')
     parser.add_argument('--force', action='store_true', help='calibrate although an equal calibration is there')
     args = parser.parse_args(argv)
-    if args.frames < LEAST_FRAMES:
-        parser.error(f'--frames must be at least {LEAST_FRAMES}')
-    if not 0.5 <= args.gate <= 1:
-        parser.error('--gate must lie in [0.5, 1]')
     if not 0 < args.held_out_share <= 0.8:
         parser.error('--held-out-share must lie in (0, 0.8]')
     return args

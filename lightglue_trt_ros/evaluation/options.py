@@ -12,7 +12,7 @@ from typing import Any
 from ..core.config import PRECISIONS, MatcherConfig, check_names
 from ..datasets.poses import KINDS
 from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
-from ..utils.arguments import add_settings, numbers, positive, settings_of, some_of
+from ..utils.arguments import add_settings, number, numbers, positive, settings_of, some_of
 from ..utils.errors import ConfigError
 from .baselines import BASELINES
 from .degradation import DEGRADATIONS
@@ -64,8 +64,6 @@ class EvaluationOptions:
         options = cls(**values, matcher=matcher)
         if (options.height is None) != (options.width is None):
             parser.error('give both of --height and --width, or neither')
-        if options.max_frames is not None and options.max_frames < 2:
-            parser.error('--max-frames must be at least 2')
         if options.degrade and (options.live or options.right_topic):
             parser.error('--degrade is for the matchers offline: leave out --live, --stereo and --right-topic')
         return options
@@ -100,7 +98,7 @@ def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = 
     parser.add_argument('--estimator', choices=tuple(ESTIMATOR_LABELS), default=DEFAULT_ESTIMATOR,
                         help='how poses are estimated, for every matcher; default: %(default)s; '
                         + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()))
-    parser.add_argument('--max-frames', type=int, metavar='N', help='evaluate only the first N frames')
+    parser.add_argument('--max-frames', type=number(int, 2), metavar='N', help='evaluate only the first N frames')
     if not fleet:
         truth.add_argument('--truth', '--truth-file', type=Path, metavar='FILE', help='ground truth: a file of TUM, KITTI or EuRoC')
         parser.add_argument('--truth-kind', choices=KINDS, help='format of that file; default: by its first line')

@@ -8,7 +8,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from ..core.types import UInt8
 from ..datasets.bag import BagRecording, open_recording, right_of
 from ..datasets.bag_writer import COMPRESSIONS, compressed_format, encode
 from ..datasets.sequence import RIGHT_TOPIC, Frame, Recording
-from ..utils.arguments import positive
+from ..utils.arguments import number, positive
 from ..utils.commands import Ending, log
 from ..utils.errors import BagError
 from ..utils.processes import use_fastdds_profile
@@ -367,12 +367,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--compressed', nargs='?', const='jpeg', choices=COMPRESSIONS,
                         help='publish CompressedImage (jpeg unless named); what is recorded compressed is played as it is')
     parser.add_argument('--loop', action='store_true', help='start over at the end, until stopped')
-    parser.add_argument('--max-frames', type=_at_least(1), metavar='N', help='play the first N frames alone')
-    parser.add_argument('--start-delay', type=_not_negative, default=0.2, metavar='S',
+    parser.add_argument('--max-frames', type=number(int, 1), metavar='N', help='play the first N frames alone')
+    parser.add_argument('--start-delay', type=number(float, 0, threading.TIMEOUT_MAX), default=0.2, metavar='S',
                         help='seconds before the first frame, after subscribers came, default: %(default)s')
-    parser.add_argument('--wait-for-subscribers', type=_at_least(0), default=1, metavar='N',
+    parser.add_argument('--wait-for-subscribers', type=number(int, 0), default=1, metavar='N',
                         help='default: %(default)s, 0: do not wait')
-    parser.add_argument('--subscriber-timeout', type=_not_negative, default=10.0, metavar='S',
+    parser.add_argument('--subscriber-timeout', type=number(float, 0, threading.TIMEOUT_MAX), default=10.0, metavar='S',
                         help='seconds after which it plays all the same, default: %(default)s')
     parser.add_argument('--reliability', choices=('reliable', 'best_effort'), default='reliable',
                         help='QoS, default: %(default)s, which every subscriber matches')
@@ -380,18 +380,3 @@ def _parser() -> argparse.ArgumentParser:
                         help="write each image's stamp and the monotonic time of its sending there, nanoseconds")
     parser.add_argument('--frame-id', default='camera', help='header.frame_id where none was recorded, default: %(default)s')
     return parser
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def whole(text: str) -> int:
-        if int(text) < least:
-            raise argparse.ArgumentTypeError(f'{text}, must be at least {least}')
-        return int(text)
-    return whole
-
-
-def _not_negative(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < threading.TIMEOUT_MAX:
-        raise argparse.ArgumentTypeError(f'{text} must not be negative')
-    return value

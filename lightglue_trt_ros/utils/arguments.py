@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Number = TypeVar('Number', int, float)
 
 
 def add_settings(parser: argparse._ActionsContainer, settings: type, *names: str) -> None:
@@ -32,6 +35,16 @@ def positive(text: str) -> float:
     if not 0 < value < float('inf'):
         raise argparse.ArgumentTypeError(f'{text} must be above 0')
     return value
+
+
+def number(kind: type[Number], least: float, most: float = math.inf) -> Callable[[str], Number]:
+    """A type of options: an int or a float from `least` to `most`."""
+    def parse(text: str) -> Number:
+        value = kind(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f'{text} does not lie in [{least:g}, {most:g}]')
+        return value
+    return parse
 
 
 def numbers(text: str) -> tuple[int, ...]:
