@@ -10,12 +10,12 @@ import numpy as np
 from ..backends.onnxruntime import OnnxMatcher, matcher_inputs
 from ..core.config import EngineSpec
 from ..core.early_exit import EarlyExits
-from ..core.types import Float32, HostFeatures, Int32, Thresholds
+from ..core.types import Float32, Int32, Thresholds
 from ..networks.architecture import layers_of
 from ..networks.fp8_calibration import Calibration
 from ..networks.weights import Weights
 from ..utils.console import Bar
-from .samples import FramePair, RecordingSample
+from .samples import FramePair
 
 OBSERVED = 'inputs.'
 THRESHOLDS = Thresholds()
@@ -29,15 +29,14 @@ def open_matcher(spec: EngineSpec, weights: Weights, calibration: Calibration | 
     return OnnxMatcher(stages, early_exits)
 
 
-def answers(matcher: OnnxMatcher, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
-            bar: Bar | None = None) -> list[Int32]:
+def answers(matcher: OnnxMatcher, pairs: Sequence[FramePair], bar: Bar | None = None) -> list[Int32]:
     """For each pair (exits, K): the second image's row that each of the first matches, -1 where none. Raises EngineError."""
-    return [np.stack([found.indices for found in matcher.match_exits(*features_of(samples, pair), THRESHOLDS)])
+    return [np.stack([found.indices for found in matcher.match_exits(*pair.features, THRESHOLDS)])
             for pair in (bar or Bar()).each(pairs)]
 
 
-def observations(spec: EngineSpec, weights: Weights, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
-                 calibration: Calibration | None = None, bar: Bar | None = None) -> Iterator[dict[str, Float32]]:
+def observations(spec: EngineSpec, weights: Weights, pairs: Sequence[FramePair], calibration: Calibration | None = None,
+                 bar: Bar | None = None) -> Iterator[dict[str, Float32]]:
     """For each pair what the FP32 matcher's linears read, (2, K, inputs) by name. Raises EngineError.
 
     With a calibration in its bases and around its centres: what would be rounded.
@@ -46,10 +45,5 @@ def observations(spec: EngineSpec, weights: Weights, samples: Sequence[Recording
     graph = lightglue(replace(spec, precision='fp32'), weights, calibration=calibration, observe=True)
     matcher = OnnxMatcher({'matcher': graph}, EarlyExits((layers_of(weights.tensors),)))
     for pair in (bar or Bar()).each(pairs):
-        outputs = matcher.run('matcher', matcher_inputs(*features_of(samples, pair), THRESHOLDS))
+        outputs = matcher.run('matcher', matcher_inputs(*pair.features, THRESHOLDS))
         yield {name.removeprefix(OBSERVED): value.numpy() for name, value in outputs.items() if name.startswith(OBSERVED)}
-
-
-def features_of(samples: Sequence[RecordingSample], pair: FramePair) -> tuple[HostFeatures, HostFeatures]:
-    features = samples[pair.recording].features
-    return features[pair.first], features[pair.second]

@@ -24,7 +24,7 @@ from ..networks.weights import Weights
 from ..utils.console import Bar
 from ..utils.errors import EngineError
 from .matchers import observations
-from .samples import FramePair, RecordingSample
+from .samples import FramePair
 
 HEADROOM = 2.0  # frames that were not seen may go beyond the peaks; a floating-point format pays nothing for it
 PEAKS_EVERY = 2  # pairs of which one is looked at for peaks: they have headroom
@@ -77,19 +77,19 @@ def steps(pairs: Sequence[FramePair]) -> int:
     return len(pairs) + len(pairs[::PEAKS_EVERY])
 
 
-def calibrate(spec: EngineSpec, weights: Weights, samples: Sequence[RecordingSample], pairs: Sequence[FramePair],
-              provenance: Mapping[str, Any], bar: Bar | None = None) -> Calibration:
+def calibrate(spec: EngineSpec, weights: Weights, pairs: Sequence[FramePair], provenance: Mapping[str, Any],
+              bar: Bar | None = None) -> Calibration:
     """Measure on the pairs: moments in one pass, in another the peaks that remain of what they make. Nothing is in FP8 yet.
 
     `bar` makes `steps(pairs)` steps. Raises EngineError, naming the tensor, where a peak is zero or not finite.
     """
     net = fold(weights.tensors)
     moments, bar = Moments(linear_members(net.layers)), bar or Bar()
-    for inputs in observations(spec, weights, samples, pairs, bar=bar):
+    for inputs in observations(spec, weights, pairs, bar=bar):
         moments.add(inputs)
     _check_finite({name: float(np.abs(values).max()) for name, values in moments.sums.items()}, zero=True)
     calibration = design(net, moments, provenance)
-    peaks = measure_peaks(observations(spec, weights, samples, pairs[::PEAKS_EVERY], calibration, bar))
+    peaks = measure_peaks(observations(spec, weights, pairs[::PEAKS_EVERY], calibration, bar))
     _check_finite(peaks)
     return replace(calibration, peaks={name: HEADROOM * peak for name, peak in peaks.items()})
 

@@ -18,7 +18,7 @@ from ..evaluation.metrics import MatcherResult
 from ..evaluation.score import score_pair
 from ..utils.console import Bar, print_table
 from ..utils.errors import BagError
-from .matchers import answers, features_of
+from .matchers import answers
 from .samples import FramePair, RecordingSample, mixed, some
 
 F1 = 0.96  # on consecutive frames
@@ -127,17 +127,17 @@ def choose_held_out(samples: Sequence[RecordingSample], matcher: OnnxMatcher) ->
     `matcher` is FP32. What cannot be judged is logged. Raises BagError where FP32 itself finds too little to judge by.
     """
     held_out = []
-    for number, each in enumerate(samples):
-        easy = each.pairs(number, 1, True)
+    for each in samples:
+        easy = each.pairs(1, True)
         if not easy:
             if each.split.held_out:
                 logger.info(f'{each.path}: no two consecutive frames are held out, so it is not judged')
             continue
         held_out.append(HeldOutSet(each.name, 'easy', 1, easy))
-        base = _median_count(answers(matcher, samples, some(easy, PROBES)))
+        base = _median_count(answers(matcher, some(easy, PROBES)))
         for stride in HARD_STRIDES:
-            hard = each.pairs(number, stride, True)
-            if hard and _median_count(answers(matcher, samples, some(hard, PROBES))) >= HARD_SHARE * base:
+            hard = each.pairs(stride, True)
+            if hard and _median_count(answers(matcher, some(hard, PROBES))) >= HARD_SHARE * base:
                 held_out.append(HeldOutSet(each.name, 'hard', stride, hard))
                 break
         else:
@@ -148,11 +148,10 @@ def choose_held_out(samples: Sequence[RecordingSample], matcher: OnnxMatcher) ->
     return held_out
 
 
-def answer_references(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], matcher: OnnxMatcher,
-                      bar: Bar | None = None) -> None:
+def answer_references(held_out: Sequence[HeldOutSet], matcher: OnnxMatcher, bar: Bar | None = None) -> None:
     """Fill in FP32's answers. Raises BagError where they are too few to judge by."""
     for each in held_out:
-        each.reference = answers(matcher, samples, each.pairs, bar)
+        each.reference = answers(matcher, each.pairs, bar)
         if each.matches < LEAST_MATCHES:
             raise BagError(f'{each.name}: FP32 finds {each.matches} matches in {len(each.pairs)} held-out pairs, {each.stride} '
                            'apart: too few to judge FP8 by: hold out frames that show something')
@@ -169,24 +168,22 @@ def score(held_out: HeldOutSet, candidate: Sequence[Int32]) -> Score:
                  float(ratios[np.abs(ratios - 1).argmax()]), tuple(map(float, f1)))
 
 
-def figures_of(held_out: Sequence[HeldOutSet], samples: Sequence[RecordingSample], found: Sequence[Sequence[Int32]],
-               engine: Size) -> Figures:
+def figures_of(held_out: Sequence[HeldOutSet], found: Sequence[Sequence[Int32]], engine: Size) -> Figures:
     """`geometry` of the answers to each set."""
-    return {(each.name, each.level): geometry(each, samples, its_answers, engine)
-            for each, its_answers in zip(held_out, found, strict=True)}
+    return {(each.name, each.level): geometry(each, its_answers, engine) for each, its_answers in zip(held_out, found, strict=True)}
 
 
-def geometry(held_out: HeldOutSet, samples: Sequence[RecordingSample], found: Sequence[Int32], engine: Size) -> dict[str, float]:
+def geometry(held_out: HeldOutSet, found: Sequence[Int32], engine: Size) -> dict[str, float]:
     """Epipolar precision and pose AUC, percent, of answers; empty without intrinsics or ground truth. Matches are not refined."""
     result = MatcherResult(held_out.name, '', True, {1: []})
     for pair, exits in zip(held_out.pairs, found, strict=True):
-        each, frames = samples[pair.recording], (pair.first, pair.second)
+        each, frames = pair.sample, (pair.first, pair.second)
         scene = each.scene
         if scene.camera(frames) is None or any(scene.pose(frame) is None for frame in frames):
             continue
         indices = exits[-1]  # after all layers
         rows = np.flatnonzero(indices >= 0)
-        first, second = features_of(samples, pair)
+        first, second = pair.features
         points = Correspondences(to_original(first.keypoints[rows], engine, each.sizes[pair.first]),
                                  to_original(second.keypoints[indices[rows]], engine, each.sizes[pair.second]))
         straight = scene.straight(frames, points)
@@ -197,14 +194,14 @@ def geometry(held_out: HeldOutSet, samples: Sequence[RecordingSample], found: Se
     return {name: value for name, value in result.summary().items() if name in FIGURES}
 
 
-def chance(held_out: HeldOutSet, samples: Sequence[RecordingSample], score: Score, engine: Size) -> dict[str, tuple[float, float]]:
+def chance(held_out: HeldOutSet, score: Score, engine: Size) -> dict[str, tuple[float, float]]:
     """Lowest and greatest `geometry` of FP32's answers, over several draws, when as many matches as a candidate of this score
     gets wrong are left out at random: differences within that are not the candidate's doing.
     """
     rng, drawn = np.random.default_rng(0), []
     for _ in range(DRAWS):
         left = [np.where(rng.random(indices.shape[1]) < 1 - score.f1, -1, indices[-1:]) for indices in held_out.reference]
-        drawn.append(geometry(held_out, samples, left, engine))
+        drawn.append(geometry(held_out, left, engine))
     return {name: (min(each[name] for each in drawn), max(each[name] for each in drawn)) for name in drawn[0]}
 
 
@@ -215,12 +212,12 @@ def check_motion(samples: Sequence[RecordingSample], matcher: OnnxMatcher, strid
     """
     greatest = 0.0
     for stride in strides:
-        pairs = mixed([each.pairs(number, stride, part) for number, each in enumerate(samples) for part in (False, True)], PROBES)
+        pairs = mixed([each.pairs(stride, part) for each in samples for part in (False, True)], PROBES)
         moved = [np.zeros(0)]
-        for pair, exits in zip(pairs, answers(matcher, samples, pairs), strict=True):
+        for pair, exits in zip(pairs, answers(matcher, pairs), strict=True):
             indices = exits[-1]
             rows = np.flatnonzero(indices >= 0)
-            first, second = features_of(samples, pair)
+            first, second = pair.features
             moved.append(np.linalg.norm(first.keypoints[rows] - second.keypoints[indices[rows]], axis=1))
         if len(together := np.concatenate(moved)):
             greatest = max(greatest, float(np.median(together)))

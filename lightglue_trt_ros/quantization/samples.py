@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.backend import Backend
 from ..core.cameras import Intrinsics, distortion_model
@@ -41,13 +40,17 @@ logger = logging.getLogger(__name__)
 class FramePair(NamedTuple):
     """Two frames of one recording, by their places in its timeline."""
 
-    recording: int
+    sample: RecordingSample
     first: int
     second: int
 
     @property
     def stride(self) -> int:
         return self.second - self.first
+
+    @property
+    def features(self) -> tuple[HostFeatures, HostFeatures]:
+        return self.sample.features[self.first], self.sample.features[self.second]
 
 
 @dataclass(frozen=True)
@@ -115,14 +118,6 @@ def quotas(lengths: Sequence[int], frames: int) -> list[int]:
     return found
 
 
-def pairs_of(recording: int, runs: Sequence[range], segments: NDArray[np.int64], stride: int,
-             usable: Container[int]) -> list[FramePair]:
-    """All pairs `stride` apart inside one run and one segment of the timeline, whose frames are `usable`."""
-    return [FramePair(recording, first, first + stride) for run in runs for first in run
-            if first + stride in run and segments[first] == segments[first + stride]
-            and first in usable and first + stride in usable]
-
-
 def some(pairs: Sequence[FramePair], count: int) -> list[FramePair]:
     """About `count` of the pairs, evenly spread."""
     if len(pairs) <= count:
@@ -152,10 +147,12 @@ class RecordingSample:
     def name(self) -> str:
         return self.path.name
 
-    def pairs(self, number: int, stride: int, held_out: bool) -> list[FramePair]:
-        """All pairs of one part, `stride` apart; this is the recording `number`. Call after `extract`."""
-        runs = self.split.held_out if held_out else self.split.calibration
-        return pairs_of(number, runs, self.scene.timeline.segments, stride, self.features)
+    def pairs(self, stride: int, held_out: bool) -> list[FramePair]:
+        """All pairs of one part, `stride` apart inside one run and one segment of the timeline. Call after `extract`."""
+        runs, segments = self.split.held_out if held_out else self.split.calibration, self.scene.timeline.segments
+        pairs = [FramePair(self, first, first + stride) for run in runs for first in run if first + stride in run]
+        return [pair for pair in pairs if segments[pair.first] == segments[pair.second]
+                and pair.first in self.features and pair.second in self.features]
 
 
 def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, spec: EngineSpec, *,

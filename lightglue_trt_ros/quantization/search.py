@@ -14,7 +14,6 @@ from ..networks.weights import Weights
 from ..utils.console import Bar, print_table
 from .matchers import answers, open_matcher
 from .quality import LEVELS, HeldOutSet, Members, QualityGate, Trial, rounded_figures, score
-from .samples import RecordingSample
 
 SUBSET = 8  # pairs of each level that the search judges by
 EXTRA = (0, 1, 3, 6)  # more groups left out, where all pairs fail what those few passed
@@ -57,10 +56,10 @@ def groups(layers: int, fp8: Members) -> dict[str, Members]:
 class Search:
     """Judges choices of parts by emulating them."""
 
-    def __init__(self, spec: EngineSpec, weights: Weights, calibration: Calibration, samples: Sequence[RecordingSample],
-                 held_out: Sequence[HeldOutSet], gate: QualityGate) -> None:
+    def __init__(self, spec: EngineSpec, weights: Weights, calibration: Calibration, held_out: Sequence[HeldOutSet],
+                 gate: QualityGate) -> None:
         """`calibration.fp8` is what would be in FP8 if it could; `held_out` has FP32's answers."""
-        self._spec, self._weights, self._calibration, self._samples = spec, weights, calibration, samples
+        self._spec, self._weights, self._calibration = spec, weights, calibration
         self._held_out, self._gate = held_out, gate
         counts = {level: sum(each.level == level for each in held_out) for level in LEVELS}
         self._subset = [each.part(-(-SUBSET // counts[each.level])) for each in held_out]
@@ -73,7 +72,7 @@ class Search:
         """One choice, on all pairs or on the search's; `bar` makes a step for each pair. Raises EngineError."""
         matcher = open_matcher(self._spec, self._weights, replace(self._calibration, fp8=fp8))
         held_out = self._held_out if whole else self._subset
-        found = [answers(matcher, self._samples, each.pairs, bar) for each in held_out]
+        found = [answers(matcher, each.pairs, bar) for each in held_out]
         scores = [score(each, its_answers) for each, its_answers in zip(held_out, found, strict=True)]
         return Trial(name, fp8, share(fp8, self._layers, self._spec.max_keypoints), scores, found, alone)
 

@@ -85,21 +85,19 @@ def _make(order: CalibrationOrder, samples: Sequence[RecordingSample], identity:
     held_out = quality.choose_held_out(samples, fp32)
     held_out_pairs = sum(len(each.pairs) for each in held_out)
     with progress('matching held-out pairs in FP32', held_out_pairs) as bar:
-        quality.answer_references(held_out, samples, fp32, bar)
-    pairs = mixed([[pair for number, each in enumerate(samples) for pair in each.pairs(number, stride, False)]
-                   for stride in STRIDES], MOST_PAIRS)
+        quality.answer_references(held_out, fp32, bar)
+    pairs = mixed([[pair for each in samples for pair in each.pairs(stride, False)] for stride in STRIDES], MOST_PAIRS)
     provenance = {**_provenance(order, settings), 'strides': sorted({pair.stride for pair in pairs}), 'pairs': len(pairs)}
     with progress(f'calibrating on {len(pairs)} pairs', steps(pairs)) as bar:
-        calibration = calibrate(spec, weights, samples, pairs, provenance, bar)
+        calibration = calibrate(spec, weights, pairs, provenance, bar)
     calibration = dataclasses.replace(calibration, fp8=frozenset(linear_members(order.model.layers)))
-    _check_saturation(order, calibration, samples, held_out)
-    search = Search(spec, weights, calibration, samples, held_out, gate)
+    _check_saturation(order, calibration, held_out)
+    search = Search(spec, weights, calibration, held_out, gate)
     candidates = _judge(search, calibration, gate, held_out_pairs)
     decided = candidates[-1].scores
-    fp32_figures = quality.figures_of(held_out, samples, [each.reference for each in held_out], size)
-    figures = [quality.figures_of(held_out, samples, candidate.answers, size) for candidate in candidates]
-    chances = {(each.name, each.level): quality.chance(each, samples, score, size)
-               for each, score in zip(held_out, decided, strict=True)}
+    fp32_figures = quality.figures_of(held_out, [each.reference for each in held_out], size)
+    figures = [quality.figures_of(held_out, candidate.answers, size) for candidate in candidates]
+    chances = {(each.name, each.level): quality.chance(each, score, size) for each, score in zip(held_out, decided, strict=True)}
     quality.print_gate(candidates, gate)
     names = ['FP32', *(each.name for each in candidates)]
     quality.print_figures(dict(zip(names, [fp32_figures, *figures], strict=True)), chances)
@@ -126,11 +124,10 @@ def _judge(search: Search, calibration: Calibration, gate: QualityGate, held_out
     return [all_linears, *([dataclasses.replace(chosen, name='the part that passes')] if chosen else [])]
 
 
-def _check_saturation(order: CalibrationOrder, calibration: Calibration, samples: Sequence[RecordingSample],
-                      held_out: Sequence[HeldOutSet]) -> None:
+def _check_saturation(order: CalibrationOrder, calibration: Calibration, held_out: Sequence[HeldOutSet]) -> None:
     pairs = [pair for each in held_out for pair in each.part(SATURATION_PAIRS).pairs]
     with progress('comparing held-out peaks with the scales', len(pairs)) as bar:
-        peaks = measure_peaks(observations(order.spec, order.model.matcher, samples, pairs, calibration, bar))
+        peaks = measure_peaks(observations(order.spec, order.model.matcher, pairs, calibration, bar))
     for tensor in saturated(calibration, peaks):
         logger.warning(f'on held-out frames {tensor}')
 

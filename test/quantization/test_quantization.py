@@ -30,7 +30,7 @@ from lightglue_trt_ros.networks.fp8_calibration import Calibration, RoundedWeigh
 from lightglue_trt_ros.networks.lightglue import lightglue
 from lightglue_trt_ros.networks.weight_folding import fold
 from lightglue_trt_ros.quantization import measurement
-from lightglue_trt_ros.quantization.matchers import answers, features_of, observations, open_matcher
+from lightglue_trt_ros.quantization.matchers import answers, observations, open_matcher
 from lightglue_trt_ros.quantization.measurement import (
     HEADROOM,
     Moments,
@@ -60,7 +60,6 @@ from lightglue_trt_ros.quantization.samples import (
     RecordingSample,
     Split,
     mixed,
-    pairs_of,
     quotas,
     some,
     split,
@@ -73,7 +72,6 @@ pytestmark = pytest.mark.float8
 
 SPEC = EngineSpec(160, 208, 128)
 FP8 = frozenset(linear_members(LAYERS))
-PAIRS = [FramePair(0, 0, 1), FramePair(0, 1, 3), FramePair(0, 0, 4), FramePair(0, 4, 5)]
 
 
 @cache
@@ -98,6 +96,10 @@ def made(features: dict[int, HostFeatures], parts: Split, scene: Scene | None = 
     return RecordingSample(Path('seen'), scene or Scene(timeline), parts, 'sha', {}, sizes, dict(features))
 
 
+def pairs(*places: tuple[int, int]) -> list[FramePair]:
+    return [FramePair(sample(), *each) for each in places]
+
+
 def provenance() -> dict[str, object]:
     return {'weights_sha256': shallow().sha256, 'image_height': SPEC.image_height, 'image_width': SPEC.image_width,
             'max_keypoints': SPEC.max_keypoints}
@@ -105,7 +107,7 @@ def provenance() -> dict[str, object]:
 
 @cache
 def calibrated() -> Calibration:
-    return measurement.calibrate(SPEC, shallow(), [sample()], PAIRS, provenance())
+    return measurement.calibrate(SPEC, shallow(), pairs((0, 1), (1, 3), (0, 4), (4, 5)), provenance())
 
 
 @pytest.fixture(autouse=True, scope='module')
@@ -165,13 +167,15 @@ def test_recordings_give_equal_parts_and_short_ones_all(lengths: list[int], fram
 
 
 def test_pairs_stay_in_their_run_their_segment_and_among_usable_frames():
-    segments = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1])
-    runs = (range(0, 6), range(7, 10))
-    assert pairs_of(3, runs, segments, 2, range(10)) == [FramePair(3, 0, 2), FramePair(3, 1, 3), FramePair(3, 7, 9)]
-    assert pairs_of(3, runs, segments, 2, {0, 2, 3, 7, 9}) == [FramePair(3, 0, 2), FramePair(3, 7, 9)]
-    pairs = [FramePair(0, place, place + 1) for place in range(10)]
+    recording = made(dict.fromkeys(range(10)), Split((range(0, 6), range(7, 10)), ()))
+    recording.scene.timeline.segments = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1])
+    assert recording.pairs(2, False) == [FramePair(recording, *places) for places in ((0, 2), (1, 3), (7, 9))]
+    for place in (1, 4, 5, 6, 8):
+        del recording.features[place]
+    assert recording.pairs(2, False) == [FramePair(recording, *places) for places in ((0, 2), (7, 9))]
+    pairs = [FramePair(recording, place, place + 1) for place in range(10)]
     assert [pair.first for pair in some(pairs, 3)] == [0, 4, 9]
-    assert [pair.stride for pair in mixed([pairs, [FramePair(0, 0, 4)], []], 5)] == [1, 1, 1, 1, 4]
+    assert [pair.stride for pair in mixed([pairs, [FramePair(recording, 0, 4)], []], 5)] == [1, 1, 1, 1, 4]
 
 
 # the bases
@@ -270,15 +274,15 @@ def decoded(weights: RoundedWeights) -> np.ndarray:
 
 def emulated(calibration: Calibration) -> tuple[float, float]:
     """Mean error of the scores, and F1, of an emulation against FP32 on held-out pairs."""
-    pairs = [FramePair(0, 6, 7), FramePair(0, 7, 8), FramePair(0, 8, 9), FramePair(0, 6, 9)]
+    chosen_pairs = pairs((6, 7), (7, 8), (8, 9), (6, 9))
     found = []
     for chosen in (None, calibration):
         backend = OnnxRuntimeBackend(SPEC, replace(ours(), matcher=shallow()), threads=2, calibration=chosen)
-        found.append([list(backend.match_exits(*features_of([sample()], pair), Thresholds())) for pair in pairs])
+        found.append([list(backend.match_exits(*pair.features, Thresholds())) for pair in chosen_pairs])
     exact, rounded = ([np.stack([each.indices for each in exits]) for exits in answers] for answers in found)
     errors = [np.abs(a[-1].scores - b[-1].scores)[(a[-1].indices >= 0) & (a[-1].indices == b[-1].indices)]
               for a, b in zip(*found, strict=True)]
-    return float(np.concatenate(errors).mean()), score(HeldOutSet('', 'easy', 1, pairs, exact), rounded).f1
+    return float(np.concatenate(errors).mean()), score(HeldOutSet('', 'easy', 1, chosen_pairs, exact), rounded).f1
 
 
 def test_centres_are_the_means_in_the_bases_and_peaks_what_remains():
@@ -289,7 +293,7 @@ def test_centres_are_the_means_in_the_bases_and_peaks_what_remains():
     assert set(calibration.compensated) == set(calibration.weights) == FP8
     assert [len(calibration.compensated[member(1, 'cross', part)]) for part in ('project', 'hidden', 'update')] == [32, 64, 64]
     assert calibration.fp8 == frozenset()
-    inputs, = observations(SPEC, shallow(), [sample()], [FramePair(0, 0, 1)], calibration)
+    inputs, = observations(SPEC, shallow(), pairs((0, 1)), calibration)
     for name in FP8:  # of a pair of those that were averaged: its own mean is near theirs
         assert np.abs(inputs[name].mean(axis=(0, 1))).max() < 0.25 * calibration.peaks[name], name
         assert np.linalg.norm(inputs[name].mean(axis=(0, 1))) < 0.5 * np.linalg.norm(calibration.centres[name]), name
@@ -300,7 +304,7 @@ def test_calibration_keeps_matches_that_plain_rounding_loses():
     calibration = calibrated()
     plain = replace(calibration, residual_basis=np.eye(256, dtype=np.float32), centres={}, compensated={}, weights={},
                     value_bases=np.tile(np.eye(64, dtype=np.float32), (LAYERS, 2, 4, 1, 1)))
-    observed = observations(SPEC, shallow(), [sample()], [FramePair(0, 0, 1), FramePair(0, 0, 4)], plain)
+    observed = observations(SPEC, shallow(), pairs((0, 1), (0, 4)), plain)
     plain = replace(plain, peaks=measurement.measure_peaks(observed), fp8=FP8)
     whole = replace(calibration, fp8=FP8)
     error, f1 = emulated(whole)
@@ -314,7 +318,7 @@ def test_calibration_keeps_matches_that_plain_rounding_loses():
 
 
 def test_calibration_is_deterministic():
-    again = measurement.calibrate(SPEC, shallow(), [sample()], PAIRS, provenance())
+    again = measurement.calibrate(SPEC, shallow(), pairs((0, 1), (1, 3), (0, 4), (4, 5)), provenance())
     np.testing.assert_array_equal(again.residual_basis, calibrated().residual_basis)
     np.testing.assert_array_equal(again.value_bases, calibrated().value_bases)
     assert again.peaks == calibrated().peaks
@@ -339,7 +343,7 @@ def test_tensors_without_a_scale_are_named(monkeypatch: pytest.MonkeyPatch):
         peaks = {'layers.0.self.update': 1.0, 'layers.1.self.update': peak}
         monkeypatch.setattr(measurement, 'measure_peaks', lambda *arguments, peaks=peaks: peaks)
         with pytest.raises(EngineError, match=rf'1 tensors.*layers\.1\.self\.update \({shown}\)'):
-            measurement.calibrate(SPEC, shallow(), [sample()], [FramePair(0, 0, 1)], provenance())
+            measurement.calibrate(SPEC, shallow(), pairs((0, 1)), provenance())
 
 
 def test_a_tensor_that_was_nan_in_one_pair_has_no_peak():
@@ -359,7 +363,7 @@ def test_saturating_tensors_are_named():
 
 def test_f1_is_of_pairs_of_rows_over_all_pairs():
     reference = [np.array([[0, 1, -1, 3]], np.int32), np.array([[2, -1, -1, -1]], np.int32)]
-    held_out = HeldOutSet('r', 'easy', 1, [FramePair(0, 0, 1), FramePair(0, 1, 2)], reference)
+    held_out = HeldOutSet('r', 'easy', 1, pairs((0, 1), (1, 2)), reference)
     assert score(held_out, reference) == Score('r', 'easy', 1, 2, 4, 1.0, 1.0, (1.0,))
     worse = [np.array([[0, 3, -1, -1]], np.int32), np.array([[2, 1, 0, -1]], np.int32)]
     found = score(held_out, worse)
@@ -370,7 +374,7 @@ def test_f1_is_of_pairs_of_rows_over_all_pairs():
 def test_the_lowest_exit_decides():
     """Most frames take an early exit: what FP8 loses there counts, however good all layers together are."""
     last = [np.array([0, 1, 2, 3], np.int32), np.array([2, -1, 1, 0], np.int32)]
-    held_out = HeldOutSet('r', 'easy', 1, [FramePair(0, 0, 1), FramePair(0, 1, 2)], [np.stack([each, each]) for each in last])
+    held_out = HeldOutSet('r', 'easy', 1, pairs((0, 1), (1, 2)), [np.stack([each, each]) for each in last])
     assert held_out.matches == 7
     silent = [np.stack([np.full(4, -1, np.int32), each]) for each in last]
     found = score(held_out, silent)
@@ -446,22 +450,22 @@ def test_geometry_is_of_original_pixels_against_the_truth():
     timeline = Timeline(np.arange(2), np.arange(2) * 10**8, np.zeros(2, np.int64), 1.0)
     each = made(features, Split((), (range(2),)), Scene(timeline, camera, poses))
     each.sizes.update(dict.fromkeys(each.sizes, (320, 416)))
-    held_out, size = HeldOutSet('r', 'easy', 1, [FramePair(0, 0, 1)]), (160, 208)
-    good = geometry(held_out, [each], [np.arange(128, dtype=np.int32)[None]], size)
+    held_out, size = HeldOutSet('r', 'easy', 1, [FramePair(each, 0, 1)]), (160, 208)
+    good = geometry(held_out, [np.arange(128, dtype=np.int32)[None]], size)
     assert good['precision@1'] == 100
     assert good['pose_auc@5'] > 95
-    bad = geometry(held_out, [each], [np.roll(np.arange(128, dtype=np.int32), 5)[None]], size)
+    bad = geometry(held_out, [np.roll(np.arange(128, dtype=np.int32), 5)[None]], size)
     assert bad['precision@1'] < 20
     held_out.reference.append(np.where(np.arange(128) % 8, np.arange(128), (np.arange(128) + 9) % 128).astype(np.int32)[None])
-    whole = geometry(held_out, [each], held_out.reference, size)
-    ranges = chance(held_out, [each], Score('r', 'easy', 1, 1, 128, 0.7, 1.0), size)
+    whole = geometry(held_out, held_out.reference, size)
+    ranges = chance(held_out, Score('r', 'easy', 1, 1, 128, 0.7, 1.0), size)
     assert set(ranges) == set(whole)
     assert ranges['precision@1'][0] < whole['precision@1'] < ranges['precision@1'][1], 'some draws lose more of the wrong ones'
-    same = chance(held_out, [each], Score('r', 'easy', 1, 1, 128, 1.0, 1.0), size)
+    same = chance(held_out, Score('r', 'easy', 1, 1, 128, 1.0, 1.0), size)
     assert same == {name: (value, value) for name, value in whole.items()}
     each.scene.poses = None
-    assert geometry(held_out, [each], [np.arange(128, dtype=np.int32)[None]], size) == {}
-    assert chance(held_out, [each], Score('r', 'easy', 1, 1, 128, 0.9, 1.0), size) == {}
+    assert geometry(held_out, [np.arange(128, dtype=np.int32)[None]], size) == {}
+    assert chance(held_out, Score('r', 'easy', 1, 1, 128, 0.9, 1.0), size) == {}
 
 
 # the search
@@ -489,8 +493,8 @@ class Additive(Search):
 
     def __init__(self, cost: dict[str, float], gate: QualityGate, fp8: frozenset[str] = FP8, bias: float = 0.0) -> None:
         self.cost, self.asked, self.bias = cost, [], bias
-        held_out = HeldOutSet('r', 'easy', 1, [FramePair(0, 0, 1)], [np.zeros((1, 1), np.int32)])
-        super().__init__(SPEC, shallow(), replace(calibrated(), fp8=fp8), [sample()],
+        held_out = HeldOutSet('r', 'easy', 1, pairs((0, 1)), [np.zeros((1, 1), np.int32)])
+        super().__init__(SPEC, shallow(), replace(calibrated(), fp8=fp8),
                          [held_out, dataclasses.replace(held_out, level='hard')], gate)
 
     def evaluate(self, name: str, fp8: frozenset[str], *, whole: bool = False, alone: bool = False, bar: Any = None) -> Trial:
@@ -530,12 +534,12 @@ def test_what_passes_on_some_pairs_has_to_pass_on_all():
 def test_the_real_search_judges_what_it_is_told_to():
     """One group of the shallow network, on real pairs: its point is what the emulation gives."""
     calibration = replace(calibrated(), fp8=FP8)
-    held_out = HeldOutSet('r', 'easy', 1, [FramePair(0, 6, 7), FramePair(0, 7, 8)])
-    held_out.reference = answers(open_matcher(SPEC, shallow()), [sample()], held_out.pairs)
-    search = Search(SPEC, shallow(), calibration, [sample()], [held_out], QualityGate(0.96))
+    held_out = HeldOutSet('r', 'easy', 1, pairs((6, 7), (7, 8)))
+    held_out.reference = answers(open_matcher(SPEC, shallow()), held_out.pairs)
+    search = Search(SPEC, shallow(), calibration, [held_out], QualityGate(0.96))
     group = frozenset({member(1, 'self', 'hidden')})
     trial = search.evaluate('one', group, alone=True)
-    expected = answers(open_matcher(SPEC, shallow(), replace(calibration, fp8=group)), [sample()], held_out.pairs)
+    expected = answers(open_matcher(SPEC, shallow(), replace(calibration, fp8=group)), held_out.pairs)
     assert trial.scores == [score(held_out, expected)]
     assert (trial.f1('easy'), trial.f1('hard')) == (trial.scores[0].f1, 1.0)
     assert trial.share == share(group, LAYERS, SPEC.max_keypoints)
