@@ -7,7 +7,6 @@ import importlib.util
 import itertools
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,7 +42,9 @@ def main(argv: list[str] | None = None) -> int:
     log.info(f'{args.width}x{args.height}, K = {args.max_keypoints}, into {order.engine_dir}, workspace {args.workspace_mib} MiB')
     if args.calibration:
         decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name)  # before minutes are spent
-        _calibrate(order, args.calibration, args.image_topic)
+        from ..quantization.workflow import CalibrationOrder, quantize
+        quantize(CalibrationOrder(tuple(args.calibration), replace(order.spec, precision='fp8'), order.model, order.engine_dir,
+                                  image_topic=args.image_topic, force=order.force))
     engine_set = build_engine_set(order, machine, tensorrt, _frames(args))
     _summarise(engine_set)
     log.info('to use it:' if machine.present else f'to use it, copy it into the engine directory of a machine with {machine}, '
@@ -90,13 +91,6 @@ def _order(args: argparse.Namespace) -> BuildOrder:
     options = BuildOptions(args.workspace_mib, args.opt_level, tactic_sources=sources)
     return BuildOrder(spec, args.precision, model, args.engine_dir.expanduser().absolute(), options, args.force,
                       args.matcher_onnx, args.stages)
-
-
-def _calibrate(order: BuildOrder, recordings: Sequence[Path], image_topic: str | None) -> None:
-    """Make the FP8 calibration for the same shapes, weights and folder, as quantize does."""
-    from ..quantization.workflow import CalibrationOrder, quantize
-    spec = replace(order.spec, precision='fp8')
-    quantize(CalibrationOrder(tuple(recordings), spec, order.model, order.engine_dir, image_topic=image_topic, force=order.force))
 
 
 def _early_exits(text: str) -> EarlyExits:

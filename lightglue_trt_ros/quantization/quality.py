@@ -257,7 +257,7 @@ def plain(candidate: Trial, figures: Figures, gate: QualityGate) -> dict[str, An
     """For JSON."""
     sets = [{**dataclasses.asdict(score), 'needed_f1': gate.least(score.level), 'passed': gate.passes(score),
              **figures.get((score.name, score.level), {})} for score in candidate.scores]
-    return {'name': candidate.name, 'flops_share': rounded_figure(candidate.share), 'sets': list(map(rounded_figures, sets))}
+    return {'name': candidate.name, 'flops_share': rounded_figures(candidate.share), 'sets': list(map(rounded_figures, sets))}
 
 
 def _median_count(found: Sequence[Int32]) -> float:
@@ -273,13 +273,10 @@ def _percent(value: float | None) -> str:
     return '' if value is None else f'{value:.1f}'
 
 
-def rounded_figures(values: Mapping[str, Any]) -> dict[str, Any]:
-    """For JSON: floats to 5 digits."""
-    return {name: rounded_figure(value) for name, value in values.items()}
-
-
-def rounded_figure(value: Any) -> Any:
-    """For JSON: floats to 5 digits."""
+def rounded_figures(value: Any) -> Any:
+    """For JSON: floats to 5 digits, also those in dictionaries and tuples."""
+    if isinstance(value, dict):
+        return {name: rounded_figures(each) for name, each in value.items()}
     if isinstance(value, tuple):
-        return [rounded_figure(each) for each in value]
+        return [rounded_figures(each) for each in value]
     return round(value, 5) if isinstance(value, float) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -204,10 +204,6 @@ def extract(samples: Sequence[RecordingSample], extractor: Backend, bar: Bar | N
 
 def _shows_nothing(image: UInt8) -> bool:
     return float(image.std()) < EMPTY_STD
-
-
-def frame_count(samples: Iterable[RecordingSample]) -> int:
-    return sum(len(each.images) + len(each.features) for each in samples)
 
 
 def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSpec) -> RecordingSample:

@@ -27,7 +27,7 @@ from . import quality
 from .matchers import observations, open_matcher
 from .measurement import calibrate, measure_peaks, saturated, steps
 from .quality import LEVELS, HeldOutSet, QualityGate, Score, Trial
-from .samples import HELD_OUT, STRIDES, RecordingSample, extract, frame_count, mixed, read_samples
+from .samples import HELD_OUT, STRIDES, RecordingSample, extract, mixed, read_samples
 from .search import Search, draw_frontier, plain_trials, print_search, share
 
 MOST_PAIRS = 100  # that are calibrated on: neighbours resemble each other
@@ -87,7 +87,10 @@ def _make(order: CalibrationOrder, samples: Sequence[RecordingSample], identity:
     with progress('matching held-out pairs in FP32', held_out_pairs) as bar:
         quality.answer_references(held_out, fp32, bar)
     pairs = mixed([[pair for each in samples for pair in each.pairs(stride, False)] for stride in STRIDES], MOST_PAIRS)
-    provenance = {**_provenance(order, settings), 'strides': sorted({pair.stride for pair in pairs}), 'pairs': len(pairs)}
+    provenance = {'weights': order.model.name, 'weights_sha256': weights.sha256, 'extractor_sha256': order.model.extractor.sha256,
+                  'image_height': spec.image_height, 'image_width': spec.image_width, 'max_keypoints': spec.max_keypoints,
+                  'recordings': settings['recordings'], 'package_version': __version__,
+                  'strides': sorted({pair.stride for pair in pairs}), 'pairs': len(pairs)}
     with progress(f'calibrating on {len(pairs)} pairs', steps(pairs)) as bar:
         calibration = calibrate(spec, weights, pairs, provenance, bar)
     calibration = dataclasses.replace(calibration, fp8=frozenset(linear_members(order.model.layers)))
@@ -176,7 +179,7 @@ def _find_equal(engine_dir: Path, identity: Identity, settings: dict[str, Any]) 
 def _extract(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> None:
     spec = dataclasses.replace(order.spec, precision='fp32')
     with closing(OnnxRuntimeBackend(spec, order.model, early_exits=EarlyExits((order.model.layers,)))) as backend, \
-            progress('extracting features', frame_count(samples)) as bar:
+            progress('extracting features', sum(len(each.images) for each in samples)) as bar:
         extract(samples, backend, bar)
 
 
@@ -186,10 +189,3 @@ def _settings(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> di
                    **{part: [[run.start, run.stop] for run in getattr(each.split, part)] for part in ('calibration', 'held_out')}}
                   for each in samples]
     return {'recordings': recordings, 'gate': order.gate.f1}
-
-
-def _provenance(order: CalibrationOrder, settings: dict[str, Any]) -> dict[str, Any]:
-    model, spec = order.model, order.spec
-    return {'weights': model.name, 'weights_sha256': model.matcher.sha256, 'extractor_sha256': model.extractor.sha256,
-            'image_height': spec.image_height, 'image_width': spec.image_width, 'max_keypoints': spec.max_keypoints,
-            'recordings': settings['recordings'], 'package_version': __version__}
