@@ -123,6 +123,7 @@ class TensorRTBackend:
 
     def _let_go(self, slot: Slot) -> None:
         if slot.ready is not None:  # else the backend is closed, and its memory is free
+            self.cuda.wait(slot.ready)
             buffers = list(slot.staged.values())
             slot.close()
             self._kept.discard(slot)

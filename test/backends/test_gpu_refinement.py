@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -306,3 +307,27 @@ def test_the_frontend_finds_the_same_right_points_on_the_device(backend):
         assert known.sum() == pytest.approx(np.isfinite(theirs.right_keypoints[:, 0]).sum(), abs=10)
         assert known.mean() > 0.8
         assert np.median(np.linalg.norm(mine.keypoints[known] - mine.right_keypoints[known] - [9, 0], axis=1)) < 0.1
+
+
+def test_features_that_are_kept_match_as_they_did_and_give_their_memory_back(backend, gpu):
+    """Keyframes: further frames overwrite the slots, not what was copied out of them."""
+    size = (240, 320)
+    features = [backend.extract_frame(image) for image in pair(size)]
+    free = len(gpu.memory), len(gpu.pinned)
+    expected, keypoints = backend.match(*features, Thresholds()), features[0].keypoints.copy()
+    kept = [backend.keep(each) for each in features]
+    del features
+    for seed in range(4):
+        backend.extract_frame(np.random.default_rng(seed).integers(0, 255, size).astype(np.uint8))
+    found = backend.match(*kept, Thresholds())
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    np.testing.assert_array_equal(kept[0].keypoints, keypoints)
+    np.testing.assert_allclose(np.linalg.norm(kept[0].descriptors[:50].astype(np.float32), axis=1), 1, atol=1e-2)
+    current = backend.extract_frame(pair(size)[1])
+    assert np.count_nonzero(backend.match(kept[0], current, Thresholds()).indices >= 0) == np.count_nonzero(expected.indices >= 0)
+    again = backend.keep(kept[1])
+    np.testing.assert_array_equal(again.descriptors, kept[1].descriptors)
+    del kept, again, current
+    gc.collect()
+    assert (len(gpu.memory), len(gpu.pinned)) == free
