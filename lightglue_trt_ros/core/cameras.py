@@ -53,7 +53,7 @@ class Intrinsics:
 
 def camera_info_topic(image_topic: str) -> str:
     """The topic of an image topic's CameraInfo: /camera/camera_info for /camera/image_raw[/compressed]."""
-    return image_topic.removesuffix('/compressed').rpartition('/')[0] + '/camera_info'
+    return image_topic.removesuffix('/compressed').removesuffix('/compressedDepth').rpartition('/')[0] + '/camera_info'
 
 
 def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:

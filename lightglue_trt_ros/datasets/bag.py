@@ -14,9 +14,20 @@ from ..core.types import UInt8
 from ..utils.errors import BagError
 from .bag_storage import SUFFIXES, Storage, bag_files, deserialize, unpacked
 from .image_folders import open_folder
-from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, Recording, Topic
+from .sequence import (
+    CAMERA_INFO,
+    COMPRESSED_DEPTH,
+    COMPRESSED_IMAGE,
+    IMAGE,
+    IMAGE_TOPIC,
+    Frame,
+    Recording,
+    Topic,
+    holds_depth,
+)
 
 SKEW_NS = 5_000_000  # between the stamps of a stereo pair
+DEPTH_SKEW_NS = 20_000_000  # between those of an image and its depth image
 
 
 class StereoRecording(NamedTuple):
@@ -30,9 +41,10 @@ class StereoRecording(NamedTuple):
 def open_recording(path: str | os.PathLike[str], image_topic: str | None = None, camera: str = '') -> Recording:
     """Open a rosbag2 directory, a single .db3 or .mcap file, or an image folder (see image_folders).
 
-    `image_topic` may be left out when the bag holds images on one topic. Of several cameras, `camera` selects the one whose name is
-    a part of the topic: /front/image_raw belongs to the camera front, and only the CameraInfo next to it does. A damaged bag opens
-    as long as something in it can be read. Raises BagError, which lists the topics or files.
+    `image_topic` may be left out when the bag holds images on one topic; those that are called depth do not count. Of several
+    cameras, `camera` selects the one whose name is a part of the topic: /front/image_raw belongs to the camera front, and only the
+    CameraInfo next to it does. A damaged bag opens as long as something in it can be read. Raises BagError, which lists the topics
+    or files.
     """
     path = Path(path)
     if not path.exists():
@@ -122,6 +134,19 @@ class BagRecording(Recording):
                 continue
         return ''
 
+    @cached_property
+    def depth(self) -> BagRecording | None:
+        """The one topic that is called depth and has these images' frame_id, as registered depth images do (REP 118)."""
+        of_frame = [each for name in self._depth_topics if (each := BagRecording(self.path, name)).frame_id == self.frame_id]
+        return of_frame[0] if len(of_frame) == 1 else None
+
+    @property
+    def _depth_topics(self) -> list[str]:
+        """Those with messages, the compressed ones without a raw one beside."""
+        names = [topic.name for topic in self.image_topics if topic.count and holds_depth(topic.name)]
+        return [name for name in names if name != self.image_topic
+                and (not name.endswith(COMPRESSED_DEPTH) or name.removesuffix(COMPRESSED_DEPTH) not in names)]
+
     def _choose(self, name: str | None) -> Topic:
         listing = '; '.join(map(str, self.topics)) or 'nothing'
         if name is not None:
@@ -129,7 +154,8 @@ class BagRecording(Recording):
             if not chosen:
                 raise BagError(f'{self.path} has no images on {name}. It holds: {listing}')
         else:
-            chosen = [topic for topic in self.image_topics if topic.count]
+            with_images = [topic for topic in self.image_topics if topic.count]
+            chosen = [topic for topic in with_images if not holds_depth(topic.name)] or with_images
             of_camera, choice = '', 'choose one (--image-topic), and of a stereo pair the other one as --right-topic'
             if self._camera:
                 chosen = [topic for topic in chosen if self._camera in topic.name.split('/')]
@@ -150,6 +176,23 @@ def right_of(recording: Recording, topic: str | None = None) -> Recording | None
     if not isinstance(recording, BagRecording):
         raise BagError(f'{recording.path} is an image folder without a topic {topic}: its right images are found by themselves')
     return BagRecording(recording.path, topic)
+
+
+def depth_of(recording: Recording, topic: str | None = None) -> Recording:
+    """The depth images: those of `topic` in a bag, else those that the recording has by itself. Raises BagError without any."""
+    if topic is not None:
+        if not isinstance(recording, BagRecording):
+            raise BagError(f'{recording.path} is an image folder without a topic {topic}: its depth images are found by themselves')
+        return BagRecording(recording.path, topic)
+    if recording.depth is not None:
+        return recording.depth
+    if not isinstance(recording, BagRecording):
+        raise BagError(f'{recording.path} has no depth images: put them into depth/ beside images/, PNGs of 16 bits in '
+                       'millimetres, or list them in depth.txt beside rgb.txt')
+    listing = '; '.join(map(str, recording.topics))
+    raise BagError(f'{recording.path} does not say which depth images are registered to {recording.image_topic}: of the topics '
+                   f'that are called depth, not exactly one has its frame_id {recording.frame_id!r}. Register them in the driver, '
+                   f'or name the topic (--depth-topic). It holds: {listing}')
 
 
 def stereo_recording(left: Recording, topic: str | None = None) -> StereoRecording:
@@ -178,6 +221,20 @@ def paired(left: Iterator[Frame], right: Iterator[Frame]) -> Iterator[tuple[Fram
         yield frame, waiting if is_pair else None
         if is_pair:
             waiting = next(right, None)
+
+
+def with_nearest(frames: Iterator[Frame], others: Iterator[Frame],
+                 skew_ns: int = DEPTH_SKEW_NS) -> Iterator[tuple[Frame, Frame | None]]:
+    """Every frame with the nearest of `others` in time, None where that is further than `skew_ns`. Stamps of both must ascend."""
+    nearest, following = next(others, None), next(others, None)
+    for frame in frames:
+        while nearest is not None and following is not None and _apart_ns(following, frame) <= _apart_ns(nearest, frame):
+            nearest, following = following, next(others, None)
+        yield frame, nearest if nearest is not None and _apart_ns(nearest, frame) <= skew_ns else None
+
+
+def _apart_ns(one: Frame, other: Frame) -> int:
+    return abs(one.stamp_ns - other.stamp_ns)
 
 
 def _bag_in(path: Path) -> Path:

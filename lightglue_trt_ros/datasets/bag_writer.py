@@ -10,18 +10,30 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.cameras import Intrinsics, camera_info_topic
 from ..core.types import UInt8
 from ..utils.errors import BagError
 from .bag_storage import rosbags_modules
 from .poses import Trajectory, quaternions_from_rotations
-from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, POSE_STAMPED, POSE_TOPIC, RIGHT_TOPIC, ImageRecord
+from .sequence import (
+    CAMERA_INFO,
+    COMPRESSED_IMAGE,
+    DEPTH_TOPIC,
+    IMAGE,
+    IMAGE_TOPIC,
+    POSE_STAMPED,
+    POSE_TOPIC,
+    RIGHT_TOPIC,
+    ImageRecord,
+)
 
 STORAGES = ('sqlite3', 'mcap')
 COMPRESSIONS = ('jpeg', 'png')
@@ -39,13 +51,16 @@ class RightFrames(NamedTuple):
 def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]], intrinsics: Intrinsics | None = None,
               trajectory: Trajectory | None = None, *, image_topic: str = IMAGE_TOPIC, frame_id: str = 'camera',
               storage: str = 'sqlite3', version: int = 9, compressed: str | None = None, force: bool = False,
-              right: RightFrames | None = None, progress: Callable[[int], None] | None = None) -> int:
+              right: RightFrames | None = None, depth: Iterable[tuple[int, NDArray[Any]]] | None = None,
+              progress: Callable[[int], None] | None = None) -> int:
     """Write a rosbag2 directory and return the number of frames.
 
     `frames` yields (stamp in ns, image), gray (H, W) or BGR (H, W, 3) uint8. They are recorded as mono8 or bgr8 on `image_topic`,
     or with `compressed` (jpeg, png) as CompressedImage on `image_topic`/compressed. Each has a CameraInfo; the poses are on
-    /ground_truth/pose, and the `right` images of a stereo pair on /camera_right/image_raw. `progress` is called with the count
-    after each frame. The bag appears under its name once it is whole.
+    /ground_truth/pose, and the `right` images of a stereo pair on /camera_right/image_raw. `depth` yields (stamp in ns, depth image
+    registered to the frames), uint16 (H, W) in millimetres or float32 in metres: they are recorded as Image on
+    /camera/depth/image_raw, with the same CameraInfo. `progress` is called with the count after each frame. The bag appears under
+    its name once it is whole.
 
     Raises BagError, and whatever `frames` raises.
     """
@@ -60,8 +75,13 @@ def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]],
     kind = COMPRESSED_IMAGE if compressed else IMAGE
     count, clock = 0, 0
     with _whole(path, force) as target, rosbag2.Writer(target, version=version, storage_plugin=plugin) as writer:
-        left = _Side(writer, store, image_topic, kind, frames, intrinsics)
-        sides = [left] if right is None else [left, _Side(writer, store, RIGHT_TOPIC, kind, *right)]
+        record = partial(make.image, compressed=compressed)
+        left = _Side(writer, store, image_topic, kind, frames, intrinsics, record)
+        sides = [left]
+        if right is not None:
+            sides.append(_Side(writer, store, RIGHT_TOPIC, kind, *right, record))
+        if depth is not None:
+            sides.append(_Side(writer, store, DEPTH_TOPIC, IMAGE, depth, intrinsics, make.depth))
         ground_truth = writer.add_connection(POSE_TOPIC, POSE_STAMPED, typestore=store) if poses else None
         for stamp, image, side in heapq.merge(*sides, key=lambda each: each[0]):
             clock = max(clock, stamp)  # a bag is read in the order of these times: stamps that step back must not reorder it
@@ -69,7 +89,7 @@ def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]],
                 writer.write(ground_truth, *poses.popleft())
             if side.intrinsics is not None:
                 writer.write(side.infos, clock, make.info(stamp, side.intrinsics))
-            writer.write(side.images, clock, make.image(stamp, image, compressed))
+            writer.write(side.images, clock, side.record(stamp, image))
             count += side is left
             if progress is not None:
                 progress(count)
@@ -83,13 +103,14 @@ def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]],
 class _Side:
     """The frames of one camera, and the connections that they are written to."""
 
-    def __init__(self, writer: Any, store: Any, topic: str, kind: str, frames: Iterable[tuple[int, UInt8]],
-                 intrinsics: Intrinsics | None) -> None:
-        self._frames, self.intrinsics = frames, intrinsics
+    def __init__(self, writer: Any, store: Any, topic: str, kind: str, frames: Iterable[tuple[int, NDArray[Any]]],
+                 intrinsics: Intrinsics | None, record: Callable[[int, NDArray[Any]], memoryview]) -> None:
+        """`record` serialises an image with its stamp."""
+        self._frames, self.intrinsics, self.record = frames, intrinsics, record
         self.images = writer.add_connection(topic + '/compressed' * (kind == COMPRESSED_IMAGE), kind, typestore=store)
         self.infos = writer.add_connection(camera_info_topic(topic), CAMERA_INFO, typestore=store) if intrinsics else None
 
-    def __iter__(self) -> Iterator[tuple[int, UInt8, _Side]]:
+    def __iter__(self) -> Iterator[tuple[int, NDArray[Any], _Side]]:
         return ((stamp, image, self) for stamp, image in self._frames)
 
 
@@ -123,10 +144,14 @@ class _Messages:
         self.store, self.types, self.frame_id = store, store.types, frame_id
 
     def image(self, stamp: int, image: UInt8, compressed: str | None) -> memoryview:
-        header, record = self._header(stamp), ImageRecord.from_array(image)
+        record = ImageRecord.from_array(image)
         if compressed is None:
-            return self._make(IMAGE, header, record.height, record.width, record.encoding, 0, record.step, record.data)
-        return self._make(COMPRESSED_IMAGE, header, compressed_format(record.encoding, compressed), encode(image, compressed))
+            return self._image(stamp, record)
+        form = compressed_format(record.encoding, compressed)
+        return self._make(COMPRESSED_IMAGE, self._header(stamp), form, encode(image, compressed))
+
+    def depth(self, stamp: int, pixels: NDArray[Any]) -> memoryview:
+        return self._image(stamp, ImageRecord.from_depth(pixels))
 
     def info(self, stamp: int, camera: Intrinsics) -> memoryview:
         region = self.types['sensor_msgs/msg/RegionOfInterest'](0, 0, 0, 0, False)
@@ -138,6 +163,9 @@ class _Messages:
         quaternions = quaternions_from_rotations(trajectory.poses[:, :3, :3]).tolist()
         for stamp, t, q in zip(trajectory.stamps_ns.tolist(), trajectory.poses[:, :3, 3].tolist(), quaternions, strict=True):
             yield self._make(POSE_STAMPED, self._header(stamp, 'world'), pose(point(*t), quaternion(*q)))
+
+    def _image(self, stamp: int, record: ImageRecord) -> memoryview:
+        return self._make(IMAGE, self._header(stamp), record.height, record.width, record.encoding, 0, record.step, record.data)
 
     def _header(self, stamp: int, frame_id: str | None = None) -> Any:
         time = self.types['builtin_interfaces/msg/Time'](stamp // _SECOND, stamp % _SECOND)

@@ -8,17 +8,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.cameras import Intrinsics
-from ..core.types import Float64, UInt8
+from ..core.types import Float64
 from ..utils.errors import BagError
 from .calibration_files import load_baseline, load_camera_in_body, load_intrinsics, rectifying
 from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_kitti, read_list, read_quaternions, read_stamps
-from .sequence import IMAGE, IMAGE_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_image
+from .sequence import DEPTH_TOPIC, IMAGE, IMAGE_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_depth, read_image
 
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
+TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
 
 
 class FolderRecording(Recording):
@@ -41,15 +44,25 @@ class FolderRecording(Recording):
 
     def frames(self, on_bad: Callable[[int, BagError], None] | None = None) -> Iterator[Frame]:
         for number, (file, stamp) in enumerate(zip(self.files, self.stamps_ns, strict=True)):
-            yield Frame(stamp, stamp, partial(_load, file), number=number)
+            yield Frame(stamp, stamp, partial(self._load, file), number=number)
 
-    def images(self) -> Iterator[tuple[int, UInt8]]:
+    def images(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """Iterate over (stamp in ns, image): gray (H, W) or BGR (H, W, 3) uint8, as the file is. Raises BagError."""
         for file, stamp in zip(self.files, self.stamps_ns, strict=True):
-            yield stamp, read_image(file)
+            yield stamp, self._read(file)
+
+    def _load(self, file: Path) -> ImageRecord:
+        return ImageRecord.from_array(self._read(file))
+
+    def _read(self, file: Path) -> NDArray[Any]:
+        return read_image(file)
 
     @property
     def right(self) -> FolderRecording | None:
+        return None
+
+    @property
+    def depth(self) -> FolderRecording | None:
         return None
 
     @cached_property
@@ -117,10 +130,40 @@ class RightFolder(FolderRecording):
         return self._listed_images
 
 
+class DepthFolder(FolderRecording):
+    """The depth images registered to those of another folder: PNGs of 16 bits, 0 where unknown. Raises BagError."""
+
+    def __init__(self, images: FolderRecording, files: list[Path], stamps_ns: list[int] | None = None,
+                 per_metre: float | None = None) -> None:
+        """Without `stamps_ns`, one file per image is required, and has its stamp. Without `per_metre` they are in millimetres."""
+        if stamps_ns is None and len(files) != len(images.files):
+            raise BagError(f'{images.path} has {len(images.files)} images and {len(files)} depth images: give each image one, in '
+                           'the order of names, or none to any')
+        self._listed_images, self._images, self._per_metre = (files, stamps_ns or images.stamps_ns), images, per_metre
+        super().__init__(images.path, DEPTH_TOPIC)
+
+    @property
+    def intrinsics(self) -> Intrinsics | None:
+        return self._images.intrinsics
+
+    def _index(self) -> tuple[list[Path], list[int]]:
+        return self._listed_images
+
+    def _load(self, file: Path) -> ImageRecord:
+        return ImageRecord.from_depth(self._read(file))
+
+    def _read(self, file: Path) -> NDArray[Any]:
+        pixels = read_depth(file)
+        if self._per_metre is None:
+            return pixels
+        return np.where(pixels > 0, pixels / np.float32(self._per_metre), np.float32(np.nan))
+
+
 class ImagesFolder(FolderRecording):
     """images/ beside timestamps.txt (seconds, a line per image in the order of names), groundtruth.txt (TUM), calib.yaml.
 
     Of a rectified stereo pair images/ is the left one; images_right/ has the right images, calib_right.yaml also baseline_m.
+    depth/ has a depth image per image: PNGs of 16 bits in millimetres, 0 where unknown.
     """
 
     @staticmethod
@@ -142,9 +185,17 @@ class ImagesFolder(FolderRecording):
         camera = replace(load_intrinsics(calibration), shift_m=load_baseline(calibration)) if calibration.exists() else None
         return RightFolder(self, _images_in(folder, 'timestamps.txt'), camera)
 
+    @cached_property
+    def depth(self) -> FolderRecording | None:
+        folder = self.path / 'depth'
+        return DepthFolder(self, _images_in(folder, 'timestamps.txt')) if folder.is_dir() else None
+
 
 class TumFolder(FolderRecording):
-    """rgb.txt (stamp, file), rgb/, groundtruth.txt: the TUM RGB-D benchmark. It has no calibration: add a calib.yaml."""
+    """rgb.txt (stamp, file), rgb/, groundtruth.txt: the TUM RGB-D benchmark. It has no calibration: add a calib.yaml.
+
+    depth.txt (stamp, file) lists depth images of 5000 to a metre, with stamps of their own.
+    """
 
     @staticmethod
     def find(path: Path) -> Path | None:
@@ -152,6 +203,12 @@ class TumFolder(FolderRecording):
 
     def _index(self) -> tuple[list[Path], list[int]]:
         return self._listed('rgb.txt', self.path, parse_stamp)
+
+    @cached_property
+    def depth(self) -> FolderRecording | None:
+        if not (self.path / 'depth.txt').is_file():
+            return None
+        return DepthFolder(self, *self._listed('depth.txt', self.path, parse_stamp), per_metre=TUM_PER_METRE)
 
 
 class KittiFolder(FolderRecording):
@@ -308,7 +365,3 @@ def _kitti_camera(path: Path) -> int | None:
 def natural(path: Path) -> list[tuple[int, str]]:
     """A key for sorting: frame 10 comes after frame 9, with zeros in front or without."""
     return [(int(part), '') if part.isdigit() else (-1, part) for part in re.split(r'([0-9]+)', path.name)]
-
-
-def _load(path: Path) -> ImageRecord:
-    return ImageRecord.from_array(read_image(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.cameras import Intrinsics
 from ..core.types import UInt8
@@ -22,7 +24,10 @@ CAMERA_INFO = 'sensor_msgs/msg/CameraInfo'
 POSE_STAMPED = 'geometry_msgs/msg/PoseStamped'
 IMAGE_TOPIC = '/camera/image_raw'
 RIGHT_TOPIC = '/camera_right/image_raw'
+DEPTH_TOPIC = '/camera/depth/image_raw'
 POSE_TOPIC = '/ground_truth/pose'
+COMPRESSED_DEPTH = '/compressedDepth'  # at the end of a topic of compressed_depth_image_transport
+_DEPTH = re.compile(r'(^|[/_])(compressed)?depth(?![a-z])', re.IGNORECASE)  # a word in a topic's name
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class ImageRecord:
 
     height: int
     width: int
-    encoding: str  # mono8 or bgr8
+    encoding: str  # mono8, bgr8, or of depth 16UC1 and 32FC1
     step: int  # bytes per row
     data: UInt8  # (height * step,)
     is_bigendian: int = 0
@@ -67,6 +72,17 @@ class ImageRecord:
         height, width = image.shape[:2]
         channels = 1 if image.ndim == 2 else 3
         return cls(height, width, 'mono8' if channels == 1 else 'bgr8', width * channels, np.ascontiguousarray(image).reshape(-1))
+
+    @classmethod
+    def from_depth(cls, pixels: NDArray[Any]) -> ImageRecord:
+        """Wrap a depth image (H, W): uint16 in millimetres or float32 in metres. Raises BagError for anything else."""
+        encoding = {'uint16': '16UC1', 'float32': '32FC1'}.get(pixels.dtype.name)
+        if encoding is None or pixels.ndim != 2 or pixels.size == 0:
+            raise BagError(f'a depth image of shape {pixels.shape} and type {pixels.dtype}: uint16 or float32 (H, W) can be '
+                           'recorded')
+        height, width = pixels.shape
+        data = np.ascontiguousarray(pixels).view(np.uint8).reshape(-1)
+        return cls(height, width, encoding, width * pixels.itemsize, data)
 
 
 class Recording(ABC):
@@ -105,6 +121,12 @@ class Recording(ABC):
     @property
     def right(self) -> Recording | None:
         """The right images of the same moments, where the recording says by itself which these are."""
+        return None
+
+    @property
+    def depth(self) -> Recording | None:
+        """The depth images registered to these, where the recording says by itself which these are. They load as Image of 16UC1
+        or 32FC1, or as CompressedImage of compressedDepth."""
         return None
 
     @property
@@ -152,6 +174,26 @@ def read_image(path: Path) -> UInt8:
     if image is None:
         raise BagError(f'{path} ({len(data)} bytes) is not an image, or is cut off: replace it, or delete it and its stamp')
     return np.asarray(image, np.uint8)
+
+
+def read_depth(path: Path) -> NDArray[np.uint16]:
+    """Read a depth image (H, W): a gray PNG of 16 bits, in the unit of its recording. Raises BagError."""
+    try:
+        data = path.read_bytes()
+        image = decode_image(data, cv2.IMREAD_UNCHANGED)
+    except (OSError, ValueError, cv2.error) as error:
+        raise BagError(f'cannot read {path}: {error}') from None
+    if image is None:
+        raise BagError(f'{path} ({len(data)} bytes) is not an image, or is cut off: replace it')
+    if image.dtype != np.uint16 or image.ndim != 2:
+        raise BagError(f'{path} has {8 * image.itemsize} bits and {image[0, 0].size} channels: depth is a gray PNG of 16 bits; '
+                       'write the distances themselves, not a picture of them')
+    return np.asarray(image, np.uint16)
+
+
+def holds_depth(topic: str) -> bool:
+    """Whether a topic of images holds depth, by the words of its name."""
+    return _DEPTH.search(topic) is not None
 
 
 def read_gray(path: Path) -> UInt8:

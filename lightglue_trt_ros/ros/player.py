@@ -25,11 +25,11 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header
 
 from ..core.cameras import camera_info_topic
-from ..core.images import fill_image, gray_from_image
+from ..core.images import gray_from_image
 from ..core.types import UInt8
-from ..datasets.bag import BagRecording, open_recording, right_of
+from ..datasets.bag import BagRecording, depth_of, open_recording, right_of
 from ..datasets.bag_writer import COMPRESSIONS, compressed_format, encode
-from ..datasets.sequence import RIGHT_TOPIC, Frame, Recording
+from ..datasets.sequence import DEPTH_TOPIC, RIGHT_TOPIC, Frame, Recording
 from ..utils.arguments import number, positive
 from ..utils.commands import Ending, log
 from ..utils.errors import BagError
@@ -75,7 +75,10 @@ class CameraMessages:
         recorded = getattr(record, 'header', None)
         header = _header(frame.stamp_ns, recorded.frame_id if recorded else self._frame_id)
         if self._compression is None:
-            return _bytes(fill_image(Image(header=header), record.data.reshape(record.height, record.width, -1), record.encoding))
+            plain = Image(header=header, height=record.height, width=record.width, encoding=record.encoding, step=record.step,
+                          is_bigendian=record.is_bigendian)
+            plain.data.frombytes(record.data)
+            return _bytes(plain)
         image = _for_encoder(record)
         encoding = 'mono8' if image.ndim == 2 else 'bgr8'
         msg = CompressedImage(header=header, format=compressed_format(encoding, self._compression))
@@ -92,18 +95,20 @@ class CameraMessages:
 class PacketSource:
     """Packets of a recording in order, made by a thread that runs at most PREFETCH frames ahead.
 
-    With `others`, cameras of the same recording, packets come in recorded order; those of one moment in the order of the cameras.
+    With `others`, cameras of the same recording, and its `depth` images, packets come in recorded order; those of one moment in
+    this order.
     """
 
     def __init__(self, recording: Recording, rate: float = 1.0, hz: float | None = None, loop: bool = False,
                  compression: str | None = None, frame_id: str = 'camera', others: Sequence[Recording] = (),
-                 masks: Recording | None = None, max_frames: int | None = None) -> None:
+                 masks: Recording | None = None, depth: Recording | None = None, max_frames: int | None = None) -> None:
         """`max_frames` limits the recorded images of the first camera."""
         self._masks, self._max_frames = masks, max_frames
         self._rate, self._hz, self._loop = rate, hz, loop
         self.cameras = [CameraMessages(recording, compression, frame_id)]
         # folders alone have no frame ids of their own, and at most a right camera beside the first
         self.cameras += [CameraMessages(each, compression, f'{frame_id}_right') for each in others]
+        self.cameras += [] if depth is None else [CameraMessages(depth, None, frame_id)]  # registered: in the first one's frame
 
     def __iter__(self) -> Iterator[Packet]:
         packets = self._packets()
@@ -283,7 +288,8 @@ def _play(args: argparse.Namespace, stop: threading.Event) -> None:
     right = None if args.left_alone else right_of(recording, args.right_topic)
     others = [*filter(None, [right]), *(_more(args.path, topic, recording) for topic in args.more_topics)]
     masks = _masks(args.path, args.mask_topic) if args.mask_topic else None
-    source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, others, masks,
+    depth = depth_of(recording, args.depth_topic) if args.depth or args.depth_topic else None
+    source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, others, masks, depth,
                           args.max_frames)
     player = Player(args, source, stop)
     info = 'with CameraInfo' if source.cameras[0].has_info else 'no CameraInfo'
@@ -363,6 +369,10 @@ def _parser() -> argparse.ArgumentParser:
     stereo.add_argument('--right-topic', metavar='TOPIC', help='recorded topic of the right images of a stereo pair, played too; '
                         'an image folder has them beside the left ones, and they are played on ' + RIGHT_TOPIC)
     stereo.add_argument('--left-alone', action='store_true', help='leave out the right images of an image folder')
+    depth = parser.add_mutually_exclusive_group()
+    depth.add_argument('--depth', action='store_true', help='play the depth images too: those of an image folder on '
+                       f'{DEPTH_TOPIC}, of a bag those that are called depth and have the frame_id of the images')
+    depth.add_argument('--depth-topic', metavar='TOPIC', help='recorded topic of the depth images, played too')
     parser.add_argument('--topic', help='topic to publish on (compressed images on TOPIC/compressed), default: as recorded')
     parser.add_argument('--compressed', nargs='?', const='jpeg', choices=COMPRESSIONS,
                         help='publish CompressedImage (jpeg unless named); what is recorded compressed is played as it is')

@@ -293,6 +293,34 @@ def test_packets_keep_the_pace(tmp_path: Path) -> None:
     assert dues(9, others=[right, right], hz=10.0) == [0, 0, 0, 0.1, 0.1, 0.1, 0.2, 0.2, 0.2]
 
 
+@pytest.mark.parametrize('kind', ['folder', 'bag'])
+def test_depth_images_are_played_beside_the_images_they_are_registered_to(
+        tmp_path: Path, kind: str, listen: Callable[..., Listener], play: Callable[..., subprocess.Popen[str]]) -> None:
+    folder = tmp_path / 'folder'
+    pixels = [np.full((48, 64), 1000 + number, np.uint16) for number in range(4)]
+    for name, images in (('images', [image for _, image in frames(4)]), ('depth', pixels)):
+        (folder / name).mkdir(parents=True)
+        for number, image in enumerate(images):
+            cv2.imwrite(str(folder / name / f'{number}.png'), image)
+    (folder / 'timestamps.txt').write_text(''.join(f'{1 + number / 20}\n' for number in range(4)))
+    (folder / 'calib.yaml').write_text('model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n')
+    if kind == 'bag':
+        assert make_bag([str(folder), str(tmp_path / 'bag')]) == 0
+    images, depth = listen(), listen(topic='/camera/depth/image_raw', info_topic='/camera/depth/camera_info')
+    process = play(tmp_path / kind, '--depth', *(['--compressed', 'png'] if kind == 'bag' else []))
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert ' and /camera/depth/image_raw, with CameraInfo' in out
+    assert depth.wait(lambda: len(depth.images) == 4 and len(depth.infos) == 4)
+    if kind == 'folder':
+        assert images.wait(lambda: len(images.images) == 4)
+        assert [stamp_of(msg) for _, msg in images.images] == [stamp_of(msg) for _, msg in depth.images]
+    for (_, msg), sent in zip(depth.images, pixels, strict=True):
+        assert (msg.encoding, msg.height, msg.width, msg.step, msg.header.frame_id) == ('16UC1', 48, 64, 128, 'camera')
+        assert msg.data.tobytes() == sent.tobytes()
+    assert depth.infos[0].k.tolist() == images.infos[0].k.tolist()
+
+
 def test_a_stereo_folder_is_played_with_both_cameras(tmp_path: Path, listen: Callable[..., Listener],
                                                      play: Callable[..., subprocess.Popen[str]]) -> None:
     for name, first in (('images', 0), ('images_right', 5)):
@@ -381,6 +409,12 @@ def test_raw_recordings_can_be_sent_compressed(encoding: str) -> None:
     assert stamp_of(msg) == START
     expected = image if channels == 3 else image[..., 0]
     assert np.array_equal(cv2.imdecode(np.frombuffer(msg.data, np.uint8), cv2.IMREAD_UNCHANGED), expected)
+
+
+def test_a_recording_without_depth_is_not_played_with_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_bag(tmp_path / 'bag', frames(2), CAMERA)
+    assert main([str(tmp_path / 'bag'), '--depth']) == 1
+    assert 'does not say which depth images are registered to /camera/image_raw' in capfd.readouterr().err
 
 
 def test_tally() -> None:
