@@ -15,7 +15,7 @@ from ..datasets.bag import open_recording
 from ..datasets.sequence import Recording
 from ..evaluation.evaluator import evaluate_recording
 from ..evaluation.metrics import Evaluation
-from ..evaluation.options import OF_CAMERA, SEVERAL_WORDS, EvaluationOptions, add_evaluation_options
+from ..evaluation.options import OF_CAMERA, OWN_DEPTH_IMAGES, SEVERAL_WORDS, EvaluationOptions, add_evaluation_options
 from ..evaluation.report.page import write_report
 from ..evaluation.report.side_by_side import CameraReport, print_side_by_side, write_side_by_side
 from ..evaluation.report.summary import Requirement, check, print_summary
@@ -130,6 +130,9 @@ def _check_cameras(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
     if args.image_topic and '{camera}' not in args.image_topic:
         parser.error(f'--image-topic {args.image_topic} is one topic for {len(args.cameras)} cameras: write {{camera}} where a '
                      'name stands, e.g. /{camera}/image_raw')
+    if args.depth_topic not in (None, OWN_DEPTH_IMAGES) and '{camera}' not in args.depth_topic:
+        parser.error(f'--depth-topic {args.depth_topic} is one topic for {len(args.cameras)} cameras: write {{camera}} where a '
+                     'name stands')
     if args.right_topic:
         parser.error('--stereo and --right-topic are of one pair: leave out --cameras')
 

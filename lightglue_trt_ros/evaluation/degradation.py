@@ -1,4 +1,4 @@
-"""Frames in bad light: out of focus, dim, in fog, at night. `evaluate_bag --degrade NAME` shows such frames to every matcher.
+"""Frames in bad light: out of focus, dim, in fog, at night; depth images with noise. `evaluate_bag --degrade NAME` shows them.
 
 Poses and intrinsics stay those of the recording, so reports with and without can be compared. It is a model of a camera, not of a
 scene: fog has one density at every depth, and lamps do not glare.
@@ -12,7 +12,10 @@ from collections.abc import Callable
 import cv2
 import numpy as np
 
+from ..core.depth import DepthImage
 from ..core.types import Float32, UInt8
+
+BLOCK = 4  # pixels of a depth image that share their noise
 
 Degradation = Callable[[Float32, np.random.Generator], Float32]
 
@@ -24,6 +27,13 @@ def degraded(image: UInt8, name: str, seed: int = 0) -> UInt8:
     """
     rng = np.random.default_rng([seed, zlib.crc32(np.ascontiguousarray(image).data)])
     return np.asarray(np.clip(np.rint(DEGRADATIONS[name](image.astype(np.float32), rng)), 0, 255), np.uint8)
+
+
+def degraded_depth(depth: DepthImage, name: str, seed: int = 0) -> DepthImage:
+    """A depth image under one of DEPTH_DEGRADATIONS, in metres; noise as in `degraded`."""
+    rng = np.random.default_rng([seed, zlib.crc32(np.ascontiguousarray(depth.pixels).data)])
+    metres = depth.pixels.astype(np.float32) * np.float32(depth.unit_m)
+    return depth._replace(pixels=DEPTH_DEGRADATIONS[name](metres, rng), unit_m=1.0)
 
 
 def _blur(gray: Float32, rng: np.random.Generator) -> Float32:
@@ -55,4 +65,13 @@ def _noisy(gray: Float32, rng: np.random.Generator, sigma: float) -> Float32:
     return np.asarray(gray + rng.standard_normal(gray.shape, np.float32) * np.float32(sigma), np.float32)
 
 
+def _depth_noise(metres: Float32, rng: np.random.Generator) -> Float32:
+    """Depth images with noise of 0.0025 z^2 metres, the same in blocks of 4x4 pixels."""
+    height, width = metres.shape
+    noise = rng.standard_normal((-(-height // BLOCK), -(-width // BLOCK)), np.float32).repeat(BLOCK, 0).repeat(BLOCK, 1)
+    noisy = metres + np.float32(0.0025) * metres**2 * noise[:height, :width]
+    return np.where(metres > 0, np.maximum(noisy, 0), metres)
+
+
+DEPTH_DEGRADATIONS: dict[str, Degradation] = {'depth_noise': _depth_noise}
 DEGRADATIONS: dict[str, Degradation] = {'blur': _blur, 'dim': _dim, 'fog': _fog, 'night': _night}

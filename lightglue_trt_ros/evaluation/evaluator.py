@@ -24,18 +24,19 @@ from ..core.geometry import fitting_size
 from ..core.images import gray_of
 from ..core.masks import Mask, load_mask
 from ..core.types import FrameMatches, UInt8
-from ..datasets.bag import stereo_recording
+from ..datasets.bag import depth_of, stereo_recording
 from ..datasets.sequence import Recording
 from ..odometry.two_view import ESTIMATOR_LABELS, ESTIMATORS, PoseEstimator
 from ..utils.console import progress
-from ..utils.errors import EngineError, LightglueTrtError
+from ..utils.errors import BagError, EngineError, LightglueTrtError
 from ..utils.processes import describe_machine
 from .baselines import Correspondences
-from .degradation import DEGRADATIONS, degraded
+from .degradation import DEGRADATIONS, DEPTH_DEGRADATIONS, degraded
+from .depth_accuracy import DepthImages
 from .method_score import MethodScore
 from .methods import Baseline, Method, Prediction, by_networks, correspondences, open_methods
 from .metrics import Evaluation, MatcherResult
-from .options import OWN_RIGHT_IMAGES, EvaluationOptions, variants
+from .options import OWN_DEPTH_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
 from .predict import Evaluator, WallTime
 from .scene import Scene, survey, usable_frames
 from .stereo_accuracy import evaluate_stereo
@@ -62,6 +63,8 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     wall = WallTime()
     right_topic = None if options.right_topic == OWN_RIGHT_IMAGES else options.right_topic
     stereo = stereo_recording(recording, right_topic) if options.right_topic else None
+    depth_topic = None if options.depth_topic == OWN_DEPTH_IMAGES else options.depth_topic
+    depth = depth_of(recording, depth_topic) if options.depth_topic else None
     with wall.spent('reading'):
         scene, facts = survey(recording, options, note)
     image = (facts['height'], facts['width'])
@@ -74,11 +77,18 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     decode: Callable[[Any], UInt8] = gray_of
     if degradation := options.degrade:
         facts['degraded'] = degradation
-        note(f'every frame is degraded, {degradation}: {DEGRADATIONS[degradation].__doc__}')
+        note(f'every frame is degraded, {degradation}: {(DEGRADATIONS | DEPTH_DEGRADATIONS)[degradation].__doc__}')
+    if degradation in DEGRADATIONS:
         decode = lambda message: degraded(gray_of(message), degradation)  # noqa: E731
+    depths = None
+    if depth is not None:
+        if scene.intrinsics is None:
+            raise BagError(f'{recording.path}: points with a depth need the intrinsics of the camera; give --camera')
+        facts['depth'] = f'{depth.image_topic}, {len(depth)} images'
+        depths = DepthImages(depth, scene.intrinsics, degradation if degradation in DEPTH_DEGRADATIONS else '', note)
     estimator = ESTIMATORS[options.estimator]
     evaluator = partial(Evaluator, partial(usable_frames, recording, scene.timeline.numbers), decode, scene,
-                        estimator=estimator, wall=wall, stopped=stopped, note=note)
+                        estimator=estimator, wall=wall, stopped=stopped, note=note, depths=depths)
     configs = variants(config, options.compare)
     baselines = [Baseline(name, config.max_keypoints, mask) for name in options.baselines]
     results, covered, failure = evaluate_variants(configs, baselines, evaluator, strides, folder, mask=mask, wall=wall, note=note)

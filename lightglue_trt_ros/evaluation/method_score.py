@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..core.types import Float32, Float64, UInt8
 from ..odometry.two_view import PoseEstimator
 from .baselines import Correspondences
+from .depth_accuracy import DepthScore
 from .methods import Prediction
 from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult
 from .scene import SECOND, Motion, Scene
@@ -24,9 +25,10 @@ WORST = 5  # pairs that are kept
 class MethodScore:
     """Scores pair after pair of one method; `finish` gives its MatcherResult."""
 
-    def __init__(self, name: str, description: str, ours: bool, scene: Scene, estimator: PoseEstimator, drawn: bool = True) -> None:
-        """`drawn`: keep the images of its worst pairs."""
-        self.result, self._drawn = MatcherResult(name, description, ours), drawn
+    def __init__(self, name: str, description: str, ours: bool, scene: Scene, estimator: PoseEstimator, drawn: bool = True,
+                 depth: DepthScore | None = None) -> None:
+        """`drawn`: keep the images of its worst pairs. The figures of `depth` join the others."""
+        self.result, self._drawn, self.depth = MatcherResult(name, description, ours), drawn, depth
         self._scene, self._estimator = scene, estimator
         self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
         self._chain: list[int] = []  # frames that the pairs of stride 1 joined
@@ -67,6 +69,8 @@ class MethodScore:
             self.result.odometry = self._odometry.result(
                 scene.timeline.numbers[chain].tolist(), scene.timeline.stamps_ns[chain] / SECOND,
                 None if scene.poses is None else scene.poses[chain])
+        if self.depth is not None:
+            self.result.figures |= self.depth.figures()
         self.result.worst_pairs = sorted(self._worst, key=lambda pair: -pair.badness)
         return self.result
 

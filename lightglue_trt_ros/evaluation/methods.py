@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.config import MatcherConfig
+from ..core.depth import DepthImage
 from ..core.frame_matcher import FrameMatcher
 from ..core.masks import Mask
 from ..core.refinement import Pyramid, covariances_at
@@ -41,6 +42,7 @@ class Prediction(NamedTuple):
     matched: MatchedRows | None = None
     cost: Cost = Cost()  # of a timed frame; in others part of it was computed for another method
     tracked: Correspondences | None = None  # matched and propagated points, if tracks have both
+    published: FrameMatches | None = None  # as the node publishes them, for the figures of depth
 
 
 def correspondences(matches: FrameMatches) -> Correspondences:
@@ -73,15 +75,15 @@ class _OurStream:
     def __init__(self, networks: SharedNetworks, frames: FrameMatcher, mask: Mask | None, camera: int) -> None:
         self._networks, self._frames, self._mask, self._camera = networks, frames, mask, camera
 
-    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Prediction | None:
+    def process(self, image: UInt8, stamp: float, *, alone: bool = False, depth: DepthImage | None = None) -> Prediction | None:
         """Match a gray image, uint8 (H, W), with the one before; None for a first one. `alone`: this is timed."""
         networks, meter = self._networks, Meter()
         networks.show(image, self._camera, alone)
-        found = self._frames.process(image, stamp, mask=self._mask)
+        found = self._frames.process(image, stamp, mask=self._mask, depth=depth)
         if found is None:
             return None
         return Prediction(correspondences(found.matched()), found.stage_ms, found.layers, MatchedRows(networks, networks.rows),
-                          meter.cost._replace(gpu_ms=networks.gpu_ms), correspondences(found))
+                          meter.cost._replace(gpu_ms=networks.gpu_ms), correspondences(found), found)
 
     def reset(self) -> None:
         self._frames.reset()
@@ -120,7 +122,7 @@ class _BaselineStream:
         self._matcher, self._variance_factor = matcher, VarianceFactor()
         self._previous: UInt8 | None = None
 
-    def process(self, image: UInt8, stamp: float, *, alone: bool = False) -> Prediction | None:
+    def process(self, image: UInt8, stamp: float, *, alone: bool = False, depth: DepthImage | None = None) -> Prediction | None:
         meter = Meter()
         points, cost = self._matcher.process(image), meter.cost
         previous, self._previous = self._previous, image

@@ -15,10 +15,12 @@ from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
 from ..utils.arguments import add_settings, number, numbers, positive, settings_of, some_of
 from ..utils.errors import ConfigError
 from .baselines import BASELINES
-from .degradation import DEGRADATIONS
+from .degradation import DEGRADATIONS, DEPTH_DEGRADATIONS
 
 OWN_RIGHT_IMAGES = '--stereo'  # as right_topic: the right images that a folder has without a topic
-OF_CAMERA = ('image_topic', 'camera', 'camera_in_body', 'mask', 'truth', 'truth_topic', 'truth_child_frame')  # may have {camera}
+OWN_DEPTH_IMAGES = '--depth'  # as depth_topic: those that the recording has by itself
+OF_CAMERA = ('image_topic', 'depth_topic', 'camera', 'camera_in_body', 'mask', 'truth', 'truth_topic',
+             'truth_child_frame')  # may have {camera}
 SETTINGS = ('backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold', 'refinement', 'depth_confidence')
 DYNAMIC = tuple(field.name for field in dataclasses.fields(MatcherConfig) if field.metadata['dynamic'])
 COMPARABLE = ('weights', *DYNAMIC)
@@ -48,6 +50,7 @@ class EvaluationOptions:
     max_frames: int | None = None
     degrade: str | None = None
     right_topic: str | None = None  # OWN_RIGHT_IMAGES: those of the folder
+    depth_topic: str | None = None  # OWN_DEPTH_IMAGES: those that the recording has by itself
     live: bool = False
     rate: float = 1.0  # of the recorded pace, for `live`
     height: int | None = None  # of the engine; None: `fitting_size`
@@ -66,6 +69,8 @@ class EvaluationOptions:
             parser.error('give both of --height and --width, or neither')
         if options.degrade and (options.live or options.right_topic):
             parser.error('--degrade is for the matchers offline: leave out --live, --stereo and --right-topic')
+        if options.degrade in DEPTH_DEGRADATIONS and not options.depth_topic:
+            parser.error(f'--degrade {options.degrade} is of depth images: give --depth')
         return options
 
     def for_camera(self, name: str) -> EvaluationOptions:
@@ -99,10 +104,15 @@ def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = 
                         help='how poses are estimated, for every matcher; default: %(default)s; '
                         + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()))
     parser.add_argument('--max-frames', type=number(int, 2), metavar='N', help='evaluate only the first N frames')
+    depth = parser.add_mutually_exclusive_group()
+    depth.add_argument('--depth', dest='depth_topic', action='store_const', const=OWN_DEPTH_IMAGES, help='give our matchers the '
+                       "depth images: the folder's, or a bag's that are called depth and have the images' frame_id")
+    depth.add_argument('--depth-topic', metavar='TOPIC', help='give our matchers the depth images on this topic of the bag')
     if not fleet:
         truth.add_argument('--truth', '--truth-file', type=Path, metavar='FILE', help='ground truth: a file of TUM, KITTI or EuRoC')
         parser.add_argument('--truth-kind', choices=KINDS, help='format of that file; default: by its first line')
-        parser.add_argument('--degrade', choices=tuple(DEGRADATIONS), help='show every matcher the frames in bad light')
+        parser.add_argument('--degrade', choices=(*DEGRADATIONS, *DEPTH_DEGRADATIONS),
+                            help='show every matcher the frames in bad light, or ours depth images with noise')
         parser.add_argument('--stereo', dest='right_topic', action='store_const', const=OWN_RIGHT_IMAGES,
                             help='also match left to right, if the folder has right images')
         parser.add_argument('--right-topic', metavar='TOPIC', help='also match left to right, with the right images on this topic')

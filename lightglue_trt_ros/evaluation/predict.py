@@ -17,6 +17,7 @@ from ..datasets.sequence import Frame
 from ..odometry.two_view import PoseEstimator
 from ..utils.errors import BagError, EngineError, FrameError
 from .baselines import Correspondences
+from .depth_accuracy import DepthImages, DepthScore, ShownDepth
 from .method_score import MethodScore
 from .methods import Method, Prediction
 from .metrics import MatcherResult
@@ -55,6 +56,8 @@ class ShownFrame(NamedTuple):
     image: UInt8
     references: dict[int, tuple[int, UInt8] | None]  # by stride: number and image of the frame before; None: a sequence starts
     timed: bool  # at stride 1
+    depth: ShownDepth | None  # None: it has none of its moment and size, or was not asked for
+    reference_depth: ShownDepth | None  # of the reference at stride 1
 
 
 class FramePrediction(NamedTuple):
@@ -80,7 +83,9 @@ class MethodRun:
             for stride in strides:
                 if shown.references[stride] is None:
                     self._streams[stride].reset()
-                prediction = self._streams[stride].process(shown.image, shown.seconds, alone=shown.timed and stride == 1)
+                depth = shown.depth.given if shown.depth is not None and stride == 1 else None
+                prediction = self._streams[stride].process(shown.image, shown.seconds, alone=shown.timed and stride == 1,
+                                                           depth=depth)
                 if prediction is not None:
                     found[stride] = prediction
         return found
@@ -98,17 +103,18 @@ class Evaluator:
     """One pass of `methods` over a recording.
 
     `frames` opens the recording anew and gives the frames of the scene's timeline, `decode` makes gray uint8 (H, W) of what one
-    loads, `stopped` is asked between frames, `note` gets a line about frames that are lost or change their size. `first` gets
-    stride, pair and prediction of the first method, and gives the prediction that our other methods are compared with.
+    loads, `stopped` is asked between frames, `note` gets a line about frames that are lost or change their size. Our
+    methods get the images of `depths`, if there are any. `first` gets stride, pair and prediction of the first method, and gives
+    the prediction that our other methods are compared with.
     """
 
     def __init__(self, frames: Callable[[], Iterable[Frame]], decode: Callable[[Any], UInt8], scene: Scene,
                  methods: Sequence[Method], estimator: PoseEstimator, *, wall: WallTime | None = None,
                  stopped: Callable[[], bool] = lambda: False, note: Callable[[str], None] = lambda line: None,
-                 first: First | None = None) -> None:
+                 first: First | None = None, depths: DepthImages | None = None) -> None:
         self.wall = wall or WallTime()
         self._frames, self._decode, self._stopped, self._note = frames, decode, stopped, note
-        self._scene, self._methods, self._estimator, self._first = scene, methods, estimator, first
+        self._scene, self._methods, self._estimator, self._first, self._depths = scene, methods, estimator, first, depths
         self._backward = {pair[1] for pair in scene.timeline.pairs(BACKWARD_PAIRS)}
         self._timed = {pair[1] for pair in scene.timeline.pairs(TIMED_PAIRS)}
         self.covered = 0  # frames that were evaluated
@@ -123,7 +129,8 @@ class Evaluator:
 
         `progress` gets the number of frames that are done.
         """
-        scores = [MethodScore(each.name, each.description, each.ours, self._scene, self._estimator, drawn=number == 0)
+        scores = [MethodScore(each.name, each.description, each.ours, self._scene, self._estimator, drawn=number == 0,
+                              depth=DepthScore() if self._depths is not None and each.ours else None)
                   for number, each in enumerate(self._methods)]
         runs = [MethodRun(method, strides, self.wall) for method in self._methods]
         with ThreadPoolExecutor(len(runs), 'method') as threads, closing(self._shown_frames(strides)) as shown_frames:
@@ -139,7 +146,8 @@ class Evaluator:
         """Every frame of the timeline that can be decoded, with its references."""
         timeline, resized = self._scene.timeline, list[str]()
         before: dict[int, tuple[int, UInt8]] = {}  # by stride
-        for number, frame, image in self._read():
+        depth_before: ShownDepth | None = None
+        for number, frame, image, depth in self._read():
             if self._stopped():
                 self.interrupted = True
                 return
@@ -158,7 +166,10 @@ class Evaluator:
                     references[stride] = previous if joined else None
                     before[stride] = number, image
             timed = references.get(1) is not None and number in self._timed
-            yield ShownFrame(number, timeline.seconds(number), image, references, timed)
+            if depth is not None and depth.given.pixels.shape != image.shape:
+                depth = None
+            yield ShownFrame(number, timeline.seconds(number), image, references, timed, depth, depth_before)
+            depth_before = depth
         if resized:
             self._note(f'the images change their size {len(resized)} times, first {resized[0]}: the sequence starts anew there, '
                        'and only frames of the size that the intrinsics are for have a geometry')
@@ -179,20 +190,21 @@ class Evaluator:
         return [predicted(run, before) if future is None else future.result()
                 for run, before, future in zip(runs, timed, started, strict=True)]
 
-    def _read(self) -> Generator[tuple[int, Frame, UInt8 | Exception], None, None]:
-        """Every frame of the timeline with its image, or with the error that its decoding raises."""
-        source = enumerate(self._frames())
+    def _read(self) -> Generator[tuple[int, Frame, UInt8 | Exception, ShownDepth | None], None, None]:
+        """Every frame of the timeline with its image, or with the error that its decoding raises, and its depth image."""
+        frames = self._frames()
+        source = enumerate(((frame, None) for frame in frames) if self._depths is None else self._depths.beside(frames))
         while True:
             with self.wall.spent('reading'):
                 entry = next(source, None)
                 if entry is None:
                     return
-                number, frame = entry
+                number, (frame, depth) = entry
                 try:
                     image: UInt8 | Exception = self._decode(frame.load())
                 except (BagError, FrameError) as error:
                     image = error
-            yield number, frame, image
+            yield number, frame, image, depth
 
     def _score(self, scores: Sequence[MethodScore], shown: ShownFrame, predicted: Sequence[FramePrediction],
                threads: ThreadPoolExecutor) -> None:
@@ -211,6 +223,12 @@ class Evaluator:
                     pair, images, motion, first = pairs[stride]
                     score.add(stride, pair, prediction, images=images, motion=motion,
                               first=first if score.result.ours and prediction is not first else None)
+                if score.depth is not None:
+                    published = found.by_stride[1].published if 1 in found.by_stride else None
+                    before = shown.reference_depth if published is not None else None
+                    reference = shown.references[1]
+                    score.depth.add(published, None if before is None else before.recorded,
+                                    None if reference is None else self._scene.pose(reference[0]), self._scene.pose(shown.number))
                 if 1 not in found.by_stride:
                     return
                 if shown.timed:

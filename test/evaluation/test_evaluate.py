@@ -86,7 +86,7 @@ class KnowingStream:
     def __init__(self, knowing: Knowing) -> None:
         self.knowing, self.previous = knowing, None
 
-    def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Prediction | None:
+    def process(self, image: np.ndarray, stamp: float, *, alone: bool = False, depth: Any = None) -> Prediction | None:
         knowing, number = self.knowing, int(image[0, 0])
         knowing.shown.append(number)
         previous, self.previous = self.previous, number
@@ -255,7 +255,7 @@ def test_a_frame_that_cannot_be_decoded_is_left_out_and_told_once() -> None:
 
 def test_matches_that_do_not_come_back_are_told_apart() -> None:
     class DriftingStream(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Prediction | None:
+        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False, depth: Any = None) -> Prediction | None:
             before = self.previous
             sighting = super().process(image, stamp)
             if sighting is None or before < self.previous:
@@ -346,7 +346,7 @@ def test_an_end_asked_for_leaves_what_was_done() -> None:
 
 def test_a_backend_that_fails_leaves_what_was_done() -> None:
     class FailingStream(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Prediction | None:
+        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False, depth: Any = None) -> Prediction | None:
             if image[0, 0] == 4:
                 raise EngineError('the GPU is gone')
             return super().process(image, stamp)
@@ -380,7 +380,7 @@ def test_nothing_else_works_while_a_frame_is_timed() -> None:
         working[name] -= 1
 
     class Slow(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False) -> Prediction | None:
+        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False, depth: Any = None) -> Prediction | None:
             if alone:
                 timed.append(+working)
             with work(self.knowing.name):

@@ -19,7 +19,8 @@ UNKNOWN = '\N{EM DASH}'
 INTERVAL = f'{100 * LEVEL:g} % interval'
 CONTEST_HEADS = ('stride', 'against', 'difference', INTERVAL, 'pairs', 'verdict')
 AGAINST_FIRST = ('retention', 'agreement_f1', 'count_ratio')  # no contest: they say how close, not how good
-NO_CONTEST = (*AGAINST_FIRST, 'layers', 'within_1_sigma', 'within_2_sigma', 'true_within_1_sigma', 'true_within_2_sigma')
+NO_CONTEST = (*AGAINST_FIRST, 'layers', 'within_1_sigma', 'within_2_sigma', 'true_within_1_sigma', 'true_within_2_sigma',
+              'depth_within_1_sigma', 'depth_within_2_sigma')
 TELLING = ('matches', 'inlier_ratio', 'pose_auc@10', 'rotation_auc@2', 'pose_failures', 'within_1_sigma', 'within_2_sigma')
 GROUPS = {
     'Correspondences': ('matches', 'inlier_ratio', 'precision@', 'forward_backward', 'within_', 'true_within_'),
@@ -27,6 +28,7 @@ GROUPS = {
     'Tracks': ('track_',),
     'Two-view odometry': ('ate_', 'rpe_', 'drift_'),
     'Stereo': ('stereo_',),
+    'Depth': ('depth_',),
     'Time': ('frame_ms', 'fps', 'cpu_ms', 'gpu_ms', 'layers'),
     'Agreement with the first': AGAINST_FIRST,
     'Live': ('dropped', 'latency_'),

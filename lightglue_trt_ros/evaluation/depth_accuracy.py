@@ -1,0 +1,103 @@
+"""How good the depths of points are, against those of the frame before, moved by the true motion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.cameras import Intrinsics
+from ..core.depth import DepthImage, depth_from_compressed, depth_from_image, locate
+from ..core.types import Float64, FrameMatches
+from ..datasets.bag import DEPTH_SKEW_NS, with_nearest
+from ..datasets.sequence import Frame, Recording, readable_frames
+from ..odometry.two_view import relative_pose
+from ..utils.errors import BagError, FrameError
+from .degradation import degraded_depth
+
+ERROR_EDGES = np.geomspace(1e-6, 100, 3000)  # bins of relative errors
+
+
+class ShownDepth(NamedTuple):
+    """The depth image of a frame."""
+
+    given: DepthImage  # to our matchers
+    recorded: DepthImage  # the same, where it is not degraded; without noise where it is: it is the truth then
+
+
+class DepthImages:
+    """The depth images of a recording, as its frames need them. `note` gets lines about missing ones."""
+
+    def __init__(self, recording: Recording, camera: Intrinsics, degradation: str, note: Callable[[str], None]) -> None:
+        """`camera` is that of the images, which the depth images are registered to; `degradation` may be empty."""
+        self._recording, self._camera, self._degradation, self._note = recording, camera, degradation, note
+
+    def beside(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, ShownDepth | None]]:
+        """Every frame with the depth image nearest in time; None where there is none of its moment, or of its size."""
+        missing, reason, count = 0, '', 0
+        for frame, nearest in with_nearest(iter(frames), readable_frames(self._recording, self._note)):
+            depth, count = None, count + 1
+            try:
+                if nearest is not None:
+                    depth = self._load(nearest)
+            except (BagError, FrameError) as error:
+                reason = reason or f'; the first that cannot be used: {error}'
+            missing += depth is None
+            yield frame, depth
+        if missing:
+            self._note(f'depth: {missing} of {count} frames have no depth image within {DEPTH_SKEW_NS / 1e9:g} s{reason}')
+
+    def _load(self, frame: Frame) -> ShownDepth:
+        """Raises BagError, FrameError."""
+        message, camera = frame.load(), self._camera
+        pixels, unit_m = depth_from_compressed(message) if hasattr(message, 'format') else depth_from_image(message)
+        height, width = pixels.shape
+        if (height, width) != (camera.height, camera.width):
+            raise FrameError(f'it has {width}x{height} pixels, the images {camera.width}x{camera.height}: register it to them')
+        recorded = DepthImage(pixels, unit_m, camera)
+        if not self._degradation:
+            return ShownDepth(recorded, recorded)
+        return ShownDepth(degraded_depth(recorded, self._degradation), recorded._replace(noise=0.0))
+
+
+class DepthScore:
+    """The figures over consecutive frames, as they come. Of points nothing is kept."""
+
+    def __init__(self) -> None:
+        self._shares: list[float] = []  # of points with a depth, by frame
+        self._errors = np.zeros(len(ERROR_EDGES) - 1, np.int64)  # histogram of relative errors
+        self._within = np.zeros(2, np.int64)  # errors within one and two standard deviations
+
+    def add(self, matches: FrameMatches | None, reference: DepthImage | None, true_before: Float64 | None,
+            true: Float64 | None) -> None:
+        """A frame: its matches, None without a reference; the reference's depth image; true poses (4, 4) of both."""
+        if matches is None:
+            return
+        matches = matches if matches.xyz is not None else matches.without_depth()
+        assert matches.xyz is not None
+        assert matches.sigma_z is not None
+        z = matches.xyz[:, 2].astype(np.float64)
+        self._shares.append(float(np.isfinite(z).mean()) if len(z) else 0.0)
+        if reference is None or true_before is None or true is None:
+            return
+        located = locate(reference, matches.reference_keypoints, np.zeros_like(matches.covariances))
+        rotation, translation = relative_pose(true_before, true)
+        along = located.xyz @ rotation[2]
+        predicted = along + translation[2]
+        both = np.isfinite(z) & (predicted > 0)  # false for NaN
+        errors = np.abs(z - predicted)[both]
+        predicted_sigma = (located.sigma_z * np.abs(along) / located.xyz[:, 2])[both]
+        deviations = errors / np.hypot(matches.sigma_z[both], predicted_sigma)
+        self._errors += np.histogram(np.clip(errors / predicted[both], ERROR_EDGES[0], ERROR_EDGES[-1]), ERROR_EDGES)[0]
+        self._within += [np.count_nonzero(deviations < 1), np.count_nonzero(deviations < 2)]
+
+    def figures(self) -> dict[str, float]:
+        """By the names of METRICS; what cannot be known is missing."""
+        found = {'depth_points': 100 * float(np.mean(self._shares))} if self._shares else {}
+        if count := int(self._errors.sum()):
+            middle, high = np.interp([0.5, 0.9], np.concatenate([[0], np.cumsum(self._errors)]) / count, ERROR_EDGES).tolist()
+            one, two = (100 * self._within / count).tolist()
+            found |= {'depth_error_p50': 100 * middle, 'depth_error_p90': 100 * high, 'depth_within_1_sigma': one,
+                      'depth_within_2_sigma': two}
+        return found
