@@ -130,7 +130,7 @@ class Evaluator:
         `progress` gets the number of frames that are done.
         """
         scores = [MethodScore(each.name, each.description, each.ours, self._scene, self._estimator, drawn=number == 0,
-                              depth=DepthScore() if self._depths is not None and each.ours else None)
+                              depth=None if self._depths is None or not each.ours else DepthScore(self._depths.camera))
                   for number, each in enumerate(self._methods)]
         runs = [MethodRun(method, strides, self.wall) for method in self._methods]
         with ThreadPoolExecutor(len(runs), 'method') as threads, closing(self._shown_frames(strides)) as shown_frames:

@@ -14,10 +14,11 @@ import pytest
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from support.evaluated_bags import CAMERA, HEIGHT, PERIOD, SMALL, START, WIDTH, figures, make_bag, no_pictures
+from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
 from support.schemas import violations
 
 from lightglue_trt_ros.cli.evaluate_bag import main
-from lightglue_trt_ros.core.cameras import normalised
+from lightglue_trt_ros.core.cameras import Intrinsics, normalised
 from lightglue_trt_ros.core.depth import NOISE, DepthImage, locate
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.evaluation.degradation import degraded_depth
@@ -25,6 +26,7 @@ from lightglue_trt_ros.evaluation.depth_accuracy import DepthScore
 from lightglue_trt_ros.evaluation.fleet.plan import Installation, make_plan
 from lightglue_trt_ros.evaluation.options import OWN_DEPTH_IMAGES, EvaluationOptions, add_evaluation_options
 
+FOCAL_K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
 PLANE = np.array([0.1, -0.2, 1.0]), 3.0  # points X with normal X = distance, in the axes of the first camera
 
 
@@ -59,7 +61,7 @@ def matches_of(given: DepthImage | None, scale: float = 1.0, count: int = 4000) 
 
 
 def figures_of(matches: FrameMatches, reference: DepthImage | None, true: np.ndarray | None = None) -> dict[str, float]:
-    score = DepthScore()
+    score = DepthScore(CAMERA)
     score.add(None, None, None, np.eye(4))
     score.add(matches, reference, np.eye(4), motion() if true is None else true)
     return score.figures()
@@ -93,13 +95,34 @@ def test_deviations_count_those_of_both_depth_images() -> None:
     assert one['depth_error_p50'] == pytest.approx(100 * 0.6745 * NOISE * 2.7, rel=0.15), 'half of all normal errors are below'
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize('scale', [1.0, 1.1])
+def test_the_odometry_by_depth_is_metric(scale: float) -> None:
+    """Exact tracks with exact depth; a truth that is ten percent larger is a tenth off."""
+    score, poses = DepthScore(Intrinsics(*SIZE, FOCAL_K, 'plumb_bob', np.zeros(0))), poses_of(30)
+    poses[:, :3, 3] *= scale
+    score.add(None, None, None, poses[0])
+    for number, step in enumerate(steps(poses_of(30)), 1):
+        z = (BASELINE / (step.points[:, 0] - step.right_x)).astype(np.float32)
+        pixels, before = (np.asarray(points * FOCAL + FOCAL_K[:2, 2], np.float32)
+                          for points in (step.points, step.reference_points))
+        count = len(z)
+        score.add(FrameMatches(step.stamp, step.stamp - 0.1, pixels, before, np.ones(count, np.float32), step.ids.astype(np.uint32),
+                               np.full(count, 2, np.uint32), np.zeros((count, 2, 2), np.float32), np.zeros(count, np.uint8),
+                               xyz=np.column_stack([step.points * z[:, None], z]).astype(np.float32),
+                               sigma_z=(NOISE * z * z).astype(np.float32)), None, poses[number - 1], poses[number])
+    figures = score.figures()
+    assert figures['depth_drift_percent'] == pytest.approx(100 * (1 - 1 / scale), abs=0.05 if scale == 1 else 1)
+    assert figures['depth_drift_deg_per_m'] < 0.01
+
+
 def test_without_depth_or_truth_there_is_less_to_say() -> None:
     assert figures_of(matches_of(None), depth_of(np.eye(4))) == {'depth_points': 0}
     for reference, true in ((None, motion()), (depth_of(np.eye(4)), None)):
-        score = DepthScore()
+        score = DepthScore(CAMERA)
         score.add(matches_of(depth_of(motion())), reference, np.eye(4), true)
         assert set(score.figures()) == {'depth_points'}
-    assert DepthScore().figures() == {}
+    assert DepthScore(CAMERA).figures() == {}
 
 
 @pytest.fixture
