@@ -126,8 +126,7 @@ class SharedNetworks:
         return refined
 
     def keep(self, features: Features) -> KeptFeatures:
-        seen = _ours(features)
-        kept: KeptFeatures = self._backend.keep(self._both(seen, seen)[0])
+        kept: KeptFeatures = self._backend.keep(_ours(features).features)
         return kept
 
     def select_camera(self, camera: int) -> None:

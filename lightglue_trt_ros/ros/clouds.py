@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..core.keyframes import Keyframe
 from ..core.types import Float32, FrameMatches
 from ..utils.errors import FrameError
 
@@ -24,6 +27,8 @@ def _layout(first: tuple[str, ...] = (), *more: str) -> np.dtype[Any]:
 
 
 # Of one camera, of one with depth, and of a stereo pair. Where points are known in space, x, y, z come first, for PCL.
+KEYFRAME_DTYPE = np.dtype([*((name, '<f4') for name in ('x', 'y', 'z', 'u', 'v', 'score')), ('track_id', '<u4'), ('sigma_z', '<f4'),
+                           ('descriptor', '<u2', (256,))])  # a point of ~/keyframe; the descriptor is float16 in 16-bit words
 LAYOUTS = MATCH_DTYPE, DEPTH_DTYPE, STEREO_DTYPE = _layout(), _layout(_XYZ, _SIGMA), _layout(_XYZ, *_RIGHT, _SIGMA)
 _OPTIONAL = dict.fromkeys(('cov_uu', 'cov_uv', 'cov_vv'), np.nan) | {'carried': 0}  # absent in clouds of former versions
 _FORMATS = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}  # by sensor_msgs/PointField's datatypes
@@ -38,7 +43,7 @@ def stamp_seconds(header_or_stamp: Any) -> float:
 
 def point_fields(kind: Any, layout: np.dtype[Any] = MATCH_DTYPE) -> list[Any]:
     """The fields of a layout of ~/matches as messages of `kind`, which is sensor_msgs.msg.PointField."""
-    return [kind(name=name, offset=offset, datatype=_DATATYPES[form.str[1:]], count=1)
+    return [kind(name=name, offset=offset, datatype=_DATATYPES[form.base.str[1:]], count=math.prod(form.shape))
             for name, (form, offset, *_) in (layout.fields or {}).items()]
 
 
@@ -67,8 +72,26 @@ def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
         points['x'], points['y'], points['z'] = matches.xyz.T
         points[_SIGMA] = matches.sigma_z
     points['image_height'], points['image_width'] = matches.image_size or (0, 0)
+    return _filled(msg, points, dense=matches.xyz is None)  # NaN: not known in space, no right point
+
+
+def fill_keyframe(msg: Any, keyframe: Keyframe, least_score: float) -> Any:
+    """Fill a PointCloud2, which has header and the `point_fields` of KEYFRAME_DTYPE, with a keyframe's points.
+
+    Padding, whose score is `least_score` at most, is left out.
+    """
+    rows = np.flatnonzero(keyframe.scores > least_score)
+    points = np.zeros(len(rows), KEYFRAME_DTYPE)
+    points['x'], points['y'], points['z'] = keyframe.xyz[rows].T
+    points['u'], points['v'] = keyframe.keypoints[rows].T
+    points['score'], points['track_id'], points[_SIGMA] = keyframe.scores[rows], keyframe.track_ids[rows], keyframe.sigma_z[rows]
+    points['descriptor'] = np.ascontiguousarray(keyframe.descriptors[rows]).view(np.uint16)
+    return _filled(msg, points, dense=False)
+
+
+def _filled(msg: Any, points: NDArray[Any], dense: bool) -> Any:
     msg.height, msg.width, msg.point_step, msg.row_step = 1, len(points), points.itemsize, points.nbytes
-    msg.is_bigendian, msg.is_dense = False, matches.xyz is None  # NaN: not known in space, no right point
+    msg.is_bigendian, msg.is_dense = False, dense
     msg.data.frombytes(points.view(np.uint8))
     return msg
 

@@ -295,7 +295,7 @@ def test_the_newest_item_replaces_the_one_that_waits():
 
 
 def test_a_source_that_offers_at_once_again_waits_for_the_others():
-    slots, served = LatestQueue(3), []
+    slots, served = LatestQueue(range(3)), []
     for source in range(3):
         slots.offer('first', source)
     for _ in range(6):

@@ -14,12 +14,14 @@ from ...core.config import MatcherConfig
 from ...core.drawing import draw_matches, shade
 from ...core.geometry import size_of
 from ...core.images import fill_image
+from ...core.keyframes import Keyframe
 from ...core.timing import FadingLog, in_time
 from ...core.types import FrameMatches
 from .. import diagnostics
 from ..camera_info import camera_topic
 from ..clouds import LAYOUTS, fill_cloud, layout_of, point_fields, stamp_seconds
 from ..parameters import NodeConfig
+from .keyframe_topics import KeyframeTopics
 from .mask_topic import CameraMasks
 from .paired_images import DepthCamera, RightCamera
 from .subscription import decode, subscribe
@@ -29,6 +31,7 @@ from .worker import CameraInput, Input
 FIELDS = {layout: point_fields(PointField, layout) for layout in LAYOUTS}
 RELIABLE = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
 THROTTLE_S = 5.0  # one line of a kind in this time
+ANSWER_S = 10.0  # for matches of two keyframes
 
 
 class CameraInterface:
@@ -44,6 +47,7 @@ class CameraInterface:
         self._vins: VinsTopics | None = None
         self._masks: CameraMasks | None = None
         self._paired: RightCamera | DepthCamera | None = None
+        self._keyframes: KeyframeTopics | None = None
         self._advised: tuple[Any, ...] = ()
         self._warnings, self._rejections = FadingLog(), FadingLog()  # of the executor's thread, of the pipeline's
         self._silence: diagnostics.Verdict | None = None  # last warning of a silence, until its end is logged
@@ -52,6 +56,10 @@ class CameraInterface:
         """Subscribe and advertise. Raises ConfigError for a mask file that cannot be used."""
         self._matches = self._publisher(PointCloud2, camera_topic(self.name, '~/matches'))
         self._debug_image = self._publisher(Image, camera_topic(self.name, '~/debug_image'))
+        if self._config.keyframes:
+            self._keyframes = KeyframeTopics(self._node, RELIABLE, self.name, self._config.detection_threshold,
+                                             self._matches_between)
+            self._interfaces.callback(self._keyframes.close)
         if self._settings.tracks_format == 'vins':
             self._vins = VinsTopics(self._node, self._settings, RELIABLE, self.name)
             self._interfaces.callback(self._vins.close)
@@ -73,6 +81,9 @@ class CameraInterface:
 
     def _on_lost(self, count: int) -> None:
         self.input.statistics.missed(count)
+
+    def _matches_between(self, reference: float, current: float) -> FrameMatches:
+        return self.input.ask(lambda matcher: matcher.matches_between(reference, current), ANSWER_S)
 
     def begin(self) -> None:
         """The node is active."""
@@ -146,6 +157,10 @@ class CameraInterface:
         self._matches.publish(fill_cloud(cloud, matches))
         if self._vins is not None:
             self._vins.publish(frame, matches)
+
+    def publish_keyframe(self, frame: Input, keyframe: Keyframe) -> None:
+        if self._keyframes is not None:
+            self._keyframes.publish(frame.source.header, keyframe)
 
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
         if matches is not None and matches.note:

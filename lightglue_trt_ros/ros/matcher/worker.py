@@ -9,16 +9,18 @@ from __future__ import annotations
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, TimeoutError
 from contextlib import suppress
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ...core.backend import Backend
 from ...core.config import MatcherConfig
 from ...core.depth import DepthImage
 from ...core.epipolar_check import RightImage
 from ...core.frame_matcher import FrameMatcher
+from ...core.keyframes import Keyframe
 from ...core.masks import Mask
 from ...core.timing import FrameStatistics, Stopwatch
 from ...core.tracks import TrackCounter
@@ -26,6 +28,9 @@ from ...core.types import FrameMatches, UInt8
 from ...engines.selection import Opened
 from ...utils.errors import DeviceMemoryError, EngineError, FrameError, clear_frames, in_words
 
+Answer = TypeVar('Answer')
+
+QUESTION = -1  # source of questions about the first camera in the queue; -2 about the second, and so on
 MAX_FAILURES = 10  # frames in a row that the backend may fail: a CUDA error that has corrupted the context never goes away
 
 
@@ -57,6 +62,9 @@ class FrameHandler(Protocol):
     def publish(self, frame: Input, matches: FrameMatches) -> None:
         """Publish the matches of a frame, without delay."""
 
+    def publish_keyframe(self, frame: Input, keyframe: Keyframe) -> None:
+        """Publish a frame that has become a keyframe."""
+
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
         """Slow work after publishing. `matches` is None for a frame without a reference."""
 
@@ -70,13 +78,13 @@ class FrameHandler(Protocol):
 class LatestQueue:
     """The newest message of each source, between threads; a newer one replaces one that waits, and sources take turns."""
 
-    def __init__(self, sources: int = 1) -> None:
+    def __init__(self, sources: Iterable[int] = (0,)) -> None:
         self._change = threading.Condition()
-        self._items: dict[int, bytes] = {}
-        self._turns = list(range(sources))  # least recently served first: a fast source never starves a slow one
+        self._items: dict[int, Any] = {}
+        self._turns = list(sources)  # least recently served first: a fast source never starves a slow one
         self._closed = False
 
-    def offer(self, item: bytes, source: int = 0) -> bool:
+    def offer(self, item: Any, source: int = 0) -> bool:
         """Put an item without waiting; true when it replaced one."""
         with self._change:
             replaced = source in self._items
@@ -85,7 +93,7 @@ class LatestQueue:
             self._change.notify()
             return replaced
 
-    def take(self) -> tuple[int, bytes] | None:
+    def take(self) -> tuple[int, Any] | None:
         """Wait for an item; its source and the item, or None once the queue is closed."""
         with self._change:
             while not self._items and not self._closed:
@@ -118,6 +126,20 @@ class CameraInput:
         if self.accepts:
             self.statistics.arrived(replacing=self._queue.offer(item, self.number))
 
+    def ask(self, question: Callable[[FrameMatcher], Answer], timeout: float) -> Answer:
+        """What `question` makes of the camera's matcher in the pipeline's thread, between two frames. One at a time.
+
+        Raises what it raises, and EngineError when no answer comes within `timeout` seconds.
+        """
+        if not self.accepts:
+            raise EngineError('the node is not active: activate it first')
+        answer: Future[Answer] = Future()
+        self._queue.offer((question, answer), QUESTION - self.number)
+        try:
+            return answer.result(timeout)
+        except TimeoutError:
+            raise EngineError(f'no answer within {timeout:g} s: do the networks still open?') from None
+
 
 class Pipeline:
     """Decodes, matches and publishes the newest message of each camera, in fair turns, on one backend.
@@ -144,7 +166,7 @@ class Pipeline:
         self.was_open = False
         self.failure = ''  # why it ended by itself
         self.backend = 'none'  # description of the open backend
-        self._queue = LatestQueue(len(handlers))
+        self._queue = LatestQueue(range(QUESTION - len(handlers) + 1, len(handlers)))
         self.inputs = [CameraInput(number, handler, self._queue) for number, handler in enumerate(handlers)]
         self._open_backend, self._counter, self._on_open, self._on_end = open_backend, counter, on_open, on_end
         self._cancelled = threading.Event()
@@ -199,7 +221,11 @@ class Pipeline:
             matchers = self._open()
             while (taken := self._queue.take()) is not None:
                 number, item = taken
-                self._handle(item, self.inputs[number], matchers[number])
+                if number <= QUESTION:
+                    question, answer = item
+                    _answer(question, answer, matchers[QUESTION - number])
+                else:
+                    self._handle(item, self.inputs[number], matchers[number])
         except BaseException as error:
             clear_frames(error)
             return in_words(error)
@@ -261,8 +287,18 @@ class Pipeline:
             return
         if matches is not None:
             camera.handler.publish(frame, matches)
+            if matcher.keyframes is not None and (newest := matcher.keyframes.newest) and newest.stamp == matches.stamp:
+                camera.handler.publish_keyframe(frame, newest)
         clock.lap('publish')
         stage_ms = {**clock.laps, 'frame': clock.total_ms, **(matches.stage_ms if matches is not None else {})}
         camera.statistics.finished(stage_ms, None if matches is None else len(matches.matched()),
                                   0 if matches is None else matches.layers)
         camera.handler.show(frame, matches)
+
+
+def _answer(question: Callable[[FrameMatcher], Answer], answer: Future[Answer], matcher: FrameMatcher) -> None:
+    try:
+        answer.set_result(question(matcher))
+    except Exception as error:
+        clear_frames(error)
+        answer.set_exception(error)

@@ -1,0 +1,113 @@
+"""~/keyframe and ~/match_keyframes over real DDS: what place recognition and a loop closure need, without a second extraction."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-image')
+from rcl_interfaces.srv import GetParameters
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import PointCloud2
+from support.networks import photo
+from support.ros_helpers import SECOND, Peer, image_message, spun, wait_for
+
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.networks.models import load_model
+from lightglue_trt_ros.ros.matcher.keyframe_topics import COLUMNS
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
+
+HEIGHT, WIDTH, STEP, FRAMES = 240, 320, 24, 8
+SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 600, 'backend': 'onnxruntime', 'keyframes': 10,
+            'keyframe_min_ratio': 0.7}
+
+
+class CountedBackend(OnnxRuntimeBackend):
+    extracted = matched = 0
+
+    def extract(self, *given):
+        self.extracted += 1
+        return super().extract(*given)
+
+    def match(self, *given):
+        self.matched += 1
+        return super().match(*given)
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as stack:
+        rclpy.init()
+        stack.callback(rclpy.try_shutdown)
+        yield stack
+
+
+def points_in(cloud: PointCloud2) -> np.ndarray:
+    """By the fields that the message declares, as a consumer reads them."""
+    kinds = {7: 'f4', 6: 'u4', 4: 'u2'}
+    layout = np.dtype({'names': [field.name for field in cloud.fields], 'itemsize': cloud.point_step,
+                       'offsets': [field.offset for field in cloud.fields],
+                       'formats': [(kinds[field.datatype], (field.count,)) if field.count > 1 else kinds[field.datatype]
+                                   for field in cloud.fields]})
+    return np.frombuffer(cloud.data, layout)
+
+
+def test_a_way_forth_and_back_closes_its_loop_in_one_inference(stack):
+    backends: list[CountedBackend] = []
+
+    def opened(config, *, cancelled):
+        backends.append(CountedBackend(config.engine_spec('fp32'), load_model('ours'), threads=2))
+        return Opened(backends[-1], 'counted')
+
+    node = MatcherNode(open_backend=opened, parameter_overrides=[Parameter(name, value=value) for name, value in SETTINGS.items()])
+    peer = Peer()
+    stack.callback(peer.close)
+    node.start()
+    stack.enter_context(spun(node))
+    stack.callback(node.stop)
+    keyframes: list[PointCloud2] = []
+    peer.node.create_subscription(PointCloud2, '/matcher/keyframe', keyframes.append, 10)
+    wait_for(lambda: backends and peer.node.count_publishers('/matcher/keyframe'), 30)
+    wall = photo('coffee', HEIGHT, WIDTH + STEP * FRAMES)
+    there = [wall[:, x:x + WIDTH].copy() for x in range(0, STEP * FRAMES, STEP)]
+    images = there + there[-2::-1]
+    for number, image in enumerate(images):
+        before = len(peer.clouds)
+        peer.send(image_message(SECOND + number * SECOND // 10, image))
+        wait_for(lambda before=before, number=number: len(peer.clouds) > before if number else backends[0].extracted == 1)
+    wait_for(lambda: len(keyframes) >= 3)
+    backend, (first, last) = backends[0], (keyframes[0], keyframes[-1])
+    assert backend.extracted == len(images)
+
+    points = points_in(last)
+    assert points['descriptor'].shape == (len(points), 256)
+    lengths = np.linalg.norm(points['descriptor'].view(np.float16).astype(np.float32), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-2)
+    assert 0 < np.count_nonzero(points['track_id'] != 2**32 - 1) <= len(points)
+    assert np.isnan(points['z']).all(), 'a camera without depth'
+
+    def ask(*stamps: str) -> list:
+        return peer.call(GetParameters, '/matcher/match_keyframes', GetParameters.Request(names=stamps), 30).values
+
+    names = [f'{cloud.header.stamp.sec}.{cloud.header.stamp.nanosec:09d}' for cloud in (first, last)]
+    matched = backend.matched
+    answer = {name: np.array(value.double_array_value) for name, value in zip(COLUMNS, ask(*names), strict=True)}
+    assert (backend.extracted, backend.matched) == (len(images), matched + 1)
+    places = []
+    for cloud in (first, last):
+        number = round((cloud.header.stamp.sec + cloud.header.stamp.nanosec / SECOND - 1) * 10)
+        places.append(min(number, 2 * (FRAMES - 1) - number) * STEP)
+    error = np.hypot(answer['u'] - answer['u_ref'] - (places[0] - places[1]), answer['v'] - answer['v_ref'])
+    assert np.count_nonzero(error < 1) >= 200
+    assert np.isfinite(np.stack([answer[name] for name in ('cov_uu', 'cov_uv', 'cov_vv')])).all()
+
+    for stamps, told in ((('5.0', names[1]), 'no keyframe has the stamp 5.000000: kept are'), (names[:1], 'give the stamps of two'),
+                         (('a', 'b'), "names are ['a', 'b']")):
+        (value,) = ask(*stamps)
+        assert told in value.string_value
+    node.stop()
+    assert 'the node is not active' in ask(*names)[0].string_value
