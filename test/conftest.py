@@ -16,6 +16,7 @@ import pytest
 os.environ['LIGHTGLUE_TRT_KEPT_GRAPHS'] = '32'  # read at the import below
 for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS'):  # of PyTorch and NumPy: waiting threads keep cores busy
     os.environ.setdefault(name, '1')
+os.environ.setdefault('LIGHTGLUE_TRT_THREADS', '1')  # of ONNX Runtime: the networks here are small, and cores are for all workers
 
 from lightglue_trt_ros.backends.onnxruntime import FLOAT8
 from lightglue_trt_ros.networks.weight_store import CACHE_VARIABLE, cache_dir

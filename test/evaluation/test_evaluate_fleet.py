@@ -22,6 +22,7 @@ import pytest
 distributed = pytest.importorskip('distributed', reason='distributed is not installed: fleets are not tested (extra fleet)')
 parquet = pytest.importorskip('pyarrow.parquet', reason='pyarrow is not installed: fleets are not tested (extra fleet)')
 
+from support.evaluated_bags import NO_PICTURES
 from support.fleets import SMALL, copy_of, make_flight
 from support.full_disks import FULL, room_for
 from support.networks import ours
@@ -43,15 +44,15 @@ ROOT = Path(__file__).parents[2]
 Run = Callable[..., tuple[int, str, dict[str, Any]]]
 
 
-def environment(*folders: Path) -> dict[str, str]:
+def environment(*folders: str | Path) -> dict[str, str]:
     return {**os.environ, 'PYTHONPATH': os.pathsep.join([*map(str, folders or [ROOT]), os.environ.get('PYTHONPATH', '')])}
 
 
 @pytest.fixture(scope='module')
 def cluster() -> Iterator[str]:
-    """The address of a scheduler with two worker processes."""
+    """The address of a scheduler with two worker processes, whose reports have no pictures."""
     command = [sys.executable, '-m', 'lightglue_trt_ros.evaluation.fleet.cluster', '2']
-    with subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=environment(ROOT, NO_PICTURES), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         yield process.stdout.readline().strip()

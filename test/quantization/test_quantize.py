@@ -26,9 +26,10 @@ from lightglue_trt_ros.engines.engine_store import GRAPH, PLOT, TENSORS, Artifac
 from lightglue_trt_ros.networks.fp8_calibration import linear_members
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.networks.typed_onnx import read_stamp
-from lightglue_trt_ros.quantization import measurement
+from lightglue_trt_ros.quantization import measurement, search
 from lightglue_trt_ros.quantization.measurement import shared
 from lightglue_trt_ros.quantization.quality import QualityGate
+from lightglue_trt_ros.quantization.search import groups
 from lightglue_trt_ros.utils.commands import INTERRUPTED
 from lightglue_trt_ros.utils.errors import EngineError
 
@@ -130,6 +131,7 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     assert files(place) == made, 'the same input gives the same bytes'
 
     monkeypatch.setattr(QualityGate, 'passes', lambda self, score: False)
+    monkeypatch.setattr(search, 'groups', lambda layers, fp8: groups(layers, fp8)[:3])
     code, out, err = call('--calibration', recording, '--frames', '22', gate='1.0')
     assert code == 1
     assert 'Sensitivity' in out
@@ -207,10 +209,13 @@ def test_wrong_orders_are_refused_at_once(call: Run, tmp_path: Path):
 
 
 def test_ctrl_c_in_the_middle(tmp_path: Path):
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH')]))
+    path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / 'test'), os.environ.get('PYTHONPATH')]))
     # what is imported on the way comes first: an import that is interrupted fails in its own words
-    code = ('import sys, onnx, onnxruntime, spox.opset.ai.onnx.v21\n'
-            'from lightglue_trt_ros.cli import quantize\nsys.exit(quantize.main())')
+    code = ('import sys\nfrom dataclasses import replace\nfrom support.networks import ours, shallow\n'
+            'from lightglue_trt_ros.cli import quantize\nfrom lightglue_trt_ros.networks import lightglue\n'
+            'from lightglue_trt_ros.utils import console\n'
+            'quantize.load_model = lambda choice: replace(ours(), matcher=shallow())\n'
+            'console.LINES_S = 0.0\nsys.exit(quantize.main())')
     command = [sys.executable, '-c', code, *SIZE, '--engine-dir', str(tmp_path / 'engines'),
                '--calibration', str(record(tmp_path / 'walk'))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -21,6 +21,7 @@ from lightglue_trt_ros.datasets.poses import Trajectory
 from lightglue_trt_ros.evaluation.report import page
 
 ROOT = Path(__file__).parents[2]
+NO_PICTURES = str(Path(__file__).with_name('without_matplotlib'))  # for PYTHONPATH
 START = 1_700_000_000 * 10**9
 PERIOD = 100_000_000
 HEIGHT, WIDTH = 96, 128
@@ -67,7 +68,8 @@ def no_pictures() -> Iterator[None]:
 
 
 def launch(*arguments: str | Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
+    """evaluate_bag in a process of its own, whose report has no pictures."""
+    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), NO_PICTURES, os.environ.get('PYTHONPATH', '')])}
     return subprocess.Popen([sys.executable, '-m', 'lightglue_trt_ros.cli.evaluate_bag', *map(str, arguments)], env=environment,
                             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
