@@ -52,7 +52,8 @@ def environment(*folders: str | Path) -> dict[str, str]:
 def cluster() -> Iterator[str]:
     """The address of a scheduler with two worker processes, whose reports have no pictures."""
     command = [sys.executable, '-m', 'lightglue_trt_ros.evaluation.fleet.cluster', '2']
-    with subprocess.Popen(command, env=environment(ROOT, NO_PICTURES), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=environment(ROOT, NO_PICTURES), text=True, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         yield process.stdout.readline().strip()
