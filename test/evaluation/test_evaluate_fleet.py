@@ -22,10 +22,10 @@ import pytest
 distributed = pytest.importorskip('distributed', reason='distributed is not installed: fleets are not tested (extra fleet)')
 parquet = pytest.importorskip('pyarrow.parquet', reason='pyarrow is not installed: fleets are not tested (extra fleet)')
 
-from support.evaluated_bags import NO_PICTURES
 from support.fleets import SMALL, copy_of, make_flight
 from support.full_disks import FULL, room_for
 from support.networks import ours
+from support.no_pictures import NO_PICTURES
 from support.schemas import violations
 from support.waiting import wait_for
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import yaml
+from support.no_pictures import NO_PICTURES
 
 import lightglue_trt_ros
 
@@ -247,7 +248,7 @@ def test_an_example_runs(block: Block, folder: Path, monkeypatch: pytest.MonkeyP
     if block.language == 'bash':
         if '--flavour rtx' in block.code:
             pytest.importorskip('tensorrt_rtx_libs', reason='TensorRT-RTX is not installed')
-        environment = {**os.environ, 'PYTHON': sys.executable, 'PYTHONPATH': str(REPOSITORY),
+        environment = {**os.environ, 'PYTHON': sys.executable, 'PYTHONPATH': f'{REPOSITORY}{os.pathsep}{NO_PICTURES}',
                        'PATH': f'{folder / "bin"}{os.pathsep}{os.environ["PATH"]}'}
         done = subprocess.run(['bash', '-euo', 'pipefail', '-c', block.code], cwd=folder, env=environment, capture_output=True,
                               text=True, timeout=300)

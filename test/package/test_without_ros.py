@@ -13,17 +13,20 @@ import cv2
 import numpy as np
 import pytest
 from support.networks import ours, photo, shallow
+from support.no_pictures import NO_PICTURES
 from support.random_pairs import write_pair
 from support.ros_modules import ROS
 
 pytestmark = pytest.mark.networks
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
+ENVIRONMENT = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), NO_PICTURES, os.environ.get('PYTHONPATH', '')])}
 SIZE = ('--height', 96, '--width', 128, '--max-keypoints', 64)
 WITHOUT_ROS = f"""
 import runpy, sys
 sys.modules.update(dict.fromkeys({sorted(ROS)!r}))
+from lightglue_trt_ros.quantization import measurement
+measurement.shared.__defaults__ = 0, 5  # a short descent
 module, sys.argv = sys.argv[1], sys.argv[1:]
 runpy.run_module(module, run_name='__main__', alter_sys=True)
 """

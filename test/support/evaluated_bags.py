@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 import pytest
 from support.networks import photo
+from support.no_pictures import NO_PICTURES
 
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.bag_writer import write_bag
@@ -21,7 +22,6 @@ from lightglue_trt_ros.datasets.poses import Trajectory
 from lightglue_trt_ros.evaluation.report import page
 
 ROOT = Path(__file__).parents[2]
-NO_PICTURES = str(Path(__file__).with_name('without_matplotlib'))  # for PYTHONPATH
 START = 1_700_000_000 * 10**9
 PERIOD = 100_000_000
 HEIGHT, WIDTH = 96, 128

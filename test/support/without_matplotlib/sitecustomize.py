@@ -1,4 +1,4 @@
-"""On the PYTHONPATH of a process: Matplotlib looks as if it were not installed, so reports have no pictures, which take seconds."""
+"""Matplotlib looks as if it were not installed."""
 
 import sys
 
