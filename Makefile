@@ -16,6 +16,8 @@ export ROS_DISTRO
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME AMENT_PREFIX_PATH COLCON_PREFIX_PATH CMAKE_PREFIX_PATH LD_LIBRARY_PATH VIRTUAL_ENV
 unexport _ROS_WHEELS_BOOTSTRAP_COMPLETE RMW_IMPLEMENTATION ROS_LOCALHOST_ONLY ROS_STATIC_PEERS ROS_DISCOVERY_SERVER
+# The tests start a hundred processes: each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON_TAG := $(shell $(PYTHON) -c 'import sys; print("py%d%d" % sys.version_info[:2])' 2>/dev/null)
 VENV := build/venv-$(ROS_DISTRO)-$(PYTHON_TAG)
