@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 from support.emulated_device import EmulatedGpu, EmulatedTensorRT
-from support.networks import moved, ours, photo
+from support.networks import light, moved, photo
 from support.stereo_pairs import plain_rig
 
 from lightglue_trt_ros.backends import gpu_refinement as placing
@@ -31,7 +31,7 @@ from lightglue_trt_ros.utils.errors import EngineError
 
 pytestmark = pytest.mark.networks
 
-SPEC, EARLY_EXITS = EngineSpec(160, 216, 192), EarlyExits((4, 9))
+SPEC, EARLY_EXITS = EngineSpec(160, 216, 192), EarlyExits((2, 4))
 ENGINE = SPEC.image_height, SPEC.image_width
 # pixels, and shares: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
 CLOSE, ALIKE = (0.02, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.15)
@@ -39,7 +39,7 @@ CLOSE, ALIKE = (0.02, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else 
 
 @pytest.fixture(scope='module')
 def plans():
-    return written_graphs(SPEC, ours(), EARLY_EXITS)
+    return written_graphs(SPEC, light(), EARLY_EXITS)
 
 
 @pytest.fixture(scope='module')
@@ -93,7 +93,7 @@ def test_matches_come_back_placed_as_the_host_places_them(backend, gpu, size):
 
 def test_features_of_a_frame_are_those_of_the_resized_one(backend):
     image, _ = pair((240, 320))
-    plain = OnnxRuntimeBackend(SPEC, ours(), early_exits=EARLY_EXITS).extract(resize_gray(image, ENGINE))
+    plain = OnnxRuntimeBackend(SPEC, light(), early_exits=EARLY_EXITS).extract(resize_gray(image, ENGINE))
     found = backend.extract_frame(image)
     apart = np.linalg.norm(found.keypoints[:, None] - plain.keypoints, axis=2).min(axis=1)
     assert np.mean(apart < 0.1) > 0.9
@@ -278,7 +278,7 @@ def test_the_frontend_finds_the_same_on_the_device_and_carries_as_much(backend, 
     """Also where placement is turned off and on again."""
     config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints,
                            reference=reference)
-    host = OnnxRuntimeBackend(SPEC, ours(), early_exits=EARLY_EXITS)
+    host = OnnxRuntimeBackend(SPEC, light(), early_exits=EARLY_EXITS)
     matchers = [FrameMatcher(each, config) for each in (backend, host)]
     for number in range(7):
         image = moved(photo('coffee', 240, 320), number, 1 + 0.01 * number, (2 * number, -number))[0]
@@ -296,7 +296,7 @@ def test_the_frontend_finds_the_same_on_the_device_and_carries_as_much(backend, 
 def test_the_frontend_finds_the_same_right_points_on_the_device(backend):
     """In the slots that one camera has: a reference, the current frame and its right image."""
     config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
-    matchers = [FrameMatcher(each, config) for each in (backend, OnnxRuntimeBackend(SPEC, ours(), early_exits=EARLY_EXITS))]
+    matchers = [FrameMatcher(each, config) for each in (backend, OnnxRuntimeBackend(SPEC, light(), early_exits=EARLY_EXITS))]
     rig, wall = plain_rig(), photo('coffee', 240, 400)
     for number, x in enumerate(range(0, 12, 3)):
         mine, theirs = (matcher.process(wall[:, x:x + 320], 0.1 * number, RightImage(wall[:, x + 9:x + 329], rig))

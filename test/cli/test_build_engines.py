@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 import pytest
 from support.instant_builder import HEIGHT, SIZE, WIDTH, InstantBuilder, K
-from support.networks import ours, photo
+from support.networks import Remembered, ours, photo
 from support.random_pairs import random_pair, write_pair
 
 from lightglue_trt_ros.backends import onnxruntime
@@ -114,36 +114,10 @@ class FrameFeatures:
         return self.features.keypoints
 
 
-class Remembered:
-    """Real networks that do not run again on what they have seen: every build is checked on the same frames."""
-
-    def __init__(self, spec, early_exits):
-        self.backend, self.known = OnnxRuntimeBackend(spec, ours(), early_exits=early_exits, threads=2), {}
-
-    def extract(self, image):
-        return self._once('extract', [image], image)
-
-    def match(self, reference, current, thresholds):
-        return self._once('match', [*arrays(reference), *arrays(current)], reference, current, thresholds)
-
-    def match_exits(self, reference, current, thresholds):
-        return self._once('match_exits', [*arrays(reference), *arrays(current)], reference, current, thresholds)
-
-    def _once(self, name, seen, *given):
-        key = name, repr(given[2:]), hashlib.sha256(b''.join(array.tobytes() for array in seen)).digest()
-        if key not in self.known:
-            found = getattr(self.backend, name)(*given)
-            self.known[key] = list(found) if name == 'match_exits' else found  # of that a generator
-        return self.known[key]
-
-
-def arrays(features):
-    return features.keypoints, features.scores, features.descriptors
-
-
 @cache
 def sessions(spec, early_exits):
-    return Remembered(spec, early_exits)
+    """Every build is checked on the same frames."""
+    return Remembered(OnnxRuntimeBackend(spec, ours(), early_exits=early_exits))
 
 
 class Robot(InstantBuilder):
@@ -173,12 +147,12 @@ class Robot(InstantBuilder):
 
 
 def kept(write, graphs):
-    """`write`, which writes a graph that is asked for again once; the last four are kept."""
+    """`write`, which writes a graph that is asked for again once; the last eight are kept."""
     def written(spec, weights, *early_exits, calibration=None):
         key = spec, weights.sha256, early_exits, calibration and calibration.sha256
         if key not in graphs:
             graphs[key] = write(spec, weights, *early_exits, **({'calibration': calibration} if calibration else {}))
-        for oldest in list(graphs)[:-4]:
+        for oldest in list(graphs)[:-8]:
             del graphs[oldest]
         return graphs[key]
 
@@ -198,6 +172,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(tensorrt_backend, 'TensorRTBackend', robot.engines)
     monkeypatch.setattr(onnxruntime, 'OnnxRuntimeBackend', robot.network)
     monkeypatch.setattr(build_engines, 'FRAMES', 4)
+    monkeypatch.setattr(build_engines, 'load_model', lambda choice: ours() if choice == 'ours' else load_model(choice))
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None if name == 'skimage' else real(name))
     return robot

@@ -2,9 +2,11 @@
 
 import dataclasses
 import math
+from functools import lru_cache
 
 import numpy as np
 import pytest
+from onnxruntime import InferenceSession
 from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, session
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
@@ -32,12 +34,17 @@ def backend() -> OnnxRuntimeBackend:
     return OnnxRuntimeBackend(SMALL, ours(), threads=2)
 
 
-def confidences(features, early_exits=EVERY_LAYER, detection=0.0, tensors=None, **options) -> np.ndarray:
+@lru_cache(maxsize=1)
+def stages(early_exits, mask_attention) -> list[InferenceSession]:
+    """All but the last."""
+    graphs = lightglue_stages(SMALL, ours().matcher, early_exits, mask_attention=mask_attention)
+    return [session(graphs[name]) for name in early_exits.stages[:-1]]
+
+
+def confidences(features, early_exits=EVERY_LAYER, detection=0.0, mask_attention=False) -> np.ndarray:
     """(stages - 1, 2): what each stage says, none of them stopping."""
     feed, found = matcher_feed(*features, detection=detection), []
-    graphs = lightglue_stages(SMALL, tensors or ours().matcher, early_exits, **options)
-    for name in early_exits.stages[:-1]:
-        run = session(graphs[name])
+    for run in stages(early_exits, mask_attention):
         outputs = run.run(None, {tensor.name: feed[tensor.name] for tensor in run.get_inputs()})
         feed |= dict(zip([tensor.name for tensor in run.get_outputs()], outputs, strict=True))
         feed['state'] = feed['next_state']

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from support.networks import ours
+from support.networks import Remembered, ours
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import EngineSpec
@@ -29,12 +29,12 @@ def frames() -> list[np.ndarray]:
 
 def network(precision: str) -> OnnxRuntimeBackend:
     spec = EngineSpec(HEIGHT, WIDTH, K, precision)
-    return OnnxRuntimeBackend(spec, ours(), threads=2)
+    return OnnxRuntimeBackend(spec, ours())
 
 
 @pytest.fixture(scope='module')
-def reference() -> OnnxRuntimeBackend:
-    return network('fp32')
+def reference() -> Remembered:
+    return Remembered(network('fp32'))
 
 
 class Sabotaged:

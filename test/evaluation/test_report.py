@@ -25,7 +25,7 @@ from lightglue_trt_ros.evaluation.metrics import CONTESTED, METRICS, DrawnPair, 
 from lightglue_trt_ros.evaluation.report import page
 from lightglue_trt_ros.evaluation.report.json_report import document
 from lightglue_trt_ros.evaluation.report.page import render, write_report
-from lightglue_trt_ros.evaluation.report.plots import draw_all
+from lightglue_trt_ros.evaluation.report.plots import draw_all, draw_worst
 from lightglue_trt_ros.evaluation.report.side_by_side import CameraReport, write_side_by_side
 from lightglue_trt_ros.evaluation.report.summary import Requirement, check, grouped, print_summary, table, verdict, written
 from lightglue_trt_ros.odometry.two_view import pose_auc
@@ -62,6 +62,12 @@ def drawn_once(pictures, drawn, monkeypatch):
         return drawn[key]
 
     monkeypatch.setattr(page, 'draw_all', draw)
+
+
+@pytest.fixture
+def pairs_alone(pictures, monkeypatch):
+    """Of the figures only the worst pairs are drawn."""
+    monkeypatch.setattr(page, 'draw_all', draw_worst)
 
 
 class Page(HTMLParser):
@@ -292,7 +298,7 @@ def near(image, colour, tolerance=12):
 
 
 @pytest.mark.slow
-def test_errors_have_colours_and_without_truth_there_is_one(tmp_path, pictures):
+def test_errors_have_colours_and_without_truth_there_is_one(tmp_path, pairs_alone):
     image = np.full((300, 400), 128, np.uint8)
     grid = np.stack(np.meshgrid(np.linspace(20, 380, 8), np.linspace(20, 280, 6)), -1).reshape(-1, 2).astype(np.float32)
     good = evaluation(('ours fp16',), frames=3, strides=(1,), worst=0)
@@ -312,7 +318,7 @@ def test_errors_have_colours_and_without_truth_there_is_one(tmp_path, pictures):
 
 
 @pytest.mark.slow
-def test_wide_images_stand_above_each_other(tmp_path, pictures):
+def test_wide_images_stand_above_each_other(tmp_path, pairs_alone):
     _, images, _ = made(tmp_path, evaluation(('ours fp16',), frames=3, strides=(1,), size=(94, 310), worst=1))
     assert images['worst_pair_1'].shape[0] > 2 * 1200 * 94 / 310
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.emulated_device import EmulatedGpu, EmulatedTensorRT
 from support.evaluated_streams import evaluated_beside_the_node
-from support.networks import ours, photo
+from support.networks import light, photo
 
 from lightglue_trt_ros.backends import tensorrt
 from lightglue_trt_ros.core import frame_matcher as frontend
@@ -252,10 +252,10 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     def host(*arguments: Any) -> Any:
         raise AssertionError('points were placed on the host')
 
-    spec, early_exits = CONFIG.engine_spec('fp32'), EarlyExits((4, 9))
+    spec, early_exits = CONFIG.engine_spec('fp32'), EarlyExits((2, 4))
     monkeypatch.setattr(frontend, 'refine_points', host)
     with EmulatedGpu().installed() as gpu:
-        plans = written_graphs(spec, ours(), early_exits)
+        plans = written_graphs(spec, light(), early_exits)
         backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), spec, early_exits, plans, 'emulated')
         monkeypatch.setattr(methods, 'open_backend', lambda config: Opened(backend, 'emulated'))
         yield backend

@@ -220,13 +220,14 @@ def test_images_without_content_give_no_matches_and_no_nan(networks, precision):
     for each in features:
         assert np.all(np.isfinite(each.keypoints))
         assert np.all(np.isfinite(each.descriptors.astype(np.float32)))
-    for empty, other in itertools.product(features[:3], features):
-        for pair in ((empty, other), (other, empty)):
-            matches, scores = matcher.run(None, matcher_feed(*pair))
-            assert np.all(np.isfinite(scores))
-            if pair[0] is not features[1] or pair[1] is not features[1]:  # gray finds its one keypoint in itself
-                assert np.all(matches == -1)
-                assert np.all(scores == 0)
+    for pair in itertools.product(features, features):
+        if pair[0] is pair[1] is features[3]:  # the scene
+            continue
+        matches, scores = matcher.run(None, matcher_feed(*pair))
+        assert np.all(np.isfinite(scores))
+        if pair[0] is not features[1] or pair[1] is not features[1]:  # gray finds its one keypoint in itself
+            assert np.all(matches == -1)
+            assert np.all(scores == 0)
 
 
 def test_descriptors_are_sampled_on_the_released_models_grid():
