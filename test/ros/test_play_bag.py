@@ -306,15 +306,15 @@ def test_depth_images_are_played_beside_the_images_they_are_registered_to(
     (folder / 'calib.yaml').write_text('model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n')
     if kind == 'bag':
         assert make_bag([str(folder), str(tmp_path / 'bag')]) == 0
-    images, depth = listen(), listen(topic='/camera/depth/image_raw', info_topic='/camera/depth/camera_info')
+    depth = listen(topic='/camera/depth/image_raw', info_topic='/camera/depth/camera_info')  # waited for for a second alone
+    images = listen() if kind == 'folder' else listen(CompressedImage, '/camera/image_raw/compressed')
     process = play(tmp_path / kind, '--depth', *(['--compressed', 'png'] if kind == 'bag' else []))
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
     assert ' and /camera/depth/image_raw, with CameraInfo' in out
     assert depth.wait(lambda: len(depth.images) == 4 and len(depth.infos) == 4)
-    if kind == 'folder':
-        assert images.wait(lambda: len(images.images) == 4)
-        assert [stamp_of(msg) for _, msg in images.images] == [stamp_of(msg) for _, msg in depth.images]
+    assert images.wait(lambda: len(images.images) == 4 and len(images.infos) == 4)
+    assert [stamp_of(msg) for _, msg in images.images] == [stamp_of(msg) for _, msg in depth.images]
     for (_, msg), sent in zip(depth.images, pixels, strict=True):
         assert (msg.encoding, msg.height, msg.width, msg.step, msg.header.frame_id) == ('16UC1', 48, 64, 128, 'camera')
         assert msg.data.tobytes() == sent.tobytes()
