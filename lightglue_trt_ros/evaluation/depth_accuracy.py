@@ -35,7 +35,7 @@ class DepthImages:
         """`camera` is that of the images, which the depth images are registered to; `degradation` may be empty."""
         self._recording, self.camera, self._degradation, self._note = recording, camera, degradation, note
 
-    def beside(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, ShownDepth | None]]:
+    def of_frames(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, ShownDepth | None]]:
         """Every frame with the depth image nearest in time; None where there is none of its moment, or of its size."""
         missing, reason, count = 0, '', 0
         for frame, nearest in with_nearest(iter(frames), readable_frames(self._recording, self._note)):
@@ -102,13 +102,13 @@ class DepthScore:
 
     def figures(self) -> dict[str, float]:
         """By the names of METRICS; what cannot be known is missing."""
-        found = {'depth_points': 100 * float(np.mean(self._shares))} if self._shares else {}
+        known = {'depth_points': 100 * float(np.mean(self._shares))} if self._shares else {}
         if count := int(self._errors.sum()):
             middle, high = np.interp([0.5, 0.9], np.concatenate([[0], np.cumsum(self._errors)]) / count, ERROR_EDGES).tolist()
             one, two = (100 * self._within / count).tolist()
-            found |= {'depth_error_p50': 100 * middle, 'depth_error_p90': 100 * high, 'depth_within_1_sigma': one,
+            known |= {'depth_error_p50': 100 * middle, 'depth_error_p90': 100 * high, 'depth_within_1_sigma': one,
                       'depth_within_2_sigma': two}
         drift = kitti_drift(np.stack(self._poses), np.stack(self._true)) if self._poses else None
         if drift is not None:
-            found |= {'depth_drift_percent': drift.translation_percent, 'depth_drift_deg_per_m': drift.rotation_deg_per_m}
-        return found
+            known |= {'depth_drift_percent': drift.translation_percent, 'depth_drift_deg_per_m': drift.rotation_deg_per_m}
+        return known

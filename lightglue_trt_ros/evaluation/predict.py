@@ -193,7 +193,7 @@ class Evaluator:
     def _read(self) -> Generator[tuple[int, Frame, UInt8 | Exception, ShownDepth | None], None, None]:
         """Every frame of the timeline with its image, or with the error that its decoding raises, and its depth image."""
         frames = self._frames()
-        source = enumerate(((frame, None) for frame in frames) if self._depths is None else self._depths.beside(frames))
+        source = enumerate(((frame, None) for frame in frames) if self._depths is None else self._depths.of_frames(frames))
         while True:
             with self.wall.spent('reading'):
                 entry = next(source, None)
