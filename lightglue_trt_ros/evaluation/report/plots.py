@@ -29,9 +29,13 @@ def draw_all(evaluation: Evaluation) -> list[Picture]:
     drawn = list(zip(evaluation.matchers, looks_of(evaluation.matchers), strict=True))
     figures = (_trajectory(drawn), _over_time(drawn), _pose_errors(drawn), _epipolar_errors(drawn), _deviations(drawn),
                _strides(drawn, evaluation.strides), _track_lengths(drawn), _stage_times(drawn))
-    worst = [_worst(pair, number, first.name)
-             for first in evaluation.matchers[:1] for number, pair in enumerate(first.worst_pairs, 1)]
-    return [*filter(None, figures), *worst]
+    return [*filter(None, figures), *draw_worst(evaluation)]
+
+
+def draw_worst(evaluation: Evaluation) -> list[Picture]:
+    """The first matcher's worst pairs, the worst first."""
+    return [_worst(pair, number, first.name)
+            for first in evaluation.matchers[:1] for number, pair in enumerate(first.worst_pairs, 1)]
 
 
 def _trajectory(drawn: Drawn) -> Picture | None:
