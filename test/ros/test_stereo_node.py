@@ -163,6 +163,7 @@ def test_cameras_that_cannot_be_used_are_told_and_mended_ones_are_taken(stack, c
 
     assert 'stereo waits for a CameraInfo on /camera_info\n' in (first := told())
     assert 'stereo waits for a CameraInfo on /right/camera_info\n' in first
+    wait_for(lambda: rig.peer.status()[1].startswith('stereo waits for a CameraInfo on /camera_info'))
     assert 'waits' not in told(), 'once'
     right = {'shift_m': BASELINE}
     for left, other, line in (

@@ -73,13 +73,18 @@ class PairedImages:
 
     @property
     def problem(self) -> str:
-        """Why most frames, or the newest one, cannot be used together with an image; empty if they can."""
+        """Why most frames have no image; empty if they have."""
         if not (problem := self._pairing.problem):
-            return self._refusal
+            return ''
         if time.monotonic() - self._lost_at < RECENT_S:
             return f'{problem} ({self.images.topic_name}): {self._lost} were lost on their way so far; {LOST}'
         reason = f': {why_silent(self._node, self.images)}' if self._pairing.silent else ''
         return f'{problem} ({self.images.topic_name}){reason}'
+
+    @property
+    def refusal(self) -> str:
+        """Why the newest image cannot be used, which is logged already; empty if it can."""
+        return self._refusal
 
     def _on_image(self, data: bytes) -> None:
         self._note_stamp(data, lambda stamp: self._pairing.partner_came(stamp, data))
@@ -121,6 +126,10 @@ class RightCamera(PairedImages):
 
         return self.taken(stamp, right_image)  # type: ignore[no-any-return]
 
+    @property
+    def refusal(self) -> str:
+        return self._refusal or self._rig.problem
+
 
 class DepthCamera(PairedImages):
     """Finds the depth image of each frame, which must be registered to it."""
@@ -154,8 +163,8 @@ class DepthCamera(PairedImages):
         return self.taken(stamp, depth_image)  # type: ignore[no-any-return]
 
     @property
-    def problem(self) -> str:
-        return super().problem or self._camera.problem
+    def refusal(self) -> str:
+        return self._refusal or self._camera.problem
 
 
 _REGISTER = 'let the driver register depth to the images (align_depth, depth_registration), and give that topic'
