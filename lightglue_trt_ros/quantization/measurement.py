@@ -14,18 +14,20 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.onnxruntime import OnnxMatcher, matcher_inputs
 from ..core.config import EngineSpec
-from ..core.types import Float32, Float64, Int32
+from ..core.early_exit import EarlyExits
+from ..core.types import Float32, Float64, Int32, Thresholds
 from ..networks import e4m3
-from ..networks.architecture import HEAD_DIM
+from ..networks.architecture import HEAD_DIM, layers_of
 from ..networks.fp8_calibration import BLOCKS, Calibration, RoundedWeights, linear_members, member
 from ..networks.weight_folding import DIM, HEADS, Array, Block, Folded, diagonal, fold, rebased
 from ..networks.weights import Weights
 from ..utils.console import Bar
 from ..utils.errors import EngineError
-from .matchers import observations
 from .samples import FramePair
 
+OBSERVED = 'inputs.'  # in front of the names of outputs
 HEADROOM = 2.0  # frames that were not seen may go beyond the peaks; a floating-point format pays nothing for it
 PEAKS_EVERY = 2  # pairs of which one is looked at for peaks: they have headroom
 SQUARED = ('.hidden', '.update')  # the projections read the states that .hidden reads
@@ -70,6 +72,20 @@ class Moments:
         """(inputs, inputs) of a linear called .hidden or .update."""
         mean = self.sampled_sums[name] / self.sampled
         return np.asarray(self.squares[name] / self.sampled - np.outer(mean, mean), np.float64)
+
+
+def observations(spec: EngineSpec, weights: Weights, pairs: Sequence[FramePair], calibration: Calibration | None = None,
+                 bar: Bar | None = None) -> Iterator[dict[str, Float32]]:
+    """For each pair what the FP32 matcher's linears read, (2, K, inputs) by name. Raises EngineError.
+
+    With a calibration in its bases and around its centres: what would be rounded.
+    """
+    from ..networks.lightglue import lightglue
+    graph = lightglue(replace(spec, precision='fp32'), weights, calibration=calibration, observe=True)
+    matcher = OnnxMatcher({'matcher': graph}, EarlyExits((layers_of(weights.tensors),)))
+    for pair in (bar or Bar()).each(pairs):
+        outputs = matcher.run('matcher', matcher_inputs(*pair.features, Thresholds()))
+        yield {name.removeprefix(OBSERVED): value.numpy() for name, value in outputs.items() if name.startswith(OBSERVED)}
 
 
 def steps(pairs: Sequence[FramePair]) -> int:

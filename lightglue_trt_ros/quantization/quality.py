@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 
 from ..backends.onnxruntime import OnnxMatcher
+from ..core.config import EngineSpec
+from ..core.early_exit import EarlyExits
 from ..core.geometry import Size, to_original
-from ..core.types import Int32
+from ..core.types import Int32, Thresholds
 from ..evaluation.baselines import Correspondences
 from ..evaluation.metrics import MatcherResult
 from ..evaluation.score import score_pair
+from ..networks.architecture import layers_of
+from ..networks.fp8_calibration import Calibration
+from ..networks.weights import Weights
 from ..utils.console import Bar, print_table
 from ..utils.errors import BagError
-from .matchers import answers
 from .samples import FramePair, RecordingSample, mixed, some
 
 F1 = 0.96  # on consecutive frames
@@ -119,6 +123,20 @@ class Trial:
     @property
     def pairs(self) -> int:
         return sum(score.pairs for score in self.scores)
+
+
+def open_matcher(spec: EngineSpec, weights: Weights, calibration: Calibration | None = None) -> OnnxMatcher:
+    """The FP32 matcher with its usual exits; with a calibration its emulation in FP8. Raises EngineError."""
+    from ..networks.lightglue import lightglue_stages
+    early_exits = EarlyExits.of(layers_of(weights.tensors))
+    stages = lightglue_stages(dataclasses.replace(spec, precision='fp32'), weights, early_exits, calibration=calibration)
+    return OnnxMatcher(stages, early_exits)
+
+
+def answers(matcher: OnnxMatcher, pairs: Sequence[FramePair], bar: Bar | None = None) -> list[Int32]:
+    """For each pair (exits, K): the second image's row that each of the first matches, -1 where none. Raises EngineError."""
+    return [np.stack([found.indices for found in matcher.match_exits(*pair.features, Thresholds())])
+            for pair in (bar or Bar()).each(pairs)]
 
 
 def choose_held_out(samples: Sequence[RecordingSample], matcher: OnnxMatcher) -> list[HeldOutSet]:

@@ -12,8 +12,7 @@ from ..networks.fp8_calibration import BLOCKS, PARTS, Calibration, member
 from ..networks.weight_folding import DIM
 from ..networks.weights import Weights
 from ..utils.console import Bar, print_table
-from .matchers import answers, open_matcher
-from .quality import LEVELS, HeldOutSet, Members, QualityGate, Trial, rounded_figures, score
+from .quality import LEVELS, HeldOutSet, Members, QualityGate, Trial, answers, open_matcher, rounded_figures, score
 
 SUBSET = 8  # pairs of each level that the search judges by
 EXTRA = (0, 1, 3, 6)  # more groups left out, where all pairs fail what those few passed

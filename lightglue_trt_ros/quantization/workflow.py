@@ -24,8 +24,7 @@ from ..networks.models import Model
 from ..utils.console import progress
 from ..utils.errors import EngineError
 from . import quality
-from .matchers import observations, open_matcher
-from .measurement import calibrate, measure_peaks, saturated, steps
+from .measurement import calibrate, measure_peaks, observations, saturated, steps
 from .quality import LEVELS, HeldOutSet, QualityGate, Score, Trial
 from .samples import HELD_OUT, STRIDES, RecordingSample, extract, mixed, read_samples
 from .search import Search, draw_frontier, plain_trials, print_search, share
@@ -80,7 +79,7 @@ def quantize(order: CalibrationOrder) -> Artifact:
 def _make(order: CalibrationOrder, samples: Sequence[RecordingSample], identity: Identity, settings: dict[str, Any]) -> Artifact:
     """What follows once there are features."""
     spec, weights, gate = order.spec, order.model.matcher, order.gate
-    size, fp32 = (spec.image_height, spec.image_width), open_matcher(spec, weights)
+    size, fp32 = (spec.image_height, spec.image_width), quality.open_matcher(spec, weights)
     quality.check_motion(samples, fp32, STRIDES)
     held_out = quality.choose_held_out(samples, fp32)
     held_out_pairs = sum(len(each.pairs) for each in held_out)

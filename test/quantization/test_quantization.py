@@ -30,7 +30,6 @@ from lightglue_trt_ros.networks.fp8_calibration import Calibration, RoundedWeigh
 from lightglue_trt_ros.networks.lightglue import lightglue
 from lightglue_trt_ros.networks.weight_folding import fold
 from lightglue_trt_ros.quantization import measurement
-from lightglue_trt_ros.quantization.matchers import answers, observations, open_matcher
 from lightglue_trt_ros.quantization.measurement import (
     HEADROOM,
     Moments,
@@ -39,6 +38,7 @@ from lightglue_trt_ros.quantization.measurement import (
     bounded,
     hartley,
     noise,
+    observations,
     rounded_weights,
     shared,
 )
@@ -47,10 +47,12 @@ from lightglue_trt_ros.quantization.quality import (
     QualityGate,
     Score,
     Trial,
+    answers,
     chance,
     check_motion,
     choose_held_out,
     geometry,
+    open_matcher,
     score,
 )
 from lightglue_trt_ros.quantization.samples import (
