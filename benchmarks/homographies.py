@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.images import read_gray
 from benchmarks.real_images import SCENES, PairMatcher, pair_matchers
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.types import Float64
-from lightglue_trt_ros.datasets.sequence import read_gray
 from lightglue_trt_ros.odometry.two_view import homography_errors
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import BagError

@@ -12,11 +12,11 @@ from typing import Any
 import cv2
 import numpy as np
 
+from benchmarks.images import read_gray
 from benchmarks.real_images import SCENES, SEQUENCES, PairMatcher, image_files, pair_matchers
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import resize_gray
 from lightglue_trt_ros.core.types import Float64, UInt8
-from lightglue_trt_ros.datasets.sequence import read_gray
 from lightglue_trt_ros.odometry.two_view import homography_errors
 from lightglue_trt_ros.utils.console import print_table
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from lightglue_trt_ros.networks.weights import write_network
 from lightglue_trt_ros.utils.errors import WeightsError
+from training.weight_files import write_network
 
 
 def export(run: Path, out: Path, pair: str, licence: str) -> dict[str, str]:

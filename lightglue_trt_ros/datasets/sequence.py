@@ -194,9 +194,3 @@ def read_depth(path: Path) -> NDArray[np.uint16]:
 def holds_depth(topic: str) -> bool:
     """Whether a topic of images holds depth, by the words of its name."""
     return _DEPTH.search(topic) is not None
-
-
-def read_gray(path: Path) -> UInt8:
-    """The same, always gray. Raises BagError."""
-    image = read_image(path)
-    return image if image.ndim == 2 else np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), np.uint8)

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..utils.errors import WeightsError
-from ..utils.files import write_whole
 from .architecture import check_network
 
 Tensors = dict[str, NDArray[Any]]
@@ -33,23 +32,6 @@ class Weights:
     sha256: str  # of the file that they come from, hexadecimal; of what is fetched, as pinned
     path: Path  # what was read
     metadata: Mapping[str, str] = field(default_factory=dict)  # of the file, e.g. pair (the model), network, licence
-
-
-def write_network(path: Path, tensors: Mapping[str, NDArray[Any]], *, pair: str, network: str, licence: str,
-                  half: bool = True) -> str:
-    """Write one network of a model as a file that `load_model` takes, whole or not at all, and return the file's sha256.
-
-    `tensors` are float arrays under the original names, `pair` the model's name, `network` extractor or matcher; with `half` they
-    are stored in FP16, else in FP32. The same tensors give the same bytes. Raises WeightsError, naming the tensor, where one is
-    missing, has a shape that does not go with the others, or is not finite, in FP16 where that is stored; OSError.
-    """
-    dtype = np.float16 if half else np.float32
-    with np.errstate(over='ignore'):  # found by the check, with the tensor's name
-        stored = {name: np.ascontiguousarray(np.asarray(tensor), dtype) for name, tensor in tensors.items()}
-    check_network(network, stored, f'the {network} of {pair} in {np.dtype(dtype)}')
-    data = serialize(stored, {'licence': licence, 'network': network, 'pair': pair})
-    write_whole(path, data)
-    return hashlib.sha256(data).hexdigest()
 
 
 def read_network(path: Path, network: str, advice: str) -> Weights:

@@ -35,8 +35,8 @@ from lightglue_trt_ros.evaluation.fleet import cluster as cluster_module
 from lightglue_trt_ros.evaluation.fleet.cluster import agreed
 from lightglue_trt_ros.evaluation.fleet.plan import build, installation, make_plan
 from lightglue_trt_ros.networks.models import shipped_folder
-from lightglue_trt_ros.networks.weights import write_network
 from lightglue_trt_ros.utils.errors import LightglueTrtError
+from training.weight_files import write_network
 
 pytestmark = pytest.mark.slow
 

@@ -24,8 +24,9 @@ from lightglue_trt_ros.networks.lightglue import lightglue
 from lightglue_trt_ros.networks.models import ModelIdentity, identify_model, load_model, shipped_folder
 from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.networks.weight_store import REGISTRY, sources_of
-from lightglue_trt_ros.networks.weights import content_sha256, write_network
+from lightglue_trt_ros.networks.weights import content_sha256
 from lightglue_trt_ros.utils.errors import ConfigError, WeightsError
+from training.weight_files import write_network
 
 FILES = ('extractor.safetensors', 'matcher.safetensors')
 
@@ -266,11 +267,6 @@ def test_what_fp16_cannot_hold_is_named_and_nothing_is_written(tmp_path):
         write_network(tmp_path / 'a', tensors, pair='mine', network='extractor', licence='')
     assert os.listdir(tmp_path) == []
     write_network(tmp_path / 'a', tensors, pair='mine', network='extractor', licence='', half=False)
-
-
-def test_there_are_two_kinds_of_networks(tmp_path):
-    with pytest.raises(WeightsError, match="a network 'detector': there are extractor and matcher"):
-        write_network(tmp_path / 'a', {}, pair='mine', network='detector', licence='')
 
 
 def test_the_light_pair_takes_a_third_of_the_arithmetic():

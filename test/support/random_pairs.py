@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from lightglue_trt_ros.networks.models import Model
-from lightglue_trt_ros.networks.weights import Tensors, Weights, write_network
+from lightglue_trt_ros.networks.weights import Tensors, Weights
+from training.weight_files import write_network
 
 TINY = {'encoder': (8, 8, 16, 16), 'descriptors': 32, 'width': 64, 'layers': 2}
 
