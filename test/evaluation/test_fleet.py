@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import math
@@ -155,12 +156,13 @@ def test_a_key_knows_weights_settings_and_files_by_what_is_in_them(tmp_path: Pat
 
 
 def test_an_installation_has_the_versions_of_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = installation('ours', 'onnxruntime')
+    plan = make_plan({'backend': 'onnxruntime'}, here := installation('ours', 'onnxruntime'))
     assert here.libraries == f'OpenCV {cv2.__version__}, NumPy {np.__version__}, ONNX Runtime {onnxruntime.__version__} (CPU)'
     there = here.libraries.replace(cv2.__version__, '4.5.4')
     monkeypatch.setattr(cv2, '__version__', '4.5.4')
     monkeypatch.setattr(plan_module, '_libraries', plan_module._libraries.__wrapped__)
-    assert here.differences(installation('ours', 'onnxruntime')) == [f'libraries {there}, not {here.libraries}']
+    now = dataclasses.replace(plan, installed=installation('ours', 'onnxruntime'))
+    assert plan.differences(now) == [f'libraries {there}, not {here.libraries}']
 
 
 @pytest.mark.parametrize('changed', ['backends/kernels/refinement.ptx', 'backends/kernels/refinement.cu',

@@ -37,20 +37,10 @@ class Installation(NamedTuple):
     libraries: str = ''  # with their versions
     gpu: str = ''  # and the TensorRT for it; empty: TensorRT has none, or is not asked for
 
-    def differences(self, other: Installation) -> list[str]:
-        """What `other` has differently, one line each."""
-        named = ('package', 'weights', "the extractor's sha256", "the matcher's sha256", 'libraries', 'GPU')
-        mine, theirs = (dict(zip(named, each._replace(weights=''), strict=True)) for each in (self, other))
-        return _differences(mine, theirs)
-
 
 def short(value: str) -> str:
     """For people: of a checksum its beginning, `none` of nothing."""
     return value[:12] if len(value) == 64 and ' ' not in value else value or 'none'
-
-
-def _differences(mine: dict[str, str], theirs: dict[str, str]) -> list[str]:
-    return [f'{name} {short(theirs[name])}, not {short(mine[name])}' for name in mine if mine[name] != theirs[name]]
 
 
 @lru_cache(maxsize=1)
@@ -112,10 +102,11 @@ class EvaluationPlan:
         return [f'--{name.replace("_", "-")}={value}' for name, value in self.settings.items()]
 
     def differences(self, other: EvaluationPlan) -> list[str]:
-        """What `other`, the same settings elsewhere, has differently, one line each."""
-        names = sorted({*self.contents, *other.contents})
-        mine, theirs = ({name: each.contents.get(name, '') for name in names} for each in (self, other))
-        return self.installed.differences(other.installed) + _differences(mine, theirs)
+        """What `other`, the same settings elsewhere, has differently, one line each; the model's name does not count."""
+        labels = ('package', 'weights', "the extractor's sha256", "the matcher's sha256", 'libraries', 'GPU')
+        mine, theirs = (dict(zip(labels, each.installed, strict=True)) | each.contents for each in (self, other))
+        return [f'{name} {short(theirs.get(name, ""))}, not {short(mine.get(name, ""))}' for name in sorted({*mine, *theirs})
+                if name != 'weights' and mine.get(name) != theirs.get(name)]
 
     def fell_back(self, descriptions: Iterable[str]) -> bool:
         """Whether `auto` took ONNX Runtime, as what ran describes itself, where there are a GPU and engines of that shape."""
