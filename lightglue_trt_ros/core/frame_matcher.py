@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,7 +78,7 @@ class FrameMatcher:
         self.keyframes = Keyframes(config.keyframes) if config.keyframes else None
 
     def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *, mask: Mask | None = None,
-                depth: DepthImage | None = None) -> FrameMatches | None:
+                depth: DepthImage | Callable[[], DepthImage | None] | None = None) -> FrameMatches | None:
         """Match a frame with its reference, and with its right image; with that, or with `depth`, points get positions.
 
         Args:
@@ -85,7 +86,7 @@ class FrameMatcher:
             stamp: seconds.
             right: right image of a stereo pair, of the same size.
             mask: no point is where it is 0.
-            depth: registered to the image, of its size.
+            depth: registered to the image, of its size; or a function that is asked for it once the frame is matched.
 
         Returns:
             None for a frame without a reference: the first one, and the first after a reset. Its right image is not used.
@@ -100,8 +101,8 @@ class FrameMatcher:
         if right is not None and (right.image.shape != image.shape or right.image.dtype != np.uint8):
             raise FrameError(f'the right image is {right.image.dtype} {right.image.shape}, the left one {image.dtype} '
                              f'{image.shape}: they must be alike')
-        if depth is not None and depth.pixels.shape != image.shape:
-            raise FrameError(f'the depth image is {depth.pixels.shape}, the image {image.shape}: register it to the image')
+        if isinstance(depth, DepthImage):
+            _check_size(depth, image)
         self._reset_if_interrupted(image, stamp)
         self._last_stamp = stamp
 
@@ -122,7 +123,10 @@ class FrameMatcher:
             matches = dataclasses.replace(matches, right_keypoints=stereo.points, xyz=stereo.positions.xyz,
                                           sigma_z=stereo.positions.sigma_z,
                                           note='; '.join(filter(None, (matches.note, stereo.note))))
+        if callable(depth):
+            depth = depth()
         if depth is not None:
+            _check_size(depth, image)
             positions = locate(depth, matches.keypoints, matches.covariances)
             matches = dataclasses.replace(matches, xyz=positions.xyz, sigma_z=positions.sigma_z)
             clock.lap('depth')
@@ -264,6 +268,11 @@ class FrameMatcher:
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
         matched = int(np.count_nonzero(matches.carried == 0))
         return not detected or matched < self.config.keyframe_min_ratio * detected  # an empty reference would stay forever
+
+
+def _check_size(depth: DepthImage, image: UInt8) -> None:
+    if depth.pixels.shape != image.shape:
+        raise FrameError(f'the depth image is {depth.pixels.shape}, the image {image.shape}: register it to the image')
 
 
 def _check(image: UInt8, stamp: float, last: float | None) -> None:

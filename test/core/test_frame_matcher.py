@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from support.networks import SMALL, moved, ours, photo
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.types import HostFeatures, Matches
@@ -52,6 +54,35 @@ def matcher(script=None, **settings) -> tuple[FrameMatcher, ScriptedBackend]:
     backend = ScriptedBackend(script)
     config = MatcherConfig(image_height=64, image_width=80, max_keypoints=8, **settings)
     return FrameMatcher(backend, config), backend
+
+
+def depth_image(shape: tuple[int, int] = IMAGE.shape) -> DepthImage:
+    camera = Intrinsics(160, 128, np.array([[100.0, 0, 80], [0, 100, 64], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+    return DepthImage(np.full(shape, 2, np.float32), 1.0, camera)
+
+
+def test_depth_that_comes_late_is_waited_for_when_the_frame_is_matched():
+    frames, backend = matcher(refinement='none')
+    frames.process(IMAGE, 0.0, depth=depth_image)
+    asked: list[int] = []
+
+    def late() -> DepthImage:
+        asked.append(len(backend.pairs))
+        return depth_image()
+
+    matches = frames.process(IMAGE, 0.1, depth=late)
+    assert asked == [1], 'after the match of the pair'
+    np.testing.assert_array_equal(matches.xyz[:, 2], 2)
+    assert frames.process(IMAGE, 0.2, depth=lambda: None).xyz is None, 'none came'
+
+
+def test_depth_of_another_size_is_refused():
+    frames, _ = matcher()
+    for depth in (depth_image((64, 80)), lambda: depth_image((64, 80))):
+        frames.reset()
+        frames.process(IMAGE, 0.0)
+        with pytest.raises(FrameError, match=r'the depth image is \(64, 80\), the image \(128, 160\): register'):
+            frames.process(IMAGE, 0.1, depth=depth)
 
 
 def test_each_frame_is_extracted_exactly_once_and_features_are_reused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
@@ -146,7 +147,7 @@ class CameraInterface:
         if isinstance(self._paired, RightCamera):
             right = self._paired.image_of(gray, stamp)
         elif self._paired is not None:
-            depth = self._paired.image_of(gray, stamp)
+            depth = partial(self._paired.image_of, gray, stamp)  # it may come later than the image: not waited for before
         return Input(gray, stamp, message, mask, right, depth)
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:

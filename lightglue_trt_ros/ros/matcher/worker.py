@@ -50,7 +50,7 @@ class Input(NamedTuple):
     source: Any  # what it was decoded from
     mask: Mask | None = None
     right: RightImage | None = None  # of its stereo pair
-    depth: DepthImage | None = None  # registered to it
+    depth: Callable[[], DepthImage | None] | None = None  # waits for the one that is registered to it
 
 
 class FrameHandler(Protocol):
