@@ -308,7 +308,7 @@ def test_depth_images_are_played_beside_the_images_they_are_registered_to(
         assert make_bag([str(folder), str(tmp_path / 'bag')]) == 0
     depth = listen(topic='/camera/depth/image_raw', info_topic='/camera/depth/camera_info')  # waited for for a second alone
     images = listen() if kind == 'folder' else listen(CompressedImage, '/camera/image_raw/compressed')
-    process = play(tmp_path / kind, '--depth', *(['--compressed', 'png'] if kind == 'bag' else []))
+    process = play(tmp_path / kind, '--depth', '--start-delay', '2', *(['--compressed', 'png'] if kind == 'bag' else []))
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
     assert ' and /camera/depth/image_raw, with CameraInfo' in out
