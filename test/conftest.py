@@ -8,6 +8,7 @@ import platform
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -19,6 +20,7 @@ for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS'):  # of PyTorch and NumPy
 os.environ.setdefault('LIGHTGLUE_TRT_THREADS', '1')  # of ONNX Runtime: the networks here are small, and cores are for all workers
 
 from lightglue_trt_ros.backends.onnxruntime import FLOAT8
+from lightglue_trt_ros.networks import graph_cache
 from lightglue_trt_ros.networks.weight_store import CACHE_VARIABLE, cache_dir
 from lightglue_trt_ros.utils.processes import FASTDDS_VARIABLES, fastdds_variable
 
@@ -107,6 +109,14 @@ def signals_are_heard() -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True, scope='session')
+def graphs_are_written_here() -> Iterator[None]:
+    """Graphs are written in the tests' own process, which takes a third of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_cache, 'called_elsewhere', lambda function, *arguments: function(*arguments))
+        yield
 
 
 @pytest.fixture(scope='session')

@@ -22,7 +22,7 @@ import pytest
 distributed = pytest.importorskip('distributed', reason='distributed is not installed: fleets are not tested (extra fleet)')
 parquet = pytest.importorskip('pyarrow.parquet', reason='pyarrow is not installed: fleets are not tested (extra fleet)')
 
-from support.fleets import SMALL, copy_of, make_flight
+from support.fleets import HEIGHT, KEYPOINTS, SMALL, WIDTH, copy_of, make_flight
 from support.full_disks import FULL, room_for
 from support.networks import ours
 from support.no_pictures import NO_PICTURES
@@ -31,9 +31,12 @@ from support.waiting import wait_for
 
 from lightglue_trt_ros import __version__
 from lightglue_trt_ros.cli.evaluate_fleet import main
+from lightglue_trt_ros.core.config import EngineSpec
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.evaluation.fleet import cluster as cluster_module
 from lightglue_trt_ros.evaluation.fleet.cluster import agreed
 from lightglue_trt_ros.evaluation.fleet.plan import build, installation, make_plan
+from lightglue_trt_ros.networks.graph_cache import written_graphs
 from lightglue_trt_ros.networks.models import shipped_folder
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 from training.weight_files import write_network
@@ -51,6 +54,7 @@ def environment(*folders: str | Path) -> dict[str, str]:
 @pytest.fixture(scope='module')
 def cluster() -> Iterator[str]:
     """The address of a scheduler with two worker processes, whose reports have no pictures."""
+    written_graphs(EngineSpec(HEIGHT, WIDTH, KEYPOINTS), ours(), EarlyExits.of(ours().layers))  # or each worker writes them
     command = [sys.executable, '-m', 'lightglue_trt_ros.evaluation.fleet.cluster', '2']
     with subprocess.Popen(command, env=environment(ROOT, NO_PICTURES), text=True, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as process:

@@ -19,6 +19,7 @@ from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.networks import graph_cache as cache
+from lightglue_trt_ros.utils.processes import called_elsewhere
 
 PACKAGE = Path(cache.__file__).parents[1]
 SPEC = EngineSpec(96, 128, 64)
@@ -44,9 +45,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def written_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs are written in this process, which takes a third of the time: for tests that write many."""
-    monkeypatch.setattr(cache, 'called_elsewhere', lambda function, *arguments: function(*arguments))
+def written_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs are written in a process of their own, as users have it."""
+    monkeypatch.setattr(cache, 'called_elsewhere', called_elsewhere)
 
 
 @pytest.fixture
@@ -77,6 +78,7 @@ def test_no_start_imports_spox_or_onnx_and_the_second_needs_neither(folder: Path
     assert [path.suffix for path in folder.iterdir()] == ['.zip'], 'one file, and nothing temporary'
 
 
+@pytest.mark.usefixtures('written_elsewhere')
 def test_what_is_read_is_what_was_written(folder: Path) -> None:
     pair = random_pair(**TINY)
     early_exits = EarlyExits.of(pair.layers)
@@ -89,7 +91,6 @@ def test_what_is_read_is_what_was_written(folder: Path) -> None:
     assert np.array_equal(features[0].descriptors, features[1].descriptors)
 
 
-@pytest.mark.usefixtures('written_here')
 def test_everything_that_graphs_are_made_from_is_in_the_name(folder: Path) -> None:
     pair, other = random_pair(**TINY), random_pair(seed=1, **TINY)
     early_exits = EarlyExits.of(pair.layers)
@@ -111,7 +112,6 @@ graph_cache.written_graphs(EngineSpec(96, 128, 64), pair, EarlyExits.of(pair.lay
 """
 
 
-@pytest.mark.usefixtures('written_here')
 @pytest.mark.parametrize(('changed', 'files'), [('networks/lightglue.py', 2), ('ros/matcher/node.py', 1)])
 def test_graphs_that_other_code_has_written_are_written_anew(folder: Path, tmp_path: Path, changed: str, files: int) -> None:
     pair = random_pair(**TINY)
@@ -150,7 +150,6 @@ def test_the_code_that_writes_graphs_is_all_in_the_hash() -> None:
                              'networks/weights.py', 'networks/models.py', 'networks/weight_store.py'}
 
 
-@pytest.mark.usefixtures('written_here')
 @pytest.mark.parametrize('damage', [
     lambda data: data[:len(data) // 2], lambda data: b'', lambda data: data.replace(b'Conv', b'Covn')])
 def test_a_damaged_file_is_written_anew(folder: Path, damage: object) -> None:
@@ -163,7 +162,6 @@ def test_a_damaged_file_is_written_anew(folder: Path, damage: object) -> None:
     assert len(file.read_bytes()) == len(before)
 
 
-@pytest.mark.usefixtures('written_here')
 def test_only_the_last_used_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, 'KEEP', 4)
     pair = random_pair(**TINY)
@@ -180,6 +178,7 @@ def test_only_the_last_used_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not files[1].exists()
 
 
+@pytest.mark.usefixtures('written_elsewhere')
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / 'file').touch()
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path / 'file' / 'cache'))

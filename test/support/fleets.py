@@ -9,8 +9,9 @@ import cv2
 import numpy as np
 import pytest
 
-HEIGHT, WIDTH, FRAMES = 96, 128, 9
-SMALL = ('--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', '96', '--strides', '1,2', '--backend', 'onnxruntime')
+HEIGHT, WIDTH, KEYPOINTS, FRAMES = 96, 128, 96, 9
+SMALL = ('--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(KEYPOINTS), '--strides', '1,2',
+         '--backend', 'onnxruntime')
 
 
 def make_flight(folder: Path, seed: int = 7, frames: int = FRAMES, truth: bool = True) -> Path:
