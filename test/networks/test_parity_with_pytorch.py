@@ -1,6 +1,7 @@
 """Both graphs against transformers' SuperPoint and LightGlue, an independent implementation, with the same weights."""
 
 import dataclasses
+from functools import cache, lru_cache
 
 import numpy as np
 import pytest
@@ -43,6 +44,13 @@ def test_superpoint_keypoints_scores_and_descriptors(name, narrow):
     np.testing.assert_allclose(found.descriptors, out.descriptors[0].numpy()[inside][order][rows], atol=1e-4)
 
 
+@lru_cache(maxsize=1)
+def _matchers(name: str):
+    """transformers' LightGlue and our graph, of the same weights."""
+    weights = {'trained': ours().matcher, 'narrow': NARROW.matcher}.get(name) or _random_weights(5)
+    return reference.lightglue(weights.tensors), session(lightglue(SMALL, weights, mask_attention=True, log_assignment=True))
+
+
 def _random_weights(seed: int) -> Weights:
     """LightGlue's tensors as an untrained network has them: logits stay small, so FP32 has digits to spare."""
     rng = np.random.default_rng(seed)
@@ -56,20 +64,21 @@ def _random_weights(seed: int) -> Weights:
     return dataclasses.replace(ours().matcher, tensors=tensors)
 
 
+@cache
 def _features() -> list[HostFeatures]:
     image = photo('coffee', SMALL.image_height, SMALL.image_width)
     extractor = session(superpoint(SMALL, ours().extractor))
     return [extract(extractor, image), extract(extractor, moved(image)[0])]
 
 
-def _both(tensors: Weights, features: list[HostFeatures], threshold: float, dtype: type = np.float32):
+def _both(name: str, features: list[HostFeatures], threshold: float, dtype: type = np.float32):
     """Log assignments (K, K) of transformers, computed in `dtype`, and of our FP32 graph with its matches and scores."""
     valid = np.stack([f.scores > threshold for f in features])
-    model = reference.lightglue(tensors.tensors).to(getattr(torch, np.dtype(dtype).name))
+    model, run = _matchers(name)
+    model = model.to(getattr(torch, np.dtype(dtype).name))
     expected = reference.log_assignment(model, np.stack([f.keypoints for f in features]).astype(dtype),
                                         np.stack([f.descriptors for f in features]).astype(dtype), valid,
                                         (SMALL.image_height, SMALL.image_width))
-    run = session(lightglue(SMALL, tensors, mask_attention=True, log_assignment=True))
     matches, scores, assignment = run.run(None, matcher_feed(*features, detection=threshold))
     return expected, assignment, matches, scores, valid
 
@@ -78,7 +87,7 @@ def _both(tensors: Weights, features: list[HostFeatures], threshold: float, dtyp
 def test_lightglue_log_assignment_with_random_weights(masked, narrow):
     features = _features()
     threshold = float(features[0].scores[-masked]) if masked else 0.0
-    expected, assignment, _, _, valid = _both(NARROW.matcher if narrow else _random_weights(5), features, threshold)
+    expected, assignment, _, _, valid = _both('narrow' if narrow else 'random', features, threshold)
     alive = np.ix_(valid[0], valid[1])
     assert np.ptp(expected[alive]) > 0.1
     np.testing.assert_allclose(assignment[alive], expected[alive], atol=1e-4, rtol=0)
@@ -97,7 +106,7 @@ def test_without_masks_the_graph_is_the_same_where_every_row_is_a_keypoint():
 def test_lightglue_matches_with_trained_weights(masked):
     features = _features()
     threshold = float(features[0].scores[-masked]) if masked else 0.0
-    expected, _, matches, scores, valid = _both(ours().matcher, features, threshold)
+    expected, _, matches, scores, valid = _both('trained', features, threshold)
     expected = np.where(valid[0][:, None] & valid[1][None], expected, -np.inf)
     best = expected.argmax(1)
     mutual = (expected.argmax(0)[best] == np.arange(len(best))) & (np.exp(expected.max(1)) > 0.1)
@@ -109,8 +118,8 @@ def test_lightglue_matches_with_trained_weights(masked):
 def test_lightglue_log_assignment_with_trained_weights_is_as_exact_as_fp32_is():
     """Trained logits reach hundreds, where FP32 itself is off by 1e-2: so both are held against float64."""
     features = _features()
-    exact, found, *_ = _both(ours().matcher, features, 0.0, np.float64)
-    theirs, *_ = _both(ours().matcher, features, 0.0, np.float32)
+    exact, found, *_ = _both('trained', features, 0.0, np.float64)
+    theirs, *_ = _both('trained', features, 0.0, np.float32)
     noise = np.abs(theirs - exact)
     error = np.abs(found - exact)
     assert np.median(error) <= 2 * np.median(noise)

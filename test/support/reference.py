@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ _SUPERPOINT = {
 
 _BLOCK = {'out_proj': 'attention.o_proj', 'to_out': 'attention.o_proj', 'to_v': 'attention.v_proj',
           'ffn.0': 'mlp.fc1', 'ffn.1': 'mlp.layer_norm', 'ffn.3': 'mlp.fc2'}
+
+
+RUNS_ON = 1.0  # a depth_confidence that asks after each layer, and never stops
 
 
 def superpoint(tensors: dict[str, np.ndarray], threshold: float) -> Any:
@@ -92,29 +96,34 @@ def log_assignment(model: Any, keypoints: np.ndarray, descriptors: np.ndarray, v
     return seen['scores'][0, :-1, :-1].numpy()
 
 
-class _StoppedError(Exception):
-    pass
+class _AskedError(Exception):
+    """Nothing more is asked for."""
 
 
 def layers_that_run(model: Any, keypoints: np.ndarray, descriptors: np.ndarray, valid: np.ndarray, size: tuple[int, int],
-                    depth_confidence: float) -> int:
-    """After how many layers transformers' LightGlue decides to stop; arguments as above. What it does then is left out."""
-    decide = type(model)._get_early_stopped_image_pairs
+                    depth_confidences: Sequence[float]) -> list[int]:
+    """After how many layers transformers' LightGlue decides to stop, at each confidence; the rest as above.
+
+    It runs once, does not stop, and is asked after each layer what it would do. What it does then is left out.
+    """
+    decide, stopped = type(model)._get_early_stopped_image_pairs, [model.num_layers] * len(depth_confidences)
 
     def watch(confidences: Any, layer_index: int, mask: Any, num_points: Any) -> Any:
-        if bool(decide(model, confidences, layer_index, mask, num_points).any()):
-            raise _StoppedError(layer_index + 1)
+        for number, model.depth_confidence in enumerate(depth_confidences):
+            if bool(decide(model, confidences, layer_index, mask, num_points).any()):
+                stopped[number] = min(stopped[number], layer_index + 1)
+        model.depth_confidence = RUNS_ON
         if layer_index == model.num_layers - 2:
-            raise _StoppedError(model.num_layers)
+            raise _AskedError
         return torch.zeros(1, dtype=torch.bool)
 
-    model.depth_confidence, model._get_early_stopped_image_pairs = depth_confidence, watch
+    model.depth_confidence, model._get_early_stopped_image_pairs = RUNS_ON, watch
     try:
         with torch.no_grad():
             model._match_image_pair(torch.from_numpy(keypoints)[None], torch.from_numpy(descriptors)[None], *size,
                                     mask=torch.from_numpy(valid.astype(np.int64))[None])
-    except _StoppedError as stopped:
-        return int(stopped.args[0])
+    except _AskedError:
+        return stopped
     finally:
         model.depth_confidence = -1.0
         del model._get_early_stopped_image_pairs
