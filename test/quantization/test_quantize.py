@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import cv2
@@ -131,7 +132,7 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     assert files(place) == made, 'the same input gives the same bytes'
 
     monkeypatch.setattr(QualityGate, 'passes', lambda self, score: False)
-    monkeypatch.setattr(search, 'groups', lambda layers, fp8: groups(layers, fp8)[:3])
+    monkeypatch.setattr(search, 'groups', lambda layers, fp8: dict(islice(groups(layers, fp8).items(), 3)))
     code, out, err = call('--calibration', recording, '--frames', '22', gate='1.0')
     assert code == 1
     assert 'Sensitivity' in out
