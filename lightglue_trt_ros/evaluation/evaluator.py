@@ -32,7 +32,7 @@ from ..utils.errors import BagError, EngineError, LightglueTrtError
 from ..utils.processes import describe_machine
 from .baselines import Correspondences
 from .degradation import DEGRADATIONS, DEPTH_DEGRADATIONS, degraded
-from .depth_accuracy import DepthImages
+from .depth_accuracy import DepthImages, DepthScore
 from .method_score import MethodScore
 from .methods import Baseline, Method, Prediction, by_networks, correspondences, open_methods
 from .metrics import Evaluation, MatcherResult
@@ -111,7 +111,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
         try:
             with wall.spent('live'):
                 results.append(evaluate_live(recording, first, scene, estimator, options.rate, results[0], stopped, note,
-                                             options.mask))
+                                             options.mask, depth))
         except LightglueTrtError as error:
             failures.append(f'live: {error}')
         interrupted = stopped()
@@ -192,7 +192,7 @@ class FirstPredictions:
 
 def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, estimator: PoseEstimator, rate: float,
                   offline: MatcherResult, stopped: Callable[[], bool], note: Callable[[str], None],
-                  mask: Path | None = None) -> MatcherResult:
+                  mask: Path | None = None, depth: Recording | None = None) -> MatcherResult:
     """Play the recording at `rate` times its pace, and score every cloud as the pair of frames that it is; `note` gets a line.
 
     A dropped frame is counted, and in no pair. Raises LightglueTrtError when the node does not start, or when nothing came.
@@ -201,21 +201,24 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
     settings = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s)
     with tempfile.TemporaryFile() as file:  # a long recording must not fill the memory
         def keep(matches: FrameMatches) -> None:
-            prediction = Prediction(correspondences(matches.matched()), {}, tracked=correspondences(matches))
+            published = None if depth is None else matches
+            prediction = Prediction(correspondences(matches.matched()), {}, tracked=correspondences(matches), published=published)
             pickle.dump((matches.reference_stamp, matches.stamp, prediction), file)
 
         got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, mask=mask, keep=keep, stopped=stopped,
+                     depth_topic=None if depth is None else depth.image_topic,
                      max_frames=int(scene.timeline.numbers[-1]) + 1)  # which may be the first of many
         if not got.arrivals:
             raise LightglueTrtError('the node published nothing: its log above says why')
         file.seek(0)
         backend = got.diagnostics.get('backend', 'unknown')
         description = f'the node over DDS at {rate:g} times the recorded pace: {backend}'
-        score = MethodScore('ours live', description, True, scene, estimator)
+        depth_score = None if depth is None or scene.intrinsics is None else DepthScore(scene.intrinsics)
+        score = MethodScore('ours live', description, True, scene, estimator, depth=depth_score)
         shared = _score_clouds((pickle.load(file) for _ in got.arrivals), score, scene, offline)
     result = score.finish()
     result.latency_ms = [value for value in got.latency_ms if np.isfinite(value)]
-    result.figures = {'dropped': float(max(0, len(offline.pairs.get(1, [])) - len(got.arrivals)))}  # the others have no reference
+    result.figures |= {'dropped': float(max(0, len(offline.pairs.get(1, [])) - len(got.arrivals)))}  # the others have no reference
     note(f'live: {len(got.sent)} frames sent, {len(got.arrivals)} clouds received, {result.figures["dropped"]:.0f} frames dropped')
     if shared:
         live, before = np.mean(shared, axis=0)
@@ -236,6 +239,8 @@ def _score_clouds(clouds: Iterable[Cloud], score: MethodScore, scene: Scene, off
         if reference is None:
             continue  # an empty cloud, the first of all: nobody knows what it was matched with
         pair = score.add(1, (reference, current), prediction)
+        if score.depth is not None:
+            score.depth.add(prediction.published, None, None, scene.pose(current))
         if pair.frames in known:
             shared.append((pair.matches, known[pair.frames]))
     return shared

@@ -22,9 +22,11 @@ from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import PointCloud2
 
+from ..core.cameras import camera_info_topic
 from ..core.config import MatcherConfig
 from ..core.types import FrameMatches
-from ..datasets.bag import open_recording
+from ..datasets.bag import BagRecording, open_recording
+from ..datasets.sequence import COMPRESSED_DEPTH
 from ..utils.errors import LightglueTrtError
 from ..utils.processes import start, stop, use_fastdds_profile
 from .clouds import matches_from_cloud
@@ -53,7 +55,7 @@ class Reception:
 
 def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: float = 1.0, image_topic: str | None = None,
            max_frames: int | None = None, mask: Path | None = None, keep: Callable[[FrameMatches], None] | None = None,
-           stopped: Callable[[], bool] = lambda: False) -> Reception:
+           depth_topic: str | None = None, stopped: Callable[[], bool] = lambda: False) -> Reception:
     """Play the bag or folder at `path` into a node of this configuration, `hz` frames per second or `rate` times the recorded pace.
 
     Player and node use a namespace of their own: a robot that runs at the same time does not receive these images.
@@ -62,6 +64,7 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
         max_frames: Play this many frames from the first on.
         mask: File for the node's `mask_file`.
         keep: Called with every cloud's matches, from another thread; without it the Reception holds them.
+        depth_topic: Of the depth images, which are played along, in the recording.
         stopped: Once it returns true, the player ends.
 
     Raises:
@@ -76,6 +79,14 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
                                **({} if mask is None else {'mask_file': mask.absolute()}))
     pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
     pace += [] if max_frames is None else ['--max-frames', str(max_frames)]
+    renamed = []  # topics of the depth images and their CameraInfo, in the recording and here
+    if depth_topic is not None:
+        pace += ['--depth-topic', depth_topic] if isinstance(recording, BagRecording) else ['--depth']
+        plain = depth_topic.removesuffix(COMPRESSED_DEPTH)
+        parameters += ['-p', 'depth:=true', '-p', f'depth_transport:={"raw" if plain == depth_topic else "compressedDepth"}',
+                       '-r', f'depth:={namespace}{plain}']
+        renamed = ['--ros-args', *(word for name in (depth_topic, camera_info_topic(depth_topic))
+                                   for word in ('-r', f'{name}:={namespace}{name}'))]
     with _receiving(f'{namespace}/matcher', keep) as reception, tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / 'sent'
         log.touch()
@@ -84,7 +95,7 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
         try:
             _wait_until_active(reception, matcher, stopped)
             player = start('cli.play_bag', str(path), '--image-topic', recording.image_topic, '--topic', topic, '--left-alone',
-                           *pace, '--sent', str(log))
+                           *pace, '--sent', str(log), *renamed)
             while player.poll() is None and not stopped():
                 time.sleep(0.02)
             stop(player)

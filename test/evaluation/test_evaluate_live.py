@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: nothing is evaluated live')
@@ -14,7 +15,7 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from rclpy.node import Node
 from sensor_msgs.msg import Image, PointCloud2
-from support.evaluated_bags import SMALL, launch, make_bag, masked
+from support.evaluated_bags import HEIGHT, PERIOD, SMALL, START, WIDTH, launch, make_bag, masked
 from support.ros_helpers import spun
 
 
@@ -70,3 +71,14 @@ def test_drops_are_drops_and_no_loss_of_quality(tmp_path: Path) -> None:
     wider = [row for pair, row in online.items() if pair not in shared]
     assert wider, 'frames in between were dropped: those pairs are scored as the pairs that they are'
     assert summary['pose_failures'] == 0
+
+
+def test_depth_is_played_into_the_node_too(tmp_path: Path) -> None:
+    depths = [(START + number * PERIOD, np.full((HEIGHT, WIDTH), 2000, np.uint16)) for number in range(8)]
+    bag = make_bag(tmp_path / 'bag', 8, depth=depths)
+    process = launch(bag, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', '--depth', '--rate', '0.5')
+    text = process.communicate(timeout=60)[0]
+    assert process.returncode == 0, text
+    offline, online = (each['summary']['1'] for each in json.loads((tmp_path / 'out' / 'report.json').read_text())['matchers'])
+    assert offline['depth_points'] > 95
+    assert online['depth_points'] > 90, text
