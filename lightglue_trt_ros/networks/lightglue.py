@@ -9,7 +9,6 @@ import math
 
 import numpy as np
 import onnx
-import spox.opset.ai.onnx.v17 as op17  # Cast, Split and ReduceMax, whose later versions have other arguments
 from spox import Tensor, Var, argument, build
 
 from ..core.config import EngineSpec
@@ -209,8 +208,8 @@ class _LightGlue:
         doubt = op.softplus(op.neg(self.typed.exact(self.rounding.linear(x, confidence))))
         doubt = op.squeeze(doubt, op.const(np.array([2])))  # (2, K)
         wavering = op.and_(op.not_(op.less_or_equal(doubt, op.const(np.float32(-np.log(threshold))))), valid)
-        count = op.max([self.total(op17.cast(valid, to=np.float32)), op.const(np.ones(1, np.float32))])
-        share = op.sub(op.const(np.float32(1)), op.div(self.total(op17.cast(wavering, to=np.float32)), count))
+        count = op.max([self.total(self.typed.cast(valid, np.float32)), op.const(np.ones(1, np.float32))])
+        share = op.sub(op.const(np.float32(1)), op.div(self.total(self.typed.cast(wavering, np.float32)), count))
         mean = op.div(self.total(op.where(valid, doubt, op.const(np.float32(0)))), count)
         return op.concat([share, mean], axis=0)
 
@@ -237,19 +236,19 @@ class _LightGlue:
         op = self.op
         best1 = op.arg_max(assignment, axis=1, keepdims=0)
         best0 = op.arg_max(assignment, axis=0, keepdims=0)
-        scores = op.exp(op17.reduce_max(assignment, axes=[1], keepdims=0))
-        mutual = op.equal(op17.cast(op.gather(best0, best1), to=np.int32), op.const(np.arange(count, dtype=np.int32)))
+        scores = op.exp(self.typed.row_maxima(assignment))
+        mutual = op.equal(self.typed.cast(op.gather(best0, best1), np.int32), op.const(np.arange(count, dtype=np.int32)))
         valid0, valid1 = self.unstack(valid)
-        seen = op.and_(valid0, op17.cast(op.gather(op17.cast(valid1, to=np.int32), best1), to=np.bool_))
+        seen = op.and_(valid0, self.typed.cast(op.gather(self.typed.cast(valid1, np.int32), best1), np.bool_))
         keep = op.and_(op.and_(mutual, seen), op.greater(scores, threshold))
-        matches = op.where(keep, op17.cast(best1, to=np.int32), op.const(np.int32(-1)))
+        matches = op.where(keep, self.typed.cast(best1, np.int32), op.const(np.int32(-1)))
         return matches, op.where(keep, scores, op.const(np.float32(0)))
 
     def rotate(self, x: Var, rotation: tuple[Var, Var]) -> Var:
         """Rotary encoding of (2, heads, K, 64) whose halves hold the pairs."""
         op = self.op
         cosines, sines = rotation
-        first, second = op17.split(x, outputs_count=2, axis=3)
+        first, second = self.typed.halves(x, axis=3)
         return op.add(op.mul(x, cosines), op.mul(op.concat([op.neg(second), first], axis=3), sines))
 
     def stack(self, x0: Var, x1: Var) -> Var:
@@ -264,7 +263,7 @@ class _LightGlue:
 
     def swap(self, x: Var) -> Var:
         op = self.op
-        x0, x1 = op17.split(x, outputs_count=2, axis=0)
+        x0, x1 = self.typed.halves(x, axis=0)
         return op.concat([x1, x0], axis=0)
 
     def total(self, x: Var) -> Var:

@@ -16,6 +16,7 @@ from ...core.types import Float64
 from ..metrics import MatcherResult
 
 WIDTH, HEIGHT, DPI = 6.0, 4.0, 200  # inches: 1200 x 800 pixels
+PNG_LEVEL = 3  # half of the usual level's time, for a tenth more bytes
 FONT = 14.5  # points: 9 of them remain on a screen of 360 px
 RC = {'font.size': FONT, 'axes.titlesize': FONT, 'axes.titleweight': 'bold', 'axes.titlelocation': 'left', 'axes.titlecolor': INK,
       'axes.labelcolor': INK, 'axes.edgecolor': GRAY, 'axes.grid': True, 'axes.axisbelow': True, 'grid.color': GRID,
@@ -113,7 +114,7 @@ def _legend_width(labels: Sequence[str], rows: int) -> float:
 def save(figure: Any) -> bytes:
     """The PNG of a figure as it is."""
     file = io.BytesIO()
-    figure.savefig(file, format='png', dpi=DPI, facecolor=PAPER)
+    figure.savefig(file, format='png', dpi=DPI, facecolor=PAPER, pil_kwargs={'compress_level': PNG_LEVEL})
     return file.getvalue()
 
 
