@@ -128,9 +128,9 @@ def read_layers(information: str) -> tuple[LayerInfo, ...]:
     """Layers out of the engine inspector's JSON, built with detailed verbosity. Raises EngineError."""
     try:
         layers = json.loads(information, strict=False)['Layers']  # 8.6 leaves control characters in its strings
-    except (ValueError, KeyError, TypeError) as error:
+        return tuple(LayerInfo(layer.get('Name', ''), layer.get('LayerType', ''), _precision(layer)) for layer in layers)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # names alone, where it was not built to give details
         raise EngineError(f'the engine inspector gave no layers ({error}): {information[:200]!r}') from error
-    return tuple(LayerInfo(layer.get('Name', ''), layer.get('LayerType', ''), _precision(layer)) for layer in layers)
 
 
 def audit(plan: Plan, precision: str) -> str:

@@ -119,7 +119,7 @@ def test_graphs_that_other_code_has_written_are_written_anew(folder: Path, tmp_p
     shutil.copytree(PACKAGE, tmp_path / 'update' / PACKAGE.name, ignore=shutil.ignore_patterns('data', '__pycache__'))
     with (tmp_path / 'update' / PACKAGE.name / changed).open('a') as file:
         file.write('\nCHANGED = True\n')
-    path = os.pathsep.join([str(tmp_path / 'update'), str(Path(__file__).parents[1])])
+    path = os.pathsep.join(map(str, [tmp_path / 'update', *Path(__file__).parents[1:3]]))  # training's helpers, too
     subprocess.run([sys.executable, '-c', WRITTEN_BY_ANOTHER_VERSION], env={**os.environ, 'PYTHONPATH': path}, check=True,
                    cwd=tmp_path, timeout=60)
     assert len(list(folder.iterdir())) == files
