@@ -56,8 +56,9 @@ def cluster() -> Iterator[str]:
     """The address of a scheduler with two worker processes, whose reports have no pictures."""
     written_graphs(EngineSpec(HEIGHT, WIDTH, KEYPOINTS), ours(), EarlyExits.of(ours().layers))  # or each worker writes them
     command = [sys.executable, '-m', 'lightglue_trt_ros.evaluation.fleet.cluster', '2']
-    with subprocess.Popen(command, env=environment(ROOT, NO_PICTURES), text=True, stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE) as process:
+    variables = {name: value for name, value in environment(ROOT, NO_PICTURES).items()
+                 if not name.startswith('COVERAGE_')}  # the cluster of a test below is measured
+    with subprocess.Popen(command, env=variables, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         yield process.stdout.readline().strip()
