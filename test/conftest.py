@@ -28,6 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LOG_DIR = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-'))
 
 WORKER = 'PYTEST_XDIST_WORKER' in os.environ
+RUN = os.getppid() if WORKER else os.getpid()  # the same for all workers, each of which has a domain of its own
 if not WORKER:  # workers share this cache: a graph is written once
     CACHE = Path(tempfile.mkdtemp(prefix='lightglue_trt_ros-cache-'))  # of the user's own, only fetched weights are used
     if (cache_dir() / 'weights').is_dir():
@@ -36,7 +37,7 @@ if not WORKER:  # workers share this cache: a graph is written once
 for name in (*FASTDDS_VARIABLES, 'COLUMNS'):  # pytest-xdist's workers have the terminal's width, the commands write to a pipe
     os.environ.pop(name, None)
 os.environ.update({
-    'ROS_DOMAIN_ID': str(1 + os.getpid() % 99),
+    'ROS_DOMAIN_ID': str(1 + (RUN + 13 * int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])) % 99),
     'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
     'ROS_LOG_DIR': str(LOG_DIR),
     fastdds_variable(): str(REPOSITORY / 'config' / 'fastdds_large_images.xml'),
