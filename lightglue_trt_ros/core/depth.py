@@ -44,6 +44,11 @@ class Positions(NamedTuple):
         return cls(np.column_stack([rays * z[:, None], z]).astype(np.float32), sigma_z)
 
 
+def depth_pixels(msg: Any, megapixels: float | None = None) -> tuple[NDArray[Any], float]:
+    """`depth_from_compressed` of a CompressedImage, `depth_from_image` of an Image; their fields differ."""
+    return depth_from_compressed(msg, megapixels) if hasattr(msg, 'format') else depth_from_image(msg)
+
+
 def depth_from_image(msg: Any) -> tuple[NDArray[Any], float]:
     """Pixels (H, W) of a sensor_msgs/Image, a view of its data, and metres to their unit. Raises FrameError."""
     kind = _KINDS.get(msg.encoding)

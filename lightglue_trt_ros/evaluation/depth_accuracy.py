@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.cameras import Intrinsics
-from ..core.depth import DepthImage, depth_from_compressed, depth_from_image, locate
+from ..core.depth import DepthImage, depth_pixels, locate
 from ..core.types import Float64, FrameMatches
 from ..datasets.bag import DEPTH_SKEW_NS, with_nearest
 from ..datasets.sequence import Frame, Recording, readable_frames
@@ -53,7 +53,7 @@ class DepthImages:
     def _load(self, frame: Frame) -> ShownDepth:
         """Raises BagError, FrameError."""
         message, camera = frame.load(), self.camera
-        pixels, unit_m = depth_from_compressed(message) if hasattr(message, 'format') else depth_from_image(message)
+        pixels, unit_m = depth_pixels(message)
         height, width = pixels.shape
         if (height, width) != (camera.height, camera.width):
             raise FrameError(f'it has {width}x{height} pixels, the images {camera.width}x{camera.height}: register it to them')

@@ -26,9 +26,9 @@ def _layout(first: tuple[str, ...] = (), *more: str) -> np.dtype[Any]:
                      'offsets': [*range(0, width, 4), width, width + 2], 'itemsize': width + 4})
 
 
-# Of one camera, of one with depth, and of a stereo pair. Where points are known in space, x, y, z come first, for PCL.
-KEYFRAME_DTYPE = np.dtype([*((name, '<f4') for name in ('x', 'y', 'z', 'u', 'v', 'score')), ('track_id', '<u4'), ('sigma_z', '<f4'),
+KEYFRAME_DTYPE = np.dtype([*((name, '<f4') for name in (*_XYZ, 'u', 'v', 'score')), ('track_id', '<u4'), (_SIGMA, '<f4'),
                            ('descriptor', '<u2', (256,))])  # a point of ~/keyframe; the descriptor is float16 in 16-bit words
+# Of one camera, of one with depth, and of a stereo pair. Where points are known in space, x, y, z come first, for PCL.
 LAYOUTS = MATCH_DTYPE, DEPTH_DTYPE, STEREO_DTYPE = _layout(), _layout(_XYZ, _SIGMA), _layout(_XYZ, *_RIGHT, _SIGMA)
 _OPTIONAL = dict.fromkeys(('cov_uu', 'cov_uv', 'cov_vv'), np.nan) | {'carried': 0}  # absent in clouds of former versions
 _FORMATS = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}  # by sensor_msgs/PointField's datatypes

@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from support.counted_backend import CountedBackend
 from support.networks import ours, photo
 
-from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
@@ -20,18 +20,6 @@ pytestmark = pytest.mark.networks
 HEIGHT, WIDTH, STEP, FRAMES = 192, 256, 12, 14
 CONFIG = MatcherConfig(backend='onnxruntime', image_height=HEIGHT, image_width=WIDTH, max_keypoints=400, keyframes=2)
 CAMERA = Intrinsics(WIDTH, HEIGHT, np.array([[220.0, 0, 128], [0, 220, 96], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
-
-
-class CountedBackend(OnnxRuntimeBackend):
-    extracted = matched = 0
-
-    def extract(self, *given):
-        self.extracted += 1
-        return super().extract(*given)
-
-    def match(self, *given):
-        self.matched += 1
-        return super().match(*given)
 
 
 @pytest.fixture(scope='module')

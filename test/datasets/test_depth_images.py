@@ -12,7 +12,7 @@ import pytest
 
 from lightglue_trt_ros.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.cameras import camera_info_topic
-from lightglue_trt_ros.core.depth import depth_from_compressed, depth_from_image
+from lightglue_trt_ros.core.depth import depth_pixels
 from lightglue_trt_ros.datasets.bag import depth_of, open_recording, with_nearest
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.sequence import holds_depth
@@ -55,7 +55,7 @@ def tum_folder(path: Path) -> Path:
 
 
 def metres(message: Any) -> np.ndarray:
-    pixels, unit_m = depth_from_compressed(message) if hasattr(message, 'format') else depth_from_image(message)
+    pixels, unit_m = depth_pixels(message)
     return np.nan_to_num(pixels * np.float32(unit_m))
 
 
@@ -77,7 +77,7 @@ def test_depth_of_tum_has_5000_to_a_metre_and_its_own_stamps(tmp_path: Path) -> 
         message = frame.load()
         assert message.encoding == '32FC1'
         np.testing.assert_allclose(metres(message), depth(number) / 5000, rtol=1e-6)
-        assert np.isnan(depth_from_image(message)[0][0, :5]).all(), 'as REP 118 has it'
+        assert np.isnan(depth_pixels(message)[0][0, :5]).all(), 'as REP 118 has it'
     pairs = list(with_nearest(recording.frames(), depth_of(recording).frames()))
     assert [other and other.number for _, other in pairs] == [0, None, 1]
 

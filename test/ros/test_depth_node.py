@@ -14,7 +14,7 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-image')
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
-from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for
+from support.ros_helpers import SECOND, header, image_message, wait_for, with_peer
 from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
@@ -29,14 +29,6 @@ SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 150, 
 PERIOD_NS = SECOND // 5
 FRAMES = 14
 WALL = np.full((HEIGHT, WIDTH), 2000, np.uint16)  # millimetres
-
-
-@pytest.fixture
-def stack():
-    with ExitStack() as stack:
-        rclpy.init()
-        stack.callback(rclpy.try_shutdown)
-        yield stack
 
 
 def depth_message(stamp_ns: int, pixels: np.ndarray) -> Image:
@@ -57,11 +49,7 @@ class DepthRig:
         transport = {'depth_transport': 'compressedDepth'} if compressed else {}
         self.node = MatcherNode(open_backend=opened, cli_args=['--ros-args', '-r', f'depth:={topic}'], parameter_overrides=[
             Parameter(name, value=value) for name, value in {**SETTINGS, **transport}.items()])
-        self.peer = Peer()
-        stack.callback(self.peer.close)
-        self.node.start()
-        stack.enter_context(spun(self.node))
-        stack.callback(self.node.stop)
+        self.peer = with_peer(stack, self.node)
         make = self.peer.node.create_publisher
         self.depths = make(CompressedImage, f'{topic}/compressedDepth', 10) if compressed else make(Image, topic, 10)
         self.info, self.depth_info = (make(CameraInfo, name, 10) for name in ('/camera_info', '/aligned/camera_info'))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 import numpy as np
 import pytest
 
@@ -12,10 +10,10 @@ pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-i
 from rcl_interfaces.srv import GetParameters
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import PointCloud2
+from support.counted_backend import CountedBackend
 from support.networks import photo
-from support.ros_helpers import SECOND, Peer, image_message, spun, wait_for
+from support.ros_helpers import SECOND, image_message, wait_for, with_peer
 
-from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.ros.matcher.keyframe_topics import COLUMNS
@@ -24,26 +22,6 @@ from lightglue_trt_ros.ros.matcher.node import MatcherNode
 HEIGHT, WIDTH, STEP, FRAMES = 240, 320, 24, 8
 SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 600, 'backend': 'onnxruntime', 'keyframes': 10,
             'keyframe_min_ratio': 0.7}
-
-
-class CountedBackend(OnnxRuntimeBackend):
-    extracted = matched = 0
-
-    def extract(self, *given):
-        self.extracted += 1
-        return super().extract(*given)
-
-    def match(self, *given):
-        self.matched += 1
-        return super().match(*given)
-
-
-@pytest.fixture
-def stack():
-    with ExitStack() as stack:
-        rclpy.init()
-        stack.callback(rclpy.try_shutdown)
-        yield stack
 
 
 def points_in(cloud: PointCloud2) -> np.ndarray:
@@ -64,11 +42,7 @@ def test_a_way_forth_and_back_closes_its_loop_in_one_inference(stack):
         return Opened(backends[-1], 'counted')
 
     node = MatcherNode(open_backend=opened, parameter_overrides=[Parameter(name, value=value) for name, value in SETTINGS.items()])
-    peer = Peer()
-    stack.callback(peer.close)
-    node.start()
-    stack.enter_context(spun(node))
-    stack.callback(node.stop)
+    peer = with_peer(stack, node)
     keyframes: list[PointCloud2] = []
     peer.node.create_subscription(PointCloud2, '/matcher/keyframe', keyframes.append, 10)
     wait_for(lambda: backends and peer.node.count_publishers('/matcher/keyframe'), 30)

@@ -13,7 +13,7 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 pytest.importorskip('skimage', reason='the cameras show a photograph of scikit-image')
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image
-from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for
+from support.ros_helpers import SECOND, header, image_message, wait_for, with_peer
 from support.stereo_pairs import BASELINE, DISPARITY, HEIGHT, WIDTH, K, camera_info, wall_pairs
 from support.vins_estimator import Estimator
 
@@ -52,11 +52,7 @@ class Rig:
 
         self.node = MatcherNode(open_backend=opened, parameter_overrides=[
             Parameter(name, value=value) for name, value in {**SETTINGS, **parameters}.items()])
-        self.peer = Peer()
-        stack.callback(self.peer.close)
-        self.node.start()
-        stack.enter_context(spun(self.node))
-        stack.callback(self.node.stop)
+        self.peer = with_peer(stack, self.node)
         make = self.peer.node.create_publisher
         self.rights = make(Image, '/right/image', 10)
         self.infos = [make(CameraInfo, topic, 10) for topic in ('/camera_info', '/right/camera_info')]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -113,9 +113,19 @@ def spun(node: Node) -> Iterator[None]:
     node.destroy_node()
 
 
+def with_peer(stack: ExitStack, node: Any) -> Peer:
+    """A peer of a matcher that is started and spun until the stack ends."""
+    peer = Peer()
+    stack.callback(peer.close)
+    node.start()
+    stack.enter_context(spun(node))
+    stack.callback(node.stop)
+    return peer
+
+
 def ended_within(process: subprocess.Popen, seconds: float) -> int:
     """Exit status of a process that was told to end."""
     return process.wait(seconds)
 
 
-__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'spun', 'wait_for']
+__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'spun', 'wait_for', 'with_peer']

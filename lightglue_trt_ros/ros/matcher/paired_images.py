@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from rclpy.node import Node
 
-from ...core.cameras import Intrinsics
-from ...core.depth import DepthImage, depth_from_compressed, depth_from_image
+from ...core.cameras import Intrinsics, StereoRig
+from ...core.depth import DepthImage, depth_pixels
 from ...core.epipolar_check import RightImage
-from ...core.geometry import size_of, size_text
+from ...core.geometry import Size, size_of, size_text
 from ...core.images import stamp_of
 from ...core.types import UInt8
 from ...utils.errors import BagError, FrameError
@@ -23,19 +24,25 @@ from ..parameters import NodeConfig
 from .pairing import DEPTH, STEREO, Pairing, Words
 from .subscription import decode, deserialise, subscribe
 
+Image = TypeVar('Image')
+Calibration = TypeVar('Calibration')
+
 THROTTLE_S = 5.0  # one line of a kind in this time
 REGISTERED_PX = 1.0  # K of depth images and of the frames differ by no more
 
 
-class PairedImages:
+class PairedImages(ABC, Generic[Image, Calibration]):
     """Subscribes to images, and finds the one of each frame by its stamp."""
 
-    def __init__(self, node: Node, settings: NodeConfig, topic: str, transport: str, words: Words, max_skew_s: float) -> None:
-        self._node, self._settings, self._words, self._max_skew_s = node, settings, words, max_skew_s
+    def __init__(self, node: Node, settings: NodeConfig, topic: str, transport: str, words: Words, max_skew_s: float,
+                 listener: CameraListener | RigListener) -> None:
+        """`listener` is that of the calibration."""
+        self._node, self._settings, self._words, self._max_skew_s, self._listener = node, settings, words, max_skew_s, listener
         self.begin()
         self.images: Any = subscribe(node, settings, topic, transport, self._on_image, self._on_lost)
 
     def close(self) -> None:
+        self._listener.close()
         self._node.destroy_subscription(self.images)
 
     def begin(self) -> None:
@@ -49,19 +56,27 @@ class PairedImages:
         """Report the stamp of a frame before it is processed."""
         self._note_stamp(data, self._pairing.frame_came)
 
-    def taken(self, stamp: float, use: Callable[[bytes], Any]) -> Any:
-        """What `use` makes of the image for the frame with this stamp, seconds; None without one, or if it raises FrameError."""
-        item = self._pairing.take(stamp)
-        if item is None:
+    def image_of(self, frame: UInt8, stamp: float) -> Image | None:
+        """The image for a frame (H, W) with a stamp in seconds; None where there is none. From the pipeline's thread."""
+        calibration, item = self._calibration_for(size_of(frame)), self._pairing.take(stamp)
+        if item is None or calibration is None:
             return None
         try:
-            used, self._refusal = use(item), ''
+            image, self._refusal = self._usable(item, frame, calibration), ''
         except FrameError as error:
             self._rejected += 1
             self._refusal = f'{self._words.partner} image dropped: {error}'
             self._node.get_logger().warning(self._refusal, throttle_duration_sec=THROTTLE_S)
             return None
-        return used
+        return image
+
+    @abstractmethod
+    def _calibration_for(self, size: Size) -> Calibration | None:
+        """What frames of this size need to use an image; None while it is unknown."""
+
+    @abstractmethod
+    def _usable(self, item: bytes, frame: UInt8, calibration: Calibration) -> Image:
+        """The decoded message. Raises FrameError where it cannot be used with the frame."""
 
     def figures(self) -> dict[str, str]:
         """Counts by name, for diagnostics."""
@@ -84,7 +99,7 @@ class PairedImages:
     @property
     def refusal(self) -> str:
         """Why the newest image cannot be used, which is logged already; empty if it can."""
-        return self._refusal
+        return self._refusal or self._listener.problem
 
     def _on_image(self, data: bytes) -> None:
         self._note_stamp(data, lambda stamp: self._pairing.partner_came(stamp, data))
@@ -100,71 +115,48 @@ class PairedImages:
             self._rejected += 1  # `decode` reports the reason
 
 
-class RightCamera(PairedImages):
+class RightCamera(PairedImages[RightImage, StereoRig]):
     """Finds the right image of each frame."""
 
     def __init__(self, node: Node, settings: NodeConfig) -> None:
         self._rig = RigListener(node, 'stereo')
-        super().__init__(node, settings, camera_topic(RIGHT, 'image'), settings.image_transport, STEREO, settings.max_stereo_skew_s)
+        super().__init__(node, settings, camera_topic(RIGHT, 'image'), settings.image_transport, STEREO, settings.max_stereo_skew_s,
+                         self._rig)
 
-    def close(self) -> None:
-        self._rig.close()
-        super().close()
+    def _calibration_for(self, size: Size) -> StereoRig | None:
+        return self._rig.rig(size)
 
-    def image_of(self, left: UInt8, stamp: float) -> RightImage | None:
-        """The right image of a frame (H, W) with a stamp in seconds; None where there is none. From the pipeline's thread."""
-        rig = self._rig.rig(size_of(left))
-
-        def right_image(item: bytes) -> RightImage | None:
-            if rig is None:
-                return None
-            image, _ = decode(item, self.images.msg_type, self._settings)
-            if image.shape != left.shape:
-                raise FrameError(f'it has {size_text(size_of(image))} pixels, the left one {size_text(size_of(left))}: both '
-                                 'cameras must be alike')
-            return RightImage(image, rig)
-
-        return self.taken(stamp, right_image)  # type: ignore[no-any-return]
-
-    @property
-    def refusal(self) -> str:
-        return self._refusal or self._rig.problem
+    def _usable(self, item: bytes, frame: UInt8, calibration: StereoRig) -> RightImage:
+        image, _ = decode(item, self.images.msg_type, self._settings)
+        if image.shape != frame.shape:
+            raise FrameError(f'it has {size_text(size_of(image))} pixels, the left one {size_text(size_of(frame))}: both '
+                             'cameras must be alike')
+        return RightImage(image, calibration)
 
 
-class DepthCamera(PairedImages):
+class DepthCamera(PairedImages[DepthImage, Intrinsics]):
     """Finds the depth image of each frame, which must be registered to it."""
 
     def __init__(self, node: Node, settings: NodeConfig, camera: str = '') -> None:
         """`camera` is the name of one of several, empty for a single one."""
         self._camera = CameraListener(node, 'depth', camera)
         self._own = CameraListener(node, 'the check that depth is registered', camera, 'depth')
-        super().__init__(node, settings, camera_topic(camera, 'depth'), settings.depth_transport, DEPTH, settings.max_depth_skew_s)
+        super().__init__(node, settings, camera_topic(camera, 'depth'), settings.depth_transport, DEPTH, settings.max_depth_skew_s,
+                         self._camera)
 
     def close(self) -> None:
-        self._camera.close()
         self._own.close()
         super().close()
 
-    def image_of(self, frame: UInt8, stamp: float) -> DepthImage | None:
-        """The depth image of a frame (H, W) with a stamp in seconds; None where there is none. From the pipeline's thread."""
-        camera = self._camera.camera(size_of(frame))
+    def _calibration_for(self, size: Size) -> Intrinsics | None:
+        return self._camera.camera(size)
 
-        def depth_image(item: bytes) -> DepthImage | None:
-            if camera is None:
-                return None
-            message = deserialise(item, self.images.msg_type)
-            pixels, unit_m = (depth_from_compressed(message, self._settings.max_megapixels) if hasattr(message, 'format')
-                              else depth_from_image(message))
-            if pixels.shape != frame.shape:
-                raise FrameError(f'it has {size_text(size_of(pixels))} pixels, the image {size_text(size_of(frame))}: {_REGISTER}')
-            _check_registered(camera, self._own.newest)
-            return DepthImage(pixels, unit_m, camera, self._settings.depth_noise)
-
-        return self.taken(stamp, depth_image)  # type: ignore[no-any-return]
-
-    @property
-    def refusal(self) -> str:
-        return self._refusal or self._camera.problem
+    def _usable(self, item: bytes, frame: UInt8, calibration: Intrinsics) -> DepthImage:
+        pixels, unit_m = depth_pixels(deserialise(item, self.images.msg_type), self._settings.max_megapixels)
+        if pixels.shape != frame.shape:
+            raise FrameError(f'it has {size_text(size_of(pixels))} pixels, the image {size_text(size_of(frame))}: {_REGISTER}')
+        _check_registered(calibration, self._own.newest)
+        return DepthImage(pixels, unit_m, calibration, self._settings.depth_noise)
 
 
 _REGISTER = 'let the driver register depth to the images (align_depth, depth_registration), and give that topic'
