@@ -47,7 +47,7 @@ help:
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
 	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'
 	@echo 'make gpu-test     on a machine with a GPU, TensorRT and PyCUDA, with its own Python: engines, parity, node, memory'
-	@echo 'make kernels      after a change of refinement.cu, with the CUDA toolkit: refinement.ptx, which is what runs'
+	@echo 'make kernels      after a change of a .cu file, with the CUDA toolkit: its .ptx, which is what runs'
 	@echo 'make mutants      plant the faults of test/mutants.yaml one at a time, and see the tests fail: 15 minutes;'
 	@echo '                  MUTANTS="images stereo" takes those whose file or description has one of these words'
 	@echo 'make robot        with the Python, NumPy and OpenCV of RELEASE=humble (or jazzy, kilted): all starts, and matches the same'
@@ -91,13 +91,16 @@ gpu-test:
 	$(PYTHON) -m pytest -rs test/backends/test_gpu.py test/engines/test_gpu_info.py $(PYTEST_ARGS)
 
 # A driver takes PTX of its own version and older ones; 7.0 is CUDA 11's.
-KERNELS := lightglue_trt_ros/backends/kernels/refinement
-kernels:
+KERNELS := lightglue_trt_ros/backends/kernels
+kernels: $(patsubst %.cu,%.ptx,$(wildcard $(KERNELS)/*.cu))
+
+$(KERNELS)/%.ptx: $(KERNELS)/%.cu $(KERNELS)/portable.h
 	@mkdir -p build
-	nvcc -ptx -arch=compute_75 -O3 -o build/refinement.ptx $(KERNELS).cu
-	sed -i 's/^\.version .*/.version 7.0/' build/refinement.ptx
-	ptxas -arch=sm_87 -o build/refinement.cubin build/refinement.ptx
-	@printf '// made by make kernels of refinement.cu, sha256 %s\n' "$$(sha256sum < $(KERNELS).cu | cut -d' ' -f1)" | cat - build/refinement.ptx > $(KERNELS).ptx
+	nvcc -ptx -arch=compute_75 -O3 -o build/$*.ptx $<
+	sed -i 's/^\.version .*/.version 7.0/' build/$*.ptx
+	ptxas -arch=sm_87 -o build/$*.cubin build/$*.ptx
+	@printf '// made by make kernels of portable.h and $*.cu, sha256 %s\n' \
+	  "$$(cat $(KERNELS)/portable.h $< | sha256sum | cut -d' ' -f1)" | cat - build/$*.ptx > $@
 
 mutants: $(TEST)
 	@$(PY) test/mutants.py $(MUTANTS)

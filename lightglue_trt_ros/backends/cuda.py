@@ -6,6 +6,7 @@ A context belongs to the thread that made it: make, use and close a Cuda in one 
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -70,8 +71,8 @@ class Cuda:
                 self._context.leave()
             raise EngineError(f'GPU {index} cannot be used ({error}): check the NVIDIA driver') from error
         self._held: dict[int, DeviceBuffer | Array | Graph] = {}  # by id
-        self._kernels: Any = None  # the module that `load_kernels` loaded
-        self._functions: dict[str, Any] = {}  # of its kernels those that were launched
+        self._modules: dict[str, Any] = {}  # by the names of their kernels
+        self._functions: dict[str, Any] = {}  # the kernels that were launched
 
     @property
     def stream(self) -> int:
@@ -121,9 +122,10 @@ class Cuda:
     def load_kernels(self, ptx: bytes) -> None:
         """Let the driver compile the kernels of a PTX file for its GPU. Raises EngineError."""
         try:
-            self._kernels = self._driver.module_from_buffer(ptx + b'\0')
+            module = self._driver.module_from_buffer(ptx + b'\0')
         except self._driver.Error as error:
             raise EngineError(f'the driver does not take the kernels ({error}): update it') from error
+        self._modules |= dict.fromkeys(re.findall(r'\.entry (\w+)', ptx.decode()), module)
 
     def launch(self, kernel: str, blocks: int, threads: tuple[int, int], *arguments: int | Addressed) -> None:
         """Enqueue `blocks` blocks of so many threads; arguments are int32, and pointers whatever has an address.
@@ -133,7 +135,7 @@ class Cuda:
         with self._checked():
             function = self._functions.get(kernel)
             if function is None:
-                function = self._functions[kernel] = self._kernels.get_function(kernel)
+                function = self._functions[kernel] = self._modules[kernel].get_function(kernel)
                 function.prepare(''.join('i' if isinstance(each, int) else 'P' for each in arguments))
             values = (each if isinstance(each, int) else each.address for each in arguments)
             function.prepared_async_call((blocks, 1), (*threads, 1), self._stream, *values)
@@ -181,7 +183,7 @@ class Cuda:
             self._stream.synchronize()
         self.free(*(each for each in self._held.values() if isinstance(each, Graph)))
         self.free(*(each for each in self._held.values() if isinstance(each, DeviceBuffer)))
-        self._held, self._functions, self._kernels, self._stream = {}, {}, None, None
+        self._held, self._functions, self._modules, self._stream = {}, {}, {}, None
         context.leave()
 
     @contextmanager

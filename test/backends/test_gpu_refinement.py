@@ -238,8 +238,9 @@ def test_on_a_jetson_whose_memory_is_one_the_same_is_found(backend, plans):
 
 
 def test_what_runs_is_made_of_what_is_there_to_read():
-    source = hashlib.sha256(PTX.with_suffix('.cu').read_bytes()).hexdigest()
-    assert source in PTX.read_text().splitlines()[0], 'refinement.cu has changed: make kernels'
+    for source in PTX.parent.glob('*.cu'):
+        digest = hashlib.sha256(PTX.with_name('portable.h').read_bytes() + source.read_bytes()).hexdigest()
+        assert digest in source.with_suffix('.ptx').read_text().partition('\n')[0], f'{source.name} has changed: make kernels'
 
 
 def test_cameras_of_other_sizes_in_turn_are_each_as_if_alone(backend, monkeypatch):

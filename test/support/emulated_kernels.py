@@ -16,7 +16,7 @@ import pytest
 
 from lightglue_trt_ros.backends.gpu_refinement import PTX
 
-SOURCE = PTX.with_suffix('.cu')
+SOURCES = sorted(PTX.parent.glob('*.cu'))
 
 
 @cache
@@ -25,12 +25,13 @@ def compiled() -> ctypes.CDLL:
     compiler = next(filter(None, map(shutil.which, ('g++', 'clang++', 'c++'))), None)
     if compiler is None:
         pytest.skip('no C++ compiler: the kernels are not run here')
-    name = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    texts = [path.read_bytes() for path in (PTX.with_name('portable.h'), *SOURCES)]
+    name = hashlib.sha256(b''.join(texts)).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f'lightglue_trt_ros-kernels-{os.getuid()}-{name}.so'
     if not library.exists():
         draft = library.with_suffix(f'.{os.getpid()}')
         options = ['-x', 'c++', '-std=c++17', '-O2', '-shared', '-fPIC', '-Wall', '-Werror']
-        subprocess.run([compiler, *options, '-o', draft, SOURCE], check=True)
+        subprocess.run([compiler, *options, '-o', draft, *SOURCES], check=True)
         draft.replace(library)
     return ctypes.CDLL(str(library))
 

@@ -1,28 +1,6 @@
 // A camera's frame on the GPU, and points refined in it: what OpenCV and lightglue_trt_ros.core.refinement do on the host, in FP32.
-//
-// refinement.ptx is made of this file (`make kernels`) and is what runs: a driver compiles it for its GPU, nothing else is needed.
-// Every kernel strides over its work, so that one thread can do what many do: where no CUDA compiler reads this, it is plain C++
-// with one lane, which the tests call.
 
-#include <math.h>
-#include <stdint.h>
-
-#ifdef __CUDACC__
-#define KERNEL extern "C" __global__ void
-#define SHARED __shared__
-constexpr int LANES = 32, WARPS = 8, THREADS = 256;  // lanes and warps of `refine`, threads of `choose_sources`
-#else
-#include <algorithm>
-#include <cmath>
-using std::isfinite, std::max, std::min;
-#define KERNEL extern "C" void
-#define SHARED static
-#define __device__ static
-constexpr int LANES = 1, WARPS = 1, THREADS = 1;
-static const struct { unsigned x, y; } blockIdx = {0, 0}, blockDim = {1, 1}, gridDim = {1, 1}, threadIdx = {0, 0};
-static void __syncwarp() {}
-static void __syncthreads() {}
-#endif
+#include "portable.h"
 
 constexpr int RADIUS = 7;  // the largest of a patch, as refinement.COARSE has it
 constexpr int SIDE = 2 * RADIUS + 1, RIM = SIDE + 2;
