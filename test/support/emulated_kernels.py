@@ -22,16 +22,21 @@ SOURCES = sorted(PTX.parent.glob('*.cu'))
 @cache
 def compiled() -> ctypes.CDLL:
     """The kernels as a library of functions. Skips without a C++ compiler."""
+    return library_of(*SOURCES)
+
+
+def library_of(*sources: Path) -> ctypes.CDLL:
+    """Kernels as a library of functions. Skips without a C++ compiler."""
     compiler = next(filter(None, map(shutil.which, ('g++', 'clang++', 'c++'))), None)
     if compiler is None:
         pytest.skip('no C++ compiler: the kernels are not run here')
-    texts = [path.read_bytes() for path in (PTX.with_name('portable.h'), *SOURCES)]
+    texts = [path.read_bytes() for path in (PTX.with_name('portable.h'), *sources)]
     name = hashlib.sha256(b''.join(texts)).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f'lightglue_trt_ros-kernels-{os.getuid()}-{name}.so'
     if not library.exists():
         draft = library.with_suffix(f'.{os.getpid()}')
-        options = ['-x', 'c++', '-std=c++17', '-O2', '-shared', '-fPIC', '-Wall', '-Werror']
-        subprocess.run([compiler, *options, '-o', draft, *SOURCES], check=True)
+        options = ['-x', 'c++', '-std=c++17', '-O2', '-shared', '-fPIC', '-Wall', '-Werror', f'-I{PTX.parent}']
+        subprocess.run([compiler, *options, '-o', draft, *sources], check=True)
         draft.replace(library)
     return ctypes.CDLL(str(library))
 

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __CUDACC__
 #define KERNEL extern "C" __global__ void
@@ -25,3 +26,43 @@ static const struct { unsigned x, y; } blockIdx = {0, 0}, blockDim = {1, 1}, gri
 [[maybe_unused]] static void __syncwarp() {}
 [[maybe_unused]] static void __syncthreads() {}
 #endif
+
+typedef uint16_t half;  // the bits of an FP16 value
+
+[[maybe_unused]] __device__ uint32_t bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+[[maybe_unused]] __device__ float of_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+[[maybe_unused]] __device__ float float_of(half x) {
+#ifdef __CUDACC__
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
+    return wide;
+#else
+    uint32_t magnitude = x & 0x7fffu, sign = (uint32_t)(x & 0x8000u) << 16;
+    if (magnitude >= 0x7c00u) return of_bits(sign | 0x7f800000u | magnitude << 13);  // infinite or NaN
+    return of_bits(sign | bits_of(of_bits(magnitude << 13) * 0x1p112f));  // the exponents' offsets differ by 112
+#endif
+}
+
+[[maybe_unused]] __device__ half half_of(float x) {  // to the nearest, ties to even, as a cast does
+#ifdef __CUDACC__
+    half narrow;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow) : "f"(x));
+    return narrow;
+#else
+    uint32_t magnitude = bits_of(x) & 0x7fffffffu, sign = bits_of(x) >> 16 & 0x8000u;
+    if (magnitude > 0x7f800000u) return 0x7fffu;  // NaN, as a GPU writes it
+    if (magnitude >= 0x47800000u) return sign | 0x7c00u;  // from 65536 on infinite
+    if (magnitude < 0x38800000u) return sign | (bits_of(of_bits(magnitude) + 0.5f) - bits_of(0.5f));  // subnormal: the sum rounds
+    return sign | (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1)) >> 13;
+#endif
+}
