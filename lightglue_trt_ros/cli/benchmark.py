@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.tensorrt import TensorRTBackend
 from ..core.backend import Backend
 from ..core.config import MatcherConfig
 from ..core.early_exit import EarlyExits
@@ -22,6 +23,7 @@ from ..core.types import UInt8
 from ..datasets.bag import gray_images
 from ..datasets.flight import forth_and_back, textured_frames
 from ..engines.selection import open_backend
+from ..evaluation.board_prediction import STAGES, measured_ms, predict
 from ..evaluation.timing import device_times, measure_caching, measure_stages, profile, shares
 from ..utils.arguments import add_settings, number, positive, settings_of
 from ..utils.commands import command, log
@@ -35,7 +37,7 @@ OF_A_CHECKOUT = ('homographies', 'turns', 'depth', 'odometry', 'sweep')
 
 @command('benchmark')
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 when all was measured, 1 with a message otherwise."""
+    """Exit code 0 when all was measured (device: or predicted, without a GPU), 1 with a message otherwise."""
     args = _parse(argv)
     report: dict[str, Any] = {'machine': describe_machine()}
     log.info(report['machine'])
@@ -120,10 +122,30 @@ def _cameras(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 def _device(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     with opened(config) as backend:
-        times = device_times(backend, _frames(args, config))
-    print_table("The GPU's own time, copies included, ms", ['stage', 'median', 'p95', 'p99'],
-                [(name, *percentiles(values, digits=3)) for name, values in times.items()], left=1)
-    return dict(times)
+        times = device_times(backend, _frames(args, config)) if isinstance(backend, TensorRTBackend) else {}
+    if times:
+        print_table("The GPU's own time, copies included, ms", ['stage', 'median', 'p95', 'p99'],
+                    [(name, *percentiles(values, digits=3)) for name, values in times.items()], left=1)
+    else:
+        print('\nNothing was measured: TensorRT on a GPU does not run here')
+    medians = {name: float(np.median(values)) for name, values in times.items()}
+    here = {f'this machine, {backend.spec.precision}': medians} if times else {}
+    return {**times, 'prediction': _predicted(config, measured_ms(config) | here)}
+
+
+def _predicted(config: MatcherConfig, measured: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """Print and return what other GPUs should take, next to what was measured, by GPU and stage."""
+    prediction = predict(config)
+    print_table('Work of a frame in FP16, all layers (counted)', ['stage', 'GFLOP', 'GFLOP in FP32', 'MB'],
+                [(stage, f'{work.matrix_flops / 1e9:.1f}', f'{work.flops / 1e9:.2f}', f'{work.bytes / 1e6:.0f}')
+                 for stage, work in prediction.work.items()], left=1)
+    rows = [(board, 'PREDICTED', *(f'{each.bound_ms:.2f} .. {each.estimate_ms:.1f}' for each in times.values()))
+            for board, times in prediction.boards.items()]
+    rows += [(name, 'measured', *(f'{times[stage]:.2f}' if stage in times else '-' for stage in (*STAGES, 'together')))
+             for name, times in measured.items()]
+    print_table(f'PREDICTION, bound .. estimate in ms, {config.engine_spec("fp16")}, all layers; nobody has measured these boards',
+                ['GPU', '', *STAGES, 'together'], rows)
+    return {**dataclasses.asdict(prediction), 'measured_ms': measured}
 
 
 def _profile(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:

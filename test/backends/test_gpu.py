@@ -455,7 +455,8 @@ def test_the_benchmark_measures_the_gpu(engines, capsys):
                  '--engine-dir', str(engines), '--frames', '100']) == 0
     printed = capsys.readouterr().out
     print(printed)
-    for text in ("The GPU's own time", 'place', 'Stages of a frame', 'matcher-1-4', 'Share of time by precision'):
+    for text in ("The GPU's own time", 'this machine, fp16', 'place', 'Stages of a frame', 'matcher-1-4',
+                 'Share of time by precision'):
         assert text in printed
 
 

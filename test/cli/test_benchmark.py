@@ -45,6 +45,24 @@ def test_stages_of_a_recording_s_own_frames(tmp_path, capsys):
     assert figures['caching']['cached_ms'] > 0
 
 
+def test_without_a_gpu_device_predicts_other_boards_and_says_that_nothing_was_measured(tmp_path, capsys):
+    out = tmp_path / 'figures.json'
+    assert main(['device', *SMALL, '--json', str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert 'Nothing was measured' in printed
+    assert 'PREDICTION' in printed
+    assert printed.count('PREDICTED') == 5, 'each board is marked'
+    device = json.loads(out.read_text())['device']
+    assert list(device) == ['prediction']
+    prediction = device['prediction']
+    assert prediction['measured_ms'] == {}, 'nobody has measured this shape'
+    assert set(prediction['boards']) == {'Orin Nano Super', 'Orin NX 16 GB', 'AGX Orin 64 GB', 'RTX 4060', 'RTX 4090'}
+    assert set(prediction['work']) == {'extract', 'match', 'place'}
+    for stages in prediction['boards'].values():
+        assert set(stages) == {'extract', 'match', 'place', 'together'}
+        assert all(0 < each['bound_ms'] <= each['estimate_ms'] for each in stages.values())
+
+
 def test_one_camera_of_several_in_a_bag(tmp_path, capsys):
     asked = ['stages', '--frames', '3', '--recording', str(bag_of_two_cameras(tmp_path / 'bag')), *SMALL]
     assert main(asked) == 1

@@ -1,0 +1,125 @@
+"""Prediction of a frame's GPU time on boards that nobody measured, from counted work, data sheets and a share of a large GPU.
+
+The **bound** of a stage is the larger of its operations over the GPU's peak rate and its bytes over the memory's bandwidth. It
+is no estimate: real engines need several times as long. The **estimate** is the time on 8 multiprocessors of an H100, scaled by
+operations and peak rates. It is at least the bound, and at least the time of the whole H100, where launches and waits take most of
+it. FP8 is not predicted: TensorRT 8.6, which all was measured with, has no FP8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.config import SHIPPED_MODELS, EngineSpec, MatcherConfig
+from ..core.refinement import COARSE, FINE
+from ..core.refinement.patches import SOURCES
+from ..networks.graph_costs import Work, network_work
+from ..networks.models import load_model
+
+STAGES = ('extract', 'match', 'place')  # as in timing.device_times; place is the refinement
+MEASURED_AT = EngineSpec(480, 640, 1024, 'fp16')
+SMALL, WHOLE = 8, 132  # multiprocessors of the H100
+# Milliseconds of STAGES by model and multiprocessors: `benchmark device`, TensorRT 8.6, all layers, tartanair_hospital.
+MEASURED_MS = {
+    ('ours', SMALL): (3.2, 8.2, 0.41),
+    ('ours', WHOLE): (0.54, 1.41, 0.10),
+    ('ours_light', SMALL): (2.2, 4.1, 0.41),
+    ('ours_light', WHOLE): (0.42, 0.75, 0.09),
+}
+
+
+@dataclass(frozen=True)
+class Board:
+    """Peak rates of a GPU by its data sheet."""
+
+    name: str
+    matrix_tflops: float  # of tensor cores: FP16, dense, summed in FP32
+    tflops: float  # FP32
+    gb_per_s: float
+
+    def compute_ms(self, work: Work) -> float:
+        """Time of its operations at the peak rate."""
+        return (work.matrix_flops / self.matrix_tflops + work.flops / self.tflops) / 1e9
+
+    def bound_ms(self, work: Work) -> float:
+        """The least time of `work`."""
+        return max(self.compute_ms(work), work.bytes / self.gb_per_s / 1e6)
+
+
+# NVIDIA's data sheets "Jetson Orin Nano Series", "Jetson Orin NX Series" and "Jetson AGX Orin Series", and its white paper "NVIDIA
+# Ada GPU Architecture". Those of Jetsons have sparse INT8 operations, four times the dense FP16 ones. Of an Orin NX's 100 TOPS the
+# GPU has 60, at 918 MHz; the DLAs have the others. The Orin Nano runs in its mode MAXN SUPER.
+BOARDS = (Board('Orin Nano Super', 17, 2.1, 102), Board('Orin NX 16 GB', 15, 1.9, 102), Board('AGX Orin 64 GB', 42, 5.3, 204),
+          Board('RTX 4060', 30, 15.1, 272), Board('RTX 4090', 165, 82.6, 1008))
+
+
+def share_of_h100(multiprocessors: int) -> Board:
+    """Multiprocessors of an H100 at 1.98 GHz; the whole memory is theirs."""
+    return Board(f'H100, {multiprocessors} multiprocessors', 8.1 * multiprocessors, 0.507 * multiprocessors, 3350)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Milliseconds, predicted."""
+
+    bound_ms: float
+    estimate_ms: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Work of each stage; estimates by board and stage, and `together`."""
+
+    work: dict[str, Work]
+    boards: dict[str, dict[str, Estimate]]
+
+
+def predict(config: MatcherConfig) -> Prediction:
+    """The prediction for the shapes and the model of `config`, in FP16 and with all layers.
+
+    A model without measured times is scaled from those of `ours`. Raises WeightsError, ConfigError, and EngineError where a library
+    that writes graphs is missing.
+    """
+    spec, model = config.engine_spec('fp16'), config.weights
+    reference = model if (model, SMALL) in MEASURED_MS else SHIPPED_MODELS[0]
+    work = stage_work(spec, model)
+    measured = work if (spec, model) == (MEASURED_AT, reference) else stage_work(MEASURED_AT, reference)
+
+    def scaled(count: int, board: Board, stage: str) -> float:
+        """The time of `count` multiprocessors as that of the board."""
+        share = share_of_h100(count).compute_ms(measured[stage])
+        return MEASURED_MS[reference, count][STAGES.index(stage)] * board.compute_ms(work[stage]) / share
+
+    boards: dict[str, dict[str, Estimate]] = {}
+    for board in BOARDS:
+        times = boards[board.name] = {}
+        for stage in STAGES:
+            bound = board.bound_ms(work[stage])
+            times[stage] = Estimate(bound, max(bound, scaled(SMALL, board, stage), scaled(WHOLE, share_of_h100(WHOLE), stage)))
+        bounds, estimates = zip(*((each.bound_ms, each.estimate_ms) for each in times.values()), strict=True)
+        times['together'] = Estimate(sum(bounds), sum(estimates))
+    return Prediction(work, boards)
+
+
+def stage_work(spec: EngineSpec, model: str) -> dict[str, Work]:
+    """Of STAGES for frames of the engine's size and K points: networks, the kernels of frames, and those of refinement."""
+    extractor, matcher = network_work(spec, load_model(model))
+    pixels, samples, gradients, read = spec.image_height * spec.image_width, 0, 0, 0
+    for level in (COARSE, FINE):
+        patch, rim = (2 * level.radius + 1)**2, (2 * level.radius + 3)**2
+        samples += 2 * rim + level.steps * patch  # both patches with their rim, and the current one in each step
+        gradients += 2 * patch
+        read += 2 * 4 * rim  # FP32
+    a_point = 26 * samples + 20 * gradients + 40 * SOURCES  # operations of each of them in refinement.cu
+    # The frame comes in, is resized, becomes FP32 and is halved: a quarter of its pixels, of 5 x 5 products each.
+    frame = Work(flops=13 * pixels, bytes=13 * pixels)
+    return {'extract': extractor + frame, 'match': matcher,
+            'place': Work(flops=a_point * spec.max_keypoints, bytes=read * spec.max_keypoints)}
+
+
+def measured_ms(config: MatcherConfig) -> dict[str, dict[str, float]]:
+    """What was measured on shares of an H100, by share and stage with `together`: for models and shapes of MEASURED_MS alone."""
+    if config.engine_spec('fp16') != MEASURED_AT:
+        return {}
+    return {share_of_h100(count).name: dict(zip(STAGES, times, strict=True)) | {'together': sum(times)}
+            for (model, count), times in MEASURED_MS.items() if model == config.weights}

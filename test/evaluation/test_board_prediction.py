@@ -1,0 +1,72 @@
+"""Predictions of boards: where they must meet what was measured, their order, and the table of the docs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.evaluation import board_prediction as prediction
+from lightglue_trt_ros.evaluation.board_prediction import SMALL, STAGES, WHOLE, Board, measured_ms, predict, share_of_h100
+from lightglue_trt_ros.networks.graph_costs import Work
+
+pytestmark = pytest.mark.networks
+BENCHMARKS = Path(__file__).parents[2] / 'docs' / 'benchmarks.md'
+
+
+def test_a_bound_is_of_operations_or_of_bytes():
+    board = Board('', matrix_tflops=10, tflops=2, gb_per_s=100)
+    assert board.bound_ms(Work(matrix_flops=30e9, flops=4e9, bytes=1e8)) == pytest.approx(3 + 2)
+    assert board.bound_ms(Work(matrix_flops=30e9, flops=4e9, bytes=1e9)) == pytest.approx(10)
+
+
+@pytest.mark.parametrize('model', ['ours', 'ours_light'])
+@pytest.mark.parametrize('count', [SMALL, WHOLE])
+def test_a_share_of_the_h100_is_predicted_as_it_was_measured(monkeypatch, model, count):
+    share = share_of_h100(count)
+    monkeypatch.setattr(prediction, 'BOARDS', (share,))
+    config = MatcherConfig(weights=model)
+    predicted = predict(config).boards[share.name]
+    measured = measured_ms(config)[share.name]
+    if count == SMALL:
+        assert {stage: each.estimate_ms for stage, each in predicted.items()} == pytest.approx(measured)
+    else:  # never faster than it was measured
+        assert all(each.estimate_ms >= measured[stage] * (1 - 1e-9) for stage, each in predicted.items())
+
+
+def test_estimates_are_ordered_as_boards_models_and_shapes_are():
+    ours, light, fewer = (predict(MatcherConfig(**settings)).boards
+                          for settings in ({}, {'weights': 'ours_light'}, {'max_keypoints': 512, 'image_height': 240}))
+    for boards in (ours, light, fewer):
+        assert all(0 < each.bound_ms <= each.estimate_ms for stages in boards.values() for each in stages.values())
+        for stage in STAGES:
+            nx, nano, agx, ada, best = (boards[name][stage].estimate_ms for name in (
+                'Orin NX 16 GB', 'Orin Nano Super', 'AGX Orin 64 GB', 'RTX 4060', 'RTX 4090'))
+            assert nx >= nano >= agx >= best
+            assert nano >= ada >= best
+    for name, stages in ours.items():
+        assert light[name]['together'].estimate_ms < stages['together'].estimate_ms
+        assert fewer[name]['extract'].estimate_ms == pytest.approx(stages['extract'].estimate_ms / 2, rel=0.01)
+        assert stages['match'].estimate_ms / 4 < fewer[name]['match'].estimate_ms < stages['match'].estimate_ms / 2
+
+
+def test_measured_times_are_of_their_shapes_and_models_alone():
+    assert len(measured_ms(MatcherConfig())) == sum(model == 'ours' for model, _ in prediction.MEASURED_MS)
+    assert not measured_ms(MatcherConfig(max_keypoints=512))
+    assert not measured_ms(MatcherConfig(weights='magicleap'))
+
+
+def test_the_table_of_the_docs_has_these_predictions():
+    ours, light = (predict(MatcherConfig(weights=model)).boards for model in ('ours', 'ours_light'))
+    rates = {board.name: board for board in prediction.BOARDS}
+    expected = []
+    for name, stages in ours.items():
+        cells = [name, f'{rates[name].matrix_tflops}', f'{rates[name].gb_per_s}']
+        for each in (*(stages[stage] for stage in (*STAGES, 'together')), light[name]['together']):
+            digits = 2 if each.bound_ms < 0.1 else 1
+            cells.append(f'{each.bound_ms:.{digits}f} to {each.estimate_ms:.1f}')
+        expected.append(f'| {" | ".join(cells)} |')
+    found = [line for line in BENCHMARKS.read_text().splitlines() if re.match(rf'\| (?:{"|".join(rates)}) \|', line)]
+    assert found == expected, '\n'.join(['the table should be', *expected])
