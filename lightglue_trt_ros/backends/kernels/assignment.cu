@@ -288,8 +288,8 @@ KERNEL RESIDENT assignment_best_fp32(const float *projected, int width, int coun
     find_best(projected, {width, count, scores0, scores1, detection_threshold}, matchability, sums, keys);
 }
 
-// matches (count,): the row of image 1 or -1; found (count,): its score or 0. `thousandths` is the least score of a match.
 // matches (count,): the row of image 1 or -1; found (count,): its score or 0. `thousandths` are the least score of a match.
+KERNEL assignment_matches(const float *scores0, const float *scores1, const float *detection_threshold, const float *match_threshold,
                           int thousandths, int count, const uint64_t *keys, int *matches, float *found) {
     float threshold = fmaxf(*match_threshold, thousandths / 1000.f);
     for (int row = blockIdx.x * blockDim.x + threadIdx.x; row < count; row += gridDim.x * blockDim.x) {
