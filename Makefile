@@ -94,13 +94,16 @@ gpu-test:
 KERNELS := lightglue_trt_ros/backends/kernels
 kernels: $(patsubst %.cu,%.ptx,$(wildcard $(KERNELS)/*.cu))
 
-$(KERNELS)/%.ptx: $(KERNELS)/%.cu $(KERNELS)/portable.h
+ARCH := compute_75
+$(KERNELS)/attention.ptx: ARCH := compute_80
+
+$(KERNELS)/%.ptx: $(KERNELS)/%.cu $(KERNELS)/instructions.h $(KERNELS)/portable.h
 	@mkdir -p build
-	nvcc -ptx -arch=compute_75 -O3 -o build/$*.ptx $<
+	nvcc -ptx -arch=$(ARCH) -I$(KERNELS) -O3 -o build/$*.ptx $<
 	sed -i 's/^\.version .*/.version 7.0/' build/$*.ptx
 	ptxas -arch=sm_87 -o build/$*.cubin build/$*.ptx
-	@printf '// made by make kernels of portable.h and $*.cu, sha256 %s\n' \
-	  "$$(cat $(KERNELS)/portable.h $< | sha256sum | cut -d' ' -f1)" | cat - build/$*.ptx > $@
+	@printf '// made by make kernels of $*.cu and the headers, sha256 %s\n' \
+	  "$$(cat $(KERNELS)/*.h $< | sha256sum | cut -d' ' -f1)" | cat - build/$*.ptx > $@
 
 mutants: $(TEST)
 	@$(PY) test/mutants.py $(MUTANTS)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from spox import Tensor, argument
+from support.cuda_threads import ThreadedCuda
 from support.emulated_device import EmulatedGpu
 from support.networks import SMALL, extract, light, matcher_feed, moved, ours, photo, session
 
@@ -143,6 +144,23 @@ def test_of_equal_values_the_first_wins(dtype):
     projected[:] = 1
     matchability[:] = 9
     np.testing.assert_array_equal(assert_agreement(projected, matchability, *rest[:2], 0.0), np.where(np.arange(150) == 1, 0, -1))
+
+
+@pytest.mark.parametrize(('count', 'width', 'dtype', 'least'), [
+    (48, 32, np.float16, LAST), (64, 64, np.float32, EARLY), (100, 80, np.float16, EARLY), (130, 256, np.float16, LAST),
+    (130, 48, np.float32, LAST)])
+def test_a_gpu_s_threads_find_the_same_matches(count, width, dtype, least):
+    """Twice in the same memory, as frames follow one another."""
+    projected, matchability, scores, detection, match = random_inputs(count, width, dtype)
+    expected, expected_scores = assign_on_host(projected, matchability, scores, detection, match, least=least)
+    assert (expected >= 0).sum() > count / 3
+    assignment = GpuAssignment(ThreadedCuda(), count, width, dtype)
+    thresholds = np.array([detection], np.float32), np.array([match], np.float32)
+    for _ in range(2):
+        matches, found = np.full(count, 77, np.int32), np.full(count, np.nan, np.float32)
+        assignment.enqueue(projected, matchability, scores, *thresholds, matches, found, least=least)
+        np.testing.assert_array_equal(matches, expected)
+        np.testing.assert_allclose(found, expected_scores, atol=1e-5)
 
 
 @pytest.mark.parametrize('dtype', [np.float16, np.float32])

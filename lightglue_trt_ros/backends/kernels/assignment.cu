@@ -45,11 +45,6 @@ __device__ int column_of(half, int i, int j) { return threadIdx.x / LANES / 4 * 
 __device__ int row_of(float, int i, int) { return threadIdx.x / 16 + i * 16; }
 __device__ int column_of(float, int, int j) { return threadIdx.x % 16 + j * 16; }
 
-__device__ void mma(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t b) {  // k8: Turing has no k16
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) : "r"(a0), "r"(a1), "r"(b));
-}
-
 // Add the products of the staged chunk. A thread takes 4 neighbours of 16 where mma has 2 and 2: the order of a sum is free.
 __device__ void multiply(const Shared *shared, float (&sums)[4][4], half) {
     int warp = threadIdx.x / LANES, group = threadIdx.x % LANES / 4, quad = threadIdx.x % 4;

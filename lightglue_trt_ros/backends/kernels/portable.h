@@ -11,18 +11,21 @@
 #include <string.h>
 
 #ifdef __CUDACC__
+#include <instructions.h>
 #define KERNEL extern "C" __global__ void
 #define SHARED __shared__
 constexpr int LANES = 32, WARPS = 8, THREADS = 256;  // lanes of a warp, warps and threads of a block
 #else
 #include <algorithm>
 #include <cmath>
+#include <vector>
 using std::isfinite, std::max, std::min;
 #define KERNEL extern "C" void
 #define SHARED static
 #define __device__ static
 constexpr int LANES = 1, WARPS = 1, THREADS = 1;
 static const struct { unsigned x, y; } blockIdx = {0, 0}, blockDim = {1, 1}, gridDim = {1, 1}, threadIdx = {0, 0};
+struct alignas(16) uint4 { uint32_t x, y, z, w; };
 [[maybe_unused]] static void __syncwarp() {}
 [[maybe_unused]] static void __syncthreads() {}
 #endif
@@ -42,7 +45,7 @@ typedef uint16_t half;  // the bits of an FP16 value
 }
 
 [[maybe_unused]] __device__ float float_of(half x) {
-#ifdef __CUDACC__
+#ifdef __CUDA_ARCH__
     float wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
     return wide;
@@ -54,7 +57,7 @@ typedef uint16_t half;  // the bits of an FP16 value
 }
 
 [[maybe_unused]] __device__ half half_of(float x) {  // to the nearest, ties to even, as a cast does
-#ifdef __CUDACC__
+#ifdef __CUDA_ARCH__
     half narrow;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow) : "f"(x));
     return narrow;
@@ -64,5 +67,15 @@ typedef uint16_t half;  // the bits of an FP16 value
     if (magnitude >= 0x47800000u) return sign | 0x7c00u;  // from 65536 on infinite
     if (magnitude < 0x38800000u) return sign | (bits_of(of_bits(magnitude) + 0.5f) - bits_of(0.5f));  // subnormal: the sum rounds
     return sign | (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1)) >> 13;
+#endif
+}
+
+[[maybe_unused]] __device__ uint32_t halves_of(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+    uint32_t both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+#else
+    return half_of(low) | (uint32_t)half_of(high) << 16;
 #endif
 }

@@ -1,0 +1,61 @@
+"""The GPU's kernels on the CPU as a GPU runs them: a thread for each of theirs, which meet where those do. For small sizes."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lightglue_trt_ros.backends.gpu_refinement import PTX
+
+HEADERS = Path(__file__).parent / 'threads'
+
+
+@cache
+def library(name: str) -> ctypes.CDLL:
+    """Kernels of `name`.cu; launch_KERNEL starts one. Skips without a compiler that knows C++20's barriers."""
+    compiler = next(filter(None, map(shutil.which, ('g++', 'clang++'))), None)
+    source = PTX.with_name(f'{name}.cu')
+    with tempfile.TemporaryDirectory() as folder:
+        options = ['-x', 'c++', '-std=c++20', '-O2', '-pthread', '-shared', '-fPIC', '-ffp-contract=off']
+        empty, launches = Path(folder, 'empty.cc'), Path(folder, 'launches.cc')
+        empty.write_text('#include <barrier>\nstd::barrier<> barrier(1);\n')
+        tried = [compiler, *options, '-o', f'{folder}/empty.so', empty]
+        if compiler is None or subprocess.run(tried, capture_output=True).returncode:
+            pytest.skip('no C++ compiler with C++20 barriers: the kernels are not run by threads here')
+        kernels = re.findall(r'^KERNEL (?:[A-Z]+ |__launch_bounds__\(.*?\) )?(\w+)\(', source.read_text(), re.M)
+        text = ['#include <instructions.h>', f'#include "{source}"', *(f'LAUNCHED({each})' for each in dict.fromkeys(kernels))]
+        launches.write_text('\n'.join(text) + '\n')
+        built = Path(folder, 'kernels.so')
+        subprocess.run([compiler, *options, f'-I{HEADERS}', '-o', built, launches], check=True)
+        return ctypes.CDLL(str(built))
+
+
+class ThreadedCuda:
+    """A Cuda whose memory is the host's. Kernels run when they are launched; their arguments are arrays."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, str] = {}  # by the names of their kernels
+
+    def load_kernels(self, ptx: bytes) -> None:
+        text = ptx.decode()
+        source = re.search(r'of (\w+)\.cu', text.partition('\n')[0])[1]
+        self._sources |= dict.fromkeys(re.findall(r'\.entry (\w+)', text), source)
+
+    def device(self, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+        return np.frombuffer(bytearray(b'\x7f' * int(np.prod(shape) * np.dtype(dtype).itemsize)), dtype).reshape(shape)
+
+    def free(self, *arrays: np.ndarray) -> None:
+        pass
+
+    def launch(self, kernel: str, blocks: int, threads: tuple[int, int], *arguments: int | np.ndarray) -> None:
+        values = [each if isinstance(each, int) else each.ctypes.data for each in arguments]
+        start = getattr(library(self._sources[kernel]), f'launch_{kernel}')
+        start(blocks, threads[0], (ctypes.c_int64 * len(values))(*values))
