@@ -33,13 +33,24 @@ def superpoint(spec: EngineSpec, weights: Weights, *, subpixel: bool = True) -> 
     """
     net = _SuperPoint(spec, weights)
     image, mask = (argument(Tensor(np.uint8, (spec.image_height, spec.image_width))) for _ in range(2))
-    shared = net.encode(image)
-    dense, detectable = mask_scores(net.score(shared), mask)
+    logits, described = net.maps(image)
+    dense, detectable = mask_scores(net.score(logits), mask)
     pixels, scores = net.detect(detectable)
-    descriptors = net.describe(shared, op.cast(pixels, to=np.float32))
+    descriptors = net.describe(described, op.cast(pixels, to=np.float32))
     keypoints = refine(dense, pixels) if subpixel else op.cast(pixels, to=np.float32)
     outputs = {'keypoints': keypoints, 'scores': scores, 'descriptors': descriptors}
     return stamp(build({'image': image, 'mask': mask}, outputs), 'superpoint', spec, weights.sha256)
+
+
+def superpoint_maps(spec: EngineSpec, weights: Weights) -> onnx.ModelProto:
+    """The extractor's convolutions, for what selects keypoints by itself.
+
+    image uint8 (H, W) -> logits (1, 65, H / 8, W / 8) of the pixels of each cell and of "no keypoint here", dense
+    (1, D, H / 8, W / 8) descriptors of any length; both in the spec's precision.
+    """
+    net, image = _SuperPoint(spec, weights), argument(Tensor(np.uint8, (spec.image_height, spec.image_width)))
+    logits, dense = net.maps(image)
+    return stamp(build({'image': image}, {'logits': logits, 'dense': dense}), 'superpoint_maps', spec, weights.sha256)
 
 
 class _SuperPoint:
@@ -56,9 +67,14 @@ class _SuperPoint:
         x = self.conv('conv3b', self.conv('conv3a', _halve(x)))
         return self.conv('conv4b', self.conv('conv4a', _halve(x)))
 
-    def score(self, shared: Var) -> Var:
-        """(1, channels, H / 8, W / 8) -> how much each pixel is a keypoint, FP32 (1, 1, H, W)."""
-        logits = self.conv('convPb', self.conv('convPa', shared), relu=False)
+    def maps(self, image: Var) -> tuple[Var, Var]:
+        """(H, W) uint8 -> logits (1, 65, H / 8, W / 8), descriptors (1, D, H / 8, W / 8) of any length."""
+        shared = self.encode(image)
+        logits, dense = (self.conv(f'conv{head}b', self.conv(f'conv{head}a', shared), relu=False) for head in 'PD')
+        return logits, dense
+
+    def score(self, logits: Var) -> Var:
+        """(1, 65, H / 8, W / 8) -> how much each pixel is a keypoint, FP32 (1, 1, H, W)."""
         cells = op.softmax(self.typed.exact(logits), axis=1)
         cells = op.slice(cells, _shape(0), _shape(CELL * CELL), _shape(1))  # the 65th channel says "no keypoint here"
         return op.depth_to_space(cells, blocksize=CELL, mode='DCR')
@@ -69,9 +85,8 @@ class _SuperPoint:
         inner = op.slice(suppress_non_maxima(dense), _shape(BORDER, BORDER), _shape(height - BORDER, width - BORDER), _shape(2, 3))
         return select_keypoints(inner, self.spec.max_keypoints)
 
-    def describe(self, shared: Var, keypoints: Var) -> Var:
-        """Sample the dense descriptors at keypoints (K, 2) -> (K, D), unit length."""
-        dense = self.conv('convDb', self.conv('convDa', shared), relu=False)
+    def describe(self, dense: Var, keypoints: Var) -> Var:
+        """Sample the dense descriptors (1, D, H / 8, W / 8) at keypoints (K, 2) -> (K, D), unit length."""
         dense = _normalize(self.typed.exact(dense), axis=1)
         # the released model's grid: the centre of the first cell is pixel 3.5, and W - 4.5 maps to the last one
         first = np.float32(CELL / 2 - 0.5)

@@ -29,10 +29,10 @@ def without_mask(spec, weights):
         patched.setattr(graph, '_local_max', lambda x: op.max_pool(x, kernel_shape=[9, 9], pads=[4] * 4)[0])
         net = graph._SuperPoint(spec, weights)
         image = argument(Tensor(np.uint8, (spec.image_height, spec.image_width)))
-        shared = net.encode(image)
-        dense = net.score(shared)
+        logits, described = net.maps(image)
+        dense = net.score(logits)
         pixels, scores = net.detect(dense)
-        descriptors = net.describe(shared, op.cast(pixels, to=np.float32))
+        descriptors = net.describe(described, op.cast(pixels, to=np.float32))
     return build({'image': image}, {'keypoints': graph.refine(dense, pixels), 'scores': scores, 'descriptors': descriptors})
 
 

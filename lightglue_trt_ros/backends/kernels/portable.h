@@ -22,6 +22,7 @@ constexpr int LANES = 32, WARPS = 8, THREADS = 256;  // lanes of a warp, warps a
 using std::isfinite, std::max, std::min;
 #define KERNEL extern "C" void
 #define SHARED static
+#define __launch_bounds__(...)
 #define __device__ static
 constexpr int LANES = 1, WARPS = 1, THREADS = 1;
 static const struct { unsigned x, y; } blockIdx = {0, 0}, blockDim = {1, 1}, gridDim = {1, 1}, threadIdx = {0, 0};
@@ -77,5 +78,30 @@ typedef uint16_t half;  // the bits of an FP16 value
     return both;
 #else
     return half_of(low) | (uint32_t)half_of(high) << 16;
+#endif
+}
+
+template <class T>
+[[maybe_unused]] __device__ T sum(T x) {  // over the lanes of a warp; each gets it
+#ifdef __CUDACC__
+    for (int other = LANES / 2; other; other /= 2) x += __shfl_xor_sync(0xffffffffu, x, other);
+#endif
+    return x;
+}
+
+// Of one place by many threads. Returns what was there.
+[[maybe_unused]] __device__ uint32_t add_to(uint32_t *place, uint32_t value) {
+#ifdef __CUDACC__
+    return atomicAdd(place, value);
+#else
+    return (*place += value) - value;
+#endif
+}
+
+[[maybe_unused]] __device__ void set_bits(uint32_t *place, uint32_t bits) {
+#ifdef __CUDACC__
+    atomicOr(place, bits);
+#else
+    *place |= bits;
 #endif
 }

@@ -43,13 +43,6 @@ __device__ Symmetric lessened(Symmetric m, float by) {  // as matrices.lessened
     return {(m.a - middle) * kept + left, m.b * kept, (m.d - middle) * kept + left};
 }
 
-__device__ float sum(float x) {  // over the lanes of a warp; each gets it
-#ifdef __CUDACC__
-    for (int other = LANES / 2; other; other /= 2) x += __shfl_xor_sync(0xffffffffu, x, other);
-#endif
-    return x;
-}
-
 __device__ float sample(Image image, float u, float v) {  // bilinear; the edge goes on for ever
     u = fminf(fmaxf(u, 0.f), image.width - 1.f);
     v = fminf(fmaxf(v, 0.f), image.height - 1.f);

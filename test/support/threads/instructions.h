@@ -61,7 +61,8 @@ static const uint32_t (*exchanged(Values... values))[6] {
 
 [[maybe_unused]] static void __syncwarp() { exchanged(); }
 
-[[maybe_unused]] static float __shfl_xor_sync(unsigned, float x, int other) {
+template <class T>
+[[maybe_unused]] static T __shfl_xor_sync(unsigned, T x, int other) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     memcpy(&x, exchanged(bits)[threadIdx.x % 32 ^ other], sizeof x);
@@ -72,6 +73,9 @@ static const uint32_t (*exchanged(Values... values))[6] {
     std::atomic_ref<unsigned long long> shared(*place);
     for (unsigned long long old = shared; old < value && !shared.compare_exchange_weak(old, value);) {}
 }
+
+[[maybe_unused]] static uint32_t atomicAdd(uint32_t *place, uint32_t value) { return std::atomic_ref<uint32_t>(*place).fetch_add(value); }
+[[maybe_unused]] static uint32_t atomicOr(uint32_t *place, uint32_t value) { return std::atomic_ref<uint32_t>(*place).fetch_or(value); }
 
 static float half_in(uint32_t pair, int which) { return float_of((uint16_t)(pair >> which * 16)); }
 
