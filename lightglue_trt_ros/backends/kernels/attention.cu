@@ -2,7 +2,7 @@
 // no transposed copies, and the result is the input of the next product. FP16 with sums in FP32; a head has 64 channels.
 //
 // `attend` is FlashAttention (Dao: FlashAttention-2, 2023): softmax and weighted sum go along tile by tile, so that the K x K matrix
-// is in registers only.
+// is in registers only. Weights are rounded to FP16 for the product with the values; their sum is of the FP32 ones.
 
 #include "portable.h"
 
@@ -37,10 +37,10 @@ KERNEL rotate(int count, int width, int columns, half *projected, const half *co
 }
 
 #ifdef __CUDACC__
-constexpr int TILE = 64;           // queries of a block, 16 to a warp, and keys that it takes at once
-constexpr int ROW = HEAD * 2;      // bytes
-constexpr int PIECES = ROW / 16;   // of a row; what a thread copies at once
-constexpr int BLOCK = 128;         // threads
+constexpr int TILE = 64;              // queries of a block, 16 to a warp, and keys that it takes at once
+constexpr int ROW = HEAD * 2;         // bytes
+constexpr int PIECES = ROW / 16;      // of a row; what a thread copies at once
+constexpr int BLOCK = 128;            // threads
 constexpr int STEP = BLOCK / PIECES;  // rows that the block copies at once
 constexpr float LOG2_E = 1.4426950408889634f;
 
@@ -49,13 +49,13 @@ struct alignas(128) Stage { char keys[TILE * ROW], values[TILE * ROW]; };
 // Of a row's piece in a stage: ldmatrix reads the same piece of 8 rows without bank conflicts.
 __device__ int place(int row, int piece) { return row * ROW + (piece ^ row % 8) * 16; }
 
-// Begin to copy a tile of keys and values. `keys` is the piece that this thread copies first; rows from `rows` on become 0.
-__device__ void fetch(Stage *stage, const half *keys, int values_apart, int rows, int columns) {
+// Begin to copy a tile of keys and values. `keys` is where the piece is that this thread copies first; rows from `rows` on become 0.
+__device__ void fetch(Stage *stage, const half *projected, unsigned keys, int values_apart, int rows, int columns) {
     int line = threadIdx.x / PIECES, to = place(line, threadIdx.x % PIECES);
     for (int i = 0; i < TILE / STEP; i++) {
-        const half *piece = keys + i * STEP * columns;
-        copy_async(stage->keys + to + i * STEP * ROW, piece, line + i * STEP < rows);
-        copy_async(stage->values + to + i * STEP * ROW, piece + values_apart, line + i * STEP < rows);
+        unsigned piece = keys + i * STEP * columns;
+        copy_async(stage->keys + to + i * STEP * ROW, projected + piece, line + i * STEP < rows);
+        copy_async(stage->values + to + i * STEP * ROW, projected + (piece + values_apart), line + i * STEP < rows);
     }
 }
 
@@ -67,36 +67,42 @@ __device__ float over_quad(float x, float (*merge)(float, float)) {  // the four
 __device__ float larger(float a, float b) { return fmaxf(a, b); }
 __device__ float added(float a, float b) { return a + b; }
 
+struct Work { int image, head, first; };  // of a block, with the first of its queries
+
+__device__ Work work_of(int block, int count, int width) {
+    int tiles = (count + TILE - 1) / TILE, heads = width / HEAD;
+    return {block / tiles / heads, block / tiles % heads, block % tiles * TILE};
+}
+
+__device__ int row_of(Work work, int thread) { return work.first + thread / LANES * 16 + thread % LANES / 4; }  // and 8 further
+
 // both (2, count, 2 width) becomes [state | context]: state (2, count, width) is copied, and the context of each head is that of
 // queries, keys and values in projected (2, count, columns), which begin at columns 0, key_at and value_at; with `swap` keys and
 // values are the other image's. A block for each image, head and tile of queries, in this order.
 //
-// [i][j] of a thread is what the fragments of mma have: row group + j / 2 * 8 of its warp, column i * 8 + quad * 2 + j % 2.
+// [i][j] of a thread is what the fragments of mma have: row lane / 4 + j / 2 * 8 of its warp, column i * 8 + quad * 2 + j % 2.
 KERNEL __launch_bounds__(BLOCK, 4) attend(int count, int width, int columns, int key_at, int value_at, int swap,
                                           const half *projected, const half *state, half *both) {
     __shared__ Stage stages[2];
-    int tiles = (count + TILE - 1) / TILE, heads = width / HEAD;
-    int first = blockIdx.x % tiles * TILE, head = blockIdx.x / tiles % heads, image = blockIdx.x / tiles / heads;
-    int lane = threadIdx.x % LANES, group = lane / 4, quad = lane % 4, row = first + threadIdx.x / LANES * 16 + group;
-    const half *queries = projected + (size_t)image * count * columns + head * HEAD;
+    auto [image, head, first] = work_of(blockIdx.x, count, width);
     int line = threadIdx.x / PIECES, channel = threadIdx.x % PIECES * 8;  // of what this thread copies first
-    const half *keys = projected + ((size_t)(image ^ swap) * count + line) * columns + head * HEAD + key_at + channel;
-    fetch(&stages[0], keys, value_at - key_at, count, columns);
+    unsigned keys = ((image ^ swap) * count + line) * columns + head * HEAD + key_at + channel;
+    fetch(&stages[0], projected, keys, value_at - key_at, count, columns);
 
-    state += (size_t)image * count * width + head * HEAD;
-    both += (size_t)image * count * 2 * width + head * HEAD;
     for (int i = 0; i < TILE / STEP; i++) {
         int at = first + line + i * STEP;
-        if (at < count)
-            *(uint4 *)(both + (size_t)at * 2 * width + channel) = *(const uint4 *)(state + (size_t)at * width + channel);
+        const half *from = state + (size_t)(image * count + at) * width + head * HEAD + channel;
+        half *to = both + (size_t)(image * count + at) * 2 * width + head * HEAD + channel;
+        if (at < count) *(uint4 *)to = *(const uint4 *)from;
     }
 
+    int lane = threadIdx.x % LANES, quad = lane % 4, row = row_of({image, head, first}, threadIdx.x);
+    const half *queries = projected + (size_t)(image * count + row) * columns + head * HEAD + quad * 2;
     uint32_t query[4][4];  // of 16 channels each
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++) {
-            int at = row + j % 2 * 8;
-            const half *pair = queries + (size_t)at * columns + i * 16 + j / 2 * 8 + quad * 2;
-            query[i][j] = at < count ? *(const uint32_t *)pair : 0;
+            const half *pair = queries + j % 2 * 8 * columns + i * 16 + j / 2 * 8;
+            query[i][j] = row + j % 2 * 8 < count ? *(const uint32_t *)pair : 0;
         }
 
     int key_place = place(lane % 8, lane / 8), value_place = place(lane % 16, lane / 16);  // of the rows that ldmatrix takes here
@@ -106,11 +112,11 @@ KERNEL __launch_bounds__(BLOCK, 4) attend(int count, int width, int columns, int
         wait_for_copies();
         __syncthreads();  // all copies are here, and nobody reads the other stage
         keys += TILE * columns;
-        if (from + TILE < count) fetch(&stages[(from / TILE + 1) % 2], keys, value_at - key_at, count - from - TILE, columns);
+        if (from + TILE < count) fetch(&stages[(from / TILE + 1) % 2], projected, keys, value_at - key_at, count - from - TILE, columns);
 
         float logits[8][4] = {};
-        for (int part = 0; part < 2; part++)  // of the channels
-            for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < 8; i++)
+            for (int part = 0; part < 2; part++) {  // of the channels
                 uint32_t found[4];
                 ldmatrix(found, stage->keys + i * 8 * ROW + (key_place ^ part * 64));
                 mma(logits[i], query[part * 2], found[0], found[1]);
@@ -121,7 +127,7 @@ KERNEL __launch_bounds__(BLOCK, 4) attend(int count, int width, int columns, int
                 for (int j = 0; j < 4; j++)
                     if (i * 8 + quad * 2 + j % 2 >= count - from) logits[i][j] = -INFINITY;
 
-        for (int side = 0; side < 2; side++) {  // of the rows `group` and `group` + 8
+        for (int side = 0; side < 2; side++) {  // of the thread's two rows
             float peak = peaks[side];
             for (int i = 0; i < 8; i++) peak = fmaxf(peak, fmaxf(logits[i][side * 2], logits[i][side * 2 + 1]));
             peak = over_quad(peak, larger);
@@ -147,11 +153,14 @@ KERNEL __launch_bounds__(BLOCK, 4) attend(int count, int width, int columns, int
         }
     }
 
+    int thread = forgotten(threadIdx.x);  // the place of the result, kept through the loop, would make its registers spill
+    Work work = work_of(forgotten(blockIdx.x), count, width);
+    int at = row_of(work, thread);
+    half *context = both + (size_t)(work.image * count + at) * 2 * width + width + work.head * HEAD + thread % 4 * 2;
     for (int side = 0; side < 2; side++) {
         float scale = 1 / over_quad(totals[side], added);
-        uint32_t *context = (uint32_t *)(both + (size_t)(row + side * 8) * 2 * width + width) + quad;
-        for (int i = 0; row + side * 8 < count && i < 8; i++)
-            context[i * 4] = halves_of(sums[i][side * 2] * scale, sums[i][side * 2 + 1] * scale);
+        for (int i = 0; at + side * 8 < count && i < 8; i++)
+            *(uint32_t *)(context + side * 16 * width + i * 8) = halves_of(sums[i][side * 2] * scale, sums[i][side * 2 + 1] * scale);
     }
 }
 #else

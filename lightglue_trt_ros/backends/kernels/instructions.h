@@ -44,6 +44,12 @@ __device__ __forceinline__ void copy_async(void *to, const void *from, bool insi
 // Wait for all copies that this thread has begun.
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+// x, of which the compiler does not know that it has it already: what is computed of it is computed anew.
+__device__ __forceinline__ int forgotten(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 __device__ __forceinline__ float exp2_of(float x) {  // within 2 ulp; NaN of NaN, 0 of -infinity
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
