@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from support.cuda_threads import ThreadedCuda
+from support.cuda_threads import ThreadedCuda, before_a_guard
 from support.emulated_device import EmulatedGpu
 
 from lightglue_trt_ros.backends import gpu_attention
@@ -51,14 +51,14 @@ def run(way: str, inputs: dict[str, np.ndarray], *, cross: bool) -> tuple[np.nda
 
 
 def random_inputs(count: int, heads: int, *, cross: bool, seed: int = 0) -> dict[str, np.ndarray]:
-    """Some logits are near 30, where a row attends to few keys, and most near 0."""
+    """In the order that GpuAttention takes them. Some logits are near 30, where a row attends to few keys, and most near 0."""
     rng = np.random.default_rng(seed)
     width = heads * HEAD_DIM
     projected = rng.normal(size=(2, count, (2 if cross else 3) * width))
     projected[..., :-width] *= rng.uniform(0.1, 1.2, (2, count, 1))
     angles = rng.uniform(0, 6, (2, 1, count, HEAD_DIM))  # of both halves, to see which sine is taken
     state = rng.normal(size=(2, count, width))
-    arrays = {'projected': projected, 'state': state, 'cosines': np.cos(angles), 'sines': np.sin(angles)}
+    arrays = {'projected': projected, 'cosines': np.cos(angles), 'sines': np.sin(angles), 'state': state}
     return {name: values.astype(np.float16) for name, values in arrays.items() if not cross or name in ('projected', 'state')}
 
 
@@ -175,6 +175,16 @@ def test_infinite_logits_are_as_in_softmax(way):
     expected, bound = context(others, HEAD_DIM, cross=True)
     assert np.all(abs(both[0, :36, HEAD_DIM:] - expected[0]) <= bound[0])
     assert np.all(np.isnan(both[1, :64, HEAD_DIM:]))
+
+
+@pytest.mark.parametrize('cross', [False, True])
+def test_nothing_is_read_behind_the_arrays(cross):
+    """Where memory ends with them: a fault here ends the process."""
+    inputs = {name: before_a_guard(values) for name, values in random_inputs(66, 1, cross=cross).items()}
+    both = before_a_guard(np.zeros((2, 66, 2 * HEAD_DIM), np.float16))
+    attention = GpuAttention(ThreadedCuda(), 66, HEAD_DIM)
+    (attention.enqueue_cross if cross else attention.enqueue_self)(*inputs.values(), both)
+    assert np.all(np.isfinite(both))
 
 
 def test_a_width_without_whole_heads_is_refused():
