@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..utils.errors import DeviceMemoryError, EngineError, in_words
 
+LANES, WARPS, THREADS = 32, 8, 256  # of a warp, and of the kernels' blocks, as kernels/portable.h has them
 Array = NDArray[Any]
 
 

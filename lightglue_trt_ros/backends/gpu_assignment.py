@@ -10,8 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..core.types import Float32, Int32
 from ..utils.errors import EngineError
-from .cuda import Addressed, Cuda
-from .gpu_refinement import THREADS
+from .cuda import THREADS, Addressed, Cuda
 
 PTX = Path(__file__).parent / 'kernels' / 'assignment.ptx'
 TILE, STEP = 64, 16  # as the kernels have them: rows and columns of a tile; what the width is a multiple of

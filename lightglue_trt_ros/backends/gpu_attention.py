@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..utils.errors import EngineError
-from .cuda import Addressed, Cuda
-from .gpu_refinement import THREADS
+from .cuda import THREADS, Addressed, Cuda
 
 PTX = Path(__file__).parent / 'kernels' / 'attention.ptx'
 HEAD, TILE, BLOCK = 64, 64, 128  # as the kernels have them: channels of a head; queries and threads of a block

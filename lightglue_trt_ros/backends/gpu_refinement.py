@@ -15,11 +15,10 @@ from ..core.geometry import Size, resize_taps
 from ..core.refinement import Refined, levels_for, patches
 from ..core.types import Float32, Int32
 from ..utils.errors import EngineError
-from .cuda import Addressed, Cuda, Place
+from .cuda import LANES, THREADS, WARPS, Addressed, Cuda, Place
 from .tensorrt_engines import Slot
 
 PTX = Path(__file__).parent / 'kernels' / 'refinement.ptx'
-LANES, WARPS, THREADS = 32, 8, 256  # of a GPU, and as the kernels have them
 FULL = (0, 1, 1, 2)  # a symmetric matrix of its three entries
 SOURCES_BYTES = 4 * (5 + 4 * patches.SOURCES)
 
@@ -33,10 +32,11 @@ def settings_of(size: Size, engine: Size) -> Float32:
 
 
 class GpuRefinement:
-    """What the kernels work on. Used by the one thread that owns `cuda`, which has loaded them."""
+    """The kernels, and what they work on. Used by the one thread that owns `cuda`."""
 
     def __init__(self, cuda: Cuda, spec: EngineSpec, slots: int) -> None:
-        """`slots` is how many each camera has."""
+        """`slots` is how many each camera has. Raises EngineError where the driver refuses the kernels, DeviceMemoryError."""
+        cuda.load_kernels(PTX.read_bytes())
         self.cuda, self._slots, self._count = cuda, slots, spec.max_keypoints
         self._engine = spec.image_height, spec.image_width
         self._points = cuda.staged((2 * self._count, 2), np.float32, shared=True)

@@ -12,8 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from ..core.config import EngineSpec
 from ..core.types import Float32
 from ..utils.errors import EngineError
-from .cuda import Addressed, Cuda
-from .gpu_refinement import THREADS, WARPS
+from .cuda import THREADS, WARPS, Addressed, Cuda
 
 PTX = Path(__file__).parent / 'kernels' / 'selection.ptx'
 TILE, CHOOSERS, CHANNELS = 32, 1024, 256  # as the kernels have them; CHANNELS: the longest descriptors

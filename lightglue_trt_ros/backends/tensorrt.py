@@ -20,8 +20,9 @@ from ..core.refinement import Refined
 from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError, clear_frames
 from .cuda import Cuda, Graph, Staged
-from .gpu_refinement import PTX, GpuRefinement
-from .tensorrt_engines import KEPT, DeviceFeatures, Engine, KeptDeviceFeatures, Slot, StagedMatcher, load_engines
+from .gpu_refinement import GpuRefinement
+from .gpu_selection import GpuSelection
+from .tensorrt_engines import KEPT, DeviceFeatures, Engine, KeptDeviceFeatures, Slot, StagedMatcher, TensorType, load_engines
 
 SLOTS = 3  # a camera's feature sets on the device: a keyframe, the frame before, the current one
 
@@ -45,8 +46,6 @@ class TensorRTBackend:
         self._free: list[list[Slot]] = []  # by camera
         self._kept: set[Slot] = set()  # of features that are kept
         self._matched = False  # whether anything was, since the last extraction
-        self._refinement: GpuRefinement | None = None  # None where the driver refuses its kernels: the host refines then
-        self.warning = ''  # what was given up, for people
         self.cuda = Cuda()
         try:
             free = self.cuda.memory_mib()[0]
@@ -65,7 +64,7 @@ class TensorRTBackend:
         self._check()
         while camera >= len(self._free):
             for _ in range(SLOTS):
-                self._slots.append(Slot(self.cuda, len(self._slots), self._extractor))
+                self._slots.append(Slot(self.cuda, len(self._slots), self._features))
             self._free.append(self._slots[-SLOTS:])
         self._camera = camera
 
@@ -75,7 +74,7 @@ class TensorRTBackend:
 
     @property
     def refines(self) -> bool:
-        return self._refinement is not None
+        return True
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
@@ -107,7 +106,7 @@ class TensorRTBackend:
         return self._refiner.found(len(points))
 
     def keep(self, features: Features) -> KeptDeviceFeatures:
-        slot, kept = self._slots_of(features, features)[0], Slot(self.cuda, KEPT, self._extractor, kept=True)
+        slot, kept = self._slots_of(features, features)[0], Slot(self.cuda, KEPT, self._features, kept=True)
         copy = KeptDeviceFeatures(kept)
         self._kept.add(kept)
         weakref.finalize(copy, self._let_go, kept).atexit = False
@@ -137,7 +136,7 @@ class TensorRTBackend:
 
     def device_ms(self) -> dict[str, float]:
         """Milliseconds that the GPU took for the last extract, match and refinement, copies and waits between stages included."""
-        ends = {'extract': 'extracted', 'match': 'matched'} | ({'place': 'placed'} if self.refines else {})
+        ends = {'extract': 'extracted', 'match': 'matched', 'place': 'placed'}
         return {name: self._marks[end].time_since(self._marks[name]) for name, end in ends.items()}
 
     def enqueue_plainly(self) -> dict[str, tuple[Any, Callable[[], None]]]:
@@ -151,7 +150,7 @@ class TensorRTBackend:
 
     def close(self) -> None:
         opened = vars(self)
-        cameras = getattr(opened.get('_refinement'), 'cameras', {})
+        cameras = getattr(opened.get('_refiner'), 'cameras', {})
         for part in [*cameras.values(), *opened.get('_slots', []), *opened.get('_kept', []), *opened.get('_engines', {}).values()]:
             part.close()  # whoever still holds features, or an error, holds nothing of the device
         kept = ('spec', 'early_exits', 'description', 'device_memory_mib', 'cuda', '_cancelled')
@@ -167,12 +166,6 @@ class TensorRTBackend:
         if refine and (cameras[0] is not cameras[1] or cameras[1] not in self._refiner.cameras.values()):
             raise EngineError('points are refined in two frames of one size that extract_frame was given: extract them again')
         return reference.slot, current.slot
-
-    @property
-    def _refiner(self) -> GpuRefinement:
-        if self._refinement is None:
-            raise EngineError(f'no points are refined on this GPU: {self.warning}')
-        return self._refinement
 
     def _match(self, pair: tuple[Slot, Slot], thresholds: Thresholds, *, refine: bool = False) -> Matches:
         again, self._matched = self._matched, True  # whether the frame was matched already, as with a right image
@@ -219,14 +212,16 @@ class TensorRTBackend:
         cuda = self.cuda
         self._engines = load_engines(tensorrt, plans, cuda)
         self._extractor = self._engines['extractor']
-        self._matcher = StagedMatcher(cuda, self.early_exits, self._engines)
-        try:
-            cuda.load_kernels(PTX.read_bytes())
-        except EngineError as error:
-            self.warning = f'points are refined on the host, which is slower: {error}'
-        else:
-            self._refinement = GpuRefinement(cuda, self.spec, SLOTS)
-        self._image, self._mask = (cuda.staged(*self._extractor.tensor(name)) for name in ('image', 'mask'))
+        self._matcher = StagedMatcher(cuda, self.spec.max_keypoints, self.early_exits, self._engines)
+        self._refiner = GpuRefinement(cuda, self.spec, SLOTS)
+        self._maps = {name: cuda.device(*self._extractor.tensor(name)) for name in ('logits', 'dense')}
+        (_, channels, *_), dtype = self._extractor.tensor('dense')
+        self._selection = GpuSelection(cuda, self.spec, channels, dtype)
+        count = self.spec.max_keypoints
+        self._features: dict[str, TensorType] = {
+            'keypoints': ((count, 2), np.dtype(np.float32)), 'scores': ((count,), np.dtype(np.float32)),
+            'descriptors': ((count, channels), dtype)}
+        self._image, self._mask = (cuda.staged(*self._extractor.tensor('image')) for _ in range(2))
         self._upload_mask(None)
         self.select_camera(0)
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched', 'place', 'placed')}
@@ -246,8 +241,6 @@ class TensorRTBackend:
                     self._launch((reference.slot, current.slot), first, last)
             self.cuda.synchronize()
             del features, reference, current
-        if self._refinement is None:
-            return
         pair = [self.extract_frame(image) for _ in range(2)]
         found, _ = self.match_and_refine(pair[0], pair[1], Thresholds(), pair[0].keypoints)
         self.refine(pair[0], pair[1], found.indices, pair[0].keypoints)
@@ -280,7 +273,8 @@ class TensorRTBackend:
 
     def _enqueue_extract(self, slot: Slot, upload: Callable[[Slot], None]) -> None:
         upload(slot)
-        self._extractor.enqueue({'image': self._image, 'mask': self._mask, **slot.tensors}, self.cuda.stream)
+        self._extractor.enqueue({'image': self._image, **self._maps}, self.cuda.stream)
+        self._selection.enqueue(self._maps['logits'], self._maps['dense'], self._mask, **slot.tensors)
         for staged in slot.staged.values():
             self.cuda.receive(staged)
 

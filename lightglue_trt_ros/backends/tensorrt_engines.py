@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
@@ -13,11 +14,13 @@ from ..core.early_exit import EarlyExits, stops
 from ..core.types import Float32, Thresholds
 from ..utils.errors import DeviceMemoryError, EngineError
 from .cuda import Addressed, Cuda, Staged
+from .gpu_assignment import GpuAssignment
+from .gpu_attention import GpuAttention
 
-FEATURES = ('keypoints', 'scores', 'descriptors')
+EARLY_MATCH_SCORE = 0.25  # as networks/lightglue.py has it
 KEPT = -1  # index of slots for features that are kept
-RESULTS = ('matches0', 'scores')
 SCALARS = ('match_threshold', 'detection_threshold')
+SHARED = ('cosines', 'sines', 'projected', 'attended', 'final', 'matchability')  # among engines; the first one's are the largest
 
 TensorType: TypeAlias = 'tuple[tuple[int, ...], np.dtype[Any]]'  # shape, dtype
 Launch = Callable[[int, int], None]  # stages first to last, and the assignment of the last
@@ -34,6 +37,9 @@ class Engine:
     def close(self) -> None:
         """Let go of TensorRT's objects, whoever holds this one."""
         self.context = self.engine = None
+
+    def has(self, name: str) -> bool:
+        return name in self._tensors
 
     def tensor(self, name: str) -> TensorType:
         """Shape and dtype of an input or output. Raises EngineError when the engine has none of that name."""
@@ -54,13 +60,13 @@ class Engine:
 class Slot:
     """Memory for one frame's features, on the device and, without descriptors, on the host; where they are kept, with them."""
 
-    def __init__(self, cuda: Cuda, index: int, extractor: Engine, kept: bool = False) -> None:
-        """Graphs are captured by `index`: those that are kept have KEPT, and none."""
+    def __init__(self, cuda: Cuda, index: int, features: Mapping[str, TensorType], kept: bool = False) -> None:
+        """`features` are keypoints, scores and descriptors. Graphs are captured by `index`: kept slots have KEPT, and none."""
         self.index, self.ready, self._cuda = index, cuda.event(), cuda  # the event is None once the slot is closed
-        self.staged = {name: cuda.staged(*extractor.tensor(name)) for name in (FEATURES if kept else FEATURES[:2])}
+        self.staged = {name: cuda.staged(*kind) for name, kind in features.items() if kept or name != 'descriptors'}
         self.tensors: dict[str, Addressed] = dict(self.staged)
         if not kept:
-            self.tensors['descriptors'] = cuda.device(*extractor.tensor('descriptors'))
+            self.tensors['descriptors'] = cuda.device(*features['descriptors'])
         self.camera: Any = None  # that took the frame, where its pyramid lies on the device too
 
     def close(self) -> None:
@@ -115,23 +121,33 @@ def load_engines(tensorrt: Any, plans: Mapping[str, bytes], cuda: Cuda) -> dict[
 
 
 class StagedMatcher:
-    """The matcher's engines with the buffers between them. Used by the one thread that owns `cuda`.
+    """The matcher's engines and kernels with the buffers between them. Used by the one thread that owns `cuda`.
 
     The stages up to the last exit and its assignment are enqueued in one go, so that a pair that is as easy or as hard as the one
     before costs one read back in all. Where it is not, more stages run, or the assignment of an earlier exit: the exit taken is
     always the first one at which enough points are confident.
+
+    A stage is one engine, or engines that end where a layer attends, with our attention between them. Engines of somebody else's
+    graph, one stage, may give matches themselves.
     """
 
-    def __init__(self, cuda: Cuda, early_exits: EarlyExits, engines: dict[str, Engine]) -> None:
-        self.cuda, self.early_exits = cuda, early_exits
-        self.stages = [engines[name] for name in early_exits.stages]
-        self.heads = [engines[name] for name in early_exits.heads]
-        early, final = self.stages[:-1], self.stages[-1]
-        self._states = [cuda.device(*stage.tensor('next_state')) for stage in early]
-        self._confidences = [cuda.staged(*stage.tensor('confidence')) for stage in early]
-        self._rotation = {name: cuda.device(*stage.tensor(name)) for stage in early[:1] for name in ('cosines', 'sines')}
+    def __init__(self, cuda: Cuda, count: int, early_exits: EarlyExits, engines: Mapping[str, Engine]) -> None:
+        """`count` rows of each image. Raises EngineError, also where the driver refuses the kernels, DeviceMemoryError."""
+        self.cuda, self.early_exits, own_attention = cuda, early_exits, early_exits.blocks[0] in engines
+        names = early_exits.blocks if own_attention else early_exits.stages
+        self._engines, self._heads = [[engines[name] for name in part] for part in (names, early_exits.heads)]
+        first, last, exits = self._engines[0], self._engines[-1], len(early_exits.heads)
+        self._states = [cuda.device(*first.tensor('next_state')) for _ in range(exits + own_attention)]
+        self._confidences = [cuda.staged((2,), np.float32) for _ in range(exits)]
         self._scalars = {name: cuda.staged((1,), np.float32) for name in SCALARS}
-        self.results = {name: cuda.staged(*final.tensor(name)) for name in RESULTS}
+        self.results = {'matches0': cuda.staged((count,), np.int32), 'scores': cuda.staged((count,), np.float32)}
+        self._shared: dict[str, Addressed] = {}
+        for engine, name in itertools.product(self._engines, SHARED):
+            if name not in self._shared and engine.has(name):
+                self._shared[name] = cuda.device(*engine.tensor(name))
+        (_, _, width), dtype = last.tensor('final') if last.has('final') else ((2, count, 0), np.float16)
+        self._assignment = GpuAssignment(cuda, count, width, dtype) if width else None
+        self._attention = GpuAttention(cuda, count, width) if own_attention else None
         self._set: tuple[float, float] | None = None
         self._guesses: dict[Hashable, int] = {}
 
@@ -140,7 +156,7 @@ class StagedMatcher:
 
         The pair is guessed to be as easy as the last one of its `kind`.
         """
-        last_stage = len(self.stages) - 1
+        last_stage = len(self._confidences)
         first, last = 0, self._guesses.get(kind, last_stage) if thresholds.depth_confidence >= 0 else last_stage
         finite = True
         while True:
@@ -171,17 +187,39 @@ class StagedMatcher:
     def enqueue(self, pair: tuple[Slot, Slot], first: int, last: int) -> None:
         """Enqueue stages `first` to `last`, none where first > last, the assignment after `last`, and what comes to the host."""
         for stage in range(first, last + 1):
-            self.stages[stage].enqueue(self._tensors(pair, stage), self.cuda.stream)
+            self._enqueue_stage(stage, self._tensors(pair, stage))
             if stage < len(self._confidences):
                 self.cuda.receive(self._confidences[stage])
-        if last < len(self.heads):
-            self.heads[last].enqueue(self._tensors(pair, last + 1), self.cuda.stream)
+        tensors = self._tensors(pair, last + 1)
+        if last < len(self._heads):
+            self._heads[last].enqueue(tensors, self.cuda.stream)
+        if self._assignment is not None:
+            names = 'final', 'matchability', 'detection_threshold', 'match_threshold', 'matches0', 'scores'
+            final, matchability, *rest = (tensors[name] for name in names)
+            self._assignment.enqueue(final, matchability, (tensors['scores0'], tensors['scores1']), *rest,
+                                     least=EARLY_MATCH_SCORE if last < len(self._heads) else 0.0)
         for result in self.results.values():
             self.cuda.receive(result)
 
+    def _enqueue_stage(self, stage: int, tensors: Mapping[str, Addressed]) -> None:
+        if self._attention is None:
+            self._engines[stage].enqueue(tensors, self.cuda.stream)
+            return
+        projected, attended = tensors['projected'], tensors['attended']
+        first, end = self.early_exits.spans[stage]
+        if first == 0:
+            self._engines[0].enqueue(tensors, self.cuda.stream)
+        state = tensors['state' if first else 'next_state']
+        for layer in range(first, end):
+            self._attention.enqueue_self(projected, tensors['cosines'], tensors['sines'], state, attended)
+            self._engines[1 + 2 * layer].enqueue(tensors, self.cuda.stream)
+            state = tensors['next_state']
+            self._attention.enqueue_cross(projected, state, attended)
+            self._engines[2 + 2 * layer].enqueue(tensors, self.cuda.stream)
+
     def spans(self) -> list[tuple[int, int]]:
         """Every (first, last) that `run` may launch."""
-        count = len(self.stages)
+        count = len(self.early_exits.stages)
         return [*((0, last) for last in range(count)), *((last, last) for last in range(1, count)),
                 *((last + 1, last) for last in range(count - 1))]
 
@@ -198,20 +236,26 @@ class StagedMatcher:
 
     def enqueue_plainly(self, pair: tuple[Slot, Slot]) -> dict[str, tuple[Any, Callable[[], None]]]:
         """Each engine's execution context, and a function that enqueues that engine alone: for profilers."""
-        stream = self.cuda.stream
-        numbered = [*enumerate(self.early_exits.stages), *enumerate(self.early_exits.heads, 1)]
-        engines = [*self.stages, *self.heads]
-        return {name: (engine.context, partial(engine.enqueue, self._tensors(pair, stage), stream))
-                for (stage, name), engine in zip(numbered, engines, strict=True)}
+        stages = range(len(self.early_exits.stages))
+        if self._attention is None:
+            numbered = list(zip(self.early_exits.stages, stages, strict=True))
+        else:
+            numbered = [(name, next(stage for stage in stages if row <= 2 * self.early_exits.ends[stage]))
+                        for row, name in enumerate(self.early_exits.blocks)]
+        numbered += zip(self.early_exits.heads, stages[1:], strict=True)
+        return {name: (engine.context, partial(engine.enqueue, self._tensors(pair, stage), self.cuda.stream))
+                for (name, stage), engine in zip(numbered, [*self._engines, *self._heads], strict=True)}
 
     def _tensors(self, pair: tuple[Slot, Slot], stage: int) -> dict[str, Addressed]:
         """Everything that `stage`, or the assignment before it, may read and write."""
-        tensors: dict[str, Addressed] = {**self._rotation, **self._scalars, **self.results}
-        tensors |= {f'{name}{side}': slot.tensors[name] for side, slot in enumerate(pair) for name in FEATURES}
-        if stage > 0:
+        tensors: dict[str, Addressed] = {**self._shared, **self._scalars, **self.results}
+        tensors |= {f'{name}{side}': tensor for side, slot in enumerate(pair) for name, tensor in slot.tensors.items()}
+        if 0 < stage <= len(self._states):
             tensors['state'] = self._states[stage - 1]
         if stage < len(self._states):
-            tensors |= {'next_state': self._states[stage], 'confidence': self._confidences[stage]}
+            tensors['next_state'] = self._states[stage]
+        if stage < len(self._confidences):
+            tensors['confidence'] = self._confidences[stage]
         return tensors
 
 

@@ -16,7 +16,7 @@ from ..core.early_exit import EarlyExits
 from ..core.geometry import resize_gray
 from ..core.images import gray_of
 from ..core.types import UInt8
-from ..engines.build import BuildOrder, FrameSource, build_engine_set
+from ..engines.build import ATTENTIONS, BuildOrder, FrameSource, build_engine_set
 from ..engines.engine_store import Artifact, default_engine_dir
 from ..engines.gpu_info import Machine, decide, probe, target
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
@@ -77,6 +77,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS where cuBLAS and cuDNN are missing')
     parser.add_argument('--stages', type=_early_exits, metavar='LAYERS', help='layers after which the matcher may stop early, '
                         'comma separated, the last one being all; 9 alone: never; default: 4,5,6,9, or in proportion to these')
+    parser.add_argument('--attention', choices=ATTENTIONS, default='auto', help="what computes the matcher's attention: a kernel "
+                        'of this package, or TensorRT; auto: the kernel in fp16 from compute capability 8.0 on')
     parser.add_argument('--force', action='store_true', help='build although an equal engine set is there')
     args = parser.parse_args(argv)
     if args.calibration and (args.precision not in ('auto', 'fp8') or args.matcher_onnx):
@@ -90,7 +92,7 @@ def _order(args: argparse.Namespace) -> BuildOrder:
     sources = tuple(args.tactic_sources.split(',')) if args.tactic_sources else None
     options = BuildOptions(args.workspace_mib, args.opt_level, tactic_sources=sources)
     return BuildOrder(spec, args.precision, model, args.engine_dir.expanduser().absolute(), options, args.force,
-                      args.matcher_onnx, args.stages)
+                      args.matcher_onnx, args.stages, args.attention)
 
 
 def _early_exits(text: str) -> EarlyExits:

@@ -36,8 +36,7 @@ class EarlyExits:
         """The stages' graphs, first to last: matcher for one alone, else matcher-1-4, matcher-5 and so on, by their layers."""
         if len(self.ends) == 1:
             return ('matcher',)
-        spans = [(low + 1, high) for low, high in itertools.pairwise((0, *self.ends))]
-        return tuple(f'matcher-{first}-{last}' if first < last else f'matcher-{last}' for first, last in spans)
+        return tuple(f'matcher-{first + 1}-{end}' if first + 1 < end else f'matcher-{end}' for first, end in self.spans)
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -46,7 +45,21 @@ class EarlyExits:
 
     @property
     def graphs(self) -> tuple[str, ...]:
-        return self.stages + self.heads
+        return self.engines()
+
+    def engines(self, own_attention: bool = False) -> tuple[str, ...]:
+        """The matcher's engines, cut at each attention where that is a kernel of ours."""
+        return (self.blocks if own_attention else self.stages) + self.heads
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """The layers of each stage: from the first, counted from 0, to before the second."""
+        return tuple(itertools.pairwise((0, *self.ends)))
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """The engines of all layers where these are cut at each attention: start, self-1, cross-1, self-2 and so on."""
+        return ('start', *(f'{name}-{layer}' for layer in range(1, self.ends[-1] + 1) for name in ('self', 'cross')))
 
     def __str__(self) -> str:
         """For people: all 9 layers, or exits after 4, 5, 6 and 9 layers."""

@@ -26,6 +26,8 @@ from .parity import LIMITS, REFINED_SHARE, failures, parity, refined_as_on_the_h
 from .precision_check import Plan, audit
 from .tensorrt_api import BuildOptions, TensorRT
 
+ATTENTIONS = ('auto', 'kernel', 'tensorrt')  # who computes it; auto: our kernel in FP16 where the GPU can run it
+KERNEL_SINCE = (8, 0)  # compute capability
 FrameSource = Callable[[], tuple[list[UInt8], str]]  # gray frames of the engines' size, and what they are
 
 _MIB = 1 << 20
@@ -44,6 +46,7 @@ class BuildOrder:
     force: bool = False  # build although an equal engine set is there
     matcher_onnx: Path | None = None  # somebody else's FP8 graph of the matcher, all layers; None: FP8 as `quantize` calibrated it
     early_exits: EarlyExits | None = None  # the matcher's stages, None: the usual ones; a given file is one of all layers
+    attention: str = 'auto'  # of ATTENTIONS
 
 
 @dataclass(frozen=True)
@@ -125,12 +128,12 @@ def _decide(order: BuildOrder, machine: Machine, tensorrt: TensorRT) -> tuple[De
 
 
 def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: Decision, calibration: Artifact | None) -> _Job:
-    from ..networks.lightglue import lightglue_stages
-    from ..networks.superpoint import superpoint
+    from ..networks.lightglue import lightglue_engines
+    from ..networks.superpoint import superpoint_maps
     from ..networks.typed_onnx import read_stamp
 
     model, spec, calibration_sha256 = order.model, replace(order.spec, precision=decision.matcher), ''
-    extractor = superpoint(replace(order.spec, precision=decision.extractor), model.extractor)
+    extractor = superpoint_maps(replace(order.spec, precision=decision.extractor), model.extractor)
     if decision.matcher == 'fp8' and order.matcher_onnx is not None:
         early_exits = EarlyExits((model.layers,))
         graphs = {'matcher': _read_given(order.matcher_onnx, type(extractor), spec, model.matcher)}
@@ -140,11 +143,21 @@ def _prepare(order: BuildOrder, machine: Machine, tensorrt: TensorRT, decision: 
         measured = None
         if decision.matcher == 'fp8' and calibration is not None:
             measured, calibration_sha256 = calibration.calibration(), calibration.identity.calibration_sha256
-        written = lightglue_stages(spec, model.matcher, early_exits, calibration=measured)
+        own_attention = _attends_itself(order.attention, decision.matcher, machine)
+        written = lightglue_engines(spec, model.matcher, early_exits, calibration=measured, own_attention=own_attention)
         graphs = {name: graph.SerializeToString() for name, graph in written.items()}
         fp8 = frozenset(name for name, graph in written.items() if read_stamp(graph)['precision'] == 'fp8')
     return _Job(order, machine, tensorrt, decision, spec, early_exits,
                 {EXTRACTOR: extractor.SerializeToString(), **graphs}, fp8, calibration_sha256)
+
+
+def _attends_itself(attention: str, precision: str, machine: Machine) -> bool:
+    """Whether layers are cut for our attention. Raises EngineError where it is asked for and cannot be."""
+    can = precision == 'fp16' and machine.compute_capability >= KERNEL_SINCE
+    if attention == 'kernel' and not can:
+        since, found = ('{}.{}'.format(*capability) for capability in (KERNEL_SINCE, machine.compute_capability))
+        raise EngineError(f'--attention kernel is for fp16 from compute capability {since} on, not for {precision} on {found}')
+    return can and attention != 'tensorrt'
 
 
 def _read_given(path: Path, model: Any, spec: EngineSpec, weights: Weights) -> bytes:

@@ -52,14 +52,15 @@ _NOUNS = {ENGINES: 'engine set', CALIBRATION: 'FP8 calibration'}
 _IDENTITY_TYPES = {'int': int, 'str': str, 'tuple[int, ...]': list, 'dict[str, str]': dict}
 
 
-def networks_of(early_exits: EarlyExits) -> tuple[str, ...]:
+def networks_of(early_exits: EarlyExits, own_attention: bool = False) -> tuple[str, ...]:
     """The graphs and engines of an engine set, by name."""
-    return (EXTRACTOR, *early_exits.graphs)
+    return (EXTRACTOR, *early_exits.engines(own_attention))
 
 
-def files_of(early_exits: EarlyExits) -> tuple[str, ...]:
+def files_of(early_exits: EarlyExits, own_attention: bool = False) -> tuple[str, ...]:
     """The files of an engine set beside its manifest."""
-    return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in networks_of(early_exits)), TIMING_CACHE)
+    networks = networks_of(early_exits, own_attention)
+    return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in networks), TIMING_CACHE)
 
 
 class ReplacedError(EngineError):
@@ -120,6 +121,11 @@ class Identity:
         return EarlyExits(self.ends)
 
     @property
+    def own_attention(self) -> bool:
+        """Whether engines end where layers attend, which kernels of ours do then."""
+        return self.early_exits.blocks[0] in self.graphs
+
+    @property
     def name(self) -> str:
         """The folder's name: ours-480x640-k1024-fp16, ours-480x640-k1024-calibration."""
         model = ModelIdentity(self.weights, self.extractor_sha256, self.matcher_sha256, self.weights_choice)
@@ -138,7 +144,7 @@ class Identity:
     def files(self) -> tuple[str, ...]:
         """What belongs to it beside the manifest; a calibration that failed leaves its figures and no more."""
         if self.kind == ENGINES:
-            return files_of(self.early_exits)
+            return files_of(self.early_exits, self.own_attention)
         return (TENSORS, GRAPH) if self.gate_verdict == PASSED else ()
 
     def command(self, engine_dir: Path) -> str:
@@ -249,7 +255,7 @@ class Artifact:
 
     def plans(self) -> dict[str, bytes]:
         """All plans by network; that their graphs are whole is checked too. Raises EngineError."""
-        networks = networks_of(self.identity.early_exits)
+        networks = networks_of(self.identity.early_exits, self.identity.own_attention)
         for network in networks:
             self.read(f'{network}.onnx')
         return {network: self.read(f'{network}.plan') for network in networks}

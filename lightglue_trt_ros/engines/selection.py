@@ -133,7 +133,6 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
     spec = engine_set.identity.spec
     description = f'TensorRT {tensorrt.version}, {spec}, weights {model}'
     backend = TensorRTBackend(tensorrt, spec, engine_set.identity.early_exits, plans, description)
-    warning = '; '.join(filter(None, (warning, backend.warning)))
     return Opened(backend, f'{backend.description} ({reason}; engines in {engine_set.path})', warning)
 
 

@@ -18,7 +18,7 @@ from .architecture import HEAD_DIM
 from .fp8_calibration import Calibration, member
 from .fp8_rounding import Rounding, check
 from .typed_onnx import Typed, stamp
-from .weight_folding import fold, rebased
+from .weight_folding import Linear, fold, rebased
 from .weights import Weights
 
 EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/experiments.md)
@@ -54,11 +54,33 @@ def lightglue_stages(spec: EngineSpec, weights: Weights, early_exits: EarlyExits
     that all graphs take the same one. Raises ConfigError as `lightglue` does, and when the stages do not end with the network.
     """
     net = _LightGlue(spec, weights, calibration, mask_attention)
-    if early_exits.ends[-1] != net.layers:
-        raise ConfigError(f'the stages end after layer {early_exits.ends[-1]}: {weights.name} has {net.layers}')
-    spans = zip((0, *early_exits.ends), early_exits.ends, strict=False)
-    graphs = {name: net.stage(*span) for name, span in zip(early_exits.stages, spans, strict=True)}
+    net.check_ends(early_exits, weights.name)
+    graphs = {name: net.stage(*span) for name, span in zip(early_exits.stages, early_exits.spans, strict=True)}
     return graphs | {name: net.head(end) for name, end in zip(early_exits.heads, early_exits.ends, strict=False)}
+
+
+def lightglue_engines(spec: EngineSpec, weights: Weights, early_exits: EarlyExits, *, calibration: Calibration | None = None,
+                      own_attention: bool = False) -> dict[str, onnx.ModelProto]:
+    """The matcher's graphs for TensorRT, without what kernels of our own do there.
+
+    They are those of `lightglue_stages`, but give what the assignment takes instead of matches: `final` (2, K, width), and
+    `matchability` float32 (2, K), logits. With `own_attention` layers are cut where they attend, into `early_exits.blocks`: the
+    first gives the first `state`, the encoded positions and `projected`, what its attention takes: (2, K, 3 width) with queries,
+    keys and values before a self attention, (2, K, 2 width) with queries, which are the keys too, and values before a cross
+    attention. Each further block takes `attended` (2, K, 2 width), the state and what was attended to. `calibration` as in
+    `lightglue_stages`, and not with `own_attention`.
+    """
+    net = _LightGlue(spec, weights, calibration, mask_attention=False)
+    net.check_ends(early_exits, weights.name)
+    if own_attention:
+        graphs = {early_exits.blocks[0]: net.start()}
+        for layer in range(net.layers):
+            self_block, cross_block = early_exits.blocks[1 + 2 * layer:3 + 2 * layer]
+            graphs |= {self_block: net.block(layer, 'self'), cross_block: net.block(layer, 'cross', layer + 1 in early_exits.ends)}
+    else:
+        spans = zip(early_exits.stages, early_exits.spans, strict=True)
+        graphs = {name: net.stage(*span, assigned=False) for name, span in spans}
+    return graphs | {name: net.head(end, assigned=False) for name, end in zip(early_exits.heads, early_exits.ends, strict=False)}
 
 
 def confidence_threshold(layer: int, layers: int) -> float:
@@ -82,34 +104,75 @@ class _LightGlue:
         self.net = net if calibration is None else rebased(net, calibration)
         self.layers, self.rounding = net.layers, Rounding(self.typed, calibration, observe)
 
-    def stage(self, first: int, end: int, log_assignment: bool = False) -> onnx.ModelProto:
-        """Layers `first` to `end` - 1."""
-        inputs = self._inputs('scores0', 'scores1', 'detection_threshold')
-        valid = self.valid(inputs)
+    def check_ends(self, early_exits: EarlyExits, name: str) -> None:
+        if early_exits.ends[-1] != self.layers:
+            raise ConfigError(f'the stages end after layer {early_exits.ends[-1]}: {name} has {self.layers}')
+
+    def stage(self, first: int, end: int, log_assignment: bool = False, *, assigned: bool = True) -> onnx.ModelProto:
+        """Layers `first` to `end` - 1, and after the last one the assignment, or what it takes."""
+        inputs: dict[str, Var] = {}
         outputs: dict[str, Var] = {}
         if first == 0:
-            inputs |= self._inputs('keypoints0', 'keypoints1', 'descriptors0', 'descriptors1')
-            x = self.project(self.stack(inputs['descriptors0'], inputs['descriptors1']))
-            rotation = self.encode_positions(self.stack(inputs['keypoints0'], inputs['keypoints1']))
+            x, rotation = self.begin(inputs)
             outputs = dict(zip(('cosines', 'sines'), rotation, strict=True))
         else:
             inputs |= self._inputs('state', 'cosines', 'sines')
             x, rotation = inputs['state'], (inputs['cosines'], inputs['sines'])
-        bias = self.attention_bias(valid) if self.mask_attention else None
+        bias = self.attention_bias(self.valid(inputs)) if self.mask_attention else None
         for layer in range(first, end):
             x = self.self_attend(layer, x, rotation, bias)
             x = self.cross_attend(layer, x, None if bias is None else self.swap(bias))
         if end == self.layers:
-            return self._assigned(inputs, end, x, valid, log_assignment)
-        outputs |= {'next_state': x, 'confidence': self.confident(end - 1, x, valid, confidence_threshold(end - 1, self.layers))}
+            return self._assigned(inputs, end, x, log_assignment) if assigned else self._model(inputs, self.projections(end - 1, x))
+        return self._model(inputs, outputs | {'next_state': x, 'confidence': self.confident(end - 1, x, self.valid(inputs))})
+
+    def head(self, end: int, *, assigned: bool = True) -> onnx.ModelProto:
+        """The assignment after `end` layers, without matches below EARLY_MATCH_SCORE, which are more often wrong there."""
+        inputs = self._inputs('state')
+        x = inputs['state']
+        return self._assigned(inputs, end, x) if assigned else self._model(inputs, self.projections(end - 1, x))
+
+    def start(self) -> onnx.ModelProto:
+        """What comes before the first attention."""
+        inputs: dict[str, Var] = {}
+        x, (cosines, sines) = self.begin(inputs)
+        outputs = {'next_state': x, 'cosines': cosines, 'sines': sines, 'projected': self.projected(0, 'self', x)}
         return self._model(inputs, outputs)
 
-    def head(self, end: int) -> onnx.ModelProto:
-        """The assignment after `end` layers, without matches below EARLY_MATCH_SCORE, which are more often wrong there."""
-        inputs = self._inputs('state', 'scores0', 'scores1', 'detection_threshold')
-        return self._assigned(inputs, end, inputs['state'], self.valid(inputs))
+    def block(self, layer: int, name: str, an_exit: bool = False) -> onnx.ModelProto:
+        """What comes between a layer's 'self' or 'cross' attention and the next one; where it may stop, the confidence too."""
+        op, inputs = self.op, self._inputs('attended')
+        attended = inputs['attended']
+        x = op.slice(attended, *(op.const(np.array([bound])) for bound in (0, self.net.width, 2)))
+        x = self.feed_forward(layer, name, x, attended)
+        if name == 'self':
+            return self._model(inputs, {'next_state': x, 'projected': self.projected(layer, 'cross', x)})
+        if layer + 1 == self.layers:
+            return self._model(inputs, self.projections(layer, x))
+        outputs = {'next_state': x, 'projected': self.projected(layer + 1, 'self', x)}
+        return self._model(inputs, outputs | ({'confidence': self.confident(layer, x, self.valid(inputs))} if an_exit else {}))
 
-    def _assigned(self, inputs: dict[str, Var], end: int, x: Var, valid: Var, log_assignment: bool = False) -> onnx.ModelProto:
+    def begin(self, inputs: dict[str, Var]) -> tuple[Var, tuple[Var, Var]]:
+        """The first state, and cosines and sines of the positions; the features join `inputs`."""
+        inputs |= self._inputs('keypoints0', 'keypoints1', 'descriptors0', 'descriptors1')
+        x = self.project(self.stack(inputs['descriptors0'], inputs['descriptors1']))
+        return x, self.encode_positions(self.stack(inputs['keypoints0'], inputs['keypoints1']))
+
+    def projected(self, layer: int, name: str, x: Var) -> Var:
+        """All that an attention takes, by one product: see `lightglue_engines`."""
+        block = self.net.blocks[layer, name]
+        parts = [block.query, *([block.key or block.query] if name == 'self' else []), block.value]
+        whole = Linear(np.concatenate([part.weight for part in parts]), np.concatenate([part.bias for part in parts]))
+        return self.rounding.linear(x, whole)
+
+    def projections(self, layer: int, x: Var) -> dict[str, Var]:
+        """What the assignment takes: the matchability's FP32 logits without their last axis."""
+        head = self.net.heads[layer]
+        matchability = self.op.squeeze(self.typed.exact(self.rounding.linear(x, head.matchability)), self.op.const(np.array([2])))
+        return {'final': self.rounding.linear(x, head.final), 'matchability': matchability}
+
+    def _assigned(self, inputs: dict[str, Var], end: int, x: Var, log_assignment: bool = False) -> onnx.ModelProto:
+        valid = self.valid(inputs)
         inputs |= self._inputs('match_threshold')
         assignment = self.assign(end - 1, x, valid)
         threshold = inputs['match_threshold']
@@ -122,9 +185,11 @@ class _LightGlue:
     def _inputs(self, *names: str) -> dict[str, Var]:
         k, dtype = self.spec.max_keypoints, self.typed.dtype
         rotation, scalar = Tensor(dtype, (2, 1, k, HEAD_DIM)), Tensor(np.float32, ())
-        descriptors, state = Tensor(dtype, (k, self.net.descriptors)), Tensor(dtype, (2, k, self.net.width))
+        descriptors, state, attended = (Tensor(dtype, shape) for shape in (
+            (k, self.net.descriptors), (2, k, self.net.width), (2, k, 2 * self.net.width)))
         types = {'keypoints': Tensor(np.float32, (k, 2)), 'descriptors': descriptors, 'scores': Tensor(np.float32, (k,)),
-                 'state': state, 'cosines': rotation, 'sines': rotation, 'match_threshold': scalar, 'detection_threshold': scalar}
+                 'state': state, 'attended': attended, 'cosines': rotation, 'sines': rotation, 'match_threshold': scalar,
+                 'detection_threshold': scalar}
         return {name: argument(types[name.rstrip('01')]) for name in names}
 
     def _model(self, inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:
@@ -154,14 +219,14 @@ class _LightGlue:
         projected = self.rounding.linears(member(layer, 'self', 'project'), x, block.query, block.key or block.query, block.value)
         q, k, v = (self.heads(part) for part in projected)
         context = self.attend(self.rotate(q, rotation), self.rotate(k, rotation), v, bias)
-        return self.feed_forward(layer, 'self', x, context)
+        return self.feed_forward(layer, 'self', x, self.op.concat([x, context], axis=2))
 
     def cross_attend(self, layer: int, x: Var, bias: Var | None) -> Var:
         block = self.net.blocks[layer, 'cross']
         projected = self.rounding.linears(member(layer, 'cross', 'project'), x, block.query, block.value)
         qk, v = (self.heads(part) for part in projected)
         context = self.attend(qk, self.swap(qk), self.swap(v), bias)
-        return self.feed_forward(layer, 'cross', x, context)
+        return self.feed_forward(layer, 'cross', x, self.op.concat([x, context], axis=2))
 
     def attend(self, q: Var, k: Var, v: Var, bias: Var | None) -> Var:
         """(2, heads, K, 64) each -> (2, K, width)."""
@@ -171,11 +236,11 @@ class _LightGlue:
         context = op.matmul(op.softmax(logits, axis=-1), v)
         return op.reshape(op.transpose(context, perm=[0, 2, 1, 3]), self.shape(2, self.spec.max_keypoints, self.net.width))
 
-    def feed_forward(self, layer: int, name: str, x: Var, context: Var) -> Var:
-        """x + FFN([x, context])."""
+    def feed_forward(self, layer: int, name: str, x: Var, attended: Var) -> Var:
+        """x + FFN(attended), which is x and the context."""
         op = self.op
         block = self.net.blocks[layer, name]
-        hidden, = self.rounding.linears(member(layer, name, 'hidden'), op.concat([x, context], axis=2), block.hidden)
+        hidden, = self.rounding.linears(member(layer, name, 'hidden'), attended, block.hidden)
         gain, shift = self.typed.const(block.gain), self.typed.const(block.shift)
         hidden = op.layer_normalization(hidden, gain, shift, axis=-1, epsilon=1e-5)[0]
         update, = self.rounding.linears(member(layer, name, 'update'), self.gelu(hidden), block.update)
@@ -184,27 +249,27 @@ class _LightGlue:
     def assign(self, layer: int, x: Var, valid: Var) -> Var:
         """Log of the soft partial assignment, FP32 (K, K) (equation 6 of the paper)."""
         op = self.op
-        head = self.net.heads[layer]
-        m0, m1 = self.unstack(self.rounding.linear(x, head.final))
+        projections = self.projections(layer, x)
+        m0, m1 = self.unstack(projections['final'])
         similarity = self.typed.exact(op.matmul(m0, op.transpose(m1, perm=[1, 0])))
         valid0, valid1 = self.unstack(valid)
         both = op.and_(op.unsqueeze(valid0, op.const(np.array([1]))), op.unsqueeze(valid1, op.const(np.array([0]))))
         similarity = op.where(both, similarity, op.const(np.float32(MASKED)))
-        matchability = self.typed.exact(self.rounding.linear(x, head.matchability))
-        certainty0, certainty1 = self.unstack(op.neg(op.softplus(op.neg(matchability))))  # log of the sigmoid, (K, 1)
-        certainty = op.add(certainty0, op.transpose(certainty1, perm=[1, 0]))
+        certainty0, certainty1 = self.unstack(op.neg(op.softplus(op.neg(projections['matchability']))))  # log of the sigmoid
+        certainty = op.add(op.unsqueeze(certainty0, op.const(np.array([1]))), op.unsqueeze(certainty1, op.const(np.array([0]))))
         return op.add(op.add(op.log_softmax(similarity, axis=1), op.log_softmax(similarity, axis=0)), certainty)
 
-    def confident(self, layer: int, x: Var, valid: Var, threshold: float) -> Var:
+    def confident(self, layer: int, x: Var, valid: Var) -> Var:
         """float32 (2,): the share of valid rows whose final match this layer knows already, and their mean -log of the confidence.
 
-        A row is confident when the sigmoid of its token reaches `threshold` (section 3.3 of the paper); NaN is not confident, and
-        makes the mean NaN. Where no row is valid, all are confident. The softplus, -log of the sigmoid, keeps TensorRT 8.6 from
-        fusing these FP32 lines with the layers before them, which would make those slower by half.
+        A row is confident when the sigmoid of its token reaches `confidence_threshold` (section 3.3 of the paper); NaN is not
+        confident, and makes the mean NaN. Where no row is valid, all are confident. The softplus, -log of the sigmoid, keeps
+        TensorRT 8.6 from fusing these FP32 lines with the layers before them, which would make those slower by half.
         """
         op = self.op
         confidence = self.net.heads[layer].confidence
         assert confidence is not None, 'the last layer always stops'
+        threshold = confidence_threshold(layer, self.layers)
         doubt = op.softplus(op.neg(self.typed.exact(self.rounding.linear(x, confidence))))
         doubt = op.squeeze(doubt, op.const(np.array([2])))  # (2, K)
         wavering = op.and_(op.not_(op.less_or_equal(doubt, op.const(np.float32(-np.log(threshold))))), valid)
@@ -228,7 +293,8 @@ class _LightGlue:
         return self.op.const(np.array(sizes, np.int64))
 
     def valid(self, inputs: dict[str, Var]) -> Var:
-        """(2, K): the rows that are keypoints."""
+        """(2, K): the rows that are keypoints, by what joins `inputs` for it."""
+        inputs |= self._inputs('scores0', 'scores1', 'detection_threshold') if 'scores0' not in inputs else {}
         return self.stack(*(self.op.greater(inputs[f'scores{side}'], inputs['detection_threshold']) for side in (0, 1)))
 
     def filter_matches(self, assignment: Var, valid: Var, threshold: Var, count: int) -> tuple[Var, Var]:

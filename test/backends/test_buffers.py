@@ -18,11 +18,10 @@ from lightglue_trt_ros.utils.errors import DeviceMemoryError, EngineError
 
 EARLY_EXITS = EarlyExits((9,))
 SPEC = EngineSpec(48, 64, 8, 'fp16')
-SHAPES = {'image': ((48, 64), np.uint8), 'mask': ((48, 64), np.uint8), 'keypoints': ((8, 2), np.float32),
-          'scores': ((8,), np.float32), 'descriptors': ((8, 256), np.float16), 'matches0': ((8,), np.int32),
-          'match_threshold': ((1,), np.float32), 'detection_threshold': ((1,), np.float32)}
-NAMES = {'extractor': ('image', 'mask', 'keypoints', 'scores', 'descriptors'),
-         **dict.fromkeys(EARLY_EXITS.graphs, ('matches0', 'scores', 'match_threshold', 'detection_threshold'))}
+SHAPES = {'image': ((48, 64), np.uint8), 'logits': ((1, 65, 6, 8), np.float16), 'dense': ((1, 256, 6, 8), np.float16),
+          'descriptors0': ((8, 256), np.float16), 'final': ((2, 8, 256), np.float16), 'matchability': ((2, 8), np.float32)}
+NAMES = {'extractor': ('image', 'logits', 'dense'),
+         **dict.fromkeys(EARLY_EXITS.graphs, ('descriptors0', 'final', 'matchability'))}
 
 
 class Held(SimpleNamespace):

@@ -13,6 +13,7 @@ import pytest
 from support.emulated_device import EmulatedGpu, EmulatedTensorRT
 from support.networks import light, moved, photo
 from support.stereo_pairs import plain_rig
+from support.written_plans import written_plans
 
 from lightglue_trt_ros.backends import gpu_refinement as placing
 from lightglue_trt_ros.backends import tensorrt
@@ -26,7 +27,6 @@ from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import resize_gray, to_original
 from lightglue_trt_ros.core.refinement import Pyramid, refine_points
 from lightglue_trt_ros.core.types import Thresholds
-from lightglue_trt_ros.networks.graph_cache import written_graphs
 from lightglue_trt_ros.utils.errors import EngineError
 
 pytestmark = pytest.mark.networks
@@ -39,7 +39,7 @@ CLOSE, ALIKE = (0.02, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else 
 
 @pytest.fixture(scope='module')
 def plans():
-    return written_graphs(SPEC, light(), EARLY_EXITS)
+    return written_plans(SPEC, light(), EARLY_EXITS)
 
 
 @pytest.fixture(scope='module')

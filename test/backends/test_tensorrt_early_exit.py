@@ -16,6 +16,7 @@ from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits
 from lightglue_trt_ros.core.types import Thresholds
 
 EARLY_EXITS = EarlyExits((4, 5, 6, 9))
+ENGINE = SimpleNamespace(tensor=lambda name: ((2, 8, 64), np.float32), has=lambda name: False)  # it gives matches itself
 
 
 class FakeCuda:
@@ -40,8 +41,7 @@ class Pairs:
     """Launches on a pair whose stages have these confident shares; records them."""
 
     def __init__(self, early_exits: EarlyExits = EARLY_EXITS) -> None:
-        engine = SimpleNamespace(tensor=lambda name: ((2,), np.float32))
-        self.matcher = StagedMatcher(FakeCuda(), early_exits, dict.fromkeys(early_exits.graphs, engine))
+        self.matcher = StagedMatcher(FakeCuda(), 8, early_exits, dict.fromkeys(early_exits.graphs, ENGINE))
         self.launches: list[tuple[int, int]] = []
         self.assigned = -1
 
@@ -144,10 +144,9 @@ def test_an_easy_camera_and_a_hard_one_in_turn_take_one_launch_each():
 
 
 def test_thresholds_that_follow_each_other_at_once_are_each_sent():
-    engine = SimpleNamespace(tensor=lambda name: ((1,), np.float32))
     with EmulatedGpu().installed() as gpu:
         device = Cuda()
-        matcher = StagedMatcher(device, EARLY_EXITS, dict.fromkeys(EARLY_EXITS.graphs, engine))
+        matcher = StagedMatcher(device, 8, EARLY_EXITS, dict.fromkeys(EARLY_EXITS.graphs, ENGINE))
         for match in (0.1, 0.2):
             matcher.set_thresholds(Thresholds(match=match, detection=0.01))
         device.synchronize()

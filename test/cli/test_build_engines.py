@@ -61,7 +61,7 @@ from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
 pytestmark = pytest.mark.networks
 
 EARLY_EXITS = EarlyExits()
-NETWORKS = len(networks_of(EARLY_EXITS))
+NETWORKS, ATTENDED = len(networks_of(EARLY_EXITS)), len(networks_of(EARLY_EXITS, own_attention=True))
 NAME = f'ours-{HEIGHT}x{WIDTH}-k{K}'
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 
@@ -138,7 +138,7 @@ class Robot(InstantBuilder):
 
     def engines(self, tensorrt, spec, early_exits, plans, description):
         """Stands for TensorRTBackend."""
-        assert tuple(plans) == networks_of(early_exits)
+        assert tuple(plans) in (networks_of(early_exits), networks_of(early_exits, own_attention=True))
         assert len(set(plans.values())) == len(plans)
         network = self.network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec, early_exits=early_exits)
         network.shift, network.silent_after, network.moved = self.shift, self.silent_after, self.moved
@@ -148,10 +148,11 @@ class Robot(InstantBuilder):
 
 def kept(write, graphs):
     """`write`, which writes a graph that is asked for again once; the last eight are kept."""
-    def written(spec, weights, *early_exits, calibration=None):
-        key = spec, weights.sha256, early_exits, calibration and calibration.sha256
+    def written(spec, weights, *early_exits, **options):
+        calibration = options.get('calibration')
+        key = spec, weights.sha256, early_exits, calibration and calibration.sha256, options.get('own_attention')
         if key not in graphs:
-            graphs[key] = write(spec, weights, *early_exits, **({'calibration': calibration} if calibration else {}))
+            graphs[key] = write(spec, weights, *early_exits, **options)
         for oldest in list(graphs)[:-8]:
             del graphs[oldest]
         return graphs[key]
@@ -165,8 +166,8 @@ EXTRACTORS, STAGES = {}, {}
 @pytest.fixture
 def machine(monkeypatch):
     robot = Robot()
-    monkeypatch.setattr(superpoint, 'superpoint', kept(superpoint.superpoint, EXTRACTORS))
-    monkeypatch.setattr(lightglue, 'lightglue_stages', kept(lightglue.lightglue_stages, STAGES))
+    monkeypatch.setattr(superpoint, 'superpoint_maps', kept(superpoint.superpoint_maps, EXTRACTORS))
+    monkeypatch.setattr(lightglue, 'lightglue_engines', kept(lightglue.lightglue_engines, STAGES))
     monkeypatch.setattr(build_engines, 'probe', lambda: robot.gpu)
     monkeypatch.setattr(build_engines, 'open_tensorrt', lambda flavour: robot)
     monkeypatch.setattr(tensorrt_backend, 'TensorRTBackend', robot.engines)
@@ -188,7 +189,7 @@ def test_an_engine_set_is_built_checked_and_used(machine, tmp_path, capsys):
     assert 'GPU: NVIDIA RTX 2000 Ada, compute capability 8.9' in out
     assert 'builder: tensorrt 10.3.0' in out
     assert 'precision: extractor fp16, matcher fp16 (' in out
-    assert 'building matcher-1-4 fp16' in out
+    assert 'building cross-4 fp16' in out
     assert 'keypoint overlap' in out
     last = shlex.split(out.splitlines()[-1])
     assert last[:4] == ['ros2', 'run', 'lightglue_trt_ros', 'matcher']
@@ -196,19 +197,19 @@ def test_an_engine_set_is_built_checked_and_used(machine, tmp_path, capsys):
         assert setting in last
     assert not any(word.startswith('precision') for word in last), 'auto is the default'
 
-    assert [precision for precision, _ in machine.builds] == ['fp16'] * NETWORKS
+    assert [precision for precision, _ in machine.builds] == ['fp16'] * ATTENDED
     assert all((options.opt_level, options.workspace_mib, options.target_sm) == (2, 512, None) for _, options in machine.builds)
     assert [options.timing_cache for _, options in machine.builds[:2]] == [b'', b'timings 1'], 'each profits'
     assert visible(tmp_path) == {f'{NAME}-fp16'}
-    assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*files_of(EarlyExits()), MANIFEST}
+    assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*files_of(EarlyExits(), True), MANIFEST}
     manifest = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())
     assert manifest['identity']['gate_verdict'] == PASSED
     assert manifest['gate']['frames'].startswith('rendered views of a procedural texture')
     assert [each['layers'] for each in manifest['gate']['exits']] == [4, 5, 6, 9]
     assert all(each['match_agreement'] >= 0.97 for each in manifest['gate']['exits'])
     assert manifest['gate']['thresholds']['match_agreement'] == 0.97
-    assert manifest['record']['layers']['matcher-1-4'] == {'fp16': 2}
-    assert manifest['record']['build_seconds'] == dict.fromkeys(networks_of(EarlyExits()), 1.25)
+    assert manifest['record']['layers']['self-1'] == {'fp16': 2}
+    assert manifest['record']['build_seconds'] == dict.fromkeys(networks_of(EarlyExits(), True), 1.25)
     assert len(machine.closed) == 2, 'engines and reference'
 
 
@@ -225,7 +226,7 @@ def test_an_equal_engine_set_is_not_built_again_unless_forced(machine, tmp_path,
 
 
 def test_a_matcher_of_one_stage_is_another_bundle(machine, tmp_path, capsys):
-    command = [*SIZE, '--precision', 'fp16', '--engine-dir', str(tmp_path)]
+    command = [*SIZE, '--precision', 'fp16', '--attention', 'tensorrt', '--engine-dir', str(tmp_path)]
     assert build_engines.main([*command, '--stages', '9']) == 0
     place = tmp_path / f'{NAME}-fp16'
     assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits((9,))), MANIFEST}
@@ -234,6 +235,26 @@ def test_a_matcher_of_one_stage_is_another_bundle(machine, tmp_path, capsys):
     assert 'ends: the engine set has (9,), needed is (4, 5, 6, 9); graphs: the engine set has another matcher-1-4 and' \
         in capsys.readouterr().out
     assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits()), MANIFEST}
+
+
+@pytest.mark.parametrize(('options', 'own'), [
+    (['--precision', 'fp16'], True), (['--precision', 'fp16', '--attention', 'kernel'], True),
+    (['--precision', 'fp16', '--attention', 'tensorrt'], False), (['--precision', 'fp32'], False)])
+def test_engines_end_where_layers_attend_in_fp16_unless_asked_otherwise(machine, tmp_path, options, own):
+    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), *options]) == 0
+    place, = (tmp_path / name for name in visible(tmp_path))
+    assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits(), own), MANIFEST}
+    identity = json.loads((place / MANIFEST).read_text())['identity']
+    assert set(identity['graphs']) == set(networks_of(EarlyExits(), own))
+
+
+def test_without_tensor_cores_of_ampere_tensorrt_attends(machine, tmp_path, capsys):
+    machine.gpu = replace(ADA, compute_capability=(7, 5))
+    command = [*SIZE, '--engine-dir', str(tmp_path), '--precision', 'fp16']
+    assert build_engines.main([*command, '--attention', 'kernel']) == 1
+    assert '--attention kernel is for fp16 from compute capability 8.0 on, not for fp16 on 7.5' in capsys.readouterr().err
+    assert build_engines.main(command) == 0
+    assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*files_of(EarlyExits()), MANIFEST}
 
 
 @pytest.mark.parametrize('stages', ['5,3,9', '3,,9', 'all'])
@@ -250,7 +271,7 @@ def test_an_engine_set_that_is_not_equal_is_built_again_and_the_reason_said(mach
     place = tmp_path / f'{NAME}-fp16'
     manifest = json.loads((place / MANIFEST).read_text())
     if damage == 'plan':
-        (place / 'matcher-1-4.plan').write_bytes((place / 'matcher-1-4.plan').read_bytes()[:-1])
+        (place / 'self-2.plan').write_bytes((place / 'self-2.plan').read_bytes()[:-1])
     elif damage == 'other TensorRT':
         machine.version = '10.16.0'
     elif damage == 'other graph':
@@ -263,10 +284,10 @@ def test_an_engine_set_that_is_not_equal_is_built_again_and_the_reason_said(mach
     capsys.readouterr()
     assert build_engines.main(command) == 0
     said, = (line for line in capsys.readouterr().out.split('build_engines: ') if line.startswith('building again: '))
-    assert {'plan': 'matcher-1-4.plan is damaged', 'no gate': 'gate verdict: the engine set has not run',
+    assert {'plan': 'self-2.plan is damaged', 'no gate': 'gate verdict: the engine set has not run',
             'other TensorRT': 'tensorrt version: the engine set has 10.3.0, needed is 10.16.0',
             'other graph': 'the engine set has another extractor'}[damage] in said
-    assert len(machine.builds) == 2 * NETWORKS
+    assert len(machine.builds) == 2 * ATTENDED
     wanted = Identity.of_engines(build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), ours().identity, machine, ADA)
     open_artifact(tmp_path, wanted).verify()
 
@@ -649,8 +670,8 @@ def test_real_engines_for_another_machine(rtx, tmp_path, capsys):
     assert manifest['identity']['gate_verdict'] == 'not run'
     assert manifest['identity']['compute_capability'] == '8.6'
     assert 2 ** 20 < (place / 'extractor.plan').stat().st_size < 10 * 2 ** 20
-    stages = sum((place / f'{stage}.plan').stat().st_size for stage in EarlyExits().stages)
-    assert 15 * 2 ** 20 < stages < 35 * 2 ** 20, 'FP16 weights, not FP32'
+    blocks = sum((place / f'{block}.plan').stat().st_size for block in EarlyExits().blocks)
+    assert 15 * 2 ** 20 < blocks < 35 * 2 ** 20, 'FP16 weights, not FP32'
     assert all(0 < (place / f'{head}.plan').stat().st_size < 2 ** 21 for head in EarlyExits().heads)
     assert build_engines.main(command) == 0
     assert 'nothing to build' in capsys.readouterr().out

@@ -16,6 +16,7 @@ import pytest
 from support.emulated_device import EmulatedGpu, EmulatedTensorRT
 from support.evaluated_streams import evaluated_beside_the_node
 from support.networks import light, photo
+from support.written_plans import written_plans
 
 from lightglue_trt_ros.backends import tensorrt
 from lightglue_trt_ros.core import frame_matcher as frontend
@@ -34,7 +35,6 @@ from lightglue_trt_ros.evaluation.predict import Evaluator, WallTime
 from lightglue_trt_ros.evaluation.report.summary import coverage
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
-from lightglue_trt_ros.networks.graph_cache import written_graphs
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
 from lightglue_trt_ros.utils.errors import EngineError
 
@@ -255,7 +255,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     spec, early_exits = CONFIG.engine_spec('fp32'), EarlyExits((2, 4))
     monkeypatch.setattr(frontend, 'refine_points', host)
     with EmulatedGpu().installed() as gpu:
-        plans = written_graphs(spec, light(), early_exits)
+        plans = written_plans(spec, light(), early_exits)
         backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), spec, early_exits, plans, 'emulated')
         monkeypatch.setattr(methods, 'open_backend', lambda config: Opened(backend, 'emulated'))
         yield backend
