@@ -13,7 +13,7 @@ from ..utils.errors import EngineError
 from .cuda import THREADS, Addressed, Cuda
 
 PTX = Path(__file__).parent / 'kernels' / 'assignment.ptx'
-TILE, STEP = 64, 16  # as the kernels have them: rows and columns of a tile; what the width is a multiple of
+TILE, STEP = 128, 16  # as the kernels have them: rows and columns of a tile; what the width is a multiple of
 MASKED = -1e4  # as networks/lightglue.py has it, whose libraries a robot need not have
 _KERNELS = {np.dtype(np.float16): 'fp16', np.dtype(np.float32): 'fp32'}
 
