@@ -58,15 +58,17 @@ class GpuRefinement:
         self.cameras[number] = Camera(self.cuda, self._engine, size, slots)
         return self.cameras[number], True
 
-    def enqueue_frame(self, camera: Camera, slot: Slot, resized: Addressed) -> None:
-        """Upload the camera's staged image, resize it into the extractor's image and make the slot's pyramid."""
+    def enqueue_frame(self, camera: Camera, slot: Slot, resized: Addressed) -> Addressed:
+        """Upload the camera's staged image and make the slot's pyramid; the extractor's image, `resized` where it must be."""
         (height, width), (new_height, new_width) = camera.size, self._engine
         level = camera.pyramids[slot.index]
         self.cuda.send(camera.image)
-        self._launch_over('resize', new_height * new_width, camera.image, width, *camera.taps, resized, new_height, new_width)
+        if camera.size != self._engine:
+            self._launch_over('resize', new_height * new_width, camera.image, width, *camera.taps, resized, new_height, new_width)
         self._launch_over('widen', height * width, camera.image, level[0], height * width)
         for (height, width), larger, half in zip(camera.shapes, level, level[1:], strict=False):
             self._launch_over('halve', (height + 1) // 2 * ((width + 1) // 2), larger, height, width, half)
+        return resized if camera.size != self._engine else camera.image
 
     def enqueue(self, pair: tuple[Slot, Slot], matches: Addressed | None = None) -> None:
         """Enqueue refinement. `matches` (K,) has the current row of each reference row, or -1; None takes the staged matches.

@@ -19,9 +19,9 @@ from ..core.early_exit import EarlyExits
 from ..core.refinement import Refined
 from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError, clear_frames
-from .cuda import Cuda, Graph, Staged
+from .cuda import Addressed, Cuda, Graph, Staged
 from .gpu_refinement import GpuRefinement
-from .gpu_selection import GpuSelection
+from .gpu_selection import CELL, GpuSelection
 from .tensorrt_engines import KEPT, DeviceFeatures, Engine, KeptDeviceFeatures, Slot, StagedMatcher, TensorType, load_engines
 
 SLOTS = 3  # a camera's feature sets on the device: a keyframe, the frame before, the current one
@@ -175,8 +175,8 @@ class TensorRTBackend:
         return self._found(*self._matcher.run(lambda first, last: self._launch(pair, first, last, refine), thresholds, kind))
 
     def _extract(self, staging: Staged, image: UInt8, mask: UInt8 | None, kind: str,
-                 upload: Callable[[Slot], None]) -> DeviceFeatures:
-        """Features of the extractor's image, which `upload` makes of the image in `staging`."""
+                 upload: Callable[[Slot], Addressed]) -> DeviceFeatures:
+        """Features of the extractor's image, which `upload` makes of the image in `staging`, and returns."""
         free = self._free[self._camera]
         if not free:
             raise EngineError(f'the features of {SLOTS} frames are held already: drop one before extracting another')
@@ -194,8 +194,9 @@ class TensorRTBackend:
         self.cuda.mark(slot.ready)
         return features
 
-    def _upload(self, slot: Slot) -> None:
+    def _upload(self, slot: Slot) -> Addressed:
         self.cuda.send(self._image)
+        return self._image
 
     def _upload_mask(self, mask: UInt8 | None) -> None:
         """Once for all frames that have it: what is captured reads the mask where it lies."""
@@ -215,12 +216,13 @@ class TensorRTBackend:
         self._matcher = StagedMatcher(cuda, self.spec.max_keypoints, self.early_exits, self._engines)
         self._refiner = GpuRefinement(cuda, self.spec, SLOTS)
         self._maps = {name: cuda.device(*self._extractor.tensor(name)) for name in ('logits', 'dense')}
-        (_, channels, *_), dtype = self._extractor.tensor('dense')
-        self._selection = GpuSelection(cuda, self.spec, channels, dtype)
         count = self.spec.max_keypoints
         self._features: dict[str, TensorType] = {
             'keypoints': ((count, 2), np.dtype(np.float32)), 'scores': ((count,), np.dtype(np.float32)),
-            'descriptors': ((count, channels), dtype)}
+            'descriptors': next(each.tensor('descriptors0') for each in self._engines.values() if each.has('descriptors0'))}
+        (_, channels), dtype = self._features['descriptors']
+        strides = {f'{name}_strides': _strides(self._extractor.tensor(name)[0], self.spec) for name in self._maps}
+        self._selection = GpuSelection(cuda, self.spec, channels, dtype, **strides)
         self._image, self._mask = (cuda.staged(*self._extractor.tensor('image')) for _ in range(2))
         self._upload_mask(None)
         self.select_camera(0)
@@ -271,9 +273,8 @@ class TensorRTBackend:
         else:
             graph.launch()
 
-    def _enqueue_extract(self, slot: Slot, upload: Callable[[Slot], None]) -> None:
-        upload(slot)
-        self._extractor.enqueue({'image': self._image, **self._maps}, self.cuda.stream)
+    def _enqueue_extract(self, slot: Slot, upload: Callable[[Slot], Addressed]) -> None:
+        self._extractor.enqueue({'image': upload(slot), **self._maps}, self.cuda.stream)
         self._selection.enqueue(self._maps['logits'], self._maps['dense'], self._mask, **slot.tensors)
         for staged in slot.staged.values():
             self.cuda.receive(staged)
@@ -281,3 +282,9 @@ class TensorRTBackend:
     def _check(self) -> None:
         if self._cancelled or not hasattr(self, '_matcher'):
             raise EngineError('this backend is cancelled or closed: open another one')
+
+
+def _strides(shape: tuple[int, ...], spec: EngineSpec) -> tuple[int, int]:
+    """Values from a channel of a map to the next one, and from a cell to the next one: channels come first, or last."""
+    rows, columns = spec.image_height // CELL, spec.image_width // CELL
+    return (rows * columns, 1) if shape[2:] == (rows, columns) else (1, shape[3])

@@ -16,11 +16,13 @@ from ..utils.errors import DeviceMemoryError, EngineError
 from .cuda import Addressed, Cuda, Staged
 from .gpu_assignment import GpuAssignment
 from .gpu_attention import GpuAttention
+from .gpu_confidence import GpuConfidence
 
 EARLY_MATCH_SCORE = 0.25  # as networks/lightglue.py has it
 KEPT = -1  # index of slots for features that are kept
 SCALARS = ('match_threshold', 'detection_threshold')
-SHARED = ('cosines', 'sines', 'projected', 'attended', 'final', 'matchability')  # among engines; the first one's are the largest
+# among engines, of which the first has the largest
+SHARED = ('cosines', 'sines', 'projected', 'attended', 'tokens', 'final', 'matchability')
 
 TensorType: TypeAlias = 'tuple[tuple[int, ...], np.dtype[Any]]'  # shape, dtype
 Launch = Callable[[int, int], None]  # stages first to last, and the assignment of the last
@@ -147,6 +149,7 @@ class StagedMatcher:
                 self._shared[name] = cuda.device(*engine.tensor(name))
         (_, _, width), dtype = last.tensor('final') if last.has('final') else ((2, count, 0), np.float16)
         self._assignment = GpuAssignment(cuda, count, width, dtype) if width else None
+        self._confidence = GpuConfidence(cuda, count, early_exits.ends[-1], dtype)
         self._attention = GpuAttention(cuda, count, width) if own_attention else None
         self._set: tuple[float, float] | None = None
         self._guesses: dict[Hashable, int] = {}
@@ -189,7 +192,7 @@ class StagedMatcher:
         for stage in range(first, last + 1):
             self._enqueue_stage(stage, self._tensors(pair, stage))
             if stage < len(self._confidences):
-                self.cuda.receive(self._confidences[stage])
+                self._judge(stage, self._tensors(pair, stage))
         tensors = self._tensors(pair, last + 1)
         if last < len(self._heads):
             self._heads[last].enqueue(tensors, self.cuda.stream)
@@ -200,6 +203,11 @@ class StagedMatcher:
                                      least=EARLY_MATCH_SCORE if last < len(self._heads) else 0.0)
         for result in self.results.values():
             self.cuda.receive(result)
+
+    def _judge(self, stage: int, tensors: Mapping[str, Addressed]) -> None:
+        valid = (tensors['scores0'], tensors['scores1']), tensors['detection_threshold']
+        self._confidence.enqueue(self.early_exits.ends[stage], tensors['tokens'], *valid, self._confidences[stage])
+        self.cuda.receive(self._confidences[stage])
 
     def _enqueue_stage(self, stage: int, tensors: Mapping[str, Addressed]) -> None:
         if self._attention is None:
@@ -254,8 +262,6 @@ class StagedMatcher:
             tensors['state'] = self._states[stage - 1]
         if stage < len(self._states):
             tensors['next_state'] = self._states[stage]
-        if stage < len(self._confidences):
-            tensors['confidence'] = self._confidences[stage]
         return tensors
 
 

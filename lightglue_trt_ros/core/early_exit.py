@@ -67,6 +67,11 @@ class EarlyExits:
         return f'exits after {", ".join(map(str, early))} and {last} layers' if early else f'all {last} layers'
 
 
+def confidence_threshold(layer: int, layers: int) -> float:
+    """Confidence from which a point counts as confident after `layer` (from 0): later layers need less."""
+    return min(1.0, max(0.0, 0.8 + 0.1 * math.exp(-4.0 * layer / layers)))
+
+
 def stops(share: float, depth_confidence: float) -> bool:
     """Whether enough points are confident to stop; never for ALL_LAYERS or NaN."""
     return depth_confidence >= 0 and share > depth_confidence

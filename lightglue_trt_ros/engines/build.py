@@ -206,7 +206,8 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
     target = None if job.machine.present else int('{}{}'.format(*job.machine.compute_capability))
     for network, graph in job.graphs.items():
         precision = job.precision_of(network)
-        options = replace(job.order.options, target_sm=target, timing_cache=cache)
+        maps = ('logits', 'dense') if network == EXTRACTOR and precision == 'fp16' else ()
+        options = replace(job.order.options, target_sm=target, timing_cache=cache, channels_last=maps)
         logger.info(f'building {network} {precision}')
         with progress(f'building {network} {precision}') as bar:
             plan = job.tensorrt.build(graph, precision, options, lambda phase, done, total: bar(done, total, phase))

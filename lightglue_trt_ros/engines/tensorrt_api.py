@@ -38,7 +38,8 @@ class BuildOptions:
     """How to build. `target_sm`, e.g. 89, builds for that compute capability without a GPU, with TensorRT-RTX alone.
 
     `tactic_sources` limits TensorRT to these, e.g. ('EDGE_MASK_CONVOLUTIONS', 'JIT_CONVOLUTIONS') where cuBLAS and cuDNN are
-    absent. `timing_cache` is what an earlier Plan gave; one of another machine is passed over.
+    absent. `timing_cache` is what an earlier Plan gave; one of another machine is passed over. `channels_last` names FP16 outputs
+    (N, C, H, W) that come as (N, H, W, C), C padded to a multiple of 8, which spares a copy of each.
     """
 
     workspace_mib: int = 1024
@@ -46,6 +47,7 @@ class BuildOptions:
     target_sm: int | None = None
     timing_cache: bytes = b''
     tactic_sources: tuple[str, ...] | None = None
+    channels_last: tuple[str, ...] = ()
 
 
 class TensorRT:
@@ -82,6 +84,9 @@ class TensorRT:
         builder = self._made(self.module.Builder(self._log), 'a builder (is there a GPU and its driver?)')
         network = self._network(builder)
         self._parse(network, onnx, types)
+        for output in map(network.get_output, range(network.num_outputs)) if options.channels_last else ():
+            if output.name in options.channels_last:
+                output.allowed_formats = 1 << int(self.module.TensorFormat.HWC8)
         config = self._made(builder.create_builder_config(), 'a builder configuration')
         self._configure(config, options)
         if not self.strongly_typed and precision == 'fp16':
@@ -115,13 +120,19 @@ class TensorRT:
         return engine
 
     def describe(self, engine: Any) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape and dtype of the engine's inputs and outputs, in its order. Raises EngineError for a type that numpy lacks."""
+        """Shape in memory and dtype of the engine's inputs and outputs, in its order.
+
+        What was built with channels last is (N, H, W, C). Raises EngineError for a type that numpy lacks.
+        """
         tensors = {}
         for name in (engine.get_tensor_name(index) for index in range(engine.num_io_tensors)):
             kind = engine.get_tensor_dtype(name).name
             if kind not in _NUMPY:
                 raise EngineError(f'the engine has {name} in {kind}, which numpy lacks: export fp32 or fp16 inputs and outputs')
-            tensors[name] = tuple(engine.get_tensor_shape(name)), np.dtype(_NUMPY[kind])
+            shape = tuple(engine.get_tensor_shape(name))
+            if len(shape) == 4 and engine.get_tensor_format(name) == self.module.TensorFormat.HWC8:
+                shape = shape[0], *shape[2:], -(-shape[1] // 8) * 8
+            tensors[name] = shape, np.dtype(_NUMPY[kind])
         return tensors
 
     def activation_bytes(self, engine: Any) -> int:

@@ -5,14 +5,12 @@ Lindenberger, Sarlin, Pollefeys: LightGlue: Local Feature Matching at Light Spee
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import onnx
 from spox import Tensor, Var, argument, build
 
 from ..core.config import EngineSpec
-from ..core.early_exit import EarlyExits
+from ..core.early_exit import EarlyExits, confidence_threshold
 from ..utils.errors import ConfigError
 from .architecture import HEAD_DIM
 from .fp8_calibration import Calibration, member
@@ -63,12 +61,12 @@ def lightglue_engines(spec: EngineSpec, weights: Weights, early_exits: EarlyExit
                       own_attention: bool = False) -> dict[str, onnx.ModelProto]:
     """The matcher's graphs for TensorRT, without what kernels of our own do there.
 
-    They are those of `lightglue_stages`, but give what the assignment takes instead of matches: `final` (2, K, width), and
-    `matchability` float32 (2, K), logits. With `own_attention` layers are cut where they attend, into `early_exits.blocks`: the
-    first gives the first `state`, the encoded positions and `projected`, what its attention takes: (2, K, 3 width) with queries,
-    keys and values before a self attention, (2, K, 2 width) with queries, which are the keys too, and values before a cross
-    attention. Each further block takes `attended` (2, K, 2 width), the state and what was attended to. `calibration` as in
-    `lightglue_stages`, and not with `own_attention`.
+    They are those of `lightglue_stages`, but give what the kernels take: instead of matches `final` (2, K, width) and
+    `matchability` float32 (2, K), and instead of the confidence `tokens` (2, K), both logits. With `own_attention` layers are cut
+    where they attend, into `early_exits.blocks`: the first gives the first `state`, the encoded positions and `projected`, what its
+    attention takes: (2, K, 3 width) with queries, keys and values before a self attention, (2, K, 2 width) with queries, which are
+    the keys too, and values before a cross attention. Each further block takes `attended` (2, K, 2 width), the state and what was
+    attended to. `calibration` as in `lightglue_stages`, and not with `own_attention`.
     """
     net = _LightGlue(spec, weights, calibration, mask_attention=False)
     net.check_ends(early_exits, weights.name)
@@ -81,11 +79,6 @@ def lightglue_engines(spec: EngineSpec, weights: Weights, early_exits: EarlyExit
         spans = zip(early_exits.stages, early_exits.spans, strict=True)
         graphs = {name: net.stage(*span, assigned=False) for name, span in spans}
     return graphs | {name: net.head(end, assigned=False) for name, end in zip(early_exits.heads, early_exits.ends, strict=False)}
-
-
-def confidence_threshold(layer: int, layers: int) -> float:
-    """Confidence from which a point counts as confident after `layer` (from 0): later layers need less."""
-    return min(1.0, max(0.0, 0.8 + 0.1 * math.exp(-4.0 * layer / layers)))
 
 
 class _LightGlue:
@@ -124,7 +117,8 @@ class _LightGlue:
             x = self.cross_attend(layer, x, None if bias is None else self.swap(bias))
         if end == self.layers:
             return self._assigned(inputs, end, x, log_assignment) if assigned else self._model(inputs, self.projections(end - 1, x))
-        return self._model(inputs, outputs | {'next_state': x, 'confidence': self.confident(end - 1, x, self.valid(inputs))})
+        exits = {'confidence': self.confident(end - 1, x, self.valid(inputs))} if assigned else {'tokens': self.tokens(end - 1, x)}
+        return self._model(inputs, outputs | {'next_state': x} | exits)
 
     def head(self, end: int, *, assigned: bool = True) -> onnx.ModelProto:
         """The assignment after `end` layers, without matches below EARLY_MATCH_SCORE, which are more often wrong there."""
@@ -140,7 +134,7 @@ class _LightGlue:
         return self._model(inputs, outputs)
 
     def block(self, layer: int, name: str, an_exit: bool = False) -> onnx.ModelProto:
-        """What comes between a layer's 'self' or 'cross' attention and the next one; where it may stop, the confidence too."""
+        """What comes between a layer's 'self' or 'cross' attention and the next one; where it may stop, the tokens too."""
         op, inputs = self.op, self._inputs('attended')
         attended = inputs['attended']
         x = op.slice(attended, *(op.const(np.array([bound])) for bound in (0, self.net.width, 2)))
@@ -150,7 +144,7 @@ class _LightGlue:
         if layer + 1 == self.layers:
             return self._model(inputs, self.projections(layer, x))
         outputs = {'next_state': x, 'projected': self.projected(layer + 1, 'self', x)}
-        return self._model(inputs, outputs | ({'confidence': self.confident(layer, x, self.valid(inputs))} if an_exit else {}))
+        return self._model(inputs, outputs | ({'tokens': self.tokens(layer, x)} if an_exit else {}))
 
     def begin(self, inputs: dict[str, Var]) -> tuple[Var, tuple[Var, Var]]:
         """The first state, and cosines and sines of the positions; the features join `inputs`."""
@@ -259,19 +253,21 @@ class _LightGlue:
         certainty = op.add(op.unsqueeze(certainty0, op.const(np.array([1]))), op.unsqueeze(certainty1, op.const(np.array([0]))))
         return op.add(op.add(op.log_softmax(similarity, axis=1), op.log_softmax(similarity, axis=0)), certainty)
 
+    def tokens(self, layer: int, x: Var) -> Var:
+        """Logits of the confidence in each row, (2, K)."""
+        confidence = self.net.heads[layer].confidence
+        assert confidence is not None, 'the last layer always stops'
+        return self.op.squeeze(self.rounding.linear(x, confidence), self.op.const(np.array([2])))
+
     def confident(self, layer: int, x: Var, valid: Var) -> Var:
         """float32 (2,): the share of valid rows whose final match this layer knows already, and their mean -log of the confidence.
 
         A row is confident when the sigmoid of its token reaches `confidence_threshold` (section 3.3 of the paper); NaN is not
-        confident, and makes the mean NaN. Where no row is valid, all are confident. The softplus, -log of the sigmoid, keeps
-        TensorRT 8.6 from fusing these FP32 lines with the layers before them, which would make those slower by half.
+        confident, and makes the mean NaN. Where no row is valid, all are confident.
         """
         op = self.op
-        confidence = self.net.heads[layer].confidence
-        assert confidence is not None, 'the last layer always stops'
         threshold = confidence_threshold(layer, self.layers)
-        doubt = op.softplus(op.neg(self.typed.exact(self.rounding.linear(x, confidence))))
-        doubt = op.squeeze(doubt, op.const(np.array([2])))  # (2, K)
+        doubt = op.softplus(op.neg(self.typed.exact(self.tokens(layer, x))))  # (2, K)
         wavering = op.and_(op.not_(op.less_or_equal(doubt, op.const(np.float32(-np.log(threshold))))), valid)
         count = op.max([self.total(self.typed.cast(valid, np.float32)), op.const(np.ones(1, np.float32))])
         share = op.sub(op.const(np.float32(1)), op.div(self.total(self.typed.cast(wavering, np.float32)), count))

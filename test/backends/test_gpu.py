@@ -22,7 +22,6 @@ from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.datasets.image_folders import ImagesFolder
-from lightglue_trt_ros.engines.engine_store import networks_of
 from lightglue_trt_ros.engines.gpu_info import probe
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.utils.errors import EngineError
@@ -158,7 +157,8 @@ def test_two_thousand_frames_grow_neither_device_nor_host_memory(backend, engine
 def test_the_same_frames_give_the_same_matches_with_and_without_cuda_graphs(engines):
     from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
     spec = EngineSpec(480, 640, 1024, 'fp16')
-    plans = {name: (engines / f'ours-{spec.name}' / f'{name}.plan').read_bytes() for name in networks_of(EarlyExits())}
+    plans = {path.stem: path.read_bytes() for path in (engines / f'ours-{spec.name}').glob('*.plan')}
+    assert 'self-1' in plans, 'our attention'
     found = []
     for graphs in (True, False):
         backend = TensorRTBackend(open_tensorrt(), spec, EarlyExits(), plans, 'test', cuda_graphs=graphs)
@@ -169,6 +169,20 @@ def test_the_same_frames_give_the_same_matches_with_and_without_cuda_graphs(engi
         backend.close()
     np.testing.assert_array_equal(found[0][0], found[1][0])
     np.testing.assert_array_equal(found[0][1].indices, found[1][1].indices)
+
+
+def test_tensorrt_attends_as_we_do(engines, tmp_path):
+    """Engines whose layers are whole give nearly the same matches."""
+    assert build(tmp_path, 'small', 'fp16', '--attention', 'tensorrt') == 0
+    image = np.ascontiguousarray(cv2.GaussianBlur(next(frames(1)), (0, 0), 3)[:240, :320])
+    image = cv2.normalize(image, None, 0, 255, cv2.NORM_MINMAX)
+    moved, matches = np.roll(image, (5, -9), (0, 1)), []
+    for folder in (engines, tmp_path):
+        opened = open_backend(config_of(folder, 'small'))
+        matches.append(matched(opened.backend, (image, moved), Thresholds()).indices)
+        opened.backend.close()
+    assert np.sum(matches[0] >= 0) > 200
+    assert np.mean(matches[0] == matches[1]) > 0.97
 
 
 def test_slots_come_back_and_holding_too_many_is_refused(backend):
@@ -268,7 +282,7 @@ def test_engines_open_again_after_close(engines):
 def test_a_flipped_byte_is_found_and_auto_falls_back_with_a_warning(engines, tmp_path):
     name = next(engines.glob('*-240x320-k512-fp16')).name
     shutil.copytree(engines / name, tmp_path / name)
-    plan = tmp_path / name / 'matcher-1-4.plan'
+    plan = tmp_path / name / 'self-1.plan'
     data = bytearray(plan.read_bytes())
     data[len(data) // 2] ^= 1
     plan.write_bytes(data)
@@ -455,7 +469,7 @@ def test_the_benchmark_measures_the_gpu(engines, capsys):
                  '--engine-dir', str(engines), '--frames', '100']) == 0
     printed = capsys.readouterr().out
     print(printed)
-    for text in ("The GPU's own time", 'this machine, fp16', 'place', 'Stages of a frame', 'matcher-1-4',
+    for text in ("The GPU's own time", 'this machine, fp16', 'place', 'Stages of a frame', 'cross-4',
                  'Share of time by precision'):
         assert text in printed
 
