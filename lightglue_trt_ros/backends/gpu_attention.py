@@ -16,7 +16,7 @@ class GpuAttention:
     """The kernels; they have no memory of their own, so that all layers can use one.
 
     All arrays are FP16: projected (2, count, columns) is what the matrix product leaves, state (2, count, width) is its input, and
-    both (2, count, 2 width) becomes the next product's: [state | context].
+    attended (2, count, 2 width) becomes the next product's: [state | context].
     """
 
     def __init__(self, cuda: Cuda, count: int, width: int) -> None:
@@ -26,18 +26,19 @@ class GpuAttention:
         cuda.load_kernels(PTX.read_bytes())
         self._cuda, self._count, self._width, self._heads = cuda, count, width, width // HEAD
 
-    def enqueue_self(self, projected: Addressed, cosines: Addressed, sines: Addressed, state: Addressed, both: Addressed) -> None:
+    def enqueue_self(self, projected: Addressed, cosines: Addressed, sines: Addressed, state: Addressed,
+                     attended: Addressed) -> None:
         """Each image attends to itself. Raises EngineError.
 
         projected has queries, keys and values; queries and keys are rotated in place by cosines and sines (2, 1, count, 64).
         """
         blocks, columns = -(-2 * self._count * 2 * self._heads * PIECES // THREADS), 3 * self._width
         self._cuda.launch('rotate', blocks, (THREADS, 1), self._count, self._width, columns, projected, cosines, sines)
-        self._attend(columns, self._width, False, projected, state, both)
+        self._attend(columns, self._width, False, projected, state, attended)
 
-    def enqueue_cross(self, projected: Addressed, state: Addressed, both: Addressed) -> None:
+    def enqueue_cross(self, projected: Addressed, state: Addressed, attended: Addressed) -> None:
         """Each image attends to the other; projected has what is query and key in one, and values. Raises EngineError."""
-        self._attend(2 * self._width, 0, True, projected, state, both)
+        self._attend(2 * self._width, 0, True, projected, state, attended)
 
     def _attend(self, columns: int, key_at: int, swap: bool, *arrays: Addressed) -> None:
         blocks = 2 * self._heads * -(-self._count // TILE)

@@ -14,10 +14,11 @@ from spox import Tensor, argument
 from support.cuda_threads import ThreadedCuda
 from support.emulated_device import EmulatedGpu
 from support.networks import SMALL, extract, light, matcher_feed, moved, ours, photo, session
+from support.on_host import assign_on_host
 
 from lightglue_trt_ros.backends import gpu_assignment
 from lightglue_trt_ros.backends.cuda import Cuda
-from lightglue_trt_ros.backends.gpu_assignment import PTX, GpuAssignment, assign_on_host
+from lightglue_trt_ros.backends.gpu_assignment import PTX, GpuAssignment
 from lightglue_trt_ros.backends.gpu_refinement import LANES, THREADS
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
@@ -70,7 +71,6 @@ def by_kernels(projected, matchability, scores, detection, match, *, least):
                 cuda.receive(each)
             cuda.synchronize()
             results.append([each.array.copy() for each in found])
-        assignment.close()
         del found, inputs, each
         cuda.close()
     for once, again in zip(*results, strict=True):
@@ -103,8 +103,7 @@ def test_the_kernels_have_the_sizes_of_what_launches_them():
     sources = PTX.with_suffix('.cu').read_text() + PTX.with_name('portable.h').read_text()
     found = {name: float(value) for name, value in re.findall(r'\b(TILE|MASKED|LANES|THREADS) = (-?[\de]+)f?[,;]', sources)
              if value != '1'}
-    assert found == {'TILE': gpu_assignment.TILE, 'MASKED': gpu_assignment.MASKED, 'LANES': LANES, 'THREADS': THREADS}
-    assert gpu_assignment.MASKED == lightglue.MASKED
+    assert found == {'TILE': gpu_assignment.TILE, 'MASKED': lightglue.MASKED, 'LANES': LANES, 'THREADS': THREADS}
 
 
 @settings(derandomize=True, max_examples=25)  # of some seeds two scores are as near to one another as their rounding

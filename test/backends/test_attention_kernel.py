@@ -19,11 +19,11 @@ GUARD = 777.0  # of what is behind an array
 
 
 def run(way: str, inputs: dict[str, np.ndarray], *, cross: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Arrays as GpuAttention takes them: projected as it is left, and both."""
+    """Arrays as GpuAttention takes them: projected as it is left, and attended."""
     arrays = {name: np.append(values, np.float16([GUARD] * 64)) for name, values in inputs.items()}
     _, count, width = inputs['state'].shape
-    arrays['both'] = np.full(2 * count * 2 * width + 64, GUARD, np.float16)
-    names = ('projected', 'state', 'both') if cross else ('projected', 'cosines', 'sines', 'state', 'both')
+    arrays['attended'] = np.full(2 * count * 2 * width + 64, GUARD, np.float16)
+    names = ('projected', 'state', 'attended') if cross else ('projected', 'cosines', 'sines', 'state', 'attended')
     if way == 'threads':
         attention = GpuAttention(ThreadedCuda(), count, width)
         (attention.enqueue_cross if cross else attention.enqueue_self)(*(arrays[name] for name in names))
@@ -47,7 +47,7 @@ def run(way: str, inputs: dict[str, np.ndarray], *, cross: bool) -> tuple[np.nda
         assert np.all(values[-64:] == GUARD), f'{name} is written beyond its end'
         if name in inputs and name != 'projected':
             np.testing.assert_array_equal(values[:-64].reshape(inputs[name].shape), inputs[name])
-    return arrays['projected'][:-64].reshape(inputs['projected'].shape), arrays['both'][:-64].reshape(2, count, 2 * width)
+    return arrays['projected'][:-64].reshape(inputs['projected'].shape), arrays['attended'][:-64].reshape(2, count, 2 * width)
 
 
 def random_inputs(count: int, heads: int, *, cross: bool, seed: int = 0) -> dict[str, np.ndarray]:
@@ -106,7 +106,7 @@ def test_the_kernels_have_the_sizes_of_what_launches_them():
 def test_the_context_is_that_of_float64(way, count, heads, cross):
     inputs = random_inputs(count, heads, cross=cross, seed=count)
     width = heads * HEAD_DIM
-    projected, both = run(way, inputs, cross=cross)
+    projected, attended = run(way, inputs, cross=cross)
     if cross:
         np.testing.assert_array_equal(projected, inputs['projected'])
     else:
@@ -115,9 +115,9 @@ def test_the_context_is_that_of_float64(way, count, heads, cross):
         expected = expected.transpose(0, 2, 1, 3).reshape(2, count, 2 * width)
         np.testing.assert_allclose(projected[..., :2 * width], expected, rtol=2**-11, atol=1e-6)
         np.testing.assert_array_equal(projected[..., 2 * width:], inputs['projected'][..., 2 * width:])
-    np.testing.assert_array_equal(both[..., :width], inputs['state'])
+    np.testing.assert_array_equal(attended[..., :width], inputs['state'])
     expected, bound = context(projected, width, cross=cross)
-    error = both[..., width:] - expected
+    error = attended[..., width:] - expected
     assert np.all(abs(error) <= bound)
     assert np.linalg.norm(error) < 1e-3 * np.linalg.norm(expected)
 
@@ -131,9 +131,9 @@ def test_a_peak_in_a_late_tile_takes_the_weight_of_those_before(way, cross):
     inputs['projected'][:, :, key_at] = np.linspace(1, 12, 130)  # a query of itself in cross attention
     if not cross:
         inputs['cosines'][:], inputs['sines'][:] = 1, 0
-    projected, both = run(way, inputs, cross=cross)
+    projected, attended = run(way, inputs, cross=cross)
     expected, bound = context(projected, HEAD_DIM, cross=cross)
-    assert np.all(abs(both[..., HEAD_DIM:] - expected) <= bound)
+    assert np.all(abs(attended[..., HEAD_DIM:] - expected) <= bound)
 
 
 def test_a_row_that_is_not_a_number_takes_its_own_context_alone(way):
@@ -141,11 +141,11 @@ def test_a_row_that_is_not_a_number_takes_its_own_context_alone(way):
     _, expected = run(way, inputs, cross=False)
     bad = {name: values.copy() for name, values in inputs.items()}
     bad['projected'][1, 70, 128 - 5] = np.nan  # a query of the second head
-    _, both = run(way, bad, cross=False)
-    wrong = np.zeros(both.shape, bool)
+    _, attended = run(way, bad, cross=False)
+    wrong = np.zeros(attended.shape, bool)
     wrong[1, 70, 2 * 128 - 64:] = True
-    assert np.all(np.isnan(both[wrong]))
-    np.testing.assert_array_equal(both[~wrong], expected[~wrong])
+    assert np.all(np.isnan(attended[wrong]))
+    np.testing.assert_array_equal(attended[~wrong], expected[~wrong])
 
 
 @pytest.mark.parametrize('cross', [False, True])
@@ -155,14 +155,14 @@ def test_a_key_that_is_not_a_number_takes_all_that_attend_to_it_and_a_value_its_
     bad = {name: values.copy() for name, values in inputs.items()}
     bad['projected'][0, 66, 128 + 3 if not cross else 3] = np.nan  # a key of the first head, and with cross a query
     bad['projected'][1, 2, -1] = np.nan  # a value of the second head
-    _, both = run(way, bad, cross=cross)
-    wrong = np.zeros(both.shape, bool)
+    _, attended = run(way, bad, cross=cross)
+    wrong = np.zeros(attended.shape, bool)
     wrong[int(cross), :, 128:128 + 64] = True
     wrong[1 - int(cross), :, -1] = True
     if cross:
         wrong[0, 66, 128:128 + 64] = True
-    assert np.all(np.isnan(both[wrong]))
-    np.testing.assert_array_equal(both[~wrong], expected[~wrong])
+    assert np.all(np.isnan(attended[wrong]))
+    np.testing.assert_array_equal(attended[~wrong], expected[~wrong])
 
 
 def test_infinite_logits_are_as_in_softmax(way):
@@ -170,21 +170,21 @@ def test_infinite_logits_are_as_in_softmax(way):
     inputs = random_inputs(100, 1, cross=True)
     inputs['projected'][:, :, 0] = 1
     inputs['projected'][1, :64, 0] = -np.inf
-    _, both = run(way, inputs, cross=True)
+    _, attended = run(way, inputs, cross=True)
     others = np.stack([inputs['projected'][0, :36], inputs['projected'][1, 64:]])
     expected, bound = context(others, HEAD_DIM, cross=True)
-    assert np.all(abs(both[0, :36, HEAD_DIM:] - expected[0]) <= bound[0])
-    assert np.all(np.isnan(both[1, :64, HEAD_DIM:]))
+    assert np.all(abs(attended[0, :36, HEAD_DIM:] - expected[0]) <= bound[0])
+    assert np.all(np.isnan(attended[1, :64, HEAD_DIM:]))
 
 
 @pytest.mark.parametrize('cross', [False, True])
 def test_nothing_is_read_behind_the_arrays(cross):
     """Where memory ends with them: a fault here ends the process."""
     inputs = {name: before_a_guard(values) for name, values in random_inputs(66, 1, cross=cross).items()}
-    both = before_a_guard(np.zeros((2, 66, 2 * HEAD_DIM), np.float16))
+    attended = before_a_guard(np.zeros((2, 66, 2 * HEAD_DIM), np.float16))
     attention = GpuAttention(ThreadedCuda(), 66, HEAD_DIM)
-    (attention.enqueue_cross if cross else attention.enqueue_self)(*inputs.values(), both)
-    assert np.all(np.isfinite(both))
+    (attention.enqueue_cross if cross else attention.enqueue_self)(*inputs.values(), attended)
+    assert np.all(np.isfinite(attended))
 
 
 def test_a_width_without_whole_heads_is_refused():

@@ -165,6 +165,12 @@ def test_nothing_outlives_the_context_where_another_camera_finds_no_memory(opene
     assert FakeCuda.left == 0
 
 
+@pytest.mark.parametrize(('shape', 'strides'), [
+    ((1, 65, 6, 8), (48, 1)), ((1, 6, 8, 72), (1, 72)), ((1, 256, 6, 8), (48, 1)), ((1, 6, 8, 256), (1, 256))])
+def test_maps_are_read_as_they_lie(shape, strides):
+    assert tensorrt._strides(shape, SPEC) == strides
+
+
 class PyCudaError(Exception):
     """As PyCUDA's."""
 

@@ -280,7 +280,7 @@ def test_engines_open_again_after_close(engines):
 
 
 def test_a_flipped_byte_is_found_and_auto_falls_back_with_a_warning(engines, tmp_path):
-    name = next(engines.glob('*-240x320-k512-fp16')).name
+    name = next(engines.glob('[!.]*-240x320-k512-fp16')).name
     shutil.copytree(engines / name, tmp_path / name)
     plan = tmp_path / name / 'self-1.plan'
     data = bytearray(plan.read_bytes())
@@ -309,7 +309,7 @@ def test_without_memory_the_backend_does_not_open_and_with_it_opens_again(engine
         open_backend(config_of(engines))
     print(type(caught.value).__name__, caught.value)
     assert 'memory' in str(caught.value).lower()
-    held.free()
+    hog.free(held)
     opened = open_backend(config_of(engines))
     opened.backend.extract(next(frames(1)))
     opened.backend.close()
@@ -395,11 +395,12 @@ def test_the_camera_s_frame_is_resized_and_halved_on_the_device_as_on_the_host(b
     from lightglue_trt_ros.core.refinement import Pyramid
     image = gray_images(shared_data / sequence)[3]
     features = backend.extract_frame(image)
-    apart = np.abs(device_array(backend, backend._image, (480, 640), np.uint8).astype(int) - resize_gray(image, (480, 640)))
-    print(sequence, image.shape, f'{np.mean(apart > 0):.2%} differ, by at most {apart.max()}')
-    assert apart.max() <= 1
+    if image.shape != (480, 640):  # else the extractor reads the frame itself
+        apart = np.abs(device_array(backend, backend._image, (480, 640), np.uint8).astype(int) - resize_gray(image, (480, 640)))
+        print(sequence, image.shape, f'{np.mean(apart > 0):.2%} differ, by at most {apart.max()}')
+        assert apart.max() <= 1
     levels = Pyramid(image, max(image.shape[0] / 480, image.shape[1] / 640)).levels
-    level = backend._refinement.cameras[0]._levels[features.slot.index]
+    level = backend._refiner.cameras[0]._levels[features.slot.index]
     found = device_array(backend, level, (level.nbytes // 4,), np.float32)
     np.testing.assert_allclose(found, np.concatenate([level.ravel() for level in levels]), atol=1e-2)
 

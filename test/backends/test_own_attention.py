@@ -14,6 +14,7 @@ from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.engines.parity import failures, parity
+from lightglue_trt_ros.networks.lightglue import EARLY_MATCH_SCORE
 
 pytestmark = pytest.mark.networks
 
@@ -52,3 +53,9 @@ def test_matches_are_the_same_whatever_was_guessed(backend, images, depths):
         np.testing.assert_array_equal(found.indices, exits[found.layers].indices)
         np.testing.assert_array_equal(found.scores, exits[found.layers].scores)
         assert np.sum(found.indices >= 0) > 60
+
+
+def test_weak_matches_of_an_early_exit_are_dropped(backend, images):
+    reference, current = backend.extract(images[0]), backend.extract(images[2])
+    early, last = (exit.scores[exit.indices >= 0] for exit in backend.match_exits(reference, current, Thresholds(match=0.0)))
+    assert early.min() > EARLY_MATCH_SCORE > last.min()

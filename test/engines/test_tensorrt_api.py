@@ -42,6 +42,18 @@ def test_every_version_builds_what_was_asked(version, precision):
     assert 'TF32' not in module.config.flags
 
 
+@pytest.mark.parametrize('version', VERSIONS)
+def test_outputs_come_with_channels_last_where_that_is_asked_for(version):
+    trt, module = open_fake(version)
+    trt.build(small_graph(), 'fp16', BuildOptions())
+    names = [output.name for output in module.network.outputs]
+    assert len(names) > 1
+    assert {output.allowed_formats for output in module.network.outputs} == {7}, 'as it was'
+    trt.build(small_graph(), 'fp16', BuildOptions(channels_last=(names[0],)))
+    assert [output.allowed_formats == 1 << int(module.TensorFormat.HWC8) for output in module.network.outputs] == [
+        name == names[0] for name in names]
+
+
 @pytest.mark.parametrize('version', TYPED)
 def test_strong_typing_is_asked_for_and_precision_flags_are_not(version):
     trt, module = open_fake(version)
@@ -188,7 +200,9 @@ def test_only_rtx_builds_for_another_gpu():
 
 def test_an_engine_is_described_and_a_damaged_one_refused():
     trt, _ = open_fake('8.6.1')
-    assert trt.describe(trt.load(b'{}')) == {'image': ((480, 640), np.uint8), 'descriptors': ((1024, 256), np.float16)}
+    assert trt.describe(trt.load(b'{}')) == {
+        'image': ((480, 640), np.uint8), 'descriptors': ((1024, 256), np.float16),
+        'logits': ((1, 60, 80, 72), np.float16)}, 'channels last, padded to a multiple of 8'
     with pytest.raises(EngineError, match='cannot load this engine: Version tag does not match'):
         trt.load(b'old')
 

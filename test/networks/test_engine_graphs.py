@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 from support.networks import SMALL, extract, light, matcher_feed, moved, photo, session
+from support.on_host import assign_on_host
 
-from lightglue_trt_ros.backends.gpu_assignment import assign_on_host
 from lightglue_trt_ros.core.early_exit import EarlyExits, confidence_threshold
 from lightglue_trt_ros.networks.lightglue import EARLY_MATCH_SCORE, lightglue_engines, lightglue_stages
 from lightglue_trt_ros.networks.superpoint import superpoint

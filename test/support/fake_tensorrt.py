@@ -54,6 +54,7 @@ def fake_tensorrt(version: str, **differences: Any) -> Any:
     module.ProfilingVerbosity = _enum('ProfilingVerbosity', ('LAYER_NAMES_ONLY', 'DETAILED', 'NONE'))
     module.LayerInformationFormat = _enum('LayerInformationFormat', ('ONELINE', 'JSON'))
     module.TensorIOMode = _enum('TensorIOMode', ('NONE', 'INPUT', 'OUTPUT'))
+    module.TensorFormat = _enum('TensorFormat', ('LINEAR', 'CHW2', 'HWC8'))
     if not version.startswith('8.'):
         module.ExecutionContextAllocationStrategy = _enum('ExecutionContextAllocationStrategy',
                                                           ('STATIC', 'ON_PROFILE_CHANGE', 'USER_MANAGED'))
@@ -110,13 +111,20 @@ class Layer(Strict):
 
 class Network:
     def __init__(self, module: Any, flags: int) -> None:
-        self.module, self.flags, self.layers = module, flags, []
+        self.module, self.flags, self.layers, self.outputs = module, flags, [], []
         if module.__version__[:2] != '8.':
             self.get_flag = lambda flag: bool(self.flags >> int(flag) & 1)
 
     @property
     def num_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.outputs)
+
+    def get_output(self, index: int) -> Any:
+        return self.outputs[index]
 
     def get_layer(self, index: int) -> Any:
         return self.layers[index]
@@ -151,7 +159,7 @@ class Parser:
 
         def tensor(name: str) -> Any:
             kind = self.module.DataType[_TYPES[dtype[name]]]
-            return tensors.setdefault(name, Tensor(self.module, name=name, dtype=kind)) if name else None
+            return tensors.setdefault(name, Tensor(self.module, name=name, dtype=kind, allowed_formats=7)) if name else None
 
         for number, node in enumerate(graph.node):
             if node.op_type == 'Unsupported' or node.domain:
@@ -165,6 +173,7 @@ class Parser:
             outputs = [tensor(name) for name in node.output]
             kind = kinds[_KINDS.get(node.op_type, 'ELEMENTWISE')]
             self.network.layers.append(Layer(self.module, node.name, kind, inputs, outputs))
+        self.network.outputs = [tensors[output.name] for output in graph.output if output.name in tensors]
         return not self.errors
 
 
@@ -266,11 +275,12 @@ class Runtime:
 
 
 class Engine:
-    """Two tensors: an image in, rows of descriptors out."""
+    """An image in, rows of descriptors and a map with channels last out."""
 
     def __init__(self, module: Any, data: bytes) -> None:
-        self.module, self.data, self.num_io_tensors = module, data, 2
-        self.tensors = {'image': ((480, 640), 'UINT8', 'INPUT'), 'descriptors': ((1024, 256), 'HALF', 'OUTPUT')}
+        self.module, self.data, self.num_io_tensors = module, data, 3
+        self.tensors = {'image': ((480, 640), 'UINT8', 'INPUT'), 'descriptors': ((1024, 256), 'HALF', 'OUTPUT'),
+                        'logits': ((1, 65, 60, 80), 'HALF', 'OUTPUT')}
 
     def get_tensor_name(self, index: int) -> str:
         return list(self.tensors)[index]
@@ -280,6 +290,9 @@ class Engine:
 
     def get_tensor_dtype(self, name: str) -> Any:
         return self.module.DataType[self.tensors[name][1]]
+
+    def get_tensor_format(self, name: str) -> Any:
+        return self.module.TensorFormat['HWC8' if name == 'logits' else 'LINEAR']
 
     def get_tensor_mode(self, name: str) -> Any:
         return self.module.TensorIOMode[self.tensors[name][2]]

@@ -76,13 +76,13 @@ __device__ Work work_of(int block, int count, int width) {
 
 __device__ int row_of(Work work, int thread) { return work.first + thread / LANES * 16 + thread % LANES / 4; }  // and 8 further
 
-// both (2, count, 2 width) becomes [state | context]: state (2, count, width) is copied, and the context of each head is that of
+// attended (2, count, 2 width) becomes [state | context]: state (2, count, width) is copied, and the context of each head is that of
 // queries, keys and values in projected (2, count, columns), which begin at columns 0, key_at and value_at; with `swap` keys and
 // values are the other image's. A block for each image, head and tile of queries, in this order.
 //
 // [i][j] of a thread is what the fragments of mma have: row lane / 4 + j / 2 * 8 of its warp, column i * 8 + quad * 2 + j % 2.
 KERNEL __launch_bounds__(BLOCK, 4) attend(int count, int width, int columns, int key_at, int value_at, int swap,
-                                          const half *projected, const half *state, half *both) {
+                                          const half *projected, const half *state, half *attended) {
     __shared__ Stage stages[2];
     auto [image, head, first] = work_of(blockIdx.x, count, width);
     int line = threadIdx.x / PIECES, channel = threadIdx.x % PIECES * 8;  // of what this thread copies first
@@ -92,7 +92,7 @@ KERNEL __launch_bounds__(BLOCK, 4) attend(int count, int width, int columns, int
     for (int i = 0; i < TILE / STEP; i++) {
         int at = first + line + i * STEP;
         const half *from = state + (size_t)(image * count + at) * width + head * HEAD + channel;
-        half *to = both + (size_t)(image * count + at) * 2 * width + head * HEAD + channel;
+        half *to = attended + (size_t)(image * count + at) * 2 * width + head * HEAD + channel;
         if (at < count) *(uint4 *)to = *(const uint4 *)from;
     }
 
@@ -156,7 +156,7 @@ KERNEL __launch_bounds__(BLOCK, 4) attend(int count, int width, int columns, int
     int thread = forgotten(threadIdx.x);  // the place of the result, kept through the loop, would make its registers spill
     Work work = work_of(forgotten(blockIdx.x), count, width);
     int at = row_of(work, thread);
-    half *context = both + (size_t)(work.image * count + at) * 2 * width + width + work.head * HEAD + thread % 4 * 2;
+    half *context = attended + (size_t)(work.image * count + at) * 2 * width + width + work.head * HEAD + thread % 4 * 2;
     for (int side = 0; side < 2; side++) {
         float scale = 1 / over_quad(totals[side], added);
         for (int i = 0; at + side * 8 < count && i < 8; i++)
@@ -165,7 +165,7 @@ KERNEL __launch_bounds__(BLOCK, 4) attend(int count, int width, int columns, int
 }
 #else
 KERNEL attend(int count, int width, int columns, int key_at, int value_at, int swap, const half *projected, const half *state,
-              half *both) {
+              half *attended) {
     std::vector<float> keys(count * HEAD), values(count * HEAD), weights(count);
     for (int image = 0; image < 2; image++)
         for (int at = 0; at < width; at += HEAD) {  // a head
@@ -187,7 +187,7 @@ KERNEL attend(int count, int width, int columns, int key_at, int value_at, int s
                     total += weight;
                     for (int i = 0; i < HEAD; i++) context[i] += weight * values[key * HEAD + i];
                 }
-                half *place = both + (size_t)row * 2 * width + at;
+                half *place = attended + (size_t)row * 2 * width + at;
                 memcpy(place, state + (size_t)row * width + at, HEAD * sizeof(half));
                 for (int i = 0; i < HEAD; i++) place[width + i] = half_of(context[i] / total);
             }
