@@ -14,6 +14,7 @@ from lightglue_trt_ros.engines.engine_store import Artifact, Identity, engine_di
 from lightglue_trt_ros.engines.gpu_info import Machine, decide, probe, target
 from lightglue_trt_ros.engines.precision_check import audit
 from lightglue_trt_ros.engines.tensorrt_api import BuildOptions, TensorRT, open_tensorrt
+from lightglue_trt_ros.networks.architecture import EXTRACTOR
 from lightglue_trt_ros.networks.fp8_calibration import Calibration
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.utils.errors import EngineError, LightglueTrtError
@@ -103,7 +104,8 @@ class GpuBench:
         engine_set = self._engine_set(spec)
         early_exits = engine_set.identity.early_exits
         with _called('engines damaged'):
-            return Engines(sum(len(engine_set.read(f'{name}.plan')) for name in early_exits.graphs) / MIB, early_exits.ends)
+            sizes = [len(plan) for name, plan in engine_set.plans().items() if name != EXTRACTOR]
+            return Engines(sum(sizes) / MIB, early_exits.ends)
 
     def _engine_set(self, spec: EngineSpec) -> Artifact:
         check_fp8(spec, self._machine, self._tensorrt)

@@ -228,15 +228,14 @@ def _check_parity(job: _Job, plans: dict[str, Plan], images: list[UInt8], source
     with closing(OnnxRuntimeBackend(spec, job.order.model, early_exits=job.early_exits)) as reference, \
             closing(TensorRTBackend(job.tensorrt, job.spec, job.early_exits, data, name)) as candidate:
         result = parity(candidate, reference, images)
-        refined = refined_as_on_the_host(candidate, images) if candidate.refines else None
+        refined = refined_as_on_the_host(candidate, images)
     precision = job.decision.matcher
     table = rows(result, precision)
-    if refined is not None:
-        table.append(('points refined as on the host', f'{refined:.4f}', f'>= {REFINED_SHARE}'))
+    table.append(('points refined as on the host', f'{refined:.4f}', f'>= {REFINED_SHARE}'))
     print_table(f'Parity of {precision} engines with ONNX Runtime in FP32', ['figure', 'value', 'needed'], table, left=1)
     failed = failures(result, precision)
     advice = '' if precision == 'fp32' or not failed else f'\nbuild them in {"fp32" if precision == "fp16" else "fp16"} instead'
-    if refined is not None and not refined >= REFINED_SHARE:
+    if not refined >= REFINED_SHARE:
         failed.append(f'points refined as on the host are {refined:.4f}, at least {REFINED_SHARE} is needed')
     if failed:
         raise EngineError('\n  '.join([f'the {precision} engines failed the parity check, and were not kept:', *failed]) + advice)

@@ -92,18 +92,16 @@ class LayerTime:
 def device_times(backend: Backend, frames: Iterator[UInt8]) -> dict[str, list[float]]:
     """The GPU's milliseconds per frame, by stage and together, copies included. Raises EngineError without a GPU.
 
-    With engines that refine points `extract` also resizes the frame and makes its pyramid, and the reference's points are refined
-    separately, so that it shows.
+    `extract` also resizes the frame and makes its pyramid; the reference's points are refined separately, so that it shows.
     """
     engines = _engines_of(backend)
     engine = engines.spec.image_height, engines.spec.image_width
     previous, keypoints, times = None, None, defaultdict(list)
     for image in frames:
-        current = engines.extract_frame(image) if engines.refines else engines.extract(image)
+        current = engines.extract_frame(image)
         if previous is not None and keypoints is not None:
             matches = engines.match(previous, current, Thresholds())
-            if engines.refines:
-                engines.refine(previous, current, matches.indices, to_original(keypoints, engine, size_of(image)))
+            engines.refine(previous, current, matches.indices, to_original(keypoints, engine, size_of(image)))
             by_stage = engines.device_ms()
             for name, value in {**by_stage, 'together': sum(by_stage.values())}.items():
                 times[name].append(value)

@@ -69,7 +69,7 @@ ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 class Network:
     """An ONNX Runtime backend whose sessions serve all tests; when it is closed, `closed` has it."""
 
-    refines, warning = True, ''
+    refines = True
 
     def __init__(self, spec, early_exits, closed):
         self.inner, self.early_exits, self.closed = sessions(spec, early_exits), early_exits, closed
