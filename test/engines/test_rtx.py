@@ -19,7 +19,7 @@ from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.engines.precision_check import Plan, audit
 from lightglue_trt_ros.engines.tensorrt_api import BuildOptions, TensorRT, open_tensorrt
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
-from lightglue_trt_ros.networks.lightglue import lightglue, lightglue_stages
+from lightglue_trt_ros.networks.lightglue import lightglue, lightglue_engines
 from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.networks.typed_onnx import read_stamp
 from lightglue_trt_ros.utils.errors import ConfigError, EngineError
@@ -163,7 +163,7 @@ def test_the_calibrated_matcher_computes_in_fp8(rtx, caplog):
 
 def test_stages_of_the_calibrated_matcher_build_beside_their_fp16_heads(rtx, caplog):
     spec = dataclasses.replace(SPECS[0], precision='fp8')
-    models = lightglue_stages(spec, ours().matcher, EarlyExits((4, 9)), calibration=calibration(spec))
+    models = lightglue_engines(spec, ours().matcher, EarlyExits((4, 9)), calibration=calibration(spec))
     found = {}
     with caplog.at_level(logging.WARNING, 'tensorrt'):
         for name, model in models.items():
