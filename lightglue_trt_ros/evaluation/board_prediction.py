@@ -1,8 +1,8 @@
 """Prediction of a frame's GPU time on boards that nobody measured, from counted work, data sheets and a share of a large GPU.
 
 The **bound** of a stage is the larger of its operations over the GPU's peak rate and its bytes over the memory's bandwidth. It
-is no estimate: real engines need several times as long. The **estimate** is the time on 8 multiprocessors of an H100, scaled by
-operations and peak rates. It is at least the bound, and at least the time of the whole H100, where launches and waits take most of
+is no estimate: real engines need several times as long. The **estimate** is the time on 8 multiprocessors of an H200, scaled by
+operations and peak rates. It is at least the bound, and at least the time of the whole H200, where launches and waits take most of
 it. FP8 is not predicted: TensorRT 8.6, which all was measured with, has no FP8.
 """
 
@@ -18,13 +18,14 @@ from ..networks.models import load_model
 
 STAGES = ('extract', 'match', 'place')  # as in timing.device_times; place is the refinement
 MEASURED_AT = EngineSpec(480, 640, 1024, 'fp16')
-SMALL, WHOLE = 8, 132  # multiprocessors of the H100
-# Milliseconds of STAGES by model and multiprocessors: `benchmark device`, TensorRT 8.6, all layers, tartanair_hospital.
+SMALL, WHOLE = 8, 132  # multiprocessors of the H200
+# Milliseconds of STAGES by model and multiprocessors: `benchmark device`, H200, TensorRT 8.6, all layers, tartanair_hospital. The
+# whole GPU ran a version with a slower assignment, maps whose channels come first, and the confidence inside the engines.
 MEASURED_MS = {
-    ('ours', SMALL): (3.2, 8.2, 0.41),
-    ('ours', WHOLE): (0.54, 1.41, 0.10),
-    ('ours_light', SMALL): (2.2, 4.1, 0.41),
-    ('ours_light', WHOLE): (0.42, 0.75, 0.09),
+    ('ours', SMALL): (2.215, 4.749, 0.420),
+    ('ours', WHOLE): (0.325, 1.015, 0.082),
+    ('ours_light', SMALL): (1.123, 2.228, 0.409),
+    ('ours_light', WHOLE): (0.210, 0.517, 0.089),
 }
 
 
@@ -53,9 +54,9 @@ BOARDS = (Board('Orin Nano Super', 17, 2.1, 102), Board('Orin NX 16 GB', 15, 1.9
           Board('RTX 4060', 30, 15.1, 272), Board('RTX 4090', 165, 82.6, 1008))
 
 
-def share_of_h100(multiprocessors: int) -> Board:
-    """Multiprocessors of an H100 at 1.98 GHz; the whole memory is theirs."""
-    return Board(f'H100, {multiprocessors} multiprocessors', 8.1 * multiprocessors, 0.507 * multiprocessors, 3350)
+def share_of_h200(multiprocessors: int) -> Board:
+    """Multiprocessors of an H200 at 1.98 GHz; the whole memory is theirs."""
+    return Board(f'H200, {multiprocessors} multiprocessors', 8.1 * multiprocessors, 0.507 * multiprocessors, 4800)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def predict(config: MatcherConfig) -> Prediction:
 
     def scaled(count: int, board: Board, stage: str) -> float:
         """The time of `count` multiprocessors as that of the board."""
-        share = share_of_h100(count).compute_ms(measured[stage])
+        share = share_of_h200(count).compute_ms(measured[stage])
         return MEASURED_MS[reference, count][STAGES.index(stage)] * board.compute_ms(work[stage]) / share
 
     boards: dict[str, dict[str, Estimate]] = {}
@@ -95,14 +96,17 @@ def predict(config: MatcherConfig) -> Prediction:
         times = boards[board.name] = {}
         for stage in STAGES:
             bound = board.bound_ms(work[stage])
-            times[stage] = Estimate(bound, max(bound, scaled(SMALL, board, stage), scaled(WHOLE, share_of_h100(WHOLE), stage)))
+            times[stage] = Estimate(bound, max(bound, scaled(SMALL, board, stage), scaled(WHOLE, share_of_h200(WHOLE), stage)))
         bounds, estimates = zip(*((each.bound_ms, each.estimate_ms) for each in times.values()), strict=True)
         times['together'] = Estimate(sum(bounds), sum(estimates))
     return Prediction(work, boards)
 
 
 def stage_work(spec: EngineSpec, model: str) -> dict[str, Work]:
-    """Of STAGES for frames of the engine's size and K points: networks, the kernels of frames, and those of refinement."""
+    """Of STAGES for frames of the engine's size and K points: networks, the kernels of frames, and those of refinement.
+
+    Networks count as whole graphs. The kernels that select keypoints, attend and assign do the same products with fewer bytes.
+    """
     extractor, matcher = network_work(spec, load_model(model))
     pixels, samples, gradients, read = spec.image_height * spec.image_width, 0, 0, 0
     for level in (COARSE, FINE):
@@ -118,8 +122,8 @@ def stage_work(spec: EngineSpec, model: str) -> dict[str, Work]:
 
 
 def measured_ms(config: MatcherConfig) -> dict[str, dict[str, float]]:
-    """What was measured on shares of an H100, by share and stage with `together`: for models and shapes of MEASURED_MS alone."""
+    """What was measured on shares of an H200, by share and stage with `together`: for models and shapes of MEASURED_MS alone."""
     if config.engine_spec('fp16') != MEASURED_AT:
         return {}
-    return {share_of_h100(count).name: dict(zip(STAGES, times, strict=True)) | {'together': sum(times)}
+    return {share_of_h200(count).name: dict(zip(STAGES, times, strict=True)) | {'together': sum(times)}
             for (model, count), times in MEASURED_MS.items() if model == config.weights}

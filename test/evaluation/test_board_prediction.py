@@ -9,7 +9,7 @@ import pytest
 
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.evaluation import board_prediction as prediction
-from lightglue_trt_ros.evaluation.board_prediction import SMALL, STAGES, WHOLE, Board, measured_ms, predict, share_of_h100
+from lightglue_trt_ros.evaluation.board_prediction import SMALL, STAGES, WHOLE, Board, measured_ms, predict, share_of_h200
 from lightglue_trt_ros.networks.graph_costs import Work
 
 pytestmark = pytest.mark.networks
@@ -24,8 +24,8 @@ def test_a_bound_is_of_operations_or_of_bytes():
 
 @pytest.mark.parametrize('model', ['ours', 'ours_light'])
 @pytest.mark.parametrize('count', [SMALL, WHOLE])
-def test_a_share_of_the_h100_is_predicted_as_it_was_measured(monkeypatch, model, count):
-    share = share_of_h100(count)
+def test_a_share_of_the_h200_is_predicted_as_it_was_measured(monkeypatch, model, count):
+    share = share_of_h200(count)
     monkeypatch.setattr(prediction, 'BOARDS', (share,))
     config = MatcherConfig(weights=model)
     predicted = predict(config).boards[share.name]
