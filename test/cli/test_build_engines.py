@@ -639,7 +639,7 @@ def test_ctrl_c_ends_a_build_with_nothing_kept(tmp_path):
 
 
 def test_of_two_builders_the_second_waits_and_finds_the_bundle(tmp_path):
-    with start_builder(tmp_path, 1.5) as first:
+    with start_builder(tmp_path, 0.4) as first:
         wait_for(first, 'BUILDING')
         with start_builder(tmp_path, 60) as second:
             wait_for(second, f'another process is making {NAME}-fp16: waiting for it')
