@@ -198,8 +198,7 @@ class FrameMatcher:
         refined = self._refine(reference, current, device_refined, np.concatenate([rows, lost]),
                                np.concatenate([points, np.full((len(lost), 2), np.nan, np.float32)]))
         numbers, count = np.arange(len(refined.points)), len(rows)
-        matched = refined.take(numbers[:count]).with_fallback(points, unit)
-        matched = matched.with_doubt(answer.scores.take(rows))
+        matched = refined.take(numbers[:count]).with_fallback(points, unit).with_doubt(answer.scores.take(rows))
         candidates = Candidates(lost, reference.points.take(lost, axis=0), refined.take(numbers[count:]))
         self._variance_factor.update(reference.points.take(rows, axis=0), matched.points, matched.covariances, unit)
         current.points[current_rows] = matched.points  # the next frame starts from there
@@ -252,9 +251,9 @@ class FrameMatcher:
 
         Without images, or without any match, the points stay as they are. `device_refined` has all rows if the backend refined.
         """
-        matched = np.isfinite(points).all(axis=1)
         if device_refined is not None:
             return device_refined.take(rows)
+        matched = np.isfinite(points).all(axis=1)
         if reference.pyramid is None or current.pyramid is None or not matched.any():
             return Refined(points, unrefined(len(points), current.unit))
         order = np.argsort(~matched, kind='stable')  # matched points first

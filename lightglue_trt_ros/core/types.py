@@ -74,9 +74,10 @@ class Matches:
         """Without matches whose score or points are not finite; points are (K or more, 2) of both frames."""
         rows = np.flatnonzero(self.indices >= 0)
         parts = self.scores.take(rows)[:, None], points0.take(rows, axis=0), points1.take(self.indices.take(rows), axis=0)
-        wrong = rows[~np.isfinite(np.concatenate(parts, axis=1)).all(axis=1)]
-        if not len(wrong):
+        finite = np.isfinite(np.concatenate(parts, axis=1))
+        if finite.all():
             return self
+        wrong = rows[~finite.all(axis=1)]
         indices, scores = self.indices.copy(), self.scores.copy()
         indices[wrong], scores[wrong] = -1, 0
         note = f'{len(wrong)} of {len(rows)} matches are not finite and are left out; check weights and engines'

@@ -59,10 +59,10 @@ class Refined(NamedTuple):
 
     def with_fallback(self, points: Float32, unit: float) -> Refined:
         """Rows that are not finite replaced by `points` (M, 2) with UNREFINED_PX."""
-        finite = np.isfinite(self.points).all(axis=1) & np.isfinite(self.covariances).all(axis=(1, 2))
-        wrong = np.flatnonzero(~finite)
-        if not len(wrong):
+        finite = np.isfinite(self.points), np.isfinite(self.covariances)
+        if finite[0].all() and finite[1].all():
             return self
+        wrong = np.flatnonzero(~(finite[0].all(axis=1) & finite[1].all(axis=(1, 2))))
         refined = Refined(self.points.copy(), self.covariances.copy())
         refined.points[wrong], refined.covariances[wrong] = points[wrong], np.eye(2) * (UNREFINED_PX * unit)**2
         return refined

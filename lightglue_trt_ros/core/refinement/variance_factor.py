@@ -84,7 +84,7 @@ def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, thres
     wrong, the rounds begin again from MAGSAC++'s (Barath et al., CVPR 2020), at `threshold_px`; the better of both is taken.
     """
     table = _Table(points0, points1, covariances)
-    fit = table.settled(1 / (np.trace(covariances, axis1=1, axis2=2) + 1e-18))
+    fit = table.settled(1 / (covariances[:, 0, 0] + covariances[:, 1, 1] + 1e-18))
     if fit.middle > HALF * factor:
         sampled = sampled_model(cv2.findFundamentalMat, np.asarray(points0, np.float64), np.asarray(points1, np.float64),
                                 cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
