@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from ..utils.errors import DeviceMemoryError, EngineError, in_words
 
 LANES, WARPS, THREADS = 32, 8, 256  # of a warp, and of the kernels' blocks, as kernels/portable.h has them
+KERNEL_TYPES = {np.dtype(np.float16): 'fp16', np.dtype(np.float32): 'fp32'}  # how kernels of a type are called
 Array = NDArray[Any]
 
 

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..utils.errors import EngineError
-from .cuda import THREADS, Addressed, Cuda
+from .cuda import KERNEL_TYPES, THREADS, Addressed, Cuda
 
 PTX = Path(__file__).parent / 'kernels' / 'assignment.ptx'
 TILE, STEP = 128, 16  # as the kernels have them: rows and columns of a tile; what the width is a multiple of
-_KERNELS = {np.dtype(np.float16): 'fp16', np.dtype(np.float32): 'fp32'}
 
 
 class GpuAssignment:
@@ -20,12 +19,12 @@ class GpuAssignment:
 
     def __init__(self, cuda: Cuda, count: int, width: int, dtype: DTypeLike) -> None:
         """For `count` rows of each image, projected to `width` values of FP16 or FP32. Raises EngineError, DeviceMemoryError."""
-        if width % STEP or np.dtype(dtype) not in _KERNELS:
+        if width % STEP or np.dtype(dtype) not in KERNEL_TYPES:
             raise EngineError(f'the kernels take FP16 or FP32 in multiples of {STEP} values, not {width} of {np.dtype(dtype)}')
         cuda.load_kernels(PTX.read_bytes())
         tiles = -(-count // TILE)
         self._cuda, self._count, self._width, self._tiles = cuda, count, width, tiles
-        self._kernels = [f'assignment_{name}_{_KERNELS[np.dtype(dtype)]}' for name in ('sums', 'best')]
+        self._kernels = [f'assignment_{name}_{KERNEL_TYPES[np.dtype(dtype)]}' for name in ('sums', 'best')]
         self._sums = cuda.device((2, tiles, count, 2), np.float32)
         self._keys = cuda.device((2, count), np.uint64)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..core.early_exit import confidence_threshold
-from .cuda import THREADS, Addressed, Cuda
+from .cuda import KERNEL_TYPES, THREADS, Addressed, Cuda
 
 PTX = Path(__file__).parent / 'kernels' / 'confidence.ptx'
 
@@ -20,7 +20,7 @@ class GpuConfidence:
         """For `count` rows of each image and tokens of FP16 or FP32. Raises EngineError."""
         cuda.load_kernels(PTX.read_bytes())
         self._cuda, self._count, self._layers = cuda, count, layers
-        self._kernel = 'judge_fp16' if np.dtype(dtype) == np.float16 else 'judge_fp32'
+        self._kernel = f'judge_{KERNEL_TYPES[np.dtype(dtype)]}'
 
     def enqueue(self, end: int, tokens: Addressed, scores: tuple[Addressed, Addressed], detection_threshold: Addressed,
                 confidence: Addressed) -> None:

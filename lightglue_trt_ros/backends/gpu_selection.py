@@ -9,14 +9,13 @@ from numpy.typing import DTypeLike
 
 from ..core.config import EngineSpec
 from ..utils.errors import EngineError
-from .cuda import THREADS, WARPS, Addressed, Cuda
+from .cuda import KERNEL_TYPES, THREADS, WARPS, Addressed, Cuda
 
 PTX = Path(__file__).parent / 'kernels' / 'selection.ptx'
 TILE, CHOOSERS, CHANNELS = 32, 1024, 256  # as the kernels have them; CHANNELS: the longest descriptors
 SCORERS = 64  # threads of a block that have a cell each: many small blocks fill a small GPU evenly
 # as networks/superpoint.py has them, whose libraries a robot need not have
 CELL, BORDER, BLOCK = 8, 4, 4
-_KERNELS = {np.dtype(np.float16): 'fp16', np.dtype(np.float32): 'fp32'}
 
 Strides = tuple[int, int]  # values from a channel to the next one, and from a cell to the next one
 
@@ -30,11 +29,11 @@ class GpuSelection:
 
         Raises EngineError, DeviceMemoryError.
         """
-        if not 1 <= channels <= CHANNELS or np.dtype(dtype) not in _KERNELS:
+        if not 1 <= channels <= CHANNELS or np.dtype(dtype) not in KERNEL_TYPES:
             raise EngineError(f'the kernels take FP16 or FP32 and descriptors of up to {CHANNELS} values, not {channels} of '
                               f'{np.dtype(dtype)}')
         cuda.load_kernels(PTX.read_bytes())
-        self._cuda, self._count, self._channels, self._type = cuda, spec.max_keypoints, channels, _KERNELS[np.dtype(dtype)]
+        self._cuda, self._count, self._channels, self._type = cuda, spec.max_keypoints, channels, KERNEL_TYPES[np.dtype(dtype)]
         self._size = height, width = spec.image_height, spec.image_width
         self._cells, self._tiles = height // CELL * (width // CELL), -(-height // TILE) * -(-width // TILE)
         self._logits_strides, self._dense_strides = (strides or (self._cells, 1) for strides in (logits_strides, dense_strides))

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..core.early_exit import EarlyExits, stops
+from ..core.early_exit import EARLY_MATCH_SCORE, EarlyExits, stops
 from ..core.types import Float32, Thresholds
 from ..utils.errors import DeviceMemoryError, EngineError
 from .cuda import Addressed, Cuda, Staged
@@ -18,7 +18,6 @@ from .gpu_assignment import GpuAssignment
 from .gpu_attention import GpuAttention
 from .gpu_confidence import GpuConfidence
 
-EARLY_MATCH_SCORE = 0.25  # as networks/lightglue.py has it
 KEPT = -1  # index of slots for features that are kept
 SCALARS = ('match_threshold', 'detection_threshold')
 # among engines, of which the first has the largest

@@ -10,7 +10,7 @@ import onnx
 from spox import Tensor, Var, argument, build
 
 from ..core.config import EngineSpec
-from ..core.early_exit import EarlyExits, confidence_threshold
+from ..core.early_exit import EARLY_MATCH_SCORE, EarlyExits, confidence_threshold
 from ..utils.errors import ConfigError
 from .architecture import HEAD_DIM
 from .fp8_calibration import Calibration, member
@@ -19,7 +19,6 @@ from .typed_onnx import Typed, stamp
 from .weight_folding import Linear, fold, rebased
 from .weights import Weights
 
-EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/experiments.md)
 MASKED = -1e4  # a logit that softmax turns into 0, and that FP16 still holds
 
 

@@ -21,9 +21,9 @@ from lightglue_trt_ros.backends.cuda import Cuda
 from lightglue_trt_ros.backends.gpu_assignment import PTX, GpuAssignment
 from lightglue_trt_ros.backends.gpu_refinement import LANES, THREADS
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.early_exit import EarlyExits
+from lightglue_trt_ros.core.early_exit import EARLY_MATCH_SCORE, EarlyExits
 from lightglue_trt_ros.networks import lightglue
-from lightglue_trt_ros.networks.lightglue import EARLY_MATCH_SCORE, lightglue_stages
+from lightglue_trt_ros.networks.lightglue import lightglue_stages
 from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.networks.weight_folding import fold
 from lightglue_trt_ros.utils.errors import EngineError

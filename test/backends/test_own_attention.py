@@ -11,10 +11,9 @@ from support.written_plans import written_plans
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.backends.tensorrt import TensorRTBackend
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.early_exit import EarlyExits
+from lightglue_trt_ros.core.early_exit import EARLY_MATCH_SCORE, EarlyExits
 from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.engines.parity import failures, parity
-from lightglue_trt_ros.networks.lightglue import EARLY_MATCH_SCORE
 
 pytestmark = pytest.mark.networks
 

@@ -11,9 +11,9 @@ from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, s
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits, confidence_threshold, stops
+from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EARLY_MATCH_SCORE, EarlyExits, confidence_threshold, stops
 from lightglue_trt_ros.core.types import HostFeatures, Thresholds
-from lightglue_trt_ros.networks.lightglue import EARLY_MATCH_SCORE, lightglue, lightglue_stages
+from lightglue_trt_ros.networks.lightglue import lightglue, lightglue_stages
 from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.utils.errors import ConfigError
 

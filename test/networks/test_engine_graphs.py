@@ -9,8 +9,8 @@ import pytest
 from support.networks import SMALL, extract, light, matcher_feed, moved, photo, session
 from support.on_host import assign_on_host
 
-from lightglue_trt_ros.core.early_exit import EarlyExits, confidence_threshold
-from lightglue_trt_ros.networks.lightglue import EARLY_MATCH_SCORE, lightglue_engines, lightglue_stages
+from lightglue_trt_ros.core.early_exit import EARLY_MATCH_SCORE, EarlyExits, confidence_threshold
+from lightglue_trt_ros.networks.lightglue import lightglue_engines, lightglue_stages
 from lightglue_trt_ros.networks.superpoint import superpoint
 
 EXITS = EarlyExits((2, 3, 4))

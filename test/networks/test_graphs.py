@@ -10,6 +10,7 @@ import pytest
 import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, argument, build
 from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, session
+from support.on_host import suppressed
 
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.types import Thresholds
@@ -32,18 +33,6 @@ def networks():
             for precision in ('fp32', 'fp16') for spec in [dataclasses.replace(SMALL, precision=precision)]}
 
 
-def _nms_by_hand(scores: np.ndarray, radius: int = 4) -> np.ndarray:
-    """Non-maximum suppression as the released model describes it, written with dilations."""
-    def local_max(x: np.ndarray) -> np.ndarray:
-        return cv2.dilate(x, np.ones((2 * radius + 1, 2 * radius + 1), np.uint8), borderType=cv2.BORDER_CONSTANT, borderValue=-1e9)
-    keep = scores == local_max(scores)
-    for _ in range(2):
-        suppressed = local_max(keep.astype(np.float32)) > 0
-        rest = np.where(suppressed, np.float32(0), scores)
-        keep |= (rest == local_max(rest)) & ~suppressed
-    return np.where(keep, scores, np.float32(0))
-
-
 def test_suppression_and_block_selection_equal_the_dense_way():
     rng = np.random.default_rng(3)
     height, width, count = 64, 88, 40
@@ -56,7 +45,7 @@ def test_suppression_and_block_selection_equal_the_dense_way():
     found, found_keypoints, found_top = session(build({'scores': full}, {'kept': kept, 'keypoints': keypoints, 'top': top})).run(
         None, {'scores': scores[None, None]})
 
-    expected = _nms_by_hand(scores)
+    expected = suppressed(scores)
     np.testing.assert_array_equal(found[0, 0], expected)
     expected[:BORDER], expected[-BORDER:], expected[:, :BORDER], expected[:, -BORDER:] = 0, 0, 0, 0
     order = np.argsort(-expected, axis=None, kind='stable')[:count]

@@ -36,7 +36,7 @@ def select_on_host(logits: NDArray[Any], dense: NDArray[Any], mask: NDArray[np.u
         Float32, Float32, NDArray[Any]]:
     """logits (1, 65, H / 8, W / 8), dense (1, D, H / 8, W / 8), mask (H, W) -> what `GpuSelection.enqueue` gives."""
     dense_scores = scores_on_host(logits[0])
-    peaks = _suppressed(_detectable(dense_scores, mask))[BORDER:-BORDER, BORDER:-BORDER]
+    peaks = suppressed(_detectable(dense_scores, mask))[BORDER:-BORDER, BORDER:-BORDER]
     rows, columns = (side // BLOCK for side in peaks.shape)
     squares = peaks.reshape(rows, BLOCK, columns, BLOCK).transpose(0, 2, 1, 3).reshape(rows * columns, -1)
     best = squares.max(axis=1)
@@ -66,7 +66,8 @@ def _detectable(scores: Float32, mask: NDArray[np.uint8]) -> Float32:
     return np.where((masked > 0) | ((_local_max(masked) > 0) & slope), np.float32(0), scores)
 
 
-def _suppressed(scores: Float32) -> Float32:
+def suppressed(scores: Float32) -> Float32:
+    """Non-maximum suppression as the released model describes it, written with dilations."""
     maxima = scores == _local_max(scores)
     for _ in range(2):
         suppressed = _local_max(maxima.astype(np.uint8)) > 0
