@@ -42,6 +42,8 @@ setup(
         'test': [*FLEET, 'pytest', 'pytest-cov', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'jsonschema', 'ruff', 'mypy',
                  'types-PyYAML',
                  'tensorrt-rtx-cu12-libs==1.7.1.116', 'tensorrt-rtx-cu12-bindings==1.7.1.116',  # a real builder, without a GPU
+                 # and a real runtime, whose API the adapter is held to
+                 *(f'tensorrt-lean-cu12-{part}==10.16.1.11; python_version < "3.14"' for part in ('libs', 'bindings')),
                  'colcon-ros', 'colcon-package-information', 'colcon-test-result'],
         # The local version keeps this to CPU builds: where none is offered, the install fails at once and the parity tests skip.
         'parity': ['transformers>=4.53', 'torch==2.13.0+cpu'],

@@ -6,6 +6,7 @@ nothing here builds less than it was asked for.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import logging
@@ -81,7 +82,7 @@ class TensorRT:
         types.require(precision)
         self._log.errors.clear()
         started = time.monotonic()
-        builder = self._made(self.module.Builder(self._log), 'a builder (is there a GPU and its driver?)')
+        builder = self._on_device(self.module.Builder, 'a builder')
         network = self._network(builder)
         self._parse(network, onnx, types)
         for output in map(network.get_output, range(network.num_outputs)) if options.channels_last else ():
@@ -111,7 +112,7 @@ class TensorRT:
         """The ICudaEngine of a plan. Raises EngineError: another version, another GPU, a damaged plan, no GPU at all; or memory."""
         self._log.errors.clear()
         if self._runtime is None:
-            self._runtime = self._made(self.module.Runtime(self._log), 'a runtime')
+            self._runtime = self._on_device(self.module.Runtime, 'a runtime')
         engine = self._runtime.deserialize_cuda_engine(data)
         if engine is None:
             complaints = self._complaints()
@@ -223,6 +224,18 @@ class TensorRT:
             return None
         config.progress_monitor = monitor = _monitor_of(self.module, progress)
         return monitor
+
+    def _on_device(self, kind: Any, what: str) -> Any:
+        """A Builder or a Runtime, for which CUDA must work."""
+        try:
+            thing = kind(self._log)
+        except TypeError:  # pybind's, where TensorRT makes no builder
+            thing = None
+        if any('CUDA initialization failure' in error for error in self._log.errors):
+            # 10.16 then returns a runtime around a null pointer: its use crashes the process, and so does its end
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+            thing = None
+        return self._made(thing, f'{what} (is there a GPU, and a driver for the CUDA of this TensorRT?)')
 
     def _made(self, thing: Any, what: str) -> Any:
         if thing is None:

@@ -148,6 +148,16 @@ def test_a_failed_build_tells_what_tensorrt_said():
         trt.build(small_graph(), 'fp16', BuildOptions())
 
 
+def test_no_builder_is_an_error():
+    """What pybind raises where TensorRT 8.6 and 10 return none: there is no GPU."""
+    def none(log):
+        raise TypeError('pybind11::init(): factory function returned nullptr')
+    trt, module = open_fake('8.6.1')
+    module.Builder = none
+    with pytest.raises(EngineError, match='could not make a builder'):
+        trt.build(small_graph(), 'fp16', BuildOptions())
+
+
 def test_progress_comes_from_the_monitor_or_marks_both_ends():
     for version, expected in (('10.3.0', [(0, 3), (1, 3), (2, 3), (3, 3), (3, 3)]), ('8.6.1', [(0, 1), (1, 1)])):
         seen = []
