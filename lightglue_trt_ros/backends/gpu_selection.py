@@ -17,17 +17,16 @@ SCORERS = 64  # threads of a block that have a cell each: many small blocks fill
 # as networks/superpoint.py has them, whose libraries a robot need not have
 CELL, BORDER, BLOCK = 8, 4, 4
 
-Strides = tuple[int, int]  # values from a channel to the next one, and from a cell to the next one
-
 
 class GpuSelection:
     """The kernels, and the memory between them. Selections of one stream follow one another."""
 
-    def __init__(self, cuda: Cuda, spec: EngineSpec, channels: int, dtype: DTypeLike, *, logits_strides: Strides | None = None,
-                 dense_strides: Strides | None = None) -> None:
-        """For maps of FP16 or FP32, and descriptors of `channels` values. Without strides, maps are (channels, H / 8, W / 8).
+    def __init__(self, cuda: Cuda, spec: EngineSpec, channels: int, dtype: DTypeLike, logits: tuple[int, ...],
+                 dense: tuple[int, ...]) -> None:
+        """For maps of FP16 or FP32 in these shapes, and descriptors of `channels` values.
 
-        Raises EngineError, DeviceMemoryError.
+        A shape is (1, C, H / 8, W / 8), or (1, H / 8, W / 8, C) with any C from that of the map on. Raises EngineError,
+        DeviceMemoryError.
         """
         if not 1 <= channels <= CHANNELS or np.dtype(dtype) not in KERNEL_TYPES:
             raise EngineError(f'the kernels take FP16 or FP32 and descriptors of up to {CHANNELS} values, not {channels} of '
@@ -36,7 +35,7 @@ class GpuSelection:
         self._cuda, self._count, self._channels, self._type = cuda, spec.max_keypoints, channels, KERNEL_TYPES[np.dtype(dtype)]
         self._size = height, width = spec.image_height, spec.image_width
         self._cells, self._tiles = height // CELL * (width // CELL), -(-height // TILE) * -(-width // TILE)
-        self._logits_strides, self._dense_strides = (strides or (self._cells, 1) for strides in (logits_strides, dense_strides))
+        self._logits_strides, self._dense_strides = (map_strides(shape, spec) for shape in (logits, dense))
         self._scores = cuda.device((height, width), np.float32)
         self._candidates = cuda.device(((height - 2 * BORDER) * (width - 2 * BORDER) // BLOCK**2,), np.uint64)
         self._winners = cuda.device((self._count,), np.uint64)
@@ -57,3 +56,9 @@ class GpuSelection:
         cuda.launch('choose_keypoints', 1, (CHOOSERS, 1), self._candidates, self._found, self._count, self._winners)
         cuda.launch(f'describe_keypoints_{self._type}', -(-self._count // WARPS), threads, self._winners, self._count,
                     self._scores, mask, *size, dense, self._channels, *self._dense_strides, keypoints, scores, descriptors)
+
+
+def map_strides(shape: tuple[int, ...], spec: EngineSpec) -> tuple[int, int]:
+    """Values from a channel of a map to the next one, and from a cell to the next one: channels come first, or last."""
+    rows, columns = spec.image_height // CELL, spec.image_width // CELL
+    return (rows * columns, 1) if shape[2:] == (rows, columns) else (1, shape[3])

@@ -21,7 +21,7 @@ from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Threshol
 from ..utils.errors import EngineError, clear_frames
 from .cuda import Addressed, Cuda, Graph, Staged
 from .gpu_refinement import GpuRefinement
-from .gpu_selection import CELL, GpuSelection
+from .gpu_selection import GpuSelection
 from .tensorrt_engines import KEPT, DeviceFeatures, Engine, KeptDeviceFeatures, Slot, StagedMatcher, TensorType, load_engines
 
 SLOTS = 3  # a camera's feature sets on the device: a keyframe, the frame before, the current one
@@ -221,8 +221,8 @@ class TensorRTBackend:
             'keypoints': ((count, 2), np.dtype(np.float32)), 'scores': ((count,), np.dtype(np.float32)),
             'descriptors': next(each.tensor('descriptors0') for each in self._engines.values() if each.has('descriptors0'))}
         (_, channels), dtype = self._features['descriptors']
-        strides = {f'{name}_strides': _strides(self._extractor.tensor(name)[0], self.spec) for name in self._maps}
-        self._selection = GpuSelection(cuda, self.spec, channels, dtype, **strides)
+        shapes = (self._extractor.tensor(name)[0] for name in self._maps)
+        self._selection = GpuSelection(cuda, self.spec, channels, dtype, *shapes)
         self._image, self._mask = (cuda.staged(*self._extractor.tensor('image')) for _ in range(2))
         self._upload_mask(None)
         self.select_camera(0)
@@ -282,9 +282,3 @@ class TensorRTBackend:
     def _check(self) -> None:
         if self._cancelled or not hasattr(self, '_matcher'):
             raise EngineError('this backend is cancelled or closed: open another one')
-
-
-def _strides(shape: tuple[int, ...], spec: EngineSpec) -> tuple[int, int]:
-    """Values from a channel of a map to the next one, and from a cell to the next one: channels come first, or last."""
-    rows, columns = spec.image_height // CELL, spec.image_width // CELL
-    return (rows * columns, 1) if shape[2:] == (rows, columns) else (1, shape[3])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lightglue_trt_ros.backends import cuda, tensorrt
+from lightglue_trt_ros.backends.gpu_selection import map_strides
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.utils.errors import DeviceMemoryError, EngineError
@@ -168,7 +169,7 @@ def test_nothing_outlives_the_context_where_another_camera_finds_no_memory(opene
 @pytest.mark.parametrize(('shape', 'strides'), [
     ((1, 65, 6, 8), (48, 1)), ((1, 6, 8, 72), (1, 72)), ((1, 256, 6, 8), (48, 1)), ((1, 6, 8, 256), (1, 256))])
 def test_maps_are_read_as_they_lie(shape, strides):
-    assert tensorrt._strides(shape, SPEC) == strides
+    assert map_strides(shape, SPEC) == strides
 
 
 class PyCudaError(Exception):

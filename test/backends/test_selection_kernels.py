@@ -46,14 +46,13 @@ def graph(spec: EngineSpec, channels: int):
 
 def by_kernels(logits, dense, mask, spec, *, channels_last: bool = False):
     """After another selection in the same memory -> keypoints, scores, descriptors, scores of all pixels."""
-    count, channels, strides = spec.max_keypoints, dense.shape[1], [None, None]
+    count, channels = spec.max_keypoints, dense.shape[1]
     if channels_last:
-        logits, dense = (np.ascontiguousarray(np.pad(each[0].transpose(1, 2, 0), [(0, 0), (0, 0), (0, -each.shape[1] % 8)]))
+        logits, dense = (np.ascontiguousarray(np.pad(each.transpose(0, 2, 3, 1), [*[(0, 0)] * 3, (0, -each.shape[1] % 8)]))
                          for each in (logits, dense))
-        strides = [(1, each.shape[2]) for each in (logits, dense)]
     with EmulatedGpu().installed() as gpu:
         cuda = Cuda()
-        selection = GpuSelection(cuda, spec, channels, dense.dtype, logits_strides=strides[0], dense_strides=strides[1])
+        selection = GpuSelection(cuda, spec, channels, dense.dtype, logits.shape, dense.shape)
         inputs = [cuda.staged(each.shape, each.dtype) for each in (logits, dense, mask)]
         found = [cuda.staged(shape, dtype) for shape, dtype in (((count, 2), np.float32), ((count,), np.float32),
                                                                 ((count, channels), dense.dtype))]
@@ -182,7 +181,8 @@ def test_keypoints_are_those_of_the_graph(height, width, count, logits, mask, dt
 def test_a_thread_for_each_of_the_gpu_s_finds_the_same_keypoints(count, logits, mask, dtype):
     logits, dense, mask = random_inputs(64, 72, logits, mask, dtype, 40, 0)
     spec = EngineSpec(64, 72, count)
-    expected, threaded = by_kernels(logits, dense, mask, spec), GpuSelection(ThreadedCuda(), spec, 40, dtype)
+    expected = by_kernels(logits, dense, mask, spec)
+    threaded = GpuSelection(ThreadedCuda(), spec, 40, dtype, logits.shape, dense.shape)
     for _ in range(2):
         found = [np.full(each.shape, 77, each.dtype) for each in expected[:3]]
         threaded.enqueue(logits, dense, mask, *found)
@@ -243,5 +243,5 @@ def test_descriptors_and_types_that_the_kernels_do_not_take_are_refused(channels
     with EmulatedGpu().installed():
         cuda = Cuda()
         with pytest.raises(EngineError, match=f'not {channels} of'):
-            GpuSelection(cuda, EngineSpec(64, 64, 16), channels, dtype)
+            GpuSelection(cuda, EngineSpec(64, 64, 16), channels, dtype, (1, 65, 8, 8), (1, channels, 8, 8))
         cuda.close()
