@@ -148,7 +148,7 @@ class StagedMatcher:
                 self._shared[name] = cuda.device(*engine.tensor(name))
         (_, _, width), dtype = last.tensor('final') if last.has('final') else ((2, count, 0), np.float16)
         self._assignment = GpuAssignment(cuda, count, width, dtype) if width else None
-        self._confidence = GpuConfidence(cuda, count, early_exits.ends[-1], dtype)
+        self._confidence = GpuConfidence(cuda, count, early_exits.ends[-1], dtype) if exits else None
         self._attention = GpuAttention(cuda, count, width) if own_attention else None
         self._set: tuple[float, float] | None = None
         self._guesses: dict[Hashable, int] = {}
@@ -190,8 +190,8 @@ class StagedMatcher:
         """Enqueue stages `first` to `last`, none where first > last, the assignment after `last`, and what comes to the host."""
         for stage in range(first, last + 1):
             self._enqueue_stage(stage, self._tensors(pair, stage))
-            if stage < len(self._confidences):
-                self._judge(stage, self._tensors(pair, stage))
+            if self._confidence is not None and stage < len(self._confidences):
+                self._judge(self._confidence, stage, self._tensors(pair, stage))
         tensors = self._tensors(pair, last + 1)
         if last < len(self._heads):
             self._heads[last].enqueue(tensors, self.cuda.stream)
@@ -203,9 +203,9 @@ class StagedMatcher:
         for result in self.results.values():
             self.cuda.receive(result)
 
-    def _judge(self, stage: int, tensors: Mapping[str, Addressed]) -> None:
+    def _judge(self, confidence: GpuConfidence, stage: int, tensors: Mapping[str, Addressed]) -> None:
         valid = (tensors['scores0'], tensors['scores1']), tensors['detection_threshold']
-        self._confidence.enqueue(self.early_exits.ends[stage], tensors['tokens'], *valid, self._confidences[stage])
+        confidence.enqueue(self.early_exits.ends[stage], tensors['tokens'], *valid, self._confidences[stage])
         self.cuda.receive(self._confidences[stage])
 
     def _enqueue_stage(self, stage: int, tensors: Mapping[str, Addressed]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import weakref
@@ -45,7 +46,7 @@ class FakeCuda:
     left: int | None = None
 
     def __init__(self) -> None:
-        self.allocations = 0
+        self.allocations, self.kernels = 0, set()
         FakeCuda.left = None
 
     def memory_mib(self):
@@ -72,7 +73,7 @@ class FakeCuda:
     receive = send
 
     def load_kernels(self, ptx):
-        """Nothing runs."""
+        self.kernels.update(re.findall(r'\.entry (\w+)', ptx.decode()))
 
     def launch(self, kernel, blocks, threads, *arguments):
         """Nothing runs."""
@@ -131,6 +132,12 @@ def test_nothing_outlives_the_context_where_opening_runs_out_of_memory(opened, f
         opened(fails_at)
     assert FakeCuda.left == 0, 'engines, contexts and events go before the context, though the error is held'
     assert caught.value.__traceback__ is not None
+
+
+def test_kernels_of_exits_are_not_loaded_where_there_are_none(opened):
+    kernels = opened().cuda.kernels
+    assert {'find_peaks', 'assignment_matches', 'refine'} <= kernels
+    assert not [name for name in kernels if name.startswith('judge')]
 
 
 def test_nothing_outlives_the_context_though_somebody_holds_features(opened):
