@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core import refinement as host
 from ..core.config import EngineSpec
@@ -16,6 +17,7 @@ from ..core.refinement import Refined, levels_for, patches
 from ..core.types import Float32, Int32
 from ..utils.errors import EngineError
 from .cuda import LANES, THREADS, WARPS, Addressed, Cuda, Place
+from .gpu_geometry import View
 from .tensorrt_engines import Slot
 
 PTX = Path(__file__).parent / 'kernels' / 'refinement.ptx'
@@ -39,10 +41,11 @@ class GpuRefinement:
         cuda.load_kernels(PTX.read_bytes())
         self.cuda, self._slots, self._count = cuda, slots, spec.max_keypoints
         self._engine = spec.image_height, spec.image_width
-        self._points = cuda.staged((2 * self._count, 2), np.float32, shared=True)
+        self.points = cuda.staged((2 * self._count, 2), np.float32, shared=True)  # of the reference
+        self.searched = cuda.staged((2 * self._count,), np.uint8, shared=True)
         self._matches = cuda.staged((self._count,), np.int32, shared=True)
-        self._refined = cuda.staged((2 * self._count, 2), np.float32, shared=True)
-        self._covariances = cuda.staged((2 * self._count, 3), np.float32, shared=True)
+        self.refined = cuda.staged((2 * self._count, 2), np.float32, shared=True)
+        self.covariances = cuda.staged((2 * self._count, 3), np.float32, shared=True)
         self._sources = cuda.device((SOURCES_BYTES,), np.uint8)
         self.cameras: dict[int, Camera] = {}
 
@@ -73,33 +76,41 @@ class GpuRefinement:
     def enqueue(self, pair: tuple[Slot, Slot], matches: Addressed | None = None) -> None:
         """Enqueue refinement. `matches` (K,) has the current row of each reference row, or -1; None takes the staged matches.
 
-        The reference's points must be staged.
+        The reference's points must be staged. `receive` takes the results to the host.
         """
         camera: Camera = pair[1].camera
         (height, width), cuda = camera.size, self.cuda
-        cuda.send(self._points)
+        cuda.send(self.points)
+        cuda.send(self.searched)
         if matches is None:
             cuda.send(self._matches)
         matched = pair[1].tensors['keypoints'], matches or self._matches, self._count
-        cuda.launch('choose_sources', 1, (THREADS, 1), camera.settings, self._points, *matched, self._sources)
+        cuda.launch('choose_sources', 1, (THREADS, 1), camera.settings, self.points, *matched, self._sources)
         images, rows = (camera.pyramids[slot.index][0] for slot in pair), 2 * self._count
         cuda.launch('refine', -(-rows // WARPS), (LANES, WARPS), camera.settings, self._sources, *images, height, width,
-                    len(camera.shapes), self._points, rows, *matched, self._refined, self._covariances)
-        cuda.receive(self._refined)
-        cuda.receive(self._covariances)
+                    len(camera.shapes), self.points, self.searched, rows, *matched, self.refined, self.covariances)
 
-    def stage(self, points: Float32, matches: Int32 | None = None) -> None:
-        """For the next upload: the reference's points (N, 2), 2 K at most; the current row of each reference row (K,), or -1."""
+    def receive(self) -> None:
+        """Enqueue the copy of refined points and covariances to the host."""
+        self.cuda.receive(self.refined)
+        self.cuda.receive(self.covariances)
+
+    def stage(self, points: Float32, matches: Int32 | None = None, searched: NDArray[np.bool_] | None = None) -> None:
+        """For the next upload: the reference's points (N, 2), 2 K at most; the current row of each reference row (K,), or -1.
+
+        Without a match only the `searched` (N,) are refined; None: all.
+        """
         if len(points) > 2 * self._count:
             raise EngineError(f'{len(points)} points are to be refined at once, there is room for {2 * self._count}')
-        self._points.array[:len(points)], self._points.array[len(points):] = points, np.nan
+        self.points.array[:len(points)], self.points.array[len(points):] = points, np.nan
+        self.searched.array[:len(points)] = 1 if searched is None else searched
         if matches is not None:
             self._matches.array[:] = matches
 
     def found(self, count: int) -> Refined:
         """Refined points of the first `count` reference points, after the stream was synchronised."""
-        covariances = self._covariances.array[:count].take(FULL, axis=1)
-        return Refined(self._refined.array[:count].copy(), covariances.reshape(-1, 2, 2))
+        covariances = self.covariances.array[:count].take(FULL, axis=1)
+        return Refined(self.refined.array[:count].copy(), covariances.reshape(-1, 2, 2))
 
     def _launch_over(self, kernel: str, count: int, *arguments: int | Addressed) -> None:
         """Launch a kernel of one thread for each of `count` pixels."""
@@ -111,6 +122,7 @@ class Camera:
 
     def __init__(self, cuda: Cuda, engine: Size, size: Size, slots: range) -> None:
         self.size, self._cuda = size, cuda
+        self.view = View(cuda, engine, size)
         self.shapes = levels_for(size, max(size[0] / engine[0], size[1] / engine[1]))
         self.image = cuda.staged(size, np.uint8, shared=True)
         rows, columns = resize_taps(size, engine)
@@ -129,5 +141,6 @@ class Camera:
 
     def close(self) -> None:
         """Let go of the buffers, once nothing uses them, whoever holds this one."""
+        self.view.close()
         self._cuda.free(self.image, *self._constants, *self._levels)
         vars(self).clear()

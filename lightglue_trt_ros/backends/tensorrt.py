@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from ..core.config import EngineSpec
+from ..core.correspondences import Correspondences, Sought
 from ..core.early_exit import EarlyExits
 from ..core.refinement import Refined
 from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError, clear_frames
 from .cuda import Addressed, Cuda, Graph, Staged
+from .gpu_geometry import GpuGeometry
 from .gpu_refinement import GpuRefinement
 from .gpu_selection import GpuSelection
 from .tensorrt_engines import KEPT, DeviceFeatures, Engine, KeptDeviceFeatures, Slot, StagedMatcher, TensorType, load_engines
@@ -80,7 +82,7 @@ class TensorRTBackend:
         self._check()
         camera, new = self._refiner.look(self._camera, (image.shape[0], image.shape[1]))
         if new:
-            stale = [key for key in self._graphs if key[0] in ('frame', 'refine') and key[1] // SLOTS == self._camera]
+            stale = [key for key in self._graphs if key[0] in ('frame', 'refine', 'correspond') and key[1] // SLOTS == self._camera]
             self.cuda.free(*filter(None, map(self._graphs.pop, stale)))  # captured with the buffers of another size
         features = self._extract(camera.image, image, mask, 'frame',
                                  lambda slot: self._refiner.enqueue_frame(camera, slot, self._image))
@@ -94,13 +96,20 @@ class TensorRTBackend:
                          points: Float32) -> tuple[Matches, Refined]:
         pair = self._slots_of(reference, current, refine=True)
         self._refiner.stage(points)
-        return self._match(pair, thresholds, refine=True), self._refiner.found(len(points))
+        return self._match(pair, thresholds, 'refine'), self._refiner.found(len(points))
+
+    def correspond(self, reference: Features, current: Features, thresholds: Thresholds,
+                   sought: Sought) -> tuple[Matches, Correspondences | None]:
+        pair = self._slots_of(reference, current, refine=True)
+        self._refiner.stage(sought.points, searched=sought.searched)
+        pair[1].camera.view.set_mask(sought.mask)
+        return self._match(pair, thresholds, 'correspond'), self._geometry.found(sought.likely)
 
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
         pair = self._slots_of(reference, current, refine=True)
         self._refiner.stage(points, indices)
         self.cuda.mark(self._marks['place'])
-        self._run(('refine', pair[0].index, pair[1].index), lambda: self._refiner.enqueue(pair))
+        self._run(('refine', pair[0].index, pair[1].index), lambda: self._refine(pair))
         self.cuda.mark(self._marks['placed'])
         self.cuda.synchronize()
         return self._refiner.found(len(points))
@@ -167,12 +176,12 @@ class TensorRTBackend:
             raise EngineError('points are refined in two frames of one size that extract_frame was given: extract them again')
         return reference.slot, current.slot
 
-    def _match(self, pair: tuple[Slot, Slot], thresholds: Thresholds, *, refine: bool = False) -> Matches:
+    def _match(self, pair: tuple[Slot, Slot], thresholds: Thresholds, then: str = 'match') -> Matches:
         again, self._matched = self._matched, True  # whether the frame was matched already, as with a right image
         kind = pair[1].index // SLOTS, again
         self._matcher.set_thresholds(thresholds)
         self.cuda.mark(self._marks['match'])
-        return self._found(*self._matcher.run(lambda first, last: self._launch(pair, first, last, refine), thresholds, kind))
+        return self._found(*self._matcher.run(lambda first, last: self._launch(pair, first, last, then), thresholds, kind))
 
     def _extract(self, staging: Staged, image: UInt8, mask: UInt8 | None, kind: str,
                  upload: Callable[[Slot], Addressed]) -> DeviceFeatures:
@@ -215,6 +224,7 @@ class TensorRTBackend:
         self._extractor = self._engines['extractor']
         self._matcher = StagedMatcher(cuda, self.spec.max_keypoints, self.early_exits, self._engines)
         self._refiner = GpuRefinement(cuda, self.spec, SLOTS)
+        self._geometry = GpuGeometry(cuda, self.spec.max_keypoints)
         self._maps = {name: cuda.device(*self._extractor.tensor(name)) for name in ('logits', 'dense')}
         count = self.spec.max_keypoints
         self._features: dict[str, TensorType] = {
@@ -244,19 +254,34 @@ class TensorRTBackend:
             self.cuda.synchronize()
             del features, reference, current
         pair = [self.extract_frame(image) for _ in range(2)]
-        found, _ = self.match_and_refine(pair[0], pair[1], Thresholds(), pair[0].keypoints)
-        self.refine(pair[0], pair[1], found.indices, pair[0].keypoints)
+        points, count = pair[0].keypoints, self.spec.max_keypoints
+        found, _ = self.match_and_refine(pair[0], pair[1], Thresholds(), points)
+        self.refine(pair[0], pair[1], found.indices, points)
+        self.correspond(pair[0], pair[1], Thresholds(), Sought(points, np.zeros(count, np.bool_), None, 0.0))
 
-    def _launch(self, pair: tuple[Slot, Slot], first: int, last: int, refine: bool = False) -> None:
+    def _launch(self, pair: tuple[Slot, Slot], first: int, last: int, then: str = 'match') -> None:
+        """Match, and refine what matched, or find all correspondences, before anybody has seen it: one wait for all."""
         def work() -> None:
             self._matcher.enqueue(pair, first, last)
-            if refine:  # what matched, before anybody has seen it: one wait for both
-                self._refiner.enqueue(pair, self._matcher.results['matches0'])
+            if then == 'refine':
+                self._refine(pair, self._matcher.results['matches0'])
+            elif then == 'correspond':
+                self._correspond(pair)
         if KEPT in (pair[0].index, pair[1].index):
             work()
         else:
-            self._run(('refine' if refine else 'match', pair[0].index, pair[1].index, first, last), work)
+            self._run((then, pair[0].index, pair[1].index, first, last), work)
         self.cuda.mark(self._marks['matched'])
+
+    def _refine(self, pair: tuple[Slot, Slot], matches: Addressed | None = None) -> None:
+        self._refiner.enqueue(pair, matches)
+        self._refiner.receive()
+
+    def _correspond(self, pair: tuple[Slot, Slot]) -> None:
+        refiner, matches, scores = self._refiner, self._matcher.results['matches0'], self._matcher.results['scores']
+        refiner.enqueue(pair, matches)
+        self._geometry.enqueue(pair[1].camera.view, refiner.points, refiner.searched, pair[1].tensors['keypoints'], matches, scores,
+                               refiner.refined, refiner.covariances)
 
     def _run(self, key: tuple[Any, ...], work: Callable[[], None]) -> None:
         """Launch the graph of `work`; enqueue it where there is none, and try to capture it on its second run."""

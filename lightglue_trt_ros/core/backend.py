@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 from .config import EngineSpec
+from .correspondences import Correspondences, Sought
 from .early_exit import EarlyExits
 from .refinement import Refined
 from .types import Features, Float32, Int32, KeptFeatures, Matches, Thresholds, UInt8
@@ -62,6 +63,14 @@ class RefiningBackend(Backend, Protocol):
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> Features:
         """Extract an image (H, W) of any size and keep it with its features; `mask` is of the spec's size."""
+
+    def correspond(self, reference: Features, current: Features, thresholds: Thresholds,
+                   sought: Sought) -> tuple[Matches, Correspondences | None]:
+        """Match, and find all that `correspondences.correspond` finds, waiting for the device once.
+
+        `reference` and `current` are features of `extract_frame`, of images of one size. Correspondences are None where the host
+        has to find them: values are not finite, or the epipolar fit is not likely.
+        """
 
     def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
                          points: Float32) -> tuple[Matches, Refined]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from ..utils.errors import FrameError
-from .backend import Backend, refining_backend
+from .backend import Backend, RefiningBackend, refining_backend
 from .cameras import StereoRig
 from .config import MatcherConfig
+from .correspondences import Sought, correspond
 from .depth import DepthImage, locate
 from .epipolar_check import RightImage, StereoMatches, check_epipolar
 from .geometry import Size, resize_gray, size_of, size_text, to_original, unit_of
@@ -21,9 +22,9 @@ from .masks import Mask
 from .refinement import Pyramid, Refined, refine_points, unrefined
 from .refinement.variance_factor import VarianceFactor
 from .timing import Stopwatch
-from .track_propagation import MAX_SIGMA_PX, Candidates, propagate
+from .track_propagation import MAX_SIGMA_PX
 from .tracks import TrackCounter, Tracks
-from .types import Features, Float32, FrameMatches, Matches, Rows, Thresholds, UInt8, largest_sigmas
+from .types import Features, Float32, FrameMatches, Rows, Thresholds, UInt8, largest_sigmas
 
 
 @dataclass
@@ -187,45 +188,45 @@ class FrameMatcher:
 
     def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Rows]:
         """Match, refine, propagate. Returns M matches and their rows (M,) in the current frame."""
-        answer, device_refined = self._run_matcher(reference, current)
+        sought = Sought(reference.points, reference.tracks.may_miss(self.config.carry_frames), current.mask,
+                        self._variance_factor.likely)
+        refiner, features = self._refiner_of(reference, current), (reference.features, current.features)
+        if refiner is not None:
+            answer, found = refiner.correspond(*features, self._thresholds, sought)
+        else:
+            answer, found = self.backend.match(*features, self._thresholds), None
         clock.lap('match')
-        rows = np.flatnonzero(answer.indices >= 0)
-        current_rows = answer.indices.take(rows).astype(np.intp)
-        tracks = current.tracks = reference.tracks.follow(rows, current_rows, len(answer.indices), self._counter)
-        clock.lap('track')
-        lost = reference.tracks.missed_at_most(self.config.carry_frames if len(rows) else 0)  # matches say where to search
-        points, unit = current.points.take(current_rows, axis=0), max(1.0, current.unit)
-        refined = self._refine(reference, current, device_refined, np.concatenate([rows, lost]),
-                               np.concatenate([points, np.full((len(lost), 2), np.nan, np.float32)]))
-        numbers, count = np.arange(len(refined.points)), len(rows)
-        matched = refined.take(numbers[:count]).with_fallback(points, unit).with_doubt(answer.scores.take(rows))
-        candidates = Candidates(lost, reference.points.take(lost, axis=0), refined.take(numbers[count:]))
-        self._variance_factor.update(reference.points.take(rows, axis=0), matched.points, matched.covariances, unit)
-        current.points[current_rows] = matched.points  # the next frame starts from there
-        if current.mask is not None:
-            candidates = candidates.only(current.mask.allows(candidates.refined.points, current.size))
-        propagated = propagate(candidates, current.points, current_rows, current.size, self._variance_factor.fundamental,
-                               current.unit)
-        reference.tracks.propagate(tracks, propagated.rows, propagated.next_rows)
-        current.points = propagated.merged_into(current.points)
+        if found is None:
+            answer = answer.finite(reference.points, current.points)
+            refined = None if refiner is None else refiner.refine(*features, answer.indices, reference.points)
+            found = correspond(sought, answer, current.points, current.size, current.unit,
+                               partial(self._refine, reference, current, refined))
         if current.can_be_refined:
             clock.lap('place')
-        scores = np.concatenate([answer.scores.take(rows), np.zeros(len(propagated.rows), np.float32)])
-        rows, current_rows = np.concatenate([rows, propagated.rows]), np.concatenate([current_rows, propagated.next_rows])
-        covariances = np.concatenate([matched.covariances, propagated.refined.covariances])
-        covariances *= np.float32(self._variance_factor.value)
+        count, rows, next_rows = found.matched, found.rows, found.next_rows
+        tracks = current.tracks = reference.tracks.follow(rows[:count], next_rows[:count], len(answer.indices), self._counter)
+        reference.tracks.propagate(tracks, rows[count:], next_rows[count:])
+        clock.lap('track')
+        current.points = found.merged_into(current.points)  # the next frame starts from there
+        self._variance_factor.add(found.quantile, found.inliers)
         matches = FrameMatches(
-            current.stamp, reference.stamp, current.points.take(current_rows, axis=0), reference.points.take(rows, axis=0), scores,
-            tracks.ids.take(current_rows).astype(np.uint32), tracks.lengths.take(current_rows).astype(np.uint32), covariances,
-            tracks.missed.take(current_rows).astype(np.uint8), clock.laps, answer.layers, answer.note)
-        return matches, current_rows
+            current.stamp, reference.stamp, found.points, found.reference_points, found.scores,
+            tracks.ids.take(next_rows).astype(np.uint32), tracks.lengths.take(next_rows).astype(np.uint32),
+            found.covariances * np.float32(self._variance_factor.value), tracks.missed.take(next_rows).astype(np.uint8),
+            clock.laps, answer.layers, answer.note)
+        return matches, next_rows
 
     def _match_right(self, left: _Frame, right: _Frame, rig: StereoRig, rows: Rows) -> StereoMatches:
         """Find the left frame's points `rows` (M,) in the right image.
 
         Unmatched points are searched where the matches around them went; they need the covariances of propagated points.
         """
-        answer, device_refined = self._run_matcher(left, right)
+        refiner, features, device_refined = self._refiner_of(left, right), (left.features, right.features), None
+        if refiner is not None:
+            answer, device_refined = refiner.match_and_refine(*features, self._thresholds, left.points)
+        else:
+            answer = self.backend.match(*features, self._thresholds)
+        answer = answer.finite(left.points, right.points)
         right_rows, unit = answer.indices[np.minimum(rows, len(answer.indices) - 1)], max(1.0, left.unit)
         matched = (rows < len(answer.indices)) & (right_rows >= 0)
         points = np.full((len(rows), 2), np.nan, np.float32)
@@ -235,15 +236,13 @@ class FrameMatcher:
         covariances = refined.covariances * np.float32(self._variance_factor.value)
         return check_epipolar(rig, left.points[rows], np.where(accepted[:, None], refined.points, points), covariances, unit)
 
-    def _run_matcher(self, reference: _Frame, current: _Frame) -> tuple[Matches, Refined | None]:
-        """Matches, and all of the reference's points refined in the current frame where the backend has both images."""
-        thresholds = Thresholds(self.config.match_threshold, self.config.detection_threshold, self.config.depth_confidence)
-        refined = None
-        if self._refiner is not None and reference.in_backend and current.in_backend:
-            answer, refined = self._refiner.match_and_refine(reference.features, current.features, thresholds, reference.points)
-        else:
-            answer = self.backend.match(reference.features, current.features, thresholds)
-        return answer.finite(reference.points, current.points), refined
+    @property
+    def _thresholds(self) -> Thresholds:
+        return Thresholds(self.config.match_threshold, self.config.detection_threshold, self.config.depth_confidence)
+
+    def _refiner_of(self, reference: _Frame, current: _Frame) -> RefiningBackend | None:
+        """The backend, where it has both images."""
+        return self._refiner if reference.in_backend and current.in_backend else None
 
     def _refine(self, reference: _Frame, current: _Frame, device_refined: Refined | None, rows: Rows,
                 points: Float32) -> Refined:

@@ -53,9 +53,8 @@ class Mask:
     def allows(self, points: Float32, image: Size) -> NDArray[np.bool_]:
         """(M,) whether the mask is not 0 at points (M, 2), pixels of an image of that size."""
         inside = np.clip(np.nan_to_num(points), 0, np.array(image[::-1], np.float32) - 1)
-        scale = [mine / theirs for mine, theirs in zip(self.size[::-1], image[::-1], strict=True)]
-        columns, rows = ((inside + 0.5) * scale).astype(np.int32).T
-        return np.asarray(self.allowed[rows, columns] > 0, np.bool_)
+        columns, rows = (inside + np.float32(0.5)).astype(np.int32).T
+        return np.asarray(self.resized(image)[rows, columns] > 0, np.bool_)
 
     def both(self, other: Mask, image: Size) -> Mask:
         """0 where this mask or the other is 0, for images of that size."""

@@ -41,13 +41,6 @@ class Propagated(NamedTuple):
     next_rows: Rows  # (C,) of the current frame: of a keypoint at that point, or new rows after all others
     refined: Refined
 
-    def merged_into(self, points: Float32) -> Float32:
-        """The current frame's points (K, 2) with these points at their rows, (K or more, 2)."""
-        count = max(len(points), int(self.next_rows.max(initial=-1)) + 1)
-        merged = np.concatenate([points, np.zeros((count - len(points), 2), np.float32)])
-        merged[self.next_rows] = self.refined.points
-        return merged
-
 
 def propagate(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size, fundamental: Float64 | None = None,
               unit: float = 1.0) -> Propagated:

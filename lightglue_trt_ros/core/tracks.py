@@ -39,9 +39,9 @@ class Tracks:
         self._go_on(following, rows, next_rows)
         return following
 
-    def missed_at_most(self, count: int) -> Rows:
-        """Rows (N,) of tracks that were not matched in the latest 1 to `count` frames."""
-        return np.flatnonzero((self.missed > 0) & (self.missed <= count))
+    def may_miss(self, count: int) -> NDArray[np.bool_]:
+        """Whether rows are of tracks that may miss one more match, `count` in a row at most."""
+        return np.asarray((self.ids != NONE) & (self.missed < count), np.bool_)
 
     def propagate(self, following: Tracks, rows: Rows, next_rows: Rows) -> None:
         """Continue tracks of `rows` (C,) without a match in `next_rows` of the next frame, which gets as many rows as needed."""

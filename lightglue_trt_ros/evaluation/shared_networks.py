@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.backend import Backend, refining_backend
 from ..core.config import MatcherConfig
+from ..core.correspondences import Correspondences, Sought
 from ..core.refinement import Refined
 from ..core.types import Features, Float32, Int32, KeptFeatures, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError
@@ -110,6 +111,15 @@ class SharedNetworks:
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
         return self.extract(image, mask)
+
+    def correspond(self, reference: Features, current: Features, thresholds: Thresholds,
+                   sought: Sought) -> tuple[Matches, Correspondences | None]:
+        if not self._alone:
+            return self.match(reference, current, thresholds), None
+        first, second = _ours(reference), _ours(current)
+        answer, found = self._backend.correspond(first.features, second.features, thresholds, sought)
+        second.answers.setdefault(first, {})[thresholds] = answer
+        return self._noted(answer), found
 
     def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
                          points: Float32) -> tuple[Matches, Refined]:

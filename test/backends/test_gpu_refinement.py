@@ -21,10 +21,12 @@ from lightglue_trt_ros.backends.gpu_refinement import PTX
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.backend import RefiningBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.core.correspondences import Sought, correspond
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import resize_gray, to_original
+from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import Pyramid, refine_points
 from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.utils.errors import EngineError
@@ -91,6 +93,34 @@ def test_matches_come_back_placed_as_the_host_places_them(backend, gpu, size):
         del reference, current
 
 
+@pytest.mark.parametrize('size', [ENGINE, (240, 320)], ids=str)
+def test_correspondences_come_back_as_the_host_finds_them(backend, gpu, size):
+    images, unit = pair(size), max(size[0] / ENGINE[0], size[1] / ENGINE[1])
+    allowed = np.full(size, 255, np.uint8)
+    allowed[:, :size[1] // 2] = 0
+    for mask in (None, None, Mask(allowed), None):  # plainly, while it is captured, and as captured
+        reference, current = (backend.extract_frame(image) for image in images)
+        lost = np.random.default_rng(0).uniform(20, 100, (50, 2)).astype(np.float32)
+        points = np.concatenate([points_of(reference, size) + np.float32(0.25), lost])
+        sought = Sought(points, np.random.default_rng(1).random(len(points)) < 0.7, mask, 1e9)
+        waits = gpu.waits
+        answer, found = backend.correspond(reference, current, Thresholds(), sought)
+        assert gpu.waits == waits + 1, 'one wait for all'
+        refined = backend.refine(reference, current, answer.indices, points)
+        expected = correspond(sought, answer, points_of(current, size), size, unit,
+                              lambda rows, _, all_rows=refined: all_rows.take(rows))
+        assert expected.matched > 60
+        assert len(expected.rows) > expected.matched
+        np.testing.assert_array_equal(found.rows, expected.rows)
+        np.testing.assert_array_equal(found.next_rows, expected.next_rows)
+        for name in ('reference_points', 'points', 'covariances', 'scores'):
+            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-5, err_msg=name)
+        assert (found.matched, found.inliers) == (expected.matched, expected.inliers)
+        assert found.quantile == pytest.approx(expected.quantile, rel=1e-4)
+        assert backend.correspond(reference, current, Thresholds(), sought._replace(likely=0.0))[1] is None
+        del reference, current
+
+
 def test_features_of_a_frame_are_those_of_the_resized_one(backend):
     image, _ = pair((240, 320))
     plain = OnnxRuntimeBackend(SPEC, light(), early_exits=EARLY_EXITS).extract(resize_gray(image, ENGINE))
@@ -108,7 +138,7 @@ def test_a_frame_goes_up_once_and_nothing_else_of_its_size(backend, gpu):
     del reference
     later = backend.extract_frame(pair(size)[0])
     backend.match_and_refine(current, later, Thresholds(), points)
-    assert gpu.uploaded - before == size[0] * size[1] + 2 * points.nbytes
+    assert gpu.uploaded - before == size[0] * size[1] + 2 * points.nbytes + 2 * SPEC.max_keypoints, 'and which are searched'
 
 
 def test_a_mask_goes_up_once_for_all_frames_that_have_it_and_is_the_captured_graphs_own(backend, gpu):

@@ -35,15 +35,19 @@ def levels_of(image: np.ndarray, count: int) -> tuple[np.ndarray, list[np.ndarra
 
 
 def place(reference: list[np.ndarray], current: list[np.ndarray], points: np.ndarray, keypoints: np.ndarray,
-          matches: np.ndarray) -> Refined:
-    """By the kernels: points (K + C, 2) of the reference in its pixels, keypoints (K, 2) in the engine's, matches (K,)."""
+          matches: np.ndarray, searched: np.ndarray | None = None) -> Refined:
+    """By the kernels: points (K + C, 2) of the reference in its pixels, keypoints (K, 2) in the engine's, matches (K,).
+
+    Unmatched points are `searched` (K + C,), all of them without it.
+    """
     (height, width), count, sources = reference[0].shape, len(matches), np.zeros(SOURCES_BYTES, np.uint8)
     settings = settings_of((height, width), ENGINE)
     images = (np.concatenate([level.ravel() for level in levels]) for levels in (reference, current))
     found, covariances = (np.zeros((len(points), columns), np.float32) for columns in (2, 3))
     run('choose_sources', settings, points, keypoints, matches, count, sources)
-    run('refine', settings, sources, *images, height, width, len(reference), points, len(points), keypoints, matches, count, found,
-        covariances)
+    wanted = np.ones(len(points), np.uint8) if searched is None else searched.astype(np.uint8)
+    run('refine', settings, sources, *images, height, width, len(reference), points, wanted, len(points), keypoints, matches, count,
+        found, covariances)
     a, b, d = covariances.T
     return Refined(found, np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
 
@@ -128,6 +132,18 @@ def test_rows_without_a_match_say_nothing():
     again = place(*levels, points, keypoints, matches)
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one[rows], other[rows])
+
+
+def test_rows_without_a_match_are_left_alone_where_they_are_not_searched():
+    pair, points, keypoints, matches = scene('coffee', (240, 320), 3, 1.02, 200)
+    levels = [levels_of(image, 2)[1] for image in pair]
+    searched = np.random.default_rng(0).random(len(points)) < 0.5
+    found, everything = place(*levels, points, keypoints, matches, searched), place(*levels, points, keypoints, matches)
+    left = (matches < 0) & ~searched
+    assert 0 < left.sum() < np.sum(matches < 0)
+    for some, all_of_them in zip(found, everything, strict=True):
+        np.testing.assert_array_equal(some[~left], all_of_them[~left])
+        assert not some[left].any()
 
 
 @pytest.mark.parametrize('matched', [0, 1, 2])

@@ -29,7 +29,7 @@ from lightglue_trt_ros.core.refinement import (
     unrefined,
 )
 from lightglue_trt_ros.core.refinement.matrices import eigenvalue_gap, lessened, points_first, points_last
-from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, fit_epipolar
+from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, fit_epipolar, measure
 
 
 def place(image, view, points, seen, unit=1.0):
@@ -295,7 +295,7 @@ def test_points_whose_patch_was_not_found_do_not_lead_the_first_round_astray():
         claimed_px, far = np.where(known, 0.15, 2.0), (rng.random(300) < 0.15) & ~known
         seen = second + (np.minimum(claimed_px, 0.6) * rng.normal(size=(2, 300))).T + far[:, None] * rng.normal(0, 10, (300, 2))
         fit = fit_epipolar(first.astype(np.float32), seen.astype(np.float32),
-                           (claimed_px**2)[:, None, None].astype(np.float32) * np.eye(2, dtype=np.float32), factor=1e9)
+                           (claimed_px**2)[:, None, None].astype(np.float32) * np.eye(2, dtype=np.float32), likely=1e9)
         astray += np.quantile(np.abs(epipolar_distances(first, second, fit.fundamental)[0]), 0.9) > 1
     assert astray <= 2
 
@@ -334,9 +334,10 @@ def test_the_geometry_is_found_under_covariances_that_are_too_large(precise, wro
         error_px, claimed_px = np.where(known, 0.15, 0.4), np.where(known, 0.15, 2.4)
         far = (rng.random(300) < wrong) & ~known
         seen = second + error_px[:, None] * rng.normal(size=(300, 2)) + far[:, None] * rng.normal(0, 30, (300, 2))
-        factor.update(first.astype(np.float32), seen.astype(np.float32),
-                      (claimed_px**2)[:, None, None].astype(np.float32) * np.eye(2, dtype=np.float32))
-        astray += np.quantile(np.abs(epipolar_distances(first, second, factor.fundamental)[0]), 0.9) > 2
+        found = measure(first.astype(np.float32), seen.astype(np.float32),
+                        (claimed_px**2)[:, None, None].astype(np.float32) * np.eye(2, dtype=np.float32), 1.0, factor.likely)
+        factor.add(found.quantile, found.inliers)
+        astray += np.quantile(np.abs(epipolar_distances(first, second, found.fundamental)[0]), 0.9) > 2
     assert astray <= 3, '15 to 26 of 30 before'
     assert factor.value < 0.5
 
@@ -384,14 +385,14 @@ def test_the_epipolar_geometry_of_the_matches_is_known():
     points = rng.uniform(0, 600, (80, 2)).astype(np.float32)
     there = points + np.column_stack([rng.uniform(2, 20, 80), rng.normal(0, 0.05, 80)]).astype(np.float32)
     there[:8, 1] += 15  # wrong matches
-    factor = VarianceFactor()
-    factor.update(points, there, np.tile(np.eye(2, dtype=np.float32) * 0.0025, (80, 1, 1)))
+    found = measure(points, there, np.tile(np.eye(2, dtype=np.float32) * 0.0025, (80, 1, 1)), 1.0, 0.0)
     some = rng.uniform(100, 500, (20, 2)).astype(np.float32)
-    distances, normals = epipolar_distances(some, some + np.float32([30, 3]), factor.fundamental)
+    distances, normals = epipolar_distances(some, some + np.float32([30, 3]), found.fundamental)
     np.testing.assert_allclose(np.abs(distances), 3, atol=0.3)
     np.testing.assert_allclose(np.abs(normals[1]), 1, atol=0.01)
-    factor.update(points[:20], there[:20], np.tile(np.eye(2, dtype=np.float32), (20, 1, 1)))
-    assert factor.fundamental is None, 'too few to say'
+    few = measure(points[:20], there[:20], np.tile(np.eye(2, dtype=np.float32), (20, 1, 1)), 1.0, 0.0)
+    assert few.fundamental is None, 'too few to say'
+    assert few.inliers == 0
 
 
 def test_a_point_is_placed_alike_whichever_points_are_beside_it():

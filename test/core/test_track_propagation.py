@@ -242,7 +242,7 @@ def test_rows_of_what_is_carried():
     carried = propagate(candidates(places, [0.1, 0.2, 0.3, 2 * MAX_SIGMA_PX]), KEYPOINTS, np.array([0], np.int32), SIZE)
     assert carried.rows.tolist() == [100, 101], 'one stands on a match, one is not known'
     assert carried.next_rows.tolist() == [1, 4]
-    np.testing.assert_array_equal(carried.merged_into(KEYPOINTS), [[10, 10], [50.5, 50], [90, 90], [10, 90], [30, 30]])
+    np.testing.assert_array_equal(carried.refined.points, [[50.5, 50], [30, 30]])
 
 
 def test_two_that_meet_are_one_and_the_better_known_stays():

@@ -272,7 +272,7 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
             return run(*arguments)
         return counted
 
-    for name in ('match_and_refine', 'refine'):
+    for name in ('correspond', 'refine'):
         setattr(device, name, counting(name, getattr(device, name)))
     wanted = variants(CONFIG, ('refinement=patches', 'refinement=none', 'carry_frames=0', 'match_threshold=0.4'))
     placed = [name for name, config in wanted.items() if config.refinement != 'none']
@@ -280,7 +280,8 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
     together = dict(zip(wanted, evaluated(frames, frontends), strict=True))
     del frontends
     pairs, timed = 8 + 4 + 2 + 8, COUNT - 1  # back, too
-    assert asked == {'match_and_refine': timed * len(placed), 'refine': (pairs - timed) * len(placed)}
+    # the host finds the correspondences of the first pair, before any fit is likely
+    assert asked == {'correspond': timed * len(placed), 'refine': (pairs - timed + 1) * len(placed)}
     for name in placed:
         (alone,) = evaluated(frames, [OurMethod(name, SharedNetworks(device, [wanted[name]]), wanted[name])])
         assert figures(alone) == figures(together[name]), name
@@ -291,7 +292,7 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
 def test_an_evaluation_finds_what_the_node_finds(frames: list[np.ndarray], device: Any) -> None:
     for found, expected in evaluated_beside_the_node(device, CONFIG, frames):
         np.testing.assert_array_equal(found.current, expected.keypoints)
-        np.testing.assert_array_equal(found.covariances, expected.covariances)
+        np.testing.assert_allclose(found.covariances, expected.covariances, rtol=1e-5)  # the host's fit, and the device's
 
 
 def test_points_are_placed_where_the_size_of_the_images_changes_to_and_fro(frames: list[np.ndarray], device: Any) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lightglue_trt_ros.backends.cuda import Staged
 from lightglue_trt_ros.backends.gpu_refinement import PTX
 
 HEADERS = Path(__file__).parent / 'threads'
@@ -53,13 +54,27 @@ class ThreadedCuda:
     def device(self, shape: tuple[int, ...], dtype: type) -> np.ndarray:
         return np.frombuffer(bytearray(b'\x7f' * int(np.prod(shape) * np.dtype(dtype).itemsize)), dtype).reshape(shape)
 
+    def staged(self, shape: tuple[int, ...], dtype: type, *, shared: bool = False) -> Staged:
+        array = self.device(shape, dtype)
+        return Staged(array, array.ctypes.data, None)
+
     def free(self, *arrays: np.ndarray) -> None:
         pass
 
+    def event(self) -> None:
+        """What all is done with at once needs none."""
+
+    send = receive = mark = wait = synchronize = free
+
     def launch(self, kernel: str, blocks: int, threads: tuple[int, int], *arguments: int | np.ndarray) -> None:
-        values = [each if isinstance(each, int) else each.ctypes.data for each in arguments]
+        values = [each if isinstance(each, int) else array_of(each).ctypes.data for each in arguments]
         start = getattr(library(self._sources[kernel]), f'launch_{kernel}')
         start(blocks, threads[0], (ctypes.c_int64 * len(values))(*values))
+
+
+def array_of(memory: np.ndarray | Staged) -> np.ndarray:
+    """What a kernel works on."""
+    return memory.array if isinstance(memory, Staged) else memory
 
 
 def before_a_guard(values: np.ndarray) -> np.ndarray:

@@ -266,14 +266,6 @@ __device__ float value_of(uint64_t key) {
     return of_bits(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
 }
 
-__device__ void raise_to(uint64_t *place, uint64_t key) {
-#ifdef __CUDACC__
-    atomicMax((unsigned long long *)place, (unsigned long long)key);
-#else
-    *place = max(*place, key);
-#endif
-}
-
 // From similarities to logarithms of scores. Peak and rest are subtracted one by one: a peak may be 100, and their sum's rounding
 // would be an error of 1e-5 of the score.
 __device__ void normalize(const Shared *shared, Values &values) {

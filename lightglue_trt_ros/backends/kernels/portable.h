@@ -98,6 +98,14 @@ template <class T>
 #endif
 }
 
+[[maybe_unused]] __device__ void raise_to(uint64_t *place, uint64_t key) {
+#ifdef __CUDACC__
+    atomicMax((unsigned long long *)place, (unsigned long long)key);
+#else
+    *place = max(*place, key);
+#endif
+}
+
 [[maybe_unused]] __device__ void set_bits(uint32_t *place, uint32_t bits) {
 #ifdef __CUDACC__
     atomicOr(place, bits);

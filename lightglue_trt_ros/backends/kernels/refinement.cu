@@ -271,17 +271,19 @@ __device__ Fit find_patch(const Settings *s, Level level, Image reference, Image
     return {here, {covariance.a + floor, covariance.b, covariance.d + floor}, alike};
 }
 
-// As refinement.refine_all: each of `rows` points of the reference, of which the first `count` may have a match. A warp a point.
+// As refinement.refine_points: `rows` points of the reference, of which the first `count` may have a match. Others are refined where
+// they are `searched`. A warp a point.
 KERNEL refine(const Settings *s, const Sources *sources, const float *reference, const float *current, int height, int width, int levels,
-              const float *points, int rows, const float *keypoints, const int *matches, int count, float *refined, float *covariances) {
+              const float *points, const uint8_t *searched, int rows, const float *keypoints, const int *matches, int count, float *refined,
+              float *covariances) {
     SHARED Work works[WARPS];
     Work *work = &works[threadIdx.y];
     int lane = threadIdx.x;
     for (int row = blockIdx.x * WARPS + threadIdx.y; row < rows; row += gridDim.x * WARPS) {
         Pair point = {points[2 * row], points[2 * row + 1]}, start;
-        if (!isfinite(point.u + point.v)) continue;  // nothing is asked for here
-        Full view = view_of(s, sources, point, lane, &start);
         bool matched = row < count && has_match(s, points, keypoints, matches, row);
+        if (!isfinite(point.u + point.v) || !(matched || searched[row])) continue;  // nothing is asked for here
+        Full view = view_of(s, sources, point, lane, &start);
         if (matched) start = match_of(s, keypoints, matches[row]);
         float limit = (matched ? s->limit_px : s->predicted_limit_px) * s->unit;
         float before_px = (matched ? s->unrefined_px : s->predicted_px) * s->unit;

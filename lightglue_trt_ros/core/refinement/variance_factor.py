@@ -35,30 +35,53 @@ class VarianceFactor:
 
     def __init__(self) -> None:
         self._log: float | None = None
-        self.fundamental: Float64 | None = None  # (3, 3) of the last matches; None if they were too few
 
     @property
     def value(self) -> float:
         return 1.0 if self._log is None else math.exp(self._log)
 
-    def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0) -> float:
-        """The factor after M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones, all finite.
+    @property
+    def likely(self) -> float:
+        """Limit of a fit's median of squared residuals over their variances; a fit beyond it is tried again from samples."""
+        return 0.0 if self._log is None else HALF * min(UNLIKELY * self.value, MOST)
 
-        Compares the quantile of the squared distances over their variances with that of a normal distribution. Outliers do not
-        count; their limit grows with the covariance, because a fixed limit would hide large errors.
+    def add(self, quantile: float, inliers: int) -> None:
+        """Filter in a frame whose `inliers` have this QUANTILE of squared distances over their variances; too few change nothing.
+
+        The quantile is compared with that of a normal distribution.
         """
-        some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
-        self.fundamental = None
-        if len(points0) >= ENOUGH:
-            factor = 0.0 if self._log is None else min(UNLIKELY * self.value, MOST)
-            fit = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit, factor)
-            self.fundamental = fit.fundamental
-            right = fit.ratios[plausible(fit.distances, fit.ratios, unit)]
-            if len(right) >= ENOUGH:
-                ratio = _quantile(right) / NORMAL * len(right) / (len(right) - FREEDOM)
-                measured = math.log(min(max(ratio, LEAST), MOST))
-                self._log = measured if self._log is None else (1 - RATE) * self._log + RATE * measured
+        if inliers >= ENOUGH:
+            ratio = quantile / NORMAL * inliers / (inliers - FREEDOM)
+            measured = math.log(min(max(ratio, LEAST), MOST))
+            self._log = measured if self._log is None else (1 - RATE) * self._log + RATE * measured
+
+    def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0) -> float:
+        """The factor after M matches, as `measure` takes them."""
+        measured = measure(points0, points1, covariances, unit, self.likely)
+        self.add(measured.quantile, measured.inliers)
         return self.value
+
+
+class Measured(NamedTuple):
+    """How a frame's matches fit one epipolar geometry."""
+
+    fundamental: Float64 | None  # (3, 3) maps points to their lines; None for too few matches
+    quantile: float  # QUANTILE of the squared distances of inliers over their variances; NaN without any
+    inliers: int
+
+
+def measure(points0: Float32, points1: Float32, covariances: Float32, unit: float, likely: float) -> Measured:
+    """Residuals of M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones, all finite.
+
+    Outliers do not count; their limit grows with the covariance, because a fixed limit would hide large errors. `unit` is pixels of
+    the image to one of the extractor's, at least 1; `likely` as for `fit_epipolar`.
+    """
+    if len(points0) < ENOUGH:
+        return Measured(None, math.nan, 0)
+    some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
+    fit = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit, likely)
+    right = fit.ratios[plausible(fit.distances, fit.ratios, unit)]
+    return Measured(fit.fundamental, _quantile(right) if len(right) else math.nan, len(right))
 
 
 def plausible(distances: Float64, ratios: Float64, unit: float = 1.0) -> NDArray[np.bool_]:
@@ -75,17 +98,17 @@ class EpipolarFit(NamedTuple):
 
 
 def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, threshold_px: float = INLIER_PX,
-                 factor: float = MOST) -> EpipolarFit:
+                 likely: float = HALF * MOST) -> EpipolarFit:
     """The fundamental matrix that fits matches (M, 2) best, covariances (M, 2, 2) of the second points; M is 8 at least.
 
     The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, until that settles.
     The first round's weights are those of the covariances: in bad light, points without a patch would lead it astray.
-    Where it leaves more than right matches do whose variances are `factor` times as large, as it may where a third of them are
+    Where the median of its squared residuals over their variances is not `likely`, as it may be where a third of the matches are
     wrong, the rounds begin again from MAGSAC++'s (Barath et al., CVPR 2020), at `threshold_px`; the better of both is taken.
     """
     table = _Table(points0, points1, covariances)
     fit = table.settled(1 / (covariances[:, 0, 0] + covariances[:, 1, 1] + 1e-18))
-    if fit.middle > HALF * factor:
+    if fit.middle > likely:
         sampled = sampled_model(cv2.findFundamentalMat, np.asarray(points0, np.float64), np.asarray(points1, np.float64),
                                 cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
         if sampled is not None:
