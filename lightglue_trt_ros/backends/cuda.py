@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -143,9 +144,13 @@ class Cuda:
             function.prepared_async_call((blocks, 1), (*threads, 1), self._stream, *values)
 
     def event(self, *, timing: bool = False) -> Any:
-        """A new event, for `mark` and `wait`; `.time_since(earlier)` is in milliseconds. Raises EngineError."""
+        """A new event, for `mark` and `wait`; `.time_since(earlier)` is in milliseconds. Raises EngineError.
+
+        Whoever waits for it sleeps: a thread that asks again and again takes a whole core from the robot.
+        """
+        flags = self._driver.event_flags
         with self._checked():
-            return self._driver.Event(0 if timing else self._driver.event_flags.DISABLE_TIMING)
+            return self._driver.Event(flags.BLOCKING_SYNC | (0 if timing else flags.DISABLE_TIMING))
 
     def mark(self, event: Any) -> None:
         """Record `event` on the stream. Raises EngineError."""
@@ -159,8 +164,12 @@ class Cuda:
 
     def synchronize(self) -> None:
         """Wait for all that is enqueued. Raises EngineError when it failed, DeviceMemoryError for want of memory."""
-        with self._checked():
-            self._stream.synchronize()
+        self.mark(self._enqueued)
+        self.wait(self._enqueued)
+
+    @cached_property
+    def _enqueued(self) -> Any:
+        return self.event()
 
     def capture(self, work: Callable[[], None]) -> Graph:
         """Record what `work` enqueues as a CUDA graph. Raises EngineError where that is not possible."""
@@ -186,6 +195,7 @@ class Cuda:
         self.free(*(each for each in self._held.values() if isinstance(each, Graph)))
         self.free(*(each for each in self._held.values() if isinstance(each, DeviceBuffer)))
         self._held, self._functions, self._modules, self._stream = {}, {}, {}, None
+        vars(self).pop('_enqueued', None)
         context.leave()
 
     @contextmanager

@@ -235,7 +235,7 @@ def test_a_device_that_fails_is_an_error_of_the_package_that_says_what_to_do(mon
 
     opened = a_cuda(monkeypatch, mem_alloc=Memory, pagelocked_empty=lambda shape, dtype, mem_flags: np.zeros(shape, dtype),
                     module_from_buffer=lambda ptx: SimpleNamespace(get_function=fail),
-                    event_flags=SimpleNamespace(DISABLE_TIMING=2), **{failing: fail})
+                    event_flags=SimpleNamespace(DISABLE_TIMING=2, BLOCKING_SYNC=1), **{failing: fail})
     opened.load_kernels(b'.entry halve(')
     staged = opened.staged((8, 8), np.uint8)
     with pytest.raises(EngineError, match='the GPU failed: an illegal memory access was encountered; start the program again'):

@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 import pytest
-from support.emulated_device import EmulatedGpu, Error, FaultError
+from support.emulated_device import BLOCKING_SYNC, EmulatedGpu, Error, FaultError
 
 COUNT = 64
 
@@ -58,7 +58,7 @@ def test_copies_are_made_when_somebody_waits(gpu, stream, memory):
 
 
 def test_an_event_waits_for_what_was_enqueued_before_it(gpu, stream, memory):
-    source, targets, event = pinned(gpu, 7), [pinned(gpu) for _ in range(2)], gpu.pycuda.Event()
+    source, targets, event = pinned(gpu, 7), [pinned(gpu) for _ in range(2)], gpu.pycuda.Event(BLOCKING_SYNC)
     event.synchronize()  # never recorded: at once
     gpu.pycuda.memcpy_htod_async(int(memory), source, stream)
     for number, target in enumerate(targets):

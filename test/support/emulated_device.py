@@ -26,6 +26,7 @@ FIRST, APART = 1 << 20, 1 << 30  # device addresses are never used again, so tha
 GUARD, GARBAGE = 256, 0x7F  # bytes behind each allocation; what nobody has written yet: huge numbers, as integers and as floats
 TYPES = {'tensor(float)': np.float32, 'tensor(float16)': np.float16, 'tensor(uint8)': np.uint8, 'tensor(int32)': np.int32}
 DEVICEMAP = DISABLE_TIMING = 2
+BLOCKING_SYNC = 1
 OK, PROHIBITED, INVALIDATED = (SimpleNamespace(name=name) for name in (
     'CUDA_SUCCESS', 'CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED', 'CUDA_ERROR_STREAM_CAPTURE_INVALIDATED'))
 
@@ -42,7 +43,7 @@ class Error(Exception):
 
 
 class EmulatedGpu:
-    """`pycuda` and `cuda` are its modules. `waits` counts waits for a stream, `uploaded` the bytes that were sent."""
+    """`pycuda` and `cuda` are its modules. `waits` counts waits for what was not done, `uploaded` the bytes that were sent."""
 
     def __init__(self, *, integrated: bool = False) -> None:
         self.memory: dict[int, np.ndarray] = {}  # by device address; mapped host memory too
@@ -160,7 +161,7 @@ class EmulatedGpu:
             mem_get_info=lambda: (10**10, 10**10), mem_alloc=lambda nbytes: Allocation(self, nbytes),
             pagelocked_empty=self._pagelocked, host_alloc_flags=SimpleNamespace(DEVICEMAP=DEVICEMAP),
             Stream=lambda: Stream(self, next(self._handles)), Event=lambda flags=0: Event(self, flags),
-            event_flags=SimpleNamespace(DISABLE_TIMING=DISABLE_TIMING),
+            event_flags=SimpleNamespace(DISABLE_TIMING=DISABLE_TIMING, BLOCKING_SYNC=BLOCKING_SYNC),
             memcpy_htod_async=self._upload, memcpy_dtoh_async=self._download,
             module_from_buffer=lambda ptx: SimpleNamespace(get_function=lambda name: Function(self, name)))
         return module
@@ -279,7 +280,8 @@ class Event:
 
     def __init__(self, gpu: EmulatedGpu, flags: int) -> None:
         gpu.usable()
-        self._gpu, self._timing, self._stream, self._pending = gpu, flags != DISABLE_TIMING, None, 0
+        assert flags & BLOCKING_SYNC, 'a thread that waits for it takes a whole core'
+        self._gpu, self._timing, self._stream, self._pending = gpu, not flags & DISABLE_TIMING, None, 0
 
     def record(self, stream: Stream) -> None:
         self._gpu.usable()  # of a graph, nobody can wait for it
@@ -289,6 +291,7 @@ class Event:
     def synchronize(self) -> None:
         self._gpu.usable()
         if self._stream is not None:
+            self._gpu.waits += bool(self._pending)
             self._stream.run_until(lambda: not self._pending)
 
     def time_since(self, earlier: Event) -> float:
