@@ -14,6 +14,7 @@ import numpy as np
 from ..backends.tensorrt import TensorRTBackend
 from ..core.backend import Backend
 from ..core.config import MatcherConfig
+from ..core.correspondences import Sought
 from ..core.frame_matcher import FrameMatcher
 from ..core.geometry import resize_gray, size_of, to_original
 from ..core.types import Thresholds, UInt8
@@ -92,20 +93,23 @@ class LayerTime:
 def device_times(backend: Backend, frames: Iterator[UInt8]) -> dict[str, list[float]]:
     """The GPU's milliseconds per frame, by stage and together, copies included. Raises EngineError without a GPU.
 
-    `extract` also resizes the frame and makes its pyramid; the reference's points are refined separately, so that it shows.
+    `extract` also resizes the frame and makes its pyramid. `place` is refinement and geometry: correspondences less matches.
+    Points are searched without a match where the pair before matched them.
     """
     engines = _engines_of(backend)
     engine = engines.spec.image_height, engines.spec.image_width
-    previous, keypoints, times = None, None, defaultdict(list)
+    previous, sought, times = None, None, defaultdict(list)
     for image in frames:
-        current = engines.extract_frame(image)
-        if previous is not None and keypoints is not None:
-            matches = engines.match(previous, current, Thresholds())
-            engines.refine(previous, current, matches.indices, to_original(keypoints, engine, size_of(image)))
+        current, matched = engines.extract_frame(image), np.zeros(engines.spec.max_keypoints, np.bool_)
+        if previous is not None and sought is not None:
+            indices = engines.match(previous, current, Thresholds()).indices
             by_stage = engines.device_ms()
+            engines.correspond(previous, current, Thresholds(), sought)
+            by_stage['place'] = engines.device_ms()['match'] - by_stage['match']
             for name, value in {**by_stage, 'together': sum(by_stage.values())}.items():
                 times[name].append(value)
-        previous, keypoints = current, current.keypoints
+            matched[indices[indices >= 0]] = True
+        previous, sought = current, Sought(to_original(current.keypoints, engine, size_of(image)), matched, None, 0.0)
     return dict(times)
 
 

@@ -214,7 +214,7 @@ def test_cameras_in_turn_are_each_as_if_alone(backend, engines, shared_data):
                 np.testing.assert_array_equal(found.covariances, expected.covariances)
                 assert found.layers == expected.layers
     print(f'another camera takes {free - backend.cuda.memory_mib()[0]:.0f} MiB of the GPU')
-    assert all(key[1] // SLOTS == key[2] // SLOTS for key in backend._graphs if key[0] in (('match', 'refine')))
+    assert all(key[1] // SLOTS == key[2] // SLOTS for key in backend._graphs if key[0] in ('match', 'refine', 'correspond'))
 
 
 def test_a_failing_extract_gives_its_slot_back(backend):
@@ -440,6 +440,36 @@ def test_points_are_placed_on_the_device_where_the_host_places_them(backend, sha
         assert np.mean((apart < 0.05) | (deviations < 0.5)) >= 0.9
         assert np.median(alike) < 0.1
     assert np.mean(again < 0.1) >= 0.99, 'the same matches, told by the host'
+
+
+@CAMERAS
+@pytest.mark.parametrize('stride', [1, 4])
+def test_correspondences_of_the_device_are_those_of_the_host(backend, shared_data, sequence, stride):
+    from lightglue_trt_ros.core.correspondences import Sought, correspond
+    from lightglue_trt_ros.core.geometry import to_original
+    images = gray_images(shared_data / sequence)[:8 * stride:stride]
+    size, engine, rng = images[0].shape, (480, 640), np.random.default_rng(0)
+    unit, quantiles, same = max(size[0] / 480, size[1] / 640), [], []
+    for before, image in itertools.pairwise(images):
+        reference, current = backend.extract_frame(before), backend.extract_frame(image)
+        points = to_original(reference.keypoints, engine, size)
+        points = np.concatenate([points, points[::5] + np.float32(6)])  # some that are no keypoints
+        sought = Sought(points, rng.random(len(points)) < 0.5, None, 1e9)
+        answer, found = backend.correspond(reference, current, Thresholds(), sought)
+        refined = backend.refine(reference, current, answer.indices, points)
+        expected = correspond(sought, answer, to_original(current.keypoints, engine, size), size, unit,
+                              lambda rows, _, all_rows=refined: all_rows.take(rows))
+        assert found.matched == expected.matched
+        np.testing.assert_array_equal(found.rows[:found.matched], expected.rows[:found.matched])
+        np.testing.assert_allclose(found.points[:found.matched], expected.points[:found.matched], atol=1e-3)
+        np.testing.assert_allclose(found.covariances[:found.matched], expected.covariances[:found.matched], rtol=1e-3, atol=1e-6)
+        rows, others = (set(each.rows[each.matched:].tolist()) for each in (found, expected))
+        same.append(len(rows & others) / max(1, len(rows | others)))
+        quantiles.append(found.quantile / expected.quantile)
+        del reference, current
+    print(sequence, stride, 'points that continue', np.mean(same), 'quantiles', np.min(quantiles), np.max(quantiles))
+    assert np.mean(same) > 0.98
+    np.testing.assert_allclose(quantiles, 1, rtol=1e-3)
 
 
 def test_an_evaluation_finds_what_the_node_finds(backend, engines, shared_data):
