@@ -12,7 +12,16 @@ from support.networks import photo
 
 from benchmarks.__main__ import main
 from benchmarks.layers import CAUSES, choices, confident, exits_by, fewest_layers, unsure_points
-from benchmarks.layers.observation import CONTRAST, Decision, LayerBackend, PairLayers, contrasts, in_other_view, sample_pairs
+from benchmarks.layers.observation import (
+    CONTRAST,
+    Decision,
+    LayerBackend,
+    PairLayers,
+    contrasts,
+    in_other_view,
+    observe_pair,
+    sample_pairs,
+)
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
@@ -131,6 +140,25 @@ def test_points_go_where_poses_and_depth_send_them():
     assert in_other_view(scene, (1, 0), points, near, (100, 200)).tolist() == [True, False, True]
     assert not in_other_view(scene, (0, 2), points, far, (100, 200)).any()
     assert in_other_view(Scene(timeline(3)), (0, 2), points, far, (100, 200)).all()
+
+
+@pytest.mark.networks
+def test_a_pair_is_observed_from_both_sides():
+    wall = photo('coffee', 192, 316)
+    camera = Intrinsics(256, 192, np.array([[60.0, 0, 127.5], [0, 60, 95.5], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+    images = wall[:, :256], wall[:, 60:]
+    poses = np.stack([np.eye(4)] * 2)
+    poses[1, 0, 3] = 1.0  # 60 pixels at a metre
+    depth = DepthImage(np.ones((192, 256), np.float32), 1.0, camera)
+    backend = LayerBackend(SMALL)
+    pair = observe_pair(backend, SMALL, Scene(timeline(2), camera, poses), (0, 1), images, (depth, depth))
+    first, second = (backend.extract(image).keypoints[:, 0] for image in images)
+    np.testing.assert_array_equal(pair.visible, [first > 59.5, second < 195.5])
+    assert pair.matched[0].sum() == pair.matched[1].sum() == pair.results[-1].matches > 50
+    assert (pair.visible & pair.matched).sum() > 0.9 * pair.matched.sum()
+    assert [result.layers for result in pair.results] == [1, 2, 3, 4]
+    assert pair.f1[-1] == 1 > pair.f1[0] > 0.3
+    assert pair.results[-1].precision[0] > 0.9
 
 
 def test_texture_is_judged_where_the_points_are():
