@@ -16,6 +16,7 @@ from ..core.types import Float32
 from .cuda import THREADS, WARPS, Addressed, Cuda
 
 PTX = Path(__file__).parent / 'kernels' / 'geometry.ptx'
+BLOCK = 512  # threads of the kernel that fits
 FIT = np.dtype([('fundamental', np.float64, (3, 3)), ('middle', np.float64), ('quantile', np.float64),
                 *((name, np.uint32) for name in ('matched', 'irregular', 'inliers', 'propagated'))])  # as the kernels have it
 
@@ -54,7 +55,7 @@ class GpuGeometry:
         """
         cuda, count, rows, found = self._cuda, self._count, 2 * self._count, self._found
         block, given = (THREADS, 1), (refined, covariances, count)
-        cuda.launch('fit_matches', 1, block, camera.settings, points, keypoints, matches, scores, *given, self._points,
+        cuda.launch('fit_matches', 1, (BLOCK, 1), camera.settings, points, keypoints, matches, scores, *given, self._points,
                     self._winners, found)
         cuda.launch('find_candidates', -(-rows // THREADS), block, camera.settings, points, searched, matches, *given, rows,
                     camera.mask, found, self._keys)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.cuda_threads import ThreadedCuda, array_of
 from support.emulated_kernels import run
 
-from lightglue_trt_ros.backends.gpu_geometry import FIT, PTX, GpuGeometry, View
+from lightglue_trt_ros.backends.gpu_geometry import BLOCK, FIT, PTX, GpuGeometry, View
 from lightglue_trt_ros.core.correspondences import Correspondences, Sought, correspond
 from lightglue_trt_ros.core.geometry import to_original, unit_of
 from lightglue_trt_ros.core.masks import Mask
@@ -104,6 +104,7 @@ ALL = 1e9  # every fit is likely
 def test_the_kernels_have_room_for_what_the_host_asks_of_them():
     source = PTX.with_suffix('.cu').read_text()
     assert int(re.search(r'SAMPLES = (\d+)', source)[1]) == variance_factor.SAMPLES
+    assert int(re.search(r'BLOCK = (\d+)', source)[1]) == BLOCK >= variance_factor.SAMPLES
     assert FIT.itemsize % 8 == 0, 'what comes behind it is aligned'
 
 

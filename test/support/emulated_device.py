@@ -119,7 +119,8 @@ class EmulatedGpu:
             raise self.fault('the context goes before what lives in it: ' + ', '.join(f'{len(n)} {of}' for of, n in left.items()))
 
     def _pagelocked(self, shape: tuple[int, ...], dtype: Any, mem_flags: int = 0) -> np.ndarray:
-        return np.asarray(Pagelocked(self, tuple(np.atleast_1d(shape)), np.dtype(dtype), mem_flags == DEVICEMAP))
+        assert all(type(side) is int for side in shape), 'PyCUDA takes no integers of NumPy'
+        return np.asarray(Pagelocked(self, shape, np.dtype(dtype), mem_flags == DEVICEMAP))
 
     def _upload(self, target: int, source: np.ndarray, stream: Stream) -> None:
         address, nbytes = source.ctypes.data, source.nbytes

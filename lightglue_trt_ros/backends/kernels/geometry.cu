@@ -3,7 +3,12 @@
 
 #include "portable.h"
 
-constexpr int SAMPLES = 300, PARTS = 5;  // variance_factor.SAMPLES; threads to one sum over them
+#ifdef __CUDACC__
+constexpr int BLOCK = 512;  // threads that fit: more than samples
+#else
+constexpr int BLOCK = 1;
+#endif
+constexpr int SAMPLES = 300, PARTS = 11;  // variance_factor.SAMPLES; threads to one sum over them
 constexpr int TERMS = 9, PAIRS = 45;  // of a fundamental matrix; different products of two of them
 constexpr int SQUARINGS = 24;  // of an inverse, at most: its largest eigenvalue then outweighs all that are a millionth smaller
 
@@ -36,15 +41,13 @@ struct Work {  // of the block that fits
     double root[3][SAMPLES];  // of the covariances: a triangle
     double variances[SAMPLES], ratios[SAMPLES], weights[SAMPLES];
     double sums[PARTS][PAIRS], matrices[2][TERMS * TERMS], matrix[TERMS], before[TERMS];
-    double mean[4], scale[2], middle, quantiles[2];
-    uint32_t inlier[SAMPLES], inliers;
+    double mean[4], scale[2];
+    float middle, quantiles[2];
+    alignas(16) uint32_t keys[SAMPLES];  // bits of the ratios as floats, which are in their order; NOT_CHOSEN is behind all of them
+    uint32_t inliers;
 };
 
-__device__ uint64_t ordered(double x) {  // of numbers that are not negative: bits in their order
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
+constexpr uint32_t NOT_CHOSEN = 0xffffffffu;
 
 __device__ float sigma_of(const float *covariance) {  // as types.largest_sigmas, of a, b and d
     float a = covariance[0], b = covariance[1], d = covariance[2];
@@ -53,36 +56,34 @@ __device__ float sigma_of(const float *covariance) {  // as types.largest_sigmas
 
 // the fit, all by one block
 
-// The double of a sorted list of `count` numbers at `rank`, of those that `chosen` has. Each thread looks for its own.
-__device__ void find_rank(const double *values, const uint32_t *chosen, int count, int rank, double *found) {
-    for (int i = threadIdx.x; i < count; i += blockDim.x) {
-        if (!chosen[i]) continue;
-        uint64_t own = ordered(values[i]);
-        int less = 0;
-        for (int j = 0; j < count; j++) {
-            uint64_t other = ordered(values[j]);
-            less += chosen[j] && (other < own || (other == own && j < i));
-        }
-        if (less == rank) *found = values[i];
+// The chosen ratio that `rank` chosen ones go before. Each thread asks whether it is its own.
+__device__ void find_rank(const Work *work, int rank, float *found) {
+    for (int i = threadIdx.x; i < SAMPLES; i += blockDim.x) {
+        uint32_t own = work->keys[i];
+        int before = 0, alike = 0;
+        for (int j = 0; j < SAMPLES; j++) before += work->keys[j] < own, alike += work->keys[j] == own;
+        if (own != NOT_CHOSEN && before <= rank && rank < before + alike) *found = of_bits(own);
     }
     __syncthreads();
 }
 
 // Samples about their mean, spread by one, and the terms that all rounds share. Pixels stand in rows 0 to 3 of the products.
 __device__ void normalise(Work *work, int count) {
-    for (int axis = threadIdx.x; axis < 4; axis += blockDim.x) {
-        double sum = 0;
-        for (int i = 0; i < count; i++) sum += work->products[axis][i];
-        work->mean[axis] = sum / count;
+    int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES, warps = blockDim.x / LANES;
+    for (int axis = warp; axis < 4; axis += warps) {
+        double total = 0;
+        for (int i = lane; i < count; i += LANES) total += work->products[axis][i];
+        work->mean[axis] = sum(total) / count;
     }
     __syncthreads();
-    for (int side = threadIdx.x; side < 2; side += blockDim.x) {
+    for (int side = warp; side < 2; side += warps) {
         double squares = 0;
-        for (int i = 0; i < count; i++) {
-            double u = work->products[2 * side][i] - work->mean[2 * side], v = work->products[2 * side + 1][i] - work->mean[2 * side + 1];
-            squares += u * u + v * v;
-        }
-        double scale = sqrt(squares / (2 * count));
+        for (int i = lane; i < count; i += LANES)
+            for (int axis = 2 * side; axis < 2 * side + 2; axis++) {
+                double offset = work->products[axis][i] - work->mean[axis];
+                squares += offset * offset;
+            }
+        double scale = sqrt(sum(squares) / (2 * count));
         work->scale[side] = scale > 0 ? 1 / scale : 1;
     }
     __syncthreads();
@@ -186,17 +187,16 @@ __device__ void judge(Work *work, int count) {
         double residual = residual_of(work, i);
         work->variances[i] = first * first + second * second + 1e-18;
         work->ratios[i] = residual * residual / work->variances[i];
+        work->keys[i] = bits_of((float)work->ratios[i]);
     }
     __syncthreads();
-    find_rank(work->ratios, work->inlier, count, count / 2, &work->middle);
+    find_rank(work, count / 2, &work->middle);
 }
 
 // The eight-point algorithm, weighted by the variances and by Geman and McClure's loss, until that settles.
 __device__ void settle(const Settings *s, Work *work, int count) {
-    for (int i = threadIdx.x; i < max(count, TERMS); i += blockDim.x) {
-        if (i < count) work->inlier[i] = 1;
-        if (i < TERMS) work->matrix[i] = 0;
-    }
+    for (int i = threadIdx.x; i < TERMS; i += blockDim.x) work->matrix[i] = 0;
+    for (int i = count + threadIdx.x; i < SAMPLES; i += blockDim.x) work->keys[i] = NOT_CHOSEN;
     for (int round = 0; round < (int)s->rounds; round++) {
         __syncthreads();
         for (int i = threadIdx.x; i < TERMS; i += blockDim.x) work->before[i] = work->matrix[i];
@@ -207,7 +207,7 @@ __device__ void settle(const Settings *s, Work *work, int count) {
         for (int i = 0; i < TERMS; i++) along += work->before[i] * work->matrix[i];
         if (1 - fabs(along) < s->settled || work->middle < s->exact) break;
         for (int i = threadIdx.x; i < count; i += blockDim.x) {
-            double weight = 1 + work->ratios[i] / max(4.0, work->middle);
+            double weight = 1 + work->ratios[i] / fmaxf(4.f, work->middle);
             work->weights[i] = 1 / (weight * weight * work->variances[i]);
         }
     }
@@ -218,15 +218,15 @@ __device__ void finish(const Settings *s, Work *work, int count, Fit *fit) {
     for (int i = threadIdx.x; i < count; i += blockDim.x) {
         Line line = line_of(work, i);
         double distance = fabs(residual_of(work, i)) / sqrt(line.u * line.u + line.v * line.v + 1e-30) / work->scale[1];
-        work->inlier[i] = distance < s->wrong_px * fmaxf(1.f, s->unit) || work->ratios[i] < s->wrong_sigmas * s->wrong_sigmas;
-        add_to(&work->inliers, work->inlier[i]);
+        if (distance < s->wrong_px * fmaxf(1.f, s->unit) || work->ratios[i] < s->wrong_sigmas * s->wrong_sigmas) add_to(&work->inliers, 1);
+        else work->keys[i] = NOT_CHOSEN;
     }
     __syncthreads();
     int inliers = work->inliers;
     double place = s->quantile * (max(inliers, 1) - 1);
     int first = (int)place;
-    find_rank(work->ratios, work->inlier, count, first, &work->quantiles[0]);
-    find_rank(work->ratios, work->inlier, count, min(first + 1, inliers - 1), &work->quantiles[1]);
+    find_rank(work, first, &work->quantiles[0]);
+    find_rank(work, min(first + 1, inliers - 1), &work->quantiles[1]);
     for (int i = threadIdx.x; i < TERMS; i += blockDim.x) {  // to1' M to0
         double sum = 0;
         for (int row = 0; row < 3; row++)
@@ -242,8 +242,7 @@ __device__ void finish(const Settings *s, Work *work, int count, Fit *fit) {
     fit->quantile = work->quantiles[0] + (place - first) * (work->quantiles[1] - work->quantiles[0]);
 }
 
-__device__ bool is_finite(const Settings *s, const float *point, const float *keypoint, float score, const float *refined,
-                          const float *covariance) {
+__device__ bool is_finite(const float *point, const float *keypoint, float score, const float *refined, const float *covariance) {
     return isfinite(point[0] + point[1] + keypoint[0] + keypoint[1] + score + refined[0] + refined[1] + covariance[0] + covariance[1] +
                     covariance[2]);
 }
@@ -254,7 +253,7 @@ KERNEL fit_matches(const Settings *s, const float *points, const float *keypoint
                    const float *refined, const float *covariances, int count, float *next_points, uint64_t *winners, Fit *fit) {
     SHARED Work work;
     Rows found = rows_behind(fit, 2 * count);
-    SHARED uint32_t ranks[THREADS], irregular;
+    SHARED uint32_t ranks[BLOCK], totals[BLOCK / LANES], irregular;
     int thread = threadIdx.x, each = (count + blockDim.x - 1) / blockDim.x, from = thread * each, to = min(count, from + each), own = 0;
     if (!thread) irregular = 0, work.inliers = 0;
     for (int i = thread; i < count; i += blockDim.x) {
@@ -263,16 +262,17 @@ KERNEL fit_matches(const Settings *s, const float *points, const float *keypoint
         next_points[2 * i + 1] = (keypoints[2 * i + 1] + 0.5f) * s->scale_v - 0.5f;
     }
     for (int row = from; row < to; row++) own += matches[row] >= 0;
-    ranks[thread] = own;
+    ranks[thread] = own, totals[thread / LANES] = sum(own);
     __syncthreads();
     int rank = 0, matched = 0;
-    for (int other = 0; other < (int)blockDim.x; other++) rank += other < thread ? ranks[other] : 0, matched += ranks[other];
+    for (int other = thread / LANES * LANES; other < thread; other++) rank += ranks[other];
+    for (int warp = 0; warp < BLOCK / LANES; warp++) rank += warp < thread / LANES ? totals[warp] : 0, matched += totals[warp];
     int stride = max(1, (matched + SAMPLES - 1) / SAMPLES);
     for (int row = from; row < to; row++) {
         int match = matches[row];
         if (match < 0) continue;
         const float *point = points + 2 * row, *there = refined + 2 * row, *covariance = covariances + 3 * row;
-        if (!is_finite(s, point, keypoints + 2 * match, scores[row], there, covariance)) add_to(&irregular, 1);
+        if (!is_finite(point, keypoints + 2 * match, scores[row], there, covariance)) add_to(&irregular, 1);
         float doubt = 1 + s->doubt * (1 - scores[row]);  // as Refined.with_doubt
         found.rows0[rank] = row, found.rows1[rank] = match, found.scores[rank] = scores[row];
         winners[match] = ~(uint64_t)0;  // nobody wins what is matched

@@ -64,9 +64,9 @@ static const uint32_t (*exchanged(Values... values))[6] {
 
 template <class T>
 [[maybe_unused]] static T __shfl_xor_sync(unsigned, T x, int other) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    memcpy(&x, exchanged(bits)[threadIdx.x % 32 ^ other], sizeof x);
+    uint32_t bits[2] = {};
+    memcpy(bits, &x, sizeof x);
+    memcpy(&x, exchanged(bits[0], bits[1])[threadIdx.x % 32 ^ other], sizeof x);
     return x;
 }
 
