@@ -95,8 +95,8 @@ def test_the_kernels_have_room_for_what_the_host_asks_of_them():
     """What a compiler must know stands in the source, too: patches' radius, sources, and the threads of a launch."""
     sources = PTX.with_name('portable.h').read_text() + PTX.with_suffix('.cu').read_text()
     on_the_gpu = sources.replace('constexpr int LANES = 1, WARPS = 1, THREADS = 1;', '')  # as plain C++
-    found = {name: int(value) for name, value in re.findall(r'\b(RADIUS|SOURCES|LANES|WARPS|THREADS) = (\d+)[,;]', on_the_gpu)}
-    assert found == {'RADIUS': max(COARSE.radius, FINE.radius), 'SOURCES': SOURCES, 'LANES': LANES, 'WARPS': WARPS,
+    found = {name: int(value) for name, value in re.findall(r'\b(COARSE|FINE|SOURCES|LANES|WARPS|THREADS) = (\d+)[,;]', on_the_gpu)}
+    assert found == {'COARSE': COARSE.radius, 'FINE': FINE.radius, 'SOURCES': SOURCES, 'LANES': LANES, 'WARPS': WARPS,
                      'THREADS': THREADS}
 
 

@@ -2,8 +2,8 @@
 
 #include "portable.h"
 
-constexpr int RADIUS = 7;  // the largest of a patch, as refinement.COARSE has it
-constexpr int SIDE = 2 * RADIUS + 1, RIM = SIDE + 2;
+constexpr int COARSE = 7, FINE = 4;  // radii of patches, as refinement has them
+constexpr int SIDE = 2 * COARSE + 1, RIM = SIDE + 2;
 constexpr int SOURCES = 128;  // matches that the view's change is taken from, as in patches.py
 
 struct Level { float radius, steps, noise, backward; };  // as refinement.Level
@@ -43,10 +43,12 @@ __device__ Symmetric lessened(Symmetric m, float by) {  // as matrices.lessened
     return {(m.a - middle) * kept + left, m.b * kept, (m.d - middle) * kept + left};
 }
 
-__device__ float sample(Image image, float u, float v) {  // bilinear; the edge goes on for ever
-    u = fminf(fmaxf(u, 0.f), image.width - 1.f);
-    v = fminf(fmaxf(v, 0.f), image.height - 1.f);
-    int column = (int)u, row = (int)v, next = column + 1 < image.width, line = row + 1 < image.height ? image.width : 0;
+__device__ float sample(Image image, float u, float v, bool inside) {  // bilinear; the edge goes on for ever
+    if (!inside) {
+        u = fminf(fmaxf(u, 0.f), image.width - 1.f);
+        v = fminf(fmaxf(v, 0.f), image.height - 1.f);
+    }
+    int column = (int)u, row = (int)v, next = inside || column + 1 < image.width, line = inside || row + 1 < image.height ? image.width : 0;
     float right = u - column, down = v - row;
     const float *here = image.pixels + (size_t)row * image.width + column, *below = here + line;
     float above = here[0] + right * (here[next] - here[0]);
@@ -176,6 +178,12 @@ __device__ Full view_of(const Settings *s, const Sources *sources, Pair point, i
     return {1 + change.a, change.b, change.c, 1 + change.d};
 }
 
+// Whether samples within `reach` of a point, as the view has it, need no edge.
+__device__ bool is_inside(Image image, Pair at, Full view, float reach) {
+    float u = reach * (fabsf(view.a) + fabsf(view.b)), v = reach * (fabsf(view.c) + fabsf(view.d));
+    return at.u - u >= 0 && at.v - v >= 0 && at.u + u < image.width - 2 && at.v + v < image.height - 2;
+}
+
 struct Template {  // as patches._Template: gradients without gain and offset, and the patch over its contrast
     float along_u[SIDE * SIDE], along_v[SIDE * SIDE], pattern[SIDE * SIDE];
 };
@@ -183,8 +191,9 @@ struct Template {  // as patches._Template: gradients without gain and offset, a
 struct Work { float reference[RIM * RIM], current[RIM * RIM]; Template rows; };  // of a warp
 
 // Make the template of a patch with its rim; the mean of its structure tensor, and its contrast.
-__device__ Symmetric make_template(const float *patch, int side, float faint, int lane, Template *rows, float *contrast) {
-    int count = side * side, wide = side + 2;
+template <int RADIUS>
+__device__ Symmetric make_template(const float *patch, float faint, int lane, Template *rows, float *contrast) {
+    constexpr int side = 2 * RADIUS + 1, wide = side + 2, count = side * side;
     float u = 0, v = 0, p = 0;
     __syncwarp();
     for (int i = lane; i < count; i += LANES) {
@@ -218,29 +227,33 @@ __device__ Symmetric make_template(const float *patch, int side, float faint, in
 struct Fit { Pair here; Symmetric covariance; bool alike; };
 
 // As patches.find_patches and refinement._covariances, for one patch.
+template <int RADIUS>
 __device__ Fit find_patch(const Settings *s, Level level, Image reference, Image current, Pair point, Pair here, Full view, int lane, Work *work) {
-    int radius = (int)level.radius, side = 2 * radius + 1, wide = side + 2, count = side * side;
+    constexpr int radius = RADIUS, side = 2 * radius + 1, wide = side + 2, count = side * side;
+    bool inside = is_inside(reference, point, {1, 0, 0, 1}, radius + 1);
     Template *rows = &work->rows;
     __syncwarp();
     for (int i = lane; i < wide * wide; i += LANES)
-        work->reference[i] = sample(reference, point.u + (i % wide - radius - 1), point.v + (i / wide - radius - 1));
+        work->reference[i] = sample(reference, point.u + (i % wide - radius - 1), point.v + (i / wide - radius - 1), inside);
     float contrast;
-    Symmetric inverted = inverse(make_template(work->reference, side, s->faint, lane, rows, &contrast));
+    Symmetric inverted = inverse(make_template<RADIUS>(work->reference, s->faint, lane, rows, &contrast));
     Full step_of = times(view, inverted);
     for (int step = 0; step < (int)level.steps; step++) {
         float u = 0, v = 0, p = 0;
+        inside = is_inside(current, here, view, radius);
         for (int i = lane; i < count; i += LANES) {
             Pair offset = times(view, Pair{(float)(i % side - radius), (float)(i / side - radius)});
-            float seen = sample(current, here.u + offset.u, here.v + offset.v);
+            float seen = sample(current, here.u + offset.u, here.v + offset.v, inside);
             u += rows->along_u[i] * seen, v += rows->along_v[i] * seen, p += rows->pattern[i] * seen;
         }
         float gain = fmaxf(sum(p) / count / contrast, s->faint);
         Pair moved = times(step_of, Pair{sum(u) / count / gain, sum(v) / count / gain});
         here = {here.u - moved.u, here.v - moved.v};
     }
+    inside = is_inside(current, here, view, radius + 1);
     for (int i = lane; i < wide * wide; i += LANES) {
         Pair offset = times(view, Pair{(float)(i % wide - radius - 1), (float)(i / wide - radius - 1)});
-        work->current[i] = sample(current, here.u + offset.u, here.v + offset.v);
+        work->current[i] = sample(current, here.u + offset.u, here.v + offset.v, inside);
     }
     __syncwarp();
     float mean = 0, square = 0, gain = 0;
@@ -256,7 +269,7 @@ __device__ Fit find_patch(const Settings *s, Level level, Image reference, Image
     gain = fmaxf(gain, s->faint);
     float residual = fmaxf(variance / (gain * gain) - contrast * contrast, 0.f) + s->quantisation;
     // the way back, as the reference sees it: its first step says what more would
-    Symmetric inverted_back = inverse(make_template(work->current, side, s->faint, lane, rows, &contrast));
+    Symmetric inverted_back = inverse(make_template<RADIUS>(work->current, s->faint, lane, rows, &contrast));
     float u = 0, v = 0, p = 0;
     for (int i = lane; i < count; i += LANES) {
         float seen = work->reference[(i / side + 1) * wide + i % side + 1];
@@ -295,10 +308,12 @@ KERNEL refine(const Settings *s, const Sources *sources, const float *reference,
             int high = height, long_ = width;
             for (int above = 0; above < depth; above++) skipped += (size_t)high * long_, high = (high + 1) / 2, long_ = (long_ + 1) / 2;
             float scale = (float)(1 << depth);
-            Level level = depth == levels - 1 ? s->coarse : s->fine;
-            Fit fit = find_patch(s, level, {reference + skipped, high, long_},
-                                 {current + skipped, high, long_}, {point.u / scale, point.v / scale},
-                                 {(start.u + shift.u) / scale, (start.v + shift.v) / scale}, view, lane, work);
+            Image before = {reference + skipped, high, long_}, now = {current + skipped, high, long_};
+            Pair at = {point.u / scale, point.v / scale}, guess = {(start.u + shift.u) / scale, (start.v + shift.v) / scale};
+            bool coarse = depth == levels - 1;
+            Level level = coarse ? s->coarse : s->fine;
+            Fit fit = coarse ? find_patch<COARSE>(s, level, before, now, at, guess, view, lane, work)
+                             : find_patch<FINE>(s, level, before, now, at, guess, view, lane, work);
             Pair here = {fit.here.u * scale, fit.here.v * scale}, to = {here.u - start.u, here.v - start.v};
             bool good = fit.alike && to.u * to.u + to.v * to.v < limit * limit;
             good = good && here.u >= 0 && here.v >= 0 && here.u <= width - 1 && here.v <= height - 1;
