@@ -39,7 +39,8 @@ class GpuGeometry:
         self._points = cuda.device((count, 2), np.float32)  # of the current frame, refined where matched
         self._keys, self._winners = cuda.device((rows,), np.uint64), cuda.device((count,), np.uint64)
         self._targets = cuda.device((rows,), np.int32)
-        head, offsets = FIT.itemsize // 4, [rows * words for words in (2, 3, 5, 7, 11)]  # in words: of the fit, and the ends of what follows
+        # in words: of the fit, and the ends of what follows
+        head, offsets = FIT.itemsize // 4, [rows * words for words in (2, 3, 5, 7, 11)]
         self._found = cuda.staged((head + offsets[-1],), np.int32, shared=True)
         self._fit, (indices, *values) = self._found.array[:head].view(FIT), np.split(self._found.array[head:], offsets[:-1])
         self._indices = indices.reshape(2, rows)  # of the reference and of the current frame
