@@ -1,14 +1,18 @@
 """Prediction of a frame's GPU time on boards that nobody measured, from counted work, data sheets and a share of a large GPU.
 
 The **bound** of a stage is the larger of its operations over the GPU's peak rate and its bytes over the memory's bandwidth. It
-is no estimate: real engines need several times as long. The **estimate** is the time on 8 multiprocessors of an H200, scaled by
-operations and peak rates. It is at least the bound, and at least the time of the whole H200, where launches and waits take most of
-it. FP8 is not predicted: TensorRT 8.6, which all was measured with, has no FP8.
+is no estimate: real engines need several times as long. The **estimate** is the time of the share of an H200 that has the board's
+peak rates: between measured shares the logarithms are interpolated. Below 8 multiprocessors the time grows with the operations, and
+above 132 it stays, because launches and waits take most of it. It is at least the bound. FP8 is not predicted: TensorRT 8.6, which
+all was measured with, has no FP8.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from ..core.config import SHIPPED_MODELS, EngineSpec, MatcherConfig
 from ..core.refinement import COARSE, FINE
@@ -16,16 +20,17 @@ from ..core.refinement.patches import SOURCES
 from ..networks.graph_costs import Work, network_work
 from ..networks.models import load_model
 
-STAGES = ('extract', 'match', 'place')  # as in timing.device_times; place is the refinement
+STAGES = ('extract', 'match', 'place')  # as in timing.device_times; place is refinement and geometry
 MEASURED_AT = EngineSpec(480, 640, 1024, 'fp16')
-SMALL, WHOLE = 8, 132  # multiprocessors of the H200
-# Milliseconds of STAGES by model and multiprocessors: `benchmark device`, H200, TensorRT 8.6, all layers, tartanair_hospital. The
-# whole GPU ran a version with a slower assignment, maps whose channels come first, and the confidence inside the engines.
+SHARES = (8, 16, 132)  # multiprocessors of the H200: all, and what CUDA MPS leaves of them
+# Milliseconds of STAGES by model and multiprocessors: `benchmark device`, H200, TensorRT 8.6, all layers, tartanair_hospital.
 MEASURED_MS = {
-    ('ours', SMALL): (2.215, 4.749, 0.420),
-    ('ours', WHOLE): (0.325, 1.015, 0.082),
-    ('ours_light', SMALL): (1.123, 2.228, 0.409),
-    ('ours_light', WHOLE): (0.210, 0.517, 0.089),
+    ('ours', 8): (2.252, 4.746, 0.611),
+    ('ours', 16): (1.375, 3.246, 0.482),
+    ('ours', 132): (0.329, 0.943, 0.272),
+    ('ours_light', 8): (1.179, 2.237, 0.614),
+    ('ours_light', 16): (0.729, 1.547, 0.447),
+    ('ours_light', 132): (0.239, 0.474, 0.262),
 }
 
 
@@ -82,21 +87,24 @@ def predict(config: MatcherConfig) -> Prediction:
     that writes graphs is missing.
     """
     spec, model = config.engine_spec('fp16'), config.weights
-    reference = model if (model, SMALL) in MEASURED_MS else SHIPPED_MODELS[0]
+    reference = model if (model, SHARES[0]) in MEASURED_MS else SHIPPED_MODELS[0]
     work = stage_work(spec, model)
     measured = work if (spec, model) == (MEASURED_AT, reference) else stage_work(MEASURED_AT, reference)
 
-    def scaled(count: int, board: Board, stage: str) -> float:
-        """The time of `count` multiprocessors as that of the board."""
-        share = share_of_h200(count).compute_ms(measured[stage])
-        return MEASURED_MS[reference, count][STAGES.index(stage)] * board.compute_ms(work[stage]) / share
+    def estimate(board: Board, stage: str) -> float:
+        """The time of the share of the H200 that has the board's rates."""
+        computing = [share_of_h200(count).compute_ms(measured[stage]) for count in SHARES]
+        times = [MEASURED_MS[reference, count][STAGES.index(stage)] for count in SHARES]
+        asked = board.compute_ms(work[stage])
+        between = float(np.interp(math.log(asked), np.log(computing[::-1]), np.log(times[::-1])))
+        return math.exp(between) * max(1.0, asked / computing[0])
 
     boards: dict[str, dict[str, Estimate]] = {}
     for board in BOARDS:
         times = boards[board.name] = {}
         for stage in STAGES:
             bound = board.bound_ms(work[stage])
-            times[stage] = Estimate(bound, max(bound, scaled(SMALL, board, stage), scaled(WHOLE, share_of_h200(WHOLE), stage)))
+            times[stage] = Estimate(bound, max(bound, estimate(board, stage)))
         bounds, estimates = zip(*((each.bound_ms, each.estimate_ms) for each in times.values()), strict=True)
         times['together'] = Estimate(sum(bounds), sum(estimates))
     return Prediction(work, boards)
@@ -106,6 +114,7 @@ def stage_work(spec: EngineSpec, model: str) -> dict[str, Work]:
     """Of STAGES for frames of the engine's size and K points: networks, the kernels of frames, and those of refinement.
 
     Networks count as whole graphs. The kernels that select keypoints, attend and assign do the same products with fewer bytes.
+    Geometry is not counted: it has few operations, one after the other.
     """
     extractor, matcher = network_work(spec, load_model(model))
     pixels, samples, gradients, read = spec.image_height * spec.image_width, 0, 0, 0
