@@ -8,7 +8,7 @@ from ..utils.errors import EngineError
 from .cuda import THREADS, Addressed, Cuda
 
 PTX = Path(__file__).parent / 'kernels' / 'attention.ptx'
-HEAD, TILE, BLOCK = 64, 64, 64  # as the kernels have them: channels of a head; queries and threads of a block
+HEAD, TILE, BLOCK = 64, 64, 128  # as the kernels have them: channels of a head; queries and threads of a block
 PIECES = 4  # of a head: one thread rotates each
 
 

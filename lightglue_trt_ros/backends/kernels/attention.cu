@@ -37,13 +37,10 @@ KERNEL rotate(int count, int width, int columns, half *projected, const half *co
 }
 
 #ifdef __CUDACC__
-constexpr int TILE = 64;              // queries of a block, and keys that it copies at once
-constexpr int GROUPS = 2;             // of 16 queries, to a warp: they share what it reads of keys and values
-constexpr int AT_ONCE = 32;           // keys of one step of the softmax
+constexpr int TILE = 64;              // queries of a block, 16 to a warp, and keys that it takes at once
 constexpr int ROW = HEAD * 2;         // bytes
 constexpr int PIECES = ROW / 16;      // of a row; what a thread copies at once
-constexpr int BLOCK = 64;              // threads
-static_assert(BLOCK == TILE / (16 * GROUPS) * LANES);
+constexpr int BLOCK = 128;            // threads
 constexpr int STEP = BLOCK / PIECES;  // rows that the block copies at once
 constexpr float LOG2_E = 1.4426950408889634f;
 
@@ -77,15 +74,14 @@ __device__ Work work_of(int block, int count, int width) {
     return {block / tiles / heads, block / tiles % heads, block % tiles * TILE};
 }
 
-// Of a thread's first query; others are 8 further, and those of the next group 16.
-__device__ int row_of(Work work, int thread) { return work.first + thread / LANES * 16 * GROUPS + thread % LANES / 4; }
+__device__ int row_of(Work work, int thread) { return work.first + thread / LANES * 16 + thread % LANES / 4; }  // and 8 further
 
 // attended (2, count, 2 width) becomes [state | context]: state (2, count, width) is copied, and the context of each head is that of
 // queries, keys and values in projected (2, count, columns), which begin at columns 0, key_at and value_at; with `swap` keys and
 // values are the other image's. A block for each image, head and tile of queries, in this order.
 //
 // [i][j] of a thread is what the fragments of mma have: row lane / 4 + j / 2 * 8 of its warp, column i * 8 + quad * 2 + j % 2.
-KERNEL __launch_bounds__(BLOCK, 6) attend(int count, int width, int columns, int key_at, int value_at, int swap,
+KERNEL __launch_bounds__(BLOCK, 4) attend(int count, int width, int columns, int key_at, int value_at, int swap,
                                           const half *projected, const half *state, half *attended) {
     __shared__ Stage stages[2];
     auto [image, head, first] = work_of(blockIdx.x, count, width);
@@ -102,18 +98,15 @@ KERNEL __launch_bounds__(BLOCK, 6) attend(int count, int width, int columns, int
 
     int lane = threadIdx.x % LANES, quad = lane % 4, row = row_of({image, head, first}, threadIdx.x);
     const half *queries = projected + (size_t)(image * count + row) * columns + head * HEAD + quad * 2;
-    uint32_t query[GROUPS][4][4];  // of 16 channels each
-    for (int group = 0; group < GROUPS; group++)
-        for (int i = 0; i < 4; i++)
-            for (int j = 0; j < 4; j++) {
-                int further = group * 16 + j % 2 * 8;
-                const half *pair = queries + further * columns + i * 16 + j / 2 * 8;
-                query[group][i][j] = row + further < count ? *(const uint32_t *)pair : 0;
-            }
+    uint32_t query[4][4];  // of 16 channels each
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            const half *pair = queries + j % 2 * 8 * columns + i * 16 + j / 2 * 8;
+            query[i][j] = row + j % 2 * 8 < count ? *(const uint32_t *)pair : 0;
+        }
 
     int key_place = place(lane % 8, lane / 8), value_place = place(lane % 16, lane / 16);  // of the rows that ldmatrix takes here
-    float sums[GROUPS][8][4] = {}, peaks[GROUPS][2], totals[GROUPS][2] = {};
-    for (auto &peak : peaks) peak[0] = peak[1] = -INFINITY;
+    float sums[8][4] = {}, peaks[2] = {-INFINITY, -INFINITY}, totals[2] = {};
     for (int from = 0; from < count; from += TILE) {
         const Stage *stage = &stages[from / TILE % 2];
         wait_for_copies();
@@ -121,54 +114,41 @@ KERNEL __launch_bounds__(BLOCK, 6) attend(int count, int width, int columns, int
         keys += TILE * columns;
         if (from + TILE < count) fetch(&stages[(from / TILE + 1) % 2], projected, keys, value_at - key_at, count - from - TILE, columns);
 
-        for (int step = 0; step < TILE; step += AT_ONCE) {
-            float logits[GROUPS][AT_ONCE / 8][4] = {};
-            for (int i = 0; i < AT_ONCE / 8; i++)
-                for (int part = 0; part < 2; part++) {  // of the channels
-                    uint32_t found[4];
-                    ldmatrix(found, stage->keys + (step + i * 8) * ROW + (key_place ^ part * 64));
-                    for (int group = 0; group < GROUPS; group++) {
-                        mma(logits[group][i], query[group][part * 2], found[0], found[1]);
-                        mma(logits[group][i], query[group][part * 2 + 1], found[2], found[3]);
-                    }
-                }
-            if (count - from < TILE)
-                for (int i = 0; i < AT_ONCE / 8; i++)
-                    for (int j = 0; j < 4; j++)
-                        for (int group = 0; group < GROUPS; group++)
-                            if (step + i * 8 + quad * 2 + j % 2 >= count - from) logits[group][i][j] = -INFINITY;
+        float logits[8][4] = {};
+        for (int i = 0; i < 8; i++)
+            for (int part = 0; part < 2; part++) {  // of the channels
+                uint32_t found[4];
+                ldmatrix(found, stage->keys + i * 8 * ROW + (key_place ^ part * 64));
+                mma(logits[i], query[part * 2], found[0], found[1]);
+                mma(logits[i], query[part * 2 + 1], found[2], found[3]);
+            }
+        if (count - from < TILE)
+            for (int i = 0; i < 8; i++)
+                for (int j = 0; j < 4; j++)
+                    if (i * 8 + quad * 2 + j % 2 >= count - from) logits[i][j] = -INFINITY;
 
-            for (int group = 0; group < GROUPS; group++)
-                for (int side = 0; side < 2; side++) {  // of the thread's two rows
-                    float before = peaks[group][side], peak = before;
-                    for (auto &logit : logits[group]) peak = fmaxf(peak, fmaxf(logit[side * 2], logit[side * 2 + 1]));
-                    peak = over_quad(peak, larger);
-                    float base = peak == -INFINITY ? 0.f : peak * LOG2_E, total = 0;
-                    if (peak > before) {  // seldom, after the first tiles
-                        float scale = exp2_of(fmaf(before, LOG2_E, -base));
-                        peaks[group][side] = peak, totals[group][side] *= scale;
-                        for (auto &sum : sums[group]) sum[side * 2] *= scale, sum[side * 2 + 1] *= scale;
-                    }
-                    for (auto &logit : logits[group])
-                        for (int j = side * 2; j < side * 2 + 2; j++) total += logit[j] = exp2_of(fmaf(logit[j], LOG2_E, -base));
-                    totals[group][side] += total;
-                }
+        for (int side = 0; side < 2; side++) {  // of the thread's two rows
+            float peak = peaks[side];
+            for (int i = 0; i < 8; i++) peak = fmaxf(peak, fmaxf(logits[i][side * 2], logits[i][side * 2 + 1]));
+            peak = over_quad(peak, larger);
+            float base = peak == -INFINITY ? 0.f : peak * LOG2_E, scale = exp2_of(fmaf(peaks[side], LOG2_E, -base));
+            peaks[side] = peak, totals[side] *= scale;
+            for (int i = 0; i < 8; i++) {
+                float *logit = &logits[i][side * 2], *sum = &sums[i][side * 2];
+                for (int j = 0; j < 2; j++) sum[j] *= scale, logit[j] = exp2_of(fmaf(logit[j], LOG2_E, -base));
+                totals[side] += logit[0] + logit[1];
+            }
+        }
 
-            for (int i = 0; i < AT_ONCE / 16; i++) {  // of 16 keys each
-                uint32_t weights[GROUPS][4];
-                for (int group = 0; group < GROUPS; group++)
-                    for (int j = 0; j < 4; j++) {
-                        const float *pair = &logits[group][i * 2 + j / 2][j % 2 * 2];
-                        weights[group][j] = halves_of(pair[0], pair[1]);
-                    }
-                for (int j = 0; j < 4; j++) {
-                    uint32_t found[4];
-                    ldmatrix_transposed(found, stage->values + (step + i * 16) * ROW + (value_place ^ j * 32));
-                    for (int group = 0; group < GROUPS; group++) {
-                        mma(sums[group][j * 2], weights[group], found[0], found[1]);
-                        mma(sums[group][j * 2 + 1], weights[group], found[2], found[3]);
-                    }
-                }
+        for (int i = 0; i < 4; i++) {  // of 16 keys each
+            const float(&left)[4] = logits[i * 2], (&right)[4] = logits[i * 2 + 1];
+            uint32_t weights[4] = {halves_of(left[0], left[1]), halves_of(left[2], left[3]), halves_of(right[0], right[1]),
+                                   halves_of(right[2], right[3])};
+            for (int j = 0; j < 4; j++) {
+                uint32_t found[4];
+                ldmatrix_transposed(found, stage->values + i * 16 * ROW + (value_place ^ j * 32));
+                mma(sums[j * 2], weights, found[0], found[1]);
+                mma(sums[j * 2 + 1], weights, found[2], found[3]);
             }
         }
     }
@@ -177,15 +157,11 @@ KERNEL __launch_bounds__(BLOCK, 6) attend(int count, int width, int columns, int
     Work work = work_of(forgotten(blockIdx.x), count, width);
     int at = row_of(work, thread);
     half *context = attended + (size_t)(work.image * count + at) * 2 * width + width + work.head * HEAD + thread % 4 * 2;
-    for (int group = 0; group < GROUPS; group++)
-        for (int side = 0; side < 2; side++) {
-            float scale = 1 / over_quad(totals[group][side], added);
-            int further = group * 16 + side * 8;
-            for (int i = 0; at + further < count && i < 8; i++) {
-                const float *sum = &sums[group][i][side * 2];
-                *(uint32_t *)(context + further * 2 * width + i * 8) = halves_of(sum[0] * scale, sum[1] * scale);
-            }
-        }
+    for (int side = 0; side < 2; side++) {
+        float scale = 1 / over_quad(totals[side], added);
+        for (int i = 0; at + side * 8 < count && i < 8; i++)
+            *(uint32_t *)(context + side * 16 * width + i * 8) = halves_of(sums[i][side * 2] * scale, sums[i][side * 2 + 1] * scale);
+    }
 }
 #else
 KERNEL attend(int count, int width, int columns, int key_at, int value_at, int swap, const half *projected, const half *state,
