@@ -15,7 +15,7 @@ from .cameras import StereoRig
 from .config import MatcherConfig
 from .correspondences import Sought, correspond
 from .depth import DepthImage, locate
-from .epipolar_check import RightImage, StereoMatches, check_epipolar
+from .epipolar_check import RightImage, check_epipolar
 from .geometry import Size, resize_gray, size_of, size_text, to_original, unit_of
 from .keyframes import Keyframes, match_keyframes
 from .masks import Mask
@@ -97,19 +97,14 @@ class FrameMatcher:
             EngineError: the backend failed.
         """
         _check(image, stamp, self._last_stamp)
+        _check_others(image, right, depth)
         if mask is not None:
             mask.check(size_of(image), self._engine_size)
-        if right is not None and (right.image.shape != image.shape or right.image.dtype != np.uint8):
-            raise FrameError(f'the right image is {right.image.dtype} {right.image.shape}, the left one {image.dtype} '
-                             f'{image.shape}: they must be alike')
-        if isinstance(depth, DepthImage):
-            _check_size(depth, image)
         self._reset_if_interrupted(image, stamp)
         self._last_stamp = stamp
 
-        clock = Stopwatch()
+        clock, reference = Stopwatch(), self._reference
         current = self._extract(image, stamp, clock, mask)
-        reference = self._reference
         if reference is None:
             self._reference = current
             return None
@@ -119,17 +114,12 @@ class FrameMatcher:
             clock.lap('extract right')
         matches, rows = self._match(reference, current, clock)
         if right is not None and right_frame is not None:
-            stereo = self._match_right(current, right_frame, right.rig, rows)
+            matches = self._match_right(matches, current, right_frame, right.rig, rows)
             clock.lap('match right')
-            matches = dataclasses.replace(matches, right_keypoints=stereo.points, xyz=stereo.positions.xyz,
-                                          sigma_z=stereo.positions.sigma_z,
-                                          note='; '.join(filter(None, (matches.note, stereo.note))))
         if callable(depth):
             depth = depth()
         if depth is not None:
-            _check_size(depth, image)
-            positions = locate(depth, matches.keypoints, matches.covariances)
-            matches = dataclasses.replace(matches, xyz=positions.xyz, sigma_z=positions.sigma_z)
+            matches = _located(matches, depth, image)
             clock.lap('depth')
         if self._is_next_reference(reference, current, matches):
             self._reference = current
@@ -137,9 +127,7 @@ class FrameMatcher:
             self.keyframes.take(self.backend, image, current.points, current.features, matches, rows)
         if mask is not None:  # refinement may move points near its edge behind it
             matches = matches.only(mask.allows(matches.keypoints, current.size))
-        if self.config.max_sigma_px:
-            matches = matches.well_known(self.config.max_sigma_px)
-        return matches
+        return matches.well_known(self.config.max_sigma_px) if self.config.max_sigma_px else matches
 
     def matches_between(self, keyframe_a: float, keyframe_b: float) -> FrameMatches:
         """Match two of the last keyframes, named by their stamps in seconds: the reference, and the current one.
@@ -216,8 +204,8 @@ class FrameMatcher:
             clock.laps, answer.layers, answer.note)
         return matches, next_rows
 
-    def _match_right(self, left: _Frame, right: _Frame, rig: StereoRig, rows: Rows) -> StereoMatches:
-        """Find the left frame's points `rows` (M,) in the right image.
+    def _match_right(self, matches: FrameMatches, left: _Frame, right: _Frame, rig: StereoRig, rows: Rows) -> FrameMatches:
+        """Find the left frame's matches, whose points are its `rows` (M,), in the right image.
 
         Unmatched points are searched where the matches around them went; they need the covariances of propagated points.
         """
@@ -234,7 +222,9 @@ class FrameMatcher:
         refined = self._refine(left, right, device_refined, rows, points)
         accepted = matched | (largest_sigmas(refined.covariances) < MAX_SIGMA_PX * unit)
         covariances = refined.covariances * np.float32(self._variance_factor.value)
-        return check_epipolar(rig, left.points[rows], np.where(accepted[:, None], refined.points, points), covariances, unit)
+        stereo = check_epipolar(rig, left.points[rows], np.where(accepted[:, None], refined.points, points), covariances, unit)
+        (xyz, sigma_z), note = stereo.positions, '; '.join(filter(None, (matches.note, stereo.note)))
+        return dataclasses.replace(matches, right_keypoints=stereo.points, xyz=xyz, sigma_z=sigma_z, note=note)
 
     @property
     def _thresholds(self) -> Thresholds:
@@ -268,8 +258,18 @@ class FrameMatcher:
         return not detected or matched < self.config.keyframe_min_ratio * detected  # an empty reference would stay forever
 
 
-def _check_size(depth: DepthImage, image: UInt8) -> None:
-    if depth.pixels.shape != image.shape:
+def _located(matches: FrameMatches, depth: DepthImage, image: UInt8) -> FrameMatches:
+    """The matches with positions in space by a depth image. Raises FrameError where that has another size."""
+    _check_others(image, None, depth)
+    positions = locate(depth, matches.keypoints, matches.covariances)
+    return dataclasses.replace(matches, xyz=positions.xyz, sigma_z=positions.sigma_z)
+
+
+def _check_others(image: UInt8, right: RightImage | None, depth: object) -> None:
+    if right is not None and (right.image.shape != image.shape or right.image.dtype != np.uint8):
+        raise FrameError(f'the right image is {right.image.dtype} {right.image.shape}, the left one {image.dtype} {image.shape}: '
+                         'they must be alike')
+    if isinstance(depth, DepthImage) and depth.pixels.shape != image.shape:
         raise FrameError(f'the depth image is {depth.pixels.shape}, the image {image.shape}: register it to the image')
 
 
