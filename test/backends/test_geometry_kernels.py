@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,6 +121,13 @@ def test_correspondences_are_those_of_the_host(size, matched, searched, seed):
         assert len(expected.rows) - matched > 10
         assert (expected.next_rows[matched:] < COUNT).any(), 'some go on at keypoints'
         assert (expected.next_rows[matched:] >= COUNT).any(), 'some as new rows'
+
+
+@pytest.mark.parametrize(('count', 'matched'), [(16, 16), (40, 35), (1000, 999), (3840, 3000)])
+def test_frames_of_few_and_of_many_keypoints(count, matched, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], 'COUNT', count)
+    case = pair(0, (1536, 2048), matched=matched, searched=count // 4)
+    assert_same(case.by_kernels(OneThread(), None, ALL), case.by_host(None, ALL))
 
 
 @pytest.mark.parametrize('seed', range(2))
