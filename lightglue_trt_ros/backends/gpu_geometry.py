@@ -41,7 +41,7 @@ class GpuGeometry:
         self._targets = cuda.device((rows,), np.int32)
         # in words: of the fit, and the ends of what follows
         head, offsets = FIT.itemsize // 4, [rows * words for words in (2, 3, 5, 7, 11)]
-        self._found = cuda.staged((head + offsets[-1],), np.int32, shared=True)
+        self._found = cuda.staged((head + offsets[-1],), np.int32)  # not shared: the kernels read the fit again and again
         self._fit, (indices, *values) = self._found.array[:head].view(FIT), np.split(self._found.array[head:], offsets[:-1])
         self._indices = indices.reshape(2, rows)  # of the reference and of the current frame
         self._scores, *self._values = (part.view(np.float32).reshape(rows, -1) for part in values)

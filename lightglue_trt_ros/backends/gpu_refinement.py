@@ -44,8 +44,9 @@ class GpuRefinement:
         self.points = cuda.staged((2 * self._count, 2), np.float32, shared=True)  # of the reference
         self.searched = cuda.staged((2 * self._count,), np.uint8, shared=True)
         self._matches = cuda.staged((self._count,), np.int32, shared=True)
-        self.refined = cuda.staged((2 * self._count, 2), np.float32, shared=True)
-        self.covariances = cuda.staged((2 * self._count, 3), np.float32, shared=True)
+        # not shared: the geometry's kernels read them again, and a Jetson's GPU does not cache shared memory
+        self.refined = cuda.staged((2 * self._count, 2), np.float32)
+        self.covariances = cuda.staged((2 * self._count, 3), np.float32)
         self._sources = cuda.device((SOURCES_BYTES,), np.uint8)
         self.cameras: dict[int, Camera] = {}
 
