@@ -9,7 +9,6 @@ import numpy as np
 from ..core import track_propagation as propagation
 from ..core.correspondences import Correspondences
 from ..core.geometry import Size
-from ..core.masks import Mask
 from ..core.refinement import DOUBT
 from ..core.refinement import variance_factor as factor
 from ..core.types import Float32
@@ -46,63 +45,34 @@ class GpuGeometry:
         self._indices = indices.reshape(2, rows)  # of the reference and of the current frame
         self._scores, *self._values = (part.view(np.float32).reshape(rows, -1) for part in values)
 
-    def enqueue(self, camera: View, points: Addressed, searched: Addressed, keypoints: Addressed, matches: Addressed,
-                scores: Addressed, refined: Addressed, covariances: Addressed) -> None:
+    def enqueue(self, settings: Addressed, mask: Addressed, points: Addressed, searched: Addressed, keypoints: Addressed,
+                matches: Addressed, scores: Addressed, refined: Addressed, covariances: Addressed) -> None:
         """Enqueue all. Raises EngineError.
 
-        Of 2 count rows of the reference: points float32 (2 count, 2), searched uint8, refined (2 count, 2) and covariances
-        (2 count, 3), as refinement gives them. keypoints float32 (count, 2) of the current frame, in the engine's pixels; matches
-        int32 and scores float32 (count,), as the assignment gives them.
+        settings of `settings_of`; mask uint8 (H, W) of the frames, 0 where no point may continue. Of 2 count rows of the reference:
+        points float32 (2 count, 2), searched uint8, refined (2 count, 2) and covariances (2 count, 3), as refinement gives them.
+        keypoints float32 (count, 2) of the current frame, in the engine's pixels; matches int32 and scores float32 (count,), as the
+        assignment gives them.
         """
         cuda, count, rows, found = self._cuda, self._count, 2 * self._count, self._found
         block, given = (THREADS, 1), (refined, covariances, count)
-        cuda.launch('fit_matches', 1, (BLOCK, 1), camera.settings, points, keypoints, matches, scores, *given, self._points,
+        cuda.launch('fit_matches', 1, (BLOCK, 1), settings, points, keypoints, matches, scores, *given, self._points,
                     self._winners, found)
-        cuda.launch('find_candidates', -(-rows // THREADS), block, camera.settings, points, searched, matches, *given, rows,
-                    camera.mask, found, self._keys)
+        cuda.launch('find_candidates', -(-rows // THREADS), block, settings, points, searched, matches, *given, rows, mask,
+                    found, self._keys)
         warps = -(-rows // WARPS)
-        cuda.launch('compete', warps, block, camera.settings, refined, self._points, count, rows, self._keys, self._targets,
+        cuda.launch('compete', warps, block, settings, refined, self._points, count, rows, self._keys, self._targets,
                     self._winners)
         cuda.launch('propagate', warps, block, points, *given, rows, self._keys, self._targets, self._winners, found)
         cuda.receive(found)
 
-    def found(self, likely: float) -> Correspondences | None:
-        """What was found, after the stream was synchronised; None where the host has to do it. `likely` as in `Sought`."""
+    def found(self, fit_limit: float) -> Correspondences | None:
+        """What was found, after the stream was synchronised; None where the host has to do it. `fit_limit` as in `Sought`."""
         _, middle, quantile, matched, irregular, inliers, propagated = self._fit[0].tolist()
-        if irregular or (matched >= factor.ENOUGH and not middle <= likely):
+        if irregular or (matched >= factor.ENOUGH and not middle <= fit_limit):
             return None
         total = matched + propagated
         rows, next_rows = self._indices[:, :total].astype(np.intp)
         reference_points, points, covariances = (part[:total].copy() for part in self._values)
         return Correspondences(matched, rows, next_rows, reference_points, points, covariances.reshape(-1, 2, 2),
                                self._scores[:total, 0].copy(), quantile, inliers)
-
-
-class View:
-    """What depends on the size of a camera's frames: settings, and the mask."""
-
-    def __init__(self, cuda: Cuda, engine: Size, size: Size) -> None:
-        self.size, self._cuda, settings = size, cuda, settings_of(size, engine)
-        self.settings = cuda.staged(settings.shape, settings.dtype, shared=True)
-        self.mask = cuda.staged(size, np.uint8, shared=True)
-        np.copyto(self.settings.array, settings)
-        self.mask.array[...] = 1
-        for each in (self.settings, self.mask):
-            cuda.send(each)
-        self._masked: Mask | None = None
-        self._sent = cuda.event()
-        cuda.synchronize()
-
-    def set_mask(self, mask: Mask | None) -> None:
-        """Upload the mask of the current frame, where it is another one."""
-        if mask is not self._masked:
-            self._cuda.wait(self._sent)  # the staging array may still be on its way
-            np.copyto(self.mask.array, 1 if mask is None else mask.resized(self.size))
-            self._cuda.send(self.mask)
-            self._cuda.mark(self._sent)
-            self._masked = mask  # held, so that no other one has its identity
-
-    def close(self) -> None:
-        """Let go of the buffers, once nothing uses them, whoever holds this one."""
-        self._cuda.free(self.settings, self.mask)
-        vars(self).clear()

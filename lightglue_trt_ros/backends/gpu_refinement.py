@@ -17,7 +17,8 @@ from ..core.refinement import Refined, levels_for, patches
 from ..core.types import Float32, Int32
 from ..utils.errors import EngineError
 from .cuda import LANES, THREADS, WARPS, Addressed, Cuda, Place
-from .gpu_geometry import View
+from .device_mask import DeviceMask
+from .gpu_geometry import settings_of as geometry_settings
 from .tensorrt_engines import Slot
 
 PTX = Path(__file__).parent / 'kernels' / 'refinement.ptx'
@@ -119,20 +120,19 @@ class GpuRefinement:
 
 
 class Camera:
-    """What depends on the size of a camera's frames: the frame, how it is resized, and the pyramids of its slots."""
+    """What depends on the size of a camera's frames: the frame, its mask, how it is resized, and the pyramids of its slots."""
 
     def __init__(self, cuda: Cuda, engine: Size, size: Size, slots: range) -> None:
         self.size, self._cuda = size, cuda
-        self.view = View(cuda, engine, size)
         self.shapes = levels_for(size, max(size[0] / engine[0], size[1] / engine[1]))
-        self.image = cuda.staged(size, np.uint8, shared=True)
+        self.image, self.mask = cuda.staged(size, np.uint8, shared=True), DeviceMask(cuda, size, shared=True)
         rows, columns = resize_taps(size, engine)
-        constants = [settings_of(size, engine), *rows, *columns]
+        constants = [settings_of(size, engine), geometry_settings(size, engine), *rows, *columns]
         self._constants = [cuda.staged(values.shape, values.dtype, shared=True) for values in constants]
         for staged, values in zip(self._constants, constants, strict=True):
             np.copyto(staged.array, values)
             cuda.send(staged)
-        self.settings, *taps = self._constants
+        self.settings, self.geometry_settings, *taps = self._constants
         self.taps = (*taps[:2], rows.weights.shape[1], *taps[2:], columns.weights.shape[1])  # as `resize` takes them
         offsets = np.cumsum([0, *(4 * height * width for height, width in self.shapes)]).tolist()
         self._levels = [cuda.device((offsets[-1] // 4,), np.float32) for _ in slots]
@@ -142,6 +142,5 @@ class Camera:
 
     def close(self) -> None:
         """Let go of the buffers, once nothing uses them, whoever holds this one."""
-        self.view.close()
-        self._cuda.free(self.image, *self._constants, *self._levels)
+        self._cuda.free(self.image, self.mask.staged, *self._constants, *self._levels)
         vars(self).clear()

@@ -21,6 +21,7 @@ from ..core.refinement import Refined
 from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError, clear_frames
 from .cuda import Addressed, Cuda, Graph, Staged
+from .device_mask import DeviceMask
 from .gpu_geometry import GpuGeometry
 from .gpu_refinement import GpuRefinement
 from .gpu_selection import GpuSelection
@@ -102,8 +103,9 @@ class TensorRTBackend:
                    sought: Sought) -> tuple[Matches, Correspondences | None]:
         pair = self._slots_of(reference, current, refine=True)
         self._refiner.stage(sought.points, searched=sought.searched)
-        pair[1].camera.view.set_mask(sought.mask)
-        return self._match(pair, thresholds, 'correspond'), self._geometry.found(sought.likely)
+        camera = pair[1].camera
+        camera.mask.set(None if sought.mask is None else sought.mask.resized(camera.size))
+        return self._match(pair, thresholds, 'correspond'), self._geometry.found(sought.fit_limit)
 
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
         pair = self._slots_of(reference, current, refine=True)
@@ -196,8 +198,7 @@ class TensorRTBackend:
         self.cuda.wait(self._marks['extracted'])  # the staging arrays may still be on their way
         np.copyto(staging.array, image)
         self.cuda.mark(self._marks['extract'])
-        if mask is not self._uploaded_mask:
-            self._upload_mask(mask)
+        self._mask.set(mask)
         self._run((kind, slot.index), lambda: self._enqueue_extract(slot, upload))
         self.cuda.mark(self._marks['extracted'])
         self.cuda.mark(slot.ready)
@@ -206,12 +207,6 @@ class TensorRTBackend:
     def _upload(self, slot: Slot) -> Addressed:
         self.cuda.send(self._image)
         return self._image
-
-    def _upload_mask(self, mask: UInt8 | None) -> None:
-        """Once for all frames that have it: what is captured reads the mask where it lies."""
-        np.copyto(self._mask.array, 1 if mask is None else mask)
-        self.cuda.send(self._mask)
-        self._uploaded_mask = mask  # held, so that no other array has its identity
 
     def _found(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
         matches, scores = (self._matcher.results[name].array.copy() for name in ('matches0', 'scores'))
@@ -233,8 +228,8 @@ class TensorRTBackend:
         (_, channels), dtype = self._features['descriptors']
         shapes = (self._extractor.tensor(name)[0] for name in self._maps)
         self._selection = GpuSelection(cuda, self.spec, channels, dtype, *shapes)
-        self._image, self._mask = (cuda.staged(*self._extractor.tensor('image')) for _ in range(2))
-        self._upload_mask(None)
+        self._image = cuda.staged(*self._extractor.tensor('image'))
+        self._mask = DeviceMask(cuda, self._image.array.shape)
         self.select_camera(0)
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched', 'place', 'placed')}
         self._graphs: dict[tuple[Any, ...], Graph | None] = {}
@@ -279,9 +274,10 @@ class TensorRTBackend:
 
     def _correspond(self, pair: tuple[Slot, Slot]) -> None:
         refiner, matches, scores = self._refiner, self._matcher.results['matches0'], self._matcher.results['scores']
+        camera = pair[1].camera
         refiner.enqueue(pair, matches)
-        self._geometry.enqueue(pair[1].camera.view, refiner.points, refiner.searched, pair[1].tensors['keypoints'], matches, scores,
-                               refiner.refined, refiner.covariances)
+        self._geometry.enqueue(camera.geometry_settings, camera.mask.staged, refiner.points, refiner.searched,
+                               pair[1].tensors['keypoints'], matches, scores, refiner.refined, refiner.covariances)
 
     def _run(self, key: tuple[Any, ...], work: Callable[[], None]) -> None:
         """Launch the graph of `work`; enqueue it where there is none, and try to capture it on its second run."""
@@ -300,7 +296,7 @@ class TensorRTBackend:
 
     def _enqueue_extract(self, slot: Slot, upload: Callable[[Slot], Addressed]) -> None:
         self._extractor.enqueue({'image': upload(slot), **self._maps}, self.cuda.stream)
-        self._selection.enqueue(self._maps['logits'], self._maps['dense'], self._mask, **slot.tensors)
+        self._selection.enqueue(self._maps['logits'], self._maps['dense'], self._mask.staged, **slot.tensors)
         for staged in slot.staged.values():
             self.cuda.receive(staged)
 

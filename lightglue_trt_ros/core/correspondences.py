@@ -22,7 +22,7 @@ class Sought(NamedTuple):
     points: Float32  # (K + C, 2) pixels: keypoints, refined where they were matched, then propagated points
     searched: NDArray[np.bool_]  # (K + C,) whether a point is searched where it has no match
     mask: Mask | None  # of the current frame, of the images' size or of the engine's
-    likely: float  # limit of the epipolar fit, as VarianceFactor has it
+    fit_limit: float  # limit of the epipolar fit, as VarianceFactor has it
 
 
 class Correspondences(NamedTuple):
@@ -66,7 +66,7 @@ def correspond(sought: Sought, answer: Matches, keypoints: Float32, size: Size, 
     refined = refine(np.concatenate([rows, lost]), np.concatenate([points, np.full((len(lost), 2), np.nan, np.float32)]))
     scores, before = answer.scores.take(rows), sought.points.take(rows, axis=0)
     matched = refined.take(numbers[:count]).with_fallback(points, at_least_one).with_doubt(scores)
-    fit = measure(before, matched.points, matched.covariances, at_least_one, sought.likely)
+    fit = measure(before, matched.points, matched.covariances, at_least_one, sought.fit_limit)
     candidates = Candidates(lost, sought.points.take(lost, axis=0), refined.take(numbers[count:]))
     if sought.mask is not None:
         candidates = candidates.only(sought.mask.allows(candidates.refined.points, size))

@@ -177,7 +177,7 @@ class FrameMatcher:
     def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Rows]:
         """Match, refine, propagate. Returns M matches and their rows (M,) in the current frame."""
         sought = Sought(reference.points, reference.tracks.may_miss(self.config.carry_frames), current.mask,
-                        self._variance_factor.likely)
+                        self._variance_factor.fit_limit)
         refiner, features = self._refiner_of(reference, current), (reference.features, current.features)
         if refiner is not None:
             answer, found = refiner.correspond(*features, self._thresholds, sought)

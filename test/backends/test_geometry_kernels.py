@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from support.cuda_threads import ThreadedCuda, array_of
 from support.emulated_kernels import run
 
-from lightglue_trt_ros.backends.gpu_geometry import BLOCK, FIT, PTX, GpuGeometry, View
+from lightglue_trt_ros.backends.device_mask import DeviceMask
+from lightglue_trt_ros.backends.gpu_geometry import BLOCK, FIT, PTX, GpuGeometry, settings_of
 from lightglue_trt_ros.core.correspondences import Correspondences, Sought, correspond
 from lightglue_trt_ros.core.geometry import to_original, unit_of
 from lightglue_trt_ros.core.masks import Mask
@@ -42,19 +43,19 @@ class Pair(NamedTuple):
     refined: np.ndarray  # (2 COUNT, 2)
     covariances: np.ndarray  # (2 COUNT, 3)
 
-    def by_host(self, mask: Mask | None, likely: float) -> Correspondences:
+    def by_host(self, mask: Mask | None, fit_limit: float) -> Correspondences:
         a, b, d = self.covariances.T
         refined = Refined(self.refined, np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
-        return correspond(Sought(self.points, self.searched, mask, likely), Matches(self.matches, self.scores, 9),
+        return correspond(Sought(self.points, self.searched, mask, fit_limit), Matches(self.matches, self.scores, 9),
                           to_original(self.keypoints, ENGINE, self.size), self.size, unit_of(self.size, ENGINE),
                           lambda rows, points: refined.take(rows))
 
-    def by_kernels(self, cuda: ThreadedCuda, mask: Mask | None, likely: float) -> Correspondences | None:
+    def by_kernels(self, cuda: ThreadedCuda, mask: Mask | None, fit_limit: float) -> Correspondences | None:
         cuda.load_kernels(PTX.read_bytes())
-        geometry, view = GpuGeometry(cuda, COUNT), View(cuda, ENGINE, self.size)
-        view.set_mask(mask)
-        geometry.enqueue(view, self.points, self.searched.astype(np.uint8), *self[3:])
-        return geometry.found(likely)
+        geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceMask(cuda, self.size)
+        uploaded.set(None if mask is None else mask.resized(self.size))
+        geometry.enqueue(settings_of(self.size, ENGINE), uploaded.staged, self.points, self.searched.astype(np.uint8), *self[3:])
+        return geometry.found(fit_limit)
 
 
 def pair(seed: int, size: tuple[int, int] = (480, 640), *, matched: int = 180, searched: int = 80, wrong: float = 0.1,
@@ -159,12 +160,12 @@ def test_points_in_masked_places_do_not_continue():
 def test_the_mask_of_each_frame_holds():
     case, cuda = pair(0), OneThread()
     cuda.load_kernels(PTX.read_bytes())
-    geometry, view = GpuGeometry(cuda, COUNT), View(cuda, ENGINE, case.size)
-    everywhere, nowhere = (Mask(np.full(case.size, value, np.uint8)) for value in (1, 0))
+    geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceMask(cuda, case.size)
+    everywhere, nowhere = (np.full(case.size, value, np.uint8) for value in (1, 0))
     counts = []
     for mask in (everywhere, nowhere, everywhere, None, nowhere, None):
-        view.set_mask(mask)
-        geometry.enqueue(view, case.points, case.searched.astype(np.uint8), *case[3:])
+        uploaded.set(mask)
+        geometry.enqueue(settings_of(case.size, ENGINE), uploaded.staged, case.points, case.searched.astype(np.uint8), *case[3:])
         counts.append(len(geometry.found(ALL).rows) - geometry.found(ALL).matched)
     assert counts == [counts[0], 0, counts[0], counts[0], 0, counts[0]]
     assert counts[0]

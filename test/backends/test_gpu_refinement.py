@@ -117,7 +117,7 @@ def test_correspondences_come_back_as_the_host_finds_them(backend, gpu, size):
             np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-5, err_msg=name)
         assert (found.matched, found.inliers) == (expected.matched, expected.inliers)
         assert found.quantile == pytest.approx(expected.quantile, rel=1e-4)
-        assert backend.correspond(reference, current, Thresholds(), sought._replace(likely=0.0))[1] is None
+        assert backend.correspond(reference, current, Thresholds(), sought._replace(fit_limit=0.0))[1] is None
         del reference, current
 
 

@@ -295,7 +295,7 @@ def test_points_whose_patch_was_not_found_do_not_lead_the_first_round_astray():
         claimed_px, far = np.where(known, 0.15, 2.0), (rng.random(300) < 0.15) & ~known
         seen = second + (np.minimum(claimed_px, 0.6) * rng.normal(size=(2, 300))).T + far[:, None] * rng.normal(0, 10, (300, 2))
         fit = fit_epipolar(first.astype(np.float32), seen.astype(np.float32),
-                           (claimed_px**2)[:, None, None].astype(np.float32) * np.eye(2, dtype=np.float32), likely=1e9)
+                           (claimed_px**2)[:, None, None].astype(np.float32) * np.eye(2, dtype=np.float32), fit_limit=1e9)
         astray += np.quantile(np.abs(epipolar_distances(first, second, fit.fundamental)[0]), 0.9) > 1
     assert astray <= 2
 
@@ -335,7 +335,7 @@ def test_the_geometry_is_found_under_covariances_that_are_too_large(precise, wro
         far = (rng.random(300) < wrong) & ~known
         seen = second + error_px[:, None] * rng.normal(size=(300, 2)) + far[:, None] * rng.normal(0, 30, (300, 2))
         found = measure(first.astype(np.float32), seen.astype(np.float32),
-                        (claimed_px**2)[:, None, None].astype(np.float32) * np.eye(2, dtype=np.float32), 1.0, factor.likely)
+                        (claimed_px**2)[:, None, None].astype(np.float32) * np.eye(2, dtype=np.float32), 1.0, factor.fit_limit)
         factor.add(found.quantile, found.inliers)
         astray += np.quantile(np.abs(epipolar_distances(first, second, found.fundamental)[0]), 0.9) > 2
     assert astray <= 3, '15 to 26 of 30 before'

@@ -41,7 +41,7 @@ class VarianceFactor:
         return 1.0 if self._log is None else math.exp(self._log)
 
     @property
-    def likely(self) -> float:
+    def fit_limit(self) -> float:
         """Limit of a fit's median of squared residuals over their variances; a fit beyond it is tried again from samples."""
         return 0.0 if self._log is None else HALF * min(UNLIKELY * self.value, MOST)
 
@@ -57,7 +57,7 @@ class VarianceFactor:
 
     def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0) -> float:
         """The factor after M matches, as `measure` takes them."""
-        measured = measure(points0, points1, covariances, unit, self.likely)
+        measured = measure(points0, points1, covariances, unit, self.fit_limit)
         self.add(measured.quantile, measured.inliers)
         return self.value
 
@@ -70,16 +70,16 @@ class Measured(NamedTuple):
     inliers: int
 
 
-def measure(points0: Float32, points1: Float32, covariances: Float32, unit: float, likely: float) -> Measured:
+def measure(points0: Float32, points1: Float32, covariances: Float32, unit: float, fit_limit: float) -> Measured:
     """Residuals of M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones, all finite.
 
     Outliers do not count; their limit grows with the covariance, because a fixed limit would hide large errors. `unit` is pixels of
-    the image to one of the extractor's, at least 1; `likely` as for `fit_epipolar`.
+    the image to one of the extractor's, at least 1; `fit_limit` as for `fit_epipolar`.
     """
     if len(points0) < ENOUGH:
         return Measured(None, math.nan, 0)
     some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
-    fit = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit, likely)
+    fit = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit, fit_limit)
     right = fit.ratios[plausible(fit.distances, fit.ratios, unit)]
     return Measured(fit.fundamental, _quantile(right) if len(right) else math.nan, len(right))
 
@@ -98,17 +98,18 @@ class EpipolarFit(NamedTuple):
 
 
 def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, threshold_px: float = INLIER_PX,
-                 likely: float = HALF * MOST) -> EpipolarFit:
+                 fit_limit: float = HALF * MOST) -> EpipolarFit:
     """The fundamental matrix that fits matches (M, 2) best, covariances (M, 2, 2) of the second points; M is 8 at least.
 
     The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, until that settles.
     The first round's weights are those of the covariances: in bad light, points without a patch would lead it astray.
-    Where the median of its squared residuals over their variances is not `likely`, as it may be where a third of the matches are
-    wrong, the rounds begin again from MAGSAC++'s (Barath et al., CVPR 2020), at `threshold_px`; the better of both is taken.
+    Where the median of its squared residuals over their variances is beyond `fit_limit`, as it may be where a third of the
+    matches are wrong, the rounds begin again from MAGSAC++'s (Barath et al., CVPR 2020), at `threshold_px`. The better of both is
+    taken.
     """
     table = _Table(points0, points1, covariances)
     fit = table.settled(1 / (covariances[:, 0, 0] + covariances[:, 1, 1] + 1e-18))
-    if fit.middle > likely:
+    if fit.middle > fit_limit:
         sampled = sampled_model(cv2.findFundamentalMat, np.asarray(points0, np.float64), np.asarray(points1, np.float64),
                                 cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
         if sampled is not None:
