@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 
 from benchmarks.layers.observation import Bools, PairLayers, observe
 from benchmarks.real_images import find_sequences
+from benchmarks.recorded_pairs import add_pair_options
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.early_exit import EarlyExits, stops
 from lightglue_trt_ros.evaluation.metrics import summary_of
-from lightglue_trt_ros.utils.arguments import number, numbers
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import EngineError
 
@@ -30,12 +30,7 @@ HEADER = ('layers', 'F1 %', 'AUC@10', '@1 px %', 'matches')
 Rule = Callable[[PairLayers, int], Bools]  # the points (2, K) that are confident after a layer, counted from 0
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which frames."""
-    parser.add_argument('--image-topic', metavar='TOPIC', help='of --data, where a bag has several with images')
-    parser.add_argument('--strides', type=numbers, default='1,4', metavar='N,…',
-                        help='frames from one to the next, default: %(default)s')
-    parser.add_argument('--pairs', type=number(int, 1), default=40, help='of each recording and stride, default: %(default)s')
+add_options = add_pair_options
 
 
 def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.recorded_pairs import sample_pairs
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, matcher_inputs
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, locate
@@ -27,7 +28,7 @@ from lightglue_trt_ros.evaluation.depth_accuracy import DepthImages
 from lightglue_trt_ros.evaluation.methods import correspondences
 from lightglue_trt_ros.evaluation.metrics import PairResult
 from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import Scene, Timeline, survey, usable_frames
+from lightglue_trt_ros.evaluation.scene import Scene, survey, usable_frames
 from lightglue_trt_ros.evaluation.score import agreement_of_rows, score_pair
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.networks.weight_folding import Linear, fold
@@ -125,13 +126,6 @@ def observe(path: Path, config: MatcherConfig, strides: Sequence[int], count: in
             with progress(f'{path.name}, stride {stride}', len(pairs)) as bar:
                 yield stride, [observe_pair(backend, config, scene, pair, *zip(*(images[frame] for frame in pair), strict=True))
                                for pair in bar.each(pairs)]
-
-
-def sample_pairs(timeline: Timeline, stride: int, count: int) -> list[tuple[int, int]]:
-    """At most `count` of the pairs of frames that an evaluation has at this stride, evenly sampled."""
-    starts = [row for row in range(0, len(timeline) - stride, stride) if timeline.segments[row] == timeline.segments[row + stride]]
-    rows = np.unique(np.linspace(0, max(0, len(starts) - 1), min(count, len(starts))).round().astype(int))
-    return [(starts[row], starts[row] + stride) for row in rows]
 
 
 def observe_pair(backend: LayerBackend, config: MatcherConfig, scene: Scene, pair: tuple[int, int], images: tuple[UInt8, UInt8],

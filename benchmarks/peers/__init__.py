@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.layers.observation import sample_pairs
 from benchmarks.peers.networks import PEERS, PeerBackend, require
 from benchmarks.real_images import find_sequences
+from benchmarks.recorded_pairs import add_pair_options, sample_pairs
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import fitting_size
@@ -29,7 +29,6 @@ from lightglue_trt_ros.evaluation.options import EvaluationOptions
 from lightglue_trt_ros.evaluation.scene import Motion, Scene, survey, usable_frames
 from lightglue_trt_ros.evaluation.score import score_pair
 from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
-from lightglue_trt_ros.utils.arguments import number, numbers
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import BagError
@@ -53,10 +52,7 @@ class RecordedPairs(NamedTuple):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Which matchers, and which frames."""
     parser.add_argument('--peers', nargs='+', choices=[*PEERS], default=[*PEERS], help='default: all')
-    parser.add_argument('--image-topic', metavar='TOPIC', help='of --data, where a bag has several with images')
-    parser.add_argument('--strides', type=numbers, default='1,4', metavar='N,…',
-                        help='frames from one to the next, default: %(default)s')
-    parser.add_argument('--pairs', type=number(int, 1), default=40, help='of each recording and stride, default: %(default)s')
+    add_pair_options(parser)
 
 
 def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:

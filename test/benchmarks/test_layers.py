@@ -20,8 +20,8 @@ from benchmarks.layers.observation import (
     contrasts,
     in_other_view,
     observe_pair,
-    sample_pairs,
 )
+from benchmarks.recorded_pairs import sample_pairs
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
