@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import heapq
 import itertools
+import select
+import sys
 import threading
 import time
 from collections import deque
@@ -213,6 +215,15 @@ class Player(Node):  # type: ignore[misc]
         """Of the images, for people."""
         return ' and '.join(camera.images.topic_name for camera in self._cameras)
 
+    def wait_for_line(self) -> None:
+        """Return when standard input has a line, or when the player is stopped: by a signal, or by the end of that input."""
+        if sys.stdin.isatty():
+            log.info('press Enter to play')
+        while not self._stop.is_set() and not select.select([sys.stdin], [], [], 0.02)[0]:
+            pass
+        if not self._stop.is_set() and not sys.stdin.readline():
+            self._stop.set()
+
     def wait_for_subscribers(self) -> None:
         """Return when enough subscriptions exist, when the timeout is over, or when the player is stopped.
 
@@ -296,6 +307,8 @@ def _play(args: argparse.Namespace, stop: threading.Event) -> None:
     info += f', {len(masks)} masks on {args.mask_topic}' if masks is not None else ''
     frames = min(len(recording), args.max_frames or len(recording))
     log.info(f'{recording.path}: {frames} frames on {player.topics}, {info}, {args.reliability}')
+    if args.start_paused:
+        player.wait_for_line()
     player.wait_for_subscribers()
     try:
         with args.sent.open('w') if args.sent else nullcontext() as sent:
@@ -378,6 +391,7 @@ def _parser() -> argparse.ArgumentParser:
                         help='publish CompressedImage (jpeg unless named); what is recorded compressed is played as it is')
     parser.add_argument('--loop', action='store_true', help='start over at the end, until stopped')
     parser.add_argument('--max-frames', type=number(int, 1), metavar='N', help='play the first N frames alone')
+    parser.add_argument('--start-paused', action='store_true', help='wait for Enter (a line on standard input) before all else')
     parser.add_argument('--start-delay', type=number(float, 0, threading.TIMEOUT_MAX), default=0.2, metavar='S',
                         help='seconds before the first frame, after subscribers came, default: %(default)s')
     parser.add_argument('--wait-for-subscribers', type=number(int, 0), default=1, metavar='N',

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,22 +90,23 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
     with _receiving(f'{namespace}/matcher', keep) as reception, tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / 'sent'
         log.touch()
-        matcher = start('cli.matcher', '--ros-args', '-r', f'__ns:={namespace}', '-r', f'image:={topic}', *parameters)
-        player = None
-        try:
-            _wait_until_active(reception, matcher, stopped)
+        with ExitStack() as ends:
+            # Both at once: node and publishers find each other while the networks open, not after that.
             player = start('cli.play_bag', str(path), '--image-topic', recording.image_topic, '--topic', topic, '--left-alone',
-                           *pace, '--sent', str(log), *renamed)
+                           *pace, '--sent', str(log), '--start-paused', *renamed, stdin=subprocess.PIPE)
+            ends.callback(stop, player)
+            matcher = start('cli.matcher', '--ros-args', '-r', f'__ns:={namespace}', '-r', f'image:={topic}', *parameters)
+            ends.callback(stop, matcher)
+            _wait_until_active(reception, matcher, stopped)
+            assert player.stdin is not None
+            with suppress(BrokenPipeError), player.stdin as line:  # a player that failed says why itself
+                line.write(b'\n')
             while player.poll() is None and not stopped():
                 time.sleep(0.02)
             stop(player)
             reception.sent = {int(stamp): int(when) for stamp, when in map(str.split, log.read_text().splitlines())}
             if not stopped():
                 _drain(reception)
-        finally:
-            for process in (player, matcher):
-                if process is not None:
-                    stop(process)
     return reception
 
 

@@ -114,7 +114,7 @@ def test_every_folder_of_code_is_installed(setup_arguments: dict[str, Any]) -> N
     assert folders == set(setup_arguments['packages'])
 
 
-def test_the_fastdds_profile_holds_large_images() -> None:
+def test_the_fastdds_profile_holds_large_images_and_announces_each_second() -> None:
     dds = {'': 'http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles'}
     tree = ElementTree.parse(REPOSITORY / 'config' / 'fastdds_large_images.xml')
     types = {element.findtext('transport_id', '', dds): element.findtext('type', '', dds)
@@ -122,6 +122,7 @@ def test_the_fastdds_profile_holds_large_images() -> None:
     used = [types[element.text or ''] for element in tree.iterfind('.//userTransports/transport_id', dds)]
     assert sorted(used) == ['SHM', 'UDPv4']
     assert int(tree.findtext('.//segment_size', '', dds)) >= 4 * 1920 * 1080 * 3  # Full HD in colour, at a queue of four
+    assert tree.findtext('.//leaseAnnouncement/sec', '', dds) == '1'  # a node that missed an answer finds the other after a second
 
 
 @pytest.fixture(scope='module')

@@ -100,12 +100,12 @@ def listen() -> Iterator[Callable[..., Listener]]:
 def play() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     made: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: object) -> subprocess.Popen[str]:
+    def start(*arguments: object, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         repository = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, (repository, os.environ.get('PYTHONPATH'))))
         command = [sys.executable, '-m', 'lightglue_trt_ros.cli.play_bag', '--start-delay', '1']  # so that listeners know of it
-        made.append(subprocess.Popen([*command, *map(str, arguments)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                     env={**os.environ, 'PYTHONPATH': path}))
+        made.append(subprocess.Popen([*command, *map(str, arguments)], text=True, stdin=stdin, stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE, env={**os.environ, 'PYTHONPATH': path}))
         return made[-1]
 
     yield start
@@ -233,6 +233,29 @@ def test_signals_end_a_loop(tmp_path: Path, number: int, listen: Callable[..., L
     assert re.search(r'stopped; published \d+ frames', out)
     stamps = [(stamp_of(msg) - START) // PERIOD for _, msg in listener.images[:7]]
     assert stamps == [0, 1, 2, 0, 1, 2, 0]  # as recorded, in repetitions too
+
+
+def test_paused_it_plays_when_a_line_comes_and_ends_when_none_can(tmp_path: Path, listen: Callable[..., Listener],
+                                                                  play: Callable[..., subprocess.Popen[str]]) -> None:
+    write_bag(tmp_path / 'bag', frames(3))
+    listener = listen()
+    process = play(tmp_path / 'bag', '--start-paused', '--start-delay', '0', stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    assert '3 frames' in process.stdout.readline()
+    assert not listener.wait(lambda: bool(listener.images), 2.0)
+    out, err = process.communicate('\n', timeout=30)
+    assert process.returncode == 0, err
+    assert 'published 3 frames' in out
+    ended = play(tmp_path / 'bag', '--start-paused')
+    out, err = ended.communicate(timeout=30)
+    assert (ended.returncode, err) == (0, '')
+    assert 'stopped; published 0 frames' in out
+    for number in (signal.SIGINT, signal.SIGTERM):
+        paused = play(tmp_path / 'bag', '--start-paused', stdin=subprocess.PIPE)
+        assert paused.stdout is not None
+        assert '3 frames' in paused.stdout.readline()
+        paused.send_signal(number)
+        assert paused.wait(timeout=5) == 0
 
 
 def test_signal_while_waiting(tmp_path: Path, play: Callable[..., subprocess.Popen[str]]) -> None:
