@@ -97,12 +97,12 @@ def _node(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     from ..ros.timing.node_costs import measure_node
     asked = args.node_frames, args.node_hz, config.image_height, config.image_width
     cost, with_depth, echo = measure_node(*asked), measure_node(*asked, depth=True), measure_node(*asked, echo=True)
-    rows = [(what, str(each.published), str(each.lost), *percentiles(each.latency_ms), f'{each.growth_mib:.2f}')
-            for what, each in (('the matcher', cost), ('the matcher with depth', with_depth),
+    rows = [(what, str(each.published), str(each.lost), *percentiles(each.latency_ms), f'{each.cpu_ms:.2f}',
+             f'{each.growth_mib:.2f}') for what, each in (('the matcher', cost), ('the matcher with depth', with_depth),
                                ('a node that answers at once', echo))]
     print_table(f"The node's own cost, {config.image_width}x{config.image_height} mono8 at {args.node_hz:g} Hz, two processes, "
                 'no networks: image published to cloud received',
-                ['', 'frames', 'lost', 'median ms', 'p95', 'p99', 'memory growth MiB'], rows, left=1)
+                ['', 'frames', 'lost', 'median ms', 'p95', 'p99', 'CPU ms each', 'memory growth MiB'], rows, left=1)
     return {**dataclasses.asdict(cost), 'depth': dataclasses.asdict(with_depth), 'echo': dataclasses.asdict(echo)}
 
 

@@ -36,11 +36,12 @@ START_S = 20.0  # for the node to be found over DDS
 
 @dataclass(frozen=True)
 class NodeCost:
-    """Clouds, latency and memory of one node without networks."""
+    """Clouds, latency, CPU time and memory of one node without networks."""
 
     published: int
     clouds: int  # all but the first frame's, when none is lost
     latency_ms: list[float]
+    cpu_ms: float  # of all cores for a frame, from the first tenth of the frames to the end
     growth_mib: float  # of the node's resident memory, from the first tenth of the frames to the end
 
     @property
@@ -83,13 +84,14 @@ def measure_node(frames: int, rate: float, height: int, width: int, *, echo: boo
             rig.wait()
             early = max(frames // 10, 1)
             rig.feed(rate, early, [process])
-            memory = memory_mib(process.pid)
+            memory, cpu_s = memory_mib(process.pid), cpu_seconds(process.pid)
             rig.feed(rate, frames - early, [process])
+            cpu_ms = 1e3 * (cpu_seconds(process.pid) - cpu_s) / (frames - early)
             time.sleep(0.5)
             growth = memory_mib(process.pid) - memory
         finally:
             stop(process)
-    return NodeCost(frames, len(rig.latency_ms[0]), rig.latency_ms[0], growth)
+    return NodeCost(frames, len(rig.latency_ms[0]), rig.latency_ms[0], cpu_ms, growth)
 
 
 def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: float, rounds: int) -> dict[str, RigCost]:
