@@ -27,6 +27,7 @@ from ...core.tracks import TrackCounter
 from ...engines.selection import Opened, open_backend
 from ...utils.commands import Ending
 from ...utils.errors import ConfigError, LightglueTrtError
+from ...utils.processes import keep_memory
 from .. import diagnostics
 from ..executor import spin
 from ..parameters import as_declared, declare_settings
@@ -222,6 +223,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
 def run(node: MatcherNode, ending: Ending) -> None:
     """Run until SIGINT or SIGTERM. For the main thread of a process that ends with it."""
+    keep_memory()
     spin(node, ending, node.begin, node.stop)
     if node.left_behind:  # C++ aborts when it returns to an interpreter that ends
         rclpy.try_shutdown()
