@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -174,6 +175,26 @@ def _through_cv_bridge(msg: Any) -> UInt8:
     if gray.shape != (msg.height, msg.width) or gray.dtype != np.uint8:
         raise ImageEncodingError(f'{refusal}, and cv_bridge made {gray.dtype} {gray.shape} of it; set the camera to one of them')
     return gray
+
+
+def view_image(raw: bytes) -> Any:
+    """Fields of an Image in little-endian CDR, which all common machines write; `data` is a view. None: deserialise these bytes.
+
+    Its strings have a length in 4 bytes and end in a zero; its numbers of 4 bytes are aligned.
+    """
+    try:
+        at = 16 + struct.unpack_from('<I', raw, 12)[0]  # of frame_id, behind encapsulation and stamp
+        at += -at % 4
+        height, width, length = struct.unpack_from('<III', raw, at)
+        encoding, at = raw[at + 12:at + 11 + length].decode(), at + 12 + length
+        is_bigendian, at = raw[at], at + 1
+        at += -at % 4
+        step, length = struct.unpack_from('<II', raw, at)
+    except (struct.error, IndexError, UnicodeDecodeError):
+        return None
+    data = memoryview(raw)[at + 8:at + 8 + length]
+    return None if raw[:2] != b'\0\1' or len(data) < length else SimpleNamespace(
+        height=height, width=width, encoding=encoding, is_bigendian=is_bigendian, step=step, data=data)
 
 
 def stamp_of(raw: bytes, where: str) -> int:

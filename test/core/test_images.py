@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip('sensor_msgs', reason='ROS 2 message packages are not installed')
 
+from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
-from lightglue_trt_ros.core.images import SUPPORTED_ENCODINGS, fill_image, gray_from_compressed, gray_from_image
+from lightglue_trt_ros.core.images import SUPPORTED_ENCODINGS, fill_image, gray_from_compressed, gray_from_image, view_image
 from lightglue_trt_ros.utils.errors import ConfigError, ImageEncodingError
 
 pytestmark = pytest.mark.ros
@@ -367,3 +368,27 @@ def test_image_round_trip(encoding):
 def test_an_array_that_does_not_fit_its_encoding_is_refused(shape, dtype, encoding):
     with pytest.raises(ImageEncodingError, match=encoding):
         fill_image(Image(), np.zeros(shape, dtype), encoding)
+
+
+@given(frame=st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=9), encoding=st.sampled_from(
+    ['', 'mono8', '16UC1', 'bayer_rggb8']), numbers=st.tuples(*[st.integers(0, 2**32 - 1)] * 3), big_endian=st.booleans(),
+    data=st.binary(max_size=40))
+def test_a_view_of_a_serialised_image_has_its_fields_and_no_copy_of_its_data(frame, encoding, numbers, big_endian, data):
+    height, width, step = numbers
+    message = Image(header=Header(frame_id=frame), height=height, width=width, encoding=encoding, step=step,
+                    is_bigendian=big_endian, data=array.array('B', data))
+    raw = bytes(serialize_message(message))
+    view = view_image(raw)
+    assert view is not None
+    assert (view.height, view.width, view.encoding, view.is_bigendian, view.step) == (height, width, encoding, big_endian, step)
+    assert (view.data.tobytes(), view.data.obj) == (data, raw)
+
+
+def test_bytes_that_are_no_whole_image_have_no_view():
+    message = Image(header=Header(frame_id='camera'), height=2, width=3, encoding='16UC1', step=6, data=array.array('B', bytes(12)))
+    raw = bytes(serialize_message(message))
+    whole = 64  # bytes; some implementations pad the end
+    assert [length for length in range(len(raw) + 1) if view_image(raw[:length]) is not None] == list(range(whole, len(raw) + 1))
+    assert view_image(b'\0\0' + raw[2:]) is None  # big-endian
+    assert view_image(raw[:12] + b'\xff\xff\xff\xff' + raw[16:]) is None
+    assert view_image(raw.replace(b'16UC1', b'\xff6UC1')) is None

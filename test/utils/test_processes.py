@@ -104,3 +104,14 @@ def _soon(told: Callable[[], Any]) -> Any:
     while not (found := told()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return found
+
+
+def test_kept_memory_costs_no_page_faults() -> None:
+    program = ('import resource\nfrom lightglue_trt_ros.utils.processes import keep_memory\n{}\n'
+               'faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n'
+               'for number in range(40):\n    before = faults() if number == 20 else before if number else 0\n'
+               '    held = [bytearray(1 << 21) for _ in range(3)]\n    del held\n'
+               'print(faults() - before)')
+    kept, given_back = (int(subprocess.check_output([sys.executable, '-c', program.format(call)], cwd=processes.PACKAGE.parent))
+                        for call in ('keep_memory()', ''))
+    assert kept < 200 < 10_000 < given_back  # of 30,720 pages of 4 KiB; the default keeps some of them

@@ -15,7 +15,7 @@ from ...core.cameras import Intrinsics, StereoRig
 from ...core.depth import DepthImage, depth_pixels
 from ...core.epipolar_check import RightImage
 from ...core.geometry import Size, size_of, size_text
-from ...core.images import stamp_of
+from ...core.images import stamp_of, view_image
 from ...core.types import UInt8
 from ...utils.errors import BagError, FrameError
 from ..camera_info import RIGHT, CameraListener, RigListener, camera_topic
@@ -152,7 +152,8 @@ class DepthCamera(PairedImages[DepthImage, Intrinsics]):
         return self._camera.camera(size)
 
     def _usable(self, item: bytes, frame: UInt8, calibration: Intrinsics) -> DepthImage:
-        pixels, unit_m = depth_pixels(deserialise(item, self.images.msg_type), self._settings.max_megapixels)
+        view = view_image(item) if self._settings.depth_transport == 'raw' else None  # it saves copies
+        pixels, unit_m = depth_pixels(view or deserialise(item, self.images.msg_type), self._settings.max_megapixels)
         if pixels.shape != frame.shape:
             raise FrameError(f'it has {size_text(size_of(pixels))} pixels, the image {size_text(size_of(frame))}: {_REGISTER}')
         _check_registered(calibration, self._own.newest)
