@@ -24,8 +24,9 @@ setup(
     maintainer_email='maintainers@lightglue-trt-ros.dev',
     license='Apache-2.0',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
-    package_data={PACKAGE: ['networks/data/*/*.safetensors', 'evaluation/report/*.jinja', 'evaluation/report/*.json',
-                            'evaluation/fleet/*.jinja', 'evaluation/fleet/*.json', 'evaluation/fleet/*.js', 'backends/kernels/*']},
+    package_data={PACKAGE: ['networks/data/*/*.safetensors', 'networks/data/*/*.json', 'evaluation/report/*.jinja',
+                            'evaluation/report/*.json', 'evaluation/fleet/*.jinja', 'evaluation/fleet/*.json',
+                            'evaluation/fleet/*.js', 'backends/kernels/*']},
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
         (f'share/{PACKAGE}', ['package.xml']),

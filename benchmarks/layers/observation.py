@@ -18,7 +18,7 @@ from benchmarks.recorded_pairs import sample_pairs
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, matcher_inputs
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, locate
-from lightglue_trt_ros.core.early_exit import EarlyExits, confidence_threshold
+from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits, confidence_threshold
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import Size, fitting_size, resize_gray, size_of, to_original
 from lightglue_trt_ros.core.images import gray_of
@@ -133,7 +133,7 @@ def observe_pair(backend: LayerBackend, config: MatcherConfig, scene: Scene, pai
     """Gray images (H, W) of both frames, matched, refined and scored after each layer, the pair by itself."""
     small = [resize_gray(image, (config.image_height, config.image_width)) for image in images]
     reference, current = (backend.extract(image) for image in small)
-    thresholds = Thresholds(config.match_threshold, config.detection_threshold)
+    thresholds = dataclasses.replace(config.thresholds(backend.score_calibration), depth_confidence=ALL_LAYERS)
     exits = list(backend.match_exits(reference, current, thresholds))
     last = _rows(exits[-1])
     results: list[PairResult] = []

@@ -13,6 +13,7 @@ import numpy as np
 
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.types import Float32, HostFeatures, Matches, Thresholds, UInt8
 from lightglue_trt_ros.utils.errors import EngineError
 
@@ -56,7 +57,7 @@ class PeerBackend:
         with contextlib.redirect_stdout(sys.stderr):  # they print as they load
             self._detect, self._match, layers = (_open_xfeat if key == 'xfeat' else _open_lightglue)(
                 module, PEERS[key].extractor, spec.max_keypoints, self._device)
-        self.early_exits = EarlyExits((layers,))
+        self.early_exits, self.score_calibration = EarlyExits((layers,)), UNCALIBRATED
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> PeerFeatures:
         if mask is not None:

@@ -105,6 +105,7 @@ class OnnxRuntimeBackend(OnnxMatcher):
         With a `calibration` the matcher emulates the FP8 engine of that calibration: it rounds where that does. Raises ConfigError
         when it was made for something else.
         """
+        self.score_calibration = model.score_calibration
         self.spec, early_exits, threads = spec, early_exits or EarlyExits.of(model.layers), threads or _threads_asked_for()
         super().__init__(written_graphs(spec, model, early_exits, calibration), early_exits, threads)
         self._whole_image = np.ones((spec.image_height, spec.image_width), np.uint8)

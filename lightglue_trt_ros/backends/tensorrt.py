@@ -18,6 +18,7 @@ from ..core.config import EngineSpec
 from ..core.correspondences import Correspondences, Sought
 from ..core.early_exit import EarlyExits
 from ..core.refinement import Refined
+from ..core.score_calibration import UNCALIBRATED, ScoreCalibration
 from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError, clear_frames
 from .cuda import Addressed, Cuda, Graph, Staged
@@ -39,9 +40,9 @@ class TensorRTBackend:
     feature_sets = SLOTS  # of a camera that may be held at a time
 
     def __init__(self, tensorrt: Any, spec: EngineSpec, early_exits: EarlyExits, plans: Mapping[str, bytes], description: str, *,
-                 cuda_graphs: bool = True) -> None:
+                 score_calibration: ScoreCalibration = UNCALIBRATED, cuda_graphs: bool = True) -> None:
         """`tensorrt` is the adapter that loads `plans`: the extractor's and those of `early_exits`."""
-        self.spec, self.early_exits, self._cancelled = spec, early_exits, False
+        self.spec, self.early_exits, self.score_calibration, self._cancelled = spec, early_exits, score_calibration, False
         self._not_captured = '' if cuda_graphs else 'plain enqueue'  # why no more graphs are, for people
         self._note = ''  # for whoever gets the next matches
         self._engines: dict[str, Engine] = {}

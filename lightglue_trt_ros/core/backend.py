@@ -9,6 +9,7 @@ from .config import EngineSpec
 from .correspondences import Correspondences, Sought
 from .early_exit import EarlyExits
 from .refinement import Refined
+from .score_calibration import ScoreCalibration
 from .types import Features, Float32, Int32, KeptFeatures, Matches, Thresholds, UInt8
 
 
@@ -18,6 +19,7 @@ class Backend(Protocol):
     spec: EngineSpec
     early_exits: EarlyExits  # where the matcher may stop
     description: str  # one line: engine, device, precision and weights
+    score_calibration: ScoreCalibration  # of the model; scores and thresholds of all methods are raw
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> Features:
         """Keypoints, scores and descriptors of a gray image, uint8 (H, W) of the spec's size. Raises EngineError.

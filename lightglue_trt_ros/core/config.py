@@ -14,6 +14,8 @@ from typing import Any
 
 from ..utils.errors import ConfigError
 from .early_exit import ALL_LAYERS, DEPTH_CONFIDENCE
+from .score_calibration import ScoreCalibration
+from .types import Thresholds
 
 STRIDE = 8  # SuperPoint's cell: image sides are multiples of it
 MAX_KEYPOINTS = 3840  # the largest K that attention was timed with: 1.6 ms each on 8 multiprocessors of an H200
@@ -85,7 +87,7 @@ class MatcherConfig:
         'auto', 'Arithmetic of the networks; auto is fp32 on the CPU, on a GPU the best that it runs and that passed its check',
         choices=('auto', *PRECISIONS))
     match_threshold: float = setting(
-        0.1, 'Least score of a published match', low=0.0, high=1.0, dynamic=True)
+        0.38, 'Least score of a published match: the probability that it is right', low=0.0, high=1.0, dynamic=True)
     detection_threshold: float = setting(
         0.0005, 'Least SuperPoint score of a keypoint that takes part', low=0.0, high=1.0, dynamic=True)
     depth_confidence: float = setting(
@@ -121,6 +123,10 @@ class MatcherConfig:
     def engine_spec(self, precision: str) -> EngineSpec:
         """The spec of the engines for this configuration, at a resolved precision."""
         return EngineSpec(self.image_height, self.image_width, self.max_keypoints, precision)
+
+    def thresholds(self, scores: ScoreCalibration) -> Thresholds:
+        """As the matcher's graph takes them."""
+        return Thresholds(scores.raw(self.match_threshold), self.detection_threshold, self.depth_confidence)
 
 
 def check_setting(field: dataclasses.Field[Any], value: Any) -> None:

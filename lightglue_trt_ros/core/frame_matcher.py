@@ -198,7 +198,8 @@ class FrameMatcher:
         current.points = found.merged_into(current.points)  # the next frame starts from there
         self._variance_factor.add(found.quantile, found.inliers)
         matches = FrameMatches(
-            current.stamp, reference.stamp, found.points, found.reference_points, found.scores,
+            current.stamp, reference.stamp, found.points, found.reference_points,
+            self.backend.score_calibration.probability(found.scores),
             tracks.ids.take(next_rows).astype(np.uint32), tracks.lengths.take(next_rows).astype(np.uint32),
             found.covariances * np.float32(self._variance_factor.value), tracks.missed.take(next_rows).astype(np.uint8),
             clock.laps, answer.layers, answer.note)
@@ -228,7 +229,7 @@ class FrameMatcher:
 
     @property
     def _thresholds(self) -> Thresholds:
-        return Thresholds(self.config.match_threshold, self.config.detection_threshold, self.config.depth_confidence)
+        return self.config.thresholds(self.backend.score_calibration)
 
     def _refiner_of(self, reference: _Frame, current: _Frame) -> RefiningBackend | None:
         """The backend, where it has both images."""

@@ -15,7 +15,7 @@ from .config import MatcherConfig
 from .geometry import size_of, unit_of
 from .refinement import Pyramid, Refined, refine_points, unrefined
 from .refinement.variance_factor import VarianceFactor
-from .types import Float32, FrameMatches, KeptFeatures, Rows, Thresholds, UInt8, UInt32
+from .types import Float32, FrameMatches, KeptFeatures, Rows, UInt8, UInt32
 
 NO_TRACK = 2**32 - 1  # track id of a keypoint that was never matched
 
@@ -87,8 +87,9 @@ class Keyframes:
 
 def match_keyframes(backend: Backend, config: MatcherConfig, reference: Keyframe, current: Keyframe) -> FrameMatches:
     """Matches of two keyframes, refined on the host: no image is extracted. Raises EngineError."""
-    thresholds = Thresholds(config.match_threshold, config.detection_threshold, config.depth_confidence)
-    answer = backend.match(reference.features, current.features, thresholds).finite(reference.keypoints, current.keypoints)
+    calibration = backend.score_calibration
+    answer = backend.match(reference.features, current.features, config.thresholds(calibration))
+    answer = answer.finite(reference.keypoints, current.keypoints)
     rows = np.flatnonzero(answer.indices >= 0)
     current_rows = answer.indices.take(rows).astype(np.intp)
     before, points, scores = reference.keypoints[rows], current.keypoints[current_rows], answer.scores[rows]
@@ -101,7 +102,7 @@ def match_keyframes(backend: Backend, config: MatcherConfig, reference: Keyframe
     refined = refined.with_doubt(scores)
     factor = VarianceFactor().update(before, refined.points, refined.covariances, unit)
     return FrameMatches(
-        current.stamp, reference.stamp, refined.points, before, scores, current.track_ids[current_rows],
+        current.stamp, reference.stamp, refined.points, before, calibration.probability(scores), current.track_ids[current_rows],
         np.full(len(rows), 2, np.uint32), refined.covariances * np.float32(factor), np.zeros(len(rows), np.uint8),
         layers=answer.layers, note=answer.note, image_size=size_of(current.image), xyz=current.xyz[current_rows],
         sigma_z=current.sigma_z[current_rows])

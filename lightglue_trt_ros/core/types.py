@@ -55,7 +55,7 @@ class HostFeatures:
 class Thresholds:
     """Inputs of the matcher's graph: they may change between frames without another engine."""
 
-    match: float = 0.1  # least score of a match
+    match: float = 0.1  # least raw score of a match, see ScoreCalibration
     detection: float = 0.0005  # least SuperPoint score of a keypoint
     depth_confidence: float = ALL_LAYERS  # share of confident points that stops LightGlue early
 
@@ -65,7 +65,7 @@ class Matches:
     """The matcher's answer for a (reference, current) pair, one row per reference keypoint."""
 
     indices: Int32  # (K,) the current frame's row that reference row i matches, -1 where none
-    scores: Float32  # (K,) in (0, 1], 0 where none
+    scores: Float32  # (K,) in (0, 1], raw, 0 where none
     layers: int  # of LightGlue that ran
     note: str = ''  # problems, for people; empty: none
     confident: float = math.nan  # share of confident points at this exit; NaN after the last layer, or if not computed
@@ -92,7 +92,7 @@ class FrameMatches:
     reference_stamp: float  # seconds, the reference image's
     keypoints: Float32  # (M, 2) (u, v) in the current image
     reference_keypoints: Float32  # (M, 2) (u, v) in the reference image
-    scores: Float32  # (M,) in (0, 1], 0 for propagated points
+    scores: Float32  # (M,) probability that the match is right, 0 for propagated points
     track_ids: UInt32  # (M,) kept while a point is matched or propagated
     track_lengths: UInt32  # (M,) frames in which the point was seen, >= 2
     covariances: Float32  # (M, 2, 2) pixels squared, of keypoints given reference_keypoints

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ..core.backend import Backend
 from ..core.config import MatcherConfig
 from ..core.early_exit import EarlyExits
-from ..networks.models import identify_model, load_model
+from ..core.score_calibration import UNCALIBRATED
+from ..networks.models import SCORES, identify_model, load_model
 from ..utils.errors import EngineError, EngineMismatchError, LightglueTrtError
 from ..utils.processes import given_up, start, trim_heap, wait
 from .engine_store import Artifact, Identity, engine_dir_of, open_artifact, read_artifact
@@ -34,7 +35,7 @@ def open_backend(config: MatcherConfig, *, threads: int = 0, depth: EarlyExits |
     """
     before = given_up.set(cancelled)
     try:
-        return _open(config, threads, depth, cancelled)
+        return _with_scores_named(_open(config, threads, depth, cancelled), config.weights)
     finally:
         given_up.reset(before)
         trim_heap()  # of weights and graphs as they were read: the backend has them otherwise
@@ -61,6 +62,15 @@ def _warned(opened: Opened, config: MatcherConfig) -> Opened:
     warning = (f'depth_confidence is {config.depth_confidence:g}, but these engines run all layers: build_engines makes others '
                '(without --stages 9), -1 asks for no early exit')
     return opened._replace(warning='; '.join(filter(None, (opened.warning, warning))))
+
+
+def _with_scores_named(opened: Opened, weights: str) -> Opened:
+    """Said once, at the start: the model has no calibration of its scores."""
+    if opened.backend.score_calibration != UNCALIBRATED:
+        return opened
+    warning = (f"the model {weights} has no {SCORES}: scores are LightGlue's own, for which match_threshold 0.1 is usual "
+               '(docs/models.md, Scores)')
+    return opened._replace(warning='; '.join(filter(None, (opened.warning, warning))), without_gpu=False)
 
 
 def _open_onnxruntime(config: MatcherConfig, threads: int, depth: EarlyExits | None, why: str) -> Opened:
@@ -132,7 +142,8 @@ def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opene
     from ..backends.tensorrt import TensorRTBackend
     spec = engine_set.identity.spec
     description = f'TensorRT {tensorrt.version}, {spec}, weights {model}'
-    backend = TensorRTBackend(tensorrt, spec, engine_set.identity.early_exits, plans, description)
+    backend = TensorRTBackend(tensorrt, spec, engine_set.identity.early_exits, plans, description,
+                              score_calibration=model.score_calibration)
     return Opened(backend, f'{backend.description} ({reason}; engines in {engine_set.path})', warning)
 
 

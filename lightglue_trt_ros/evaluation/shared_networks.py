@@ -66,6 +66,7 @@ class SharedNetworks:
 
     def __init__(self, backend: Backend, configs: Collection[MatcherConfig]) -> None:
         self.spec, self.early_exits, self.description = backend.spec, backend.early_exits, backend.description
+        self.score_calibration = backend.score_calibration
         self.rows: NDArray[np.int32] = np.zeros((0, 2), np.int32)  # (M, 2) of the last match, reference and current
         self.gpu_ms = 0.0  # of the last timed frame
         self._backend: Any = backend

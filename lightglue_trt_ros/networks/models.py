@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import hashlib
+import json
+import math
 import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.config import FETCHED_MODELS, SHIPPED_MODELS
+from ..core.score_calibration import UNCALIBRATED, ScoreCalibration
 from ..utils.errors import ConfigError, WeightsError
 from .architecture import EXTRACTOR, MATCHER, NETWORKS, check_network, descriptors_for, descriptors_of, layers_of
 from .weight_store import load_weights, sources_of
@@ -17,6 +21,7 @@ from .weights import Weights, read_network
 
 NAMES = (*SHIPPED_MODELS, *FETCHED_MODELS)
 DEFAULT = NAMES[0]
+SCORES = 'scores.json'  # of a model's folder: its ScoreCalibration
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class ModelIdentity:
     extractor_sha256: str
     matcher_sha256: str
     choice: str = field(compare=False)  # the setting `weights` that gives it: its name, or its folder, which may be moved
+    score_calibration: ScoreCalibration = field(default=UNCALIBRATED, compare=False)
 
     def __str__(self) -> str:
         """For people: ours, or mine of /robot/weights."""
@@ -49,6 +55,7 @@ class Model:
     extractor: Weights
     matcher: Weights
     choice: str  # as in ModelIdentity
+    score_calibration: ScoreCalibration = UNCALIBRATED
 
     def __post_init__(self) -> None:
         given, taken = descriptors_of(self.extractor.tensors), descriptors_for(self.matcher.tensors)
@@ -58,7 +65,7 @@ class Model:
 
     @property
     def identity(self) -> ModelIdentity:
-        return ModelIdentity(self.name, self.extractor.sha256, self.matcher.sha256, self.choice)
+        return ModelIdentity(self.name, self.extractor.sha256, self.matcher.sha256, self.choice, self.score_calibration)
 
     @property
     def layers(self) -> int:
@@ -128,4 +135,21 @@ def _of_folder(folder: Path, shipped: str) -> Model:
         if names[0] != shipped or not checksum:
             raise WeightsError(f'{each.path} is of the model {names[0] or "without a name"}, with {"a" if checksum else "no"} '
                                f'checksum of its content: {advice}')
-    return Model(names[0] or folder.name, extractor, matcher, shipped or str(folder))
+    return Model(names[0] or folder.name, extractor, matcher, shipped or str(folder), _read_scores(folder / SCORES, matcher))
+
+
+def _read_scores(path: Path, matcher: Weights) -> ScoreCalibration:
+    """The default without a file. Raises WeightsError where it is damaged, or of another matcher."""
+    remedy = 'fit it again (python -m training.scores), or remove it and have raw scores'
+    try:
+        found = json.loads(path.read_bytes())
+        calibration, of = ScoreCalibration(*(float(found[name]) for name in ('a', 'b'))), found['matcher_sha256']
+        if not all(0 < value < math.inf for value in dataclasses.astuple(calibration)):
+            raise ValueError(f'{calibration}')
+    except FileNotFoundError:
+        return UNCALIBRATED
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WeightsError(f'{path} is damaged ({error!r}): {remedy}') from error
+    if of != matcher.sha256:
+        raise WeightsError(f'{path} was fitted to the matcher {of}, this one is {matcher.sha256}: {remedy}')
+    return calibration

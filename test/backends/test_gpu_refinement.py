@@ -52,7 +52,8 @@ def gpu():
 
 @pytest.fixture(scope='module')
 def backend(plans, gpu):
-    opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated')
+    opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated',
+                                       score_calibration=light().score_calibration)
     yield opened
     opened.close()
 
@@ -254,7 +255,8 @@ def test_on_a_jetson_whose_memory_is_one_the_same_is_found(backend, plans):
 
     def on_a_jetson():
         with EmulatedGpu(integrated=True).installed() as gpu:
-            opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated')
+            opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated',
+                                               score_calibration=light().score_calibration)
             sent = gpu.uploaded
             everything = list(found(opened))
             assert gpu.uploaded == sent, 'frames and points are where the kernels read them'

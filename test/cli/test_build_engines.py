@@ -33,6 +33,7 @@ from lightglue_trt_ros.core.config import SHIPPED_MODELS, EngineSpec, MatcherCon
 from lightglue_trt_ros.core.early_exit import LAYERS, EarlyExits
 from lightglue_trt_ros.core.geometry import resize_gray, to_original
 from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_points
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
 from lightglue_trt_ros.engines import build, selection
@@ -136,13 +137,13 @@ class Robot(InstantBuilder):
         """Stands for OnnxRuntimeBackend."""
         return Network(spec, early_exits, self.closed)
 
-    def engines(self, tensorrt, spec, early_exits, plans, description):
+    def engines(self, tensorrt, spec, early_exits, plans, description, score_calibration=UNCALIBRATED):
         """Stands for TensorRTBackend."""
         assert tuple(plans) in (networks_of(early_exits), networks_of(early_exits, own_attention=True))
         assert len(set(plans.values())) == len(plans)
         network = self.network(replace(spec, precision='fp16') if spec.precision == 'fp8' else spec, early_exits=early_exits)
         network.shift, network.silent_after, network.moved = self.shift, self.silent_after, self.moved
-        network.spec, network.description = spec, description
+        network.spec, network.description, network.score_calibration = spec, description, score_calibration
         return network
 
 
@@ -547,6 +548,7 @@ def test_an_empty_folder_shadows_nothing(machine, on_ada, tmp_path):
     (tmp_path / f'{NAME}-fp8').mkdir()
     opened = on_ada('auto')
     assert (opened.backend.spec.precision, opened.warning) == ('fp16', '')
+    assert opened.backend.score_calibration == ours().score_calibration
     with pytest.raises(EngineError, match='fp8 was asked for, but there is no FP8 calibration in'):
         on_ada('fp8')
 

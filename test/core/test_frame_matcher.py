@@ -16,6 +16,7 @@ from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 from lightglue_trt_ros.utils.errors import FrameError
 
@@ -28,6 +29,7 @@ class ScriptedBackend:
 
     def __init__(self, script: dict[int, list[int]] | None = None) -> None:
         self.spec, self.description, self.script = SPEC, 'scripted', script or {}
+        self.score_calibration = UNCALIBRATED
         self.extracted: list[np.ndarray] = []
         self.pairs: list[tuple[int, int]] = []
         self.thresholds: list = []
@@ -224,7 +226,7 @@ def test_thresholds_of_the_moment_reach_the_matcher():
     frames.process(IMAGE, 0.1)
     frames.config = MatcherConfig(image_height=64, image_width=80, max_keypoints=8, match_threshold=0.7, detection_threshold=0.01)
     frames.process(IMAGE, 0.2)
-    assert [(t.match, t.detection) for t in backend.thresholds] == [(0.2, 0.0005), (0.7, 0.01)]
+    assert [(t.match, t.detection) for t in backend.thresholds] == [(pytest.approx(0.2), 0.0005), (pytest.approx(0.7), 0.01)]
 
 
 @pytest.mark.parametrize('refinement', ['none', 'patches'])

@@ -16,6 +16,7 @@ from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import Refined
 from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.track_propagation import MAX_SIGMA_PX, Candidates, propagate
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 from lightglue_trt_ros.utils.errors import FrameError
@@ -42,6 +43,7 @@ class SeeingBackend:
 
     def __init__(self, unseen=None, unmatched=None, step: int = 3) -> None:
         self.spec, self.description, self.step, self.frame = SPEC, 'seeing', step, -1
+        self.score_calibration = UNCALIBRATED
         self.unseen, self.unmatched = unseen or {}, unmatched or {}
 
     def extract(self, image, mask=None):

@@ -5,10 +5,12 @@ import importlib.util
 import numpy as np
 import pytest
 from support.networks import ours
+from support.random_pairs import write_pair
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.early_exit import LAYERS
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.engines.engine_store import GRAPH, TENSORS, Identity, drafting
 from lightglue_trt_ros.engines.gpu_info import probe
 from lightglue_trt_ros.engines.selection import open_backend
@@ -69,6 +71,15 @@ def test_onnxruntime_asked_for_warns_of_nothing():
     opened = open_backend(MatcherConfig(backend='onnxruntime', **SMALL))
     assert opened.warning == ''
     assert 'asked for' in opened.reason
+
+
+@pytest.mark.parametrize('backend', ['auto', 'onnxruntime'])
+def test_a_model_without_calibrated_scores_is_named_once(tmp_path, backend):
+    config = MatcherConfig(backend=backend, weights=str(write_pair(tmp_path)), **SMALL)
+    opened = open_backend(config)
+    assert opened.backend.score_calibration == UNCALIBRATED
+    assert opened.warning.count('has no scores.json') == 1
+    assert not opened.without_gpu, 'a warning that reports show'
 
 
 @pytest.mark.float8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -37,7 +38,7 @@ from lightglue_trt_ros.evaluation.fleet import cluster as cluster_module
 from lightglue_trt_ros.evaluation.fleet.cluster import agreed
 from lightglue_trt_ros.evaluation.fleet.plan import build, installation, make_plan
 from lightglue_trt_ros.networks.graph_cache import written_graphs
-from lightglue_trt_ros.networks.models import shipped_folder
+from lightglue_trt_ros.networks.models import SCORES, shipped_folder
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 from training.weight_files import write_network
 
@@ -187,7 +188,9 @@ def noisy(folder: Path) -> Path:
     tensors, name = dict(ours().matcher.tensors), 'transformers.2.self_attn.Wqkv.weight'
     noise = np.random.default_rng(0).normal(0, 60 * tensors[name].std(), tensors[name].shape)
     tensors[name] = tensors[name] + noise.astype(np.float32)
-    write_network(folder / 'matcher.safetensors', tensors, pair='ours', network='matcher', licence='Apache-2.0')
+    sha256 = write_network(folder / 'matcher.safetensors', tensors, pair='ours', network='matcher', licence='Apache-2.0')
+    scores = dataclasses.asdict(ours().score_calibration) | {'matcher_sha256': sha256}
+    (folder / SCORES).write_text(json.dumps(scores))
     return folder
 
 

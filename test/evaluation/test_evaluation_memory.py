@@ -65,6 +65,7 @@ class CountingBackend:
     def __init__(self, inner: Any, features: Alive) -> None:
         self.inner, self.features = inner, features
         self.spec, self.early_exits, self.description = inner.spec, inner.early_exits, inner.description
+        self.score_calibration = inner.score_calibration
         self.match, self.match_exits, self.close = inner.match, inner.match_exits, inner.close
 
     def extract(self, *given: Any) -> Any:

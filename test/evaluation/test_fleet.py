@@ -166,10 +166,11 @@ def test_an_installation_has_the_versions_of_its_libraries(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize('changed', ['backends/kernels/refinement.ptx', 'backends/kernels/refinement.cu',
-                                     'evaluation/fleet/sorting.js', 'evaluation/fleet/fleet.html.jinja', 'core/masks.py'])
+                                     'evaluation/fleet/sorting.js', 'evaluation/fleet/fleet.html.jinja', 'core/masks.py',
+                                     'networks/data/ours/scores.json'])
 def test_a_copy_of_the_package_is_another_build_when_any_of_its_code_differs(tmp_path: Path, changed: str) -> None:
     copy = tmp_path / 'lightglue_trt_ros'
-    shutil.copytree(plan_module.PACKAGE, copy, ignore=shutil.ignore_patterns('data', '__pycache__'))
+    shutil.copytree(plan_module.PACKAGE, copy, ignore=shutil.ignore_patterns('*.safetensors', '__pycache__'))
     command = [sys.executable, '-c', 'from lightglue_trt_ros.evaluation.fleet import plan; print(plan.build())']
 
     def build() -> str:

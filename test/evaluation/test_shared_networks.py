@@ -57,6 +57,7 @@ class Counting:
     def __init__(self, inner: Any, feature_sets: int = 0) -> None:
         self.inner, self.asked = inner, Counter[str]()
         self.spec, self.early_exits, self.description = inner.spec, inner.early_exits, inner.description
+        self.score_calibration = inner.score_calibration
         self.camera, self.held = 0, dict[int, list[Any]]()
         if feature_sets:
             self.feature_sets = feature_sets

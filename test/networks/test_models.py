@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -19,9 +20,10 @@ from support.networks import magicleap
 from support.random_pairs import TINY, random_extractor, random_matcher, random_pair, write_pair
 
 from lightglue_trt_ros.core.config import FETCHED_MODELS, SHIPPED_MODELS, EngineSpec
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED, ScoreCalibration
 from lightglue_trt_ros.networks import models as pairs
 from lightglue_trt_ros.networks.lightglue import lightglue
-from lightglue_trt_ros.networks.models import ModelIdentity, identify_model, load_model, shipped_folder
+from lightglue_trt_ros.networks.models import SCORES, ModelIdentity, identify_model, load_model, shipped_folder
 from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.networks.weight_store import REGISTRY, sources_of
 from lightglue_trt_ros.networks.weights import content_sha256
@@ -127,6 +129,31 @@ def test_what_names_no_pair_is_refused_with_what_there_is(choice, words, tmp_pat
     for load in (load_model, identify_model):
         with pytest.raises(ConfigError, match=words):
             load(choice)
+
+
+# Scores
+
+def test_a_model_has_the_calibration_in_its_folder(mine):
+    assert load_model(str(mine)).score_calibration == UNCALIBRATED
+    content = {'a': 0.25, 'b': 0.5, 'matcher_sha256': load_model(str(mine)).matcher.sha256}
+    (mine / SCORES).write_text(json.dumps(content))
+    for found in (load_model(str(mine)), identify_model(str(mine))):
+        assert found.score_calibration == ScoreCalibration(0.25, 0.5)
+    identity = load_model(str(mine)).identity
+    assert identity == dataclasses.replace(identity, score_calibration=UNCALIBRATED), 'engines stay as they are'
+
+
+@pytest.mark.parametrize(('change', 'words'), [
+    ({'a': 0.0}, 'damaged'), ({'b': math.inf}, 'damaged'), ({'a': 'one'}, 'damaged'), ({'matcher_sha256': 'f' * 64}, 'fitted to')])
+def test_a_calibration_that_is_damaged_or_of_another_matcher_is_refused(mine, change, words):
+    content = {'a': 0.25, 'b': 0.5, 'matcher_sha256': load_model(str(mine)).matcher.sha256, **change}
+    (mine / SCORES).write_text(json.dumps(content))
+    with pytest.raises(WeightsError, match=rf'scores\.json .*{words}.*training\.scores'):
+        load_model(str(mine))
+    for text in ('[1, 2]', '{', '{}'):
+        (mine / SCORES).write_text(text)
+        with pytest.raises(WeightsError, match=r'scores\.json is damaged'):
+            load_model(str(mine))
 
 
 # Bad files

@@ -89,6 +89,7 @@ class Remembered:
     def __init__(self, backend: OnnxRuntimeBackend) -> None:
         self.backend, self.known = backend, dict[Any, Any]()
         self.spec, self.early_exits, self.description = backend.spec, backend.early_exits, backend.description
+        self.score_calibration = backend.score_calibration
 
     def extract(self, image: np.ndarray) -> HostFeatures:
         return self._once('extract', [image], image)

@@ -9,6 +9,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from support.random_pairs import write_pair
+
+from lightglue_trt_ros.core.score_calibration import ScoreCalibration
+from lightglue_trt_ros.networks.models import load_model
 
 torch = pytest.importorskip('torch', reason='PyTorch, which the training room alone needs, is not installed: make parity')
 
@@ -28,6 +32,8 @@ from training.scenes.geometry import PLANES
 from training.scenes.matrices import inverse, rotation
 from training.scenes.views import Scenes, TwoViews, other
 from training.schedule import Schedule
+from training.scores import fit, true_errors
+from training.scores import main as scores
 from training.teacher import Teacher
 from training.train import TOY_EXTRACTOR, main
 
@@ -361,6 +367,32 @@ def test_what_a_training_needs_and_has_not_is_said(folder, tmp_path, capsys):
     save_file({'input_proj.bias': torch.zeros(3)}, tmp_path / 'other.safetensors')
     assert main([*words, '--initial', str(tmp_path / 'other.safetensors')]) == 1
     assert 'other.safetensors is of another network' in capsys.readouterr().err
+
+
+def test_scores_are_fitted_to_the_share_of_right_matches():
+    random, wanted = np.random.default_rng(0), ScoreCalibration(0.3, 0.6)
+    raw = random.uniform(0, 1, 40_000).astype(np.float32)
+    found = fit(raw, np.where(random.uniform(size=len(raw)) < wanted.probability(raw), 1.0, 9.0))
+    np.testing.assert_allclose(found.probability(raw), wanted.probability(raw), atol=0.02)
+
+
+def test_the_scores_of_a_model_are_written_into_its_folder(folder, tmp_path, capsys):
+    write_pair(tmp_path)
+    words = [str(tmp_path), '--drawings', '0', '--pairs', '2', '--height', '192', '--width', '256']
+    assert scores([*words, '--photographs', str(tmp_path / 'none')]) == 1
+    assert 'is not a folder' in capsys.readouterr().err
+    for _ in range(2):  # again, it fits raw scores
+        assert scores([*words, '--photographs', str(folder)]) == 0
+        assert capsys.readouterr().out.startswith(str(load_model(str(tmp_path)).score_calibration))
+
+
+def test_errors_of_matches_are_from_the_true_position_and_unknown_at_edges():
+    pair = still(shift=3.0)
+    pair.planes[:, :, 64:] = 1
+    before = np.float32([[20, 20], [63.5, 30], [30, 40]])
+    errors, known = true_errors(pair, before, before + np.float32([[3, 0], [3, 0], [7, 3]]))
+    np.testing.assert_allclose(errors[known], [0, 5], atol=1e-4)
+    assert known.tolist() == [True, False, True]
 
 
 def test_a_minute_of_training_teaches_both_networks_and_their_export_runs(folder, tmp_path):

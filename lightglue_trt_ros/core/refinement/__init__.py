@@ -35,7 +35,7 @@ GHOST = 0.5  # times the residual: apparent structure of pure noise, in every di
 BEND = 0.15  # times the deviation along an edge beyond that across: error of a bent edge
 LIMIT_PX = 6.0  # a patch found further away does not count
 UNREFINED_PX = 2.0  # standard deviation of a matched point whose patch is not found; the largest of one that is found
-DOUBT = 8.0  # times the variance: what a match of score 0 has beyond one of score 1
+DOUBT = 8.0  # times the variance: what a match of raw score 0 has beyond one of score 1
 DETECTED_PX = 0.5  # standard deviation of a detection of SuperPoint
 PREDICTED_PX, PREDICTED_LIMIT_PX = 5.0, 12.0  # standard deviation and limit of a point predicted from its neighbours
 

@@ -24,7 +24,7 @@ from ...utils.errors import ConfigError, EngineError
 from ...utils.processes import PACKAGE, called_elsewhere
 
 FILES = ('camera', 'camera_in_body', 'mask')  # options that name files, which every worker must see
-CODE = ('.py', '.cu', '.ptx', '.jinja', '.js')  # suffixes of files that figures and pages are made by
+CODE = ('.py', '.cu', '.ptx', '.jinja', '.js', '.json')  # suffixes of files that figures and pages are made by
 
 
 class Installation(NamedTuple):
