@@ -25,12 +25,12 @@ MEASURED_AT = EngineSpec(480, 640, 1024, 'fp16')
 SHARES = (8, 16, 132)  # multiprocessors of the H200: all, and what CUDA MPS leaves of them
 # Milliseconds of STAGES by model and multiprocessors: `benchmark device`, H200, TensorRT 8.6, all layers, tartanair_hospital.
 MEASURED_MS = {
-    ('ours', 8): (2.252, 4.746, 0.611),
-    ('ours', 16): (1.375, 3.246, 0.482),
-    ('ours', 132): (0.329, 0.943, 0.272),
-    ('ours_light', 8): (1.179, 2.237, 0.614),
-    ('ours_light', 16): (0.729, 1.547, 0.447),
-    ('ours_light', 132): (0.239, 0.474, 0.262),
+    ('ours', 8): (2.312, 4.822, 0.537),
+    ('ours', 16): (1.394, 3.288, 0.433),
+    ('ours', 132): (0.325, 0.937, 0.238),
+    ('ours_light', 8): (1.146, 2.270, 0.502),
+    ('ours_light', 16): (0.742, 1.554, 0.403),
+    ('ours_light', 132): (0.209, 0.476, 0.216),
 }
 
 
