@@ -7,7 +7,7 @@ intervals that are too narrow where values resemble each other much, so:
   a few neighbours, as many as half the cube root of N: noise from pair to pair would hide what changes slowly;
 - the variance of a mean of blocks misses that of the mean they are measured from: it is divided by 1 - block / N;
 - the ends are as far apart as those of a t distribution, with the degrees of freedom of that many independent values.
-test_bootstrap.py holds how often an interval then misses the true mean.
+test/evaluation/test_confidence.py holds how often an interval then misses the true mean.
 """
 
 from __future__ import annotations

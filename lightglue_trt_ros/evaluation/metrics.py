@@ -102,7 +102,7 @@ class PairResult:
     agreement_f1: float | None = None  # against the first matcher
     count_ratio: float | None = None  # against the first matcher
     layers: int | None = None  # of LightGlue that ran
-    within_1_sigma: float | None = None  # share of `consistency.plausible` matches whose distance to the estimated pose's epipolar
+    within_1_sigma: float | None = None  # share of `plausible` matches whose distance to the estimated pose's epipolar
     within_2_sigma: float | None = None  # line is below one, and two, standard deviations; None without covariances or a pose
     true_within_1_sigma: float | None = None  # the same to the line of the true motion; None without covariances, truth or
     true_within_2_sigma: float | None = None  # baseline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -13,7 +14,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.keyframes import NO_TRACK
+from lightglue_trt_ros.core.keyframes import NO_TRACK, match_keyframes
 from lightglue_trt_ros.utils.errors import FrameError
 
 pytestmark = pytest.mark.networks
@@ -89,6 +90,18 @@ def test_two_keyframes_are_matched_by_one_inference_and_no_extraction(flown, bac
     distance = np.abs(shift[right, 0] - (places[0] - places[1])) / np.sqrt(matches.covariances[right, 0, 0])
     assert np.mean(distance < 2) > 0.8
     np.testing.assert_allclose(matches.xyz[np.isfinite(matches.xyz[:, 2]), 2], 3.0, rtol=1e-4)
+
+
+def test_keypoints_that_are_no_numbers_are_in_no_match(flown, backend):
+    frames, stamps = flown
+    first, last = (frames.keyframes.of(stamp) for stamp in stamps[-2:])
+    whole, hostile = match_keyframes(backend, CONFIG, first, last), dataclasses.replace(last, keypoints=last.keypoints.copy())
+    hostile.keypoints[::3] = np.nan
+    found = match_keyframes(backend, CONFIG, first, hostile)
+    assert 20 < len(found) < len(whole)
+    assert 'matches are not finite' in found.note
+    for name in ('keypoints', 'reference_keypoints', 'covariances', 'scores'):
+        assert np.isfinite(getattr(found, name)).all(), name
 
 
 def test_any_two_of_the_last_ones_and_no_others(flown):

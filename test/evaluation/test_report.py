@@ -269,6 +269,8 @@ def test_the_page_starts_with_notes_then_verdict_then_table(pictures):
     assert 'inliers of the better two-view model: ours fp16 less the others' in text
     order = [text.index(part) for part in ('no ground truth', 'the better two-view model', '<table>', 'What ran', 'Details')]
     assert order == sorted(order)
+    assert all(before.endswith('<div class="scroll">\n') for before in text.split('<table>')[:-1]), 'an edge shows that it is wider'
+    assert re.search(r'\.scroll \{ [^}]*var\(--shade\)', text)
     assert 'Compared with' not in text
     assert 'the notes above say why' in text
     compared = Page(render(evaluation(tuple(KINDS), frames=20), []))

@@ -114,6 +114,11 @@ def test_every_folder_of_code_is_installed(setup_arguments: dict[str, Any]) -> N
     assert folders == set(setup_arguments['packages'])
 
 
+def test_every_file_that_is_no_code_is_installed(setup_arguments: dict[str, Any]) -> None:
+    installed = {path for pattern in setup_arguments['package_data'][PACKAGE.name] for path in PACKAGE.glob(pattern)}
+    assert installed == {path for path in PACKAGE.rglob('*') if path.is_file() and path.suffix not in ('.py', '.pyc')}
+
+
 def test_the_fastdds_profile_holds_large_images_and_announces_each_second() -> None:
     dds = {'': 'http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles'}
     tree = ElementTree.parse(REPOSITORY / 'config' / 'fastdds_large_images.xml')

@@ -20,9 +20,9 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executa
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from nav_msgs.msg import Odometry
-from rcl_interfaces.srv import SetParameters
+from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.parameter import Parameter
-from sensor_msgs.msg import CameraInfo, PointCloud2
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_srvs.srv import Trigger
 from support.full_disks import FULL, room_for
 from support.networks import moved, photo
@@ -335,10 +335,14 @@ if node_name == 'matcher':
         return Opened(NullBackend(config.engine_spec('fp32')), 'null')
     node.MatcherNode.__init__.__defaults__ = (opening,)
     from lightglue_trt_ros.ros.matcher.camera_interface import CameraInterface
-    owner = CameraInterface if where == '_on_image' else node.MatcherNode
+    from lightglue_trt_ros.ros.matcher.keyframe_topics import KeyframeTopics
+    from lightglue_trt_ros.ros.matcher.mask_topic import CameraMasks
+    owner = {'_on_image': CameraInterface, '_on_mask': CameraMasks, '_on_request': KeyframeTopics}.get(where, node.MatcherNode)
     from lightglue_trt_ros.cli.matcher import main
 else:
-    from lightglue_trt_ros.ros.odometry_node import OdometryNode as owner
+    from lightglue_trt_ros.ros.camera_info import CameraListener
+    from lightglue_trt_ros.ros.odometry_node import OdometryNode
+    owner = CameraListener if where == '_on_info' else OdometryNode
     from lightglue_trt_ros.cli.odometry import main
 failing(owner, where)
 sys.exit(main())
@@ -348,8 +352,9 @@ sys.exit(main())
 def attacked(node: str, where: str, times: int = 1) -> subprocess.Popen:
     """The executable, whose method `where` raises the first `times` times that it is called."""
     environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
-    return subprocess.Popen([sys.executable, '-c', ATTACKED, node, where, str(times), *(['--ros-args', *SMALL] if node == 'matcher'
-                             else [])], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    settings = ['--ros-args', *SMALL, *['-p', 'keyframes:=2'] * (where == '_on_request')] if node == 'matcher' else []
+    return subprocess.Popen([sys.executable, '-c', ATTACKED, node, where, str(times), *settings], env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def change(peer: Peer, transition: int) -> bool:
@@ -370,14 +375,23 @@ def poke(peer: Peer, where: str) -> None:
         client = peer.node.create_client(SetParameters, '/matcher/set_parameters')
         assert client.wait_for_service(20)
         client.call_async(SetParameters.Request(parameters=[Parameter('match_threshold', value=0.3).to_parameter_msg()]))
+    elif where == '_on_mask':
+        masks = peer.node.create_publisher(Image, '/mask', 1)
+        for _ in range(5):  # best effort
+            peer.send(image_message(SECOND), masks)
+            time.sleep(0.1)
+    elif where == '_on_request':
+        client = peer.node.create_client(GetParameters, '/matcher/match_keyframes')
+        assert client.wait_for_service(20)
+        client.call_async(GetParameters.Request())
     elif where == 'stop':  # within on_deactivate
         assert not change(peer, Transition.TRANSITION_DEACTIVATE)
         assert change(peer, Transition.TRANSITION_CONFIGURE)
         assert change(peer, Transition.TRANSITION_ACTIVATE)
 
 
-@pytest.mark.parametrize('where', ['_on_image', '_publish_diagnostics', '_on_reset', '_on_set_parameters', '_give_up',
-                                   'stop'])
+@pytest.mark.parametrize('where', ['_on_image', '_publish_diagnostics', '_on_reset', '_on_set_parameters', '_on_mask',
+                                   '_on_request', '_give_up', 'stop'])
 def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_matcher_goes_on(peer, where):
     process = attacked('matcher', where)
     try:
@@ -395,6 +409,23 @@ def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_matcher_goe
     assert process.returncode == 0, log
     assert log.count('Traceback (most recent call last)') == 1
     assert f'ZeroDivisionError: injected into {where}' in log
+
+
+def test_transitions_that_are_not_allowed_are_refused_and_cost_the_matcher_nothing(peer):
+    process = attacked('matcher', '_on_image', 0)
+    try:
+        wait_for(lambda: 'null' in peer.figures().get('backend', ''), 30)
+        for transition in (Transition.TRANSITION_CONFIGURE, 99):
+            assert not change(peer, transition)
+        peer.send(image_message(10 * SECOND))
+        time.sleep(0.5)
+        peer.send(image_message(10 * SECOND + SECOND // 10), clouds=1)
+        assert change(peer, Transition.TRANSITION_DEACTIVATE)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        log = finish(process, 20)
+    assert process.returncode == 0, log
+    assert 'Traceback' not in log
 
 
 @pytest.mark.parametrize(('node', 'where', 'topic'), [
@@ -429,17 +460,20 @@ def test_where_cleaning_up_fails_too_the_process_ends_with_1_and_a_line(peer):
     assert log.splitlines()[-1].startswith('matcher: cleaning up after an error failed: ')
 
 
-@pytest.mark.parametrize('where', ['_on_matches', '_report'])
+@pytest.mark.parametrize('where', ['_on_matches', '_report', '_on_info'])
 def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_odometry_goes_on(peer, where):
     process = attacked('odometry', where)
     clouds = peer.node.create_publisher(PointCloud2, '/matcher/matches', 10)
+    infos = peer.node.create_publisher(CameraInfo, '/camera_info', 10)
     try:
         wait_for(clouds.get_subscription_count, 30)
-        wait_for(lambda: clouds.publish(PointCloud2()) or 'cloud lacks u, v' in peer.status()[1], 30)
+        wait_for(infos.get_subscription_count)
+        wait_for(lambda: infos.publish(CameraInfo()) or clouds.publish(PointCloud2()) or 'cloud lacks u, v' in peer.status()[1], 30)
     finally:
         process.send_signal(signal.SIGTERM)
         log = finish(process, 10)
-    peer.node.destroy_publisher(clouds)
+    for each in (clouds, infos):
+        peer.node.destroy_publisher(each)
     assert process.returncode == 0, log
     assert log.count('Traceback (most recent call last)') == 1
     assert f'ZeroDivisionError: injected into {where}' in log
