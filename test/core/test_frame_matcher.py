@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from support.networks import SMALL, moved, ours, photo
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
-from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
+from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
@@ -250,6 +251,26 @@ def test_a_network_that_gives_no_numbers_costs_the_points_that_have_none(value, 
         for name in ('keypoints', 'reference_keypoints', 'covariances', 'scores'):
             assert np.isfinite(getattr(result, name)).all(), name
     assert ['2 of 8 matches are not finite' in result.note for result in results] == [False, True, True, False, False]
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf])
+def test_right_keypoints_that_are_no_numbers_are_no_matches(value):
+    """In a flat image: a point that was not matched is known nowhere."""
+    class Pair(ScriptedBackend):
+        def extract(self, image, mask=None):
+            found = super().extract(image, mask)
+            if len(self.extracted) == 3:  # the first right image, a pixel of the networks' input to the left
+                found.keypoints[:] -= [1, 1]
+                found.keypoints[2], found.keypoints[5, 0] = value, value
+            return found
+
+    camera = Intrinsics(160, 128, np.array([[100.0, 0, 80], [0, 100, 64], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+    frames = FrameMatcher(Pair(), MatcherConfig(image_height=64, image_width=80, max_keypoints=8))
+    frames.process(IMAGE, 0.0)
+    found = frames.process(IMAGE, 0.1, RightImage(IMAGE, StereoRig(camera, dataclasses.replace(camera, shift_m=0.1))))
+    for values in (found.right_keypoints, found.xyz, found.sigma_z[:, None]):
+        np.testing.assert_array_equal(np.isfinite(values).all(axis=1), [row not in (2, 5) for row in range(8)])
+        assert not np.isinf(values).any()
 
 
 @pytest.mark.slow
