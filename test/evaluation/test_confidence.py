@@ -77,6 +77,13 @@ def test_few_values_that_resemble_each_other_tell_little():
         assert np.mean([not each.low <= 0 <= each.high for each in map(mean_difference, series)]) < 0.11
 
 
+def test_the_interval_of_a_median_follows_the_correlation():
+    """Times of frames resemble those before; the median of an AR(1) is 0."""
+    series = ar1(np.random.default_rng(3), 0.8, 300, 200)
+    found = [percentile_intervals(values, (50,))[0] for values in series]
+    assert np.mean([not each.low <= 0 <= each.high for each in found]) < 0.11  # as if independent: 42 %
+
+
 def test_the_area_is_a_mean_and_a_constant():
     errors = np.random.default_rng(3).gamma(2, 4, 50)
     errors[7], errors[9] = np.inf, np.nan
