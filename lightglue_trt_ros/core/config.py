@@ -87,7 +87,7 @@ class MatcherConfig:
         'auto', 'Arithmetic of the networks; auto is fp32 on the CPU, on a GPU the best that it runs and that passed its check',
         choices=('auto', *PRECISIONS))
     match_threshold: float = setting(
-        0.38, 'Least score of a published match: the probability that it is right', low=0.0, high=1.0, dynamic=True)
+        0.4, 'Least score of a published match: the probability that it is right', low=0.0, high=1.0, dynamic=True)
     detection_threshold: float = setting(
         0.0005, 'Least SuperPoint score of a keypoint that takes part', low=0.0, high=1.0, dynamic=True)
     depth_confidence: float = setting(
