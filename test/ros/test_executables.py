@@ -22,7 +22,7 @@ from lifecycle_msgs.srv import ChangeState
 from nav_msgs.msg import Odometry
 from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.parameter import Parameter
-from sensor_msgs.msg import CameraInfo, Image, PointCloud2
+from sensor_msgs.msg import CameraInfo, PointCloud2
 from std_srvs.srv import Trigger
 from support.full_disks import FULL, room_for
 from support.networks import moved, photo
@@ -337,14 +337,17 @@ if node_name == 'matcher':
     from lightglue_trt_ros.ros.matcher.camera_interface import CameraInterface
     from lightglue_trt_ros.ros.matcher.keyframe_topics import KeyframeTopics
     from lightglue_trt_ros.ros.matcher.mask_topic import CameraMasks
-    owner = {'_on_image': CameraInterface, '_on_mask': CameraMasks, '_on_request': KeyframeTopics}.get(where, node.MatcherNode)
+    from lightglue_trt_ros.ros.matcher.paired_images import PairedImages
+    from lightglue_trt_ros.ros.camera_info import CameraListener
+    owner = {'_on_image': CameraInterface, '_on_mask': CameraMasks, '_on_request': KeyframeTopics, '_on_info': CameraListener,
+             'depth': PairedImages}.get(where, node.MatcherNode)
     from lightglue_trt_ros.cli.matcher import main
 else:
     from lightglue_trt_ros.ros.camera_info import CameraListener
     from lightglue_trt_ros.ros.odometry_node import OdometryNode
     owner = CameraListener if where == '_on_info' else OdometryNode
     from lightglue_trt_ros.cli.odometry import main
-failing(owner, where)
+failing(owner, '_on_image' if where == 'depth' else where)
 sys.exit(main())
 """
 
@@ -352,7 +355,8 @@ sys.exit(main())
 def attacked(node: str, where: str, times: int = 1) -> subprocess.Popen:
     """The executable, whose method `where` raises the first `times` times that it is called."""
     environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
-    settings = ['--ros-args', *SMALL, *['-p', 'keyframes:=2'] * (where == '_on_request')] if node == 'matcher' else []
+    more = {'_on_request': ['-p', 'keyframes:=2'], '_on_info': ['-p', 'depth:=true'], 'depth': ['-p', 'depth:=true']}
+    settings = ['--ros-args', *SMALL, *more.get(where, [])] if node == 'matcher' else []
     return subprocess.Popen([sys.executable, '-c', ATTACKED, node, where, str(times), *settings], env=environment, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -375,10 +379,12 @@ def poke(peer: Peer, where: str) -> None:
         client = peer.node.create_client(SetParameters, '/matcher/set_parameters')
         assert client.wait_for_service(20)
         client.call_async(SetParameters.Request(parameters=[Parameter('match_threshold', value=0.3).to_parameter_msg()]))
-    elif where == '_on_mask':
-        masks = peer.node.create_publisher(Image, '/mask', 1)
+    elif where in ('_on_mask', 'depth', '_on_info'):
+        topic, message = {'_on_mask': ('/mask', image_message(SECOND)), 'depth': ('/depth', image_message(SECOND)),
+                          '_on_info': ('/camera_info', CameraInfo())}[where]
+        publisher = peer.node.create_publisher(type(message), topic, 1)
         for _ in range(5):  # best effort
-            peer.send(image_message(SECOND), masks)
+            peer.send(message, publisher)
             time.sleep(0.1)
     elif where == '_on_request':
         client = peer.node.create_client(GetParameters, '/matcher/match_keyframes')
@@ -391,7 +397,7 @@ def poke(peer: Peer, where: str) -> None:
 
 
 @pytest.mark.parametrize('where', ['_on_image', '_publish_diagnostics', '_on_reset', '_on_set_parameters', '_on_mask',
-                                   '_on_request', '_give_up', 'stop'])
+                                   '_on_request', '_on_info', 'depth', '_give_up', 'stop'])
 def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_matcher_goes_on(peer, where):
     process = attacked('matcher', where)
     try:
@@ -408,7 +414,7 @@ def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_matcher_goe
         log = finish(process, 20)
     assert process.returncode == 0, log
     assert log.count('Traceback (most recent call last)') == 1
-    assert f'ZeroDivisionError: injected into {where}' in log
+    assert f'ZeroDivisionError: injected into {"_on_image" if where == "depth" else where}' in log
 
 
 def test_transitions_that_are_not_allowed_are_refused_and_cost_the_matcher_nothing(peer):
