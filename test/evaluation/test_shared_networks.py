@@ -47,7 +47,7 @@ CONFIG = MatcherConfig(backend='onnxruntime', weights='ours_light', image_height
 CAMERA = Intrinsics(WIDTH, HEIGHT, np.array([[110.0, 0, 64], [0, 110.0, 48], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
 PLACED = tuple(f'refinement={way}' for way in next(
     field for field in fields(MatcherConfig) if field.name == 'refinement').metadata['choices'])
-THRESHOLDS = ('match_threshold=0.4', 'depth_confidence=0.5', 'depth_confidence=-1', 'detection_threshold=0.01')
+THRESHOLDS = ('match_threshold=0.6', 'depth_confidence=0.5', 'depth_confidence=-1', 'detection_threshold=0.01')
 STRIDES = (1, 2, 4)
 
 
@@ -120,7 +120,7 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
     first = next(iter(wanted))
     described = {result.name: result.description for result in together}
     assert described['ours none'] == f'as {first}, but refinement none'
-    assert described['ours match_threshold=0.4'] == f'as {first}, but match threshold 0.4'
+    assert described['ours match_threshold=0.6'] == f'as {first}, but match threshold 0.6'
     layers = {result.name: result.summary()['layers'] for result in together[:len(wanted)]}
     assert layers['ours depth_confidence=0.5'] < layers['ours depth_confidence=-1'], 'they do stop at different exits'
     with closing(open_backend(CONFIG).backend) as backend:
@@ -275,7 +275,7 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
 
     for name in ('correspond', 'refine'):
         setattr(device, name, counting(name, getattr(device, name)))
-    wanted = variants(CONFIG, ('refinement=patches', 'refinement=none', 'carry_frames=0', 'match_threshold=0.4'))
+    wanted = variants(CONFIG, ('refinement=patches', 'refinement=none', 'carry_frames=0', 'match_threshold=0.6'))
     placed = [name for name, config in wanted.items() if config.refinement != 'none']
     frontends, _ = open_methods(wanted)
     together = dict(zip(wanted, evaluated(frames, frontends), strict=True))
