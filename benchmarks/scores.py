@@ -13,19 +13,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from benchmarks.real_images import find_sequences
-from benchmarks.recorded_pairs import add_pair_options, sample_pairs
+from benchmarks.recorded_pairs import add_pair_options, load_images, sample_pairs
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, locate
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import fitting_size
-from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.core.types import Float32, Float64, FrameMatches, UInt8
+from lightglue_trt_ros.core.types import Float32, Float64, FrameMatches
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.evaluation.depth_accuracy import DepthImages
 from lightglue_trt_ros.evaluation.methods import correspondences
 from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import Scene, survey, usable_frames
+from lightglue_trt_ros.evaluation.scene import Scene, survey
 from lightglue_trt_ros.odometry import two_view
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table, progress
@@ -69,18 +67,14 @@ def _measure(path: Path, args: argparse.Namespace, config: MatcherConfig) -> lis
     scene, facts = survey(recording, EvaluationOptions(image_topic=args.image_topic), log.info)
     height, width = fitting_size((facts['height'], facts['width']), config.image_height * config.image_width)
     config = dataclasses.replace(config, image_height=height, image_width=width, carry_frames=0)
-    frames, truth = usable_frames(recording, scene.timeline.numbers), 'the true epipolar line, an upper bound'
-    images: dict[int, tuple[UInt8, DepthImage | None]] = {}
-    if recording.depth is not None and scene.intrinsics is not None and not args.lines:
-        truth = 'the true position by depth'
-        for row, (frame, depth) in enumerate(DepthImages(recording.depth, scene.intrinsics, '', log.info).of_frames(frames)):
-            images[row] = gray_of(frame.load()), depth.recorded if depth else None
-    else:
-        images = {row: (gray_of(frame.load()), None) for row, frame in enumerate(frames)}
-    rows = []
+    by_stride, rows = {stride: sample_pairs(scene.timeline, stride, args.pairs) for stride in args.strides}, []
+    wanted = {row for pairs in by_stride.values() for pair in pairs for row in pair}
+    images = load_images(recording, scene, wanted, depth=not args.lines)
+    located = recording.depth is not None and scene.intrinsics is not None and not args.lines
+    truth = 'the true position by depth' if located else 'the true epipolar line, an upper bound'
     with closing(open_backend(config).backend) as backend:
-        for stride in args.strides:
-            pairs, found = sample_pairs(scene.timeline, stride, args.pairs), []
+        for stride, pairs in by_stride.items():
+            found: list[Judged] = []
             with progress(f'{path.name}, stride {stride}', len(pairs)) as bar:
                 last = -1
                 for pair in bar.each(pairs):

@@ -8,27 +8,25 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.recorded_pairs import sample_pairs
+from benchmarks.recorded_pairs import load_images, sample_pairs
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, matcher_inputs
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, locate
 from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits, confidence_threshold
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import Size, fitting_size, resize_gray, size_of, to_original
-from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
 from lightglue_trt_ros.datasets.bag import open_recording
-from lightglue_trt_ros.evaluation.depth_accuracy import DepthImages
 from lightglue_trt_ros.evaluation.methods import correspondences
 from lightglue_trt_ros.evaluation.metrics import PairResult
 from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import Scene, survey, usable_frames
+from lightglue_trt_ros.evaluation.scene import Scene, survey
 from lightglue_trt_ros.evaluation.score import agreement_of_rows, score_pair
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.networks.weight_folding import Linear, fold
@@ -116,13 +114,7 @@ def observe(path: Path, config: MatcherConfig, strides: Sequence[int], count: in
             pairs = sample_pairs(scene.timeline, stride, count)
             if not pairs:
                 raise BagError(f'{path}: no two frames are {stride} apart; give smaller --strides or a longer recording')
-            frames = usable_frames(recording, scene.timeline.numbers)
-            entries: Iterator[Any] = ((frame, None) for frame in frames)
-            if recording.depth is not None and scene.intrinsics is not None:
-                entries = DepthImages(recording.depth, scene.intrinsics, '', log.info).of_frames(frames)
-            wanted = set(itertools.chain(*pairs))
-            images = {row: (gray_of(frame.load()), depth.recorded if depth else None)
-                      for row, (frame, depth) in enumerate(entries) if row in wanted}
+            images = load_images(recording, scene, set(itertools.chain(*pairs)), depth=True)
             with progress(f'{path.name}, stride {stride}', len(pairs)) as bar:
                 yield stride, [observe_pair(backend, config, scene, pair, *zip(*(images[frame] for frame in pair), strict=True))
                                for pair in bar.each(pairs)]

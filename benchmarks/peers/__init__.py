@@ -15,18 +15,17 @@ import numpy as np
 
 from benchmarks.peers.networks import PEERS, PeerBackend, require
 from benchmarks.real_images import find_sequences
-from benchmarks.recorded_pairs import add_pair_options, sample_pairs
+from benchmarks.recorded_pairs import add_pair_options, load_images, sample_pairs
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import fitting_size
-from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import FrameMatches, UInt8
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.evaluation.methods import OurMethod, correspondences
 from lightglue_trt_ros.evaluation.metrics import PairResult, pair_intervals, summary_of
 from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import Motion, Scene, survey, usable_frames
+from lightglue_trt_ros.evaluation.scene import Motion, Scene, survey
 from lightglue_trt_ros.evaluation.score import score_pair
 from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
 from lightglue_trt_ros.utils.commands import log
@@ -87,8 +86,7 @@ def read_pairs(path: Path, strides: Sequence[int], count: int, image_topic: str 
     scene, _ = survey(recording, EvaluationOptions(image_topic=image_topic), log.info)
     sampled = {stride: sample_pairs(scene.timeline, stride, count) for stride in strides}
     wanted = {frame for pairs in sampled.values() for pair in pairs for frame in pair}
-    images = {row: gray_of(frame.load()) for row, frame in enumerate(usable_frames(recording, scene.timeline.numbers))
-              if row in wanted}
+    images = {row: image for row, (image, _) in load_images(recording, scene, wanted, depth=False).items()}
     for row, image in images.items():
         scene.see(row, image.shape)
     by_stride = {stride: [pair for pair in pairs if images[pair[0]].shape == images[pair[1]].shape]
