@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file
 from torch import Tensor
 
 from .losses.matcher import MatcherLoss, true_matches
@@ -16,7 +15,7 @@ from .networks.keypoints import refine, sample_descriptors, score_map, strongest
 from .networks.lightglue import LightGlue, normalize_positions
 from .networks.superpoint import FoldedSuperPoint
 from .processes import Processes
-from .run import Run, load_tensors, write_whole
+from .run import Run, load_tensors, read_tensors, write_whole
 from .scenes.random import scene_seed
 from .scenes.views import Scenes, TwoViews
 from .schedule import Schedule
@@ -31,6 +30,8 @@ class MatcherSettings:
     learning_rate: float = 3e-4
     layers: int = 9
     state: int = 256  # width of the layers
+    ease: float = 1.5  # of the scenes: consecutive frames are most of what a robot matches,
+    reach: float = 1.5  # and four or eight frames apart, views differ by more than the extractor's pairs do
 
 
 def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes, schedule: Schedule, seed: int,
@@ -45,14 +46,14 @@ def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes
     tensors = torch.load(folder / 'extractor.weights.pt', map_location='cpu', weights_only=True)
     network = LightGlue(settings.state, settings.layers, tensors['convDb.weight'].shape[0]).to(group.device)
     if initial is not None:
-        load_tensors(network, first_layers(_read(initial), settings.layers), initial)
+        load_tensors(network, first_layers(read_tensors(initial), settings.layers), initial)
     optimizer = torch.optim.AdamW([
         {'params': list(network.input_proj.parameters()), 'lr': 3 * settings.learning_rate},
         {'params': [p for name, p in network.named_parameters() if not name.startswith('input_proj')]},
     ], lr=settings.learning_rate, weight_decay=1e-3, fused=group.on_gpu)
     run = Run('matcher', folder, group, schedule, network, optimizer, log_every)
     scenes = Scenes(torch.from_numpy(photographs).to(group.device), settings.height, settings.width,
-                    seed=scene_seed(seed, group.rank, schedule.step))
+                    scene_seed(seed, group.rank, schedule.step), ease=settings.ease, reach=settings.reach)
     extractor = FoldedSuperPoint(tensors).to(group.device, memory_format=torch.channels_last)
     done = run.train(_Step(network, extractor, scenes, group, settings))
     if done and group.first:
@@ -66,10 +67,6 @@ def first_layers(tensors: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
         block, number, *_ = name.split('.')
         return not number.isdigit() or int(number) < layers - (block == 'token_confidence')  # the last layer needs no confidence
     return {name: tensor for name, tensor in tensors.items() if kept(name)}
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    return torch.load(path, map_location='cpu', weights_only=True) if path.suffix == '.pt' else load_file(path)
 
 
 class _Step:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from .processes import Processes
@@ -110,6 +111,18 @@ class Run:
         self.optimizer.load_state_dict(state['optimizer'])
         self.schedule.step, self.schedule.spent = state['step'], state['minutes']
         self.group.say(f'{self.name}: goes on after step {self.schedule.step}, {self.schedule.spent:.1f} minutes')
+
+
+def weights_file(folder: Path, network: str) -> Path:
+    """Of a finished training, or of a model's folder."""
+    model = folder / f'{network}.safetensors'
+    return model if model.is_file() else folder / f'{network}.weights.pt'
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Of a weights.pt or safetensors file, float32."""
+    tensors = torch.load(path, map_location='cpu', weights_only=True) if path.suffix == '.pt' else load_file(path)
+    return {name: tensor.float() for name, tensor in tensors.items()}
 
 
 def load_tensors(network: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

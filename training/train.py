@@ -9,17 +9,17 @@ Run again with the same arguments, it goes on where it was.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from .extractor import ExtractorSettings, train_extractor
 from .matcher import MatcherSettings, train_matcher
 from .photographs import NoPhotographsError, drawings, load_photographs
 from .processes import Processes, processes
-from .run import CheckpointMismatchError
+from .run import CheckpointMismatchError, read_tensors, weights_file, write_whole
 from .scenes.corners import corner_scores
 from .schedule import Schedule
 from .teacher import Teacher
@@ -43,13 +43,23 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument('--steps', type=int, default=0, help='steps of each network, instead of a time')
     p.add_argument('--piece', type=float, default=0, help='end after so many minutes; the next run goes on')
     p.add_argument('--initial', type=Path, help="the matcher's first weights, of as many layers or more: safetensors or "
-                   'matcher.weights.pt (default: none)')
+                   "matcher.weights.pt (default: those of --like, or none)")
+    p.add_argument('--model', type=Path, help="a model's folder, as training.export writes it: its extractor stays, its matcher is "
+                   'trained further')
     p.add_argument('--light', action='store_true', help='a pair of a third of the arithmetic')
-    p.add_argument('--like', type=Path, help='a finished RUN, for --light: its extractor is imitated, and its '
+    p.add_argument('--widths', type=_widths, help="channels of the extractor's four blocks and of its heads, as 16,32,32,64,128")
+    p.add_argument('--like', type=Path, help="a finished RUN or a model's folder, for --light: its extractor is imitated, and its "
                    "matcher's first layers are the first weights")
     p.add_argument('--seed', type=int, default=1)
     p.add_argument('--toy', action='store_true', help='small images and batches, for a look on a CPU')
     return p
+
+
+def _widths(words: str) -> tuple[int, ...]:
+    widths = tuple(int(word) for word in words.split(','))
+    if len(widths) != 5 or any(width < 8 or width % 8 for width in widths):
+        raise argparse.ArgumentTypeError(f'{words}: give five multiples of 8, as 16,32,32,64,128')
+    return widths
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,6 +67,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = p.parse_args(arguments)
     if bool(options.minutes) == bool(options.steps):
         p.error('give --minutes or --steps')
+    if options.model and (options.like or options.initial or options.widths):
+        p.error('--model brings both networks: leave out --like, --initial and --widths')
+    if options.model:
+        options.networks = 'matcher'
     try:
         with processes() as group:
             return _train(options, group)
@@ -79,6 +93,12 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
     photographs = np.concatenate([photographs, drawings(options.drawings, options.seed)])
     group.say(f'{len(photographs)} images, {options.drawings} of them drawn; {group.count} processes on {group.device.type}')
     extractor = TOY_EXTRACTOR if options.toy else LIGHT_EXTRACTOR if options.light else ExtractorSettings()
+    if options.widths:
+        extractor = dataclasses.replace(extractor, widths=options.widths)
+    if options.model and group.first:
+        options.out.mkdir(parents=True, exist_ok=True)
+        write_whole(options.out / 'extractor.weights.pt', read_tensors(options.model / 'extractor.safetensors'))
+    group.wait()
     matcher = TOY_MATCHER if options.toy else LIGHT_MATCHER if options.light else MatcherSettings()
     log_every = 10 if options.toy else 100
     both = options.networks == 'both'
@@ -87,13 +107,14 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
         schedule = Schedule(options.steps, options.minutes * (EXTRACTOR_SHARE if both else 1), piece)
         corners = options.teacher == 'corners' or (options.toy and not options.teacher)
         teacher = corner_scores if corners else Teacher(group.device)
-        wide = torch.load(options.like / 'extractor.weights.pt', weights_only=True) if options.like else None
+        wide = read_tensors(weights_file(options.like, 'extractor')) if options.like else None
         if not train_extractor(photographs, teacher, options.out, group, schedule, options.seed, extractor, wide, log_every):
             group.say('This piece is over: run the same command again to go on.')
             return 0
         piece = max(0.1, piece - schedule.elapsed()) if piece else 0
     if options.networks != 'extractor':
-        initial = options.initial or (options.like and options.like / 'matcher.weights.pt')
+        like = options.model or options.like
+        initial = options.initial or (like and weights_file(like, 'matcher'))
         schedule = Schedule(options.steps, options.minutes * (1 - EXTRACTOR_SHARE if both else 1), piece)
         if not train_matcher(photographs, options.out, group, schedule, options.seed, matcher, initial, log_every):
             group.say('This piece is over: run the same command again to go on.')

@@ -19,17 +19,18 @@ torch = pytest.importorskip('torch', reason='PyTorch, which the training room al
 from training.extractor import ExtractorSettings, train_extractor
 from training.losses.detector import NO_KEYPOINT, detector_targets
 from training.losses.imitation import imitation_loss
-from training.losses.matcher import MatcherLoss, assignment_loss, true_matches
+from training.losses.matcher import MatcherLoss, answered_by, assignment_loss, true_matches
 from training.losses.placement import find_returns, placement_loss
 from training.networks.keypoints import refine, sample_descriptors, score_map, strongest, suppress_non_maxima
 from training.networks.lightglue import LightGlue, normalize_positions
 from training.networks.superpoint import FoldedSuperPoint, SuperPoint
 from training.photographs import NoPhotographsError, drawings, load_photographs
 from training.processes import Processes
-from training.run import CheckpointMismatchError
+from training.run import CheckpointMismatchError, read_tensors
 from training.scenes.corners import corner_scores
-from training.scenes.geometry import PLANES
+from training.scenes.geometry import FLAT, PLANES, draw_geometry
 from training.scenes.matrices import inverse, rotation
+from training.scenes.random import Random
 from training.scenes.views import Scenes, TwoViews, other
 from training.schedule import Schedule
 from training.scores import fit, true_errors
@@ -114,6 +115,15 @@ def test_pairs_of_views_come_nearer_each_other_with_ease():
     assert moved(3.0) < 0.7 * moved(1.0)
 
 
+def test_cameras_are_farther_apart_with_reach_and_homographies_of_one_photograph_stay():
+    near, far = (draw_geometry(Random(1, torch.device('cpu')), 400, 48, 64, 600, 800, ease=2.0, reach=reach).across[:400, 0]
+                 for reach in (1.0, 2.0))
+    flat = (near == far).all(-1).all(-1)
+    assert flat.float().mean() == pytest.approx(FLAT, abs=0.08)
+    shift = [(across[~flat] - torch.eye(3))[:, :2, 2].norm(dim=-1) for across in (near, far)]
+    assert (shift[1] / shift[0]).median() > 1.2  # some are rotated about the axis, which shifts them more
+
+
 def test_views_that_are_near_each_other_show_the_same_size():
     views = Scenes(torch.from_numpy(drawings(4, 0)), 48, 64, seed=1, ease=50.0).draw(64)
     ends = torch.tensor([[[26.5, 23.5], [36.5, 23.5]]]).repeat(128, 1, 1)
@@ -171,6 +181,23 @@ def test_the_assignments_loss_is_that_of_the_dense_assignment():
     torch.testing.assert_close(loss, expected)
     best, index = dense.max(2)
     assert torch.equal(matches[:2], torch.where(best.exp() > 0.1, index, -1))
+
+
+def test_earlier_layers_answer_as_the_last_one_where_the_ground_truth_asks_nothing():
+    partners = torch.tensor([[1, -1, -1, -1], [-1, 0, -1, -1]])
+    alone = torch.tensor([[False, True, False, False], [False, False, False, False]])
+    last = torch.tensor([[0, 1, 2, 3], [0, -1, 2, 0]])  # points 2 match each other, points 3 do not choose each other
+    followed, unmatched = answered_by(last, partners, alone)
+    assert followed.tolist() == [[1, -1, 2, -1], [-1, 0, 2, -1]]
+    assert unmatched.tolist() == [[False, True, False, True], [False, False, False, True]]
+
+
+def test_a_point_whose_partner_has_a_ground_truth_is_asked_nothing():
+    partners = torch.tensor([[-1, 0], [1, -1]])  # row 1 of the first view and row 0 of the second belong together
+    last = torch.tensor([[0, -1], [0, -1]])  # the last layer matches row 0 of the first to it instead
+    followed, unmatched = answered_by(last, partners, torch.zeros(2, 2, dtype=torch.bool))
+    assert followed.tolist() == [[-1, 0], [1, -1]]
+    assert unmatched.tolist() == [[False, False], [False, True]]
 
 
 def test_the_matcher_learns_what_belongs_together():
@@ -367,6 +394,37 @@ def test_what_a_training_needs_and_has_not_is_said(folder, tmp_path, capsys):
     save_file({'input_proj.bias': torch.zeros(3)}, tmp_path / 'other.safetensors')
     assert main([*words, '--initial', str(tmp_path / 'other.safetensors')]) == 1
     assert 'other.safetensors is of another network' in capsys.readouterr().err
+
+
+def test_a_models_matcher_is_trained_further_and_its_extractor_stays(folder, tmp_path):
+    model, run = tmp_path / 'model', tmp_path / 'run'
+    write_pair(model)
+    words = ['--photographs', str(folder), '--drawings', '0', '--out', str(run), '--steps', '10', '--toy', '--model', str(model)]
+    assert main(words) == 0
+    kept, given = (read_tensors(path) for path in (run / 'extractor.weights.pt', model / 'extractor.safetensors'))
+    assert all(torch.equal(kept[name], tensor) for name, tensor in given.items())
+    trained, begun = (read_tensors(path) for path in (run / 'matcher.weights.pt', model / 'matcher.safetensors'))
+    apart = max(float((trained[name] - tensor).abs().max()) for name, tensor in begun.items())
+    assert 0 < apart < 0.05
+
+
+@pytest.mark.parametrize(('words', 'why'), [
+    (['--widths', '16,32,32,64'], 'give five multiples of 8'),
+    (['--widths', '16,32,32,64,12'], 'give five multiples of 8'),
+    (['--model', 'here', '--like', 'there'], '--model brings both networks'),
+    (['--model', 'here', '--widths', '8,8,16,16,32'], '--model brings both networks'),
+])
+def test_options_that_do_not_go_together_are_refused(words, why, capsys):
+    with pytest.raises(SystemExit, match='2'):
+        main(['--photographs', 'x', '--out', 'y', '--steps', '1', *words])
+    assert why in capsys.readouterr().err
+
+
+def test_an_extractor_has_the_widths_that_were_asked_for(folder, tmp_path):
+    words = ['--photographs', str(folder), '--drawings', '0', '--out', str(tmp_path), '--steps', '2', '--toy', '--networks', 'extractor']
+    assert main([*words, '--widths', '8,8,16,16,24']) == 0
+    tensors = read_tensors(tmp_path / 'extractor.weights.pt')
+    assert [len(tensors[f'conv{name}.bias']) for name in ('1b', '2b', '3b', '4b', 'Da')] == [8, 8, 16, 16, 24]
 
 
 def test_scores_are_fitted_to_the_share_of_right_matches():

@@ -8,12 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lightglue_trt_ros.core.early_exit import EarlyExits
+
 from ..networks.lightglue import MATCH_SCORE, LightGlue
 from ..scenes.views import TwoViews, other
 from .placement import distances
 
 WITHIN, BEYOND = 2.0, 4.0  # pixels: nearer is a match, no keypoint within the other is none; between them nothing is asked
-LAST, EARLIER = 2.0, 0.5  # weights of the layers' losses
+LAST, EXIT, BETWEEN = 2.0, 1.0, 0.25  # weights of the layers' losses: the last one's, an early exit's, any other's
 
 
 @dataclass
@@ -45,6 +47,9 @@ class MatcherLoss(nn.Module):
         super().__init__()
         self.network = network
         self.layer_of, self.judge = list(network.transformers), assignment_loss
+        count = len(network.transformers)
+        exits = EarlyExits.of(count).ends
+        self.weights = [LAST if end == count else EXIT if end in exits else BETWEEN for end in range(1, count + 1)]
 
     def compile(self) -> MatcherLoss:  # type: ignore[override]
         """One layer and one assignment are compiled, and serve all: a tenth of the time that the whole takes."""
@@ -54,21 +59,39 @@ class MatcherLoss(nn.Module):
 
     def forward(self, positions: Tensor, descriptors: Tensor, partners: Tensor, alone: Tensor) -> tuple[Tensor, Tensor]:
         """The loss, and for people (5,): it without the confidences, precision, recall, true matches, agreement of layer 4."""
-        network, count = self.network, len(self.network.transformers)
+        network = self.network
         x, rotary = network.input_proj(descriptors), network.posenc(positions)
-        loss, states, found = torch.zeros((), device=x.device), [], []
-        for i, layer in enumerate(self.layer_of):
+        states = []
+        for layer in self.layer_of:
             x = layer(x, *rotary)
-            part, matches = self.judge(*network.log_assignment[i](x), partners, alone)
-            loss = loss + part * (LAST if i == count - 1 else EARLIER)
-            states.append(x.detach())
+            states.append(x)
+        loss, last = self.judge(*network.log_assignment[-1](x), partners, alone)
+        loss, followed = loss * self.weights[-1], answered_by(last, partners, alone)
+        found = []
+        for state, assignment, weight in zip(states[:-1], network.log_assignment, self.weights, strict=False):
+            part, matches = self.judge(*assignment(state), *followed)
+            loss = loss + part * weight
             found.append(matches)
-        loss = loss / (EARLIER * (count - 1) + LAST)
+        found.append(last)
+        loss = loss / sum(self.weights)
         confidence = torch.zeros((), device=x.device)
         for head, state, matches in zip(network.token_confidence, states, found, strict=False):
-            logit = head.token[0](state)[..., 0].float()
+            logit = head.token[0](state.detach())[..., 0].float()
             confidence = confidence + 2 * F.binary_cross_entropy_with_logits(logit, (matches == found[-1]).float())
         return loss + 0.02 * confidence, torch.cat([loss.detach()[None], _figures(found, partners, alone)])
+
+
+@torch.no_grad()
+def answered_by(last: Tensor, partners: Tensor, alone: Tensor) -> tuple[Tensor, Tensor]:
+    """`partners` and `alone` for the earlier layers: where the truth asks for nothing, they are to answer as the last layer does.
+
+    An early exit is good where its matches are those of the last layer. `last` are its matches, (2B, K) rows or -1.
+    """
+    mutual = other(last).gather(1, last.clamp_min(0)) == torch.arange(last.shape[1], device=last.device)
+    matched = (last >= 0) & mutual
+    asked = (partners >= 0) | alone
+    free = ~asked & ~other(asked).gather(1, last.clamp_min(0))  # neither the point nor its match has a truth to keep
+    return torch.where(free & matched, last, partners), alone | (~asked & ~matched)
 
 
 def assignment_loss(similarity: Tensor, logits: Tensor, partners: Tensor, alone: Tensor) -> tuple[Tensor, Tensor]:

@@ -35,12 +35,14 @@ class Geometry:
 
 
 def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_height: int, photo_width: int,
-                  ease: float = 1.0) -> Geometry:
+                  ease: float = 1.0, reach: float = 1.0) -> Geometry:
     """Random scenes; the first B rows of the views are seen by the first camera, the others by the second.
 
-    With `ease` above 1, more of the pairs are near each other: it is the power of how far apart they are.
+    `ease` is the power of how far apart two cameras are: above 1, more pairs are near each other. `reach` multiplies that distance
+    and the angle between them. Homographies of one photograph do not depend on `reach`.
     """
-    hard = random.uniform(pairs) ** ease  # how far apart the two views are
+    apart = random.uniform(pairs) ** ease  # how far apart the two views are
+    hard = reach * apart
     turned = random.happens(TURNED, pairs)
     roll = torch.where(turned, random.uniform(pairs, low=-math.pi, high=math.pi), torch.zeros(pairs, device=random.device))
     kind = random.uniform(pairs)
@@ -64,8 +66,8 @@ def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_hei
     textures = _textures(random, normals, distances, camera, photo_height, photo_width, width) @ back
 
     size = random.uniform(pairs, low=0.8, high=1.25)  # of what both views show
-    texture0, texture1 = (_photograph(random, hard * share, size, height, width, photo_height, photo_width) for share in (0.7, 1.0))
-    shift = random.normal(pairs, 2) * constant((width, height), random.device) * (0.01 + 0.15 * hard)[:, None]
+    texture0, texture1 = (_photograph(random, apart * share, size, height, width, photo_height, photo_width) for share in (0.7, 1.0))
+    shift = random.normal(pairs, 2) * constant((width, height), random.device) * (0.01 + 0.15 * apart)[:, None]
     middle = constant((photo_width, photo_height), random.device) * (0.5 + 0.15 * random.normal(pairs, 2))
     texture0 = translation(middle) @ texture0
     texture1 = translation(middle + shift) @ texture1 @ _about_centre(turn(roll), height, width)

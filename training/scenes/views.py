@@ -43,19 +43,20 @@ class TwoViews:
 class Scenes:
     """An endless supply of views of `photographs`, uint8 (N, height, width) on the device that is to make them.
 
-    `ease`: how many of the pairs are near each other, as draw_geometry takes it.
+    `ease` and `reach`: how many of the pairs are near each other, and how far apart the others are, as draw_geometry takes them.
     """
 
     def __init__(self, photographs: Tensor, height: int, width: int, seed: int, scorer: Scorer | None = None,
-                 ease: float = 1.0) -> None:
+                 ease: float = 1.0, reach: float = 1.0) -> None:
         self.random = Random(seed, photographs.device)
-        self.ease = ease
+        self.ease, self.reach = ease, reach
         self.renderer = Renderer(photographs, height, width, scorer)
 
     @torch.no_grad()
     def draw(self, pairs: int) -> TwoViews:
         renderer, pyramid = self.renderer, self.renderer.pyramid
-        geometry = draw_geometry(self.random, pairs, renderer.height, renderer.width, pyramid.height, pyramid.width, self.ease)
+        geometry = draw_geometry(self.random, pairs, renderer.height, renderer.width, pyramid.height, pyramid.width, self.ease,
+                                 self.reach)
         clean, scores, planes = renderer.render(geometry, Surfaces(self.random, pairs, pyramid.count))
         return TwoViews(clean, photometric(self.random, clean), scores, planes, geometry.across)
 
