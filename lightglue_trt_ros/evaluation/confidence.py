@@ -118,15 +118,6 @@ def difference(first: Sample, other: Sample) -> Difference:
     return mean_difference(first.parts - other.parts, constant=first.constant - other.constant)
 
 
-def pose_auc_difference(first: ArrayLike, other: ArrayLike, threshold: float) -> Difference:
-    """Pose AUC up to `threshold` degrees of the first less that of the other, in [-1, 1], over the same pairs.
-
-    `first` and `other` are the errors (N,) of both on each pair, degrees; infinity and NaN where no pose was found, which counts as
-    in `twoview.pose_auc`.
-    """
-    return difference(area_sample(first, threshold), area_sample(other, threshold))
-
-
 def mean_interval(values: ArrayLike) -> ConfidenceInterval:
     """Where the mean of values (N,), in order of time, may lie; NaN without any."""
     return interval_of(Sample(np.asarray(values, np.float64).ravel()))

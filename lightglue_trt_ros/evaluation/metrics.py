@@ -157,14 +157,22 @@ def pair_intervals(pairs: Sequence[PairResult]) -> dict[str, ConfidenceInterval]
 def paired_differences(first: Sequence[PairResult], other: Sequence[PairResult]) -> dict[str, Difference]:
     """CONTESTED of the first less the other's, as shares, each over the pairs of which both know it, where there are any."""
     theirs = {pair.frames: pair for pair in other}
-    both = [(pair, theirs[pair.frames]) for pair in first if pair.frames in theirs]
-    differences: dict[str, Difference] = {}
-    for metric in CONTESTED:
-        values = np.array([[_value(metric, pair) for pair in pairs] for pairs in both], np.float64).reshape(-1, 2)
-        values = values[~np.isnan(values).any(axis=1)]
-        if len(values):
-            differences[metric] = confidence.difference(_sample(metric, values[:, 0]), _sample(metric, values[:, 1])).within(1)
-    return differences
+    common = [pair for pair in first if pair.frames in theirs]
+    found = {metric: difference(metric, [_value(metric, pair) for pair in common],
+                                [_value(metric, theirs[pair.frames]) for pair in common]) for metric in CONTESTED}
+    return {metric: each for metric, each in found.items() if each is not None}
+
+
+def difference(metric: str, first: ArrayLike, other: ArrayLike) -> Difference | None:
+    """A metric of the first less the other's, as a share, from the values (N,) of both on the same pairs; NaN is unknown.
+
+    Values are pose errors in degrees for areas, else shares. None where no pair is known of both.
+    """
+    values = np.array([first, other], np.float64)
+    values = values[:, ~np.isnan(values).any(axis=0)]
+    if not values.size:
+        return None
+    return confidence.difference(*(_sample(metric, side) for side in values)).within(1)
 
 
 def _sample(name: str, values: ArrayLike) -> confidence.Sample:

@@ -27,7 +27,6 @@ from lightglue_trt_ros.evaluation.confidence import (
     mean_difference,
     mean_interval,
     percentile_intervals,
-    pose_auc_difference,
     ratio_interval,
 )
 from lightglue_trt_ros.evaluation.metrics import CONTESTED
@@ -35,6 +34,11 @@ from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate, kitti_drift
 from lightglue_trt_ros.odometry.two_view import pose_auc
 
 ERRORS = st.one_of(st.floats(0, 40), st.sampled_from([0.0, 5.0, 10.0, np.inf, np.nan]))
+
+
+def pose_auc_difference(first, other, threshold):
+    """Pose AUC up to `threshold` degrees of the first less that of the other, of the errors (N,) of both on the same pairs."""
+    return difference(area_sample(first, threshold), area_sample(other, threshold))
 
 
 @given(arrays(np.float64, st.tuples(st.just(2), st.integers(1, 40)), elements=ERRORS))

@@ -10,24 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.types import Float64
-from ..confidence import BEHIND, LEVEL, MIN_PAIRS, Difference, mean_difference, pose_auc_difference
+from ..confidence import BEHIND, LEVEL, MIN_PAIRS, Difference, mean_difference
+from ..metrics import difference
 
-AUC_DEG = 10
-AUC, PRECISION, INLIERS = f'pose_auc@{AUC_DEG}', 'precision@1', 'inlier_ratio'  # what is compared, in METRICS
+AUC, PRECISION, INLIERS = 'pose_auc@10', 'precision@1', 'inlier_ratio'  # what is compared, in METRICS
 COLUMNS = ('stride', 'reference_frame', 'frame', 'pose_error_deg', PRECISION, 'inliers', 'matches')  # that this takes
 EQUAL = 'the same'
 
 
 class PairColumns(NamedTuple):
-    """The pairs of one matcher on one recording, N rows: COLUMNS."""
+    """The pairs of one matcher on one recording, N rows, from COLUMNS."""
 
     stride: NDArray[np.int64]
     reference_frame: NDArray[np.int64]
     frame: NDArray[np.int64]
     pose_error_deg: Float64  # infinite where no pose was found, NaN where the truth does not say
     precision: Float64  # share; NaN likewise
-    inliers: Float64
-    matches: Float64
+    inlier_ratio: Float64
 
     def rows(self, chosen: NDArray[Any]) -> PairColumns:
         """Some of them, by numbers or by a mask."""
@@ -109,17 +108,12 @@ def compare(now: PairColumns, then: PairColumns) -> list[Change]:
     changes = []
     for stride in sorted(set(now.stride.tolist()) & set(then.stride.tolist())):
         mine, theirs = _common(now.rows(now.stride == stride), then.rows(then.stride == stride))
-        known = ~(np.isnan(mine.pose_error_deg) | np.isnan(theirs.pose_error_deg))
-        if known.any():
-            interval = pose_auc_difference(mine.pose_error_deg[known], theirs.pose_error_deg[known], AUC_DEG)
-            changes.append(Change(stride, AUC, interval.within(1).scaled(100)))
-            metric, gains = PRECISION, mine.precision - theirs.precision
+        found = {AUC: difference(AUC, mine.pose_error_deg, theirs.pose_error_deg)}
+        if found[AUC] is None:
+            found[INLIERS] = difference(INLIERS, mine.inlier_ratio, theirs.inlier_ratio)
         else:
-            metric = INLIERS
-            gains = mine.inliers / np.maximum(mine.matches, 1) - theirs.inliers / np.maximum(theirs.matches, 1)
-        gains = gains[~np.isnan(gains)]
-        if len(gains):
-            changes.append(Change(stride, metric, mean_difference(gains).within(1).scaled(100)))
+            found[PRECISION] = difference(PRECISION, mine.precision, theirs.precision)
+        changes += [Change(stride, metric, each.scaled(100)) for metric, each in found.items() if each is not None]
     return changes
 
 

@@ -176,4 +176,4 @@ def _columns(table: Any) -> PairColumns:
     columns = [table[name].to_numpy() if len(table) else np.zeros(0) for name in COLUMNS]
     stride, reference, frame = (column.astype(np.int64) for column in columns[:3])
     errors, precision, inliers, matches = (column.astype(np.float64) for column in columns[3:])
-    return PairColumns(stride, reference, frame, errors, precision, inliers, matches)
+    return PairColumns(stride, reference, frame, errors, precision, inliers / np.maximum(matches, 1))
