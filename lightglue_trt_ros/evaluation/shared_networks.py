@@ -124,13 +124,8 @@ class SharedNetworks:
 
     def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
                          points: Float32) -> tuple[Matches, Refined]:
-        if not self._alone:
-            found = self.match(reference, current, thresholds)
-            return found, self.refine(reference, current, found.indices, points)
-        first, second = _ours(reference), _ours(current)
-        found, refined = self._backend.match_and_refine(first.features, second.features, thresholds, points)
-        second.answers.setdefault(first, {})[thresholds] = found
-        return self._noted(found), refined
+        found = self.match(reference, current, thresholds)
+        return found, self.refine(reference, current, found.indices, points)
 
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
         refined: Refined = self._backend.refine(_ours(reference).features, _ours(current).features, indices, points)
