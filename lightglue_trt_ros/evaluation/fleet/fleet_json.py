@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...utils.errors import LightglueTrtError
-from ...utils.files import write_whole
-from ..confidence import LEVEL, RESAMPLES, SEED
-from ..metrics import METRICS
+from ..report.json_report import definitions
 from .comparison import Comparison, PairColumns, compare, over_recordings
 from .plan import EvaluationPlan, short
 from .result_store import EVALUATED, FAILED, FleetRow, facts_of, pairs_of, read_pairs
@@ -39,7 +37,7 @@ class FleetReport:
 
 
 def write_fleet_document(path: Path, report: FleetReport) -> None:
-    """Write fleet.json, whole or not at all. Raises OSError."""
+    """Write fleet.json. Raises OSError."""
     plan, found = report.plan, report.comparison
     against = None if found is None else {
         'path': found.path, 'causes': found.causes, 'missing': found.missing, 'unread': found.unread, 'added': found.added,
@@ -49,11 +47,8 @@ def write_fleet_document(path: Path, report: FleetReport) -> None:
         'schema': SCHEMA, 'kind': KIND, 'package': 'lightglue_trt_ros', 'installed': plan.installed._asdict(),
         'settings': plan.settings, 'contents': plan.contents, 'interrupted': report.interrupted,
         'seconds': round(report.seconds, 1), 'pairs': PAIRS,
-        'metrics': {name: {'label': metric.label, 'unit': metric.unit, 'higher_is_better': metric.higher_is_better}
-                    for name, metric in METRICS.items()},
-        'bootstrap': {'resamples': RESAMPLES, 'level': LEVEL, 'seed': SEED}, 'against': against,
-        'recordings': [asdict(row) for row in report.rows]}
-    write_whole(path, (json.dumps(document, indent=1, allow_nan=False) + '\n').encode())
+        **definitions(), 'against': against, 'recordings': [asdict(row) for row in report.rows]}
+    path.write_bytes((json.dumps(document, indent=1, allow_nan=False) + '\n').encode())
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.drawing import GRAY, INK
-from ...utils.files import write_whole
 from ..confidence import AHEAD, BEHIND
 from ..metrics import METRICS, MatcherResult
 from ..report.page import rendered
@@ -49,7 +48,7 @@ def write_fleet_page(path: Path, report: FleetReport) -> list[str]:
     if find_spec('jinja2') is None:
         return ['no fleet.html: jinja2 is not installed (pip install jinja2)']
     pictured = find_spec('matplotlib') is not None
-    write_whole(path, render_fleet(report, pictured).encode('utf-8', 'replace'))
+    path.write_bytes(render_fleet(report, pictured).encode('utf-8', 'replace'))
     return [] if pictured else ['no pictures in fleet.html: matplotlib is not installed (pip install matplotlib)']
 
 

@@ -133,23 +133,18 @@ def pose_errors(columns: dict[str, list[Any]]) -> list[float | None]:
 
 
 def write_pairs(path: Path, results: Iterable[tuple[str, str, Path]]) -> None:
-    """One file of all pairs: (recording's name, its fingerprint, Parquet of its pairs). Raises OSError; whole or not at all."""
+    """One file of all pairs: (recording's name, its fingerprint, Parquet of its pairs). Raises OSError."""
     pyarrow, parquet = fleet_module('pyarrow'), fleet_module('pyarrow.parquet')
     sources = [each for each in results if parquet.read_schema(each[2]).names]
     own = pyarrow.schema([('recording', pyarrow.string()), ('sha256', pyarrow.string())])
     schema = pyarrow.unify_schemas([own, *(parquet.read_schema(file) for _, _, file in sources)], promote_options='permissive')
     schema = pyarrow.schema([field if field.type != pyarrow.null() else field.with_type(pyarrow.float64()) for field in schema])
-    temporary = path.with_name(f'.{path.name}.tmp')
-    try:
-        with parquet.ParquetWriter(temporary, schema) as writer:
-            for name, sha256, file in sources:
-                table = parquet.read_table(file)
-                for column, value in (('recording', name), ('sha256', sha256)):
-                    table = table.append_column(column, pyarrow.array([value] * len(table), pyarrow.string()))
-                writer.write_table(pyarrow.concat_tables([schema.empty_table(), table], promote_options='permissive').cast(schema))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with parquet.ParquetWriter(path, schema) as writer:
+        for name, sha256, file in sources:
+            table = parquet.read_table(file)
+            for column, value in (('recording', name), ('sha256', sha256)):
+                table = table.append_column(column, pyarrow.array([value] * len(table), pyarrow.string()))
+            writer.write_table(pyarrow.concat_tables([schema.empty_table(), table], promote_options='permissive').cast(schema))
 
 
 def read_pairs(source: Path, matchers: dict[str, str]) -> dict[str, PairColumns]:

@@ -32,13 +32,17 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
         'interrupted': evaluation.interrupted, 'covered': evaluation.covered, 'notes': evaluation.notes,
         'estimator': evaluation.estimator,
         'strides': evaluation.strides, 'wall_s': evaluation.wall_s, 'peak_memory_mib': evaluation.peak_memory_mib,
-        'metrics': {name: {'label': metric.label, 'unit': metric.unit, 'higher_is_better': metric.higher_is_better}
-                    for name, metric in METRICS.items()},
-        'error_edges_px': ERROR_EDGES_PX,
-        'bootstrap': {'resamples': RESAMPLES, 'level': LEVEL, 'seed': SEED},
+        **definitions(), 'error_edges_px': ERROR_EDGES_PX,
         'contests': [{'stride': found.stride, 'other': found.other, 'metric': found.metric, **asdict(found.interval),
                       'verdict': found.interval.verdict} for found in evaluation.contests()],
         'matchers': [_matcher(matcher, evaluation.strides) for matcher in evaluation.matchers]}))
+
+
+def definitions() -> dict[str, Any]:
+    """What the metrics are, and how intervals are computed."""
+    return {'metrics': {name: {'label': metric.label, 'unit': metric.unit, 'higher_is_better': metric.higher_is_better}
+                        for name, metric in METRICS.items()},
+            'bootstrap': {'resamples': RESAMPLES, 'level': LEVEL, 'seed': SEED}}
 
 
 def as_text(value: dict[str, Any]) -> bytes:
