@@ -87,13 +87,14 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
         facts['depth'] = f'{depth.image_topic}, {len(depth)} images'
         depths = DepthImages(depth, scene.intrinsics, degradation if degradation in DEPTH_DEGRADATIONS else '', note)
     estimator = ESTIMATORS[options.estimator]
-    evaluator = partial(Evaluator, partial(usable_frames, recording, scene.timeline.numbers), decode, scene,
-                        estimator=estimator, wall=wall, stopped=stopped, note=note, depths=depths)
+    evaluator = Evaluator(partial(usable_frames, recording, scene.timeline.numbers), decode, scene, estimator, wall=wall,
+                          stopped=stopped, note=note, depths=depths)
     configs = variants(config, options.compare)
     baselines = [Baseline(name, config.max_keypoints, mask) for name in options.baselines]
-    results, covered, failure = evaluate_variants(configs, baselines, evaluator, strides, folder, mask=mask, wall=wall, note=note)
+    results = evaluate_variants(configs, baselines, evaluator, strides, folder, mask)
     first = next(iter(configs.values()))
-    interrupted, failures = covered is not None, [failure] if failure else []
+    interrupted, failures = evaluator.interrupted, [evaluator.failure] if evaluator.failure else []
+    covered = evaluator.covered if interrupted else None
     for stride in strides if results else ():
         if not results[0].pairs.get(stride) and not interrupted:
             note(f'stride {stride} has no pairs: no two of {len(scene.timeline)} frames are that far apart without a break')
@@ -122,26 +123,23 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
                       ESTIMATOR_LABELS[options.estimator]), failures
 
 
-def evaluate_variants(configs: dict[str, MatcherConfig], baselines: Sequence[Method], evaluator: Callable[..., Evaluator],
-                      strides: Sequence[int], folder: Path, *, mask: Mask | None = None, wall: WallTime,
-                      note: Callable[[str], None]) -> tuple[list[MatcherResult], int | None, str]:
-    """Evaluate all variants and baselines, in one pass for those that share their networks.
+def evaluate_variants(configs: dict[str, MatcherConfig], baselines: Sequence[Method], evaluator: Evaluator,
+                      strides: Sequence[int], folder: Path, mask: Mask | None = None) -> list[MatcherResult]:
+    """Evaluate all variants and baselines, in one pass for those that share their networks, until a pass is interrupted or fails.
 
-    `evaluator` takes the methods of a pass, and `first`; in `folder` there is room for a file; `note` gets a line for each variant
-    that is unavailable.
-    Returns the results in the order of `configs`, then of `baselines`; the number of frames that the last pass came to, if it was
-    interrupted or failed; and its failure. Raises EngineError if none of `configs` is available.
+    In `folder` there is room for a file; a variant that is unavailable is noted.
+    Returns the results in the order of `configs`, then of `baselines`. Raises EngineError if none of `configs` is available.
     """
     groups, others, results = by_networks(configs), list(baselines), dict[str, MatcherResult]()
-    several, evaluation = len(groups) > 1, None
+    several, note = len(groups) > 1, evaluator.note
     unavailable = EngineError('nothing was asked for')
     with tempfile.TemporaryFile(dir=folder) as file:
         first = FirstPredictions(file) if several else None
-        while groups and (evaluation is None or not evaluation.interrupted):
+        while groups and not evaluator.interrupted:
             group = groups.pop(0)
             names = ', '.join(group)
             try:
-                with wall.spent('opening'):
+                with evaluator.wall.spent('opening'):
                     ours, warning = open_methods(group, mask)
             except EngineError as error:
                 unavailable = error
@@ -152,20 +150,18 @@ def evaluate_variants(configs: dict[str, MatcherConfig], baselines: Sequence[Met
             methods, others = [*ours, *others], []
             for method in methods:
                 logger.info(f'{method.name}: {method.description}')
-            evaluation = evaluator(methods, first=first)
             try:
-                with progress(f'evaluating frames{f" with {names}" if several else ""}', len(evaluation)) as tell:
-                    results |= {result.name: result for result in evaluation.run(strides, tell)}
+                with progress(f'evaluating frames{f" with {names}" if several else ""}', len(evaluator)) as tell:
+                    results |= {result.name: result for result in evaluator.run(methods, strides, tell, first)}
             finally:
                 for method in methods:
                     method.close()
-    if evaluation is None:
+    if not results:
         raise unavailable
     if groups:
         note(f'{", ".join(name for group in groups for name in group)}: not begun')
     order = [*configs, *(each.name for each in baselines)]
-    return ([results[name] for name in order if name in results], evaluation.covered if evaluation.interrupted else None,
-            evaluation.failure)
+    return [results[name] for name in order if name in results]
 
 
 class FirstPredictions:

@@ -100,43 +100,44 @@ class MethodRun:
 
 
 class Evaluator:
-    """One pass of `methods` over a recording.
+    """Passes over a recording, each with other methods.
 
     `frames` opens the recording anew and gives the frames of the scene's timeline, `decode` makes gray uint8 (H, W) of what one
     loads, `stopped` is asked between frames, `note` gets a line about frames that are lost or change their size. Our
-    methods get the images of `depths`, if there are any. `first` gets stride, pair and prediction of the first method, and gives
-    the prediction that our other methods are compared with.
+    methods get the images of `depths`, if there are any.
     """
 
     def __init__(self, frames: Callable[[], Iterable[Frame]], decode: Callable[[Any], UInt8], scene: Scene,
-                 methods: Sequence[Method], estimator: PoseEstimator, *, wall: WallTime | None = None,
-                 stopped: Callable[[], bool] = lambda: False, note: Callable[[str], None] = lambda line: None,
-                 first: First | None = None, depths: DepthImages | None = None) -> None:
-        self.wall = wall or WallTime()
-        self._frames, self._decode, self._stopped, self._note = frames, decode, stopped, note
-        self._scene, self._methods, self._estimator, self._first, self._depths = scene, methods, estimator, first, depths
+                 estimator: PoseEstimator, *, wall: WallTime | None = None, stopped: Callable[[], bool] = lambda: False,
+                 note: Callable[[str], None] = lambda line: None, depths: DepthImages | None = None) -> None:
+        self.wall, self.note = wall or WallTime(), note
+        self._frames, self._decode, self._stopped = frames, decode, stopped
+        self._scene, self._estimator, self._depths = scene, estimator, depths
         self._backward = {pair[1] for pair in scene.timeline.pairs(BACKWARD_PAIRS)}
         self._timed = {pair[1] for pair in scene.timeline.pairs(TIMED_PAIRS)}
-        self.covered = 0  # frames that were evaluated
+        self.covered = 0  # frames that were evaluated in the last pass
         self.interrupted = False
-        self.failure = ''  # why it ended early
+        self.failure = ''  # why the last pass ended early
 
     def __len__(self) -> int:
         return len(self._scene.timeline)
 
-    def run(self, strides: Sequence[int], progress: Callable[[int], None] = lambda done: None) -> list[MatcherResult]:
-        """The results of all methods, of a part of the recording if `stopped` or a failing backend ended the pass.
+    def run(self, methods: Sequence[Method], strides: Sequence[int], progress: Callable[[int], None] = lambda done: None,
+            first: First | None = None) -> list[MatcherResult]:
+        """The results of one pass of all methods, of a part of the recording if `stopped` or a failing backend ended it.
 
-        `progress` gets the number of frames that are done.
+        `progress` gets the number of frames that are done; `first` gets stride, pair and prediction of the first method, and gives
+        the prediction that our other methods are compared with.
         """
+        self.covered = 0
         scores = [MethodScore(each.name, each.description, each.ours, self._scene, self._estimator, drawn=number == 0,
                               depth=None if self._depths is None or not each.ours else DepthScore(self._depths.camera))
-                  for number, each in enumerate(self._methods)]
-        runs = [MethodRun(method, strides, self.wall) for method in self._methods]
+                  for number, each in enumerate(methods)]
+        runs = [MethodRun(method, strides, self.wall) for method in methods]
         with ThreadPoolExecutor(len(runs), 'method') as threads, closing(self._shown_frames(strides)) as shown_frames:
             try:
                 for shown in shown_frames:
-                    self._score(scores, shown, self._predict(runs, shown, threads), threads)
+                    self._score(scores, shown, self._predict(runs, shown, threads), threads, first)
                     progress(shown.number + 1)
             except EngineError as error:
                 self.failure, self.interrupted = str(error), True
@@ -152,7 +153,7 @@ class Evaluator:
                 self.interrupted = True
                 return
             if isinstance(image, Exception):
-                self._note(f'frame {frame.number} cannot be decoded: {image}')
+                self.note(f'frame {frame.number} cannot be decoded: {image}')
                 continue
             self._scene.see(number, image.shape)
             if 1 in before and before[1][1].shape != image.shape:
@@ -171,7 +172,7 @@ class Evaluator:
             yield ShownFrame(number, timeline.seconds(number), image, references, timed, depth, depth_before)
             depth_before = depth
         if resized:
-            self._note(f'the images change their size {len(resized)} times, first {resized[0]}: the sequence starts anew there, '
+            self.note(f'the images change their size {len(resized)} times, first {resized[0]}: the sequence starts anew there, '
                        'and only frames of the size that the intrinsics are for have a geometry')
 
     def _predict(self, runs: Sequence[MethodRun], shown: ShownFrame, threads: ThreadPoolExecutor) -> list[FramePrediction]:
@@ -207,7 +208,7 @@ class Evaluator:
             yield number, frame, image, depth
 
     def _score(self, scores: Sequence[MethodScore], shown: ShownFrame, predicted: Sequence[FramePrediction],
-               threads: ThreadPoolExecutor) -> None:
+               threads: ThreadPoolExecutor, compared_with: First | None) -> None:
         """Score the predictions of all methods for a frame."""
         with self.wall.spent('estimating'):
             pairs: dict[int, tuple[tuple[int, int], tuple[UInt8, UInt8], Motion | None, Prediction]] = {}
@@ -216,7 +217,7 @@ class Evaluator:
                 if reference is not None and first is not None:
                     pair, images = (reference[0], shown.number), (reference[1], shown.image)
                     motion = self._scene.motion(pair, images, first.points)
-                    pairs[stride] = pair, images, motion, first if self._first is None else self._first(stride, pair, first)
+                    pairs[stride] = pair, images, motion, compared_with(stride, pair, first) if compared_with else first
 
             def score_method(score: MethodScore, found: FramePrediction) -> None:
                 for stride, prediction in found.by_stride.items():

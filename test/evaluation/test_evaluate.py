@@ -27,7 +27,7 @@ from lightglue_trt_ros.evaluation.evaluator import evaluate_variants
 from lightglue_trt_ros.evaluation.method_score import WORST, MethodScore
 from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, Prediction
 from lightglue_trt_ros.evaluation.options import variants
-from lightglue_trt_ros.evaluation.predict import BACKWARD_PAIRS, Evaluator, WallTime
+from lightglue_trt_ros.evaluation.predict import BACKWARD_PAIRS, Evaluator
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
@@ -138,9 +138,12 @@ class World:
     def timeline(self, max_gap_s: float = 1.0) -> Timeline:
         return Timeline.of(self.frames(), max_gap_s)
 
-    def evaluator(self, *taking_part: Any, scene: Scene | None = None, **options: Any) -> Evaluator:
+    def evaluator(self, *taking_part: Any, scene: Scene | None = None, **options: Any) -> Any:
+        """An Evaluator whose `run` has these methods."""
         scene = scene or Scene(self.timeline(), CAMERA, true_poses(len(self.stamps)))
-        return Evaluator(self.frames, self.decode, scene, taking_part, estimate_relative_pose, **options)
+        evaluator: Any = Evaluator(self.frames, self.decode, scene, estimate_relative_pose, **options)
+        evaluator.run = partial(evaluator.run, taking_part)
+        return evaluator
 
 
 def correct(first: int, second: int) -> list[np.ndarray]:
@@ -401,7 +404,7 @@ def test_nothing_else_works_while_a_frame_is_timed() -> None:
     world = World(12)
     scene = Scene(world.timeline(), CAMERA, true_poses(12))
     methods = [SlowMethod('a'), SlowMethod('b', ours=False)]
-    Evaluator(world.frames, decode, scene, methods, estimator).run([1, 2])
+    Evaluator(world.frames, decode, scene, estimator).run(methods, [1, 2])
     assert timed == [Counter()] * 22
 
 
@@ -472,12 +475,11 @@ def test_what_cannot_be_had_is_said_and_not_faked(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(methods, 'open_backend', opened)
     world, notes = World(4), list[str]()
-    evaluator = partial(Evaluator, world.frames, world.decode, Scene(world.timeline()), estimator=estimate_relative_pose)
-    take = partial(evaluate_variants, baselines=[], evaluator=evaluator, strides=(1,), folder=tmp_path, wall=WallTime(),
-                   note=notes.append)
-    results, covered, _ = take(variants(MatcherConfig(), ['fp32', 'fp16', 'fp8']))
+    evaluator = Evaluator(world.frames, world.decode, Scene(world.timeline()), estimate_relative_pose, note=notes.append)
+    take = partial(evaluate_variants, baselines=[], evaluator=evaluator, strides=(1,), folder=tmp_path)
+    results = take(variants(MatcherConfig(), ['fp32', 'fp16', 'fp8']))
     assert [result.name for result in results] == ['ours fp32', 'ours fp16']
-    assert covered is None
+    assert not evaluator.interrupted
     assert notes == ['ours fp16: only a null one', 'ours fp8 is unavailable: no FP8 here']
     with pytest.raises(EngineError, match='no FP8 here'):
         take(variants(MatcherConfig(), ['fp8']))

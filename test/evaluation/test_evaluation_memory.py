@@ -87,8 +87,8 @@ def test_images_and_features_that_are_held_do_not_grow_with_the_recording(monkey
     ours = [OurMethod(name, networks, config) for name, config in wanted.items()]
     everybody = [*ours, Baseline('orb', 64), Baseline('klt', 64)]
     with closing(networks):
-        found = Evaluator(frames, lambda image: images.see(image.copy()), Scene(Timeline.of(frames(), 1.0)), everybody,
-                          estimate_relative_pose).run(STRIDES)
+        found = Evaluator(frames, lambda image: images.see(image.copy()), Scene(Timeline.of(frames(), 1.0)),
+                          estimate_relative_pose).run(everybody, STRIDES)
     assert [len(result.pairs[1]) for result in found] == [COUNT - 1] * 4
     assert images.most <= 2 + max(STRIDES) + 2 * WORST < COUNT / 2, 'those that are matched, matched with, or will be drawn'
     assert [{pair.images is not None for pair in result.worst_pairs} for result in found] == [{True}, {False}, {False}, {False}]

@@ -7,7 +7,6 @@ import weakref
 from collections import Counter
 from contextlib import closing
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from lightglue_trt_ros.evaluation.evaluator import evaluate_variants
 from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, by_networks, open_methods
 from lightglue_trt_ros.evaluation.metrics import Evaluation, MatcherResult
 from lightglue_trt_ros.evaluation.options import variants
-from lightglue_trt_ros.evaluation.predict import Evaluator, WallTime
+from lightglue_trt_ros.evaluation.predict import Evaluator
 from lightglue_trt_ros.evaluation.report.summary import coverage
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
@@ -97,8 +96,8 @@ def recording(images: list[np.ndarray]) -> tuple[Any, Any, Scene]:
 
 
 def evaluated(images: list[np.ndarray], taking_part: list[Any], strides: tuple[int, ...] = STRIDES) -> list[MatcherResult]:
-    evaluator = Evaluator(*recording(images), taking_part, estimate_relative_pose)
-    found = evaluator.run(strides)
+    evaluator = Evaluator(*recording(images), estimate_relative_pose)
+    found = evaluator.run(taking_part, strides)
     assert not evaluator.interrupted
     return found
 
@@ -160,10 +159,9 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
         return found
 
     monkeypatch.setattr(methods, 'open_backend', opened)
-    results, covered, failure = evaluate_variants(
-        wanted, [Baseline('klt', 128)], partial(Evaluator, *recording(frames), estimator=estimate_relative_pose), STRIDES, tmp_path,
-        wall=WallTime(), note=notes.append)
-    assert (covered, failure, notes, most[0], open_now[0]) == (None, '', [], 1, 0)
+    evaluator = Evaluator(*recording(frames), estimate_relative_pose, note=notes.append)
+    results = evaluate_variants(wanted, [Baseline('klt', 128)], evaluator, STRIDES, tmp_path)
+    assert (evaluator.interrupted, evaluator.failure, notes, most[0], open_now[0]) == (False, '', [], 1, 0)
     assert [result.name for result in results] == ['ours patches', 'ours 64', 'ours none', 'ours', 'KLT']
     said = [each.getMessage() for each in caplog.records if each.name.endswith('evaluator')]  # not how far it is
     assert [line.partition(':')[0] for line in said] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
@@ -181,11 +179,11 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
         return asked[0] > COUNT + 4
 
     wanted = variants(CONFIG, ('128', '96', '64'))
-    evaluator = partial(Evaluator, *recording(frames), estimator=estimate_relative_pose, stopped=stopped)
-    results, covered, _ = evaluate_variants(wanted, [], evaluator, STRIDES, tmp_path, wall=WallTime(), note=notes.append)
+    evaluator = Evaluator(*recording(frames), estimate_relative_pose, stopped=stopped, note=notes.append)
+    results = evaluate_variants(wanted, [], evaluator, STRIDES, tmp_path)
     assert [len(result.pairs[1]) for result in results] == [8, 3]
-    assert (covered, notes) == (4, ['ours 64: not begun'])
-    found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=covered)
+    assert (evaluator.interrupted, evaluator.covered, notes) == (True, 4, ['ours 64: not begun'])
+    found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=evaluator.covered)
     assert coverage(found).startswith('Interrupted: the figures of ours 96 cover the first 4 of 9 frames (44 %), pairs: 3 of ')
 
 
