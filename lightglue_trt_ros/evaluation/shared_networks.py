@@ -70,7 +70,7 @@ class SharedNetworks:
         self.rows: NDArray[np.int32] = np.zeros((0, 2), np.int32)  # (M, 2) of the last match, reference and current
         self.gpu_ms = 0.0  # of the last timed frame
         self._backend: Any = backend
-        self._refines = refining_backend(backend) is not None and any(config.refinement != 'none' for config in configs)
+        self.refines = refining_backend(backend) is not None and any(config.refinement != 'none' for config in configs)
         self._camera = 0
         self._image: UInt8 | None = None
         self._alone = False
@@ -92,7 +92,7 @@ class SharedNetworks:
             seen = self._seen[key] = SeenFeatures(original, mask)
         if seen.features is None or self._alone:
             seen.features = None  # before there are new ones: their room is needed
-            seen.features = self._backend.extract_frame(original, mask) if self._refines else self._backend.extract(image, mask)
+            seen.features = self._backend.extract_frame(original, mask) if self.refines else self._backend.extract(image, mask)
         return seen
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
@@ -105,10 +105,6 @@ class SharedNetworks:
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         exits: Iterator[Matches] = self._backend.match_exits(_ours(reference).features, _ours(current).features, thresholds)
         return exits
-
-    @property
-    def refines(self) -> bool:
-        return self._refines
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
         return self.extract(image, mask)

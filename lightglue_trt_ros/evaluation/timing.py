@@ -90,13 +90,12 @@ class LayerTime:
     ms: float
 
 
-def device_times(backend: Backend, frames: Iterator[UInt8]) -> dict[str, list[float]]:
-    """The GPU's milliseconds per frame, by stage and together, copies included. Raises EngineError without a GPU.
+def device_times(engines: TensorRTBackend, frames: Iterator[UInt8]) -> dict[str, list[float]]:
+    """The GPU's milliseconds per frame, by stage and together, copies included.
 
     `extract` also resizes the frame and makes its pyramid. `place` is refinement and geometry: correspondences less matches.
     Points are searched without a match where the pair before matched them.
     """
-    engines = _engines_of(backend)
     engine = engines.spec.image_height, engines.spec.image_width
     previous, sought, times = None, None, defaultdict(list)
     for image in frames:
@@ -118,15 +117,17 @@ def profile(backend: Backend) -> list[LayerTime]:
 
     Raises EngineError without a GPU.
     """
-    engines, tensorrt, layers = _engines_of(backend), open_tensorrt(), []
-    for network, (context, enqueue) in engines.enqueue_plainly().items():
+    if not isinstance(backend, TensorRTBackend):
+        raise EngineError('there is no GPU to measure: the backend is not TensorRT; see --backend tensorrt')
+    tensorrt, layers = open_tensorrt(), []
+    for network, (context, enqueue) in backend.enqueue_plainly().items():
         inspected = context.engine.create_engine_inspector().get_engine_information(tensorrt.module.LayerInformationFormat.JSON)
         known = {layer.name: layer for layer in read_layers(inspected)}
         recorder = _recorder(tensorrt.module)
         context.profiler = recorder
         for _ in range(RUNS):
             enqueue()
-            engines.cuda.synchronize()
+            backend.cuda.synchronize()
         for name, times in recorder.times.items():
             layer = known.get(name)
             layers.append(LayerTime(network, name, layer.kind if layer else 'unknown', layer.precision if layer else 'unknown',
@@ -143,12 +144,6 @@ def shares(layers: Iterable[LayerTime], field: str) -> list[tuple[str, str, floa
         totals[layer.network] += layer.ms
     return sorted(((network, value, ms / totals[network]) for (network, value), ms in sums.items()),
                   key=lambda row: (row[0], -row[2]))
-
-
-def _engines_of(backend: Backend) -> TensorRTBackend:
-    if not isinstance(backend, TensorRTBackend):
-        raise EngineError('there is no GPU to measure: the backend is not TensorRT; see --backend tensorrt')
-    return backend
 
 
 def _recorder(module: Any) -> Any:
