@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -241,7 +243,7 @@ class MatcherResult:
     figures: dict[str, float] = field(default_factory=dict)  # more of METRICS: dropped
     deviation_histogram: NDArray[np.int64] | None = None  # stride 1: counts between DEVIATION_EDGES; None without covariances
     tracks_ended: list[tuple[int, int]] = field(default_factory=list)  # by pair in time: the sum of their lengths, their number
-    _intervals: dict[tuple[int, int], dict[str, ConfidenceInterval]] = field(default_factory=dict, repr=False)
+    _intervals: dict[int, dict[str, ConfidenceInterval]] = field(default_factory=dict, repr=False)
 
     def summary(self, stride: int = 1) -> dict[str, float]:
         """METRICS over the pairs of a stride; what cannot be known is missing. Shares are in percent."""
@@ -264,14 +266,12 @@ class MatcherResult:
 
     def intervals(self, stride: int = 1) -> dict[str, ConfidenceInterval]:
         """The 95 % intervals of `summary`, and what each figure rests on; missing where there is none, as of a single pair."""
-        pairs = self.pairs.get(stride, [])
-        key = stride, len(pairs)
-        if key not in self._intervals:
-            self._intervals[key] = self._measure_intervals(stride, pairs)
-        return self._intervals[key]
+        if stride not in self._intervals:
+            self._intervals[stride] = self._measure_intervals(stride)
+        return self._intervals[stride]
 
-    def _measure_intervals(self, stride: int, pairs: list[PairResult]) -> dict[str, ConfidenceInterval]:
-        found = pair_intervals(pairs)
+    def _measure_intervals(self, stride: int) -> dict[str, ConfidenceInterval]:
+        found = pair_intervals(self.pairs.get(stride, []))
         if stride == 1:
             if self.forward_backward:
                 found['forward_backward'] = confidence.mean_interval(self.forward_backward).scaled(100)
@@ -290,15 +290,6 @@ class MatcherResult:
         return {name: interval for name, interval in found.items() if interval.size > 1 and math.isfinite(interval.low)}
 
 
-class Contest(NamedTuple):
-    """A figure of the first matcher beside another's, over the pairs that both have."""
-
-    stride: int
-    other: str
-    metric: str  # in CONTESTED
-    interval: Difference  # of the first's less the other's, points of a percentage
-
-
 @dataclass(eq=False)
 class Evaluation:
     """Everything that a report shows."""
@@ -313,7 +304,6 @@ class Evaluation:
     wall_s: dict[str, float] = field(default_factory=dict)  # where the time went: inference, baselines, reading, estimating, report
     peak_memory_mib: float = 0.0
     estimator: str = ''  # how poses were estimated
-    _differences: dict[tuple[str | int, ...], dict[str, Difference]] = field(default_factory=dict, repr=False)
 
     @property
     def headline(self) -> str:
@@ -321,15 +311,11 @@ class Evaluation:
         found = self.matchers[0].summary() if self.matchers else {}
         return next((name for name in HEADLINES if name in found), '')
 
-    def contests(self, metrics: Sequence[str] = CONTESTED) -> list[Contest]:
-        """The first matcher against each other one, by stride and metric, over the pairs of which both know it."""
-        found = []
-        for stride in self.strides:
-            for matcher in self.matchers[1:]:
-                mine, theirs = (each.pairs.get(stride, []) for each in (self.matchers[0], matcher))
-                key = stride, matcher.name, len(mine), len(theirs)
-                if key not in self._differences:
-                    self._differences[key] = paired_differences(mine, theirs)
-                found += [Contest(stride, matcher.name, metric, interval.scaled(100))
-                          for metric, interval in self._differences[key].items() if metric in metrics]
+    @cached_property
+    def contests(self) -> dict[tuple[int, str, str], Difference]:
+        """The first matcher's figures less another's, points, over the pairs of which both know it: by stride, name and metric."""
+        found = dict[tuple[int, str, str], Difference]()
+        for stride, other in itertools.product(self.strides, self.matchers[1:]):
+            differences = paired_differences(self.matchers[0].pairs.get(stride, []), other.pairs.get(stride, []))
+            found |= {(stride, other.name, metric): each.scaled(100) for metric, each in differences.items()}
         return found

@@ -158,22 +158,21 @@ def test_a_few_pairs_tell_nothing():
 
 def test_the_first_is_compared_with_each_other_on_common_pairs():
     found = evaluation(frames=60, strides=(1, 4))
-    contests = found.contests()
-    assert [(each.stride, each.other) for each in contests[::len(CONTESTED)]] == [
-        (s, n) for s in (1, 4) for n in ('SIFT', 'ORB', 'KLT')]
-    for each in contests:
-        first, other = (m.summary(each.stride)[each.metric] for m in found.matchers if m.name in ('ours fp16', each.other))
-        assert each.interval.difference == pytest.approx(first - other)
-        assert each.interval.pairs == len(found.matchers[0].pairs[each.stride])
+    contests = found.contests
+    assert list(contests) == [(s, n, metric) for s in (1, 4) for n in ('SIFT', 'ORB', 'KLT') for metric in CONTESTED]
+    for (stride, rival, metric), interval in contests.items():
+        first, other = (m.summary(stride)[metric] for m in found.matchers if m.name in ('ours fp16', rival))
+        assert interval.difference == pytest.approx(first - other)
+        assert interval.pairs == len(found.matchers[0].pairs[stride])
     sift = found.matchers[1]
-    found = dataclasses.replace(found, _differences={})
+    found = dataclasses.replace(found)
     sift.pairs[1] = [dataclasses.replace(pair, rotation_deg=None) for pair in sift.pairs[1][:9]] + sift.pairs[1][20:]
-    assert found.contests(['pose_auc@10'])[0].interval.pairs == len(found.matchers[0].pairs[1]) - 20
-    assert {each.metric for each in evaluation(truth=False).contests()} == {'inlier_ratio'}
+    assert found.contests[1, 'SIFT', 'pose_auc@10'].pairs == len(found.matchers[0].pairs[1]) - 20
+    assert {metric for _, _, metric in evaluation(truth=False).contests} == {'inlier_ratio'}
     assert evaluation(truth=False).headline == 'inlier_ratio'
     assert found.headline == 'pose_auc@10'
-    assert evaluation(names=()).contests() == []
-    assert evaluation(names=('ours fp16',)).contests() == []
+    assert evaluation(names=()).contests == {}
+    assert evaluation(names=('ours fp16',)).contests == {}
 
 
 def test_a_mean_of_what_is_known_percentiles_and_ratios():

@@ -171,8 +171,9 @@ def test_the_document_holds_the_numbers(tmp_path, drawn_once):
     assert report['error_edges_px'][-1] is None
     assert report['bootstrap'] == {'resamples': 2000, 'level': 0.95, 'seed': 0}
     assert len(report['contests']) == 9 * len(CONTESTED) == 72
+    contest = found.contests[1, 'ORB', 'pose_auc@10']
     assert report['contests'][9] == {'stride': 1, 'other': 'ORB', 'metric': 'pose_auc@10', 'pairs': 39, **{
-        name: getattr(found.contests()[9].interval, name) for name in ('difference', 'low', 'high', 'freedom', 'verdict')}}
+        name: getattr(contest, name) for name in ('difference', 'low', 'high', 'freedom', 'verdict')}}
     ours = report['matchers'][0]
     interval = first.intervals(2)['pose_auc@10']
     assert ours['intervals']['2']['pose_auc@10'] == {'low': interval.low, 'high': interval.high, 'over': 38}

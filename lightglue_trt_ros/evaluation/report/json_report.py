@@ -33,8 +33,8 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
         'estimator': evaluation.estimator,
         'strides': evaluation.strides, 'wall_s': evaluation.wall_s, 'peak_memory_mib': evaluation.peak_memory_mib,
         **definitions(), 'error_edges_px': ERROR_EDGES_PX,
-        'contests': [{'stride': found.stride, 'other': found.other, 'metric': found.metric, **asdict(found.interval),
-                      'verdict': found.interval.verdict} for found in evaluation.contests()],
+        'contests': [{'stride': stride, 'other': other, 'metric': metric, **asdict(interval), 'verdict': interval.verdict}
+                     for (stride, other, metric), interval in evaluation.contests.items()],
         'matchers': [_matcher(matcher, evaluation.strides) for matcher in evaluation.matchers]}))
 
 

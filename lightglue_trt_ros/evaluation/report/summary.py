@@ -106,8 +106,8 @@ def span(interval: Difference) -> str:
 
 def contests(evaluation: Evaluation) -> list[tuple[str, ...]]:
     """CONTEST_HEADS for the first matcher's headline figure and each other one's."""
-    return [(str(found.stride), found.other, f'{found.interval.difference:+.1f}', span(found.interval), str(found.interval.pairs),
-             found.interval.verdict) for found in evaluation.contests([evaluation.headline])] if evaluation.headline else []
+    return [(str(stride), other, f'{found.difference:+.1f}', span(found), str(found.pairs), found.verdict)
+            for (stride, other, metric), found in evaluation.contests.items() if metric == evaluation.headline]
 
 
 def grouped(rows: list[TableRow]) -> dict[str, list[TableRow]]:
@@ -150,7 +150,7 @@ def _against(evaluation: Evaluation, rivals: list[MatcherResult]) -> str:
     if not known:
         return f'{line}.'
     best = max(known, key=lambda rival: known[rival])
-    found = next(each.interval for each in evaluation.contests([name]) if (each.stride, each.other) == (1, best))
+    found = evaluation.contests[1, best, name]
     line += f'; the best baseline, {best}, has {written(name, known[best], True)}'
     return f'{line}: {found.verdict} ({found.difference:+.1f} points, {span(found)}, over {found.pairs} pairs of both).'
 
