@@ -6,6 +6,7 @@ Their settings are those that their papers, OpenCV and the common visual odometr
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ from ..utils.errors import FrameError
 WINDOW, LEVELS, BACKWARD_PX = (21, 21), 4, 1.0  # of Lucas-Kanade
 QUALITY = 0.01  # of a corner, at least, over that of the best one
 STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 0.01)
+
+Description = tuple[Float32, NDArray[Any]]  # keypoints (K, 2), and a descriptor in each row
 
 
 class Correspondences(NamedTuple):
@@ -47,7 +50,8 @@ class DescriptorMatcher:
     def __init__(self, detector: Any, norm: int, ratio: float | None, mutual: bool = False) -> None:
         self.detector, self.norm, self.ratio, self.mutual = detector, norm, ratio, mutual
         self.mask: Mask | None = None  # no keypoint is where it is 0
-        self._previous: tuple[Float32, NDArray[Any]] | None = None
+        self.described: deque[tuple[UInt8, Description]] = deque(maxlen=0)  # images, which streams of the same frames may share
+        self._previous: Description | None = None
 
     def process(self, image: UInt8) -> Correspondences | None:
         """Match a gray image, uint8 (H, W), with the one before; None for the first. Raises FrameError."""
@@ -63,14 +67,19 @@ class DescriptorMatcher:
         """Forget the last image: the next one is a first one."""
         self._previous = None
 
-    def _describe(self, image: UInt8) -> tuple[Float32, NDArray[Any]]:
+    def _describe(self, image: UInt8) -> Description:
+        for known, description in self.described:
+            if known is image:
+                return description
         _check_gray(image)
         allowed = None if self.mask is None else self.mask.resized(size_of(image))
         keypoints, descriptors = self.detector.detectAndCompute(image, allowed)
         points = np.asarray([keypoint.pt for keypoint in keypoints], np.float32).reshape(-1, 2)
-        return points, np.zeros((0, 1), np.float32) if descriptors is None else descriptors
+        description = points, np.zeros((0, 1), np.float32) if descriptors is None else descriptors
+        self.described.append((image, description))
+        return description
 
-    def _match(self, first: tuple[Float32, NDArray[Any]], second: tuple[Float32, NDArray[Any]]) -> Correspondences:
+    def _match(self, first: Description, second: Description) -> Correspondences:
         (points0, descriptors0), (points1, descriptors1) = first, second
         neighbours_needed = 1 if self.ratio is None else 2
         if not len(points0) or len(points1) < neighbours_needed:

@@ -91,22 +91,19 @@ def predict(config: MatcherConfig) -> Prediction:
     work = stage_work(spec, model)
     measured = work if (spec, model) == (MEASURED_AT, reference) else stage_work(MEASURED_AT, reference)
 
-    def estimate(board: Board, stage: str) -> float:
-        """The time of the share of the H200 that has the board's rates."""
+    def estimate(board: Board, stage: str) -> Estimate:
+        """The time of the share of the H200 that has the board's rates, and no less than the bound."""
         computing = [share_of_h200(count).compute_ms(measured[stage]) for count in SHARES]
         times = [MEASURED_MS[reference, count][STAGES.index(stage)] for count in SHARES]
         asked = board.compute_ms(work[stage])
         between = float(np.interp(math.log(asked), np.log(computing[::-1]), np.log(times[::-1])))
-        return math.exp(between) * max(1.0, asked / computing[0])
+        bound = board.bound_ms(work[stage])
+        return Estimate(bound, max(bound, math.exp(between) * max(1.0, asked / computing[0])))
 
-    boards: dict[str, dict[str, Estimate]] = {}
-    for board in BOARDS:
-        times = boards[board.name] = {}
-        for stage in STAGES:
-            bound = board.bound_ms(work[stage])
-            times[stage] = Estimate(bound, max(bound, estimate(board, stage)))
-        bounds, estimates = zip(*((each.bound_ms, each.estimate_ms) for each in times.values()), strict=True)
-        times['together'] = Estimate(sum(bounds), sum(estimates))
+    boards = {board.name: {stage: estimate(board, stage) for stage in STAGES} for board in BOARDS}
+    for times in boards.values():
+        stages = list(times.values())
+        times['together'] = Estimate(sum(each.bound_ms for each in stages), sum(each.estimate_ms for each in stages))
     return Prediction(work, boards)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -18,11 +18,11 @@ from ..core.refinement import Pyramid, covariances_at
 from ..core.refinement.variance_factor import VarianceFactor
 from ..core.types import FrameMatches, UInt8
 from ..engines.selection import open_backend
-from .baselines import BASELINES, Correspondences
+from .baselines import BASELINES, Correspondences, Description, DescriptorMatcher, KltMatcher
 from .options import DYNAMIC, settings_in_words
 from .shared_networks import Cost, Meter, SharedNetworks
 
-RECENT = 3  # images whose keypoints a baseline keeps
+RECENT = 3  # images whose keypoints and descriptors a baseline keeps
 NEVER_S = 3600.0  # a gap that no recording has: the evaluation decides where a sequence breaks
 
 
@@ -99,16 +99,15 @@ class Baseline:
 
     def __init__(self, key: str, features: int, mask: Mask | None = None) -> None:
         self._key, self._features, self._mask = key, features, mask
-        matcher = BASELINES[key](features)
-        self._detector = _DetectorOnce(matcher.detector) if hasattr(matcher, 'detector') else None
+        self._described: deque[tuple[UInt8, Description]] = deque(maxlen=RECENT)
         self.name = key.upper()
-        self.description = f'{getattr(matcher, "name", key)}, {_opencv()}'
+        self.description = f'{getattr(BASELINES[key](features), "name", key)}, {_opencv()}'
 
     def stream(self, camera: int = 0) -> _BaselineStream:
-        matcher: Any = BASELINES[self._key](self._features)
+        matcher = BASELINES[self._key](self._features)
         matcher.mask = self._mask
-        if self._detector is not None:
-            matcher.detector = self._detector
+        if isinstance(matcher, DescriptorMatcher):
+            matcher.described = self._described
         return _BaselineStream(matcher)
 
     def close(self) -> None:
@@ -118,7 +117,7 @@ class Baseline:
 class _BaselineStream:
     """Points of a baseline get covariances from their patches, as ours do, so that the comparison is fair."""
 
-    def __init__(self, matcher: Any) -> None:
+    def __init__(self, matcher: DescriptorMatcher | KltMatcher) -> None:
         self._matcher, self._variance_factor = matcher, VarianceFactor()
         self._previous: UInt8 | None = None
 
@@ -135,22 +134,6 @@ class _BaselineStream:
     def reset(self) -> None:
         self._matcher.reset()
         self._previous = None
-
-
-class _DetectorOnce:
-    """OpenCV's detector with a cache of the last few images."""
-
-    def __init__(self, detector: Any) -> None:
-        self._detector = detector
-        self._found: deque[tuple[UInt8, Any]] = deque(maxlen=RECENT)
-
-    def detectAndCompute(self, image: UInt8, mask: UInt8 | None) -> Any:  # noqa: N802 OpenCV's name
-        for known, found in self._found:
-            if known is image:
-                return found
-        found = self._detector.detectAndCompute(image, mask)
-        self._found.append((image, found))
-        return found
 
 
 Method = OurMethod | Baseline

@@ -14,7 +14,7 @@ import numpy as np
 from ...core.drawing import GRAY, INK
 from ..confidence import AHEAD, BEHIND
 from ..metrics import METRICS, MatcherResult
-from ..report.page import rendered
+from ..report.page import embedded, rendered
 from ..report.style import Picture, draw_shares, finish, looks_of, new_figure, styled
 from ..report.summary import INTERVAL, UNKNOWN, span, written
 from .comparison import AUC, EQUAL, INLIERS, PRECISION, Change, Comparison, change_at, worst
@@ -60,12 +60,8 @@ def render_fleet(report: FleetReport, pictured: bool = True) -> str:
     return rendered(
         TEMPLATE, report=report, verdict=verdict(report), together_heads=TOGETHER, together=together(report.comparison),
         heads=heads, rows=rows, states=STATES, most=FAILURES, means=_means(report.evaluated),
-        pictures=[(picture, f'data:image/png;base64,{_base64(picture.png)}') for picture in drawn],
-        script=script, script_sha256=_base64(hashlib.sha256(script.encode()).digest()))
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+        pictures=[(picture, embedded(picture)) for picture in drawn],
+        script=script, script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode())
 
 
 def verdict(report: FleetReport) -> list[str]:
@@ -170,7 +166,7 @@ def _distribution(rows: Sequence[FleetRow], metric: str) -> Picture | None:
             known.append((np.sort(figures), look))
     if not known:
         return None
-    curves = [([values[0], *values], 100 * np.arange(len(values) + 1) / len(values), {**look.line, 'drawstyle': 'steps-post'})
+    curves = [([values[0], *values], 100 * np.arange(len(values) + 1) / len(values), {**look, 'drawstyle': 'steps-post'})
               for values, look in known]
     png = draw_shares(curves, 'Recordings up to …', _label(metric) + (f', {METRICS[metric].unit}' if METRICS[metric].unit else ''))
     better, end = ('right', 'begins') if METRICS[metric].higher_is_better else ('left', 'ends')

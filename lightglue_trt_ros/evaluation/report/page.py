@@ -75,7 +75,7 @@ def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
     return rendered(
         REPORT, name=name, evaluation=evaluation, verdict=verdict(evaluation), groups=grouped(rows),
         unknown=UNKNOWN if any(cell.text == UNKNOWN for row in rows for cell in row.cells) else '',
-        pictures=[(picture, _embedded(picture)) for picture in pictures],
+        pictures=[(picture, embedded(picture)) for picture in pictures],
         strides=[(stride, table(evaluation.matchers, stride)) for stride in evaluation.strides if stride != 1],
         contests=contests(evaluation), contest_heads=CONTEST_HEADS, interval=INTERVAL, coverage=coverage(evaluation),
         headline=METRICS[evaluation.headline].label if evaluation.headline else '', comparison=_comparison(evaluation),
@@ -90,7 +90,8 @@ def rendered(template: Path, **values: Any) -> str:
     return environment.get_template(template.name).render(**values)
 
 
-def _embedded(picture: Picture) -> str:
+def embedded(picture: Picture) -> str:
+    """The picture as the address of an image, with all of its data."""
     kind, data = 'png', picture.png
     if picture.photo:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)

@@ -49,7 +49,7 @@ def _trajectory(drawn: Drawn) -> Picture | None:
     across, up = np.argsort(np.nan_to_num(_span(main)))[::-1][:2]
     figure, (axes,) = new_figure(height=4.8)
     for line, (_, look) in zip(lines, known, strict=True):
-        axes.plot(line[:, across], line[:, up], **{**look.line, 'zorder': 4 if look is known[0][1] else 3})
+        axes.plot(line[:, across], line[:, up], **{**look, 'zorder': 4 if look is known[0][1] else 3})
     if truth is not None:
         axes.plot(truth[:, across], truth[:, up], color=INK, lw=6, alpha=0.3, label='truth', zorder=2)
     start = main[np.isfinite(main).all(1)][0]
@@ -95,8 +95,8 @@ def _over_time(drawn: Drawn) -> Picture | None:
             times, median, low, high = thinned(np.array([pair.stamp for pair in pairs]) - begin, values)
             if number == 0 and len(times) < len(values):
                 thin = True
-                axes.fill_between(times, low, high, color=look.colour, alpha=0.2, lw=0)
-            axes.plot(times, median, **look.line, marker='o' if len(times) == 1 else '', zorder=3 if number else 4)
+                axes.fill_between(times, low, high, color=look['color'], alpha=0.2, lw=0)
+            axes.plot(times, median, **look, marker='o' if len(times) == 1 else '', zorder=3 if number else 4)
         axes.set_title(f'{name.capitalize()} per frame')
         axes.set_ylim(0, max(1.0, axes.get_ylim()[1] * 1.05))
         axes.margins(x=0.01)
@@ -118,7 +118,7 @@ def _pose_errors(drawn: Drawn) -> Picture | None:
     typical = min((float(np.percentile(errors, 95)) for errors in finite if len(errors)), default=20.0)
     limit = next((value for value in (1, 2, 5, 10) if typical <= value), 20)
     levels = np.linspace(0, limit, 300)
-    curves = [(levels, 100 * (np.searchsorted(np.sort(errors), levels, side='right') / len(errors)), look.line)
+    curves = [(levels, 100 * (np.searchsorted(np.sort(errors), levels, side='right') / len(errors)), look)
               for errors, look in known]
     png = draw_shares(curves, 'Pairs with a pose error up to …', 'larger of rotation and direction error, deg', (0, limit))
     caption = ('The higher and further to the left, the better; pairs without a pose never arrive, so their curve ends lower. '
@@ -128,7 +128,7 @@ def _pose_errors(drawn: Drawn) -> Picture | None:
 
 def _epipolar_errors(drawn: Drawn) -> Picture | None:
     levels = ERROR_EDGES_PX[1:-1]
-    curves = [(levels, _cumulated(matcher.error_histogram), look.line) for matcher, look in drawn
+    curves = [(levels, _cumulated(matcher.error_histogram), look) for matcher, look in drawn
               if matcher.error_histogram is not None and matcher.error_histogram.sum()]
     if not curves:
         return None
@@ -141,7 +141,7 @@ def _epipolar_errors(drawn: Drawn) -> Picture | None:
 
 def _deviations(drawn: Drawn) -> Picture | None:
     levels = DEVIATION_EDGES[1:-1]
-    curves = [(levels, _cumulated(matcher.deviation_histogram), look.line) for matcher, look in drawn
+    curves = [(levels, _cumulated(matcher.deviation_histogram), look) for matcher, look in drawn
               if matcher.deviation_histogram is not None and matcher.deviation_histogram.sum()]
     if not curves:
         return None
@@ -166,7 +166,7 @@ def _strides(drawn: Drawn, strides: Sequence[int]) -> Picture | None:
     if len(strides) < 2 or not known:
         return None
     ticks = {float(number): str(stride) for number, stride in enumerate(strides)}
-    png = draw_shares([(list(ticks), values, {**look.line, 'marker': 'o', 'ms': 8}) for values, look in known],
+    png = draw_shares([(list(ticks), values, {**look, 'marker': 'o', 'ms': 8}) for values, look in known],
                       'Pose AUC up to 10 degrees', 'frames between the two of a pair', (-0.2, len(strides) - 0.8), ticks)
     return Picture('strides', 'Pose AUC over strides', 'What remains when frames are further apart, as at a lower frame rate or a '
                    'faster motion: the flatter, the more robust.', png)
@@ -181,7 +181,7 @@ def _track_lengths(drawn: Drawn) -> Picture | None:
     for lengths, look in known:
         counts = np.array([[length, count] for length, count in lengths.items()], float)
         alive = 100 * np.array([counts[counts[:, 0] >= level, 1].sum() for level in levels]) / counts[:, 1].sum()
-        curves.append((levels, alive, look.line))
+        curves.append((levels, alive, look))
         end = max(end, int(levels[alive >= 0.5].max(initial=0)))  # beyond, there is nothing to see
     ticks = {tick: str(tick) for tick in (2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if tick <= end}
     png = draw_shares(curves, 'Tracks of at least … frames', 'frames that a point was followed through', (2, end), ticks, log=True)
@@ -200,10 +200,10 @@ def _stage_times(drawn: Drawn) -> Picture | None:
     for row, (parts, median, late, look) in enumerate(bars):
         left = 0.0
         for number, width in enumerate(parts.values()):
-            axes.barh(row, width, 0.42, left, color=look.colour, alpha=0.5 if number % 2 else 1, edgecolor='white', lw=1)
+            axes.barh(row, width, 0.42, left, color=look['color'], alpha=0.5 if number % 2 else 1, edgecolor='white', lw=1)
             left += width
         axes.plot([late, late], [row - 0.22, row + 0.22], color=INK, lw=3, solid_capstyle='butt')
-        axes.text(0, row - 0.27, look.label, va='bottom', fontweight='bold')
+        axes.text(0, row - 0.27, look['label'], va='bottom', fontweight='bold')
         axes.text(end * 1.02, row - 0.27, f'p50 {_ms(median)}  p95 {_ms(late)}', va='bottom', ha='right')
         named = [f'{plain(name)} {_ms(width)}' for name, width in parts.items() if name and width > LARGE * median]
         axes.text(0, row + 0.24, ', '.join(named), va='top')

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,19 +29,7 @@ SPARE = ('#7f3c8d', '#8c6d31', '#4d4d4d', '#a6761d')
 DASHES: tuple[Any, ...] = ('-', (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (8, 2)), (0, (2.5, 1.2)))
 LONGEST = 22  # letters of a name in a legend
 
-
-@dataclass(frozen=True)
-class Look:
-    """How a matcher is drawn, in every figure."""
-
-    label: str
-    colour: str
-    dashes: Any
-    width: float
-
-    @property
-    def line(self) -> dict[str, Any]:
-        return {'color': self.colour, 'ls': self.dashes, 'lw': self.width, 'label': self.label, 'dash_capstyle': 'butt'}
+Look = dict[str, Any]  # how the lines of a matcher are drawn, in every figure: what matplotlib's plot takes
 
 
 class Picture(NamedTuple):
@@ -64,7 +51,8 @@ def looks_of(matchers: Sequence[MatcherResult]) -> list[Look]:
         if colour is None:
             palette = ours if matcher.ours and ours else spare
             colour = palette.pop(0) if palette else SPARE[number % len(SPARE)]
-        looks.append(Look(plain(matcher.name), colour, DASHES[number % len(DASHES)], 2.8 if number == 0 else 2.2))
+        looks.append({'color': colour, 'ls': DASHES[number % len(DASHES)], 'lw': 2.8 if number == 0 else 2.2,
+                      'label': plain(matcher.name), 'dash_capstyle': 'butt'})
     return looks
 
 
