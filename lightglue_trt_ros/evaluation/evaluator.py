@@ -43,8 +43,6 @@ from .stereo_accuracy import evaluate_stereo
 
 logger = logging.getLogger(__name__)
 
-Cloud = tuple[float, float, Prediction]  # stamps of the reference, NaN for an empty cloud, and of the current image; its points
-
 
 def evaluate_recording(recording: Recording, options: EvaluationOptions, folder: Path,
                        stopped: Callable[[], bool]) -> tuple[Evaluation, list[str]]:
@@ -196,13 +194,8 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
     from ..ros.replay import replay
     settings = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s)
     with tempfile.TemporaryFile() as file:  # a long recording must not fill the memory
-        def keep(matches: FrameMatches) -> None:
-            published = None if depth is None else matches
-            prediction = Prediction(correspondences(matches.matched()), {}, tracked=correspondences(matches), published=published)
-            pickle.dump((matches.reference_stamp, matches.stamp, prediction), file)
-
-        got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, mask=mask, keep=keep, stopped=stopped,
-                     depth_topic=None if depth is None else depth.image_topic,
+        got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, mask=mask, stopped=stopped,
+                     keep=partial(pickle.dump, file=file), depth_topic=None if depth is None else depth.image_topic,
                      max_frames=int(scene.timeline.numbers[-1]) + 1)  # which may be the first of many
         if not got.arrivals:
             raise LightglueTrtError('the node published nothing: its log above says why')
@@ -224,19 +217,21 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
     return result
 
 
-def _score_clouds(clouds: Iterable[Cloud], score: MethodScore, scene: Scene, offline: MatcherResult) -> list[tuple[int, int]]:
+def _score_clouds(clouds: Iterable[FrameMatches], score: MethodScore, scene: Scene,
+                  offline: MatcherResult) -> list[tuple[int, int]]:
     """Score every cloud; matches live and offline of the pairs that both saw."""
     known = {pair.frames: pair.matches for pair in offline.pairs.get(1, [])}
     previous, shared = None, []
-    for reference_stamp, stamp, prediction in clouds:
-        current = scene.timeline.nearest(stamp)
-        reference = scene.timeline.nearest(reference_stamp) if np.isfinite(reference_stamp) else previous
+    for matches in clouds:
+        current = scene.timeline.nearest(matches.stamp)
+        reference = scene.timeline.nearest(matches.reference_stamp) if np.isfinite(matches.reference_stamp) else previous
         previous = current
         if reference is None:
             continue  # an empty cloud, the first of all: nobody knows what it was matched with
+        prediction = Prediction(correspondences(matches.matched()), {}, tracked=correspondences(matches))
         pair = score.add(1, (reference, current), prediction)
         if score.depth is not None:
-            score.depth.add(prediction.published, None, None, scene.pose(current))
+            score.depth.add(matches, None, None, scene.pose(current))
         if pair.frames in known:
             shared.append((pair.matches, known[pair.frames]))
     return shared
