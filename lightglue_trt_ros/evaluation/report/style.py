@@ -28,6 +28,7 @@ OURS = ('#0072b2', '#d55e00', '#56b4e9')
 SPARE = ('#7f3c8d', '#8c6d31', '#4d4d4d', '#a6761d')
 DASHES: tuple[Any, ...] = ('-', (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (8, 2)), (0, (2.5, 1.2)))
 LONGEST = 22  # letters of a name in a legend
+STRETCHES = 150  # of a line over time
 
 Look = dict[str, Any]  # how the lines of a matcher are drawn, in every figure: what matplotlib's plot takes
 
@@ -126,10 +127,7 @@ def draw_shares(curves: Iterable[tuple[ArrayLike, ArrayLike, Mapping[str, Any]]]
     return finish(figure, axes)
 
 
-def thinned(times: Float64, values: Float64, most: int = 150) -> tuple[Float64, ...]:
-    """Times, medians, minima and maxima over stretches of equal numbers of values: `most` of them at most; NaN is left out."""
-    keep = np.isfinite(values) & np.isfinite(times)
-    known = np.stack([times[keep], values[keep]])
-    stretches = [found for found in np.array_split(known, min(most, max(1, known.shape[1])), axis=1) if found.size]
-    reduced = [(np.median(t), np.median(v), v.min(), v.max()) for t, v in stretches]
-    return tuple(np.array(reduced, float).reshape(-1, 4).T)
+def thinned(times: Float64, values: Float64) -> tuple[Float64, ...]:
+    """Times, medians, minima and maxima (S,) over stretches of equal numbers of values (N,), N > 0: STRETCHES of them at most."""
+    stretches = np.array_split(np.stack([times, values]), min(STRETCHES, len(values)), axis=1)
+    return tuple(np.array([(np.median(t), np.median(v), v.min(), v.max()) for t, v in stretches]).T)
