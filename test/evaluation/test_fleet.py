@@ -33,12 +33,12 @@ from lightglue_trt_ros.evaluation.fleet.comparison import (
     AUC,
     INLIERS,
     PRECISION,
-    Change,
     Comparison,
     PairColumns,
     compare,
     holm,
     over_recordings,
+    verdict_of,
 )
 from lightglue_trt_ros.evaluation.fleet.discovery import RecordingRef, find_recordings, fingerprint, is_recording
 from lightglue_trt_ros.evaluation.fleet.fleet_json import FleetReport, read_baseline, write_fleet_document
@@ -222,39 +222,40 @@ def report(errors: list[float | None], path: str = '/runs/a', good: float = 0.8,
 
 def test_differences_of_poses_precision_and_inliers() -> None:
     before, worse = pairs_of(report([1.0] * 10)), pairs_of(report([5.0] * 10, good=0.5))
-    auc, precision = compare(worse, before)
-    assert (auc.metric, auc.stride, precision.metric) == (AUC, 1, PRECISION)
-    assert auc.interval.difference == pytest.approx(-100 * 4 / 10, abs=3)
-    assert precision.interval.difference == pytest.approx(-30)
-    assert auc.verdict == 'behind'
-    assert auc.interval.chance_above(-1.0) == 0
-    assert auc.interval.chance_above(-60.0) == 1
-    assert {each.verdict for each in compare(before, before)} == {'the same'}
-    (inliers,) = compare(pairs_of(report([None] * 10, good=0.9)), pairs_of(report([None] * 10)))
-    assert (inliers.metric, inliers.verdict) == (INLIERS, 'ahead')
-    assert inliers.interval.difference == pytest.approx(10)
-    assert compare(before, pairs_of(report([]))) == []
+    changes = compare(worse, before)
+    assert list(changes) == [(1, AUC), (1, PRECISION)]
+    auc, precision = changes.values()
+    assert auc.difference == pytest.approx(-100 * 4 / 10, abs=3)
+    assert precision.difference == pytest.approx(-30)
+    assert verdict_of(auc) == 'behind'
+    assert auc.chance_above(-1.0) == 0
+    assert auc.chance_above(-60.0) == 1
+    assert set(map(verdict_of, compare(before, before).values())) == {'the same'}
+    ((key, inliers),) = compare(pairs_of(report([None] * 10, good=0.9)), pairs_of(report([None] * 10))).items()
+    assert (key, verdict_of(inliers)) == ((1, INLIERS), 'ahead')
+    assert inliers.difference == pytest.approx(10)
+    assert compare(before, pairs_of(report([]))) == {}
 
 
 def test_only_pairs_that_both_have_are_compared() -> None:
     one, other = pairs_of(report([1.0] * 10)), pairs_of(report([1.0] * 10))
     moved = PairColumns(*other)._replace(reference_frame=other.reference_frame + 4, frame=other.frame + 4)
-    assert compare(one, moved)[0].interval.pairs == 6
+    assert compare(one, moved)[1, AUC].pairs == 6
 
 
 def test_few_pairs_are_no_reason_to_fail() -> None:
-    few = compare(pairs_of(report([9.0] * 4)), pairs_of(report([1.0] * 4)))[0]
-    assert few.interval.difference < -50
-    assert Comparison('before', [], {'few': [few]}).failures(1.0) == []
+    few = compare(pairs_of(report([9.0] * 4)), pairs_of(report([1.0] * 4)))[1, AUC]
+    assert few.difference < -50
+    assert Comparison('before', [], {'few': {(1, AUC): few}}).failures(1.0) == []
 
 
 def test_the_gate_holds_for_all_recordings_at_once() -> None:
     """Nothing changed, and each of two hundred recordings has its figures: a gate without correction fails nearly always."""
     def failures(shift: float) -> list[str]:
         rng = np.random.default_rng(0)
-        found = Comparison('before', [], {str(number): [Change(1, AUC, mean_difference(rng.normal(shift * (not number), 5, 50)))]
+        found = Comparison('before', [], {str(number): {(1, AUC): mean_difference(rng.normal(shift * (not number), 5, 50))}
                                           for number in range(200)})
-        assert sum(each.interval.verdict == 'behind' for changes in found.recordings.values() for each in changes) > 1
+        assert sum(each.verdict == 'behind' for changes in found.recordings.values() for each in changes.values()) > 1
         return found.failures(1e-9)
     assert failures(0.0) == []
     (line,) = failures(-8.0)
@@ -271,10 +272,10 @@ def test_the_mean_over_recordings_is_of_recordings() -> None:
     rng = np.random.default_rng(0)
     changes = [compare(pairs_of(report((3 + rng.random(10)).tolist())), pairs_of(report((1 + rng.random(10)).tolist())))
                for _ in range(8)]
-    auc = over_recordings(changes)[0]
-    assert (auc.metric, auc.interval.pairs, auc.verdict) == (AUC, 8, 'behind')
-    assert auc.interval.difference == pytest.approx(np.mean([each[0].interval.difference for each in changes]))
-    assert over_recordings(changes[:1]) == []
+    key, auc = next(iter(over_recordings(changes).items()))
+    assert (key, auc.pairs, verdict_of(auc)) == ((1, AUC), 8, 'behind')
+    assert auc.difference == pytest.approx(np.mean([each[1, AUC].difference for each in changes]))
+    assert over_recordings(changes[:1]) == {}
 
 
 def test_a_pair_without_a_pose_is_infinitely_wrong_and_one_without_truth_unknown() -> None:
@@ -350,7 +351,7 @@ def test_the_report_of_one_recording_can_be_compared_with(tmp_path: Path) -> Non
     found = read_baseline(tmp_path / 'report.json')
     rows = [FleetRow('x/a', '/runs/x/a', EVALUATED, sha256='a' * 64)]
     comparison = found.compared(rows, make_plan({}, HERE), {'a' * 64: pairs_of(report([1.0] * 8))})
-    assert {each.verdict for each in comparison.recordings['x/a']} == {'the same'}
+    assert set(map(verdict_of, comparison.recordings['x/a'].values())) == {'the same'}
 
 
 def test_what_cannot_be_compared_with_is_told_before_anything_runs(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ from ..metrics import difference
 AUC, PRECISION, INLIERS = 'pose_auc@10', 'precision@1', 'inlier_ratio'  # what is compared, in METRICS
 COLUMNS = ('stride', 'reference_frame', 'frame', 'pose_error_deg', PRECISION, 'inliers', 'matches')  # that this takes
 EQUAL = 'the same'
+
+Changes = dict[tuple[int, str], Difference]  # now less then, points of a percentage, by stride and metric; positive is better
 
 
 class PairColumns(NamedTuple):
@@ -33,36 +35,14 @@ class PairColumns(NamedTuple):
         return PairColumns(*(column[chosen] for column in self))
 
 
-class Change(NamedTuple):
-    """One recording now, less then."""
-
-    stride: int
-    metric: str
-    interval: Difference  # points of a percentage, positive where it got better
-
-    @property
-    def verdict(self) -> str:
-        """EQUAL where nothing differs, else the interval's."""
-        interval = self.interval
-        return EQUAL if interval.difference == interval.low == interval.high == 0 else interval.verdict
-
-    def in_words(self) -> str:
-        """For people: pose_auc@10 at stride 2 -5.3 points (-7.0 to -3.1)."""
-        low, high = self.interval.low, self.interval.high
-        return f'{self.metric} at stride {self.stride} {self.interval.difference:+.1f} points ({low:+.1f} to {high:+.1f})'
-
-    def as_dict(self) -> dict[str, Any]:
-        return {'stride': self.stride, 'metric': self.metric, **asdict(self.interval), 'verdict': self.verdict}
-
-
 @dataclass
 class Comparison:
     """Everything that is said of a fleet and the one before."""
 
     path: str  # of the one before
     causes: list[str]  # what was set or installed differently
-    recordings: dict[str, list[Change]] = field(default_factory=dict)  # by name
-    together: list[Change] = field(default_factory=list)  # means over recordings; the interval's pairs are recordings
+    recordings: dict[str, Changes] = field(default_factory=dict)  # by name
+    together: Changes = field(default_factory=dict)  # means over recordings; their pairs are recordings
     missing: list[str] = field(default_factory=list)  # names of recordings that were evaluated then and are not asked for now
     unread: list[str] = field(default_factory=list)  # that were evaluated then and could not be now
     added: list[str] = field(default_factory=list)  # that were not evaluated then
@@ -74,12 +54,13 @@ class Comparison:
         Journal of Statistics 1979): that any fails although none got worse has a chance of (1 - LEVEL) / 2 at most.
         """
         named = [('all recordings', self.together), *sorted(self.recordings.items(), key=lambda each: worst(each[1]))]
-        judged = [(name, each) for name, changes in named for each in changes if each.interval.pairs >= MIN_PAIRS]
-        sure = holm([each.interval.chance_above(-limit) for _, each in judged], (1 - LEVEL) / 2)
+        judged = [(name, *key, each) for name, changes in named for key, each in changes.items() if each.pairs >= MIN_PAIRS]
+        sure = holm([each.chance_above(-limit) for *_, each in judged], (1 - LEVEL) / 2)
         worse: dict[str, list[str]] = {}
-        for (name, each), rejected in zip(judged, sure, strict=True):
+        for (name, stride, metric, each), rejected in zip(judged, sure, strict=True):
             if rejected:
-                worse.setdefault(name, []).append(each.in_words())
+                worse.setdefault(name, []).append(
+                    f'{metric} at stride {stride} {each.difference:+.1f} points ({each.low:+.1f} to {each.high:+.1f})')
         lines = [f'{name}: {"; ".join(changes)}' for name, changes in worse.items()]
         lines += [f'{name}: it was evaluated before and cannot be now' for name in self.unread]
         if not any(self.recordings.values()):
@@ -97,15 +78,19 @@ def holm(chances: Sequence[float], level: float) -> list[bool]:
     return rejected.tolist()
 
 
-def change_at(changes: Sequence[Change], stride: int, metric: str = '') -> Change | None:
-    """The change of a metric at a stride; by default the one that a recording is judged by: AUC, or without truth INLIERS."""
-    metrics = (metric,) if metric else (AUC, INLIERS)
-    return next((each for each in changes if each.stride == stride and each.metric in metrics), None)
+def verdict_of(change: Difference) -> str:
+    """EQUAL where nothing differs, else the interval's."""
+    return EQUAL if change.difference == change.low == change.high == 0 else change.verdict
 
 
-def compare(now: PairColumns, then: PairColumns) -> list[Change]:
+def main_change(changes: Changes, stride: int) -> Difference | None:
+    """The change that a recording is judged by at a stride: of AUC, or without truth of INLIERS."""
+    return changes.get((stride, AUC), changes.get((stride, INLIERS)))
+
+
+def compare(now: PairColumns, then: PairColumns) -> Changes:
     """One recording at each stride that both have: pose AUC and precision where there is truth, else the share of inliers."""
-    changes = []
+    changes: Changes = {}
     for stride in sorted(set(now.stride.tolist()) & set(then.stride.tolist())):
         mine, theirs = _common(now.rows(now.stride == stride), then.rows(then.stride == stride))
         found = {AUC: difference(AUC, mine.pose_error_deg, theirs.pose_error_deg)}
@@ -113,7 +98,7 @@ def compare(now: PairColumns, then: PairColumns) -> list[Change]:
             found[INLIERS] = difference(INLIERS, mine.inlier_ratio, theirs.inlier_ratio)
         else:
             found[PRECISION] = difference(PRECISION, mine.precision, theirs.precision)
-        changes += [Change(stride, metric, each.scaled(100)) for metric, each in found.items() if each is not None]
+        changes |= {(stride, metric): each.scaled(100) for metric, each in found.items() if each is not None}
     return changes
 
 
@@ -124,17 +109,16 @@ def _common(first: PairColumns, second: PairColumns) -> tuple[PairColumns, PairC
     return first.rows(rows), second.rows(others)
 
 
-def over_recordings(differences: Iterable[list[Change]]) -> list[Change]:
+def over_recordings(differences: Iterable[Changes]) -> Changes:
     """The mean change at each stride where there are several, every recording counting once; recordings are what is drawn anew."""
-    values: dict[tuple[str, int], list[float]] = {}
+    values: dict[tuple[int, str], list[float]] = {}
     for recording in differences:
-        for each in recording:
-            values.setdefault((each.metric, each.stride), []).append(each.interval.difference)
-    keys = sorted(values, key=lambda key: ((AUC, PRECISION, INLIERS).index(key[0]), key[1]))
-    return [Change(stride, metric, mean_difference(values[metric, stride], ordered=False).within(100))
-            for metric, stride in keys if len(values[metric, stride]) > 1]
+        for key, each in recording.items():
+            values.setdefault(key, []).append(each.difference)
+    keys = sorted(values, key=lambda key: ((AUC, PRECISION, INLIERS).index(key[1]), key[0]))
+    return {key: mean_difference(values[key], ordered=False).within(100) for key in keys if len(values[key]) > 1}
 
 
-def worst(changes: Sequence[Change]) -> float:
+def worst(changes: Changes) -> float:
     """The lowest of those that are surely lower, points; 0 without any."""
-    return min((each.interval.difference for each in changes if each.interval.verdict == BEHIND), default=0.0)
+    return min((each.difference for each in changes.values() if each.verdict == BEHIND), default=0.0)

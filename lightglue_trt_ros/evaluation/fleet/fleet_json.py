@@ -11,7 +11,7 @@ from typing import Any
 
 from ...utils.errors import LightglueTrtError
 from ..report.json_report import definitions
-from .comparison import Comparison, PairColumns, compare, over_recordings
+from .comparison import Changes, Comparison, PairColumns, compare, over_recordings, verdict_of
 from .plan import EvaluationPlan, short
 from .result_store import EVALUATED, FAILED, FleetRow, facts_of, pairs_of, read_pairs
 
@@ -41,8 +41,8 @@ def write_fleet_document(path: Path, report: FleetReport) -> None:
     plan, found = report.plan, report.comparison
     against = None if found is None else {
         'path': found.path, 'causes': found.causes, 'missing': found.missing, 'unread': found.unread, 'added': found.added,
-        'limit': report.limit, 'failures': report.failures, 'together': [each.as_dict() for each in found.together],
-        'recordings': {name: [each.as_dict() for each in differences] for name, differences in found.recordings.items()}}
+        'limit': report.limit, 'failures': report.failures, 'together': _plain(found.together),
+        'recordings': {name: _plain(changes) for name, changes in found.recordings.items()}}
     document = {
         'schema': SCHEMA, 'kind': KIND, 'package': 'lightglue_trt_ros', 'installed': plan.installed._asdict(),
         'settings': plan.settings, 'contents': plan.contents, 'interrupted': report.interrupted,
@@ -67,7 +67,7 @@ class BaselineRun:
             key = next((key for key in (row.sha256, Path(row.url).name) if key in self.names), None)
             if row.status == EVALUATED and key is not None:
                 now, then = pairs.get(row.sha256), self.pairs.get(key)
-                comparison.recordings[row.name] = compare(now, then) if now and then else []
+                comparison.recordings[row.name] = compare(now, then) if now and then else {}
             elif row.status == FAILED and (key is not None or row.name in self.names.values()):
                 comparison.unread.append(row.name)
             elif row.status == EVALUATED:
@@ -93,6 +93,11 @@ class BaselineRun:
                 causes.append(f'the {network} of the weights: {then["weights"]} ({before[:12]}) before, '
                               f'{now["weights"]} ({after[:12]}) now')
         return causes
+
+
+def _plain(changes: Changes) -> list[dict[str, Any]]:
+    return [{'stride': stride, 'metric': metric, **asdict(each), 'verdict': verdict_of(each)}
+            for (stride, metric), each in changes.items()]
 
 
 def _in_words(value: Any) -> str:

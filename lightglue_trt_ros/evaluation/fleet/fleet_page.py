@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.drawing import GRAY, INK
-from ..confidence import AHEAD, BEHIND
+from ..confidence import AHEAD, BEHIND, Difference
 from ..metrics import METRICS, MatcherResult
 from ..report.page import embedded, rendered
 from ..report.style import Picture, draw_shares, finish, looks_of, new_figure, styled
 from ..report.summary import INTERVAL, UNKNOWN, span, written
-from .comparison import AUC, EQUAL, INLIERS, PRECISION, Change, Comparison, change_at, worst
+from .comparison import AUC, EQUAL, INLIERS, PRECISION, Comparison, main_change, verdict_of, worst
 from .fleet_json import FleetReport
 from .result_store import EVALUATED, FAILED, REPEATED, WAITING, FleetRow
 
@@ -70,7 +70,7 @@ def verdict(report: FleetReport) -> list[str]:
     lines = [f'{counts[EVALUATED]} of {len(report.rows)} recordings evaluated'
              + ''.join(f', {counts[status]} {STATES[status]}' for status in (FAILED, REPEATED, WAITING) if counts[status]) + '.']
     if (found := report.comparison) is not None:
-        sides = [{each.verdict for each in changes} for changes in found.recordings.values() if changes]
+        sides = [{verdict_of(each) for each in changes.values()} for changes in found.recordings.values() if changes]
         lines.append(f'{len(sides)} recordings are compared: {sum(BEHIND in each for each in sides)} behind and '
                      f'{sum(AHEAD in each for each in sides)} ahead of before in a figure or more, '
                      f'{sum(each == {EQUAL} for each in sides)} the same.')
@@ -80,14 +80,14 @@ def verdict(report: FleetReport) -> list[str]:
 def together(comparison: Comparison | None) -> list[tuple[str, ...]]:
     """TOGETHER for each mean over recordings."""
     return [] if comparison is None else [
-        (METRICS[each.metric].label, str(each.stride), f'{each.interval.difference:+.1f}', span(each.interval),
-         str(each.interval.pairs), each.verdict.replace('pairs', 'recordings')) for each in comparison.together]
+        (METRICS[metric].label, str(stride), f'{each.difference:+.1f}', span(each), str(each.pairs),
+         verdict_of(each).replace('pairs', 'recordings')) for (stride, metric), each in comparison.together.items()]
 
 
 def worst_first(rows: Sequence[FleetRow], comparison: Comparison | None) -> list[FleetRow]:
     """What cannot be evaluated, then what surely lost most, then what is lowest; at the end what is no result."""
     def rank(row: FleetRow) -> tuple[float, ...]:
-        change = worst(comparison.recordings.get(row.name, [])) if comparison else 0.0
+        change = worst(comparison.recordings.get(row.name, {})) if comparison else 0.0
         figure = row.figure(AUC)
         return ((FAILED, EVALUATED, WAITING, REPEATED).index(row.status), change, figure is None,
                 figure if figure is not None else row.figure(INLIERS) or 0.0)
@@ -104,10 +104,10 @@ def _table(report: FleetReport) -> tuple[list[str], list[tuple[FleetRow, list[Fl
              *(f'{name}: AUC@10' for name in others), *shown.values(), 'pairs', 'frames']
     rows = []
     for row in worst_first(report.rows, report.comparison):
-        known = report.comparison.recordings.get(row.name, []) if report.comparison else []
+        known = report.comparison.recordings.get(row.name, {}) if report.comparison else {}
         cells = [] if row.status != EVALUATED else [
             *(_figure(AUC, row.figure(AUC, stride)) for stride in strides),
-            *(_change(change_at(known, stride, metric)) for stride, metric in changes),
+            *(_change(known.get((stride, metric)) if metric else main_change(known, stride)) for stride, metric in changes),
             *(_figure(AUC, row.figure(AUC, matcher=name)) for name in others),
             *(_figure(metric, row.figure(metric)) for metric in shown),
             _count(row.first['pairs'].get('1')), _count(row.facts['recording'].get('frames'))]
@@ -123,13 +123,11 @@ def _count(value: Any) -> FleetCell:
     return FleetCell(UNKNOWN if value is None else str(value), value)
 
 
-def _change(found: Change | None) -> FleetCell:
+def _change(found: Difference | None) -> FleetCell:
     if found is None:
         return FleetCell(UNKNOWN)
-    interval = found.interval
-    kind = {AHEAD: 'better', BEHIND: 'worse'}.get(found.verdict, '')
-    text = '0' if found.verdict == EQUAL else f'{interval.difference:+.1f} ({span(interval)})'
-    return FleetCell(text, interval.difference, kind)
+    text = '0' if verdict_of(found) == EQUAL else f'{found.difference:+.1f} ({span(found)})'
+    return FleetCell(text, found.difference, {AHEAD: 'better', BEHIND: 'worse'}.get(found.verdict, ''))
 
 
 def _means(rows: Sequence[FleetRow]) -> dict[str, Any]:
@@ -181,23 +179,22 @@ def _label(metric: str) -> str:
 
 
 def _strides(comparison: Comparison) -> list[int]:
-    return sorted({each.stride for found in comparison.recordings.values() for each in found})
+    return sorted({stride for found in comparison.recordings.values() for stride, _ in found})
 
 
 def _changes(comparison: Comparison, stride: int) -> Picture | None:
     """Every recording's difference with its interval, the worst first."""
-    every = [change_at(changes, stride) for changes in comparison.recordings.values()]
-    found: list[Change] = sorted((each for each in every if each is not None), key=lambda each: each.interval.difference)
-    if not found or all(each.interval.difference == 0 for each in found):
+    every = [main_change(changes, stride) for changes in comparison.recordings.values()]
+    found = sorted((each for each in every if each is not None), key=lambda each: each.difference)
+    if not found or all(each.difference == 0 for each in found):
         return None
     if len(found) > MOST:
         found = found[:MOST // 2] + found[-(MOST // 2):]
     figure, (axes,) = new_figure()
     for place, each in enumerate(found):
-        interval = each.interval
-        colour = {AHEAD: BETTER, BEHIND: WORSE}.get(interval.verdict, GRAY)
-        axes.plot([place, place], [interval.low, interval.high], color=colour, lw=2, solid_capstyle='butt')
-        axes.plot(place, interval.difference, 'o', color=colour, ms=6)
+        colour = {AHEAD: BETTER, BEHIND: WORSE}.get(each.verdict, GRAY)
+        axes.plot([place, place], [each.low, each.high], color=colour, lw=2, solid_capstyle='butt')
+        axes.plot(place, each.difference, 'o', color=colour, ms=6)
     axes.axhline(0, color=INK, lw=1)
     axes.set_title(f'Change at stride {stride}, points')
     axes.set_xticks([])
