@@ -211,16 +211,13 @@ def failure_reasons(pair: PairResult, points: tuple[Float64, Float64], camera: F
     if pair.step_m is not None:
         depth = '' if pair.step_per_depth is None else f', {100 * pair.step_per_depth:.1f} % of the depth'
         small = pair.step_per_depth is not None and pair.step_per_depth < SHORT_STEP
-        found.append(f'the camera {"hardly " * small}moved{":" * small} {_length(pair.step_m)}{depth}')
+        length = f'{1e3 * pair.step_m:.0f} mm' if pair.step_m < 1 else f'{pair.step_m:.1f} m'
+        found.append(f'the camera {"hardly " * small}moved{":" * small} {length}{depth}')
         if pair.translation_deg is None:
             found.append('too little for the truth to tell a direction, the turn alone is judged')
     if camera is not None and pose0 is not None and pose1 is not None:
         found += _plane(points, camera, relative_pose(pose0, pose1), estimate)
     return '; '.join(found)
-
-
-def _length(metres: float) -> str:
-    return f'{1e3 * metres:.0f} mm' if metres < 1 else f'{metres:.1f} m'
 
 
 def _plane(points: tuple[Float64, Float64], camera: Float64, truth: tuple[Float64, Float64],

@@ -119,12 +119,21 @@ def profile(backend: Backend) -> list[LayerTime]:
     """
     if not isinstance(backend, TensorRTBackend):
         raise EngineError('there is no GPU to measure: the backend is not TensorRT; see --backend tensorrt')
-    tensorrt, layers = open_tensorrt(), []
+    module: Any = open_tensorrt().module
+    layers = []
+
+    class Recorder(module.IProfiler):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.times: dict[str, list[float]] = defaultdict(list)
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            self.times[layer_name].append(ms)
+
     for network, (context, enqueue) in backend.enqueue_plainly().items():
-        inspected = context.engine.create_engine_inspector().get_engine_information(tensorrt.module.LayerInformationFormat.JSON)
+        inspected = context.engine.create_engine_inspector().get_engine_information(module.LayerInformationFormat.JSON)
         known = {layer.name: layer for layer in read_layers(inspected)}
-        recorder = _recorder(tensorrt.module)
-        context.profiler = recorder
+        context.profiler = recorder = Recorder()
         for _ in range(RUNS):
             enqueue()
             backend.cuda.synchronize()
@@ -144,15 +153,3 @@ def shares(layers: Iterable[LayerTime], field: str) -> list[tuple[str, str, floa
         totals[layer.network] += layer.ms
     return sorted(((network, value, ms / totals[network]) for (network, value), ms in sums.items()),
                   key=lambda row: (row[0], -row[2]))
-
-
-def _recorder(module: Any) -> Any:
-    class Recorder(module.IProfiler):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.times: dict[str, list[float]] = defaultdict(list)
-
-        def report_layer_time(self, layer_name: str, ms: float) -> None:
-            self.times[layer_name].append(ms)
-
-    return Recorder()

@@ -17,7 +17,7 @@ from ..metrics import METRICS, MatcherResult
 from ..report.page import embedded, rendered
 from ..report.style import Picture, draw_shares, finish, looks_of, new_figure, styled
 from ..report.summary import INTERVAL, UNKNOWN, span, written
-from .comparison import AUC, EQUAL, INLIERS, PRECISION, Comparison, main_change, verdict_of, worst
+from .comparison import AUC, EQUAL, INLIERS, PRECISION, Changes, Comparison, main_change, verdict_of, worst
 from .fleet_json import FleetReport
 from .result_store import EVALUATED, FAILED, REPEATED, WAITING, FleetRow
 
@@ -149,8 +149,10 @@ def _means(rows: Sequence[FleetRow]) -> dict[str, Any]:
 @styled()
 def draw_fleet(rows: Sequence[FleetRow], comparison: Comparison | None) -> list[Picture]:
     """Every picture that there is something for. `rows` are evaluated ones."""
-    changed = [] if comparison is None else [_changes(comparison, stride) for stride in _strides(comparison)]
-    return [picture for picture in (*changed, *(_distribution(rows, metric) for metric in DISTRIBUTIONS)) if picture is not None]
+    recordings = [] if comparison is None else list(comparison.recordings.values())
+    strides = sorted({stride for changes in recordings for stride, _ in changes})
+    drawn = [*(_changes(recordings, stride) for stride in strides), *(_distribution(rows, metric) for metric in DISTRIBUTIONS)]
+    return [picture for picture in drawn if picture is not None]
 
 
 def _distribution(rows: Sequence[FleetRow], metric: str) -> Picture | None:
@@ -178,13 +180,9 @@ def _label(metric: str) -> str:
     return short.get(metric, METRICS[metric].label)
 
 
-def _strides(comparison: Comparison) -> list[int]:
-    return sorted({stride for found in comparison.recordings.values() for stride, _ in found})
-
-
-def _changes(comparison: Comparison, stride: int) -> Picture | None:
+def _changes(recordings: Sequence[Changes], stride: int) -> Picture | None:
     """Every recording's difference with its interval, the worst first."""
-    every = [main_change(changes, stride) for changes in comparison.recordings.values()]
+    every = [main_change(changes, stride) for changes in recordings]
     found = sorted((each for each in every if each is not None), key=lambda each: each.difference)
     if not found or all(each.difference == 0 for each in found):
         return None

@@ -134,7 +134,8 @@ def plan_here(settings: dict[str, Any]) -> EvaluationPlan:
 
 def make_plan(settings: dict[str, Any], installed: Installation) -> EvaluationPlan:
     """Settings as they are kept: paths absolute, values as text that evaluate_bag reads. Raises ConfigError for a missing file."""
-    kept = {name: _text(value) for name, value in settings.items() if value not in (None, '', (), [])}
+    kept = {name: ','.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+            for name, value in settings.items() if value not in (None, '', (), [])}
     contents = {}
     for name in FILES:
         if name in kept:
@@ -154,10 +155,6 @@ def make_plan(settings: dict[str, Any], installed: Installation) -> EvaluationPl
             model = identify_model(word.removeprefix('weights='))
             contents[word] = f'{model.extractor_sha256} {model.matcher_sha256}'
     return EvaluationPlan(kept, installed, contents)
-
-
-def _text(value: Any) -> str:
-    return ','.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _manifests(folder: Path) -> dict[str, str]:
