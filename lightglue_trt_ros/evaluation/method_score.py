@@ -112,8 +112,8 @@ def _counted(histogram: NDArray[np.int64] | None, values: Float64, edges: Float6
 
 def _compared(first: Prediction, other: Prediction) -> Agreement:
     """By rows if both matched the same features, refined or not; else by positions."""
-    if first.matched is not None and other.matched is not None and first.matched.features is other.matched.features:
-        return agreement_of_rows(first.matched.rows, other.matched.rows)
+    if first.rows is not None and other.rows is not None and first.networks is other.networks:
+        return agreement_of_rows(first.rows, other.rows)
     return agreement(first.points, other.points)
 
 

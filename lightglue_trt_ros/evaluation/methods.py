@@ -26,20 +26,14 @@ RECENT = 3  # images whose keypoints and descriptors a baseline keeps
 NEVER_S = 3600.0  # a gap that no recording has: the evaluation decides where a sequence breaks
 
 
-class MatchedRows(NamedTuple):
-    """Matches as rows of features. Two with the same `features` are compared by their rows."""
-
-    features: object  # the networks that extracted them
-    rows: NDArray[np.int32]  # (M, 2) of the reference and of the current image
-
-
 class Prediction(NamedTuple):
     """The correspondences of a frame with the one before."""
 
     points: Correspondences  # pixels of the reference and of the current image
     stage_ms: dict[str, float]
     layers: int | None = None  # of LightGlue that ran
-    matched: MatchedRows | None = None
+    networks: SharedNetworks | None = None  # that extracted the features
+    rows: NDArray[np.int32] | None = None  # (M, 2) of the features of both images that match
     cost: Cost = Cost()  # of a timed frame; in others part of it was computed for another method
     tracked: Correspondences | None = None  # matched and propagated points, if tracks have both
     published: FrameMatches | None = None  # as the node publishes them, for the figures of depth
@@ -82,7 +76,7 @@ class _OurStream:
         found = self._frames.process(image, stamp, mask=self._mask, depth=depth)
         if found is None:
             return None
-        return Prediction(correspondences(found.matched()), found.stage_ms, found.layers, MatchedRows(networks, networks.rows),
+        return Prediction(correspondences(found.matched()), found.stage_ms, found.layers, networks, networks.rows,
                           meter.cost._replace(gpu_ms=networks.gpu_ms), correspondences(found), found)
 
     def reset(self) -> None:
