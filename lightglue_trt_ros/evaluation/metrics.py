@@ -290,6 +290,21 @@ class MatcherResult:
         return {name: interval for name, interval in found.items() if interval.size > 1 and math.isfinite(interval.low)}
 
 
+@dataclass(frozen=True)
+class KeptFigures:
+    """A matcher's figures on one camera, without the pairs and images that they were made of."""
+
+    name: str
+    summaries: dict[int, dict[str, float]]  # by stride, as MatcherResult.summary
+    intervals_by_stride: dict[int, dict[str, ConfidenceInterval]]
+
+    def summary(self, stride: int = 1) -> dict[str, float]:
+        return self.summaries[stride]
+
+    def intervals(self, stride: int = 1) -> dict[str, ConfidenceInterval]:
+        return self.intervals_by_stride[stride]
+
+
 @dataclass(eq=False)
 class Evaluation:
     """Everything that a report shows."""

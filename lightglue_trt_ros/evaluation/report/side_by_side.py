@@ -8,28 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..confidence import ConfidenceInterval
-from ..metrics import Evaluation
+from ..metrics import Evaluation, KeptFigures
 from .json_report import SCHEMA, as_text, intervals_of
 from .page import rendered, write_files
 from .summary import INTERVAL, coverage, grouped, print_figures, table, terminal_rows, verdict
 
 TEMPLATE = Path(__file__).with_name('side_by_side.html.jinja')
-
-
-@dataclass(frozen=True)
-class KeptFigures:
-    """A matcher's figures on one camera, without the pairs and images that they were made of."""
-
-    name: str
-    summaries: dict[int, dict[str, float]]  # by stride, as MatcherResult.summary
-    intervals_by_stride: dict[int, dict[str, ConfidenceInterval]]
-
-    def summary(self, stride: int = 1) -> dict[str, float]:
-        return self.summaries[stride]
-
-    def intervals(self, stride: int = 1) -> dict[str, ConfidenceInterval]:
-        return self.intervals_by_stride[stride]
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ...utils.console import print_table
 from ...utils.errors import ConfigError
 from ..confidence import AHEAD, BEHIND, LEVEL, MIN_PAIRS, ConfidenceInterval, Difference
-from ..metrics import METRICS, Evaluation, MatcherResult
+from ..metrics import METRICS, Evaluation, KeptFigures, MatcherResult
 from ..scene import MIN_BASELINE_M, MIN_STEP_PER_DEPTH
 
 UNKNOWN = '\N{EM DASH}'
@@ -54,14 +54,6 @@ class TableRow(NamedTuple):
     over: str = ''  # how many pairs, frames or tracks the figures rest on
 
 
-class Judged(Protocol):
-    """What has figures, as MatcherResult."""
-
-    def summary(self, stride: int = 1) -> dict[str, float]: ...
-
-    def intervals(self, stride: int = 1) -> dict[str, ConfidenceInterval]: ...
-
-
 def written(name: str, value: float | None, unit: bool = False) -> str:
     """A metric's value with its digits, and with its unit where asked; an em dash for what cannot be known."""
     if value is None or not math.isfinite(value):
@@ -71,7 +63,7 @@ def written(name: str, value: float | None, unit: bool = False) -> str:
     return f'{text} {metric.unit}' if unit and metric.unit else text
 
 
-def table(matchers: Sequence[Judged], stride: int = 1) -> list[TableRow]:
+def table(matchers: Sequence[MatcherResult | KeptFigures], stride: int = 1) -> list[TableRow]:
     """The metrics that at least one matcher has at this stride, in the order of METRICS; the best of each row is marked."""
     summaries = [matcher.summary(stride) for matcher in matchers]
     intervals = [matcher.intervals(stride) for matcher in matchers]
@@ -207,7 +199,7 @@ def _odometry(first: MatcherResult) -> str:
     return ''
 
 
-def terminal_rows(matchers: Sequence[Judged], stride: int) -> list[TableRow]:
+def terminal_rows(matchers: Sequence[MatcherResult | KeptFigures], stride: int) -> list[TableRow]:
     """The rows that the terminal shows, named as requirements have them: stride4.pose_auc@10. Of strides beyond 1 only TELLING."""
     rows = table(matchers, stride)
     return rows if stride == 1 else [row._replace(name=f'stride{stride}.{row.name}') for row in rows if row.name in TELLING]
