@@ -12,10 +12,11 @@ from ..core.depth import DepthImage, depth_pixels, locate
 from ..core.types import Float64, FrameMatches
 from ..datasets.bag import DEPTH_SKEW_NS, with_nearest
 from ..datasets.sequence import Frame, Recording, readable_frames
+from ..odometry.sliding_window import MatchOdometry
 from ..odometry.two_view import relative_pose
 from ..utils.errors import BagError, FrameError
 from .degradation import degraded_depth
-from .trajectory import MetricOdometry
+from .trajectory import kitti_drift
 
 ERROR_EDGES = np.geomspace(1e-6, 100, 3000)  # bins of relative errors
 
@@ -66,7 +67,9 @@ class DepthScore:
     """The figures over consecutive frames, as they come. Of points nothing is kept."""
 
     def __init__(self, camera: Intrinsics) -> None:
-        self._odometry = MetricOdometry(camera)
+        self._odometry = MatchOdometry(camera, depth=True)
+        self._poses: list[Float64] = []  # (4, 4) world from camera, estimated and true, NaN where unknown
+        self._true: list[Float64] = []
         self._shares: list[float] = []  # of points with a depth, by frame
         self._errors = np.zeros(len(ERROR_EDGES) - 1, np.int64)  # histogram of relative errors
         self._within = np.zeros(2, np.int64)  # errors within one and two standard deviations
@@ -74,11 +77,12 @@ class DepthScore:
     def add(self, matches: FrameMatches | None, reference: DepthImage | None, true_before: Float64 | None,
             true: Float64 | None) -> None:
         """A frame: its matches, None without a reference; the reference's depth image; true poses (4, 4) of both."""
-        if matches is not None and matches.xyz is None:
-            matches = matches.without_depth()
-        self._odometry.add(matches, true)
+        self._true.append(np.full((4, 4), np.nan) if true is None else true)
         if matches is None:
+            self._poses.append(self._poses[-1] if self._poses else np.eye(4))
             return
+        matches = matches if matches.xyz is not None else matches.without_depth()
+        self._poses.append(self._odometry.add(matches).pose)
         assert matches.xyz is not None
         assert matches.sigma_z is not None
         z = matches.xyz[:, 2].astype(np.float64)
@@ -104,4 +108,7 @@ class DepthScore:
             one, two = (100 * self._within / count).tolist()
             known |= {'depth_error_p50': 100 * middle, 'depth_error_p90': 100 * high, 'depth_within_1_sigma': one,
                       'depth_within_2_sigma': two}
-        return known | self._odometry.drift('depth_')
+        drift = kitti_drift(np.stack(self._poses), np.stack(self._true)) if self._poses else None
+        if drift is not None:
+            known |= {'depth_drift_percent': drift.translation_percent, 'depth_drift_deg_per_m': drift.rotation_deg_per_m}
+        return known

@@ -19,9 +19,10 @@ from ..core.types import Float64, FrameMatches, UInt8
 from ..datasets.bag import StereoRecording, paired
 from ..datasets.sequence import Frame
 from ..engines.selection import open_backend
+from ..odometry.sliding_window import MatchOdometry
 from ..utils.errors import BagError, FrameError
 from .scene import Scene, usable_frames
-from .trajectory import MetricOdometry
+from .trajectory import kitti_drift
 
 LOOK_BACK = 5  # frames back to where a point is triangulated from, at most
 SIGMA_PX = 0.3  # of a point, for how well its depth is known by that
@@ -44,8 +45,10 @@ class StereoScore:
     def __init__(self, rig: StereoRig) -> None:
         self.rig, self._axes = rig, np.eye(4)
         self._axes[:3, :3] = rig.left.rectification
-        self._odometry = MetricOdometry(rig)
+        self._odometry = MatchOdometry(rig)
         self._earlier_frames: deque[_EarlierFrame] = deque(maxlen=LOOK_BACK)
+        self._poses: list[Float64] = []
+        self._true: list[Float64] = []
         self._shares: list[float] = []
         self._rows: list[Float64] = []
         self._disparities: list[Float64] = []
@@ -53,14 +56,16 @@ class StereoScore:
 
     def add(self, found: FrameMatches | None, true: Float64 | None, true_before: Float64 | None) -> None:
         """A frame, None without a reference; true poses (4, 4), world from camera, of it and of its reference."""
-        self._odometry.add(found, true)
+        self._true.append(np.full((4, 4), np.nan) if true is None else true)
         if found is None:
+            self._poses.append(self._poses[-1] if self._poses else np.eye(4))
             self._earlier_frames.clear()
             return
         left, before = self.rig.left_points(found.keypoints), self.rig.left_points(found.reference_keypoints)
         right = np.full_like(left, np.nan)
         if found.right_keypoints is not None:
             right = self.rig.right_points(found.right_keypoints)
+        self._poses.append(self._odometry.add(found).pose)
         known = np.asarray(np.isfinite(right).all(axis=1) & np.isfinite(left).all(axis=1), np.bool_)
         self._shares.append(float(known.mean()) if len(known) else 0.0)
         self._rows.append(np.abs(left - right)[known, 1] * self.rig.focal_px)
@@ -91,7 +96,10 @@ class StereoScore:
             found['stereo_disparity_px'] = float(np.median(np.abs(disparities)))
         if len(consistent):
             found['stereo_consistent'] = 100 * float(np.mean(consistent))
-        return found | self._odometry.drift('stereo_')
+        drift = kitti_drift(np.stack(self._poses), np.stack(self._true)) if self._poses else None
+        if drift is not None:
+            found |= {'stereo_drift_percent': drift.translation_percent, 'stereo_drift_deg_per_m': drift.rotation_deg_per_m}
+        return found
 
     @property
     def advice(self) -> str:

@@ -12,10 +12,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.cameras import Intrinsics, StereoRig
-from ..core.types import Float64, FrameMatches
+from ..core.types import Float64
 from ..datasets.poses import angles_deg
-from ..odometry.sliding_window import MatchOdometry
 from ..odometry.two_view import RelativePose
 from .confidence import LEVEL, SEED, ConfidenceInterval, dependence, drawn_blocks, mean_interval, ratio_interval
 from .metrics import OdometryResult
@@ -149,29 +147,6 @@ def _difference(one: Float64, other: Float64, first: NDArray[np.int64], last: ND
     """(one_first^-1 one_last)^-1 (other_first^-1 other_last), (M, 4, 4)."""
     motions = [np.linalg.solve(poses[first], poses[last]) for poses in (one, other)]
     return np.asarray(np.linalg.solve(motions[0], motions[1]), np.float64)
-
-
-class MetricOdometry:
-    """The odometry of a stereo rig, or of a camera with depth images, over consecutive frames; its drift is in metres."""
-
-    def __init__(self, calibration: Intrinsics | StereoRig) -> None:
-        self._odometry = MatchOdometry(calibration, depth=isinstance(calibration, Intrinsics))
-        self._poses: list[Float64] = []  # (4, 4) world from camera, estimated and true, NaN where unknown
-        self._true: list[Float64] = []
-
-    def add(self, matches: FrameMatches | None, true: Float64 | None) -> None:
-        """A frame, which stays where the one before is without matches, and its true pose (4, 4)."""
-        self._true.append(np.full((4, 4), np.nan) if true is None else true)
-        if matches is not None:
-            self._poses.append(self._odometry.add(matches).pose)
-        else:
-            self._poses.append(self._poses[-1] if self._poses else np.eye(4))
-
-    def drift(self, prefix: str) -> dict[str, float]:
-        """Its figures by the names of METRICS that begin with `prefix`; empty where the path is too short."""
-        found = kitti_drift(np.stack(self._poses), np.stack(self._true)) if self._poses else None
-        return {} if found is None else {f'{prefix}drift_percent': found.translation_percent,
-                                         f'{prefix}drift_deg_per_m': found.rotation_deg_per_m}
 
 
 class TwoViewOdometry:
