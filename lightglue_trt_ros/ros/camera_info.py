@@ -52,8 +52,8 @@ class CameraListener:
         """The camera of the newest CameraInfo, if any came; None where that is refused."""
         return None if self._refused else self._camera
 
-    def camera(self, size: Size | None = None) -> Intrinsics | None:
-        """The camera for images of `size` (height, width), if given. None, with the reason logged once, while there is none."""
+    def calibration(self, size: Size | None) -> Intrinsics | None:
+        """The camera for images of `size` (height, width), if known. None, with the reason logged once, while there is none."""
         camera = self.newest
         if camera is None:
             if not self._refused:
@@ -103,29 +103,25 @@ class RigListener:
         self.left.close()
         self._right.close()
 
-    def rig(self, size: Size | None = None) -> StereoRig | None:
-        """The rig for images of `size` (height, width), if given; None while there is none."""
-        left, right = self.left.camera(size), self._right.camera(size)
+    def calibration(self, size: Size | None) -> StereoRig | None:
+        """The rig for images of `size` (height, width), if known; None while there is none."""
+        left, right = self.left.calibration(size), self._right.calibration(size)
         if left is None or right is None:
             return None
         if self._cameras != (left, right):
-            self._cameras, self._rig = (left, right), self._make_rig(left, right)
+            try:
+                self._rig, refused = StereoRig(left, right), ''
+            except BagError as error:
+                self._rig, refused = None, str(error)
+                if refused != self._refused:
+                    self._node.get_logger().warning(f'{self._purpose} waits: {error}')
+            self._cameras, self._refused = (left, right), refused
         return self._rig
 
     @property
     def problem(self) -> str:
         """Why there is no rig; empty: there is one."""
         return self.left.problem or self._right.problem or self._refused
-
-    def _make_rig(self, left: Intrinsics, right: Intrinsics) -> StereoRig | None:
-        try:
-            rig, refused = StereoRig(left, right), ''
-        except BagError as error:
-            rig, refused = None, str(error)
-        if refused and refused != self._refused:
-            self._node.get_logger().warning(f'{self._purpose} waits: {refused}')
-        self._refused = refused
-        return rig
 
 
 def _same(one: Intrinsics, other: Intrinsics) -> bool:

@@ -20,7 +20,7 @@ from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
 from ..core.cameras import Intrinsics, StereoRig
-from ..core.types import Float64, FrameMatches
+from ..core.types import Float64
 from ..datasets.poses import quaternions_from_rotations
 from ..odometry.sliding_window import MatchOdometry, Quality
 from ..utils.errors import ConfigError, FrameError
@@ -90,7 +90,9 @@ class OdometryNode(Node):  # type: ignore[misc]
             if self._quality is Quality.TRACKING:
                 self._log_quality(Quality.LOST, 0)
             return
-        calibration = self._calibration_of(matches)
+        source = self._rig.left if matches.right_keypoints is None else self._rig
+        calibration = source.calibration(matches.image_size)
+        self._trouble = source.problem
         if calibration is None:
             return
         estimator = self._begun(calibration, matches.xyz is not None and matches.right_keypoints is None)
@@ -102,13 +104,6 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._log_quality(fix.quality, fix.points)
         if fix.quality is Quality.TRACKING:
             self._publish(cloud.header, UPRIGHT @ fix.pose, fix.velocity)
-
-    def _calibration_of(self, matches: FrameMatches) -> Intrinsics | StereoRig | None:
-        """The camera of a cloud, or its stereo rig; None while it is unknown, or if it is of another image size."""
-        mono = matches.right_keypoints is None
-        calibration = self._rig.left.camera(matches.image_size) if mono else self._rig.rig(matches.image_size)
-        self._trouble = self._rig.left.problem if mono else self._rig.problem
-        return calibration
 
     def _begun(self, calibration: Intrinsics | StereoRig, depth: bool) -> MatchOdometry:
         """The odometry; for another calibration a new one, which goes on from the last pose, at the last speed."""

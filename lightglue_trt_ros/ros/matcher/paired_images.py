@@ -14,7 +14,7 @@ from rclpy.node import Node
 from ...core.cameras import Intrinsics, StereoRig
 from ...core.depth import DepthImage, depth_pixels
 from ...core.epipolar_check import RightImage
-from ...core.geometry import Size, size_of, size_text
+from ...core.geometry import size_of, size_text
 from ...core.images import stamp_of, view_image
 from ...core.types import UInt8
 from ...utils.errors import BagError, FrameError
@@ -25,13 +25,12 @@ from .pairing import DEPTH, STEREO, Pairing, Words
 from .subscription import decode, deserialise, subscribe
 
 Image = TypeVar('Image')
-Calibration = TypeVar('Calibration')
 
 THROTTLE_S = 5.0  # one line of a kind in this time
 REGISTERED_PX = 1.0  # K of depth images and of the frames differ by no more
 
 
-class PairedImages(ABC, Generic[Image, Calibration]):
+class PairedImages(ABC, Generic[Image]):
     """Subscribes to images, and finds the one of each frame by its stamp."""
 
     def __init__(self, node: Node, settings: NodeConfig, topic: str, transport: str, words: Words, max_skew_s: float,
@@ -58,7 +57,7 @@ class PairedImages(ABC, Generic[Image, Calibration]):
 
     def image_of(self, frame: UInt8, stamp: float) -> Image | None:
         """The image for a frame (H, W) with a stamp in seconds; None where there is none. From the pipeline's thread."""
-        calibration, item = self._calibration_for(size_of(frame)), self._pairing.take(stamp)
+        calibration, item = self._listener.calibration(size_of(frame)), self._pairing.take(stamp)
         if item is None or calibration is None:
             return None
         try:
@@ -71,11 +70,7 @@ class PairedImages(ABC, Generic[Image, Calibration]):
         return image
 
     @abstractmethod
-    def _calibration_for(self, size: Size) -> Calibration | None:
-        """What frames of this size need to use an image; None while it is unknown."""
-
-    @abstractmethod
-    def _usable(self, item: bytes, frame: UInt8, calibration: Calibration) -> Image:
+    def _usable(self, item: bytes, frame: UInt8, calibration: Any) -> Image:
         """The decoded message. Raises FrameError where it cannot be used with the frame."""
 
     def figures(self) -> dict[str, str]:
@@ -115,16 +110,12 @@ class PairedImages(ABC, Generic[Image, Calibration]):
             self._rejected += 1  # `decode` reports the reason
 
 
-class RightCamera(PairedImages[RightImage, StereoRig]):
+class RightCamera(PairedImages[RightImage]):
     """Finds the right image of each frame."""
 
     def __init__(self, node: Node, settings: NodeConfig) -> None:
-        self._rig = RigListener(node, 'stereo')
         super().__init__(node, settings, camera_topic(RIGHT, 'image'), settings.image_transport, STEREO, settings.max_stereo_skew_s,
-                         self._rig)
-
-    def _calibration_for(self, size: Size) -> StereoRig | None:
-        return self._rig.rig(size)
+                         RigListener(node, 'stereo'))
 
     def _usable(self, item: bytes, frame: UInt8, calibration: StereoRig) -> RightImage:
         image, _ = decode(item, self.images.msg_type, self._settings)
@@ -134,22 +125,18 @@ class RightCamera(PairedImages[RightImage, StereoRig]):
         return RightImage(image, calibration)
 
 
-class DepthCamera(PairedImages[DepthImage, Intrinsics]):
+class DepthCamera(PairedImages[DepthImage]):
     """Finds the depth image of each frame, which must be registered to it."""
 
-    def __init__(self, node: Node, settings: NodeConfig, camera: str = '') -> None:
+    def __init__(self, node: Node, settings: NodeConfig, camera: str) -> None:
         """`camera` is the name of one of several, empty for a single one."""
-        self._camera = CameraListener(node, 'depth', camera)
         self._own = CameraListener(node, 'the check that depth is registered', camera, 'depth')
         super().__init__(node, settings, camera_topic(camera, 'depth'), settings.depth_transport, DEPTH, settings.max_depth_skew_s,
-                         self._camera)
+                         CameraListener(node, 'depth', camera))
 
     def close(self) -> None:
         self._own.close()
         super().close()
-
-    def _calibration_for(self, size: Size) -> Intrinsics | None:
-        return self._camera.camera(size)
 
     def _usable(self, item: bytes, frame: UInt8, calibration: Intrinsics) -> DepthImage:
         view = view_image(item) if self._settings.depth_transport == 'raw' else None  # it saves copies

@@ -44,7 +44,7 @@ class VinsTopics:
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
         """From the pipeline's thread."""
-        camera = self._camera.camera(size_of(frame.image))
+        camera = self._camera.calibration(size_of(frame.image))
         if camera is None:
             return
         right = None if frame.right is None or self._channels == 5 else frame.right.rig.right  # VINS-Mono knows no second camera
