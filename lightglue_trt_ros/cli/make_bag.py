@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ..datasets.bag import open_recording
-from ..datasets.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, RightFrames, write_bag
+from ..datasets.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, write_bag
 from ..datasets.image_folders import FolderRecording
 from ..datasets.sequence import DEPTH_TOPIC, IMAGE_TOPIC, RIGHT_TOPIC
 from ..utils.commands import command
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         count = write_bag(args.out, recording.images(), recording.intrinsics, ground_truth,
                           image_topic=args.image_topic, frame_id=args.frame_id, storage=args.storage, version=args.version,
                           compressed=args.compressed, force=args.force, progress=tell,
-                          right=None if right is None else RightFrames(right.images(), right.intrinsics),
+                          right=None if right is None else (right.images(), right.intrinsics),
                           depth=None if depth is None else depth.images())
     size = sum(file.stat().st_size for file in args.out.iterdir())
     poses = 'no poses' if ground_truth is None else f'{len(ground_truth)} poses'

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import cv2
 import numpy as np
@@ -41,26 +41,19 @@ VERSIONS = (8, 9)  # of metadata.yaml
 _SECOND = 10**9
 
 
-class RightFrames(NamedTuple):
-    """The right images of a stereo pair, as the left ones."""
-
-    frames: Iterable[tuple[int, UInt8]]
-    intrinsics: Intrinsics | None
-
-
 def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]], intrinsics: Intrinsics | None = None,
               trajectory: Trajectory | None = None, *, image_topic: str = IMAGE_TOPIC, frame_id: str = 'camera',
               storage: str = 'sqlite3', version: int = 9, compressed: str | None = None, force: bool = False,
-              right: RightFrames | None = None, depth: Iterable[tuple[int, NDArray[Any]]] | None = None,
-              progress: Callable[[int], None] | None = None) -> int:
+              right: tuple[Iterable[tuple[int, UInt8]], Intrinsics | None] | None = None,
+              depth: Iterable[tuple[int, NDArray[Any]]] | None = None, progress: Callable[[int], None] | None = None) -> int:
     """Write a rosbag2 directory and return the number of frames.
 
     `frames` yields (stamp in ns, image), gray (H, W) or BGR (H, W, 3) uint8. They are recorded as mono8 or bgr8 on `image_topic`,
     or with `compressed` (jpeg, png) as CompressedImage on `image_topic`/compressed. Each has a CameraInfo; the poses are on
-    /ground_truth/pose, and the `right` images of a stereo pair on /camera_right/image_raw. `depth` yields (stamp in ns, depth image
-    registered to the frames), uint16 (H, W) in millimetres or float32 in metres: they are recorded as Image on
-    /camera/depth/image_raw, with the same CameraInfo. `progress` is called with the count after each frame. The bag appears under
-    its name once it is whole.
+    /ground_truth/pose. `right` has frames and intrinsics of the right camera of a stereo pair, recorded on /camera_right/image_raw.
+    `depth` yields (stamp in ns, depth image registered to the frames), uint16 (H, W) in millimetres or float32 in metres: they are
+    recorded as Image on /camera/depth/image_raw, with the same CameraInfo. `progress` is called with the count after each frame.
+    The bag appears under its name once it is whole.
 
     Raises BagError, and whatever `frames` raises.
     """

@@ -390,12 +390,12 @@ def test_a_recording_can_be_what_the_gate_runs_on(machine, tmp_path, shared_data
 def test_one_camera_of_a_bag_can_be_what_the_gate_runs_on_and_what_fp8_is_calibrated_on(machine, tmp_path, capsys, monkeypatch):
     for module in ('rclpy', 'rosbags'):
         pytest.importorskip(module, reason=f'{module} is not installed: bags are not read')
-    from lightglue_trt_ros.datasets.bag_writer import RightFrames, write_bag
+    from lightglue_trt_ros.datasets.bag_writer import write_bag
     from lightglue_trt_ros.quantization import workflow
     scene = photo('coffee', 200, 260)
     images = [(10**8 * number, np.ascontiguousarray(scene[2 * number:2 * number + 160, 3 * number:3 * number + 216]))
               for number in range(1, 7)]
-    write_bag(tmp_path / 'bag', images, right=RightFrames(images[:5], None))
+    write_bag(tmp_path / 'bag', images, right=(images[:5], None))
     arguments = [*SIZE, '--engine-dir', str(tmp_path / 'engines'), '--frames', str(tmp_path / 'bag')]
     assert build_engines.main(arguments) == 1
     assert 'choose one (--image-topic)' in capsys.readouterr().err

@@ -18,7 +18,7 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 from support.evaluated_bags import CAMERA, HEIGHT, PERIOD, SMALL, START, WIDTH, figures, launch, no_pictures, path_of, view
 
 from lightglue_trt_ros.cli.evaluate_bag import main
-from lightglue_trt_ros.datasets.bag_writer import RightFrames, write_bag
+from lightglue_trt_ros.datasets.bag_writer import write_bag
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +32,8 @@ def two_cameras(path: Path, count: int = 6, **second: Any) -> Path:
     def frames(number: int, height: int, width: int) -> list[tuple[int, np.ndarray]]:
         return [(START + PERIOD * k, view(k, height, width)) for k in range(number)]
 
-    write_bag(path, frames(count, HEIGHT, WIDTH), CAMERA, path_of(count),
-              right=RightFrames(**{'frames': frames(count - 1, 2 * HEIGHT, 2 * WIDTH), 'intrinsics': BIG, **second}))
+    right = {'frames': frames(count - 1, 2 * HEIGHT, 2 * WIDTH), 'intrinsics': BIG, **second}
+    write_bag(path, frames(count, HEIGHT, WIDTH), CAMERA, path_of(count), right=(right['frames'], right['intrinsics']))
     return path
 
 

@@ -27,7 +27,7 @@ def bag_of_two_cameras(path: Path) -> Path:
     """Four images of each."""
     for module in ('rclpy', 'rosbags'):
         pytest.importorskip(module, reason=f'{module} is not installed: bags are not read')
-    from lightglue_trt_ros.datasets.bag_writer import RightFrames, write_bag
+    from lightglue_trt_ros.datasets.bag_writer import write_bag
     images = [(10**8 * number, _random_image(number)) for number in range(1, 5)]
-    write_bag(path, images, right=RightFrames(images, None))
+    write_bag(path, images, right=(images, None))
     return path
