@@ -223,14 +223,13 @@ def paired(left: Iterator[Frame], right: Iterator[Frame]) -> Iterator[tuple[Fram
             waiting = next(right, None)
 
 
-def with_nearest(frames: Iterator[Frame], others: Iterator[Frame],
-                 skew_ns: int = DEPTH_SKEW_NS) -> Iterator[tuple[Frame, Frame | None]]:
-    """Every frame with the nearest of `others` in time, None where that is further than `skew_ns`. Stamps of both must ascend."""
+def with_nearest(frames: Iterator[Frame], others: Iterator[Frame]) -> Iterator[tuple[Frame, Frame | None]]:
+    """Every frame with the nearest of `others` in time, None if further than DEPTH_SKEW_NS. The stamps of both must ascend."""
     nearest, following = next(others, None), next(others, None)
     for frame in frames:
         while nearest is not None and following is not None and _apart_ns(following, frame) <= _apart_ns(nearest, frame):
             nearest, following = following, next(others, None)
-        yield frame, nearest if nearest is not None and _apart_ns(nearest, frame) <= skew_ns else None
+        yield frame, nearest if nearest is not None and _apart_ns(nearest, frame) <= DEPTH_SKEW_NS else None
 
 
 def _apart_ns(one: Frame, other: Frame) -> int:

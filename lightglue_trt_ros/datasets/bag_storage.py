@@ -41,9 +41,15 @@ class Storage:
     def __init__(self, path: Path) -> None:
         rosbags_modules()
         self.path = path
+        metadata = self._metadata()
         self._scratch: TemporaryDirectory[str] | None = None  # of unpacked files
-        self._files = list(map(self._unpacked, self._named()))
-        counts, reasons = self._promised(), list[str]()
+        self._files = [self._unpacked(file) if file.suffix == ZSTD else file for file in self._named(metadata)]
+        try:
+            counts = Counter({(each['topic_metadata']['name'], each['topic_metadata']['type']): int(each['message_count'])
+                              for each in metadata['topics_with_message_count']})
+        except (KeyError, TypeError, ValueError):
+            counts = Counter()
+        reasons = list[str]()
         for file in self._files if not counts else ():
             of_file, reason = _counted(file)
             counts.update(of_file)
@@ -69,28 +75,33 @@ class Storage:
         if broken is not None:
             raise broken
 
-    def _promised(self) -> Counter[tuple[str, str]]:
-        """The counts of metadata.yaml, empty where it cannot be read."""
-        try:
-            return Counter({(each['topic_metadata']['name'], each['topic_metadata']['type']): int(each['message_count'])
-                            for each in self._metadata()['topics_with_message_count']})
-        except (KeyError, TypeError, ValueError):
-            return Counter()
-
-    def _named(self) -> list[Path]:
+    def _named(self, metadata: Any) -> list[Path]:
         if self.path.is_file():
             return [self.path]
         try:
-            named = [self.path / Path(name).name for name in self._metadata()['relative_file_paths']]
+            named = [self.path / Path(name).name for name in metadata['relative_file_paths']]
         except (KeyError, TypeError):
             named = bag_files(self.path)
         return [file for file in named if file.is_file() and file.name.removesuffix(ZSTD).endswith(SUFFIXES)]
 
-    def _unpacked(self, file: Path) -> Path:
-        if file.suffix != ZSTD:
-            return file
+    def _unpacked(self, path: Path) -> Path:
+        """NAME of NAME.zstd, in the scratch folder. Raises BagError."""
         self._scratch = self._scratch or TemporaryDirectory()
-        return unpack_file(file, Path(self._scratch.name))
+        target, size = Path(self._scratch.name, path.stem), path.stat().st_size
+        left = max(max_unpacked(), PACKING * size)
+        try:
+            with _opened('zstd', path) as source, target.open('wb') as file:
+                while piece := source.read(_PIECE):
+                    if (left := left - len(piece)) < 0:
+                        raise OversizeError(f'{path}, {size} bytes, becomes more than {file.tell() / 2**20:.0f} MiB: '
+                                            f'unpack it yourself (zstd -d), or raise {UNPACKED_VARIABLE}')
+                    file.write(piece)
+        except BagError:
+            target.unlink()
+            raise
+        except Exception as error:  # of the decompressor's own kind
+            raise BagError(f'cannot unpack {path}: {error}; it may be cut off, or no zstd') from None
+        return target
 
     def _metadata(self) -> Any:
         import yaml
@@ -173,24 +184,6 @@ def unpacked(data: bytes, what: str) -> bytes:
         return _unpack('zstd', data) if data[:4] == _ZSTD else data
     except BagError as error:
         raise type(error)(f'{what}: {error}') from None
-
-
-def unpack_file(path: Path, folder: Path) -> Path:
-    """Unpack NAME.zstd to NAME in `folder`. Raises BagError."""
-    target, left = folder / path.stem, max(max_unpacked(), PACKING * path.stat().st_size)
-    try:
-        with _opened('zstd', path) as source, target.open('wb') as file:
-            while piece := source.read(_PIECE):
-                if (left := left - len(piece)) < 0:
-                    raise OversizeError(f'{path}, {path.stat().st_size} bytes, becomes more than {file.tell() / 2**20:.0f} MiB: '
-                                        f'unpack it yourself (zstd -d), or raise {UNPACKED_VARIABLE}')
-                file.write(piece)
-    except BagError:
-        target.unlink()
-        raise
-    except Exception as error:  # of the decompressor's own kind
-        raise BagError(f'cannot unpack {path}: {error}; it may be cut off, or no zstd') from None
-    return target
 
 
 def _open_sqlite(path: Path) -> closing[sqlite3.Connection]:
