@@ -82,6 +82,7 @@ class LatestQueue:
         self._change = threading.Condition()
         self._items: dict[int, Any] = {}
         self._turns = list(sources)  # least recently served first: a fast source never starves a slow one
+        self.accepts = False  # while the pipeline is started and not stopped
         self._closed = False
 
     def offer(self, item: Any, source: int = 0) -> bool:
@@ -108,7 +109,7 @@ class LatestQueue:
     def close(self) -> None:
         """Drop the waiting items and wake the taker. Safe to call twice."""
         with self._change:
-            self._closed = True
+            self._closed, self.accepts = True, False
             self._items.clear()
             self._change.notify()
 
@@ -118,12 +119,11 @@ class CameraInput:
 
     def __init__(self, number: int, handler: FrameHandler, queue: LatestQueue) -> None:
         self.number, self.handler, self.statistics, self._queue = number, handler, FrameStatistics(), queue
-        self.accepts = False  # while the pipeline is started and not stopped
         self.resets: deque[str] = deque(maxlen=1)  # reason of a requested reset
 
     def offer(self, item: bytes) -> None:
         """Hand over an item without waiting."""
-        if self.accepts:
+        if self._queue.accepts:
             self.statistics.arrived(replacing=self._queue.offer(item, self.number))
 
     def ask(self, question: Callable[[FrameMatcher], Answer], timeout: float) -> Answer:
@@ -131,7 +131,7 @@ class CameraInput:
 
         Raises what it raises, and EngineError when no answer comes within `timeout` seconds.
         """
-        if not self.accepts:
+        if not self._queue.accepts:
             raise EngineError('the node is not active: activate it first')
         answer: Future[Answer] = Future()
         self._queue.offer((question, answer), QUESTION - self.number)
@@ -176,7 +176,7 @@ class Pipeline:
 
     def start(self) -> None:
         """Open in the background; messages that come meanwhile replace each other."""
-        self._accept(True)
+        self._queue.accepts = True
         self._thread.start()
 
     def reset(self, reason: str) -> None:
@@ -186,7 +186,6 @@ class Pipeline:
 
     def stop(self, timeout: float | None = None) -> bool:
         """Cancel the run, release everything. False when the thread is still busy after `timeout` seconds: it ends later."""
-        self._accept(False)
         self._cancelled.set()
         self._queue.close()
         backend = self._backend
@@ -200,10 +199,6 @@ class Pipeline:
         """Diagnostics of a camera, by key."""
         statistics = camera.statistics
         return {**statistics.report(), 'backend': self.backend, 'last error': self.failure or statistics.dated_error}
-
-    def _accept(self, accepts: bool) -> None:
-        for camera in self.inputs:
-            camera.accepts = accepts
 
     # the thread
 
