@@ -14,6 +14,7 @@ from ..core.types import UInt8
 from ..utils.errors import BagError
 from .bag_storage import SUFFIXES, Storage, bag_files, deserialize, unpacked
 from .image_folders import open_folder
+from .poses import naming
 from .sequence import (
     CAMERA_INFO,
     COMPRESSED_DEPTH,
@@ -56,7 +57,7 @@ def open_recording(path: str | os.PathLike[str], image_topic: str | None = None,
                 raise BagError(f'{path} is a folder of images, of one camera: several have names in the topics of a bag')
             if folder is not None:
                 return folder
-        path = _bag_in(path)
+            path = _bag_without_metadata(path)
     elif path.suffix not in SUFFIXES:
         advice = {'.bag': 'convert this ROS 1 bag with rosbags-convert', '.zstd': f'open its directory, {path.parent}'}
         raise BagError(f'{path} is no rosbag2 file (.db3, .mcap): {advice.get(path.suffix, "name a bag or an image folder")}')
@@ -115,10 +116,8 @@ class BagRecording(Recording):
         if self.camera_info is None:
             return None
         info = deserialize(self.camera_info, CAMERA_INFO, f'{self.path}, its CameraInfo')
-        try:
+        with naming(self.path):
             return intrinsics_of(info, self.image_topic)
-        except BagError as error:
-            raise BagError(f'{self.path}: {error}') from None
 
     def messages(self, topic: Topic) -> Iterator[tuple[int, bytes]]:
         """(received in ns, CDR) of any topic, in recorded order. Raises BagError where the bag breaks off."""
@@ -137,15 +136,11 @@ class BagRecording(Recording):
     @cached_property
     def depth(self) -> BagRecording | None:
         """The one topic that is called depth and has these images' frame_id, as registered depth images do (REP 118)."""
-        of_frame = [each for name in self._depth_topics if (each := BagRecording(self.path, name)).frame_id == self.frame_id]
-        return of_frame[0] if len(of_frame) == 1 else None
-
-    @property
-    def _depth_topics(self) -> list[str]:
-        """Those with messages, the compressed ones without a raw one beside."""
         names = [topic.name for topic in self.image_topics if topic.count and holds_depth(topic.name)]
-        return [name for name in names if name != self.image_topic
+        once = [name for name in names if name != self.image_topic  # a compressed one only without a raw one beside it
                 and (not name.endswith(COMPRESSED_DEPTH) or name.removesuffix(COMPRESSED_DEPTH) not in names)]
+        of_frame = [each for name in once if (each := BagRecording(self.path, name)).frame_id == self.frame_id]
+        return of_frame[0] if len(of_frame) == 1 else None
 
     def _choose(self, name: str | None) -> Topic:
         listing = '; '.join(map(str, self.topics)) or 'nothing'
@@ -205,10 +200,8 @@ def stereo_recording(left: Recording, topic: str | None = None) -> StereoRecordi
     for recording, camera in zip((left, right), cameras, strict=True):
         if camera is None:
             raise BagError(f'{recording.path} has no calibration for {recording.image_topic}: stereo needs that of both cameras')
-    try:
+    with naming(left.path):
         return StereoRecording(left, right, StereoRig(*filter(None, cameras)))
-    except BagError as error:
-        raise BagError(f'{left.path}: {error}') from None
 
 
 def paired(left: Iterator[Frame], right: Iterator[Frame]) -> Iterator[tuple[Frame, Frame | None]]:
@@ -236,10 +229,8 @@ def _apart_ns(one: Frame, other: Frame) -> int:
     return abs(one.stamp_ns - other.stamp_ns)
 
 
-def _bag_in(path: Path) -> Path:
-    """The bag of a directory; one whose recorder died has no metadata.yaml."""
-    if (path / 'metadata.yaml').exists():
-        return path
+def _bag_without_metadata(path: Path) -> Path:
+    """The bag of a directory whose recorder died: its only file, or the directory of several. Raises BagError."""
     files = bag_files(path)
     if files:
         return files[0] if len(files) == 1 else path

@@ -38,7 +38,6 @@ from .sequence import (
 STORAGES = ('sqlite3', 'mcap')
 COMPRESSIONS = ('jpeg', 'png')
 VERSIONS = (8, 9)  # of metadata.yaml
-_SECOND = 10**9
 
 
 def write_bag(path: str | os.PathLike[str], frames: Iterable[tuple[int, UInt8]], intrinsics: Intrinsics | None = None,
@@ -161,7 +160,7 @@ class _Messages:
         return self._make(IMAGE, self._header(stamp), record.height, record.width, record.encoding, 0, record.step, record.data)
 
     def _header(self, stamp: int, frame_id: str | None = None) -> Any:
-        time = self.types['builtin_interfaces/msg/Time'](stamp // _SECOND, stamp % _SECOND)
+        time = self.types['builtin_interfaces/msg/Time'](*divmod(stamp, 10**9))
         return self.types['std_msgs/msg/Header'](time, self.frame_id if frame_id is None else frame_id)
 
     def _make(self, kind: str, *fields: Any) -> memoryview:

@@ -54,10 +54,6 @@ class Poses:
         poses = self.matrices
         return bool((np.abs(poses - poses[0]) > _STILL).any())
 
-    def trajectory(self, source: str) -> Trajectory:
-        """All of them, as recorded."""
-        return Trajectory(np.asarray(self.stamps, np.int64), self.matrices, source)
-
 
 def load_ground_truth(recording: Recording, *, topic: str | None = None, file: Path | None = None, kind: str | None = None,
                child_frame: str | None = None, camera_in_body: Float64 | None = None,
@@ -194,7 +190,7 @@ def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses
 
 def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Float64 | None,
                tell: Callable[[str], None]) -> Trajectory:
-    trajectory = poses.trajectory(f'{topic.name} ({topic.type}), {poses}')
+    trajectory = Trajectory(np.asarray(poses.stamps, np.int64), poses.matrices, f'{topic.name} ({topic.type}), {poses}')
     if camera_in_body is not None:
         return trajectory.of_camera(camera_in_body, 'moved into the camera as asked')
     if not poses.child:

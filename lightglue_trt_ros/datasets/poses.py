@@ -132,7 +132,7 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
 
     rows = _rows(path, row)
     table = np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
-    with _naming(path):
+    with naming(path):
         poses = poses_from(table[:, :3], table[:, 3:])
     return _trajectory(path, {'tum': 'TUM', 'euroc': 'EuRoC'}[kind], [stamp for stamp, _ in rows], poses)
 
@@ -202,13 +202,13 @@ def _rows(path: Path, row: Callable[[str], T]) -> list[T]:
     """Each line, read by `row`. Raises BagError that names the line."""
     rows = []
     for number, line in _lines(path):
-        with _naming(f'{path}, line {number}'):
+        with naming(f'{path}, line {number}'):
             rows.append(row(line))
     return rows
 
 
 @contextmanager
-def _naming(place: Path | str) -> Iterator[None]:
+def naming(place: Path | str) -> Iterator[None]:
     """Errors in the block become a BagError that names the place."""
     try:
         yield
@@ -219,5 +219,5 @@ def _naming(place: Path | str) -> Iterator[None]:
 def _trajectory(path: Path, name: str, stamps_ns: Sequence[int], poses: Float64) -> Trajectory:
     if not len(poses):
         raise BagError(f'{path} holds no pose')
-    with _naming(path):
+    with naming(path):
         return Trajectory(np.asarray(stamps_ns, np.int64), poses, f'{path} ({name})')
