@@ -112,7 +112,8 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     if len(pixels0) < MIN_MATCHES:
         return None
     camera: Any = np.asarray(intrinsics0, np.float64)
-    x0, x1 = _homogeneous(pixels0) @ _inverse(intrinsics0).T, _homogeneous(pixels1) @ _inverse(intrinsics1).T
+    inverse1 = _inverse(intrinsics1)
+    x0, x1 = _homogeneous(pixels0) @ _inverse(intrinsics0).T, _homogeneous(pixels1) @ inverse1.T
     # In pixels, camera 0's on both sides: OpenCV's MAGSAC++ does far worse on normalised points.
     essential = sampled_model(cv2.findEssentialMat, np.ascontiguousarray(pixels0), np.ascontiguousarray((x1 @ camera.T)[:, :2]),
                               camera, method=method, prob=CONFIDENCE, threshold=threshold_px, maxIters=SAMPLINGS)
@@ -122,7 +123,9 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     limit = threshold_px * pixel
     pose = _in_front(essential, x0, x1, limit)
     if pose is not None and refine_px > 0:
-        rotation, direction = _refine(*pose, _Residuals(x0, x1, refine_px * pixel, _in_rays(covariances, intrinsics1)))
+        to_rays = inverse1[:2, :2]  # from pixels to (x / z, y / z)
+        in_rays = None if covariances is None else to_rays @ np.asarray(covariances, np.float64) @ to_rays.T
+        rotation, direction = _refine(*pose, _Residuals(x0, x1, refine_px * pixel, in_rays))
         pose = _in_front(_cross(direction) @ rotation, x0, x1, limit)  # the refined matrix knows the sides better
     if pose is None:
         return None
@@ -247,14 +250,6 @@ class _Residuals:
         lines1, lines0 = (self.covariances1 @ plain1)[:, :, 0], (self.covariances0 @ plain0)[:, :, 0]
         lengths = np.sqrt(np.sum(plain1[:, :, 0] * lines1 + plain0[:, :, 0] * lines0, axis=1)) + 1e-15
         return self.products @ essential.ravel() / lengths, lengths, lines1, lines0
-
-
-def _in_rays(covariances: ArrayLike | None, intrinsics: ArrayLike) -> Float64 | None:
-    """Covariances (M, 2, 2) in pixels squared, of rays (x / z, y / z) instead."""
-    if covariances is None:
-        return None
-    inverse = _inverse(intrinsics)[:2, :2]
-    return np.asarray(inverse @ np.asarray(covariances, np.float64) @ inverse.T, np.float64)
 
 
 def _refine(rotation: Float64, direction: Float64, residuals: _Residuals) -> tuple[Float64, Float64]:
