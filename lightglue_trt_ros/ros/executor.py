@@ -74,7 +74,9 @@ class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
 
     def _failed(self, entity: Any, node: Node | None, error: BaseException) -> None:
         count = self._failures[entity] = self._failures.get(entity, 0) + 1
-        name = _name(entity)
+        name = f'the callback of a {type(entity).__name__}'
+        with suppress(Exception):  # where it is destroyed already; timers have no name
+            name += f' {getattr(entity, "topic_name", "") or entity.srv_name}'
         lines = ''.join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
         log = get_logger('spinning') if node is None else node.get_logger()
         log.error(f'{name} failed, {count} times in a row: {in_words(error)}\n{lines}')
@@ -85,14 +87,6 @@ class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
             # It failed before the callback, while the message was taken: then rclpy leaves its whole group locked.
             entity._executor_event = False
             entity.callback_group.ending_execution(entity)
-
-
-def _name(entity: Any) -> str:
-    """Name of a subscription, service or timer, for people."""
-    name = ''
-    with suppress(Exception):  # where it is destroyed already
-        name = getattr(entity, 'topic_name', '') or getattr(entity, 'srv_name', '')
-    return f'the callback of a {type(entity).__name__} {name}'.rstrip()
 
 
 def spin(node: Node, ending: Ending, begin: Callable[[], object] = bool, end: Callable[[], None] = lambda: None) -> None:

@@ -83,17 +83,19 @@ class NodeConfig:
             raise ConfigError('stereo and depth are both true: points have one depth, choose either')
 
 
+_FIELDS = {field.name: field for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)}
+
+
 def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
     """Declare every setting and return the values; `node` must declare its parameters from overrides automatically.
 
     Raises ConfigError for an unknown name, a wrong type or a value out of range in a params file or on the command line.
     """
-    fields = {field.name: field for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)}
-    given = settings_given(node, fields)
+    given = settings_given(node, _FIELDS)
     given = {name: tuple(value) or ('',) if isinstance(value, (list, array.array)) else value for name, value in given.items()}
     matcher = MatcherConfig(**_of(MatcherConfig, given))
     own = NodeConfig(**_of(NodeConfig, given))
-    for name, field in fields.items():
+    for name, field in _FIELDS.items():
         value = getattr(own if hasattr(own, name) else matcher, name)
         value = float(value) if isinstance(field.default, float) else list(value) if isinstance(value, tuple) else value
         node.declare_parameter(name, value, _descriptor(field), ignore_override=True)
@@ -102,8 +104,7 @@ def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
 
 def as_declared(parameters: Iterable[Parameter]) -> list[Parameter]:
     """Whole numbers as floats where the setting is one: `ros2 param set` sends 1 as an integer, which rclpy does not convert."""
-    floats = {field.name for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)
-              if isinstance(field.default, float)}
+    floats = {name for name, field in _FIELDS.items() if isinstance(field.default, float)}
     return [Parameter(given.name, value=float(given.value)) if given.name in floats and type(given.value) is int else given
             for given in parameters]
 
@@ -120,7 +121,9 @@ def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
     for path in (path for path, sections in files.items() if not any(sections.values())):
         node.get_logger().warning(f'the params file {path} gives no parameters to any node: what is not set elsewhere keeps its '
                                   'default')
-    foreign = {name for name in set(given).intersection(given_to_every_node(files.values())) - set(known)
+    everywhere = {name for sections in files.values() for node_name, parameters in sections.items() if '*' in node_name
+                  for name in _flat(parameters)}
+    foreign = {name for name in everywhere.intersection(given) - set(known)
                if not difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR)}
     if foreign:
         node.get_logger().warning(f'a params file gives {", ".join(sorted(foreign))} to every node (/**): no settings of this one')
@@ -138,11 +141,6 @@ def params_files(arguments: Sequence[str]) -> Iterator[tuple[str, dict[str, dict
             sections = yaml.load(Path(path).read_text(), Loader=yaml.BaseLoader)  # reads past launch's !!python/tuple
             yield path, {node: section.get('ros__parameters') or {} for node, section in
                          (sections.items() if isinstance(sections, dict) else ()) if isinstance(section, dict)}
-
-
-def given_to_every_node(files: Iterable[dict[str, dict[str, Any]]]) -> set[str]:
-    """Names of the parameters that params files, as `params_files` reads them, give to nodes of any name."""
-    return {name for sections in files for node, parameters in sections.items() if '*' in node for name in _flat(parameters)}
 
 
 def _flat(section: dict[str, Any], prefix: str = '') -> Iterator[str]:

@@ -80,18 +80,18 @@ class CameraMessages:
             plain = Image(header=header, height=record.height, width=record.width, encoding=record.encoding, step=record.step,
                           is_bigendian=record.is_bigendian)
             plain.data.frombytes(record.data)
-            return _bytes(plain)
+            return bytes(serialize_message(plain))
         image = _for_encoder(record)
         encoding = 'mono8' if image.ndim == 2 else 'bgr8'
         msg = CompressedImage(header=header, format=compressed_format(encoding, self._compression))
         msg.data.frombytes(encode(image, self._compression))
-        return _bytes(msg)
+        return bytes(serialize_message(msg))
 
     def _info_for(self, frame: Frame) -> bytes | None:
         if self._info is None:
             return None
         self._info.header = _header(frame.stamp_ns, self._info.header.frame_id or self._frame_id)
-        return _bytes(self._info)
+        return bytes(serialize_message(self._info))
 
 
 class PacketSource:
@@ -204,16 +204,11 @@ class Player(Node):  # type: ignore[misc]
         super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
         reliability = ReliabilityPolicy.RELIABLE if args.reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
         qos = QoSProfile(depth=10, reliability=reliability)
-        self._cameras = [CameraPublishers(self, camera, None if number else args.topic, qos)
+        self.cameras = [CameraPublishers(self, camera, None if number else args.topic, qos)
                          for number, camera in enumerate(source.cameras)]
         self._masks = self.create_publisher(Image, args.mask_topic, qos) if args.mask_topic else None
         self.punctuality = Punctuality()
         self._args, self._source, self._stop = args, source, stop
-
-    @property
-    def topics(self) -> str:
-        """Of the images, for people."""
-        return ' and '.join(camera.images.topic_name for camera in self._cameras)
 
     def wait_for_line(self) -> None:
         """Return when standard input has a line, or when the player is stopped: by a signal, or by the end of that input."""
@@ -231,7 +226,7 @@ class Player(Node):  # type: ignore[misc]
         are optional, and the same node makes them at about the same time.
         """
         wanted, timeout = self._args.wait_for_subscribers, self._args.subscriber_timeout
-        first, *others = (camera.images for camera in self._cameras)
+        first, *others = (camera.images for camera in self.cameras)
         name = first.topic_name
         if first.get_subscription_count() < wanted:
             log.info(f'waiting up to {timeout:g} s for {wanted} subscriber{"s" * (wanted > 1)} on {name}')
@@ -264,7 +259,7 @@ class Player(Node):  # type: ignore[misc]
             if self._stop.is_set():
                 return
             if packet.camera:
-                self._cameras[packet.camera].publish(packet)
+                self.cameras[packet.camera].publish(packet)
                 continue
             if self._masks is not None:
                 for mask in packet.masks:
@@ -272,12 +267,12 @@ class Player(Node):  # type: ignore[misc]
             self.punctuality.add(time.monotonic(), due)
             if sent is not None:
                 sent.write(f'{packet.stamp_ns} {time.monotonic_ns()}\n')
-            self._cameras[0].publish(packet)
+            self.cameras[0].publish(packet)
 
     def flush(self) -> None:
         """Stay until reliable subscribers have acknowledged the last frames: from a publisher gone they get none again."""
         deadline, at_once = time.monotonic() + FLUSH_S, Duration(seconds=0)
-        for publisher in filter(None, [self._masks, *(each for camera in self._cameras for each in (camera.images, camera.infos))]):
+        for publisher in filter(None, [self._masks, *(each for camera in self.cameras for each in (camera.images, camera.infos))]):
             while not publisher.wait_for_all_acked(at_once) and time.monotonic() < deadline and not self._stop.wait(0.02):
                 pass
 
@@ -306,7 +301,8 @@ def _play(args: argparse.Namespace, stop: threading.Event) -> None:
     info = 'with CameraInfo' if source.cameras[0].has_info else 'no CameraInfo'
     info += f', {len(masks)} masks on {args.mask_topic}' if masks is not None else ''
     frames = min(len(recording), args.max_frames or len(recording))
-    log.info(f'{recording.path}: {frames} frames on {player.topics}, {info}, {args.reliability}')
+    topics = ' and '.join(camera.images.topic_name for camera in player.cameras)
+    log.info(f'{recording.path}: {frames} frames on {topics}, {info}, {args.reliability}')
     if args.start_paused:
         player.wait_for_line()
     player.wait_for_subscribers()
@@ -361,10 +357,6 @@ def _header(stamp_ns: int, frame_id: str) -> Any:
     header = Header(frame_id=frame_id)
     header.stamp.sec, header.stamp.nanosec = divmod(stamp_ns, 10**9)
     return header
-
-
-def _bytes(msg: Any) -> bytes:
-    return bytes(serialize_message(msg))
 
 
 def _parser() -> argparse.ArgumentParser:
