@@ -114,10 +114,8 @@ class CameraInterface:
     @property
     def verdict(self) -> diagnostics.Verdict:
         """State of the right or the depth camera, and of the masks."""
-        if self._paired is not None and (problem := self._paired.problem):
-            return diagnostics.Verdict(diagnostics.WARN, problem)
-        if self._paired is not None and (refusal := self._paired.refusal):
-            return diagnostics.Verdict(diagnostics.WARN, refusal, logged=True)
+        if self._paired is not None and (verdict := self._paired.verdict):
+            return verdict
         if self._masks is not None and (problem := self._masks.problem):
             return diagnostics.Verdict(diagnostics.WARN, f'{problem}: matching goes on without it', logged=True)
         return diagnostics.MATCHING

@@ -19,7 +19,7 @@ from ...core.images import stamp_of, view_image
 from ...core.types import UInt8
 from ...utils.errors import BagError, FrameError
 from ..camera_info import RIGHT, CameraListener, RigListener, camera_topic
-from ..diagnostics import LOST, RECENT_S, why_silent
+from ..diagnostics import LOST, RECENT_S, WARN, Verdict, why_silent
 from ..parameters import NodeConfig
 from .pairing import DEPTH, STEREO, Pairing, Words
 from .subscription import decode, deserialise, subscribe
@@ -76,25 +76,22 @@ class PairedImages(ABC, Generic[Image]):
     def figures(self) -> dict[str, str]:
         """Counts by name, for diagnostics."""
         pairing, images = self._pairing, f'{self._words.partner} images'
-        paired = 'stereo pairs' if self._words is STEREO else 'images with depth'
-        return {paired: str(pairing.paired), f'{images} missing': str(pairing.missing), f'{images} late': str(pairing.late),
-                f'{images} rejected': str(self._rejected), f'{images} lost before': str(self._lost),
-                self._words.skew: f'{pairing.skew_s * 1e3:.1f}'}
+        return {self._words.paired: str(pairing.paired), f'{images} missing': str(pairing.missing),
+                f'{images} late': str(pairing.late), f'{images} rejected': str(self._rejected),
+                f'{images} lost before': str(self._lost), self._words.skew: f'{pairing.skew_s * 1e3:.1f}'}
 
     @property
-    def problem(self) -> str:
-        """Why most frames have no image; empty if they have."""
-        if not (problem := self._pairing.problem):
-            return ''
-        if time.monotonic() - self._lost_at < RECENT_S:
-            return f'{problem} ({self.images.topic_name}): {self._lost} were lost on their way so far; {LOST}'
-        reason = f': {why_silent(self._node, self.images)}' if self._pairing.silent else ''
-        return f'{problem} ({self.images.topic_name}){reason}'
-
-    @property
-    def refusal(self) -> str:
-        """Why the newest image cannot be used, which is logged already; empty if it can."""
-        return self._refusal or self._listener.problem
+    def verdict(self) -> Verdict | None:
+        """Why most frames have no image, or why the newest one cannot be used; None if they have, and it can."""
+        if problem := self._pairing.problem:
+            reason = ''
+            if time.monotonic() - self._lost_at < RECENT_S:
+                reason = f': {self._lost} were lost on their way so far; {LOST}'
+            elif self._pairing.silent:
+                reason = f': {why_silent(self._node, self.images)}'
+            return Verdict(WARN, f'{problem} ({self.images.topic_name}){reason}')
+        refusal = self._refusal or self._listener.problem
+        return Verdict(WARN, refusal, logged=True) if refusal else None
 
     def _on_image(self, data: bytes) -> None:
         self._note_stamp(data, lambda stamp: self._pairing.partner_came(stamp, data))
@@ -143,19 +140,15 @@ class DepthCamera(PairedImages[DepthImage]):
         pixels, unit_m = depth_pixels(view or deserialise(item, self.images.msg_type), self._settings.max_megapixels)
         if pixels.shape != frame.shape:
             raise FrameError(f'it has {size_text(size_of(pixels))} pixels, the image {size_text(size_of(frame))}: {_REGISTER}')
-        _check_registered(calibration, self._own.newest)
+        own = self._own.newest
+        if own is not None and ((own.height, own.width) != (calibration.height, calibration.width)
+                                or np.abs(own.k - calibration.k).max() > REGISTERED_PX):
+            raise FrameError(f'its CameraInfo is another one, {_in_words(own)}, the image has {_in_words(calibration)}: '
+                             f'{_REGISTER}')
         return DepthImage(pixels, unit_m, calibration, self._settings.depth_noise)
 
 
 _REGISTER = 'let the driver register depth to the images (align_depth, depth_registration), and give that topic'
-
-
-def _check_registered(camera: Intrinsics, own: Intrinsics | None) -> None:
-    """Raise FrameError where the depth images have a CameraInfo of their own that differs from the frames'."""
-    if own is None:
-        return
-    if (own.height, own.width) != (camera.height, camera.width) or np.abs(own.k - camera.k).max() > REGISTERED_PX:
-        raise FrameError(f'its CameraInfo is another one, {_in_words(own)}, the image has {_in_words(camera)}: {_REGISTER}')
 
 
 def _in_words(camera: Intrinsics) -> str:

@@ -25,12 +25,13 @@ class Words(NamedTuple):
 
     frames: str
     partner: str
+    paired: str  # frames with a partner: key of the diagnostics
     limit: str
     skew: str  # key of the diagnostics
 
 
-STEREO = Words('left images', 'right', 'max_stereo_skew_s', 'stereo skew ms (right - left)')
-DEPTH = Words('images', 'depth', 'max_depth_skew_s', 'depth skew ms (depth - image)')
+STEREO = Words('left images', 'right', 'stereo pairs', 'max_stereo_skew_s', 'stereo skew ms (right - left)')
+DEPTH = Words('images', 'depth', 'images with depth', 'max_depth_skew_s', 'depth skew ms (depth - image)')
 
 
 @dataclass
