@@ -6,14 +6,14 @@ import dataclasses
 
 import numpy as np
 from rclpy.node import Node
-from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo
 
 from ..core.cameras import Intrinsics, StereoRig, camera_info_topic, distortion_model, intrinsics_of
 from ..core.geometry import Size
 from ..utils.errors import BagError
 
-QOS = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)  # of any publisher the last message alone
 INFO_OF = {'image': 'camera_info', 'depth': 'depth_camera_info'}  # topics to remap, by that of the images
 RIGHT = 'right'  # name of the right camera: its topics are right/image and right/camera_info
 
@@ -38,7 +38,7 @@ class CameraListener:
         info = camera_topic(camera, INFO_OF[image])
         remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
         topic = remapped if remapped != plain else camera_info_topic(self._image_topic)
-        self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, QOS)
+        self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, NEWEST)
         self._camera: Intrinsics | None = None  # the same object as long as its values are the same
         self._refused = False  # the newest CameraInfo cannot be used
         self._logged = ''

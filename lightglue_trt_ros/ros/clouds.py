@@ -72,7 +72,7 @@ def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
         points['x'], points['y'], points['z'] = matches.xyz.T
         points[_SIGMA] = matches.sigma_z
     points['image_height'], points['image_width'] = matches.image_size or (0, 0)
-    return _filled(msg, points, dense=matches.xyz is None)  # NaN: not known in space, no right point
+    return fill_points(msg, points, dense=matches.xyz is None)  # NaN: not known in space, no right point
 
 
 def fill_keyframe(msg: Any, keyframe: Keyframe, least_score: float) -> Any:
@@ -86,10 +86,11 @@ def fill_keyframe(msg: Any, keyframe: Keyframe, least_score: float) -> Any:
     points['u'], points['v'] = keyframe.keypoints[rows].T
     points['score'], points['track_id'], points[_SIGMA] = keyframe.scores[rows], keyframe.track_ids[rows], keyframe.sigma_z[rows]
     points['descriptor'] = np.ascontiguousarray(keyframe.descriptors[rows]).view(np.uint16)
-    return _filled(msg, points, dense=False)
+    return fill_points(msg, points, dense=False)
 
 
-def _filled(msg: Any, points: NDArray[Any], dense: bool) -> Any:
+def fill_points(msg: Any, points: NDArray[Any], dense: bool) -> Any:
+    """Fill a PointCloud2, which has header and fields, with structured `points` (M,)."""
     msg.height, msg.width, msg.point_step, msg.row_step = 1, len(points), points.itemsize, points.nbytes
     msg.is_bigendian, msg.is_dense = False, dense
     msg.data.frombytes(points.view(np.uint8))

@@ -15,7 +15,6 @@ from nav_msgs.msg import Path
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import InvalidParameterTypeException
 from rclpy.node import Node
-from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
@@ -53,11 +52,14 @@ class OdometryNode(Node):  # type: ignore[misc]
             transforms = bool(self.declare_parameter('publish_tf', True).value)
         except InvalidParameterTypeException as error:
             raise ConfigError(str(error)) from error
-        reliable = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
-        self._odometry = self.create_publisher(OdometryMessage, '~/odometry', reliable)
+        self._odometry = self.create_publisher(OdometryMessage, '~/odometry', 10)
         self._path = self.create_publisher(Path, '~/path', 1)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
-        self._transforms = self._transform_publisher() if transforms else None
+        self._transforms: Any = None
+        if transforms and TFMessage is None:
+            self.get_logger().warning('tf2_msgs is not installed: no TF is published')
+        elif transforms:
+            self._transforms = self.create_publisher(TFMessage, '/tf', 100)
         self._rig = RigListener(self, '~/odometry')  # for clouds that have right points, others need its left camera
         self._estimator: MatchOdometry | None = None
         self._quality: Quality | None = None
@@ -69,14 +71,8 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._trouble = ''  # why clouds cannot be used, for log and diagnostics
         self._drawn: PoseStamped | None = None
         self.create_timer(1.0, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME))  # runs without /clock too
-        self._matches = self.create_subscription(PointCloud2, 'matcher/matches', self._on_matches, reliable)
+        self._matches = self.create_subscription(PointCloud2, 'matcher/matches', self._on_matches, 10)
         self.get_logger().info(f'listening to {self._matches.topic_name}, publishing {self._odometry.topic_name}')
-
-    def _transform_publisher(self) -> Any:
-        if TFMessage is None:
-            self.get_logger().warning('tf2_msgs is not installed: no TF is published')
-            return None
-        return self.create_publisher(TFMessage, '/tf', QoSProfile(depth=100))
 
     def _on_matches(self, cloud: PointCloud2) -> None:
         self._heard, self._clouds = time.monotonic(), self._clouds + 1
@@ -162,7 +158,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._poses.append(PoseStamped(header=header, pose=message.pose.pose))
 
     def _report(self) -> None:
-        """Publish diagnostics and path, once a second."""
+        """Publish diagnostics, and the whole path if it has subscribers and has grown; once a second."""
         verdict, tracking = self._verdict(), self._quality is Quality.TRACKING
         lost = time.monotonic() - self._lost_since if self._pose is not None and not tracking else 0.0
         figures = {'state': 'waiting' if self._quality is None else self._quality.value, 'points': str(self._points),
@@ -170,7 +166,9 @@ class OdometryNode(Node):  # type: ignore[misc]
                    'unit': 'unknown' if self._estimator is None else 'own' if self._estimator.baseline_m is None else 'metres'}
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()),
                                                   status=[diagnostics.status(self, 'poses', verdict, figures)]))
-        self._draw()
+        if self._poses and self._poses[-1] is not self._drawn and self._path.get_subscription_count():
+            self._drawn = self._poses[-1]
+            self._path.publish(Path(header=self._drawn.header, poses=list(self._poses)))
 
     def _verdict(self) -> diagnostics.Verdict:
         silence, lost = (time.monotonic() - since for since in (self._heard, self._lost_since))
@@ -184,12 +182,6 @@ class OdometryNode(Node):  # type: ignore[misc]
         if self._pose is not None:
             return diagnostics.Verdict(diagnostics.WARN, f'lost for {lost:.0f} s: {self._waiting}')
         return diagnostics.Verdict(diagnostics.WARN, self._waiting if self._quality is not None else 'waiting for matches')
-
-    def _draw(self) -> None:
-        """Publish the whole path, if it has subscribers and has grown."""
-        if self._poses and self._poses[-1] is not self._drawn and self._path.get_subscription_count():
-            self._drawn = self._poses[-1]
-            self._path.publish(Path(header=self._drawn.header, poses=list(self._poses)))
 
 
 def _figures(calibration: Intrinsics | StereoRig) -> str:

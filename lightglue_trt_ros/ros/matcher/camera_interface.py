@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image, PointCloud2, PointField
 
 from ...core.config import MatcherConfig
@@ -30,7 +29,6 @@ from .vins import VinsTopics
 from .worker import CameraInput, Input
 
 FIELDS = {layout: point_fields(PointField, layout) for layout in LAYOUTS}
-RELIABLE = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=10, reliability=ReliabilityPolicy.RELIABLE)
 THROTTLE_S = 5.0  # one line of a kind in this time
 ANSWER_S = 10.0  # for matches of two keyframes
 
@@ -58,11 +56,10 @@ class CameraInterface:
         self._matches = self._publisher(PointCloud2, camera_topic(self.name, '~/matches'))
         self._debug_image = self._publisher(Image, camera_topic(self.name, '~/debug_image'))
         if self._config.keyframes:
-            self._keyframes = KeyframeTopics(self._node, RELIABLE, self.name, self._config.detection_threshold,
-                                             self._matches_between)
+            self._keyframes = KeyframeTopics(self._node, self.name, self._config.detection_threshold, self._matches_between)
             self._interfaces.callback(self._keyframes.close)
         if self._settings.tracks_format == 'vins':
-            self._vins = VinsTopics(self._node, self._settings, RELIABLE, self.name)
+            self._vins = VinsTopics(self._node, self._settings, self.name)
             self._interfaces.callback(self._vins.close)
         engine = self._config.image_height, self._config.image_width
         self._masks = CameraMasks(self._node, self.log, self._settings, engine, self.name)
@@ -131,7 +128,7 @@ class CameraInterface:
             self.log.warning(verdict.message)
 
     def _publisher(self, kind: Any, topic: str) -> Any:
-        publisher = self._node.create_lifecycle_publisher(kind, topic, RELIABLE)
+        publisher = self._node.create_lifecycle_publisher(kind, topic, 10)
         self._interfaces.callback(self._node.destroy_lifecycle_publisher, publisher)
         return publisher
 

@@ -9,7 +9,6 @@ import numpy as np
 from rcl_interfaces.msg import ParameterType, ParameterValue
 from rcl_interfaces.srv import GetParameters
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import QoSProfile
 from sensor_msgs.msg import PointCloud2, PointField
 
 from ...core.keyframes import Keyframe
@@ -25,11 +24,11 @@ COLUMNS = 'u_ref', 'v_ref', 'u', 'v', 'score', 'cov_uu', 'cov_uv', 'cov_vv', 'x'
 class KeyframeTopics:
     """Publishes keyframes, and answers which points two of them share."""
 
-    def __init__(self, node: LifecycleNode, qos: QoSProfile, camera: str, least_score: float,
+    def __init__(self, node: LifecycleNode, camera: str, least_score: float,
                  matches_between: Callable[[float, float], FrameMatches]) -> None:
         """`matches_between` takes the stamps of two keyframes; it may raise a LightglueTrtError."""
         self._node, self._least_score, self._matches_between = node, least_score, matches_between
-        self._keyframes = node.create_lifecycle_publisher(PointCloud2, camera_topic(camera, '~/keyframe'), qos)
+        self._keyframes = node.create_lifecycle_publisher(PointCloud2, camera_topic(camera, '~/keyframe'), 10)
         self._service = node.create_service(GetParameters, camera_topic(camera, '~/match_keyframes'), self._on_request)
 
     def close(self) -> None:

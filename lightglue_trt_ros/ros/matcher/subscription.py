@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rclpy.node import Node
-from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
@@ -32,7 +32,7 @@ def subscribe(node: Node, settings: NodeConfig, topic: str, transport: str, on_i
     lost on the way since the last call, where the middleware reports it.
     """
     reliability = ReliabilityPolicy.RELIABLE if settings.qos_reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
-    qos = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=reliability)
+    qos = QoSProfile(depth=1, reliability=reliability)
     kind, suffix = TRANSPORTS[transport]
     topic = node.resolve_topic_name(topic) + suffix if suffix else topic
     events = SubscriptionEventCallbacks(message_lost=lambda event: on_lost(event.total_count_change))

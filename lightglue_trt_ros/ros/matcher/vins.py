@@ -10,7 +10,6 @@ import numpy as np
 from geometry_msgs.msg import Point32
 from numpy.typing import NDArray
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import QoSProfile
 from sensor_msgs.msg import ChannelFloat32, PointCloud
 from std_msgs.msg import Bool
 
@@ -28,11 +27,11 @@ Int64 = NDArray[np.int64]
 class VinsTopics:
     """Publishes every frame's tracks once the camera is known."""
 
-    def __init__(self, node: LifecycleNode, settings: NodeConfig, reliable: QoSProfile, camera: str) -> None:
+    def __init__(self, node: LifecycleNode, settings: NodeConfig, camera: str) -> None:
         self._node, self._channels = node, settings.vins_channels
         feature, restart = (camera_topic(camera, topic) for topic in ('~/feature', '~/restart'))
-        self._feature: Any = node.create_lifecycle_publisher(PointCloud, feature, reliable)
-        self._restart: Any = node.create_lifecycle_publisher(Bool, restart, reliable)
+        self._feature: Any = node.create_lifecycle_publisher(PointCloud, feature, 10)
+        self._restart: Any = node.create_lifecycle_publisher(Bool, restart, 10)
         self._camera = CameraListener(node, feature, camera)
         self._tracks = VinsTracks(settings.max_tracks, settings.cameras.index(camera), len(settings.cameras))
         self._published = False

@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 import numpy as np
 from rclpy.node import Node
-from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image, PointCloud2
 
 from ...core.config import MatcherConfig
 from ...engines.selection import Opened
 from ...utils.commands import Ending, node_command
-from ..clouds import MATCH_DTYPE
+from ..camera_info import NEWEST
+from ..clouds import MATCH_DTYPE, fill_points
 from ..executor import ros_started, spin
-from ..matcher.camera_interface import FIELDS, RELIABLE
+from ..matcher.camera_interface import FIELDS
 from ..matcher.node import MatcherNode, run
 from .null_backend import NullBackend
 
@@ -32,18 +32,15 @@ class EchoNode(Node):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__('matcher')
-        self._clouds = self.create_publisher(PointCloud2, '~/matches', RELIABLE)
-        newest = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-        self.create_subscription(Image, 'image', self._on_image, newest, raw=True)
+        self._clouds = self.create_publisher(PointCloud2, '~/matches', 10)
+        self.create_subscription(Image, 'image', self._on_image, NEWEST, raw=True)
         self._begun = False
 
     def _on_image(self, data: bytes) -> None:
         image = deserialize_message(data, Image)
         if self._begun:
-            cloud = PointCloud2(header=image.header, fields=FIELDS[MATCH_DTYPE], height=1, width=len(POINTS),
-                                point_step=POINTS.itemsize, row_step=POINTS.nbytes)
-            cloud.data.frombytes(POINTS.view(np.uint8))
-            self._clouds.publish(cloud)
+            cloud = PointCloud2(header=image.header, fields=FIELDS[MATCH_DTYPE])
+            self._clouds.publish(fill_points(cloud, POINTS, dense=True))
         self._begun = True
 
 
