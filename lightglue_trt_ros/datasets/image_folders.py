@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
@@ -30,14 +29,13 @@ class FolderRecording(Recording):
     kind = 'tum'  # of its ground truth: tum, kitti or euroc
     calibration = 'calib.yaml'
 
-    def __init__(self, path: Path, image_topic: str = IMAGE_TOPIC) -> None:
-        self.path, self.image_topic = path, image_topic
-        self.files, self.stamps_ns = self._index()
-        if len(self.files) != len(self.stamps_ns):
-            raise BagError(f'{path} has {len(self.stamps_ns)} stamps and {len(self.files)} images: they must be as many')
-        if not self.files:
+    def __init__(self, path: Path, image_topic: str, files: list[Path], stamps_ns: list[int]) -> None:
+        self.path, self.image_topic, self.files, self.stamps_ns = path, image_topic, files, stamps_ns
+        if len(files) != len(stamps_ns):
+            raise BagError(f'{path} has {len(stamps_ns)} stamps and {len(files)} images: they must be as many')
+        if not files:
             raise BagError(f'{path} lists no image')
-        self.topics = (Topic(image_topic, IMAGE, len(self.files)),)
+        self.topics = (Topic(image_topic, IMAGE, len(files)),)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -88,23 +86,6 @@ class FolderRecording(Recording):
         """(4, 4) body from camera, for the body that this layout's ground truth tracks; None where that is the camera."""
         return None
 
-    def _listed(self, listing: str, folder: Path, parse: Callable[[str], int],
-                separator: str | None = None) -> tuple[list[Path], list[int]]:
-        """The files in `folder` that a listing names, and their stamps.
-
-        Raises BagError where one lies outside the recording, through a link too.
-        """
-        home, rows = self.path.resolve(), read_list(self.path / listing, parse, separator)
-        for _, name in rows:
-            if not (file := (folder / name).resolve()).is_relative_to(home):
-                raise BagError(f'{self.path / listing} names {name!r}, which is {file}, outside of {home}: '
-                               'copy what belongs to the recording into its folder')
-        return [folder / name for _, name in rows], [stamp for stamp, _ in rows]
-
-    @abstractmethod
-    def _index(self) -> tuple[list[Path], list[int]]:
-        """Images and their stamps in nanoseconds."""
-
     def _ground_truth(self) -> Trajectory | None:
         """The poses of the ground truth file next to the images."""
         path = self.path / 'groundtruth.txt'
@@ -119,15 +100,12 @@ class RightFolder(FolderRecording):
         """Without `stamps_ns`, one image per left image is required, and has its stamp."""
         if stamps_ns is None and len(files) != len(left.files):
             raise BagError(f'{left.path} has {len(left.files)} images and {len(files)} right ones: they must be pairs')
-        self._listed_images, self._camera = (files, stamps_ns or left.stamps_ns), camera
-        super().__init__(left.path, RIGHT_TOPIC)
+        super().__init__(left.path, RIGHT_TOPIC, files, stamps_ns or left.stamps_ns)
+        self._camera = camera
 
     @property
     def intrinsics(self) -> Intrinsics | None:
         return self._camera
-
-    def _index(self) -> tuple[list[Path], list[int]]:
-        return self._listed_images
 
 
 class DepthFolder(FolderRecording):
@@ -139,15 +117,12 @@ class DepthFolder(FolderRecording):
         if stamps_ns is None and len(files) != len(images.files):
             raise BagError(f'{images.path} has {len(images.files)} images and {len(files)} depth images: give each image one, in '
                            'the order of names, or none to any')
-        self._listed_images, self._images, self._per_metre = (files, stamps_ns or images.stamps_ns), images, per_metre
-        super().__init__(images.path, DEPTH_TOPIC)
+        super().__init__(images.path, DEPTH_TOPIC, files, stamps_ns or images.stamps_ns)
+        self._images, self._per_metre = images, per_metre
 
     @property
     def intrinsics(self) -> Intrinsics | None:
         return self._images.intrinsics
-
-    def _index(self) -> tuple[list[Path], list[int]]:
-        return self._listed_images
 
     def _load(self, file: Path) -> ImageRecord:
         return ImageRecord.from_depth(self._read(file))
@@ -170,12 +145,11 @@ class ImagesFolder(FolderRecording):
     def find(path: Path) -> Path | None:
         return path if (path / 'images').is_dir() else None
 
-    def _index(self) -> tuple[list[Path], list[int]]:
-        files = _images_in(self.path / 'images', 'timestamps.txt')
-        stamps = self.path / 'timestamps.txt'
+    def __init__(self, path: Path, image_topic: str = IMAGE_TOPIC) -> None:
+        files, stamps = _images_in(path / 'images', 'timestamps.txt'), path / 'timestamps.txt'
         if not stamps.exists():
             raise BagError(f'{stamps} does not exist: write one stamp per image into it, in seconds, in order of names')
-        return files, read_stamps(stamps)
+        super().__init__(path, image_topic, files, read_stamps(stamps))
 
     @cached_property
     def right(self) -> FolderRecording | None:
@@ -201,14 +175,14 @@ class TumFolder(FolderRecording):
     def find(path: Path) -> Path | None:
         return path if (path / 'rgb.txt').is_file() else None
 
-    def _index(self) -> tuple[list[Path], list[int]]:
-        return self._listed('rgb.txt', self.path, parse_stamp)
+    def __init__(self, path: Path, image_topic: str) -> None:
+        super().__init__(path, image_topic, *_listed(path, 'rgb.txt', path, parse_stamp))
 
     @cached_property
     def depth(self) -> FolderRecording | None:
         if not (self.path / 'depth.txt').is_file():
             return None
-        return DepthFolder(self, *self._listed('depth.txt', self.path, parse_stamp), per_metre=TUM_PER_METRE)
+        return DepthFolder(self, *_listed(self.path, 'depth.txt', self.path, parse_stamp), per_metre=TUM_PER_METRE)
 
 
 class KittiFolder(FolderRecording):
@@ -224,8 +198,10 @@ class KittiFolder(FolderRecording):
     def find(path: Path) -> Path | None:
         return path if (path / 'times.txt').is_file() and _kitti_camera(path) is not None else None
 
-    def _index(self) -> tuple[list[Path], list[int]]:
-        return _images_in(self.path / f'image_{_kitti_camera(self.path)}', 'times.txt'), read_stamps(self.path / 'times.txt')
+    def __init__(self, path: Path, image_topic: str) -> None:
+        self._number = _kitti_camera(path) or 0
+        files = _images_in(path / f'image_{self._number}', 'times.txt')
+        super().__init__(path, image_topic, files, read_stamps(path / 'times.txt'))
 
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
@@ -233,7 +209,7 @@ class KittiFolder(FolderRecording):
 
     @cached_property
     def right(self) -> FolderRecording | None:
-        number = (_kitti_camera(self.path) or 0) + 1
+        number = self._number + 1
         folder = self.path / f'image_{number}'
         if not folder.is_dir():
             return None
@@ -255,7 +231,7 @@ class KittiFolder(FolderRecording):
 
     @cached_property
     def _projection(self) -> Float64 | None:
-        return self._projection_of(_kitti_camera(self.path) or 0)
+        return self._projection_of(self._number)
 
     def _projection_of(self, camera: int) -> Float64 | None:
         path, name = self.path / 'calib.txt', f'P{camera}'
@@ -290,8 +266,8 @@ class EurocFolder(FolderRecording):
         places = (path / 'mav0' / 'cam0', path / 'cam0', path)
         return next((place for place in places if (place / 'data.csv').is_file() and (place / 'data').is_dir()), None)
 
-    def _index(self) -> tuple[list[Path], list[int]]:
-        return self._listed('data.csv', self.path / 'data', parse_nanoseconds, ',')
+    def __init__(self, path: Path, image_topic: str) -> None:
+        super().__init__(path, image_topic, *_listed(path, 'data.csv', path / 'data', parse_nanoseconds, ','))
 
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
@@ -347,6 +323,20 @@ def open_folder(path: Path, image_topic: str = IMAGE_TOPIC) -> FolderRecording |
         if images is not None:
             return layout(images, image_topic)
     return None
+
+
+def _listed(home: Path, listing: str, folder: Path, parse: Callable[[str], int],
+            separator: str | None = None) -> tuple[list[Path], list[int]]:
+    """The files in `folder` that a listing in `home` names, and their stamps.
+
+    Raises BagError where one lies outside of `home`, through a link too.
+    """
+    root, rows = home.resolve(), read_list(home / listing, parse, separator)
+    for _, name in rows:
+        if not (file := (folder / name).resolve()).is_relative_to(root):
+            raise BagError(f'{home / listing} names {name!r}, which is {file}, outside of {root}: '
+                           'copy what belongs to the recording into its folder')
+    return [folder / name for _, name in rows], [stamp for stamp, _ in rows]
 
 
 def _images_in(folder: Path, stamps: str) -> list[Path]:
