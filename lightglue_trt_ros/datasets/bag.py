@@ -75,8 +75,8 @@ class BagRecording(Recording):
 
     def __init__(self, path: Path, image_topic: str | None = None, camera: str = '') -> None:
         self.path, self._camera = path, camera
-        self._storage = Storage(path)
-        self.topics = self._storage.topics
+        self.storage = Storage(path)
+        self.topics = self.storage.topics
         self._topic = self._choose(image_topic)
         self.image_topic = self._topic.name
 
@@ -86,7 +86,7 @@ class BagRecording(Recording):
     def frames(self, on_bad: Callable[[int, BagError], None] | None = None) -> Iterator[Frame]:
         """As in Recording. Raises BagError when the bag ends early, after its last readable frame."""
         count = 0
-        for received, raw in self._storage.messages(self._topic):
+        for received, raw in self.storage.messages(self._topic):
             where, number, count = f'{self.path}, message {count + 1} of {self._topic.name}', count, count + 1
             try:
                 raw = unpacked(raw, where)
@@ -108,7 +108,7 @@ class BagRecording(Recording):
         if not own and (self._camera or len(infos) != 1):
             return None
         topic = (own or infos)[0]
-        return next((unpacked(raw, f'{self.path}, {topic.name}') for _, raw in self._storage.messages(topic)), None)
+        return next((unpacked(raw, f'{self.path}, {topic.name}') for _, raw in self.storage.messages(topic)), None)
 
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
@@ -118,10 +118,6 @@ class BagRecording(Recording):
         info = deserialize(self.camera_info, CAMERA_INFO, f'{self.path}, its CameraInfo')
         with naming(self.path):
             return intrinsics_of(info, self.image_topic)
-
-    def messages(self, topic: Topic) -> Iterator[tuple[int, bytes]]:
-        """(received in ns, CDR) of any topic, in recorded order. Raises BagError where the bag breaks off."""
-        return self._storage.messages(topic)
 
     @cached_property
     def frame_id(self) -> str:

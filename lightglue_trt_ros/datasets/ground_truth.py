@@ -210,7 +210,7 @@ def read_poses(bag: BagRecording, topic: Topic, tell: Callable[[str], None]) -> 
     tracks: dict[tuple[str, str], Poses] = {}
     bad, reason = 0, ''
     try:
-        for number, (_, raw) in enumerate(bag.messages(topic), 1):
+        for number, (_, raw) in enumerate(bag.storage.messages(topic), 1):
             try:
                 message = deserialize(raw, topic.type, f'{bag.path}, message {number} of {topic.name}')
             except BagError as error:
