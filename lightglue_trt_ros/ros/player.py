@@ -57,15 +57,26 @@ class Packet:
     masks: tuple[bytes, ...] = ()  # recorded since the first camera's frame before
 
 
-class CameraMessages:
-    """Serialises the messages of one camera."""
+class PlayedCamera:
+    """Serialises and publishes the messages of one camera: images, and CameraInfo where the recording has it."""
 
     def __init__(self, recording: Recording, compression: str | None, frame_id: str) -> None:
         self.recording, self._frame_id = recording, frame_id
         self._compression = None if recording.compressed else compression
-        self.compressed = recording.compressed or compression is not None
         self._info = _camera_info(recording)
-        self.has_info = self._info is not None  # each packet has
+
+    def advertise(self, node: Node, asked: str | None, qos: QoSProfile) -> None:
+        """Make the publishers, on the topic that was `asked` for, or on the recorded one."""
+        recorded, compressed = self.recording.image_topic, self.recording.compressed or self._compression is not None
+        base = (asked or recorded).removesuffix(SUFFIX)
+        topic = base + SUFFIX * compressed if asked or not self.recording.compressed else recorded
+        self.images = node.create_publisher(CompressedImage if compressed else Image, topic, qos)
+        self.infos = None if self._info is None else node.create_publisher(CameraInfo, camera_info_topic(base), qos)
+
+    def publish(self, packet: Packet) -> None:
+        if self.infos is not None:
+            self.infos.publish(packet.info)
+        self.images.publish(packet.image)
 
     def packet(self, frame: Frame, due_s: float, camera: int, masks: tuple[bytes, ...] = ()) -> Packet:
         return Packet(due_s, self._image(frame), self._info_for(frame), frame.stamp_ns, camera, masks)
@@ -107,10 +118,10 @@ class PacketSource:
         """`max_frames` limits the recorded images of the first camera."""
         self._masks, self._max_frames = masks, max_frames
         self._rate, self._hz, self._loop = rate, hz, loop
-        self.cameras = [CameraMessages(recording, compression, frame_id)]
+        self.cameras = [PlayedCamera(recording, compression, frame_id)]
         # folders alone have no frame ids of their own, and at most a right camera beside the first
-        self.cameras += [CameraMessages(each, compression, f'{frame_id}_right') for each in others]
-        self.cameras += [] if depth is None else [CameraMessages(depth, None, frame_id)]  # registered: in the first one's frame
+        self.cameras += [PlayedCamera(each, compression, f'{frame_id}_right') for each in others]
+        self.cameras += [] if depth is None else [PlayedCamera(depth, None, frame_id)]  # registered: in the first one's frame
 
     def __iter__(self) -> Iterator[Packet]:
         packets = self._packets()
@@ -180,32 +191,15 @@ class Punctuality:
                 f'(worst {self.worst_s * 1e3:.1f} ms)')
 
 
-class CameraPublishers:
-    """The publishers of one camera: of images, and of CameraInfo where the recording has it."""
-
-    def __init__(self, node: Node, camera: CameraMessages, asked: str | None, qos: QoSProfile) -> None:
-        """Publish on the topic that was `asked` for, or on the recorded one."""
-        recording = camera.recording
-        base = (asked or recording.image_topic).removesuffix(SUFFIX)
-        topic = base + SUFFIX * camera.compressed if asked or not recording.compressed else recording.image_topic
-        self.images = node.create_publisher(CompressedImage if camera.compressed else Image, topic, qos)
-        self.infos = node.create_publisher(CameraInfo, camera_info_topic(base), qos) if camera.has_info else None
-
-    def publish(self, packet: Packet) -> None:
-        if self.infos is not None and packet.info is not None:
-            self.infos.publish(packet.info)
-        self.images.publish(packet.image)
-
-
 class Player(Node):  # type: ignore[misc]
     """The node: publishers of a camera or several, and of masks."""
 
     def __init__(self, args: argparse.Namespace, source: PacketSource, stop: threading.Event) -> None:
         super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
-        reliability = ReliabilityPolicy.RELIABLE if args.reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
-        qos = QoSProfile(depth=10, reliability=reliability)
-        self.cameras = [CameraPublishers(self, camera, None if number else args.topic, qos)
-                         for number, camera in enumerate(source.cameras)]
+        qos = QoSProfile(depth=10, reliability=ReliabilityPolicy[args.reliability.upper()])
+        self.cameras = source.cameras
+        for camera in self.cameras:
+            camera.advertise(self, args.topic if camera is self.cameras[0] else None, qos)
         self._masks = self.create_publisher(Image, args.mask_topic, qos) if args.mask_topic else None
         self.punctuality = Punctuality()
         self._args, self._source, self._stop = args, source, stop
@@ -298,7 +292,7 @@ def _play(args: argparse.Namespace, stop: threading.Event) -> None:
     source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, others, masks, depth,
                           args.max_frames)
     player = Player(args, source, stop)
-    info = 'with CameraInfo' if source.cameras[0].has_info else 'no CameraInfo'
+    info = 'no CameraInfo' if player.cameras[0].infos is None else 'with CameraInfo'
     info += f', {len(masks)} masks on {args.mask_topic}' if masks is not None else ''
     frames = min(len(recording), args.max_frames or len(recording))
     topics = ' and '.join(camera.images.topic_name for camera in player.cameras)
