@@ -20,9 +20,6 @@ try:
 except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
 
-TRANSPORTS = {'raw': (Image, ''), 'compressed': (CompressedImage, '/compressed'),
-              'compressedDepth': (CompressedImage, '/compressedDepth')}
-
 
 def subscribe(node: Node, settings: NodeConfig, topic: str, transport: str, on_image: Callable[[bytes], None],
               on_lost: Callable[[int], None]) -> Any:
@@ -31,10 +28,10 @@ def subscribe(node: Node, settings: NodeConfig, topic: str, transport: str, on_i
     Compressed images come on <topic>/<transport>, wherever `topic` is remapped to. `on_lost` gets the number of messages that were
     lost on the way since the last call, where the middleware reports it.
     """
-    reliability = ReliabilityPolicy.RELIABLE if settings.qos_reliability == 'reliable' else ReliabilityPolicy.BEST_EFFORT
-    qos = QoSProfile(depth=1, reliability=reliability)
-    kind, suffix = TRANSPORTS[transport]
-    topic = node.resolve_topic_name(topic) + suffix if suffix else topic
+    qos = QoSProfile(depth=1, reliability=ReliabilityPolicy[settings.qos_reliability.upper()])
+    kind: Any = Image
+    if transport != 'raw':
+        kind, topic = CompressedImage, f'{node.resolve_topic_name(topic)}/{transport}'
     events = SubscriptionEventCallbacks(message_lost=lambda event: on_lost(event.total_count_change))
     try:
         return node.create_subscription(kind, topic, on_image, qos, raw=True, event_callbacks=events)
