@@ -48,12 +48,6 @@ class Poses:
         table = np.asarray(self.rows, np.float64).reshape(-1, 7)
         return poses_from(table[:, :3], table[:, 3:])
 
-    @property
-    def moves(self) -> bool:
-        """Whether any pose differs from the first."""
-        poses = self.matrices
-        return bool((np.abs(poses - poses[0]) > _STILL).any())
-
 
 def load_ground_truth(recording: Recording, *, topic: str | None = None, file: Path | None = None, kind: str | None = None,
                child_frame: str | None = None, camera_in_body: Float64 | None = None,
@@ -182,7 +176,8 @@ def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses
         if len(named) != 1:
             raise BagError(f'{topic.name} has {len(named)} sequences of poses of {child_frame}. It holds: {listing}')
         return named[0]
-    moving = tracks if len(tracks) == 1 and topic.type != TF else [track for track in tracks if track.moves]
+    moving = tracks if len(tracks) == 1 and topic.type != TF else [
+        track for track in tracks if (np.abs((poses := track.matrices) - poses[0]) > _STILL).any()]
     if len(moving) != 1:
         raise BagError(f'{topic.name} has {len(moving)} frames that move, name one (--truth-child-frame). It holds: {listing}')
     return moving[0]

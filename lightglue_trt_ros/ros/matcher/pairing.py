@@ -96,11 +96,8 @@ class Pairing(Generic[T]):
     def take(self, stamp: float) -> T | None:
         """The partner of the frame with this stamp; None where none comes in time. It is no other frame's."""
         with self._change:
-            deadline = self._clock() + WAIT_S
-            while (nearest := self._nearest(stamp)) is None and self._is_worth_waiting(stamp):
-                remaining_s = deadline - self._clock()
-                if remaining_s <= 0 or not self._change.wait(remaining_s):
-                    break
+            self._change.wait_for(lambda: self._nearest(stamp) is not None or not self._is_worth_waiting(stamp), WAIT_S)
+            nearest = self._nearest(stamp)
             if (frame := next((each for each in reversed(self._frames) if each.stamp == stamp), None)) is not None:
                 frame.paired = nearest is not None
                 self._judged.append(frame)

@@ -97,8 +97,7 @@ class LatestQueue:
     def take(self) -> tuple[int, Any] | None:
         """Wait for an item; its source and the item, or None once the queue is closed."""
         with self._change:
-            while not self._items and not self._closed:
-                self._change.wait()
+            self._change.wait_for(lambda: self._items or self._closed)
             for source in self._turns:
                 if source in self._items:
                     self._turns.remove(source)
