@@ -36,11 +36,8 @@ class Poses:
     stamps: list[int] = field(default_factory=list)  # nanoseconds
     rows: list[list[float]] = field(default_factory=list)  # x, y, z, qx, qy, qz, qw
 
-    def __len__(self) -> int:
-        return len(self.stamps)
-
     def __str__(self) -> str:
-        return f'{self.child or "?"} in {self.parent or "?"} ({len(self)} poses)'
+        return f'{self.child or "?"} in {self.parent or "?"} ({len(self.stamps)} poses)'
 
     @property
     def matrices(self) -> Float64:
@@ -221,7 +218,8 @@ def read_poses(bag: BagRecording, topic: Topic, tell: Callable[[str], None]) -> 
                 poses.stamps.append(header.stamp.sec * 10**9 + header.stamp.nanosec)
                 poses.rows.append(row)
     except BagError as error:
-        tell(f'{topic.name} was read up to where the bag breaks off, {sum(map(len, tracks.values()))} poses: {error}')
+        count = sum(len(poses.stamps) for poses in tracks.values())
+        tell(f'{topic.name} was read up to where the bag breaks off, {count} poses: {error}')
     if bad:
         tell(f'{bad} poses on {topic.name} are left out: {reason}')
     return list(tracks.values())
