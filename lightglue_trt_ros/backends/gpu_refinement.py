@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core import refinement as host
 from ..core.config import EngineSpec
-from ..core.geometry import Size, resize_taps
+from ..core.geometry import Size, resize_taps, unit_of
 from ..core.refinement import Refined, levels_for, patches
 from ..core.types import Float32, Int32
 from ..utils.errors import EngineError
@@ -41,7 +41,7 @@ class GpuRefinement:
         """`slots` is how many each camera has. Raises EngineError where the driver refuses the kernels, DeviceMemoryError."""
         cuda.load_kernels(PTX.read_bytes())
         self.cuda, self._slots, self._count = cuda, slots, spec.max_keypoints
-        self._engine = spec.image_height, spec.image_width
+        self._engine = spec.size
         self.points = cuda.staged((2 * self._count, 2), np.float32, shared=True)  # of the reference
         self.searched = cuda.staged((2 * self._count,), np.uint8, shared=True)
         self._matches = cuda.staged((self._count,), np.int32, shared=True)
@@ -124,7 +124,7 @@ class Camera:
 
     def __init__(self, cuda: Cuda, engine: Size, size: Size, slots: range) -> None:
         self.size, self._cuda = size, cuda
-        self.shapes = levels_for(size, max(size[0] / engine[0], size[1] / engine[1]))
+        self.shapes = levels_for(size, unit_of(size, engine))
         self.image, self.mask = cuda.staged(size, np.uint8, shared=True), DeviceMask(cuda, size, shared=True)
         rows, columns = resize_taps(size, engine)
         constants = [settings_of(size, engine), geometry_settings(size, engine), *rows, *columns]

@@ -33,7 +33,7 @@ class GpuSelection:
                               f'{np.dtype(dtype)}')
         cuda.load_kernels(PTX.read_bytes())
         self._cuda, self._count, self._channels, self._type = cuda, spec.max_keypoints, channels, KERNEL_TYPES[np.dtype(dtype)]
-        self._size = height, width = spec.image_height, spec.image_width
+        self._size = height, width = spec.size
         self._cells, self._tiles = height // CELL * (width // CELL), -(-height // TILE) * -(-width // TILE)
         self._logits_strides, self._dense_strides = (map_strides(shape, spec) for shape in (logits, dense))
         self._scores = cuda.device((height, width), np.float32)

@@ -108,7 +108,7 @@ class OnnxRuntimeBackend(OnnxMatcher):
         self.score_calibration = model.score_calibration
         self.spec, early_exits, threads = spec, early_exits or EarlyExits.of(model.layers), threads or _threads_asked_for()
         super().__init__(written_graphs(spec, model, early_exits, calibration), early_exits, threads)
-        self._whole_image = np.ones((spec.image_height, spec.image_width), np.uint8)
+        self._whole_image = np.ones(spec.size, np.uint8)
         what = spec if calibration is None else f'{replace(spec, precision="fp8")}, emulated in {len(calibration.fp8)} members'
         self.description = (f'ONNX Runtime {import_runtime().__version__} on {self._networks[EXTRACTOR].provider}, {what}, '
                             f'weights {model.identity}, {early_exits}, {f"{threads} threads" if threads else "a thread per core"}')

@@ -65,6 +65,11 @@ class EngineSpec:
         return f'{self.precision}, {self.image_width}x{self.image_height}, K = {self.max_keypoints}'
 
     @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the engine's image."""
+        return self.image_height, self.image_width
+
+    @property
     def name(self) -> str:
         """As in names of engine folders: 480x640-k1024-fp16."""
         return f'{self.image_height}x{self.image_width}-k{self.max_keypoints}-{self.precision}'

@@ -99,7 +99,7 @@ class FrameMatcher:
         _check(image, stamp, self._last_stamp)
         _check_others(image, right, depth)
         if mask is not None:
-            mask.check(size_of(image), self._engine_size)
+            mask.check(size_of(image), self.backend.spec.size)
         self._reset_if_interrupted(image, stamp)
         self._last_stamp = stamp
 
@@ -144,10 +144,6 @@ class FrameMatcher:
         self.resets += self._reference is not None
         self._reference, self._last_stamp = None, None
 
-    @property
-    def _engine_size(self) -> Size:
-        return self.backend.spec.image_height, self.backend.spec.image_width
-
     def _reset_if_interrupted(self, image: UInt8, stamp: float) -> None:
         reference, last = self._reference, self._last_stamp
         if last is not None and stamp < last:
@@ -161,18 +157,17 @@ class FrameMatcher:
 
     def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None) -> _Frame:
         """Extract features, and keep the image for refinement: in the backend where that refines, else as a pyramid."""
-        refine, pyramid = self.config.refinement != 'none', None
-        allowed = None if mask is None else mask.resized(self._engine_size)
+        refine, pyramid, spec, size = self.config.refinement != 'none', None, self.backend.spec, size_of(image)
+        allowed = None if mask is None else mask.resized(spec.size)
         if refine and self._refiner is not None:
             features = self._refiner.extract_frame(image, allowed)
         else:
-            resized = resize_gray(image, self._engine_size)
-            pyramid = Pyramid(image, unit_of(size_of(image), self._engine_size)) if refine else None
+            resized = resize_gray(image, spec.size)
+            pyramid = Pyramid(image, unit_of(size, spec.size)) if refine else None
             clock.lap('resize')
             features = self.backend.extract(resized, allowed)
         clock.lap('extract')
-        return _Frame(stamp, size_of(image), self._engine_size, features, Tracks.empty(self.backend.spec.max_keypoints), mask,
-                      pyramid, refine and pyramid is None)
+        return _Frame(stamp, size, spec.size, features, Tracks.empty(spec.max_keypoints), mask, pyramid, refine and pyramid is None)
 
     def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Rows]:
         """Match, refine, propagate. Returns M matches and their rows (M,) in the current frame."""

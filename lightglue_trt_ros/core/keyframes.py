@@ -93,7 +93,7 @@ def match_keyframes(backend: Backend, config: MatcherConfig, reference: Keyframe
     rows = np.flatnonzero(answer.indices >= 0)
     current_rows = answer.indices.take(rows).astype(np.intp)
     before, points, scores = reference.keypoints[rows], current.keypoints[current_rows], answer.scores[rows]
-    unit = max(1.0, unit_of(size_of(current.image), (backend.spec.image_height, backend.spec.image_width)))
+    unit = max(1.0, unit_of(size_of(current.image), backend.spec.size))
     if config.refinement == 'none' or reference.image.shape != current.image.shape:
         refined = Refined(points, unrefined(len(points), unit))
     else:

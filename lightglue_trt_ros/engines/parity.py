@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from ..core.backend import Backend, RefiningBackend
-from ..core.geometry import to_original
+from ..core.geometry import to_original, unit_of
 from ..core.refinement import Pyramid, Refined, refine_points
 from ..core.types import NOT_FINITE, Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
 
@@ -223,9 +223,9 @@ def refined_as_on_the_host(candidate: RefiningBackend, frames: Sequence[UInt8]) 
     0 where nothing matches or anything is not finite. Raises EngineError.
     """
     size = round(frames[0].shape[0] * LARGER), round(frames[0].shape[1] * LARGER)
-    engine = candidate.spec.image_height, candidate.spec.image_width
+    engine = candidate.spec.size
     images = [np.asarray(cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR), np.uint8) for image in frames]
-    unit, near, count = max(size[0] / engine[0], size[1] / engine[1]), 0, 0
+    unit, near, count = unit_of(size, engine), 0, 0
     for before, image in itertools.pairwise(images):
         reference, current = candidate.extract_frame(before), candidate.extract_frame(image)
         points0, points1 = (to_original(features.keypoints, engine, size) for features in (reference, current))

@@ -32,7 +32,7 @@ def superpoint(spec: EngineSpec, weights: Weights, *, subpixel: bool = True) -> 
     either way.
     """
     net = _SuperPoint(spec, weights)
-    image, mask = (argument(Tensor(np.uint8, (spec.image_height, spec.image_width))) for _ in range(2))
+    image, mask = (argument(Tensor(np.uint8, spec.size)) for _ in range(2))
     logits, described = net.maps(image)
     dense, detectable = mask_scores(net.score(logits), mask)
     pixels, scores = net.detect(detectable)
@@ -48,7 +48,7 @@ def superpoint_maps(spec: EngineSpec, weights: Weights) -> onnx.ModelProto:
     image uint8 (H, W) -> logits (1, 65, H / 8, W / 8) of the pixels of each cell and of "no keypoint here", dense
     (1, D, H / 8, W / 8) descriptors of any length; both in the spec's precision.
     """
-    net, image = _SuperPoint(spec, weights), argument(Tensor(np.uint8, (spec.image_height, spec.image_width)))
+    net, image = _SuperPoint(spec, weights), argument(Tensor(np.uint8, spec.size))
     logits, dense = net.maps(image)
     return stamp(build({'image': image}, {'logits': logits, 'dense': dense}), 'superpoint_maps', spec, weights.sha256)
 
@@ -61,7 +61,7 @@ class _SuperPoint:
         """(H, W) uint8 -> (1, channels, H / 8, W / 8)."""
         # gray / 255, split so that the part done here is exact in FP16: a power of two; conv1a's weights take the rest
         x = op.mul(self.typed.compute(image), self.typed.const(1 / 256))
-        x = op.reshape(x, _shape(1, 1, self.spec.image_height, self.spec.image_width))
+        x = op.reshape(x, _shape(1, 1, *self.spec.size))
         x = self.conv('conv1b', self.conv('conv1a', x, gain=256 / 255))
         x = self.conv('conv2b', self.conv('conv2a', _halve(x)))
         x = self.conv('conv3b', self.conv('conv3a', _halve(x)))
@@ -81,7 +81,7 @@ class _SuperPoint:
 
     def detect(self, dense: Var) -> tuple[Var, Var]:
         """The best K local maxima: pixels int32 (K, 2) as (u, v), scores FP32 (K,)."""
-        height, width = self.spec.image_height, self.spec.image_width
+        height, width = self.spec.size
         inner = op.slice(suppress_non_maxima(dense), _shape(BORDER, BORDER), _shape(height - BORDER, width - BORDER), _shape(2, 3))
         return select_keypoints(inner, self.spec.max_keypoints)
 

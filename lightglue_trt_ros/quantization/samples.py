@@ -209,7 +209,7 @@ def _shows_nothing(image: UInt8) -> bool:
 def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSpec) -> RecordingSample:
     scene = Scene(timeline, *_geometry(recording, timeline))
     images, sizes, digest = {}, {}, hashlib.sha256()
-    size, wanted, lost = (spec.image_height, spec.image_width), parts.frames, 0
+    size, wanted, lost = spec.size, parts.frames, 0
     places = dict(zip(timeline.numbers[wanted].tolist(), wanted, strict=True))
     for frame in usable_frames(recording, timeline.numbers[wanted]):
         place = places[frame.number]

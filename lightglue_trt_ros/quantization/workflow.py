@@ -79,7 +79,7 @@ def quantize(order: CalibrationOrder) -> Artifact:
 def _make(order: CalibrationOrder, samples: Sequence[RecordingSample], identity: Identity, settings: dict[str, Any]) -> Artifact:
     """What follows once there are features."""
     spec, weights, gate = order.spec, order.model.matcher, order.gate
-    size, fp32 = (spec.image_height, spec.image_width), quality.open_matcher(spec, weights)
+    size, fp32 = spec.size, quality.open_matcher(spec, weights)
     quality.check_motion(samples, fp32, STRIDES)
     held_out = quality.choose_held_out(samples, fp32)
     held_out_pairs = sum(len(each.pairs) for each in held_out)
