@@ -11,13 +11,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ..core.types import UInt8
 from ..utils.errors import DeviceMemoryError, EngineError, in_words
 
+KERNELS = Path(__file__).parent / 'kernels'
 LANES, WARPS, THREADS = 32, 8, 256  # of a warp, and of the kernels' blocks, as kernels/portable.h has them
 KERNEL_TYPES = {np.dtype(np.float16): 'fp16', np.dtype(np.float32): 'fp32'}  # how kernels of a type are called
 Array = NDArray[Any]
@@ -122,8 +125,9 @@ class Cuda:
             with self._checked():
                 self._driver.memcpy_dtoh_async(staged.array, staged.address, self._stream)
 
-    def load_kernels(self, ptx: bytes) -> None:
-        """Let the driver compile the kernels of a PTX file for its GPU. Raises EngineError."""
+    def load_kernels(self, name: str) -> None:
+        """Let the driver compile the kernels of `name`.ptx for its GPU. Raises EngineError."""
+        ptx = (KERNELS / f'{name}.ptx').read_bytes()
         try:
             module = self._driver.module_from_buffer(ptx + b'\0')
         except self._driver.Error as error:
@@ -208,6 +212,28 @@ class Cuda:
                 raise DeviceMemoryError(f'{memory} is exhausted ({error}), {self.memory_mib()[0]:.0f} MiB are free on the device: '
                                         'use a smaller engine or end other programs') from error
             raise EngineError(f'the GPU failed: {error}; start the program again, and see dmesg if it goes on') from error
+
+
+class DeviceMask:
+    """A mask of a camera's frames, uploaded once for all that have it. Captured graphs read it in `staged`, which stays in place."""
+
+    def __init__(self, cuda: Cuda, shape: tuple[int, ...], *, shared: bool = False) -> None:
+        """1 everywhere at first. `shared` as for `Cuda.staged`. Raises EngineError, DeviceMemoryError."""
+        self.staged = cuda.staged(shape, np.uint8, shared=shared)
+        self._cuda, self._sent = cuda, cuda.event()
+        self._upload(None)
+
+    def set(self, mask: UInt8 | None) -> None:
+        """Upload the mask (H, W) of the next frame where it is another array; None: 1 everywhere. Raises EngineError."""
+        if mask is not self._uploaded:
+            self._upload(mask)
+
+    def _upload(self, mask: UInt8 | None) -> None:
+        self._cuda.wait(self._sent)  # the staging array may still be on its way
+        np.copyto(self.staged.array, 1 if mask is None else mask)
+        self._cuda.send(self.staged)
+        self._cuda.mark(self._sent)
+        self._uploaded = mask  # held, so that no other array has its identity
 
 
 class _Context:

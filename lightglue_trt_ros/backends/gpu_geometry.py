@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from ..core import track_propagation as propagation
@@ -14,7 +12,6 @@ from ..core.refinement import variance_factor as factor
 from ..core.types import Float32
 from .cuda import THREADS, WARPS, Addressed, Cuda
 
-PTX = Path(__file__).parent / 'kernels' / 'geometry.ptx'
 BLOCK = 512  # threads of the kernel that fits
 FIT = np.dtype([('fundamental', np.float64, (3, 3)), ('middle', np.float64), ('quantile', np.float64),
                 *((name, np.uint32) for name in ('matched', 'irregular', 'inliers', 'propagated'))])  # as the kernels have it
@@ -33,7 +30,7 @@ class GpuGeometry:
 
     def __init__(self, cuda: Cuda, count: int) -> None:
         """For frames of `count` keypoints. Raises EngineError where the driver refuses the kernels, DeviceMemoryError."""
-        cuda.load_kernels(PTX.read_bytes())
+        cuda.load_kernels('geometry')
         self._cuda, self._count, rows = cuda, count, 2 * count
         self._points = cuda.device((count, 2), np.float32)  # of the current frame, refined where matched
         self._keys, self._winners = cuda.device((rows,), np.uint64), cuda.device((count,), np.uint64)

@@ -5,8 +5,6 @@ Buffers of a camera are made at its first frame, and again when the size of its 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,12 +14,10 @@ from ..core.geometry import Size, resize_taps, unit_of
 from ..core.refinement import Refined, levels_for, patches
 from ..core.types import Float32, Int32
 from ..utils.errors import EngineError
-from .cuda import LANES, THREADS, WARPS, Addressed, Cuda, Place
-from .device_mask import DeviceMask
+from .cuda import LANES, THREADS, WARPS, Addressed, Cuda, DeviceMask, Place
 from .gpu_geometry import settings_of as geometry_settings
 from .tensorrt_engines import Slot
 
-PTX = Path(__file__).parent / 'kernels' / 'refinement.ptx'
 FULL = (0, 1, 1, 2)  # a symmetric matrix of its three entries
 SOURCES_BYTES = 4 * (5 + 4 * patches.SOURCES)
 
@@ -39,7 +35,7 @@ class GpuRefinement:
 
     def __init__(self, cuda: Cuda, spec: EngineSpec, slots: int) -> None:
         """`slots` is how many each camera has. Raises EngineError where the driver refuses the kernels, DeviceMemoryError."""
-        cuda.load_kernels(PTX.read_bytes())
+        cuda.load_kernels('refinement')
         self.cuda, self._slots, self._count = cuda, slots, spec.max_keypoints
         self._engine = spec.size
         self.points = cuda.staged((2 * self._count, 2), np.float32, shared=True)  # of the reference

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import DTypeLike
 
@@ -11,7 +9,6 @@ from ..core.config import EngineSpec
 from ..utils.errors import EngineError
 from .cuda import KERNEL_TYPES, THREADS, WARPS, Addressed, Cuda
 
-PTX = Path(__file__).parent / 'kernels' / 'selection.ptx'
 TILE, CHOOSERS, CHANNELS = 32, 1024, 256  # as the kernels have them; CHANNELS: the longest descriptors
 SCORERS = 64  # threads of a block that have a cell each: many small blocks fill a small GPU evenly
 # as networks/superpoint.py has them, whose libraries a robot need not have
@@ -31,7 +28,7 @@ class GpuSelection:
         if not 1 <= channels <= CHANNELS or np.dtype(dtype) not in KERNEL_TYPES:
             raise EngineError(f'the kernels take FP16 or FP32 and descriptors of up to {CHANNELS} values, not {channels} of '
                               f'{np.dtype(dtype)}')
-        cuda.load_kernels(PTX.read_bytes())
+        cuda.load_kernels('selection')
         self._cuda, self._count, self._channels, self._type = cuda, spec.max_keypoints, channels, KERNEL_TYPES[np.dtype(dtype)]
         self._size = height, width = spec.size
         self._cells, self._tiles = height // CELL * (width // CELL), -(-height // TILE) * -(-width // TILE)

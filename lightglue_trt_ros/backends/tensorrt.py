@@ -21,8 +21,7 @@ from ..core.refinement import Refined
 from ..core.score_calibration import UNCALIBRATED, ScoreCalibration
 from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError, clear_frames
-from .cuda import Addressed, Cuda, Graph, Staged
-from .device_mask import DeviceMask
+from .cuda import Addressed, Cuda, DeviceMask, Graph, Staged
 from .gpu_geometry import GpuGeometry
 from .gpu_refinement import GpuRefinement
 from .gpu_selection import GpuSelection

@@ -14,9 +14,7 @@ from ..core.early_exit import EARLY_MATCH_SCORE, EarlyExits, stops
 from ..core.types import Float32, Thresholds
 from ..utils.errors import DeviceMemoryError, EngineError
 from .cuda import Addressed, Cuda, Staged
-from .gpu_assignment import GpuAssignment
-from .gpu_attention import GpuAttention
-from .gpu_confidence import GpuConfidence
+from .gpu_lightglue import GpuAssignment, GpuAttention, GpuConfidence
 
 KEPT = -1  # index of slots for features that are kept
 SCALARS = ('match_threshold', 'detection_threshold')

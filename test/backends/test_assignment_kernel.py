@@ -16,9 +16,8 @@ from support.emulated_device import EmulatedGpu
 from support.networks import SMALL, extract, light, matcher_feed, moved, ours, photo, session
 from support.on_host import assign_on_host
 
-from lightglue_trt_ros.backends import gpu_assignment
-from lightglue_trt_ros.backends.cuda import Cuda
-from lightglue_trt_ros.backends.gpu_assignment import PTX, GpuAssignment
+from lightglue_trt_ros.backends.cuda import KERNELS, Cuda
+from lightglue_trt_ros.backends.gpu_lightglue import GpuAssignment
 from lightglue_trt_ros.backends.gpu_refinement import LANES, THREADS
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EARLY_MATCH_SCORE, EarlyExits
@@ -100,10 +99,10 @@ def random_inputs(count: int, width: int, dtype: type, seed: int = 0, invalid: f
 
 
 def test_the_kernels_have_the_sizes_of_what_launches_them():
-    sources = PTX.with_suffix('.cu').read_text() + PTX.with_name('portable.h').read_text()
+    sources = (KERNELS / 'assignment.cu').read_text() + (KERNELS / 'portable.h').read_text()
     found = {name: float(value) for name, value in re.findall(r'\b(TILE|MASKED|LANES|THREADS) = (-?[\de]+)f?[,;]', sources)
              if value != '1'}
-    assert found == {'TILE': gpu_assignment.TILE, 'MASKED': lightglue.MASKED, 'LANES': LANES, 'THREADS': THREADS}
+    assert found == {'TILE': GpuAssignment.TILE, 'MASKED': lightglue.MASKED, 'LANES': LANES, 'THREADS': THREADS}
 
 
 @settings(derandomize=True, max_examples=25)  # of some seeds two scores are as near to one another as their rounding

@@ -9,9 +9,8 @@ import pytest
 from support.cuda_threads import ThreadedCuda, before_a_guard
 from support.emulated_device import EmulatedGpu
 
-from lightglue_trt_ros.backends import gpu_attention
-from lightglue_trt_ros.backends.cuda import Cuda
-from lightglue_trt_ros.backends.gpu_attention import PTX, GpuAttention
+from lightglue_trt_ros.backends.cuda import KERNELS, Cuda
+from lightglue_trt_ros.backends.gpu_lightglue import GpuAttention
 from lightglue_trt_ros.networks.architecture import HEAD_DIM
 from lightglue_trt_ros.utils.errors import EngineError
 
@@ -94,11 +93,11 @@ def way(request) -> str:
 
 
 def test_the_kernels_have_the_sizes_of_what_launches_them():
-    sizes = re.findall(r'constexpr int (HEAD|TILE|BLOCK) = (\d+);', PTX.with_suffix('.cu').read_text())
+    sizes = re.findall(r'constexpr int (HEAD|TILE|BLOCK) = (\d+);', (KERNELS / 'attention.cu').read_text())
     assert len(sizes) == 3
-    assert all(getattr(gpu_attention, name) == int(value) for name, value in sizes)
-    assert gpu_attention.HEAD == HEAD_DIM
-    assert gpu_attention.PIECES * 8 * 2 == HEAD_DIM
+    assert all(getattr(GpuAttention, name) == int(value) for name, value in sizes)
+    assert GpuAttention.HEAD == HEAD_DIM
+    assert GpuAttention.PIECES * 8 * 2 == HEAD_DIM
 
 
 @pytest.mark.parametrize('cross', [False, True])

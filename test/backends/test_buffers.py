@@ -72,8 +72,8 @@ class FakeCuda:
 
     receive = send
 
-    def load_kernels(self, ptx):
-        self.kernels.update(re.findall(r'\.entry (\w+)', ptx.decode()))
+    def load_kernels(self, name):
+        self.kernels.update(re.findall(r'\.entry (\w+)', (cuda.KERNELS / f'{name}.ptx').read_text()))
 
     def launch(self, kernel, blocks, threads, *arguments):
         """Nothing runs."""
@@ -236,7 +236,7 @@ def test_a_device_that_fails_is_an_error_of_the_package_that_says_what_to_do(mon
     opened = a_cuda(monkeypatch, mem_alloc=Memory, pagelocked_empty=lambda shape, dtype, mem_flags: np.zeros(shape, dtype),
                     module_from_buffer=lambda ptx: SimpleNamespace(get_function=fail),
                     event_flags=SimpleNamespace(DISABLE_TIMING=2, BLOCKING_SYNC=1), **{failing: fail})
-    opened.load_kernels(b'.entry halve(')
+    opened.load_kernels('refinement')
     staged = opened.staged((8, 8), np.uint8)
     with pytest.raises(EngineError, match='the GPU failed: an illegal memory access was encountered; start the program again'):
         use(opened, staged)

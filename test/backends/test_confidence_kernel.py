@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.cuda_threads import ThreadedCuda
 from support.emulated_kernels import run
 
-from lightglue_trt_ros.backends.gpu_confidence import GpuConfidence
+from lightglue_trt_ros.backends.gpu_lightglue import GpuConfidence
 from lightglue_trt_ros.core.early_exit import confidence_threshold
 
 DETECTION, LAYERS = np.array([0.1], np.float32), 9

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.cuda_threads import ThreadedCuda, array_of
 from support.emulated_kernels import run
 
-from lightglue_trt_ros.backends.device_mask import DeviceMask
-from lightglue_trt_ros.backends.gpu_geometry import BLOCK, FIT, PTX, GpuGeometry, settings_of
+from lightglue_trt_ros.backends.cuda import KERNELS, DeviceMask
+from lightglue_trt_ros.backends.gpu_geometry import BLOCK, FIT, GpuGeometry, settings_of
 from lightglue_trt_ros.core.correspondences import Correspondences, Sought, correspond
 from lightglue_trt_ros.core.geometry import to_original, unit_of
 from lightglue_trt_ros.core.masks import Mask
@@ -51,7 +51,7 @@ class Pair(NamedTuple):
                           lambda rows, points: refined.take(rows))
 
     def by_kernels(self, cuda: ThreadedCuda, mask: Mask | None, fit_limit: float) -> Correspondences | None:
-        cuda.load_kernels(PTX.read_bytes())
+        cuda.load_kernels('geometry')
         geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceMask(cuda, self.size)
         uploaded.set(None if mask is None else mask.resized(self.size))
         geometry.enqueue(settings_of(self.size, ENGINE), uploaded.staged, self.points, self.searched.astype(np.uint8), *self[3:])
@@ -104,7 +104,7 @@ ALL = 1e9  # every fit is likely
 
 
 def test_the_kernels_have_room_for_what_the_host_asks_of_them():
-    source = PTX.with_suffix('.cu').read_text()
+    source = (KERNELS / 'geometry.cu').read_text()
     assert int(re.search(r'SAMPLES = (\d+)', source)[1]) == variance_factor.SAMPLES
     assert int(re.search(r'BLOCK = (\d+)', source)[1]) == BLOCK >= variance_factor.SAMPLES
     assert FIT.itemsize % 8 == 0, 'what comes behind it is aligned'
@@ -159,7 +159,7 @@ def test_points_in_masked_places_do_not_continue():
 
 def test_the_mask_of_each_frame_holds():
     case, cuda = pair(0), OneThread()
-    cuda.load_kernels(PTX.read_bytes())
+    cuda.load_kernels('geometry')
     geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceMask(cuda, case.size)
     everywhere, nowhere = (np.full(case.size, value, np.uint8) for value in (1, 0))
     counts = []

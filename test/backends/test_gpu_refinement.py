@@ -17,7 +17,7 @@ from support.written_plans import written_plans
 
 from lightglue_trt_ros.backends import gpu_refinement as placing
 from lightglue_trt_ros.backends import tensorrt
-from lightglue_trt_ros.backends.gpu_refinement import PTX
+from lightglue_trt_ros.backends.cuda import KERNELS
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.backend import RefiningBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
@@ -270,8 +270,8 @@ def test_on_a_jetson_whose_memory_is_one_the_same_is_found(backend, plans):
 
 
 def test_what_runs_is_made_of_what_is_there_to_read():
-    headers = b''.join(path.read_bytes() for path in sorted(PTX.parent.glob('*.h')))
-    for source in PTX.parent.glob('*.cu'):
+    headers = b''.join(path.read_bytes() for path in sorted(KERNELS.glob('*.h')))
+    for source in KERNELS.glob('*.cu'):
         digest = hashlib.sha256(headers + source.read_bytes()).hexdigest()
         assert digest in source.with_suffix('.ptx').read_text().partition('\n')[0], f'{source.name} has changed: make kernels'
 

@@ -10,7 +10,8 @@ import pytest
 from support.emulated_kernels import run
 from support.networks import moved, photo
 
-from lightglue_trt_ros.backends.gpu_refinement import LANES, PTX, SOURCES_BYTES, THREADS, WARPS, settings_of
+from lightglue_trt_ros.backends.cuda import KERNELS
+from lightglue_trt_ros.backends.gpu_refinement import LANES, SOURCES_BYTES, THREADS, WARPS, settings_of
 from lightglue_trt_ros.core.geometry import resize_gray, resize_taps, to_original
 from lightglue_trt_ros.core.refinement import COARSE, FINE, UNREFINED_PX, Pyramid, Refined, refine_points
 from lightglue_trt_ros.core.refinement.patches import SOURCES
@@ -93,7 +94,7 @@ def assert_agreement(pair, points, keypoints, matches) -> None:
 
 def test_the_kernels_have_room_for_what_the_host_asks_of_them():
     """What a compiler must know stands in the source, too: patches' radius, sources, and the threads of a launch."""
-    sources = PTX.with_name('portable.h').read_text() + PTX.with_suffix('.cu').read_text()
+    sources = (KERNELS / 'portable.h').read_text() + (KERNELS / 'refinement.cu').read_text()
     on_the_gpu = sources.replace('constexpr int LANES = 1, WARPS = 1, THREADS = 1;', '')  # as plain C++
     found = {name: int(value) for name, value in re.findall(r'\b(COARSE|FINE|SOURCES|LANES|WARPS|THREADS) = (\d+)[,;]', on_the_gpu)}
     assert found == {'COARSE': COARSE.radius, 'FINE': FINE.radius, 'SOURCES': SOURCES, 'LANES': LANES, 'WARPS': WARPS,

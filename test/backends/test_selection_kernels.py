@@ -20,8 +20,8 @@ from support.networks import SMALL, extract, light, ours, photo, session
 from support.on_host import scores_on_host, select_on_host
 
 from lightglue_trt_ros.backends import gpu_selection
-from lightglue_trt_ros.backends.cuda import Cuda
-from lightglue_trt_ros.backends.gpu_selection import BORDER, PTX, GpuSelection
+from lightglue_trt_ros.backends.cuda import KERNELS, Cuda
+from lightglue_trt_ros.backends.gpu_selection import BORDER, GpuSelection
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.networks import superpoint as graphs
 from lightglue_trt_ros.networks.superpoint import superpoint, superpoint_maps
@@ -144,7 +144,7 @@ def spec_of(height: int, width: int, count: int) -> EngineSpec:
 
 
 def test_the_kernels_have_the_sizes_of_the_graph_and_of_what_launches_them():
-    source = PTX.with_suffix('.cu').read_text()
+    source = (KERNELS / 'selection.cu').read_text()
     found = {name: int(value) for name, value in re.findall(
         r'\b(CELL|RADIUS|BORDER|BLOCK|REFINE_RADIUS|CHANNELS|TILE|CHOOSERS) = (\d+)[,;]', source)}
     names = {name: name if name != 'RADIUS' else 'NMS_RADIUS' for name in found}

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.backends.cuda import Staged
-from lightglue_trt_ros.backends.gpu_refinement import PTX
+from lightglue_trt_ros.backends.cuda import KERNELS, Staged
 
 HEADERS = Path(__file__).parent / 'threads'
 
@@ -24,7 +23,7 @@ HEADERS = Path(__file__).parent / 'threads'
 def library(name: str) -> ctypes.CDLL:
     """Kernels of `name`.cu; launch_KERNEL starts one. Skips without a compiler that knows C++20's barriers."""
     compiler = next(filter(None, map(shutil.which, ('g++', 'clang++'))), None)
-    source = PTX.with_name(f'{name}.cu')
+    source = KERNELS / f'{name}.cu'
     with tempfile.TemporaryDirectory() as folder:
         options = ['-x', 'c++', '-std=c++20', '-O2', '-pthread', '-shared', '-fPIC', '-ffp-contract=off']
         empty, launches = Path(folder, 'empty.cc'), Path(folder, 'launches.cc')
@@ -46,10 +45,9 @@ class ThreadedCuda:
     def __init__(self) -> None:
         self._sources: dict[str, str] = {}  # by the names of their kernels
 
-    def load_kernels(self, ptx: bytes) -> None:
-        text = ptx.decode()
-        source = re.search(r'of (\w+)\.cu', text.partition('\n')[0])[1]
-        self._sources |= dict.fromkeys(re.findall(r'\.entry (\w+)', text), source)
+    def load_kernels(self, name: str) -> None:
+        text = (KERNELS / f'{name}.ptx').read_text()
+        self._sources |= dict.fromkeys(re.findall(r'\.entry (\w+)', text), name)
 
     def device(self, shape: tuple[int, ...], dtype: type) -> np.ndarray:
         return np.frombuffer(bytearray(b'\x7f' * int(np.prod(shape) * np.dtype(dtype).itemsize)), dtype).reshape(shape)

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from lightglue_trt_ros.backends.gpu_refinement import PTX
+from lightglue_trt_ros.backends.cuda import KERNELS
 
-SOURCES = sorted(PTX.parent.glob('*.cu'))
+SOURCES = sorted(KERNELS.glob('*.cu'))
 
 
 @cache
@@ -30,12 +30,12 @@ def library_of(*sources: Path) -> ctypes.CDLL:
     compiler = next(filter(None, map(shutil.which, ('g++', 'clang++', 'c++'))), None)
     if compiler is None:
         pytest.skip('no C++ compiler: the kernels are not run here')
-    texts = [path.read_bytes() for path in (PTX.with_name('portable.h'), *sources)]
+    texts = [path.read_bytes() for path in (KERNELS / 'portable.h', *sources)]
     name = hashlib.sha256(b''.join(texts)).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f'lightglue_trt_ros-kernels-{os.getuid()}-{name}.so'
     if not library.exists():
         draft = library.with_suffix(f'.{os.getpid()}')
-        options = ['-x', 'c++', '-std=c++17', '-O2', '-shared', '-fPIC', '-Wall', '-Werror', f'-I{PTX.parent}']
+        options = ['-x', 'c++', '-std=c++17', '-O2', '-shared', '-fPIC', '-Wall', '-Werror', f'-I{KERNELS}']
         subprocess.run([compiler, *options, '-o', draft, *sources], check=True)
         draft.replace(library)
     return ctypes.CDLL(str(library))
