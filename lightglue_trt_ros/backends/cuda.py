@@ -215,7 +215,7 @@ class Cuda:
 
 
 class DeviceMask:
-    """A mask of a camera's frames, uploaded once for all that have it. Captured graphs read it in `staged`, which stays in place."""
+    """A mask of a camera's frames, uploaded once for all that have it. Captured graphs read it in `staged`, which does not move."""
 
     def __init__(self, cuda: Cuda, shape: tuple[int, ...], *, shared: bool = False) -> None:
         """1 everywhere at first. `shared` as for `Cuda.staged`. Raises EngineError, DeviceMemoryError."""

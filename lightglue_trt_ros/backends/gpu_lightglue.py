@@ -35,15 +35,15 @@ class GpuAttention:
         """
         blocks, columns = -(-2 * self._count * 2 * self._heads * self.PIECES // THREADS), 3 * self._width
         self._cuda.launch('rotate', blocks, (THREADS, 1), self._count, self._width, columns, projected, cosines, sines)
-        self._attend(columns, self._width, False, projected, state, attended)
+        self._attend(columns, self._width, 0, projected, state, attended)
 
     def enqueue_cross(self, projected: Addressed, state: Addressed, attended: Addressed) -> None:
         """Each image attends to the other; projected has what is query and key in one, and values. Raises EngineError."""
-        self._attend(2 * self._width, 0, True, projected, state, attended)
+        self._attend(2 * self._width, 0, 1, projected, state, attended)
 
-    def _attend(self, columns: int, key_at: int, swap: bool, *arrays: Addressed) -> None:
+    def _attend(self, columns: int, key_at: int, swap: int, *arrays: Addressed) -> None:
         blocks, value_at = 2 * self._heads * -(-self._count // self.TILE), columns - self._width
-        self._cuda.launch('attend', blocks, (self.BLOCK, 1), self._count, self._width, columns, key_at, value_at, int(swap), *arrays)
+        self._cuda.launch('attend', blocks, (self.BLOCK, 1), self._count, self._width, columns, key_at, value_at, swap, *arrays)
 
 
 class GpuConfidence:
