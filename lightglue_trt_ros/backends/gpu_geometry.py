@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..core import track_propagation as propagation
-from ..core.correspondences import Correspondences
+from ..core.correspondences import LINE_PX, MAX_SIGMA_PX, NEAR_PX, Correspondences
 from ..core.geometry import Size
 from ..core.refinement import DOUBT
 from ..core.refinement import variance_factor as factor
@@ -21,7 +20,7 @@ def settings_of(size: Size, engine: Size) -> Float32:
     """`Settings` of the kernels, for frames of that size and the engine's images of theirs."""
     along = size[1] / engine[1], size[0] / engine[0]
     return np.array([factor.ENOUGH, factor.ROUNDS, factor.SETTLED, factor.EXACT, factor.QUANTILE, factor.WRONG_PX,
-                     factor.WRONG_SIGMAS, DOUBT, propagation.MAX_SIGMA_PX, propagation.LINE_PX, propagation.NEAR_PX, max(along),
+                     factor.WRONG_SIGMAS, DOUBT, MAX_SIGMA_PX, LINE_PX, NEAR_PX, max(along),
                      *along, size[1], size[0]], np.float32)
 
 

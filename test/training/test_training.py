@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.random_pairs import write_pair
 
-from lightglue_trt_ros.core.score_calibration import ScoreCalibration
+from lightglue_trt_ros.core.types import ScoreCalibration
 from lightglue_trt_ros.networks.models import load_model
 
 torch = pytest.importorskip('torch', reason='PyTorch, which the training room alone needs, is not installed: make parity')

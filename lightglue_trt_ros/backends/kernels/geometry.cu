@@ -1,5 +1,5 @@
 // From matches and refined points to correspondences: the epipolar geometry of the matches, which unmatched points continue, and the
-// rows of both. What core.refinement.variance_factor and core.track_propagation do on the host; the fit in FP64, as there.
+// rows of both. What core.refinement.variance_factor and core.correspondences do on the host; the fit in FP64, as there.
 
 #include "portable.h"
 
@@ -296,7 +296,7 @@ KERNEL fit_matches(const Settings *s, const float *points, const float *keypoint
     finish(s, &work, samples, fit);
 }
 
-// propagation, as track_propagation.propagate. A key is larger where the covariance is smaller, and unique; 0: no candidate.
+// propagation, as correspondences.propagate. A key is larger where the covariance is smaller, and unique; 0: no candidate.
 
 __device__ double distance_of(const double *f, const float *point, const float *there) {  // to its epipolar line
     double u = point[0], v = point[1], a = f[0] * u + f[1] * v + f[2], b = f[3] * u + f[4] * v + f[5], c = f[6] * u + f[7] * v + f[8];
