@@ -152,17 +152,12 @@ def _moments(x: Float32, sources: Float32, table: Float32) -> Float32:
     return np.ascontiguousarray(sums.T)
 
 
-class _Scratch(threading.local):
-    def __init__(self) -> None:
-        self.by_name: dict[str, Float32] = {}
-
-
-_scratch = _Scratch()
+_scratch = threading.local()  # arrays by name
 
 
 def scratch(name: str, *shape: int) -> Float32:
     """Uninitialised memory of this thread, the same for each name: fresh pages cost more than the arithmetic on them."""
-    size, flat = math.prod(shape), _scratch.by_name.get(name)
+    size, flat = math.prod(shape), vars(_scratch).get(name)
     if flat is None or len(flat) < size:
-        flat = _scratch.by_name[name] = np.empty(size, np.float32)
+        flat = vars(_scratch)[name] = np.empty(size, np.float32)
     return flat[:size].reshape(shape)
