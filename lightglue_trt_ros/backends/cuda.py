@@ -56,26 +56,26 @@ Addressed: TypeAlias = 'DeviceBuffer | Staged | Place'
 
 
 class Cuda:
-    """The primary context of a GPU, current in this thread, and one stream. Raises EngineError when there is no GPU."""
+    """The primary context of the first GPU, current in this thread, and one stream. Raises EngineError when there is no GPU."""
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self) -> None:
         self._driver = _pycuda()
         self._context: _Context | None = None
         try:
             self._driver.init()
-            device, attributes = self._driver.Device(index), self._driver.device_attribute
+            device, attributes = self._driver.Device(0), self._driver.device_attribute
             self.name: str = device.name()
             self.compute_capability: tuple[int, int] = device.compute_capability()
             self.multiprocessors: int = device.get_attribute(attributes.MULTIPROCESSOR_COUNT)
             self.integrated = bool(device.get_attribute(attributes.INTEGRATED))  # shares the machine's memory, as on a Jetson
             version = self._driver.get_driver_version()
             self.driver = f'{version // 1000}.{version % 1000 // 10}'  # the newest CUDA that it supports, e.g. 12.6
-            self._context = _Context.enter(device, index)
+            self._context = _Context.enter(device)
             self._stream = self._driver.Stream()
         except self._driver.Error as error:
             if self._context is not None:
                 self._context.leave()
-            raise EngineError(f'GPU {index} cannot be used ({error}): check the NVIDIA driver') from error
+            raise EngineError(f'GPU 0 cannot be used ({error}): check the NVIDIA driver') from error
         self._held: dict[int, DeviceBuffer | Array | Graph] = {}  # by id
         self._modules: dict[str, Any] = {}  # by the names of their kernels
         self._functions: dict[str, Any] = {}  # the kernels that were launched
@@ -237,27 +237,26 @@ class DeviceMask:
 
 
 class _Context:
-    """A thread's primary context of one GPU, current from the first `enter` to the last `leave`, in whatever order those come."""
+    """A thread's primary context of the GPU, current from the first `enter` to the last `leave`, in whatever order those come."""
 
     _of_this_thread: ClassVar = threading.local()  # not by the thread's id, which the next one may get
 
-    def __init__(self, entered: dict[int, _Context], index: int, context: Any) -> None:
-        self._entered, self._index, self._context, self._users = entered, index, context, 0
+    def __init__(self, device: Any) -> None:
+        self._context, self._users = device.retain_primary_context(), 0
+        self._context.push()
 
     @classmethod
-    def enter(cls, device: Any, index: int) -> _Context:
-        entered: dict[int, _Context] = cls._of_this_thread.__dict__.setdefault('entered', {})
-        if index not in entered:
-            context = device.retain_primary_context()
-            context.push()
-            entered[index] = cls(entered, index, context)
-        entered[index]._users += 1
-        return entered[index]
+    def enter(cls, device: Any) -> _Context:
+        here = vars(cls._of_this_thread)
+        context: _Context = here.get('context') or cls(device)
+        context._users += 1
+        here['context'] = context
+        return context
 
     def leave(self) -> None:
         self._users -= 1
         if not self._users:
-            del self._entered[self._index]
+            self._of_this_thread.context = None
             self._context.pop()
             self._context.detach()
 

@@ -23,7 +23,7 @@ SPEC = EngineSpec(48, 64, 8, 'fp16')
 SHAPES = {'image': ((48, 64), np.uint8), 'logits': ((1, 65, 6, 8), np.float16), 'dense': ((1, 256, 6, 8), np.float16),
           'descriptors0': ((8, 256), np.float16), 'final': ((2, 8, 256), np.float16), 'matchability': ((2, 8), np.float32)}
 NAMES = {'extractor': ('image', 'logits', 'dense'),
-         **dict.fromkeys(EARLY_EXITS.graphs, ('descriptors0', 'final', 'matchability'))}
+         **dict.fromkeys(EARLY_EXITS.graphs(), ('descriptors0', 'final', 'matchability'))}
 
 
 class Held(SimpleNamespace):
@@ -319,7 +319,7 @@ def test_a_thread_that_has_the_id_of_an_earlier_one_gets_a_context_of_its_own():
             return SimpleNamespace(push=lambda: None, pop=lambda: None, detach=lambda: None)
 
     for _ in range(20):  # ids come again at once
-        thread = threading.Thread(target=cuda._Context.enter, args=(Device(), 0))
+        thread = threading.Thread(target=cuda._Context.enter, args=(Device(),))
         thread.start()
         thread.join()
     assert len(entered) == 20
