@@ -74,7 +74,7 @@ class GpuRefinement:
     def enqueue(self, pair: tuple[Slot, Slot], matches: Addressed | None = None) -> None:
         """Enqueue refinement. `matches` (K,) has the current row of each reference row, or -1; None takes the staged matches.
 
-        The reference's points must be staged. `receive` takes the results to the host.
+        The reference's points must be staged.
         """
         camera: Camera = pair[1].camera
         (height, width), cuda = camera.size, self.cuda
@@ -87,11 +87,6 @@ class GpuRefinement:
         images, rows = (camera.pyramids[slot.index][0] for slot in pair), 2 * self._count
         cuda.launch('refine', -(-rows // WARPS), (LANES, WARPS), camera.settings, self._sources, *images, height, width,
                     len(camera.shapes), self.points, self.searched, rows, *matched, self.refined, self.covariances)
-
-    def receive(self) -> None:
-        """Enqueue the copy of refined points and covariances to the host."""
-        self.cuda.receive(self.refined)
-        self.cuda.receive(self.covariances)
 
     def stage(self, points: Float32, matches: Int32 | None = None, searched: NDArray[np.bool_] | None = None) -> None:
         """For the next upload: the reference's points (N, 2), 2 K at most; the current row of each reference row (K,), or -1.

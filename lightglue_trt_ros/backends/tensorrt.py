@@ -269,7 +269,8 @@ class TensorRTBackend:
 
     def _refine(self, pair: tuple[Slot, Slot], matches: Addressed | None = None) -> None:
         self._refiner.enqueue(pair, matches)
-        self._refiner.receive()
+        self.cuda.receive(self._refiner.refined)
+        self.cuda.receive(self._refiner.covariances)
 
     def _correspond(self, pair: tuple[Slot, Slot]) -> None:
         refiner, matches, scores = self._refiner, self._matcher.results['matches0'], self._matcher.results['scores']

@@ -44,12 +44,8 @@ class EarlyExits:
         """The assignments of the early exits, in their order; the last stage brings its own."""
         return tuple(f'assignment-{end}' for end in self.ends[:-1])
 
-    @property
-    def graphs(self) -> tuple[str, ...]:
-        return self.engines()
-
-    def engines(self, own_attention: bool = False) -> tuple[str, ...]:
-        """The matcher's engines, cut at each attention where that is a kernel of ours."""
+    def graphs(self, own_attention: bool = False) -> tuple[str, ...]:
+        """The matcher's graphs, cut at each attention where that is a kernel of ours."""
         return (self.blocks if own_attention else self.stages) + self.heads
 
     @property

@@ -54,7 +54,7 @@ _IDENTITY_TYPES = {'int': int, 'str': str, 'tuple[int, ...]': list, 'dict[str, s
 
 def networks_of(early_exits: EarlyExits, own_attention: bool = False) -> tuple[str, ...]:
     """The graphs and engines of an engine set, by name."""
-    return (EXTRACTOR, *early_exits.engines(own_attention))
+    return (EXTRACTOR, *early_exits.graphs(own_attention))
 
 
 def files_of(early_exits: EarlyExits, own_attention: bool = False) -> tuple[str, ...]:

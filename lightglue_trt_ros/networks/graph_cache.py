@@ -45,7 +45,7 @@ def written_graphs(spec: EngineSpec, model: Model, early_exits: EarlyExits,
     parts = (code_sha256(), spec, early_exits, model.extractor.sha256, content_sha256(model.extractor.tensors),
              model.matcher.sha256, content_sha256(model.matcher.tensors), None if calibration is None else calibration.sha256)
     path = cache_dir() / 'graphs' / f'{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}.zip'
-    names = (EXTRACTOR, *early_exits.graphs)
+    names = (EXTRACTOR, *early_exits.graphs())
     with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         graphs = {name: archive.read(name) for name in names}  # each with its checksum
         path.touch()

@@ -148,7 +148,8 @@ class _LightGlue:
     def begin(self, inputs: dict[str, Var]) -> tuple[Var, tuple[Var, Var]]:
         """The first state, and cosines and sines of the positions; the features join `inputs`."""
         inputs |= self._inputs('keypoints0', 'keypoints1', 'descriptors0', 'descriptors1')
-        x = self.project(self.stack(inputs['descriptors0'], inputs['descriptors1']))
+        x = self.stack(inputs['descriptors0'], inputs['descriptors1'])
+        x = x if self.net.project is None else self.rounding.linear(x, self.net.project)
         return x, self.encode_positions(self.stack(inputs['keypoints0'], inputs['keypoints1']))
 
     def projected(self, layer: int, name: str, x: Var) -> Var:
@@ -188,9 +189,6 @@ class _LightGlue:
     def _model(self, inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:
         outputs |= {f'inputs.{name}': seen for name, seen in self.rounding.seen.items()}
         return stamp(build(inputs, outputs), 'lightglue', self.spec, self.sha256, self.calibration_sha256)
-
-    def project(self, descriptors: Var) -> Var:
-        return descriptors if self.net.project is None else self.rounding.linear(descriptors, self.net.project)
 
     def encode_positions(self, keypoints: Var) -> tuple[Var, Var]:
         """Keypoints (2, K, 2) in pixels -> cosines and sines (2, 1, K, 64) of the learned frequencies."""
@@ -268,8 +266,8 @@ class _LightGlue:
         threshold = confidence_threshold(layer, self.layers)
         doubt = op.softplus(op.neg(self.typed.exact(self.tokens(layer, x))))  # (2, K)
         wavering = op.and_(op.not_(op.less_or_equal(doubt, op.const(np.float32(-np.log(threshold))))), valid)
-        count = op.max([self.total(self.typed.cast(valid, np.float32)), op.const(np.ones(1, np.float32))])
-        share = op.sub(op.const(np.float32(1)), op.div(self.total(self.typed.cast(wavering, np.float32)), count))
+        count = op.max([self.total(op.cast(valid, to=np.float32)), op.const(np.ones(1, np.float32))])
+        share = op.sub(op.const(np.float32(1)), op.div(self.total(op.cast(wavering, to=np.float32)), count))
         mean = op.div(self.total(op.where(valid, doubt, op.const(np.float32(0)))), count)
         return op.concat([share, mean], axis=0)
 
@@ -298,11 +296,11 @@ class _LightGlue:
         best1 = op.arg_max(assignment, axis=1, keepdims=0)
         best0 = op.arg_max(assignment, axis=0, keepdims=0)
         scores = op.exp(self.typed.row_maxima(assignment))
-        mutual = op.equal(self.typed.cast(op.gather(best0, best1), np.int32), op.const(np.arange(count, dtype=np.int32)))
+        mutual = op.equal(op.cast(op.gather(best0, best1), to=np.int32), op.const(np.arange(count, dtype=np.int32)))
         valid0, valid1 = self.unstack(valid)
-        seen = op.and_(valid0, self.typed.cast(op.gather(self.typed.cast(valid1, np.int32), best1), np.bool_))
+        seen = op.and_(valid0, op.cast(op.gather(op.cast(valid1, to=np.int32), best1), to=np.bool_))
         keep = op.and_(op.and_(mutual, seen), op.greater(scores, threshold))
-        matches = op.where(keep, self.typed.cast(best1, np.int32), op.const(np.int32(-1)))
+        matches = op.where(keep, op.cast(best1, to=np.int32), op.const(np.int32(-1)))
         return matches, op.where(keep, scores, op.const(np.float32(0)))
 
     def rotate(self, x: Var, rotation: tuple[Var, Var]) -> Var:

@@ -34,9 +34,6 @@ class Typed:
         self.dtype = np.dtype(_DTYPES[precision])
         self.op: Any = op21 if calibrated else op17  # not mixed: spox converts each older node, which takes seconds
 
-    def cast(self, x: Var, to: type[np.generic]) -> Var:
-        return self.op.cast(x, to=to)
-
     def halves(self, x: Var, axis: int) -> tuple[Var, Var]:
         parts = self.op.split(x, axis=axis, **({'outputs_count': 2} if self.op is op17 else {'num_outputs': 2}))
         return parts[0], parts[1]
@@ -51,11 +48,11 @@ class Typed:
 
     def compute(self, x: Var) -> Var:
         """`x` in the compute type."""
-        return x if x.unwrap_tensor().dtype == self.dtype else self.cast(x, self.dtype.type)
+        return x if x.unwrap_tensor().dtype == self.dtype else self.op.cast(x, to=self.dtype.type)
 
     def exact(self, x: Var) -> Var:
         """`x` in FP32: the entrance of an island."""
-        return x if x.unwrap_tensor().dtype == np.float32 else self.cast(x, np.float32)
+        return x if x.unwrap_tensor().dtype == np.float32 else self.op.cast(x, to=np.float32)
 
 
 def stamp(model: onnx.ModelProto, network: str, spec: EngineSpec, weights_sha256: str,

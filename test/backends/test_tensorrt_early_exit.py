@@ -44,7 +44,7 @@ class Pairs:
     """Launches on a pair whose stages have these confident shares; records them."""
 
     def __init__(self, early_exits: EarlyExits = EARLY_EXITS) -> None:
-        self.matcher = StagedMatcher(FakeCuda(), 8, early_exits, dict.fromkeys(early_exits.graphs, ENGINE))
+        self.matcher = StagedMatcher(FakeCuda(), 8, early_exits, dict.fromkeys(early_exits.graphs(), ENGINE))
         self.launches: list[tuple[int, int]] = []
         self.assigned = -1
 
@@ -149,7 +149,7 @@ def test_an_easy_camera_and_a_hard_one_in_turn_take_one_launch_each():
 def test_thresholds_that_follow_each_other_at_once_are_each_sent():
     with EmulatedGpu().installed() as gpu:
         device = Cuda()
-        matcher = StagedMatcher(device, 8, EARLY_EXITS, dict.fromkeys(EARLY_EXITS.graphs, ENGINE))
+        matcher = StagedMatcher(device, 8, EARLY_EXITS, dict.fromkeys(EARLY_EXITS.graphs(), ENGINE))
         for match in (0.1, 0.2):
             matcher.set_thresholds(Thresholds(match=match, detection=0.01))
         device.synchronize()

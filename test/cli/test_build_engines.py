@@ -484,7 +484,7 @@ def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tm
     stages, heads = len(early_exits.stages), len(early_exits.heads)
     assert [precision for precision, _ in machine.builds] == ['fp16', *['fp8'] * stages, *['fp16'] * heads]
     place = folder / f'{NAME}-fp8'
-    stamps = [read_stamp(onnx.load(place / f'{name}.onnx')) for name in early_exits.graphs]
+    stamps = [read_stamp(onnx.load(place / f'{name}.onnx')) for name in early_exits.graphs()]
     assert {stamp['calibration_sha256'] for stamp in stamps} == {calibration.sha256}
     identity = json.loads((place / MANIFEST).read_text())['identity']
     assert (identity['ends'], identity['calibration_sha256']) == (list(early_exits.ends), calibration.sha256)

@@ -87,7 +87,7 @@ def assert_equal_exit(tensors, graphs, head, expected):
 
 def test_blocks_between_attentions_are_the_layers(feed, expected):
     graphs, tensors, exits = lightglue_engines(SMALL, light().matcher, EXITS, own_attention=True), dict(feed), iter(expected)
-    assert tuple(graphs) == EXITS.engines(own_attention=True)
+    assert tuple(graphs) == EXITS.graphs(own_attention=True)
     start, *blocks = EXITS.blocks
     tensors |= run(graphs[start], tensors)
     for row, name in enumerate(blocks):
@@ -100,7 +100,7 @@ def test_blocks_between_attentions_are_the_layers(feed, expected):
 
 def test_stages_without_the_assignment_are_the_stages(feed, expected):
     graphs, tensors = lightglue_engines(SMALL, light().matcher, EXITS), dict(feed)
-    assert tuple(graphs) == EXITS.engines()
+    assert tuple(graphs) == EXITS.graphs()
     for stage, head, each in itertools.zip_longest(EXITS.stages, EXITS.heads, expected):
         tensors |= run(graphs[stage], tensors)
         tensors |= {'state': tensors['next_state']}

@@ -83,7 +83,7 @@ def test_what_is_read_is_what_was_written(folder: Path) -> None:
     pair = random_pair(**TINY)
     early_exits = EarlyExits.of(pair.layers)
     first = cache.written_graphs(SPEC, pair, early_exits)
-    assert set(first) == {'extractor', *early_exits.graphs}
+    assert set(first) == {'extractor', *early_exits.graphs()}
     assert cache.written_graphs(SPEC, pair, early_exits) == first
     assert len(list(folder.iterdir())) == 1
     image = np.random.default_rng(1).integers(0, 256, (96, 128), np.uint8)
@@ -127,7 +127,7 @@ def test_graphs_that_other_code_has_written_are_written_anew(folder: Path, tmp_p
 
 def test_each_calibration_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def write(function: Any, spec: EngineSpec, pair: Any, early_exits: EarlyExits, calibration: Any) -> dict[str, bytes]:
-        return dict.fromkeys(('extractor', *early_exits.graphs), calibration.sha256.encode())
+        return dict.fromkeys(('extractor', *early_exits.graphs()), calibration.sha256.encode())
 
     monkeypatch.setattr(cache, 'called_elsewhere', write)
     pair = random_pair(**TINY)
