@@ -76,30 +76,18 @@ def correspond(sought: Sought, answer: Matches, keypoints: Float32, size: Size, 
     scores, before = answer.scores.take(rows), sought.points.take(rows, axis=0)
     matched = refined.take(numbers[:count]).with_fallback(points, at_least_one).with_doubt(scores)
     fit = measure(before, matched.points, matched.covariances, at_least_one, sought.fit_limit)
-    candidates = Candidates(lost, sought.points.take(lost, axis=0), refined.take(numbers[count:]))
+    lost_refined = refined.take(numbers[count:])
     if sought.mask is not None:
-        candidates = candidates.only(sought.mask.allows(candidates.refined.points, size))
+        allowed = np.flatnonzero(sought.mask.allows(lost_refined.points, size))
+        lost, lost_refined = lost.take(allowed), lost_refined.take(allowed)
     known = keypoints.copy()
     known[next_rows] = matched.points
-    more = propagate(candidates, known, next_rows, size, fit.fundamental, unit)
+    more = propagate(lost, sought.points.take(lost, axis=0), lost_refined, known, next_rows, size, fit.fundamental, unit)
     return Correspondences(
         count, np.concatenate([rows, more.rows]), np.concatenate([next_rows, more.next_rows]),
         np.concatenate([before, sought.points.take(more.rows, axis=0)]), np.concatenate([matched.points, more.refined.points]),
         np.concatenate([matched.covariances, more.refined.covariances]),
         np.concatenate([scores, np.zeros(len(more.rows), np.float32)]), fit.quantile, fit.inliers)
-
-
-class Candidates(NamedTuple):
-    """N unmatched points of the reference, and their positions in the current frame; pixels, NaN where not refined."""
-
-    rows: Rows  # (N,) of the reference
-    reference_points: Float32  # (N, 2)
-    refined: Refined
-
-    def only(self, kept: NDArray[np.bool_]) -> Candidates:
-        """Candidates where `kept` (N,) is true."""
-        which = np.flatnonzero(kept)
-        return Candidates(self.rows.take(which), self.reference_points.take(which, axis=0), self.refined.take(which))
 
 
 class Propagated(NamedTuple):
@@ -110,32 +98,34 @@ class Propagated(NamedTuple):
     refined: Refined
 
 
-def propagate(candidates: Candidates, keypoints: Float32, matched: Rows, size: Size, fundamental: Float64 | None = None,
-              unit: float = 1.0) -> Propagated:
+def propagate(rows: Rows, reference_points: Float32, refined: Refined, keypoints: Float32, matched: Rows, size: Size,
+              fundamental: Float64 | None = None, unit: float = 1.0) -> Propagated:
     """Choose the candidates that continue, smallest covariance first; none is near another one or near a match.
 
     Args:
+        rows, reference_points: (N,) and (N, 2), the candidates: unmatched points of the reference.
+        refined: their positions in the current frame, NaN where not refined.
         keypoints: (K, 2) of the current frame; at most K candidates continue.
         matched: rows of `keypoints` with a match.
         size: (height, width) of the current frame.
         fundamental: (3, 3) maps points of the reference to their epipolar lines; None where it is unknown.
         unit: pixels of the image to one of the extractor's image.
     """
-    if not len(candidates.rows):
-        return Propagated(candidates.rows, candidates.rows, candidates.refined)
-    (u, v), sigmas = candidates.refined.points.T, largest_sigmas(candidates.refined.covariances)
+    if not len(rows):
+        return Propagated(rows, rows, refined)
+    (u, v), sigmas = refined.points.T, largest_sigmas(refined.covariances)
     good = (sigmas <= MAX_SIGMA_PX * unit) & (u >= 0) & (v >= 0) & (u <= size[1] - 1) & (v <= size[0] - 1)
     if fundamental is not None:
-        distances, _ = epipolar_distances(candidates.reference_points, candidates.refined.points, fundamental)
+        distances, _ = epipolar_distances(reference_points, refined.points, fundamental)
         good &= np.abs(distances) < LINE_PX * unit
     known = np.flatnonzero(good)
     order = known.take(sigmas.take(known).argsort(kind='stable'))
-    points, count = candidates.refined.points.take(order, axis=0), len(keypoints)
-    rows, others = _near_pairs(points, np.concatenate([keypoints, points]), NEAR_PX * unit)
+    points, count = refined.points.take(order, axis=0), len(keypoints)
+    near, others = _near_pairs(points, np.concatenate([keypoints, points]), NEAR_PX * unit)
     keypoint_rows, duplicate = np.full(len(order), count), np.zeros(len(order), np.bool_)  # `count`: no keypoint is near
-    near_keypoint, near_better = others < count, others - count < rows  # a better candidate has a smaller covariance
-    duplicate[rows[near_better & ~near_keypoint]] = True
-    np.minimum.at(keypoint_rows, rows[near_keypoint], others[near_keypoint])
+    near_keypoint, near_better = others < count, others - count < near  # a better candidate has a smaller covariance
+    duplicate[near[near_better & ~near_keypoint]] = True
+    np.minimum.at(keypoint_rows, near[near_keypoint], others[near_keypoint])
 
     left = np.flatnonzero(~duplicate)
     keypoint_rows, numbers = keypoint_rows.take(left), np.arange(len(left))
@@ -146,7 +136,7 @@ def propagate(candidates: Candidates, keypoints: Float32, matched: Rows, size: S
     kept = np.flatnonzero(new | ((first.take(keypoint_rows) == numbers) & ~taken.take(keypoint_rows)))[:count]
     chosen, next_rows, new = order.take(left.take(kept)), keypoint_rows.take(kept), new.take(kept)
     next_rows[new] = count + np.arange(np.count_nonzero(new))
-    return Propagated(candidates.rows.take(chosen), next_rows, candidates.refined.take(chosen))
+    return Propagated(rows.take(chosen), next_rows, refined.take(chosen))
 
 
 def _near_pairs(points0: Float32, points1: Float32, reach: float) -> tuple[Rows, Rows]:

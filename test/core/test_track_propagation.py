@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.networks import photo
 
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
-from lightglue_trt_ros.core.correspondences import MAX_SIGMA_PX, Candidates, propagate
+from lightglue_trt_ros.core.correspondences import MAX_SIGMA_PX, propagate
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import Refined
@@ -225,12 +225,12 @@ def test_tracks_stay_consistent_whatever_is_lost(lost, reference, fire):
             lengths[track_id] = length
 
 
-def candidates(points, sigma=0.1, before=None) -> Candidates:
+def candidates(points, sigma=0.1, before=None) -> tuple[np.ndarray, np.ndarray, Refined]:
     points = np.asarray(points, np.float32)
     sigmas = np.broadcast_to(np.asarray(sigma, np.float32), len(points))
     covariances = np.eye(2, dtype=np.float32) * (sigmas**2)[:, None, None]
     before = points if before is None else np.asarray(before, np.float32)
-    return Candidates(np.arange(100, 100 + len(points), dtype=np.int32), before, Refined(points, covariances))
+    return np.arange(100, 100 + len(points), dtype=np.int32), before, Refined(points, covariances)
 
 
 KEYPOINTS = np.array([[10, 10], [50, 50], [90, 90], [10, 90]], np.float32)
@@ -240,14 +240,14 @@ SIZE = 100, 100
 
 def test_rows_of_what_is_carried():
     places = [[50.5, 50], [30, 30], [10, 11], [70, 70]]
-    carried = propagate(candidates(places, [0.1, 0.2, 0.3, 2 * MAX_SIGMA_PX]), KEYPOINTS, np.array([0], np.int32), SIZE)
+    carried = propagate(*candidates(places, [0.1, 0.2, 0.3, 2 * MAX_SIGMA_PX]), KEYPOINTS, np.array([0], np.int32), SIZE)
     assert carried.rows.tolist() == [100, 101], 'one stands on a match, one is not known'
     assert carried.next_rows.tolist() == [1, 4]
     np.testing.assert_array_equal(carried.refined.points, [[50.5, 50], [30, 30]])
 
 
 def test_two_that_meet_are_one_and_the_better_known_stays():
-    carried = propagate(candidates([[30, 30], [31, 30], [48.5, 50], [51.5, 50]], [0.3, 0.2, 0.4, 0.3]), KEYPOINTS, NO_ROWS, SIZE)
+    carried = propagate(*candidates([[30, 30], [31, 30], [48.5, 50], [51.5, 50]], [0.3, 0.2, 0.4, 0.3]), KEYPOINTS, NO_ROWS, SIZE)
     assert carried.rows.tolist() == [101, 103]
     assert carried.next_rows.tolist() == [4, 1]
 
@@ -255,26 +255,26 @@ def test_two_that_meet_are_one_and_the_better_known_stays():
 def test_of_two_keypoints_that_are_there_the_better_one_takes_the_track():
     keypoints = np.concatenate([KEYPOINTS, np.float32([[48.5, 50]])])
     for order in ([0, 1, 2, 3, 4], [0, 4, 2, 3, 1]):
-        carried = propagate(candidates([[49.5, 50]]), keypoints[order], NO_ROWS, SIZE)
+        carried = propagate(*candidates([[49.5, 50]]), keypoints[order], NO_ROWS, SIZE)
         assert carried.next_rows.tolist() == [1], 'scores fall with the rows'
 
 
 def test_never_are_more_carried_than_there_are_keypoints():
     places, sigmas = [[20, 20], [30, 30], [40, 40], [20, 70], [40, 80]], [0.5, 0.2, 0.1, 0.3, 0.4]
-    carried = propagate(candidates(places, sigmas), KEYPOINTS, np.arange(4, dtype=np.int32), SIZE)
+    carried = propagate(*candidates(places, sigmas), KEYPOINTS, np.arange(4, dtype=np.int32), SIZE)
     assert carried.rows.tolist() == [102, 101, 103, 104]
     assert carried.next_rows.tolist() == [4, 5, 6, 7], 'beside all keypoints: twice as many rows at most'
 
 
 def test_what_leaves_its_epipolar_line_is_not_carried():
     found = candidates([[20, 20], [40, 30], [40, 50], [70, 33]], before=[[25, 20.5], [45, 33], [40, 50], [75, 30]])
-    assert propagate(found, KEYPOINTS, NO_ROWS, SIZE, SIDEWAYS).rows.tolist() == [100, 102], 'whichever side of it they are on'
-    assert propagate(found, KEYPOINTS, NO_ROWS, SIZE, SIDEWAYS, unit=2.0).rows.tolist() == [100, 101, 102, 103]
+    assert propagate(*found, KEYPOINTS, NO_ROWS, SIZE, SIDEWAYS).rows.tolist() == [100, 102], 'whichever side of it they are on'
+    assert propagate(*found, KEYPOINTS, NO_ROWS, SIZE, SIDEWAYS, unit=2.0).rows.tolist() == [100, 101, 102, 103]
 
 
 def test_what_leaves_the_image_on_any_side_is_not_carried():
     found = candidates([[-0.5, 40], [40, -0.5], [99.5, 40], [40, 99.5], [0, 60], [60, 0], [99, 60], [60, 99]])
-    assert propagate(found, KEYPOINTS, NO_ROWS, SIZE).rows.tolist() == [104, 105, 106, 107]
+    assert propagate(*found, KEYPOINTS, NO_ROWS, SIZE).rows.tolist() == [104, 105, 106, 107]
 
 
 @pytest.mark.parametrize('level', [0, 255])
