@@ -61,12 +61,10 @@ class OnnxMatcher:
         self._networks = {name: Network(graphs.pop(name), threads) for name in list(graphs)}  # each file goes when it is loaded
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
-        return next(self._exits(reference, current, thresholds, every=False))
+        return next(self.match_exits(reference, current, thresholds, every=False))
 
-    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
-        return self._exits(reference, current, thresholds, every=True)
-
-    def _exits(self, reference: Features, current: Features, thresholds: Thresholds, every: bool) -> Iterator[Matches]:
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds, *,
+                    every: bool = True) -> Iterator[Matches]:
         """The matches at every exit, or from the first one at which enough points are confident."""
         tensors, finite, heads = matcher_inputs(reference, current, thresholds), True, self.early_exits.heads
         for number, stage in enumerate(self.early_exits.stages):

@@ -36,6 +36,7 @@ class TensorRTBackend:
     """
 
     feature_sets = SLOTS  # of a camera that may be held at a time
+    refines = True
 
     def __init__(self, tensorrt: Any, spec: EngineSpec, early_exits: EarlyExits, plans: Mapping[str, bytes], description: str, *,
                  score_calibration: ScoreCalibration = UNCALIBRATED, cuda_graphs: bool = True) -> None:
@@ -73,10 +74,6 @@ class TensorRTBackend:
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()
         return self._extract(self._image, image, mask, 'extract', self._upload)
-
-    @property
-    def refines(self) -> bool:
-        return True
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> DeviceFeatures:
         self._check()

@@ -187,9 +187,12 @@ class StagedMatcher:
     def enqueue(self, pair: tuple[Slot, Slot], first: int, last: int) -> None:
         """Enqueue stages `first` to `last`, none where first > last, the assignment after `last`, and what comes to the host."""
         for stage in range(first, last + 1):
-            self._enqueue_stage(stage, self._tensors(pair, stage))
+            tensors = self._tensors(pair, stage)
+            self._enqueue_stage(stage, tensors)
             if self._confidence is not None and stage < len(self._confidences):
-                self._judge(self._confidence, stage, self._tensors(pair, stage))
+                self._confidence.enqueue(self.early_exits.ends[stage], tensors['tokens'], (tensors['scores0'], tensors['scores1']),
+                                         tensors['detection_threshold'], self._confidences[stage])
+                self.cuda.receive(self._confidences[stage])
         tensors = self._tensors(pair, last + 1)
         if last < len(self._heads):
             self._heads[last].enqueue(tensors, self.cuda.stream)
@@ -200,11 +203,6 @@ class StagedMatcher:
                                      least=EARLY_MATCH_SCORE if last < len(self._heads) else 0.0)
         for result in self.results.values():
             self.cuda.receive(result)
-
-    def _judge(self, confidence: GpuConfidence, stage: int, tensors: Mapping[str, Addressed]) -> None:
-        valid = (tensors['scores0'], tensors['scores1']), tensors['detection_threshold']
-        confidence.enqueue(self.early_exits.ends[stage], tensors['tokens'], *valid, self._confidences[stage])
-        self.cuda.receive(self._confidences[stage])
 
     def _enqueue_stage(self, stage: int, tensors: Mapping[str, Addressed]) -> None:
         if self._attention is None:

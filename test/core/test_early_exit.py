@@ -53,8 +53,8 @@ def confidences(features, early_exits=EVERY_LAYER, detection=0.0, mask_attention
 
 
 def test_names_of_graphs():
-    assert EarlyExits((9,)).graphs == ('matcher',)
-    assert EarlyExits((3, 4, 9)).graphs == ('matcher-1-3', 'matcher-4', 'matcher-5-9', 'assignment-3', 'assignment-4')
+    assert EarlyExits((9,)).graphs() == ('matcher',)
+    assert EarlyExits((3, 4, 9)).graphs() == ('matcher-1-3', 'matcher-4', 'matcher-5-9', 'assignment-3', 'assignment-4')
     assert str(EarlyExits((3, 9))) == 'exits after 3 and 9 layers'
     assert str(EarlyExits((9,))) == 'all 9 layers'
 
