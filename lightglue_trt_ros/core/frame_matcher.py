@@ -185,9 +185,8 @@ class FrameMatcher:
                                partial(self._refine, reference, current, refined))
         if current.can_be_refined:
             clock.lap('place')
-        count, rows, next_rows = found.matched, found.rows, found.next_rows
-        tracks = current.tracks = reference.tracks.follow(rows[:count], next_rows[:count], len(answer.indices), self._counter)
-        reference.tracks.propagate(tracks, rows[count:], next_rows[count:])
+        rows, next_rows = found.rows, found.next_rows
+        tracks = current.tracks = reference.tracks.follow(rows, next_rows, found.matched, len(answer.indices), self._counter)
         clock.lap('track')
         current.points = found.merged_into(current.points)  # the next frame starts from there
         self._variance_factor.add(found.quantile, found.inliers)

@@ -26,34 +26,26 @@ class Tracks:
     def empty(cls, count: int) -> Tracks:
         return cls(np.full(count, NONE, np.int64), np.ones(count, np.int64), np.zeros(count, np.int64))
 
-    def follow(self, rows: Rows, next_rows: Rows, next_count: int, counter: TrackCounter) -> Tracks:
-        """Tracks of the next frame, whose `next_rows` (M,) match this frame's `rows` (M,).
+    def follow(self, rows: Rows, next_rows: Rows, matched: int, keypoints: int, counter: TrackCounter) -> Tracks:
+        """Tracks of the next frame, in which this frame's `rows` (M + C,) are `next_rows`; the first M are `matched`.
 
-        This frame's matched rows get ids and grow as well: a keyframe is matched again and again.
+        It has so many `keypoints`, and as many rows behind them as propagated points need. This frame's rows get ids and grow as
+        well: a keyframe is matched again and again.
         """
-        fresh = rows[self.ids.take(rows) == NONE]
+        again = rows[:matched]
+        fresh = again[self.ids.take(again) == NONE]
         self.ids[fresh] = counter.take(len(fresh))
         self.missed += self.ids != NONE
-        self.missed[rows] = 0
-        following = Tracks.empty(next_count)
-        self._go_on(following, rows, next_rows)
+        self.missed[again] = 0
+        self.lengths[rows] += 1
+        following = Tracks.empty(max(keypoints, int(next_rows.max(initial=-1)) + 1))
+        for name, values in vars(self).items():
+            getattr(following, name)[next_rows] = values.take(rows)
         return following
 
     def may_miss(self, count: int) -> NDArray[np.bool_]:
         """Whether rows are of tracks that may miss one more match, `count` in a row at most."""
         return np.asarray((self.ids != NONE) & (self.missed < count), np.bool_)
-
-    def propagate(self, following: Tracks, rows: Rows, next_rows: Rows) -> None:
-        """Continue tracks of `rows` (C,) without a match in `next_rows` of the next frame, which gets as many rows as needed."""
-        more = Tracks.empty(max(0, int(next_rows.max(initial=-1)) + 1 - len(following.ids)))
-        for name, added in vars(more).items():
-            setattr(following, name, np.concatenate([getattr(following, name), added]))
-        self._go_on(following, rows, next_rows)
-
-    def _go_on(self, following: Tracks, rows: Rows, next_rows: Rows) -> None:
-        self.lengths[rows] += 1
-        for name, values in vars(self).items():
-            getattr(following, name)[next_rows] = values.take(rows)
 
 
 class TrackCounter:
