@@ -99,10 +99,10 @@ class Identity:
     @classmethod
     def of_engines(cls, spec: EngineSpec, model: ModelIdentity, tensorrt: TensorRT, machine: Machine, **more: Any) -> Identity:
         """Engines of `spec` with the weights of `model` that TensorRT builds for `machine`; `more` are further fields."""
-        return cls(ENGINES, spec.image_height, spec.image_width, spec.max_keypoints, model.name, model.extractor_sha256,
-                   model.matcher_sha256, 'fp32' if spec.precision == 'fp32' else 'fp16', spec.precision, tensorrt.name,
-                   tensorrt.version, '{}.{}'.format(*machine.compute_capability), machine.gpu, machine.multiprocessors,
-                   weights_choice=model.choice, **more)
+        return dataclasses.replace(
+            cls.of_calibration(spec, model), kind=ENGINES, extractor_precision='fp32' if spec.precision == 'fp32' else 'fp16',
+            matcher_precision=spec.precision, tensorrt=tensorrt.name, tensorrt_version=tensorrt.version, gpu=machine.gpu,
+            compute_capability='{}.{}'.format(*machine.compute_capability), multiprocessors=machine.multiprocessors, **more)
 
     @classmethod
     def of_calibration(cls, spec: EngineSpec, model: ModelIdentity, **more: Any) -> Identity:

@@ -24,6 +24,10 @@ class Opened(NamedTuple):
     warning: str = ''
     without_gpu: bool = False  # the warning is that there is no GPU, which nobody had asked for
 
+    def warned(self, warning: str) -> Opened:
+        """With one more warning, said once, at the start."""
+        return self._replace(warning='; '.join(filter(None, (self.warning, warning))), without_gpu=False)
+
 
 def open_backend(config: MatcherConfig, *, threads: int = 0, depth: EarlyExits | None = None,
                  cancelled: Callable[[], bool] = lambda: False) -> Opened:
@@ -35,7 +39,11 @@ def open_backend(config: MatcherConfig, *, threads: int = 0, depth: EarlyExits |
     """
     before = given_up.set(cancelled)
     try:
-        return _with_scores_named(_open(config, threads, depth, cancelled), config.weights)
+        opened = _open(config, threads, depth, cancelled)
+        if opened.backend.score_calibration != UNCALIBRATED:
+            return opened
+        return opened.warned(f"the model {config.weights} has no {SCORES}: scores are LightGlue's own, for which match_threshold "
+                             '0.1 is usual (docs/models.md, Scores)')
     finally:
         given_up.reset(before)
         trim_heap()  # of weights and graphs as they were read: the backend has them otherwise
@@ -45,7 +53,11 @@ def _open(config: MatcherConfig, threads: int, depth: EarlyExits | None, cancell
     if config.backend == 'onnxruntime':
         return _open_onnxruntime(config, threads, depth, 'asked for')
     try:
-        return _warned(_open_tensorrt(config, cancelled), config)
+        opened = _open_tensorrt(config, cancelled)
+        if config.depth_confidence < 0 or len(opened.backend.early_exits.ends) > 1:
+            return opened
+        return opened.warned(f'depth_confidence is {config.depth_confidence:g}, but these engines run all layers: build_engines '
+                             'makes others (without --stages 9), -1 asks for no early exit')
     except EngineError as error:
         if config.backend == 'tensorrt' or cancelled():
             raise
@@ -53,24 +65,6 @@ def _open(config: MatcherConfig, threads: int, depth: EarlyExits | None, cancell
     opened = _open_onnxruntime(config, threads, depth, 'auto: TensorRT cannot be used here')
     from .gpu_info import has_gpu
     return opened._replace(warning=f'running on ONNX Runtime, not on TensorRT: {why}', without_gpu=not has_gpu())
-
-
-def _warned(opened: Opened, config: MatcherConfig) -> Opened:
-    """Said once, at the start: early exits are asked for, and these engines have none."""
-    if config.depth_confidence < 0 or len(opened.backend.early_exits.ends) > 1:
-        return opened
-    warning = (f'depth_confidence is {config.depth_confidence:g}, but these engines run all layers: build_engines makes others '
-               '(without --stages 9), -1 asks for no early exit')
-    return opened._replace(warning='; '.join(filter(None, (opened.warning, warning))))
-
-
-def _with_scores_named(opened: Opened, weights: str) -> Opened:
-    """Said once, at the start: the model has no calibration of its scores."""
-    if opened.backend.score_calibration != UNCALIBRATED:
-        return opened
-    warning = (f"the model {weights} has no {SCORES}: scores are LightGlue's own, for which match_threshold 0.1 is usual "
-               '(docs/models.md, Scores)')
-    return opened._replace(warning='; '.join(filter(None, (opened.warning, warning))), without_gpu=False)
 
 
 def _open_onnxruntime(config: MatcherConfig, threads: int, depth: EarlyExits | None, why: str) -> Opened:
