@@ -117,8 +117,9 @@ class FrameMatcher:
             clock.lap('match right')
         if callable(depth):
             depth = depth()
+            _check_others(image, None, depth)
         if depth is not None:
-            matches = _located(matches, depth, image)
+            matches = dataclasses.replace(matches, **locate(depth, matches.keypoints, matches.covariances)._asdict())
             clock.lap('depth')
         if self._is_next_reference(reference, current, matches):
             self._reference = current
@@ -217,8 +218,8 @@ class FrameMatcher:
         accepted = matched | (largest_sigmas(refined.covariances) < MAX_SIGMA_PX * unit)
         covariances = refined.covariances * np.float32(self._variance_factor.value)
         stereo = check_epipolar(rig, left.points[rows], np.where(accepted[:, None], refined.points, points), covariances, unit)
-        (xyz, sigma_z), note = stereo.positions, '; '.join(filter(None, (matches.note, stereo.note)))
-        return dataclasses.replace(matches, right_keypoints=stereo.points, xyz=xyz, sigma_z=sigma_z, note=note)
+        note = '; '.join(filter(None, (matches.note, stereo.note)))
+        return dataclasses.replace(matches, right_keypoints=stereo.points, note=note, **stereo.positions._asdict())
 
     @property
     def _thresholds(self) -> Thresholds:
@@ -250,13 +251,6 @@ class FrameMatcher:
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
         matched = int(np.count_nonzero(matches.carried == 0))
         return not detected or matched < self.config.keyframe_min_ratio * detected  # an empty reference would stay forever
-
-
-def _located(matches: FrameMatches, depth: DepthImage, image: UInt8) -> FrameMatches:
-    """The matches with positions in space by a depth image. Raises FrameError where that has another size."""
-    _check_others(image, None, depth)
-    positions = locate(depth, matches.keypoints, matches.covariances)
-    return dataclasses.replace(matches, xyz=positions.xyz, sigma_z=positions.sigma_z)
 
 
 def _check_others(image: UInt8, right: RightImage | None, depth: object) -> None:

@@ -57,20 +57,16 @@ class _SuperPoint:
     def __init__(self, spec: EngineSpec, weights: Weights) -> None:
         self.spec, self.weights, self.typed = spec, weights, Typed(spec.precision)
 
-    def encode(self, image: Var) -> Var:
-        """(H, W) uint8 -> (1, channels, H / 8, W / 8)."""
+    def maps(self, image: Var) -> tuple[Var, Var]:
+        """(H, W) uint8 -> logits (1, 65, H / 8, W / 8), descriptors (1, D, H / 8, W / 8) of any length."""
         # gray / 255, split so that the part done here is exact in FP16: a power of two; conv1a's weights take the rest
         x = op.mul(self.typed.compute(image), self.typed.const(1 / 256))
         x = op.reshape(x, _shape(1, 1, *self.spec.size))
         x = self.conv('conv1b', self.conv('conv1a', x, gain=256 / 255))
         x = self.conv('conv2b', self.conv('conv2a', _halve(x)))
         x = self.conv('conv3b', self.conv('conv3a', _halve(x)))
-        return self.conv('conv4b', self.conv('conv4a', _halve(x)))
-
-    def maps(self, image: Var) -> tuple[Var, Var]:
-        """(H, W) uint8 -> logits (1, 65, H / 8, W / 8), descriptors (1, D, H / 8, W / 8) of any length."""
-        shared = self.encode(image)
-        logits, dense = (self.conv(f'conv{head}b', self.conv(f'conv{head}a', shared), relu=False) for head in 'PD')
+        x = self.conv('conv4b', self.conv('conv4a', _halve(x)))
+        logits, dense = (self.conv(f'conv{head}b', self.conv(f'conv{head}a', x), relu=False) for head in 'PD')
         return logits, dense
 
     def score(self, logits: Var) -> Var:
