@@ -33,7 +33,7 @@ def ros_started(parser: argparse.ArgumentParser, argv: list[str] | None, ending:
     arguments = sys.argv if argv is None else [parser.prog, *argv]
     try:
         args = parser.parse_args(remove_ros_args(arguments)[1:])
-        ending.ready()
+        ending.ready = True
         rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as error:  # rcl's, of one line that ends in places in its sources
         parser.exit(2, f'{parser.prog}: {re.split(r", at /", str(error))[0]}\n')
@@ -93,7 +93,7 @@ def spin(node: Node, ending: Ending, begin: Callable[[], object] = bool, end: Ca
     """`begin`, spin until a signal comes, `end`, and destroy the node. Raises what `begin` and NodeExecutor do."""
     executor = NodeExecutor()
     executor.add_node(node)
-    ending.wakes(executor.wake)
+    ending.wake = executor.wake
     try:
         begin()
         executor.spin_until(ending.asked.is_set)

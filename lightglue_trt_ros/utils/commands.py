@@ -85,16 +85,8 @@ class Ending:
 
     def __init__(self) -> None:
         self.asked = threading.Event()  # by the first signal; more of them change nothing
-        self._ready = False
-        self._wake: Callable[[], None] = lambda: None
-
-    def ready(self) -> None:
-        """From now on the process watches `asked`: there is something to be ended in order."""
-        self._ready = True
-
-    def wakes(self, wake: Callable[[], None]) -> None:
-        """Call `wake`, from the thread that reads signals, when the first one comes."""
-        self._wake = wake
+        self.ready = False  # once true, the process watches `asked`: there is something to be ended in order
+        self.wake: Callable[[], None] = lambda: None  # called when the first signal comes, from the thread that reads them
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -120,11 +112,11 @@ class Ending:
         while numbers := os.read(ear, 64):
             if not set(numbers).intersection(SIGNALS) or self.asked.is_set():
                 continue
-            if not self._ready:
+            if not self.ready:
                 os._exit(0)
             self.asked.set()
             with suppress(Exception):  # of an executor that is gone already
-                self._wake()
+                self.wake()
         os.close(ear)
 
 
