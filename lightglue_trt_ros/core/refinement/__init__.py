@@ -90,7 +90,8 @@ def levels_for(size: Size, unit: float) -> list[Size]:
     return sizes
 
 
-def refine_points(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Refined:
+def refine_points(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
+                  levels: tuple[Level, Level] = (COARSE, FINE)) -> Refined:
     """Refine matched and unmatched points of the reference by its patches.
 
     The result is the mean of the initial position and of the patch found at each level, weighted by their covariances. A patch
@@ -100,24 +101,8 @@ def refine_points(reference: Pyramid, current: Pyramid, reference_points: Float3
         reference_points: (M + N, 2), of which the first M are matched.
         current_points: (M, 2). The other N points are searched within PREDICTED_LIMIT_PX of where the matches around them went;
             without any match N must be 0.
+        levels: of the smallest image, and of all others.
     """
-    return _refine(reference, current, reference_points, current_points, (COARSE, FINE))
-
-
-def covariances_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
-    """Covariances (M, 2, 2), pixels squared, of points of another method, by the patches at these points."""
-    still = COARSE._replace(steps=0), FINE._replace(steps=0)
-    return _refine(reference, current, reference_points, current_points, still).covariances
-
-
-def unrefined(count: int, unit: float = 1.0) -> Float32:
-    """Covariances (count, 2, 2), pixels squared, of detections of SuperPoint."""
-    return np.tile(np.eye(2, dtype=np.float32) * np.float32((DETECTED_PX * max(1.0, unit))**2), (count, 1, 1))
-
-
-def _refine(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
-            levels: tuple[Level, Level]) -> Refined:
-    """`levels` are those of the smallest image, and of all others."""
     start, matched = np.asarray(current_points, np.float32), len(current_points)
     if not matched:
         return Refined(start, np.zeros((0, 2, 2), np.float32))
@@ -132,6 +117,17 @@ def _refine(reference: Pyramid, current: Pyramid, reference_points: Float32, cur
     with np.errstate(over='ignore', invalid='ignore'):  # in patches that then do not count
         refined = [_refine_block(reference, current, search.of(rows), levels) for rows in blocks]
     return Refined(*(points_first(np.concatenate(each, axis=-1)) for each in zip(*refined, strict=True)))
+
+
+def covariances_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
+    """Covariances (M, 2, 2), pixels squared, of points of another method, by the patches at these points."""
+    still = COARSE._replace(steps=0), FINE._replace(steps=0)
+    return refine_points(reference, current, reference_points, current_points, still).covariances
+
+
+def unrefined(count: int, unit: float = 1.0) -> Float32:
+    """Covariances (count, 2, 2), pixels squared, of detections of SuperPoint."""
+    return np.tile(np.eye(2, dtype=np.float32) * np.float32((DETECTED_PX * max(1.0, unit))**2), (count, 1, 1))
 
 
 class _Search(NamedTuple):
@@ -166,7 +162,8 @@ def _refine_block(reference: Pyramid, current: Pyramid, search: _Search, levels:
         extra += outer(apart, apart) * np.float32(DISAGREEMENT)
         here, found_before, found_once = points, good, found_once | good
         information, moved = information + more, moved + through(more, here - start)
-        certain = certain + lessened(more, _noise_information(level) / scale**2)
+        noise = np.float32(GHOST * (2 * level.radius + 1)**2 / level.noise)  # its information, 1 / (the level's pixels squared)
+        certain = certain + lessened(more, noise / scale**2)
     at_worst = np.where(found_once, np.float32(UNREFINED_PX * current.unit), search.start_px)
     covariances = inverse_2x2(certain + identity(at_worst**-2))
     extra += identity(eigenvalue_gap(covariances) * np.float32(BEND**2))
@@ -178,8 +175,3 @@ def _covariances(fit: PatchFit, level: Level) -> Float32:
     by_noise = fit.inverse * (fit.residual * np.float32(level.noise / (2 * level.radius + 1)**2))
     by_return = outer(fit.backward, fit.backward * np.float32(level.backward))
     return by_noise + by_return + identity(np.full_like(fit.residual, FLOOR_PX**2))
-
-
-def _noise_information(level: Level) -> np.float32:
-    """Information that pure noise seems to give, 1 / (the level's pixels squared)."""
-    return np.float32(GHOST * (2 * level.radius + 1)**2 / level.noise)
