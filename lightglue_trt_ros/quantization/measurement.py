@@ -157,9 +157,9 @@ def _readers(net: Folded, moments: Moments) -> Iterator[Reader]:
     for (layer, name), block in net.blocks.items():
         covariance = moments.covariance(member(layer, name, 'hidden'))
         hidden, project = block.hidden.weight.astype(np.float64), _projections(block).astype(np.float64)
-        state, energy = covariance[:DIM, :DIM], float(np.sum((hidden @ covariance) * hidden))
-        gramian = project.T @ project / _positive(float(np.sum((project @ state) * project)))
-        yield Reader(state, gramian + hidden[:, :DIM].T @ hidden[:, :DIM] / _positive(energy))
+        state, energy = covariance[:DIM, :DIM], max(float(np.sum((hidden @ covariance) * hidden)), 1e-30)
+        gramian = project.T @ project / max(float(np.sum((project @ state) * project)), 1e-30)
+        yield Reader(state, gramian + hidden[:, :DIM].T @ hidden[:, :DIM] / energy)
 
 
 def _value_bases(net: Folded, moments: Moments) -> Float64:
@@ -187,10 +187,6 @@ def _centres(net: Folded, moments: Moments, residual: Float32, bases: Float32) -
 def _projections(block: Block) -> Array:
     """(outputs, 256) of all layers that read the state beside the FFN."""
     return np.concatenate([part.weight for part in (block.query, block.key, block.value) if part is not None])
-
-
-def _positive(value: float) -> float:
-    return max(value, 1e-30)
 
 
 def _check_finite(peaks: Mapping[str, float], zero: bool = False) -> None:

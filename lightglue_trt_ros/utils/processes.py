@@ -108,11 +108,15 @@ def run_elsewhere(call: partial[Result], environment: Mapping[str, str]) -> Resu
 
 
 def _answer() -> None:
-    """Run in the process that `run_elsewhere` starts."""
+    """Run in the process that `run_elsewhere` starts. It ends silently when its parent does."""
+    def end_with_parent() -> None:
+        wait_for_parent()
+        os._exit(1)
+
     answers = os.fdopen(os.dup(sys.stdout.fileno()), 'wb')
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # prints of libraries must not mix with the answer
     call = pickle.load(sys.stdin.buffer)
-    end_with_parent()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         answer = call()
     except LightglueTrtError as error:
@@ -124,17 +128,8 @@ def _answer() -> None:
         pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
 
 
-def end_with_parent() -> None:
-    """From now on this process ends silently when its standard input does: its parent holds the other end of that pipe."""
-    def wait() -> None:
-        wait_for_parent()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def wait_for_parent() -> None:
-    """Block until standard input ends: the kernel closes it however the parent ends."""
+    """Block until standard input ends: the parent holds the other end of that pipe, which the kernel closes however it ends."""
     while os.read(0, 1):
         pass
 
