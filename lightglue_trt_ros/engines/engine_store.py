@@ -52,17 +52,6 @@ _NOUNS = {ENGINES: 'engine set', CALIBRATION: 'FP8 calibration'}
 _IDENTITY_TYPES = {'int': int, 'str': str, 'tuple[int, ...]': list, 'dict[str, str]': dict}
 
 
-def networks_of(early_exits: EarlyExits, own_attention: bool = False) -> tuple[str, ...]:
-    """The graphs and engines of an engine set, by name."""
-    return (EXTRACTOR, *early_exits.graphs(own_attention))
-
-
-def files_of(early_exits: EarlyExits, own_attention: bool = False) -> tuple[str, ...]:
-    """The files of an engine set beside its manifest."""
-    networks = networks_of(early_exits, own_attention)
-    return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in networks), TIMING_CACHE)
-
-
 class ReplacedError(EngineError):
     """Files of an artifact were read while a successor took its place."""
 
@@ -121,9 +110,9 @@ class Identity:
         return EarlyExits(self.ends)
 
     @property
-    def own_attention(self) -> bool:
-        """Whether engines end where layers attend, which kernels of ours do then."""
-        return self.early_exits.blocks[0] in self.graphs
+    def networks(self) -> tuple[str, ...]:
+        """Of engines, by name; they are cut at each attention where that is a kernel of ours."""
+        return (EXTRACTOR, *self.early_exits.graphs(self.early_exits.blocks[0] in self.graphs))
 
     @property
     def name(self) -> str:
@@ -144,7 +133,7 @@ class Identity:
     def files(self) -> tuple[str, ...]:
         """What belongs to it beside the manifest; a calibration that failed leaves its figures and no more."""
         if self.kind == ENGINES:
-            return files_of(self.early_exits, self.own_attention)
+            return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in self.networks), TIMING_CACHE)
         return (TENSORS, GRAPH) if self.gate_verdict == PASSED else ()
 
     def command(self, engine_dir: Path) -> str:
@@ -255,10 +244,9 @@ class Artifact:
 
     def plans(self) -> dict[str, bytes]:
         """All plans by network; that their graphs are whole is checked too. Raises EngineError."""
-        networks = networks_of(self.identity.early_exits, self.identity.own_attention)
-        for network in networks:
+        for network in self.identity.networks:
             self.read(f'{network}.onnx')
-        return {network: self.read(f'{network}.plan') for network in networks}
+        return {network: self.read(f'{network}.plan') for network in self.identity.networks}
 
     def calibration(self) -> Calibration:
         """Of a calibration. Raises EngineError."""

@@ -24,6 +24,7 @@ import pytest
 from support.instant_builder import HEIGHT, SIZE, WIDTH, InstantBuilder, K
 from support.networks import Remembered, ours, photo
 from support.random_pairs import random_pair, write_pair
+from support.written_engines import files_of, networks_of
 
 from lightglue_trt_ros.backends import onnxruntime
 from lightglue_trt_ros.backends import tensorrt as tensorrt_backend
@@ -45,8 +46,6 @@ from lightglue_trt_ros.engines.engine_store import (
     Artifact,
     Identity,
     drafting,
-    files_of,
-    networks_of,
     open_artifact,
 )
 from lightglue_trt_ros.engines.gpu_info import Machine

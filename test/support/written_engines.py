@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
-from lightglue_trt_ros.engines.engine_store import Artifact, Draft, Identity, drafting, files_of
+from lightglue_trt_ros.engines.engine_store import Artifact, Draft, Identity, drafting
 from lightglue_trt_ros.engines.gpu_info import Machine
 from lightglue_trt_ros.networks.models import ModelIdentity
 
@@ -20,6 +20,19 @@ WANTED = Identity.of_engines(SPEC, OURS, TENSORRT, ADA, ends=EARLY_EXITS.ends)
 CALIBRATION = Identity.of_calibration(SPEC, OURS)
 GATE = {'frames': 'a recording', 'keypoint_overlap': 0.99}
 RECORD = {'build_seconds': {'extractor': 1.5, 'matcher': 2.0}, 'layers': {'extractor': {'fp16': 30}}}
+
+
+def networks_of(early_exits: EarlyExits, own_attention: bool = False) -> tuple[str, ...]:
+    """The graphs and engines of an engine set, by name."""
+    return ('extractor', *early_exits.graphs(own_attention))
+
+
+def files_of(early_exits: EarlyExits, own_attention: bool = False) -> tuple[str, ...]:
+    """The files of an engine set beside its manifest."""
+    networks = networks_of(early_exits, own_attention)
+    return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in networks), 'timing.cache')
+
+
 FILES = files_of(EARLY_EXITS)
 
 
