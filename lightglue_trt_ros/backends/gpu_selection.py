@@ -6,13 +6,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..core.config import EngineSpec
+from ..networks.architecture import BLOCK, BORDER, CELL
 from ..utils.errors import EngineError
 from .cuda import KERNEL_TYPES, THREADS, WARPS, Addressed, Cuda
 
 TILE, CHOOSERS, CHANNELS = 32, 1024, 256  # as the kernels have them; CHANNELS: the longest descriptors
 SCORERS = 64  # threads of a block that have a cell each: many small blocks fill a small GPU evenly
-# as networks/superpoint.py has them, whose libraries a robot need not have
-CELL, BORDER, BLOCK = 8, 4, 4
 
 
 class GpuSelection:

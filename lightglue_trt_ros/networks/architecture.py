@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from ..utils.errors import WeightsError
 
 EXTRACTOR, MATCHER = NETWORKS = ('extractor', 'matcher')
+CELL = 8  # of SuperPoint: pixels per side of a descriptor cell
+BORDER = 4  # keypoints closer to the image's edge are dropped
+BLOCK = 4  # at most one survivor of NMS stands in a BLOCK x BLOCK square, as BLOCK is no more than the radius of NMS
 HEAD_DIM = 64  # channels of an attention head; a matcher as wide as w has w / 64 heads
 _ENCODER = tuple(f'conv{stage}{half}' for stage in range(1, 5) for half in 'ab')
 _CELL_CLASSES = 65  # the pixels of a cell, and "no keypoint here"

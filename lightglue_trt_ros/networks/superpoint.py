@@ -12,15 +12,12 @@ import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, Var, argument, build
 
 from ..core.config import EngineSpec
-from .architecture import descriptors_of
+from .architecture import BLOCK, BORDER, CELL, descriptors_of
 from .typed_onnx import Typed, stamp
 from .weights import Weights
 
-CELL = 8  # pixels per side of a descriptor cell
 NMS_RADIUS = 4
-BORDER = 4  # keypoints closer to the image's edge are dropped
 REFINE_RADIUS = 2  # subpixel refinement looks this far around a keypoint; less than BORDER
-BLOCK = 4  # at most one survivor of NMS stands in a BLOCK x BLOCK square, as BLOCK <= NMS_RADIUS
 
 
 def superpoint(spec: EngineSpec, weights: Weights, *, subpixel: bool = True) -> onnx.ModelProto:
