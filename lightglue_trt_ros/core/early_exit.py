@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..utils.errors import ConfigError
 
 LAYERS = 9  # of the published network, and of the shipped one
-ALL_LAYERS = -1.0  # a early_exits confidence that never stops early
+ALL_LAYERS = -1.0  # a depth_confidence that never stops early
 EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/experiments.md)
 DEPTH_CONFIDENCE = 0.97  # share of confident points that stops; published: 0.95, which loses matches three frames apart
 
