@@ -17,7 +17,7 @@ from ..core.geometry import resize_gray
 from ..core.images import gray_of
 from ..core.types import UInt8
 from ..engines.build import ATTENTIONS, BuildOrder, FrameSource, build_engine_set
-from ..engines.engine_store import Artifact, default_engine_dir
+from ..engines.engine_store import Artifact, engine_dir_of
 from ..engines.gpu_info import Machine, decide, probe, target
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
 from ..engines.tensorrt_api import BuildOptions, open_tensorrt
@@ -59,7 +59,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     add_settings(parser, MatcherConfig, 'image_height', 'image_width', 'max_keypoints', 'weights')
     parser.add_argument('--precision', choices=('auto', 'fp32', 'fp16', 'fp8'), default=default.precision,
                         help='auto is fp16, and fp8 for the matcher where the GPU and a calibrated graph allow it; default: auto')
-    parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of engine sets, default: %(default)s')
+    parser.add_argument('--engine-dir', type=Path, default=engine_dir_of(), help='folder of engine sets, default: %(default)s')
     parser.add_argument('--workspace-mib', type=number(int, 1), default=1024,
                         help="memory for TensorRT's trials, default: %(default)s")
     parser.add_argument('--opt-level', type=int, choices=range(6), help="TensorRT's effort, 0 to 5; default: its own")
@@ -151,7 +151,7 @@ def _use(engine_set: Artifact, precision: str) -> str:
     wanted = {'image_height': identity.image_height, 'image_width': identity.image_width, 'max_keypoints': identity.max_keypoints,
               'precision': precision, 'weights': identity.weights_choice}
     settings = {name: value for name, value in wanted.items() if value != getattr(default, name)}
-    if identity.multiprocessors and engine_set.path.parent != default_engine_dir():
+    if identity.multiprocessors and engine_set.path.parent != engine_dir_of():
         settings['engine_dir'] = str(engine_set.path.parent)
     if not settings:
         return 'ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt image_topic:=/camera/image_raw'

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.config import EngineSpec, MatcherConfig
-from ..engines.engine_store import ENGINES, default_engine_dir
+from ..engines.engine_store import ENGINES, engine_dir_of
 from ..networks.models import load_model
 from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, QualityGate
 from ..quantization.samples import HELD_OUT, LEAST_FRAMES
@@ -45,7 +45,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         f'the number of matches within {COUNT_TOLERANCE:.0%}%; default: %(default)s')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where a bag has several with images')
     add_settings(parser, MatcherConfig, 'image_height', 'image_width', 'max_keypoints', 'weights')
-    parser.add_argument('--engine-dir', type=Path, default=default_engine_dir(), help='folder of engine sets, default: %(default)s')
+    parser.add_argument('--engine-dir', type=Path, default=engine_dir_of(), help='folder of engine sets, default: %(default)s')
     parser.add_argument('--force', action='store_true', help='calibrate although an equal calibration is there')
     args = parser.parse_args(argv)
     if not 0 < args.held_out_share <= 0.8:

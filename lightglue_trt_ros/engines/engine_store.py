@@ -143,7 +143,7 @@ class Identity:
         words += ['--height', self.image_height, '--width', self.image_width, '--max-keypoints', self.max_keypoints]
         words += ['--precision', self.matcher_precision] if engines else []
         words += ['--weights', self.weights_choice]
-        words += ['--engine-dir', engine_dir] if engine_dir != default_engine_dir() else []
+        words += ['--engine-dir', engine_dir] if engine_dir != engine_dir_of() else []
         words += ['--flavour', 'rtx'] if self.tensorrt == 'tensorrt_rtx' else []
         any_gpu = self.compute_capability and not self.multiprocessors
         words += ['--target-sm', self.compute_capability.replace('.', '')] if any_gpu else []
@@ -262,14 +262,9 @@ class Artifact:
             raise ReplacedError(f'{self.path} was replaced while it was read: try again')
 
 
-def default_engine_dir() -> Path:
-    """`engines` in the cache that also holds the weights."""
-    return cache_dir() / 'engines'
-
-
-def engine_dir_of(setting: str) -> Path:
-    """The folder that the setting `engine_dir` names; empty is the default."""
-    return Path(setting).expanduser() if setting else default_engine_dir()
+def engine_dir_of(setting: str = '') -> Path:
+    """The folder that the setting `engine_dir` names; empty: `engines` in the cache that also holds the weights."""
+    return Path(setting).expanduser() if setting else cache_dir() / 'engines'
 
 
 def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:

@@ -425,7 +425,7 @@ def test_the_flight_is_what_the_gate_runs_on_where_it_can_be_rendered():
 
 
 def test_the_defaults_are_used_through_the_launch_file(machine, tmp_path, monkeypatch):
-    monkeypatch.setattr(build_engines, 'default_engine_dir', lambda: tmp_path)
+    monkeypatch.setattr(build_engines, 'engine_dir_of', lambda: tmp_path)
     identity = Identity.of_engines(build.EngineSpec(precision='fp16'), ours().identity, machine, ADA)
     engine_set = Artifact(tmp_path / identity.name, identity, {}, {}, {})
     assert build_engines._use(engine_set, 'auto').startswith('ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt')
