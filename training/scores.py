@@ -22,7 +22,8 @@ from scipy.optimize import minimize
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.types import UNCALIBRATED, Float32, ScoreCalibration
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED, ScoreCalibration
+from lightglue_trt_ros.core.types import Float32
 from lightglue_trt_ros.networks.models import SCORES, Model, load_model
 from lightglue_trt_ros.utils.errors import WeightsError
 from lightglue_trt_ros.utils.files import write_whole

@@ -13,7 +13,8 @@ import numpy as np
 
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
-from lightglue_trt_ros.core.types import UNCALIBRATED, Float32, HostFeatures, Matches, Thresholds, UInt8
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
+from lightglue_trt_ros.core.types import Float32, HostFeatures, Matches, Thresholds, UInt8
 from lightglue_trt_ros.utils.errors import EngineError
 
 LEAST_SCORE = 1e-3  # of a match, which FrameMatcher expects above 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..core.correspondences import LINE_PX, MAX_SIGMA_PX, NEAR_PX, Correspondences
+from ..core.correspondences import Correspondences
 from ..core.geometry import Size
 from ..core.refinement import DOUBT
 from ..core.refinement import variance_factor as factor
+from ..core.track_propagation import LINE_PX, MAX_SIGMA_PX, NEAR_PX
 from ..core.types import Float32
 from .cuda import THREADS, WARPS, Addressed, Cuda
 

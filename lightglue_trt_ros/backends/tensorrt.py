@@ -18,7 +18,8 @@ from ..core.config import EngineSpec
 from ..core.correspondences import Correspondences, Sought
 from ..core.early_exit import EarlyExits
 from ..core.refinement import Refined
-from ..core.types import NOT_FINITE, UNCALIBRATED, Features, Float32, Int32, Matches, ScoreCalibration, Thresholds, UInt8
+from ..core.score_calibration import UNCALIBRATED, ScoreCalibration
+from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..utils.errors import EngineError, clear_frames
 from .cuda import Addressed, Cuda, DeviceMask, Graph, Staged
 from .gpu_geometry import GpuGeometry

@@ -9,7 +9,8 @@ from .config import EngineSpec
 from .correspondences import Correspondences, Sought
 from .early_exit import EarlyExits
 from .refinement import Refined
-from .types import Features, Float32, Int32, KeptFeatures, Matches, ScoreCalibration, Thresholds, UInt8
+from .score_calibration import ScoreCalibration
+from .types import Features, Float32, Int32, KeptFeatures, Matches, Thresholds, UInt8
 
 
 class Backend(Protocol):

@@ -14,7 +14,8 @@ from typing import Any
 
 from ..utils.errors import ConfigError
 from .early_exit import ALL_LAYERS, DEPTH_CONFIDENCE
-from .types import ScoreCalibration, Thresholds
+from .score_calibration import ScoreCalibration
+from .types import Thresholds
 
 STRIDE = 8  # SuperPoint's cell: image sides are multiples of it
 MAX_KEYPOINTS = 3840  # the largest K that attention was timed with: 1.6 ms each on 8 multiprocessors of an H200

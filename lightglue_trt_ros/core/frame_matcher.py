@@ -13,7 +13,7 @@ from ..utils.errors import FrameError
 from .backend import Backend, RefiningBackend, refining_backend
 from .cameras import StereoRig
 from .config import MatcherConfig
-from .correspondences import MAX_SIGMA_PX, Sought, correspond
+from .correspondences import Sought, correspond
 from .depth import DepthImage, locate
 from .epipolar_check import RightImage, check_epipolar
 from .geometry import Size, resize_gray, size_of, size_text, to_original, unit_of
@@ -22,6 +22,7 @@ from .masks import Mask
 from .refinement import Pyramid, Refined, refine_points, unrefined
 from .refinement.variance_factor import VarianceFactor
 from .timing import Stopwatch
+from .track_propagation import MAX_SIGMA_PX
 from .tracks import TrackCounter, Tracks
 from .types import Features, Float32, FrameMatches, Rows, Thresholds, UInt8, largest_sigmas
 

@@ -52,25 +52,6 @@ class HostFeatures:
 
 
 @dataclass(frozen=True)
-class ScoreCalibration:
-    """A match of raw score s is right with probability 1 - (1 - s^a)^b, Kumaraswamy's distribution. The default changes nothing."""
-
-    a: float = 1.0
-    b: float = 1.0
-
-    def probability(self, raw: Float32) -> Float32:
-        """Of raw scores in [0, 1]; 0, which propagated points have, stays 0."""
-        return np.asarray(1 - (1 - np.clip(raw, 0, 1, dtype=np.float64)**self.a)**self.b, np.float32)
-
-    def raw(self, probability: float) -> float:
-        """The inverse, for a threshold."""
-        return float((1 - (1 - probability)**(1 / self.b))**(1 / self.a))
-
-
-UNCALIBRATED = ScoreCalibration()
-
-
-@dataclass(frozen=True)
 class Thresholds:
     """Inputs of the matcher's graph: they may change between frames without another engine."""
 

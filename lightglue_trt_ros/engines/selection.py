@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..core.backend import Backend
 from ..core.config import MatcherConfig
 from ..core.early_exit import EarlyExits
-from ..core.types import UNCALIBRATED
+from ..core.score_calibration import UNCALIBRATED
 from ..networks.models import SCORES, identify_model, load_model
 from ..utils.errors import EngineError, EngineMismatchError, LightglueTrtError
 from ..utils.processes import given_up, start, trim_heap, wait

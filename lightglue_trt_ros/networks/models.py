@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.config import FETCHED_MODELS, SHIPPED_MODELS
-from ..core.types import UNCALIBRATED, ScoreCalibration
+from ..core.score_calibration import UNCALIBRATED, ScoreCalibration
 from ..utils.errors import ConfigError, WeightsError
 from .architecture import EXTRACTOR, MATCHER, NETWORKS, check_network, descriptors_for, descriptors_of, layers_of
 from .weight_store import load_weights, sources_of

@@ -34,7 +34,8 @@ from lightglue_trt_ros.core.config import SHIPPED_MODELS, EngineSpec, MatcherCon
 from lightglue_trt_ros.core.early_exit import LAYERS, EarlyExits
 from lightglue_trt_ros.core.geometry import resize_gray, to_original
 from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_points
-from lightglue_trt_ros.core.types import UNCALIBRATED, HostFeatures
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
+from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
 from lightglue_trt_ros.engines import build, selection
 from lightglue_trt_ros.engines.engine_store import (

@@ -17,7 +17,8 @@ from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
-from lightglue_trt_ros.core.types import UNCALIBRATED, HostFeatures, Matches
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
+from lightglue_trt_ros.core.types import HostFeatures, Matches
 from lightglue_trt_ros.utils.errors import FrameError
 
 SPEC = EngineSpec(64, 80, 8)

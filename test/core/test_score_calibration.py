@@ -13,7 +13,7 @@ from support.networks import light, photo
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import SHIPPED_MODELS, MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.types import UNCALIBRATED, ScoreCalibration
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED, ScoreCalibration
 from lightglue_trt_ros.networks.models import load_model
 
 HEIGHT, WIDTH, STEP = 192, 256, 12

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from support.networks import photo
 
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
-from lightglue_trt_ros.core.correspondences import MAX_SIGMA_PX, propagate
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import Refined
 from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor
-from lightglue_trt_ros.core.types import UNCALIBRATED, HostFeatures, Matches
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
+from lightglue_trt_ros.core.track_propagation import MAX_SIGMA_PX, propagate
+from lightglue_trt_ros.core.types import HostFeatures, Matches
 from lightglue_trt_ros.utils.errors import FrameError
 
 K = 60

@@ -10,7 +10,7 @@ from support.random_pairs import write_pair
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.early_exit import LAYERS
-from lightglue_trt_ros.core.types import UNCALIBRATED
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.engines.engine_store import GRAPH, TENSORS, Identity, drafting
 from lightglue_trt_ros.engines.gpu_info import probe
 from lightglue_trt_ros.engines.selection import open_backend

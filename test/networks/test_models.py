@@ -20,7 +20,7 @@ from support.networks import magicleap
 from support.random_pairs import TINY, random_extractor, random_matcher, random_pair, write_pair
 
 from lightglue_trt_ros.core.config import FETCHED_MODELS, SHIPPED_MODELS, EngineSpec
-from lightglue_trt_ros.core.types import UNCALIBRATED, ScoreCalibration
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED, ScoreCalibration
 from lightglue_trt_ros.networks import models as pairs
 from lightglue_trt_ros.networks.lightglue import lightglue
 from lightglue_trt_ros.networks.models import SCORES, ModelIdentity, identify_model, load_model, shipped_folder

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.random_pairs import write_pair
 
-from lightglue_trt_ros.core.types import ScoreCalibration
+from lightglue_trt_ros.core.score_calibration import ScoreCalibration
 from lightglue_trt_ros.networks.models import load_model
 
 torch = pytest.importorskip('torch', reason='PyTorch, which the training room alone needs, is not installed: make parity')
@@ -421,8 +421,8 @@ def test_options_that_do_not_go_together_are_refused(words, why, capsys):
 
 
 def test_an_extractor_has_the_widths_that_were_asked_for(folder, tmp_path):
-    words = ['--photographs', str(folder), '--drawings', '0', '--out', str(tmp_path), '--steps', '2', '--toy', '--networks', 'extractor']
-    assert main([*words, '--widths', '8,8,16,16,24']) == 0
+    words = ['--photographs', str(folder), '--drawings', '0', '--out', str(tmp_path), '--steps', '2', '--toy']
+    assert main([*words, '--networks', 'extractor', '--widths', '8,8,16,16,24']) == 0
     tensors = read_tensors(tmp_path / 'extractor.weights.pt')
     assert [len(tensors[f'conv{name}.bias']) for name in ('1b', '2b', '3b', '4b', 'Da')] == [8, 8, 16, 16, 24]
 

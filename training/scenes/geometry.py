@@ -66,7 +66,8 @@ def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_hei
     textures = _textures(random, normals, distances, camera, photo_height, photo_width, width) @ back
 
     size = random.uniform(pairs, low=0.8, high=1.25)  # of what both views show
-    texture0, texture1 = (_photograph(random, apart * share, size, height, width, photo_height, photo_width) for share in (0.7, 1.0))
+    texture0, texture1 = (_photograph(random, apart * share, size, height, width, photo_height, photo_width)
+                          for share in (0.7, 1.0))
     shift = random.normal(pairs, 2) * constant((width, height), random.device) * (0.01 + 0.15 * apart)[:, None]
     middle = constant((photo_width, photo_height), random.device) * (0.5 + 0.15 * random.normal(pairs, 2))
     texture0 = translation(middle) @ texture0

@@ -9,7 +9,8 @@ import numpy as np
 
 from ...core.config import EngineSpec
 from ...core.early_exit import EarlyExits
-from ...core.types import UNCALIBRATED, Features, HostFeatures, Matches, Thresholds, UInt8
+from ...core.score_calibration import UNCALIBRATED
+from ...core.types import Features, HostFeatures, Matches, Thresholds, UInt8
 
 
 class NullBackend:
