@@ -17,6 +17,7 @@ from .types import Float32
 NOISE = 0.0025  # 1 / metre: standard deviation of z over z squared, of structured light and stereo depth cameras
 JUMP = 0.05  # share of z between neighbouring pixels: beyond it they are of two surfaces
 FARTHEST_M = 100.0  # median beyond which the unit must be wrong
+LEAST_M, MOST_M = 1e-4, 1e5  # of a depth: beyond them it is no measurement, and its square leaves float32
 _KINDS = {'16UC1': ('u2', 1e-3), 'mono16': ('u2', 1e-3), '32FC1': ('f4', 1.0)}  # type of a pixel, metres to its unit (REP 118)
 _HEADER = struct.Struct('<iff')  # of compressedDepth: format, and two parameters of its inverse depth
 
@@ -107,7 +108,7 @@ def locate(depth: DepthImage, points: Float32, covariances: Float32) -> Position
     right, below = (within - first).T
     columns, rows = (np.minimum(first[:, axis] + np.array([[0], [1]]), side - 1) for axis, side in enumerate((width, height)))
     four = depth.pixels[rows[[0, 0, 1, 1]], columns[[0, 1, 0, 1]]].astype(np.float32) * np.float32(depth.unit_m)  # (4, M)
-    known = np.isfinite(four) & (four > 0)
+    known = (four > LEAST_M) & (four < MOST_M)  # false for NaN
     with np.errstate(divide='ignore', invalid='ignore'):
         inverse = 1 / np.where(known, four, np.float32(np.nan))
     nearest = inverse[2 * (below >= 0.5) + (right >= 0.5), np.arange(len(points))]
