@@ -29,6 +29,7 @@ WRONG_PX = 3.0  # of reprojection error, from which a point is dropped
 PNP_PX = 4.0
 OFFSET_PX, NO_OFFSET_PX = 1.0, 1e-6  # prior standard deviation of the offset of the right image's columns; where they are depths
 DEPTH_BASELINE_M = 1.0  # of the right camera whose columns stand for depths
+LEAST_SIGMA = 1e-4  # of z, as a share: a deviation of 0 would weigh without end
 LEAST_INLIERS = 12  # for a pose
 MOVED_PX = 10.0  # of the median point since the last kept view: the next one is kept
 SHARED = 0.6  # of that view's points; with fewer the next view is kept
@@ -291,7 +292,8 @@ class MatchOdometry:
             points, before = (normalised(side, self.calibration) for side in (matches.keypoints, matches.reference_keypoints))
         if self.depth and matches.xyz is not None and matches.sigma_z is not None:
             z = matches.xyz[:, 2].astype(np.float64)
-            right, precisions = points[:, 0] - DEPTH_BASELINE_M / z, self._scale * z * z / (DEPTH_BASELINE_M * matches.sigma_z)
+            sigma_z = np.maximum(matches.sigma_z, LEAST_SIGMA * z)
+            right, precisions = points[:, 0] - DEPTH_BASELINE_M / z, self._scale * z * z / (DEPTH_BASELINE_M * sigma_z)
         known = np.isfinite(points).all(axis=1) & np.isfinite(before).all(axis=1)
         fix = self.window.add(matches.stamp, matches.track_ids[known], points[known], matches.reference_stamp, before[known],
                               *(None if each is None else each[known] for each in (right, precisions)))

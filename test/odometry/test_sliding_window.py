@@ -124,6 +124,23 @@ def test_a_depth_weighs_by_its_own_deviation():
     assert errors[0] < 0.3 * errors[1]
 
 
+@pytest.mark.filterwarnings('error')
+def test_a_deviation_of_zero_does_not_end_the_adjustment():
+    """As with depth_noise 0: a few points claim to be exact, and the others go on to count."""
+    frames, errors = list(steps(poses_of(25), noise_px=0.4)), []
+    for least in (0.0, 0.001):
+        odometry, rng, fixes = MatchOdometry(CAMERA, depth=True), np.random.default_rng(4), []
+        for step in frames:
+            matches = with_depth(step, 0.002, rng)
+            sure = matches.track_ids % 20 == 0
+            xyz, sigma_z = matches.xyz.copy(), matches.sigma_z.copy()
+            xyz[sure, 2], sigma_z[sure] = (BASELINE / (step.points[:, 0] - step.right_x))[sure], least
+            fixes.append(odometry.add(dataclasses.replace(matches, xyz=xyz, sigma_z=sigma_z)))
+        assert {fix.quality for fix in fixes} == {Quality.TRACKING}
+        errors.append(ate(*tracked(frames, fixes)))
+    assert errors[0] < 1.3 * errors[1]
+
+
 @pytest.mark.slow
 def test_the_adjustment_is_worth_its_time():
     """Against the same without it, on the same noise."""
