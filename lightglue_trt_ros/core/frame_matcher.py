@@ -125,7 +125,7 @@ class FrameMatcher:
         if self._is_next_reference(reference, current, matches):
             self._reference = current
         if self.keyframes is not None and self.keyframes.wants(matches, self.config.keyframe_min_ratio):
-            self.keyframes.take(self.backend, image, current.points, current.features, matches, rows)
+            self.keyframes.take(self.backend, image, current.points, current.features, matches, rows, depth)
         if mask is not None:  # refinement may move points near its edge behind it
             matches = matches.only(mask.allows(matches.keypoints, current.size))
         return matches.well_known(self.config.max_sigma_px) if self.config.max_sigma_px else matches

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..utils.errors import FrameError
 from .backend import Backend
 from .config import MatcherConfig
+from .depth import DepthImage, locate
 from .geometry import size_of, unit_of
 from .refinement import Pyramid, Refined, refine_points, unrefined
 from .refinement.variance_factor import VarianceFactor
@@ -60,15 +61,18 @@ class Keyframes:
             return False
         return not self._kept or float(np.mean(np.isin(self._tracks, matches.track_ids))) < least_share
 
-    def take(self, backend: Backend, image: UInt8, keypoints: Float32, features: Any, matches: FrameMatches, rows: Rows) -> None:
+    def take(self, backend: Backend, image: UInt8, keypoints: Float32, features: Any, matches: FrameMatches, rows: Rows,
+             depth: DepthImage | None = None) -> None:
         """Keep a frame: its keypoints (K, 2) and features, and its matches, whose M points are those of `rows` in the frame.
 
-        Rows from K on are propagated points. Raises EngineError.
+        Rows from K on are propagated points. With `depth`, keypoints without a match get positions as well. Raises EngineError.
         """
         count = len(features.scores)
         own = rows < count
         ids = np.full(count, NO_TRACK, np.uint32)
         xyz, sigma_z = np.full((count, 3), np.nan, np.float32), np.full(count, np.nan, np.float32)
+        if depth is not None:
+            xyz, sigma_z = locate(depth, keypoints[:count], unrefined(count, unit_of(size_of(image), backend.spec.size)))
         ids[rows[own]] = matches.track_ids[own]
         if matches.xyz is not None and matches.sigma_z is not None:
             xyz[rows[own]], sigma_z[rows[own]] = matches.xyz[own], matches.sigma_z[own]
