@@ -68,7 +68,7 @@ def test_the_nearest_pixel_counts_where_others_are_unknown_and_nothing_across_a_
 
 
 @pytest.mark.filterwarnings('error')
-@pytest.mark.parametrize('unknown', [0.0, -1.0, np.nan, np.inf, -np.inf, 1e-45, 1e-30, 3e38])  # the last ones: memory without a value
+@pytest.mark.parametrize('unknown', [0.0, -1.0, np.nan, np.inf, -np.inf, 1e-45, 1e-30, 3e38])  # the last: memory without a value
 def test_what_is_no_depth_is_unknown_and_nothing_is_half_known(unknown):
     pixels = np.full((48, 64), unknown, np.float32)
     pixels[10:20, 10:20] = 1.5

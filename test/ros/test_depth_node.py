@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -12,15 +16,18 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-image')
+from rcl_interfaces.srv import GetParameters
+from rclpy.node import Node
 from rclpy.parameter import Parameter
-from sensor_msgs.msg import CameraInfo, CompressedImage, Image
-from support.ros_helpers import SECOND, header, image_message, wait_for, with_peer
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, PointField
+from support.ros_helpers import SECOND, header, image_message, spun, wait_for, with_peer
 from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.networks.models import load_model
-from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, matches_from_cloud, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.parameters import NodeConfig
 from lightglue_trt_ros.utils.errors import ConfigError
@@ -171,6 +178,30 @@ def test_a_silent_depth_camera_is_told(stack):
     wait_for(lambda: f'no depth image came with the last {FRAMES} images (/depth): ' in rig.peer.status()[1])
 
 
+@pytest.mark.parametrize('skew_ns', [40_000_000, -40_000_000])
+def test_depth_of_another_clock_is_told_by_how_much(stack, skew_ns):
+    rig = DepthRig(stack)
+    rig.tell_camera()
+    shares = [known(matches) for number, image in enumerate(frames())
+              if (matches := rig.send(number, image, WALL, skew_ns)) is not None]
+    assert set(shares) == {0.0}
+    told = f'the stamps of images and depth images are {skew_ns / SECOND:+.3f} s apart, max_depth_skew_s is 0.02: trigger both'
+    wait_for(lambda: told in rig.peer.status()[1])
+    assert rig.peer.figures()['depth skew ms (depth - image)'] == f'{skew_ns / 1e6:.1f}'
+
+
+def test_depth_that_comes_after_its_frame_was_matched_is_counted_and_told(stack):
+    rig = DepthRig(stack)
+    rig.tell_camera()
+    for number, image in enumerate(frames()):
+        matches = rig.send(number, image)
+        rig.depths.publish(depth_message(SECOND + number * PERIOD_NS, WALL))
+        time.sleep(0.05)
+    assert known(matches) == 0
+    wait_for(lambda: 'after the images of their stamps, too late to be paired' in rig.peer.status()[1])
+    wait_for(lambda: int(rig.peer.figures()['depth images late']) >= FRAMES - 2)
+
+
 def test_compressed_depth_comes_on_its_own_topic(stack):
     rig, images = DepthRig(stack, compressed=True), frames(3)
     rig.tell_camera()
@@ -179,3 +210,67 @@ def test_compressed_depth_comes_on_its_own_topic(stack):
         matches = rig.send(number, image, depth)
     assert known(matches) == 1.0
     np.testing.assert_allclose(matches.xyz[:, 2], 2.0, rtol=1e-5)
+
+
+def test_each_of_several_cameras_has_its_own_depth_and_keyframes(stack):
+    names, metres = ('front', 'rear'), {'front': 2.0, 'rear': 3.0}
+
+    def opened(config, *, cancelled):
+        return Opened(OnnxRuntimeBackend(config.engine_spec('fp32'), load_model('ours'), threads=1), 'small')
+
+    given = {**SETTINGS, 'cameras': list(names), 'keyframes': 3}
+    node = MatcherNode(open_backend=opened, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
+    peer = with_peer(stack, node)
+    rig = Node('rig')
+    clouds: dict[str, list[PointCloud2]] = {name: [] for name in names}
+    keyframes: dict[str, list[PointCloud2]] = {name: [] for name in names}
+    publishers = {(name, topic): rig.create_publisher(kind, f'/{name}/{topic}', 10) for name in names
+                  for topic, kind in (('image', Image), ('depth', Image), ('camera_info', CameraInfo))}
+    for name in names:
+        rig.create_subscription(PointCloud2, f'/matcher/{name}/matches', clouds[name].append, 10)
+        rig.create_subscription(PointCloud2, f'/matcher/{name}/keyframe', keyframes[name].append, 10)
+    stack.enter_context(spun(rig))
+    wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+    wait_for(lambda: all(each.get_subscription_count() for each in publishers.values()))
+    wait_for(lambda: all(rig.count_publishers(f'/matcher/{name}/{topic}') for name in names for topic in ('matches', 'keyframe')))
+    for name in names:
+        publishers[name, 'camera_info'].publish(CameraInfo(header=header(SECOND), **vars(camera_info())))
+    time.sleep(0.3)
+    for number, image in enumerate(frames(4)):
+        for name in names:
+            stamp, before = SECOND + number * PERIOD_NS, len(clouds[name])
+            publishers[name, 'depth'].publish(depth_message(stamp, np.full((HEIGHT, WIDTH), metres[name], np.float32)))
+            publishers[name, 'image'].publish(image_message(stamp, image))
+            if number:
+                wait_for(lambda name=name, before=before: len(clouds[name]) > before)
+            else:
+                time.sleep(1)
+    for name in names:
+        np.testing.assert_allclose(matches_from_cloud(clouds[name][-1]).xyz[:, 2], metres[name], rtol=1e-5)
+        wait_for(lambda name=name: keyframes[name])
+        stamp = keyframes[name][0].header.stamp
+        asked = GetParameters.Request(names=[f'{stamp.sec}.{stamp.nanosec:09d}'] * 2)
+        values = peer.call(GetParameters, f'/matcher/{name}/match_keyframes', asked, 30).values
+        np.testing.assert_allclose(values[-2].double_array_value, metres[name], rtol=1e-5)
+
+
+def test_the_example_of_the_docs_prints_metres(stack):
+    page = (Path(__file__).parents[2] / 'docs' / 'python.md').read_text()
+    (code,) = (block for block in re.findall(r'```python\n(.*?)```', page, re.DOTALL) if 'class Distances' in block)
+    assert 15 <= len(code.splitlines()) <= 22
+    count = 3
+    flat = np.zeros((count, 2), np.float32)
+    matches = FrameMatches(1.0, 0.9, flat, flat, np.ones(count, np.float32), np.arange(count, dtype=np.uint32),
+                           np.full(count, 2, np.uint32), np.zeros((count, 2, 2), np.float32), np.zeros(count, np.uint8),
+                           xyz=np.array([[0, 0, 2], [0, 0, 3], [np.nan] * 3], np.float32), sigma_z=np.ones(count, np.float32))
+    cloud = fill_cloud(PointCloud2(header=header(SECOND), fields=point_fields(PointField, layout_of(matches))), matches)
+    peer = Node('cloud_sender')
+    stack.callback(peer.destroy_node)
+    publisher = peer.create_publisher(PointCloud2, '/matcher/matches', 10)
+    process = subprocess.Popen([sys.executable, '-u', '-c', code], stdout=subprocess.PIPE, text=True)
+    stack.callback(process.stdout.close)
+    stack.callback(process.wait, 10)
+    stack.callback(process.kill)
+    wait_for(publisher.get_subscription_count, 20)
+    publisher.publish(cloud)
+    assert process.stdout.readline() == 'nearest point 2.00 m, median 2.50 m\n'
