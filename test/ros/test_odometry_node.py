@@ -289,6 +289,26 @@ def test_lost_is_a_warning_and_it_begins_anew_within_ten_frames(stack, capfd):
     wait_for(lambda: watcher.status()[0] == DiagnosticStatus.OK)
 
 
+def test_lost_with_depth_publishes_nothing_and_goes_on_in_metres_from_the_last_pose(stack):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(40)))
+    watcher.hear(info(), *(cloud_of(step, depth=True) for step in truth[:12]))
+    wait_for(lambda: len(watcher.messages) == 12)
+    few = [each._replace(**{name: getattr(each, name)[:5] for name in ('ids', 'points', 'reference_points', 'right_x')})
+           for each in truth[12:20]]
+    watcher.hear(*(cloud_of(each, depth=True) for each in few))
+    wait_for(lambda: watcher.status()[2].get('clouds received') == '20')
+    assert watcher.status()[2]['times lost'] == '1'
+    assert watcher.status()[2]['state'] in ('lost', 'starting')
+    assert len(watcher.messages) == 12
+    watcher.hear(*(cloud_of(each._replace(ids=each.ids + 10_000), depth=True) for each in truth[20:32]))
+    wait_for(lambda: len(watcher.messages) >= 23)
+    poses, way = watcher.poses()[:, :3, 3], np.array([step.pose[:3, 3] for step in truth])
+    step_m = np.linalg.norm(np.diff(way, axis=0), axis=1).max()
+    assert np.linalg.norm(poses[12] - poses[11]) < 10 * step_m
+    first = len(poses) - 11
+    assert np.linalg.norm(poses[-1] - poses[first]) == pytest.approx(np.linalg.norm(way[31] - way[21]), rel=0.02), 'metres'
+
+
 def test_a_silent_matcher_is_told_in_the_diagnostics(stack):
     watcher = Watcher(stack, publish_tf=False)
     wait_for(lambda: watcher.status()[1].startswith('no cloud on /matcher/matches for '))
