@@ -173,7 +173,8 @@ def depth_of(recording: Recording, topic: str | None = None) -> Recording:
     """The depth images: those of `topic` in a bag, else those that the recording has by itself. Raises BagError without any."""
     if topic is not None:
         if not isinstance(recording, BagRecording):
-            raise BagError(f'{recording.path} is an image folder without a topic {topic}: its depth images are found by themselves')
+            raise BagError(f'{recording.path} is an image folder without a topic {topic}: give --depth, which finds its '
+                           'depth images')
         return BagRecording(recording.path, topic)
     if recording.depth is not None:
         return recording.depth

@@ -12,7 +12,7 @@ from ..core.depth import DepthImage, depth_pixels, locate
 from ..core.types import Float64, FrameMatches
 from ..datasets.bag import DEPTH_SKEW_NS, with_nearest
 from ..datasets.sequence import Frame, Recording, readable_frames
-from ..odometry.sliding_window import MatchOdometry
+from ..odometry.sliding_window import MatchOdometry, Quality
 from ..odometry.two_view import relative_pose
 from ..utils.errors import BagError, FrameError
 from .degradation import degraded_depth
@@ -71,6 +71,7 @@ class DepthScore:
         self._poses: list[Float64] = []  # (4, 4) world from camera, estimated and true, NaN where unknown
         self._true: list[Float64] = []
         self._shares: list[float] = []  # of points with a depth, by frame
+        self._lost = 0  # frames that the odometry has no pose of
         self._errors = np.zeros(len(ERROR_EDGES) - 1, np.int64)  # histogram of relative errors
         self._within = np.zeros(2, np.int64)  # errors within one and two standard deviations
 
@@ -82,7 +83,9 @@ class DepthScore:
             self._poses.append(self._poses[-1] if self._poses else np.eye(4))
             return
         matches = matches if matches.xyz is not None else matches.without_depth()
-        self._poses.append(self._odometry.add(matches).pose)
+        fix = self._odometry.add(matches)
+        self._poses.append(fix.pose)
+        self._lost += fix.quality is not Quality.TRACKING
         assert matches.xyz is not None
         assert matches.sigma_z is not None
         z = matches.xyz[:, 2].astype(np.float64)
@@ -102,7 +105,9 @@ class DepthScore:
 
     def figures(self) -> dict[str, float]:
         """By the names of METRICS; what cannot be known is missing."""
-        known = {'depth_points': 100 * float(np.mean(self._shares))} if self._shares else {}
+        known: dict[str, float] = {}
+        if self._shares:
+            known |= {'depth_points': 100 * float(np.mean(self._shares)), 'depth_frames_lost': float(self._lost)}
         if count := int(self._errors.sum()):
             middle, high = np.interp([0.5, 0.9], np.concatenate([[0], np.cumsum(self._errors)]) / count, ERROR_EDGES).tolist()
             one, two = (100 * self._within / count).tolist()

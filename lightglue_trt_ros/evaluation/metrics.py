@@ -65,6 +65,7 @@ METRICS: dict[str, Metric] = {
     'depth_within_2_sigma': Metric('z within two of them: 95.4 is right', '%', True, 1),
     'depth_drift_percent': Metric('drift in metres by depth, translation', '%', False, 2),
     'depth_drift_deg_per_m': Metric('drift in metres by depth, rotation', 'deg/m', False, 4),
+    'depth_frames_lost': Metric('frames without a pose by depth', '', False, 0),
     **{f'frame_ms_p{p}': Metric(f'time of a frame, p{p}', 'ms', False, 1) for p in PERCENTILES},
     'fps': Metric('frames per second, from the median', '1/s', True, 1),
     'cpu_ms': Metric('CPU time of a frame, all threads, mean', 'ms', False, 1),

@@ -114,14 +114,16 @@ def test_the_odometry_by_depth_is_metric(scale: float) -> None:
     figures = score.figures()
     assert figures['depth_drift_percent'] == pytest.approx(100 * (1 - 1 / scale), abs=0.05 if scale == 1 else 1)
     assert figures['depth_drift_deg_per_m'] < 0.01
+    assert figures['depth_frames_lost'] == 0
 
 
 def test_without_depth_or_truth_there_is_less_to_say() -> None:
-    assert figures_of(matches_of(None), depth_of(np.eye(4))) == {'depth_points': 0}
+    assert figures_of(matches_of(None), depth_of(np.eye(4))) == {'depth_points': 0, 'depth_frames_lost': 1}
     for reference, true in ((None, motion()), (depth_of(np.eye(4)), None)):
         score = DepthScore(CAMERA)
         score.add(matches_of(depth_of(motion())), reference, np.eye(4), true)
-        assert set(score.figures()) == {'depth_points'}
+        assert score.figures().keys() == {'depth_points', 'depth_frames_lost'}
+        assert score.figures()['depth_frames_lost'] == 0
     assert DepthScore(CAMERA).figures() == {}
 
 
