@@ -85,3 +85,32 @@ def test_a_way_forth_and_back_closes_its_loop_in_one_inference(stack):
         assert told in value.string_value
     node.stop()
     assert 'the node is not active' in ask(*names)[0].string_value
+
+
+def test_a_detection_threshold_that_is_set_while_the_node_runs_counts_for_keyframes(stack):
+    def opened(config, *, cancelled):
+        return Opened(CountedBackend(config.engine_spec('fp32'), load_model('ours'), threads=2), 'counted')
+
+    given = {**SETTINGS, 'keyframe_min_ratio': 1.0}
+    node = MatcherNode(open_backend=opened, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
+    peer = with_peer(stack, node)
+    keyframes: list[PointCloud2] = []
+    peer.node.create_subscription(PointCloud2, '/matcher/keyframe', keyframes.append, 10)
+    wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', '') and peer.node.count_publishers('/matcher/keyframe'), 30)
+    wall = photo('coffee', HEIGHT, WIDTH + 60)
+
+    def send(number: int) -> None:
+        peer.send(image_message(SECOND + number * SECOND // 10, wall[:, 8 * number:8 * number + WIDTH].copy()))
+
+    send(0)
+    wait_for(lambda: int(peer.figures().get('frames processed', 0)) >= 1)
+    send(1)
+    wait_for(lambda: keyframes)
+    scores = points_in(keyframes[0])['score']
+    least = float(np.median(scores))
+    assert node.set_parameters([Parameter('detection_threshold', value=least)])[0].successful
+    send(2)
+    wait_for(lambda: len(keyframes) == 2)
+    found = points_in(keyframes[1])['score']
+    assert 0.2 * len(scores) < len(found) < 0.9 * len(scores)
+    assert found.min() > least

@@ -39,8 +39,8 @@ class CameraInterface:
     input: CameraInput  # of the node's present pipeline
 
     def __init__(self, node: LifecycleNode, settings: NodeConfig, name: str, config: MatcherConfig) -> None:
-        """`name` is empty for a single camera; `config` has the size that frames are resized to."""
-        self._node, self._settings, self.name, self._config = node, settings, name, config
+        """`name` is empty for a single camera; `config` may be replaced while it runs."""
+        self._node, self._settings, self.name, self.config = node, settings, name, config
         self.log = node.get_logger().get_child(name) if name else node.get_logger()  # of the node, or of a named camera
         self._interfaces = ExitStack()
         self._vins: VinsTopics | None = None
@@ -55,13 +55,13 @@ class CameraInterface:
         """Subscribe and advertise. Raises ConfigError for a mask file that cannot be used."""
         self._matches = self._publisher(PointCloud2, camera_topic(self.name, '~/matches'))
         self._debug_image = self._publisher(Image, camera_topic(self.name, '~/debug_image'))
-        if self._config.keyframes:
-            self._keyframes = KeyframeTopics(self._node, self.name, self._config.detection_threshold, self._matches_between)
+        if self.config.keyframes:
+            self._keyframes = KeyframeTopics(self._node, self.name, self._matches_between)
             self._interfaces.callback(self._keyframes.close)
         if self._settings.tracks_format == 'vins':
             self._vins = VinsTopics(self._node, self._settings, self.name)
             self._interfaces.callback(self._vins.close)
-        engine = self._config.image_height, self._config.image_width
+        engine = self.config.image_height, self.config.image_width
         self._masks = CameraMasks(self._node, self.log, self._settings, engine, self.name)
         self._interfaces.callback(self._masks.close)
         if self._settings.stereo or self._settings.depth:
@@ -158,7 +158,7 @@ class CameraInterface:
 
     def publish_keyframe(self, frame: Input, keyframe: Keyframe) -> None:
         if self._keyframes is not None:
-            self._keyframes.publish(frame.source.header, keyframe)
+            self._keyframes.publish(frame.source.header, keyframe, self.config.detection_threshold)
 
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
         if matches is not None and matches.note:
@@ -188,5 +188,5 @@ class CameraInterface:
         kind = (frame.image.shape, getattr(frame.source, 'encoding', ''))
         if kind != self._advised:
             self._advised = kind
-            for advice in diagnostics.advice(frame.image, kind[1], self._config):
+            for advice in diagnostics.advice(frame.image, kind[1], self.config):
                 self.log.warning(advice)

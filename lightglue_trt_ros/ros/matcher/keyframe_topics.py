@@ -24,10 +24,9 @@ COLUMNS = 'u_ref', 'v_ref', 'u', 'v', 'score', 'cov_uu', 'cov_uv', 'cov_vv', 'x'
 class KeyframeTopics:
     """Publishes keyframes, and answers which points two of them share."""
 
-    def __init__(self, node: LifecycleNode, camera: str, least_score: float,
-                 matches_between: Callable[[float, float], FrameMatches]) -> None:
+    def __init__(self, node: LifecycleNode, camera: str, matches_between: Callable[[float, float], FrameMatches]) -> None:
         """`matches_between` takes the stamps of two keyframes; it may raise a LightglueTrtError."""
-        self._node, self._least_score, self._matches_between = node, least_score, matches_between
+        self._node, self._matches_between = node, matches_between
         self._keyframes = node.create_lifecycle_publisher(PointCloud2, camera_topic(camera, '~/keyframe'), 10)
         self._service = node.create_service(GetParameters, camera_topic(camera, '~/match_keyframes'), self._on_request)
 
@@ -35,8 +34,8 @@ class KeyframeTopics:
         self._node.destroy_service(self._service)
         self._node.destroy_lifecycle_publisher(self._keyframes)
 
-    def publish(self, header: Any, keyframe: Keyframe) -> None:
-        self._keyframes.publish(fill_keyframe(PointCloud2(header=header, fields=FIELDS), keyframe, self._least_score))
+    def publish(self, header: Any, keyframe: Keyframe, least_score: float) -> None:
+        self._keyframes.publish(fill_keyframe(PointCloud2(header=header, fields=FIELDS), keyframe, least_score))
 
     def _on_request(self, request: GetParameters.Request, response: GetParameters.Response) -> GetParameters.Response:
         """Names are two stamps in seconds, 12.345000000; the answer is a value for each of COLUMNS, or one string with an error.

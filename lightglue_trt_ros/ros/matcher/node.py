@@ -188,6 +188,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         except ConfigError as error:
             return SetParametersResult(successful=False, reason=str(error))
         self._pipeline.config = self._config
+        for camera in self._cameras:
+            camera.config = self._config
         return SetParametersResult(successful=True)
 
     def _give_up(self) -> None:
