@@ -146,6 +146,22 @@ def test_it_opens_works_and_closes_in_one_thread_and_start_does_not_wait():
     assert 'ended' not in run.handler.calls, 'it was asked to'
 
 
+def test_a_question_is_refused_at_once_while_the_networks_open():
+    release = threading.Event()
+
+    def opener(config, *, cancelled):
+        release.wait(5)
+        return Opened(Backend(), 'test')
+
+    run = Run(opener=opener)
+    with pytest.raises(EngineError, match='the networks still open'):
+        run.input.ask(lambda matcher: pytest.fail('there is no matcher yet'), 60)
+    release.set()
+    wait_for(lambda: run.pipeline.state is State.RUNNING)
+    assert run.input.ask(lambda matcher: matcher.config, 5) is CONFIG
+    run.pipeline.stop(5)
+
+
 @pytest.mark.parametrize(('error', 'words'), [
     (EngineError('no engine: build one'), 'no engine: build one'),
     (ModuleNotFoundError("No module named 'spox'"), "ModuleNotFoundError: No module named 'spox'")])

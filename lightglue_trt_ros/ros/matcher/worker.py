@@ -119,6 +119,7 @@ class CameraInput:
     def __init__(self, number: int, handler: FrameHandler, queue: LatestQueue) -> None:
         self.number, self.handler, self.statistics, self._queue = number, handler, FrameStatistics(), queue
         self.resets: deque[str] = deque(maxlen=1)  # reason of a requested reset
+        self.answers = False  # while the networks still open, a question would wait for them
 
     def offer(self, item: bytes) -> None:
         """Hand over an item without waiting."""
@@ -128,16 +129,18 @@ class CameraInput:
     def ask(self, question: Callable[[FrameMatcher], Answer], timeout: float) -> Answer:
         """What `question` makes of the camera's matcher in the pipeline's thread, between two frames. One at a time.
 
-        Raises what it raises, and EngineError when no answer comes within `timeout` seconds.
+        Raises what it raises, and EngineError while the networks open, or when no answer comes within `timeout` seconds.
         """
         if not self._queue.accepts:
             raise EngineError('the node is not active: activate it first')
+        if not self.answers:
+            raise EngineError('the networks still open: ask again when the node matches')
         answer: Future[Answer] = Future()
         self._queue.offer((question, answer), QUESTION - self.number)
         try:
             return answer.result(timeout)
         except TimeoutError:
-            raise EngineError(f'no answer within {timeout:g} s: do the networks still open?') from None
+            raise EngineError(f'no answer within {timeout:g} s: the matcher is busy, ask again') from None
 
 
 class Pipeline:
@@ -236,6 +239,7 @@ class Pipeline:
             self.backend, self.state, self.was_open = opened.backend.description, State.RUNNING, True
             for camera in self.inputs:
                 camera.statistics.opened()
+                camera.answers = True
             self._on_open(opened)
         return matchers
 
