@@ -38,7 +38,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         summary = (module.__doc__ or '').strip().splitlines()[0]
         part = names.add_parser(name, help=summary, description=summary)
         part.add_argument('--data', type=Path, default=Path('../shared/data'), help=f'{module.DATA}; default: %(default)s')
-        part.add_argument('--json', type=Path, metavar='FILE', help='write the figures there as well')
+        part.add_argument('--json', type=Path, metavar='FILE', help='also write the figures to this file')
         add_settings(part, MatcherConfig, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width',
                      'max_keypoints', 'refinement')
         if hasattr(module, 'add_options'):

@@ -71,7 +71,7 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
                     for variant, ms in table.items()]
             print_table(f'{name}, every {stride}. frame, depth_confidence {config.depth_confidence:g}: mean '
                         f'{np.mean(times.layers):.2f} layers ({times.histogram}); wall ms over {len(times.layers)} pairs',
-                        ['matcher alone; whole frame', 'median', 'p95', 'p99', 'worst', 'times faster'], rows, left=1)
+                        ['only the matcher; whole frame', 'median', 'p95', 'p99', 'worst', 'times faster'], rows, left=1)
     return {'pairs': report}
 
 

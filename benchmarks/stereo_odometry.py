@@ -79,9 +79,9 @@ class StereoPair(NamedTuple):
 def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     """Run the odometry on three kinds of tracks of each recording. Raises BagError."""
     drifts = [drift for folder in stereo_folders(args.data) for drift in measure_drift(folder, config)]
-    print_table('Odometry of stereo tracks, whose right columns are off by as many pixels as it finds; of the left images alone, '
+    print_table('Odometry of stereo tracks. off px: by how much it finds the right columns off. left only: of the left images, '
                 'after the alignment of scale',
-                ['recording', 'tracks', 'matches', 'right', 'drift %', 'deg/m', 'at the end %', 'deg/m', 'off px', 'left alone %',
+                ['recording', 'tracks', 'matches', 'right', 'drift %', 'deg/m', 'at the end %', 'deg/m', 'off px', 'left only %',
                  'deg/m from ours', 'ms'],
                 [(drift.recording, drift.tracks, f'{drift.matches:.0f}', f'{drift.right:.0f}', f'{drift.percent:.2f}',
                   f'{drift.deg_per_m:.4f}', f'{drift.end_percent:.2f}', f'{drift.end_deg_per_m:.4f}', f'{drift.offset_px:.2f}',

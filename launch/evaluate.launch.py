@@ -31,7 +31,7 @@ def generate_launch_description():
     return LaunchDescription([
         DeclareLaunchArgument('bag', description='The rosbag2 or image folder to evaluate'),
         DeclareLaunchArgument('live', default_value='false', choices=['true', 'false'],
-                              description='Play the bag over DDS into the node as well; evaluate_bag starts the node itself'),
+                              description='Also play the bag over DDS into the node; evaluate_bag starts the node itself'),
         *(DeclareLaunchArgument(name, default_value='', description=f'{text}; empty: as evaluate_bag has it')
           for name, text in OPTIONS.items()),
         DeclareLaunchArgument('options', default_value='',

@@ -19,7 +19,7 @@ def generate_launch_description():
         DeclareLaunchArgument('image_topic', default_value='/camera/image_raw',
                               description='Images to match; with cameras, {camera} in it stands for the name: /{camera}/image_raw'),
         DeclareLaunchArgument('right_image_topic', default_value='/camera_right/image_raw',
-                              description='Right images, for stereo; CameraInfo comes beside either topic'),
+                              description='Right images, for stereo; CameraInfo comes next to both topics'),
         DeclareLaunchArgument('depth_topic', default_value='/camera/depth/image_raw',
                               description='Depth images that are registered to image_topic, for depth; {camera} in it as above'),
         DeclareLaunchArgument('mask_topic', default_value='', description='Masks, mono8, {camera} in it as above; empty: mask'),
@@ -38,17 +38,17 @@ def generate_launch_description():
         DeclareLaunchArgument('image_transport', default_value='', choices=['raw', 'compressed', ''],
                               description='compressed subscribes to <image_topic>/compressed; empty: as params_file says'),
         DeclareLaunchArgument('stereo', default_value='', choices=['true', 'false', ''],
-                              description='Match every frame with the right image of its pair too; empty: as params_file says'),
+                              description='Also match every frame with the right image of its pair; empty: as params_file says'),
         DeclareLaunchArgument('depth', default_value='', choices=['true', 'false', ''],
                               description='Give points x, y, z by depth images; empty: as params_file says'),
         DeclareLaunchArgument('depth_transport', default_value='', choices=['raw', 'compressedDepth', ''],
                               description='compressedDepth takes <depth_topic>/compressedDepth; empty: as params_file says'),
         DeclareLaunchArgument('use_fastdds_profile', default_value='true', choices=['true', 'false'],
-                              description='Let Fast DDS carry large images, unless the environment has a profile already; '
-                                          'a camera driver started elsewhere needs config/fastdds_large_images.xml too'),
+                              description='Configure Fast DDS for large images, unless the environment has a profile already; '
+                                          'a camera driver started elsewhere also needs config/fastdds_large_images.xml'),
         DeclareLaunchArgument('rviz', default_value='false', choices=['true', 'false'],
                               description='Open RViz on the debug image (config/matcher.rviz); with stereo:=true or depth:=true on '
-                                          'the points in space too (config/matcher_points.rviz)'),
+                                          'also the points in space (config/matcher_points.rviz)'),
         DeclareLaunchArgument('rviz_frame', default_value='camera', description="RViz's fixed frame: the frame_id of the images"),
         OpaqueFunction(function=start_matcher),
     ])

@@ -16,11 +16,11 @@ SHARE = Path(get_package_share_directory('lightglue_trt_ros'))
 
 def generate_launch_description():
     return LaunchDescription([
-        DeclareLaunchArgument('image_topic', default_value='/camera/image_raw', description='Images; CameraInfo comes beside them'),
+        DeclareLaunchArgument('image_topic', default_value='/camera/image_raw', description='Images, with CameraInfo next to them'),
         DeclareLaunchArgument('right_image_topic', default_value='/camera_right/image_raw',
-                              description='Right images, for stereo; CameraInfo comes beside either topic'),
+                              description='Right images, for stereo; CameraInfo comes next to both topics'),
         DeclareLaunchArgument('stereo', default_value='', choices=['true', 'false', ''],
-                              description='Let the matcher look at right images too: poses are in metres then; '
+                              description='Let the matcher also match right images: poses are in metres then; '
                                           'empty: as params_file says'),
         DeclareLaunchArgument('depth_topic', default_value='/camera/depth/image_raw',
                               description='Depth images that are registered to image_topic, for depth'),
@@ -34,7 +34,7 @@ def generate_launch_description():
         DeclareLaunchArgument('publish_tf', default_value='true', choices=['true', 'false'],
                               description='Publish the transform from odom_frame to the camera'),
         DeclareLaunchArgument('matcher', default_value='true', choices=['true', 'false'],
-                              description='Start the matcher too; false where one runs already'),
+                              description='Also start the matcher; false where one runs already'),
         DeclareLaunchArgument('rviz', default_value='false', choices=['true', 'false'],
                               description='Open RViz on the path (config/odometry.rviz)'),
         OpaqueFunction(function=start_odometry),
@@ -62,7 +62,7 @@ def end_with_matcher(event, context):
     """The odometry waits for tracks for ever where the matcher of this launch has ended, as on a parameter that it refuses."""
     if not event.process_name.startswith('matcher') or context.is_shutdown:
         return []
-    return [LogInfo(msg=f'the matcher has ended with exit code {event.returncode}: its lines above say why; the odometry ends too'),
+    return [LogInfo(msg=f'the matcher has ended with exit code {event.returncode}: its lines above say why; the odometry ends'),
             Shutdown(reason='the matcher has ended')]
 
 

@@ -45,7 +45,7 @@ class Missing(NamedTuple):
 
 NO_EXACT = Missing('no FP32 here', 'FP32 is what the others are compared with, and is missing at this shape')
 OTHER_STAGES = Missing('other stages', 'build the engines of all precisions with the same --stages')
-NO_TIMES = Missing('TensorRT only', 'FP8 runs in TensorRT alone, on FP8 tensor cores (compute capability 8.9 or newer); '
+NO_TIMES = Missing('TensorRT only', 'FP8 runs only in TensorRT, on FP8 tensor cores (compute capability 8.9 or newer); '
                    'ONNX Runtime emulates it, which gives matches and no times')
 
 

@@ -17,7 +17,7 @@ from lightglue_trt_ros.evaluation.report.style import OURS, Picture, finish, new
 HEADER = ('pixels', 'K', 'precision', f'ms (p{SPREAD[0]} to p{SPREAD[1]})', 'times faster', 'engine MiB', 'ONNX MiB',
           'easy: count, F1', 'hard: count, F1')
 LEFT = 1
-TITLE = 'Precisions of the matcher; in brackets the spread, or the share of the FP32 file; count: matches over those of FP32'
+TITLE = 'Precisions of the matcher; in brackets the percentiles, or the share of the FP32 file; count: matches over those of FP32'
 COLOURS = dict(zip(('fp32', 'fp16', 'fp8'), (INK, *OURS), strict=False))
 CROSS = '\N{MULTIPLICATION SIGN} '  # as the figures mark a gap
 HEIGHTS = (3.4, 2.75, 2.2, 1.9)  # inches of each panel: of one, two, three, more

@@ -64,8 +64,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--camera-hz', type=positive, default=10.0, help='of each, for cameras, default: %(default)s')
     parser.add_argument('--seconds', type=positive, default=10.0, help='of each round, for cameras, default: %(default)s')
     parser.add_argument('--rounds', type=number(int, 1), default=2,
-                        help='in which both ways take turns, for cameras, default: %(default)s')
-    parser.add_argument('--json', type=Path, help='write the figures there as well')
+                        help='for cameras: each measures both ways, default: %(default)s')
+    parser.add_argument('--json', type=Path, help='also write the figures to this file')
     args = parser.parse_args(argv)
     if elsewhere := set(args.parts).intersection(OF_A_CHECKOUT):
         parser.error(f'{min(elsewhere)} is measured in a checkout of the repository: python -m benchmarks {min(elsewhere)}')

@@ -116,9 +116,11 @@ def _picture(recording: Recording, got: Reception, truth: Truth) -> bytes:
     images = _image_at(recording, chosen.reference_stamp), _image_at(recording, chosen.stamp)
     title = f'{len(chosen)} matches'
     if known.any():
-        title += f', {np.mean(errors[known] <= demo_report.CORRECT_PX):.1%} within {demo_report.CORRECT_PX:g} px of the truth'
+        correct = np.mean(errors[known] <= demo_report.CORRECT_PX)
+        title += f', {correct:.1%} within {demo_report.CORRECT_PX:g} px of the ground truth'
     since, step = chosen.stamp - got.matches[0].reference_stamp, chosen.stamp - chosen.reference_stamp
-    text = f'at {since:.2f} s, reference {step:.2f} s before' + (f'; rings: {len(propagated)} carried' if len(propagated) else '')
+    rings = f'; rings: {len(propagated)} propagated' if len(propagated) else ''
+    text = f'at {since:.2f} s, reference {step:.2f} s before{rings}'
     return draw_pair(images, (chosen.reference_keypoints[shown], chosen.keypoints[shown]),
                      errors[known] if known.any() else None, title, text, f'{truth.kind}, px',
                      (propagated.reference_keypoints, propagated.keypoints))

@@ -59,7 +59,7 @@ def _evaluate_cameras(args: argparse.Namespace, options: EvaluationOptions, stop
     reports: list[CameraReport] = []
     for name, recording in recordings.items():
         if stopped():
-            reports.append(CameraReport(name, notes=['interrupted before its turn'], interrupted=True))
+            reports.append(CameraReport(name, notes=['interrupted before it began'], interrupted=True))
             log.info(f'camera {name}: {reports[-1].notes[0]}')
             continue
         log.info(f'camera {name}: {recording.image_topic}')
@@ -71,8 +71,8 @@ def _evaluate_cameras(args: argparse.Namespace, options: EvaluationOptions, stop
             reports.append(CameraReport(name, failures=[str(error)]))
     truths = [str(each.recording.get('truth')) for each in reports]
     if any(truths.count(truth) > 1 and OWN in truth for truth in truths):
-        reports[0].notes.append("the same poses are taken as each camera's own, which they can be of one alone: say where the "
-                                'cameras are with --camera-in-body, e.g. {camera}.yaml')
+        reports[0].notes.append("the same poses are taken as each camera's own, but only one camera can have them: give "
+                                'the pose of each camera in the body with --camera-in-body, e.g. {camera}.yaml')
         log.info(reports[0].notes[-1])
     files = write_side_by_side(args.out, reports)
     print_side_by_side(reports)

@@ -64,7 +64,7 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, EvaluationOption
     parser.add_argument('--against', type=Path, metavar='OLD/fleet.json', help='an earlier fleet, or the report.json of one '
                         'recording: what got better or worse since')
     parser.add_argument('--fail-under-worse', type=positive, metavar='POINTS', help='with --against, exit with 1 where pose AUC@10 '
-                        'or precision at 1 px (without truth the share of inliers) is surely lower by more')
+                        'or precision at 1 px (without ground truth the share of inliers) is surely lower by more')
     each = parser.add_argument_group('of each evaluation, as evaluate_bag has them')
     add_evaluation_options(each, fleet=True)
     args = parser.parse_args(argv)

@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--image-topic', default=IMAGE_TOPIC, metavar='TOPIC', help='default: %(default)s')
     parser.add_argument('--frame-id', default='camera', help='header.frame_id of the images, default: %(default)s')
     parser.add_argument('--version', type=int, choices=VERSIONS, default=9, help='of metadata.yaml: 8 for Humble (default: 9)')
-    parser.add_argument('--stereo', action='store_true', help=f'record the right images too, on {RIGHT_TOPIC}')
+    parser.add_argument('--stereo', action='store_true', help=f'also record the right images, on {RIGHT_TOPIC}')
     parser.add_argument('--no-depth', action='store_true', help=f'leave out the depth images, which are recorded on {DEPTH_TOPIC}')
     parser.add_argument('--force', action='store_true', help='replace OUT where it is a bag')
     args = parser.parse_args(argv)

@@ -40,7 +40,7 @@ def draw_matches(image: UInt8, matches: FrameMatches, covariances: bool = False)
     carried = int(np.count_nonzero(matches.carried))
     if covariances:
         _draw_ellipses(canvas, matches, palette, ages, unit)
-    count = f'{len(matches) - carried} matches' + (f', {carried} carried' if carried else '')
+    count = f'{len(matches) - carried} matches' + (f', {carried} propagated' if carried else '')
     if len(matches):
         count += f', median track {np.median(matches.track_lengths):.0f} frames'
     cv2.rectangle(canvas, (0, canvas.shape[0] - 22 * unit), (9 * unit * len(count), canvas.shape[0]), (0, 0, 0), cv2.FILLED)

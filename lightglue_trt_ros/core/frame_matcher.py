@@ -153,8 +153,8 @@ class FrameMatcher:
             self.reset(f'a gap of {stamp - last:.3f} s, more than max_gap_s = {self.config.max_gap_s}: check the stamps, or '
                        'raise it')
         elif reference is not None and reference.size != image.shape:
-            self.reset(f'the image size changed from {size_text(reference.size)} to {size_text(size_of(image))}: does one camera '
-                       'alone publish?')
+            self.reset(f'the image size changed from {size_text(reference.size)} to {size_text(size_of(image))}: do several '
+                       'cameras publish on this topic?')
 
     def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None) -> _Frame:
         """Extract features, and keep the image for refinement: in the backend where that refines, else as a pyramid."""

@@ -179,8 +179,8 @@ def depth_of(recording: Recording, topic: str | None = None) -> Recording:
     if recording.depth is not None:
         return recording.depth
     if not isinstance(recording, BagRecording):
-        raise BagError(f'{recording.path} has no depth images: put them into depth/ beside images/, PNGs of 16 bits in '
-                       'millimetres, or list them in depth.txt beside rgb.txt')
+        raise BagError(f'{recording.path} has no depth images: put them into depth/ next to images/, PNGs of 16 bits in '
+                       'millimetres, or list them in depth.txt next to rgb.txt')
     listing = '; '.join(map(str, recording.topics))
     raise BagError(f'{recording.path} does not say which depth images are registered to {recording.image_topic}: of the topics '
                    f'that are called depth, not exactly one has its frame_id {recording.frame_id!r}. Register them in the driver, '
@@ -191,7 +191,7 @@ def stereo_recording(left: Recording, topic: str | None = None) -> StereoRecordi
     """A recording with its right images, as `right_of` finds them. Raises BagError where there are none, or no calibration."""
     right = right_of(left, topic)
     if right is None:
-        raise BagError(f'{left.path} does not say which images are the right ones: a folder has them beside the left ones, '
+        raise BagError(f'{left.path} does not say which images are the right ones: a folder has them next to the left ones, '
                        'in a bag their topic has to be named (--right-topic)')
     cameras = [each.intrinsics for each in (left, right)]
     for recording, camera in zip((left, right), cameras, strict=True):

@@ -154,7 +154,7 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
     rows = _rows(path, row)
     if rows and len(rows) != len(stamps_ns):
         raise BagError(f'{path} has {len(rows)} poses for {len(stamps_ns)} stamps: KITTI poses are one per frame '
-                       '(their stamps stand in a times.txt beside them, or are those of the recording)')
+                       '(their stamps stand in a times.txt next to them, or are those of the recording)')
     poses = np.tile(np.eye(4), (len(rows), 1, 1))
     poses[:, :3] = np.asarray(rows, np.float64).reshape(-1, 3, 4)
     return _trajectory(path, 'KITTI', stamps_ns, poses)

@@ -29,7 +29,7 @@ logger = logging.getLogger('tensorrt')  # not of the package: commands print its
 _VERBOSE = 5  # under DEBUG: TensorRT writes a hundred thousand lines at this level
 _MODULES = {'tensorrt': (('tensorrt',),), 'rtx': (('tensorrt_rtx',), ('tensorrt_rtx_libs', 'tensorrt_rtx_bindings'))}
 _INSTALL = {'tensorrt': 'on a Jetson: sudo apt install python3-libnvinfer; on a desktop: pip install tensorrt',
-            'rtx': 'pip install tensorrt-rtx, or for building alone tensorrt-rtx-cu12-libs and tensorrt-rtx-cu12-bindings'}
+            'rtx': 'pip install tensorrt-rtx, or, only to build engines, tensorrt-rtx-cu12-libs and tensorrt-rtx-cu12-bindings'}
 _NUMPY = {'FLOAT': np.float32, 'HALF': np.float16, 'INT8': np.int8, 'UINT8': np.uint8, 'INT32': np.int32, 'INT64': np.int64,
           'BOOL': np.bool_}
 

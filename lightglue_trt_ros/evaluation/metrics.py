@@ -41,7 +41,7 @@ METRICS: dict[str, Metric] = {
     **{f'rotation_auc@{deg}': Metric(f'rotation AUC up to {deg} degree{"s" * (deg > 1)}', '%', True, 1) for deg in ROTATION_DEG},
     'within_1_sigma': Metric("matches within their standard deviation of the pose's epipolar line: 68.3 is right", '%', True, 1),
     'within_2_sigma': Metric('matches within two of them: 95.4 is right', '%', True, 1),
-    'true_within_1_sigma': Metric("matches within it of the true motion's line, if the truth is exact", '%', True, 1),
+    'true_within_1_sigma': Metric("matches within it of the true motion's line, if the ground truth is exact", '%', True, 1),
     'true_within_2_sigma': Metric('matches within two of them', '%', True, 1),
     'pose_failures': Metric('pairs without a pose', '', False, 0),
     'track_length': Metric('track length, mean', 'frames', True, 1),

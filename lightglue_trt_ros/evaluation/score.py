@@ -214,7 +214,7 @@ def failure_reasons(pair: PairResult, points: tuple[Float64, Float64], camera: F
         length = f'{1e3 * pair.step_m:.0f} mm' if pair.step_m < 1 else f'{pair.step_m:.1f} m'
         found.append(f'the camera {"hardly " * small}moved{":" * small} {length}{depth}')
         if pair.translation_deg is None:
-            found.append('too little for the truth to tell a direction, the turn alone is judged')
+            found.append('too little for a true direction: only the rotation is scored')
     if camera is not None and pose0 is not None and pose1 is not None:
         found += _plane(points, camera, relative_pose(pose0, pose1), estimate)
     return '; '.join(found)

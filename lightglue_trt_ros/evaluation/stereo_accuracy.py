@@ -107,8 +107,8 @@ class StereoScore:
         offset = float(np.median(np.concatenate(self._disparities))) if any(map(len, self._disparities)) else 0.0
         if abs(offset) < OFFSET_PX:
             return ''
-        return (f'disparities are {offset:+.2f} px from those of the true motion in the median: the right camera is turned against '
-                'its calibration (odometry estimates that)')
+        return (f'disparities are {offset:+.2f} px from those of the true motion in the median: the right camera is rotated '
+                'against its calibration (odometry estimates that)')
 
     def _triangulated(self, pose: Float64, ids: Float64, points: Float64) -> Float64:
         """Disparities (M,) on the shared plane by the true motion since the earliest sight; NaN where it does not resolve them."""

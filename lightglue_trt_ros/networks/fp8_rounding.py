@@ -87,7 +87,7 @@ class Rounding:
             raise ConfigError(f'the calibration has no peak of {name}, without which that cannot be in FP8: calibrate again')
         peak = self._peaks[name]
         if not LEAST_PEAK <= peak <= GREATEST_PEAK:
-            raise ConfigError(f'the calibration says that {name} goes up to {peak:g}: FP8 beside FP16 takes {LEAST_PEAK:g} to '
+            raise ConfigError(f'the calibration says that {name} goes up to {peak:g}: FP8 next to FP16 takes {LEAST_PEAK:g} to '
                               f'{GREATEST_PEAK:g}; calibrate again, on frames with texture, or leave it in FP16')
         return e4m3.scale_of(peak)
 

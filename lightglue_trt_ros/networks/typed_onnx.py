@@ -30,7 +30,7 @@ class Typed:
     def __init__(self, precision: str, calibrated: bool = False) -> None:
         """`calibrated`: the graph will have E4M3's operators, of opset 21."""
         if precision not in _DTYPES:
-            raise ConfigError(f'graphs are written in {" or ".join(_DTYPES)}, not {precision}, which is for the matcher alone')
+            raise ConfigError(f'graphs are written in {" or ".join(_DTYPES)}, not {precision}, which only the matcher has')
         self.dtype = np.dtype(_DTYPES[precision])
         self.op: Any = op21 if calibrated else op17  # not mixed: spox converts each older node, which takes seconds
 

@@ -267,7 +267,7 @@ def print_figures(figures: Mapping[str, Figures], chances: Chances) -> None:
             texts = [' to '.join(map(_percent, ranges.get(figure, ()))) for figure in FIGURES]
             rows.append((recording, LEVELS[level], CHANCE, *texts))
     if rows:
-        title = f'Against the truth, percent ({CHANCE}: without as many of its matches as FP8 gets wrong, {DRAWS} times)'
+        title = f'Against the ground truth, percent ({CHANCE}: without as many of its matches as FP8 gets wrong, {DRAWS} times)'
         print_table(title, ['recording', 'pairs', 'matcher', *(_label(figure) for figure in FIGURES)], rows, 3)
 
 

@@ -114,7 +114,7 @@ class Search:
 def print_search(trials: Sequence[Trial], gate: QualityGate) -> None:
     """The sensitivities, then the frontier."""
     alone = sorted((one for one in trials if one.alone), key=lambda one: one.f1('easy') + one.f1('hard'))
-    for title, chosen in (('Sensitivity: one group alone in FP8', alone),
+    for title, chosen in (('Sensitivity: only one group in FP8', alone),
                           ('Frontier: all but the worst groups in FP8', frontier(trials))):
         rows = [(one.name, f'{100 * one.share:.1f} %', str(one.pairs),
                  *(f'{value:.3f}' for value in (one.f1('easy'), one.f1('hard'), one.count_ratio)),
@@ -140,8 +140,8 @@ def draw_frontier(trials: Sequence[Trial], gate: QualityGate) -> bytes:
                       color=COLOURS[level], alpha=0.6, zorder=3)
             axes.axhline(gate.least(level), color=COLOURS[level], lw=1.6, ls=(0, (4, 3)), zorder=2)
         if alone:
-            axes.plot([], [], ls='none', marker='x', ms=7, mew=2, color=GRAY, label='one group alone')
-        axes.plot([], [], color=GRAY, lw=1.6, ls=(0, (4, 3)), label='gate')
+            axes.plot([], [], ls='none', marker='x', ms=7, mew=2, color=GRAY, label='only one group')
+        axes.plot([], [], color=GRAY, lw=1.6, ls=(0, (4, 3)), label='acceptance check')
         axes.set_title('F1 of the matches against FP32')
         axes.set_xlabel("share of the matcher's FLOPs in FP8, %")
         lowest = min([gate.least('hard'), *(one.f1(level) for one in trials for level in LEVELS)])

@@ -72,7 +72,7 @@ def quantize(order: CalibrationOrder) -> Artifact:
     if calibration.identity.gate_verdict != PASSED:
         raise EngineError('no choice of parts in FP8 passes the acceptance check, and the matcher stays in FP16: '
                           f'{calibration.path} has the figures and no calibration.\nCalibrate on more of what the robot sees, or '
-                          'say with --gate how much may be lost')
+                          'allow a larger loss with --gate')
     return calibration
 
 

@@ -47,14 +47,14 @@ class NodeConfig:
     vins_channels: int = setting(
         5, 'Channels of ~/feature: 5 as VINS-Mono reads (id, u, v, vx, vy), 9 as VINS-Fusion (id, camera, u, v, vx, vy, 0, 0, 0)',
         choices=(5, 9))
-    max_tracks: int = setting(200, 'Tracks in a message of ~/feature at most, spread over the image', low=1, high=MAX_KEYPOINTS)
+    max_tracks: int = setting(200, 'Most tracks in a message of ~/feature, distributed over the image', low=1, high=MAX_KEYPOINTS)
     mask_file: str = setting(
         '', "An 8-bit gray PNG of the images' or the engine's size: no keypoint is where it is 0; {camera} in "
         'its path is the name; empty: none')
     mask_max_age_s: float = setting(
         0.5, "A mask of the topic is used for images whose stamps are no further from its own, seconds", low=0.0, high=3600.0)
     stereo: bool = setting(
-        False, 'Match every frame with the right image of its pair too: ~/matches gains u_right, v_right; needs both CameraInfos')
+        False, 'Also match every frame with the right image of its pair: ~/matches gains u_right, v_right; needs both CameraInfos')
     max_stereo_skew_s: float = setting(
         0.005, 'Stamps of a left and a right image that are one pair differ by no more, seconds', low=0.0, high=1.0)
     depth: bool = setting(

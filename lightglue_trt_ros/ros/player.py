@@ -313,7 +313,7 @@ def _more(path: str, topic: str, first: Recording) -> Recording:
     """Another camera's images. Raises BagError."""
     recording = open_recording(path, topic)
     if not isinstance(recording, BagRecording) or recording.image_topic == first.image_topic:
-        raise BagError(f'{recording.path} has no further camera on {topic}: name topics of a bag beside {first.image_topic}')
+        raise BagError(f'{recording.path} has no further camera on {topic}: name other topics of a bag than {first.image_topic}')
     return recording
 
 
@@ -355,28 +355,28 @@ def _header(stamp_ns: int, frame_id: str) -> Any:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='play_bag', description='Publish the images and CameraInfo of a rosbag2 (directory, '
-                                     '.db3, .mcap) or an image folder. Stamps are as recorded, in repetitions too.')
+                                     '.db3, .mcap) or an image folder. Stamps are as recorded, also in repetitions.')
     parser.add_argument('path', help='bag or image folder')
     pace = parser.add_mutually_exclusive_group()
     pace.add_argument('--rate', type=positive, default=1.0, metavar='R', help='times the recorded pace, default: %(default)s')
     pace.add_argument('--hz', type=positive, metavar='N', help='frames per second, instead of the recorded pace')
     parser.add_argument('--image-topic', metavar='TOPIC', help='recorded topic to play, where a bag has several with images')
     parser.add_argument('--more-topics', type=lambda text: text.split(','), default=[], metavar='TOPIC,…',
-                        help="recorded topics of further cameras' images, played too, as recorded")
-    parser.add_argument('--mask-topic', metavar='TOPIC', help='play these recorded masks too, each with the first image after it')
+                        help="recorded topics of further cameras' images: they are played as recorded")
+    parser.add_argument('--mask-topic', metavar='TOPIC', help='also play these recorded masks, each with the first image after it')
     stereo = parser.add_mutually_exclusive_group()
-    stereo.add_argument('--right-topic', metavar='TOPIC', help='recorded topic of the right images of a stereo pair, played too; '
-                        'an image folder has them beside the left ones, and they are played on ' + RIGHT_TOPIC)
+    stereo.add_argument('--right-topic', metavar='TOPIC', help='recorded topic of the right images of a stereo pair: they are also '
+                        'played; an image folder has them next to the left ones, and they are played on ' + RIGHT_TOPIC)
     stereo.add_argument('--left-alone', action='store_true', help='leave out the right images of an image folder')
     depth = parser.add_mutually_exclusive_group()
-    depth.add_argument('--depth', action='store_true', help='play the depth images too: those of an image folder on '
+    depth.add_argument('--depth', action='store_true', help='also play the depth images: those of an image folder on '
                        f'{DEPTH_TOPIC}, of a bag those that are called depth and have the frame_id of the images')
-    depth.add_argument('--depth-topic', metavar='TOPIC', help='recorded topic of the depth images, played too')
+    depth.add_argument('--depth-topic', metavar='TOPIC', help='recorded topic of the depth images: they are also played')
     parser.add_argument('--topic', help='topic to publish on (compressed images on TOPIC/compressed), default: as recorded')
     parser.add_argument('--compressed', nargs='?', const='jpeg', choices=COMPRESSIONS,
                         help='publish CompressedImage (jpeg unless named); what is recorded compressed is played as it is')
     parser.add_argument('--loop', action='store_true', help='start over at the end, until stopped')
-    parser.add_argument('--max-frames', type=number(int, 1), metavar='N', help='play the first N frames alone')
+    parser.add_argument('--max-frames', type=number(int, 1), metavar='N', help='play only the first N frames')
     parser.add_argument('--start-paused', action='store_true', help='wait for Enter (a line on standard input) before all else')
     parser.add_argument('--start-delay', type=number(float, 0, threading.TIMEOUT_MAX), default=0.2, metavar='S',
                         help='seconds before the first frame, after subscribers came, default: %(default)s')

@@ -188,7 +188,7 @@ def test_a_frame_without_content_does_not_stay_the_keyframe(level):
 
 @pytest.mark.parametrize(('second', 'reason'), [
     ((IMAGE, 1.6), 'gap of 1.600 s'), ((IMAGE, -0.5), 'went back by 0.500 s'),
-    ((IMAGE[:, :100], 0.1), '160x128 to 100x128: does one camera alone publish')])
+    ((IMAGE[:, :100], 0.1), '160x128 to 100x128: do several cameras publish')])
 def test_interruptions_reset_and_say_why(second, reason):
     frames, backend = matcher()
     frames.process(IMAGE, 0.0)

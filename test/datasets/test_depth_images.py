@@ -115,7 +115,7 @@ def test_files_that_are_no_depth_images_are_named(tmp_path: Path) -> None:
         file.unlink()
     (path / 'depth').rmdir()
     assert open_recording(path).depth is None
-    with pytest.raises(BagError, match='has no depth images: put them into depth/ beside images/'):
+    with pytest.raises(BagError, match='has no depth images: put them into depth/ next to images/'):
         depth_of(open_recording(path))
     with pytest.raises(BagError, match='without a topic /depth: give --depth'):
         depth_of(open_recording(path), '/depth')

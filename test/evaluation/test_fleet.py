@@ -362,7 +362,7 @@ def test_what_cannot_be_compared_with_is_told_before_anything_runs(tmp_path: Pat
              **{f'{name}.json': json.dumps({**whole, 'pairs': f'{name}.parquet'}) for name in ('alone', 'torn')}}
     (tmp_path / 'torn.parquet').write_bytes((tmp_path / 'pairs.parquet').read_bytes()[:400])
     words = {'nothing.json': 'No such file', 'list.json': 'no report of', 'other.json': 'no report of', 'newer.json': 'schema is 2',
-             'bare.json': "lacks 'recordings'", 'alone.json': 'alone.parquet beside it', 'torn.json': 'torn.parquet'}
+             'bare.json': "lacks 'recordings'", 'alone.json': 'alone.parquet next to it', 'torn.json': 'torn.parquet'}
     for name, text in cases.items():
         if text is not None:
             (tmp_path / name).write_text(text)

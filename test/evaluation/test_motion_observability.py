@@ -112,7 +112,7 @@ def test_the_reasons_of_a_bad_pair_are_named() -> None:
     still = record(12, step_m=0.003, step_per_depth=0.001, translation_deg=None)
     few = failure_reasons(still, (points[0][:5], points[1][:5]), K, np.eye(4), second, None)
     assert few == ('only 12 matches; the camera hardly moved: 3 mm, 0.1 % of the depth; '
-                   'too little for the truth to tell a direction, the turn alone is judged')
+                   'too little for a true direction: only the rotation is scored')
     assert failure_reasons(record(0, step_m=None), (points[0][:0],) * 2, None, None, None, None) == 'no matches'
 
 

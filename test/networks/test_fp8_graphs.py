@@ -377,5 +377,5 @@ def test_what_does_not_fit_is_refused(calibration, spec, change, message):
 
 
 def test_the_extractor_has_no_fp8():
-    with pytest.raises(ConfigError, match='for the matcher alone'):
+    with pytest.raises(ConfigError, match='which only the matcher has'):
         superpoint(EngineSpec(240, 328, 256, 'fp8'), ours().extractor)

@@ -1,7 +1,8 @@
-"""README and docs: short sentences in the field's words, links and paths that exist, and examples that run."""
+"""README and docs: short sentences in the field's words, links and paths that exist, examples that run. And the code's messages."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -105,6 +106,31 @@ def test_words_are_the_fields(path: Path) -> None:
         for replaced, by in REPLACED.items():
             assert not re.search(rf'\b(?:{replaced})\b', sentence, re.IGNORECASE), f'say {by}: {sentence}'
         assert not RIDDLES.search(sentence), f'name the thing: {sentence}'
+
+
+def texts(path: Path) -> Iterator[str]:
+    """What a module says: its strings of two words and more, without docstrings and what is put into them."""
+    tree = ast.parse(path.read_text())
+    comments = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    parts = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            text = ''.join(str(part.value) if isinstance(part, ast.Constant) else '{}' for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in comments | parts:
+            text = node.value
+        else:
+            continue
+        if ' ' in text.strip():
+            yield re.sub(r'--[a-z-]+', 'OPTION', text)
+
+
+@pytest.mark.parametrize('path', [path for folder in (PACKAGE, REPOSITORY / 'benchmarks', REPOSITORY / 'launch')
+                                  for path in sorted(folder.rglob('*.py'))], ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_messages_are_in_the_fields_words(path: Path) -> None:
+    for text in texts(path):
+        for replaced, by in REPLACED.items():
+            assert not re.search(rf'\b(?:{replaced})\b', text, re.IGNORECASE), f'say {by}: {text}'
+        assert not re.search(r'\b(?:too|alone|as well)\b(?=[.:;,]|$)', text), f'name the thing: {text}'
 
 
 def test_the_readme_is_short() -> None:

@@ -100,7 +100,7 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     assert 'calibration on 14 frames (0 to 13), held out 6 frames (16 to 21)' in out
     assert 'acceptance check on consecutive frames: passed (walk F1 ' in out
     assert 'acceptance check on hard pairs: passed' in out
-    assert 'Against the truth' in out
+    assert 'Against the ground truth' in out
     last = out.strip().splitlines()[-1]
     assert last.startswith('ros2 run lightglue_trt_ros build_engines --height 160')
     assert ' --precision fp8 ' in last

@@ -145,7 +145,7 @@ def _of_fleet(path: Path, document: dict[str, Any]) -> BaselineRun:
     try:
         pairs = read_pairs(path.parent / document['pairs'], {row.sha256: row.first['name'] for row in done})
     except (OSError, ValueError) as error:
-        raise ValueError(f'its pairs, {document["pairs"]} beside it, cannot be read ({error})') from None
+        raise ValueError(f'its pairs, {document["pairs"]} next to it, cannot be read ({error})') from None
     if missing := {'installed', 'settings', 'contents'} - document.keys():
         raise KeyError(min(missing))
     return BaselineRun(str(path), document, {row.sha256: row.name for row in done}, pairs)

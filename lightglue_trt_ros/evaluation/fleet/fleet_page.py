@@ -72,7 +72,7 @@ def verdict(report: FleetReport) -> list[str]:
     if (found := report.comparison) is not None:
         sides = [{verdict_of(each) for each in changes.values()} for changes in found.recordings.values() if changes]
         lines.append(f'{len(sides)} recordings are compared: {sum(BEHIND in each for each in sides)} behind and '
-                     f'{sum(AHEAD in each for each in sides)} ahead of before in a figure or more, '
+                     f'{sum(AHEAD in each for each in sides)} ahead of the earlier run in at least one figure, '
                      f'{sum(each == {EQUAL} for each in sides)} the same.')
     return lines
 

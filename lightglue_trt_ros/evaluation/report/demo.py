@@ -112,7 +112,7 @@ def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     path = report.get('path', {})
     if 'ate_m' in path:
         rows.append(('odometry of the matches',
-                     f'{path["ate_m"]:.3f} m off the truth over {path["length_m"]:.1f} m (ATE, aligned)'))
+                     f'{path["ate_m"]:.3f} m off the ground truth over {path["length_m"]:.1f} m (ATE, aligned)'))
     return rows
 
 

@@ -71,8 +71,8 @@ def _trajectory(drawn: Drawn) -> Picture | None:
     axes.set_xlabel(f'{"xyz"[across]}, {unit}')
     axes.set_title(f'Trajectory: {"xyz"[up]} against {"xyz"[across]}, {unit}')
     caption = ('Two-view poses chained from frame to frame, seen where they move the most; '
-               + ('aligned with the truth (Sim(3)): the closer to the wide gray line, the better.' if truth is not None else
-                  'without truth every step has the length 1, so only the shape means something.')
+               + ('aligned with the ground truth (Sim(3)): the closer to the wide gray line, the better.' if truth is not None else
+                  'without ground truth every step has the length 1, so only the shape means something.')
                + (' Lines that leave the picture go on outside it.' if clipped else ''))
     return Picture('trajectory', 'Trajectory', caption, finish(figure, axes))
 
@@ -134,7 +134,7 @@ def _epipolar_errors(drawn: Drawn) -> Picture | None:
         return None
     png = draw_shares(curves, 'Matches with an epipolar error up to …', 'distance to the true epipolar line, px',
                       (levels[0], levels[-1]), {tick: f'{tick:g}' for tick in (0.1, 0.3, 1, 3, 10, 50)}, log=True)
-    caption = ("Share of each matcher's own matches that lie this close to where the truth allows them: higher and further left is "
+    caption = ("Share of each matcher's own matches that lie this close to their true epipolar lines: higher and further left is "
                'better. How many matches there are is not in this figure.')
     return Picture('epipolar_errors', 'Epipolar error', caption, png)
 
@@ -146,11 +146,11 @@ def _deviations(drawn: Drawn) -> Picture | None:
     if not curves:
         return None
     expected = [100 * math.erf(level / math.sqrt(2)) for level in levels]
-    wide_line = {'color': INK, 'lw': 6, 'alpha': 0.3, 'label': 'as claimed'}
+    wide_line = {'color': INK, 'lw': 6, 'alpha': 0.3, 'label': 'normal distribution'}
     png = draw_shares([(levels, expected, wide_line), *curves], 'Matches within … of their standard deviations',
                       'distance to the epipolar line, in standard deviations', (0, levels[-1]))
-    caption = ('Whether covariances can be believed: a curve on the wide gray line is right, one below it claims too much, one '
-               'above it too little. Lines are those of the estimated pose. Matches further away than 4 px and than four of their '
+    caption = ('Whether the covariances are right. A curve on the wide gray line is right, below it covariances are too small, '
+               'above it too large. Lines are those of the estimated pose. Matches further away than 4 px and than four of their '
                'standard deviations are wrong, and left out.')
     return Picture('deviations', 'Are covariances right', caption, png)
 
@@ -168,7 +168,7 @@ def _strides(drawn: Drawn, strides: Sequence[int]) -> Picture | None:
     ticks = {float(number): str(stride) for number, stride in enumerate(strides)}
     png = draw_shares([(list(ticks), values, {**look, 'marker': 'o', 'ms': 8}) for values, look in known],
                       'Pose AUC up to 10 degrees', 'frames between the two of a pair', (-0.2, len(strides) - 0.8), ticks)
-    return Picture('strides', 'Pose AUC over strides', 'What remains when frames are further apart, as at a lower frame rate or a '
+    return Picture('strides', 'Pose AUC over strides', 'Accuracy when frames are further apart, as at a lower frame rate or a '
                    'faster motion: the flatter, the more robust.', png)
 
 
@@ -239,8 +239,8 @@ def _worst(pair: DrawnPair, number: int, name: str) -> Picture:
     png = draw_pair(pair.images, pair.points[:2], pair.errors_px, f'{number}. {frames.capitalize()}: {_verdict(pair)}',
                     f'{plain(name, 16)}: {_counted(pair)}', 'distance to the true epipolar line, px')
     caption = (f'{name}, worst pair {number}: {_verdict(pair)}. ' + (f'{pair.why[:1].upper()}{pair.why[1:]}. ' if pair.why else '')
-               + ('Red matches are wrong by the truth, blue ones right.' if pair.errors_px is not None else
-                  'Without truth, wrong matches show as lines that run against their neighbours.'))
+               + ('Red matches are wrong by the ground truth, blue ones right.' if pair.errors_px is not None else
+                  'Without ground truth, wrong matches show as lines that run against their neighbours.'))
     return Picture(f'worst_pair_{number}', f'Worst pair {number}: {frames}', caption, png, photo=True)
 
 
@@ -286,7 +286,7 @@ def draw_pair(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32], erro
         bar.outline.set_visible(False)
         bar.ax.set_title(scale_title, fontweight='normal', loc='center', pad=4)
     else:
-        figure.text(0.012, 0.17 / height, 'No truth to colour by: one colour for all.', va='center')
+        figure.text(0.012, 0.17 / height, 'No ground truth: one colour for all.', va='center')
     return save(figure)
 
 

@@ -159,7 +159,7 @@ def resolved(evaluation: Evaluation) -> str:
     if not least:
         return ''
     return (f'The pose AUC is over {", ".join(parts)}: in the others the camera moved less than {100 * MIN_STEP_PER_DEPTH:.0f} % '
-            f"of the scene's depth, or {1e3 * MIN_BASELINE_M:.0f} mm, and the truth tells no direction. "
+            f"of the scene's depth, or {1e3 * MIN_BASELINE_M:.0f} mm, and the ground truth has no direction. "
             'The rotation AUC is over all of them.')
 
 
@@ -309,4 +309,4 @@ def check(requirements: Sequence[Requirement], evaluation: Evaluation) -> list[s
 def _why(requirement: Requirement, evaluation: Evaluation) -> str:
     if requirement.stride not in evaluation.strides:
         return f': stride {requirement.stride} was not evaluated (evaluated: {", ".join(map(str, evaluation.strides))})'
-    return ' (no truth, no intrinsics, or no pairs, or none that the truth resolves: see the notes)'
+    return ' (no ground truth, no intrinsics, no pairs, or none with enough motion: see the notes)'

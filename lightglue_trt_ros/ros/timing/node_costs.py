@@ -113,7 +113,7 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
                     ends.callback(stop, each)
                 rig.feed(rate, round(OPENING_S * rate), nodes, until=lambda: all(rig.latency_ms))
                 if not all(rig.latency_ms):
-                    raise LightglueTrtError(f'not every camera had matches within {OPENING_S:.0f} s: run the node alone to see why')
+                    raise LightglueTrtError(f'not every camera had matches within {OPENING_S:.0f} s: run only the node to see why')
                 rig.clear()  # late clouds are not waited for
                 cost = costs[way]
                 cost.cpu_s -= sum(cpu_seconds(each.pid) for each in nodes)
@@ -158,7 +158,7 @@ class _Rig:
         waiting = [*self._images, *self._depths]
         while not all(each.get_subscription_count() for each in waiting) or not all(count() for count in self._sources):
             if time.monotonic() > deadline:
-                raise LightglueTrtError(f'the node did not come up within {START_S:.0f} s: run it alone to see why')
+                raise LightglueTrtError(f'the node did not come up within {START_S:.0f} s: run only the node to see why')
             time.sleep(0.05)
         time.sleep(0.5)  # discovery of the way back
         self._info.publish(self._camera)
