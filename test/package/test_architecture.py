@@ -26,7 +26,9 @@ ONLY_IN = {'cv_bridge': ('core/images',), 'rosbags': ('datasets',), 'onnxruntime
            **dict.fromkeys(ROS, ('ros',)), 'torch': (), 'tinygrad': ()}
 NOT_ON_A_ROBOT = ('lightglue_trt_ros.datasets', 'lightglue_trt_ros.odometry', 'lightglue_trt_ros.evaluation',
                   'lightglue_trt_ros.quantization', 'lightglue_trt_ros.engines.build', 'lightglue_trt_ros.engines.parity',
+                  'lightglue_trt_ros.engines.precision_check',
                   'matplotlib', 'jinja2', 'rosbags', 'scipy', 'onnx', 'spox')
+OF_CORE = {*sys.stdlib_module_names, 'lightglue_trt_ros', 'numpy', 'cv2', 'cv_bridge'}  # the last where ROS is installed
 FILES = sorted(path for path in PACKAGE.rglob('*.py') if path.parent != PACKAGE)
 
 
@@ -61,6 +63,7 @@ def test_imports_go_downwards_and_libraries_have_their_places(path: Path) -> Non
         places = ONLY_IN.get(top)
         assert places is None or any(f'{place}/'.startswith(f'{allowed}/') for allowed in places), f'{name} does not belong here'
         assert top not in ('benchmarks', 'training'), 'these folders are not installed'
+        assert room != 'core' or top in OF_CORE, f'{name}: core/ has NumPy and OpenCV'
 
 
 def test_what_runs_on_a_robot_is_small() -> None:

@@ -150,6 +150,14 @@ def test_a_page_begins_with_its_readers_and_its_contents(path: Path) -> None:
 
 
 @pytest.mark.parametrize('path', PAPERS, ids=lambda path: f'{path.parent.name}/{path.name}')
+def test_examples_import_the_public_names(path: Path) -> None:
+    for code in (block.code for block in blocks(path)):
+        assert not re.search(r'(?:from|import) lightglue_trt_ros\.', code), 'deeper paths may change'
+        for names in re.findall(r'from lightglue_trt_ros import ([\w, ]+)', code):
+            assert set(names.split(', ')) <= set(lightglue_trt_ros.__all__)
+
+
+@pytest.mark.parametrize('path', PAPERS, ids=lambda path: f'{path.parent.name}/{path.name}')
 def test_links_lead_somewhere(path: Path) -> None:
     for _, target in LINK.findall(FENCE.sub('', path.read_text())):
         if target.startswith('https://'):
