@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, Any
 __version__ = '0.2.0'
 
 if TYPE_CHECKING:
-    from .core.cameras import StereoRig
+    from .core.cameras import Intrinsics, StereoRig
     from .core.config import MatcherConfig
-    from .core.depth import DepthImage
+    from .core.depth import DepthImage, depth_from_image
     from .core.epipolar_check import RightImage
     from .core.frame_matcher import FrameMatcher
     from .core.masks import Mask, load_mask
+    from .core.tracks import TrackCounter
     from .engines.selection import open_backend
     from .ros.clouds import matches_from_cloud
     from .utils.errors import BagError, ConfigError, EngineError, FrameError, LightglueTrtError, WeightsError
 
-__all__ = ['BagError', 'ConfigError', 'DepthImage', 'EngineError', 'FrameError', 'FrameMatcher', 'LightglueTrtError', 'Mask',
-           'MatcherConfig', 'RightImage', 'StereoRig', 'WeightsError', 'load_mask', 'matches_from_cloud', 'open_backend']
-_PLACES = {'core.config': ['MatcherConfig'], 'core.cameras': ['StereoRig'], 'core.depth': ['DepthImage'],
-           'core.epipolar_check': ['RightImage'],
-           'core.frame_matcher': ['FrameMatcher'], 'core.masks': ['Mask', 'load_mask'], 'engines.selection': ['open_backend'],
-           'ros.clouds': ['matches_from_cloud'],
+__all__ = ['BagError', 'ConfigError', 'DepthImage', 'EngineError', 'FrameError', 'FrameMatcher', 'Intrinsics',
+           'LightglueTrtError', 'Mask', 'MatcherConfig', 'RightImage', 'StereoRig', 'TrackCounter', 'WeightsError',
+           'depth_from_image', 'load_mask', 'matches_from_cloud', 'open_backend']
+_PLACES = {'core.config': ['MatcherConfig'], 'core.cameras': ['Intrinsics', 'StereoRig'],
+           'core.depth': ['DepthImage', 'depth_from_image'], 'core.epipolar_check': ['RightImage'],
+           'core.frame_matcher': ['FrameMatcher'], 'core.masks': ['Mask', 'load_mask'], 'core.tracks': ['TrackCounter'],
+           'engines.selection': ['open_backend'], 'ros.clouds': ['matches_from_cloud'],
            'utils.errors': ['BagError', 'ConfigError', 'EngineError', 'FrameError', 'LightglueTrtError', 'WeightsError']}
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 

@@ -155,6 +155,7 @@ def test_examples_import_the_public_names(path: Path) -> None:
         assert not re.search(r'(?:from|import) lightglue_trt_ros\.', code), 'deeper paths may change'
         for names in re.findall(r'from lightglue_trt_ros import ([\w, ]+)', code):
             assert set(names.split(', ')) <= set(lightglue_trt_ros.__all__)
+    assert path.name != 'python.md' or '.py`' not in path.read_text(), 'name what can be imported, not its file'
 
 
 @pytest.mark.parametrize('path', PAPERS, ids=lambda path: f'{path.parent.name}/{path.name}')
