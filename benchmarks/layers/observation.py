@@ -166,10 +166,10 @@ def in_other_view(scene: Scene, frames: tuple[int, int], points: Float32, depth:
     inverse = np.linspace(1e-6, 1 / max(NEAREST * float(np.linalg.norm(translation)), 1e-3), 64)  # 1 / metres
     depths = np.where(np.isfinite(z)[:, None], z[:, None], 1 / inverse)  # (K, 64)
     rays = np.column_stack([points, np.ones(len(points))]) @ np.linalg.inv(camera).T
-    there = (rays[:, None] * depths[..., None]) @ (camera @ rotation).T + camera @ translation
+    in_other = (rays[:, None] * depths[..., None]) @ (camera @ rotation).T + camera @ translation
     with np.errstate(divide='ignore', invalid='ignore'):
-        pixels = there[..., :2] / there[..., 2:]
-    inside = (there[..., 2] > 0) & (pixels > -0.5).all(axis=-1) & (pixels < (size[1] - 0.5, size[0] - 0.5)).all(axis=-1)
+        pixels = in_other[..., :2] / in_other[..., 2:]
+    inside = (in_other[..., 2] > 0) & (pixels > -0.5).all(axis=-1) & (pixels < (size[1] - 0.5, size[0] - 0.5)).all(axis=-1)
     return np.asarray(inside.any(axis=1))
 
 

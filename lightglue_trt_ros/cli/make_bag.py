@@ -42,10 +42,10 @@ def main(argv: list[str] | None = None) -> int:
     if args.stereo and right is None:
         raise BagError(f'{args.folder} has no right images')
     depth = None if args.no_depth else recording.depth
-    with progress('writing frames', len(recording)) as tell:
+    with progress('writing frames', len(recording)) as advance:
         count = write_bag(args.out, recording.images(), recording.intrinsics, ground_truth,
                           image_topic=args.image_topic, frame_id=args.frame_id, storage=args.storage, version=args.version,
-                          compressed=args.compressed, force=args.force, progress=tell,
+                          compressed=args.compressed, force=args.force, progress=advance,
                           right=None if right is None else (right.images(), right.intrinsics),
                           depth=None if depth is None else depth.images())
     size = sum(file.stat().st_size for file in args.out.iterdir())

@@ -48,7 +48,7 @@ class Poses:
 
 def load_ground_truth(recording: Recording, *, topic: str | None = None, file: Path | None = None, kind: str | None = None,
                child_frame: str | None = None, camera_in_body: Float64 | None = None,
-               tell: Callable[[str], None] = lambda line: None) -> Trajectory | None:
+               on_note: Callable[[str], None] = lambda line: None) -> Trajectory | None:
     """The camera's ground truth poses in order of their stamps, from a topic, a file, or the recording itself.
 
     Without `topic` and `file`: of a bag /ground_truth/pose, or else its only topic of poses; of an image folder its layout's file.
@@ -58,7 +58,7 @@ def load_ground_truth(recording: Recording, *, topic: str | None = None, file: P
         child_frame: The moving frame, where a topic has several.
         camera_in_body: (4, 4) body from camera, where the poses are of a body. Left out, EuRoC's T_BS, KITTI's calibration or
             /tf_static give it.
-        tell: Gets a line for every pose or topic that is left out.
+        on_note: Gets a line for every pose or topic that is left out.
 
     Returns:
         Poses whose `source` names topic or file; None where the recording itself has none.
@@ -74,12 +74,12 @@ def load_ground_truth(recording: Recording, *, topic: str | None = None, file: P
         recorded = recording.ground_truth(camera_in_body)
     else:
         assert isinstance(recording, BagRecording)
-        recorded = _from_topics(recording, topic, child_frame, camera_in_body, tell)
+        recorded = _from_topics(recording, topic, child_frame, camera_in_body, on_note)
     if recorded is None:
         return None
     ordered = recorded.ordered()
     if duplicates := len(recorded) - len(ordered):
-        tell(f'{duplicates} poses of {recorded.source} have stamps that others have: they are left out')
+        on_note(f'{duplicates} poses of {recorded.source} have stamps that others have: they are left out')
     return ordered
 
 
@@ -140,14 +140,14 @@ def _kitti_stamps(recording: Recording, path: Path) -> Sequence[int]:
 
 
 def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, camera_in_body: Float64 | None,
-                 tell: Callable[[str], None]) -> Trajectory | None:
+                 on_note: Callable[[str], None]) -> Trajectory | None:
     topics = [topic for topic in bag.topics if topic.type in POSE_TYPES and not topic.name.endswith(STATIC)]
     listing = '; '.join(map(str, topics)) or 'none'
     if name is None:
         own = [topic for topic in topics if (topic.name, topic.type) == (POSE_TOPIC, POSE_STAMPED) and topic.count]
         chosen = own or [topic for topic in topics if topic.count > 1]
         if len(chosen) > 1:
-            tell(f'{bag.path} has {len(chosen)} topics of poses, none is taken as ground truth: name one (--truth-topic). '
+            on_note(f'{bag.path} has {len(chosen)} topics of poses, none is taken as ground truth: name one (--truth-topic). '
                  f'{listing}')
         if len(chosen) != 1:
             return None
@@ -156,12 +156,12 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         if not chosen:
             raise BagError(f'{bag.path} has no poses on {name}. Topics of poses: {listing}')
     try:
-        poses = _moving(read_poses(bag, chosen[0], tell), chosen[0], child_frame)
-        return _of_camera(bag, poses, chosen[0], camera_in_body, tell)
+        poses = _moving(read_poses(bag, chosen[0], on_note), chosen[0], child_frame)
+        return _of_camera(bag, poses, chosen[0], camera_in_body, on_note)
     except BagError as error:
         if name is not None:
             raise
-        tell(f'no ground truth is taken from {chosen[0].name}: {error}')
+        on_note(f'no ground truth is taken from {chosen[0].name}: {error}')
         return None
 
 
@@ -181,7 +181,7 @@ def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses
 
 
 def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Float64 | None,
-               tell: Callable[[str], None]) -> Trajectory:
+               on_note: Callable[[str], None]) -> Trajectory:
     trajectory = Trajectory(np.asarray(poses.stamps, np.int64), poses.matrices, f'{topic.name} ({topic.type}), {poses}')
     if camera_in_body is not None:
         return trajectory.of_camera(camera_in_body, 'moved into the camera as asked')
@@ -189,7 +189,8 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
         return trajectory.of_camera(None, _AS_IT_IS)
     if poses.child == bag.frame_id:
         return trajectory.of_camera(None, "the camera's own")
-    static = [edge for each in bag.topics if each.type == TF and each.name.endswith(STATIC) for edge in read_poses(bag, each, tell)]
+    static = [edge for each in bag.topics if each.type == TF and each.name.endswith(STATIC)
+              for edge in read_poses(bag, each, on_note)]
     in_body = static_transform(static, poses.child, bag.frame_id)
     if in_body is None:
         raise BagError(f'its poses are of {poses.child}, and no {STATIC} joins that to {bag.frame_id!r}, the frame of the images: '
@@ -197,8 +198,8 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
     return trajectory.of_camera(in_body, f'moved into {bag.frame_id} by {STATIC}')
 
 
-def read_poses(bag: BagRecording, topic: Topic, tell: Callable[[str], None]) -> list[Poses]:
-    """The poses of a topic by (parent, child). Those that are not finite or cannot be read are left out, with a line to `tell`."""
+def read_poses(bag: BagRecording, topic: Topic, on_note: Callable[[str], None]) -> list[Poses]:
+    """The poses of a topic by (parent, child). `on_note` gets a line for those that are not finite or cannot be read."""
     tracks: dict[tuple[str, str], Poses] = {}
     bad, reason = 0, ''
     try:
@@ -219,9 +220,9 @@ def read_poses(bag: BagRecording, topic: Topic, tell: Callable[[str], None]) -> 
                 poses.rows.append(row)
     except BagError as error:
         count = sum(len(poses.stamps) for poses in tracks.values())
-        tell(f'{topic.name} was read up to where the bag breaks off, {count} poses: {error}')
+        on_note(f'{topic.name} was read up to where the bag breaks off, {count} poses: {error}')
     if bad:
-        tell(f'{bad} poses on {topic.name} are left out: {reason}')
+        on_note(f'{bad} poses on {topic.name} are left out: {reason}')
     return list(tracks.values())
 
 

@@ -29,16 +29,16 @@ class ShownDepth(NamedTuple):
 
 
 class DepthImages:
-    """The depth images of a recording, as its frames need them. `note` gets lines about missing ones."""
+    """The depth images of a recording, as its frames need them. `on_note` gets lines about missing ones."""
 
-    def __init__(self, recording: Recording, camera: Intrinsics, degradation: str, note: Callable[[str], None]) -> None:
+    def __init__(self, recording: Recording, camera: Intrinsics, degradation: str, on_note: Callable[[str], None]) -> None:
         """`camera` is that of the images, which the depth images are registered to; `degradation` may be empty."""
-        self._recording, self.camera, self._degradation, self._note = recording, camera, degradation, note
+        self._recording, self.camera, self._degradation, self._on_note = recording, camera, degradation, on_note
 
     def of_frames(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, ShownDepth | None]]:
         """Every frame with the depth image nearest in time; None where there is none of its moment, or of its size."""
         missing, reason, count = 0, '', 0
-        for frame, nearest in with_nearest(iter(frames), readable_frames(self._recording, self._note)):
+        for frame, nearest in with_nearest(iter(frames), readable_frames(self._recording, self._on_note)):
             depth, count = None, count + 1
             try:
                 if nearest is not None:
@@ -48,7 +48,7 @@ class DepthImages:
             missing += depth is None
             yield frame, depth
         if missing:
-            self._note(f'depth: {missing} of {count} frames have no depth image within {DEPTH_SKEW_NS / 1e9:g} s{reason}')
+            self._on_note(f'depth: {missing} of {count} frames have no depth image within {DEPTH_SKEW_NS / 1e9:g} s{reason}')
 
     def _load(self, frame: Frame) -> ShownDepth:
         """Raises BagError, FrameError."""

@@ -53,7 +53,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     notes: list[str] = []
     strides = tuple(sorted({1, *options.strides}))  # consecutive frames are always evaluated
 
-    def note(text: str) -> None:
+    def on_note(text: str) -> None:
         if text not in notes:
             notes.append(text)
             logger.info(text)
@@ -64,7 +64,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     depth_topic = None if options.depth_topic == OWN_DEPTH_IMAGES else options.depth_topic
     depth = depth_of(recording, depth_topic) if options.depth_topic else None
     with wall.spent('reading'):
-        scene, facts = survey(recording, options, note)
+        scene, facts = survey(recording, options, on_note)
     image = (facts['height'], facts['width'])
     size = (options.height, options.width) if options.height and options.width else fitting_size(image)
     config = MatcherConfig(**options.matcher, image_height=size[0], image_width=size[1])
@@ -75,7 +75,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     decode: Callable[[Any], UInt8] = gray_of
     if degradation := options.degrade:
         facts['degraded'] = degradation
-        note(f'every frame is degraded, {degradation}: {(DEGRADATIONS | DEPTH_DEGRADATIONS)[degradation].__doc__}')
+        on_note(f'every frame is degraded, {degradation}: {(DEGRADATIONS | DEPTH_DEGRADATIONS)[degradation].__doc__}')
     if degradation in DEGRADATIONS:
         decode = lambda message: degraded(gray_of(message), degradation)  # noqa: E731
     depths = None
@@ -83,10 +83,10 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
         if scene.intrinsics is None:
             raise BagError(f'{recording.path}: points with a depth need the intrinsics of the camera; give --camera')
         facts['depth'] = f'{depth.image_topic}, {len(depth)} images'
-        depths = DepthImages(depth, scene.intrinsics, degradation if degradation in DEPTH_DEGRADATIONS else '', note)
+        depths = DepthImages(depth, scene.intrinsics, degradation if degradation in DEPTH_DEGRADATIONS else '', on_note)
     estimator = ESTIMATORS[options.estimator]
     evaluator = Evaluator(partial(usable_frames, recording, scene.timeline.numbers), decode, scene, estimator, wall=wall,
-                          stopped=stopped, note=note, depths=depths)
+                          stopped=stopped, on_note=on_note, depths=depths)
     configs = variants(config, options.compare)
     baselines = [Baseline(name, config.max_keypoints, mask) for name in options.baselines]
     results = evaluate_variants(configs, baselines, evaluator, strides, folder, mask)
@@ -95,13 +95,13 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     covered = evaluator.covered if interrupted else None
     for stride in strides if results else ():
         if not results[0].pairs.get(stride) and not interrupted:
-            note(f'stride {stride} has no pairs: no two of {len(scene.timeline)} frames are that far apart without a break')
+            on_note(f'stride {stride} has no pairs: no two of {len(scene.timeline)} frames are that far apart without a break')
     if not any(result.pairs for result in results) and not interrupted:
         raise LightglueTrtError(f'{recording.path}: not one pair of frames could be matched; {"; ".join(notes)}')
     if stereo is not None and results and not interrupted:
         try:
-            with wall.spent('stereo'), progress('evaluating right images', len(scene.timeline)) as tell:
-                results[0].figures |= evaluate_stereo(stereo, first, scene, tell, stopped, note)
+            with wall.spent('stereo'), progress('evaluating right images', len(scene.timeline)) as advance:
+                results[0].figures |= evaluate_stereo(stereo, first, scene, advance, stopped, on_note)
         except LightglueTrtError as error:
             failures.append(f'stereo: {error}')
         interrupted = stopped()
@@ -109,13 +109,13 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
         logger.info(f'playing {recording.path} at {options.rate:g} times its pace into the node')
         try:
             with wall.spent('live'):
-                results.append(evaluate_live(recording, first, scene, estimator, options.rate, results[0], stopped, note,
+                results.append(evaluate_live(recording, first, scene, estimator, options.rate, results[0], stopped, on_note,
                                              options.mask, depth))
         except LightglueTrtError as error:
             failures.append(f'live: {error}')
         interrupted = stopped()
     for failure in failures:
-        note(failure)
+        on_note(failure)
     memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Evaluation(facts, describe_machine(), results, strides, notes, interrupted, covered, wall.seconds, memory_mib,
                       ESTIMATOR_LABELS[options.estimator]), failures
@@ -129,7 +129,7 @@ def evaluate_variants(configs: dict[str, MatcherConfig], baselines: Sequence[Met
     Returns the results in the order of `configs`, then of `baselines`. Raises EngineError if none of `configs` is available.
     """
     groups, others, results = by_networks(configs), list(baselines), dict[str, MatcherResult]()
-    several, note = len(groups) > 1, evaluator.note
+    several, on_note = len(groups) > 1, evaluator.on_note
     unavailable = EngineError('nothing was asked for')
     with tempfile.TemporaryFile(dir=folder) as file:
         first = FirstPredictions(file) if several else None
@@ -141,23 +141,23 @@ def evaluate_variants(configs: dict[str, MatcherConfig], baselines: Sequence[Met
                     ours, warning = open_methods(group, mask)
             except EngineError as error:
                 unavailable = error
-                note(f'{names} {"is" if len(group) == 1 else "are"} unavailable: {error}')
+                on_note(f'{names} {"is" if len(group) == 1 else "are"} unavailable: {error}')
                 continue
             if warning:
-                note(warning)
+                on_note(warning)
             methods, others = [*ours, *others], []
             for method in methods:
                 logger.info(f'{method.name}: {method.description}')
             try:
-                with progress(f'evaluating frames{f" with {names}" if several else ""}', len(evaluator)) as tell:
-                    results |= {result.name: result for result in evaluator.run(methods, strides, tell, first)}
+                with progress(f'evaluating frames{f" with {names}" if several else ""}', len(evaluator)) as advance:
+                    results |= {result.name: result for result in evaluator.run(methods, strides, advance, first)}
             finally:
                 for method in methods:
                     method.close()
     if not results:
         raise unavailable
     if groups:
-        note(f'{", ".join(name for group in groups for name in group)}: not begun')
+        on_note(f'{", ".join(name for group in groups for name in group)}: not begun')
     order = [*configs, *(each.name for each in baselines)]
     return [results[name] for name in order if name in results]
 
@@ -185,9 +185,9 @@ class FirstPredictions:
 
 
 def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, estimator: PoseEstimator, rate: float,
-                  offline: MatcherResult, stopped: Callable[[], bool], note: Callable[[str], None],
+                  offline: MatcherResult, stopped: Callable[[], bool], on_note: Callable[[str], None],
                   mask: Path | None = None, depth: Recording | None = None) -> MatcherResult:
-    """Play the recording at `rate` times its pace, and score every cloud as the pair of frames that it is; `note` gets a line.
+    """Play the recording at `rate` times its pace, and score every cloud as the pair of frames that it is; `on_note` gets a line.
 
     A dropped frame is counted, and in no pair. Raises LightglueTrtError when the node does not start, or when nothing came.
     """
@@ -208,11 +208,12 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
     result = score.finish()
     result.latency_ms = [value for value in got.latency_ms if np.isfinite(value)]
     result.figures |= {'dropped': float(max(0, len(offline.pairs.get(1, [])) - len(got.arrivals)))}  # the others have no reference
-    note(f'live: {len(got.sent)} frames sent, {len(got.arrivals)} clouds received, {result.figures["dropped"]:.0f} frames dropped')
+    on_note(f'live: {len(got.sent)} frames sent, {len(got.arrivals)} clouds received, '
+            f'{result.figures["dropped"]:.0f} frames dropped')
     if shared:
         live, before = np.mean(shared, axis=0)
         equal = sum(a == b for a, b in shared)
-        note(f'live: {len(shared)} pairs are the same as offline, {equal} of them with the same number of matches '
+        on_note(f'live: {len(shared)} pairs are the same as offline, {equal} of them with the same number of matches '
              f'(mean {live:.1f} live, {before:.1f} offline)')
     return result
 

@@ -103,14 +103,14 @@ class Evaluator:
     """Passes over a recording, each with other methods.
 
     `frames` opens the recording anew and gives the frames of the scene's timeline, `decode` makes gray uint8 (H, W) of what one
-    loads, `stopped` is asked between frames, `note` gets a line about frames that are lost or change their size. Our
+    loads, `stopped` is asked between frames, `on_note` gets a line about frames that are lost or change their size. Our
     methods get the images of `depths`, if there are any.
     """
 
     def __init__(self, frames: Callable[[], Iterable[Frame]], decode: Callable[[Any], UInt8], scene: Scene,
                  estimator: PoseEstimator, *, wall: WallTime | None = None, stopped: Callable[[], bool] = lambda: False,
-                 note: Callable[[str], None] = lambda line: None, depths: DepthImages | None = None) -> None:
-        self.wall, self.note = wall or WallTime(), note
+                 on_note: Callable[[str], None] = lambda line: None, depths: DepthImages | None = None) -> None:
+        self.wall, self.on_note = wall or WallTime(), on_note
         self._frames, self._decode, self._stopped = frames, decode, stopped
         self._scene, self._estimator, self._depths = scene, estimator, depths
         self._backward = {pair[1] for pair in scene.timeline.pairs(BACKWARD_PAIRS)}
@@ -153,7 +153,7 @@ class Evaluator:
                 self.interrupted = True
                 return
             if isinstance(image, Exception):
-                self.note(f'frame {frame.number} cannot be decoded: {image}')
+                self.on_note(f'frame {frame.number} cannot be decoded: {image}')
                 continue
             self._scene.see(number, image.shape)
             if 1 in before and before[1][1].shape != image.shape:
@@ -172,7 +172,7 @@ class Evaluator:
             yield ShownFrame(number, timeline.seconds(number), image, references, timed, depth, depth_before)
             depth_before = depth
         if resized:
-            self.note(f'the images change their size {len(resized)} times, first {resized[0]}: the sequence starts anew there, '
+            self.on_note(f'the images change their size {len(resized)} times, first {resized[0]}: the sequence starts anew there, '
                        'and only frames of the size that the intrinsics are for have a geometry')
 
     def _predict(self, runs: Sequence[MethodRun], shown: ShownFrame, threads: ThreadPoolExecutor) -> list[FramePrediction]:

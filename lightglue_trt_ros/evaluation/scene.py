@@ -241,14 +241,14 @@ def _rays(pixels: Float64, camera: Float64) -> Float64:
     return np.asarray(rays / np.linalg.norm(rays, axis=1, keepdims=True), np.float64)
 
 
-def survey(recording: Recording, options: EvaluationOptions, note: Callable[[str], None]) -> tuple[Scene, dict[str, Any]]:
-    """The scene, and facts about the recording for people; `note` gets a line for everything that is missing. Raises BagError."""
-    timeline = Timeline.of(itertools.islice(readable_frames(recording, note), options.max_frames), MatcherConfig().max_gap_s)
+def survey(recording: Recording, options: EvaluationOptions, on_note: Callable[[str], None]) -> tuple[Scene, dict[str, Any]]:
+    """The scene, and facts about the recording for people; `on_note` gets a line for all that is missing. Raises BagError."""
+    timeline = Timeline.of(itertools.islice(readable_frames(recording, on_note), options.max_frames), MatcherConfig().max_gap_s)
     for text in timeline.notes:
-        note(text)
+        on_note(text)
     size = _first_size(recording, timeline)
-    intrinsics = _intrinsics(options, recording, size, note)
-    poses, truth = _poses(options, recording, timeline, note)
+    intrinsics = _intrinsics(options, recording, size, on_note)
+    poses, truth = _poses(options, recording, timeline, on_note)
     camera = None if intrinsics is None else \
         f'{intrinsics.distortion_model or "no distortion"}, fx {intrinsics.k[0, 0]:.1f}, fy {intrinsics.k[1, 1]:.1f}'
     stamps = timeline.stamps_ns
@@ -281,7 +281,7 @@ def _first_size(recording: Recording, timeline: Timeline) -> tuple[int, int]:
 
 
 def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[int, int],
-                note: Callable[[str], None]) -> Intrinsics | None:
+                on_note: Callable[[str], None]) -> Intrinsics | None:
     """Raises BagError for unusable intrinsics only if the user named them; recorded ones are left out with a note."""
     try:
         found = load_intrinsics(options.camera) if options.camera else recording.intrinsics
@@ -294,27 +294,27 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
         if options.camera:
             raise
         reason = f'the recorded intrinsics cannot be used: {error}'
-    note(f'{reason}. Left out: {POSES}, odometry')
+    on_note(f'{reason}. Left out: {POSES}, odometry')
     return None
 
 
 def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
-           note: Callable[[str], None]) -> tuple[Float64 | None, str | None]:
+           on_note: Callable[[str], None]) -> tuple[Float64 | None, str | None]:
     """The true pose at each frame, and the source in words."""
     wanted = options.truth_topic or options.truth or options.truth_child_frame
     try:
         mounting = load_camera_in_body(options.camera_in_body) if options.camera_in_body else None
         truth = load_ground_truth(recording, topic=options.truth_topic, file=options.truth, kind=options.truth_kind,
-                           child_frame=options.truth_child_frame, camera_in_body=mounting, tell=note)
+                           child_frame=options.truth_child_frame, camera_in_body=mounting, on_note=on_note)
         if truth is not None:
             poses = poses_at(truth, timeline.stamps_ns, options.max_time_difference)
             if missing := int(np.isnan(poses).any(axis=(1, 2)).sum()):
-                note(f'{missing} of {len(poses)} frames have no true pose within {options.max_time_difference:g} s')
+                on_note(f'{missing} of {len(poses)} frames have no true pose within {options.max_time_difference:g} s')
             return poses, f'{truth.source}, {len(truth)} poses'
         reason = 'no ground truth in the recording; --truth-topic or --truth names one'
     except BagError as error:
         if wanted:
             raise
         reason = f'the recorded ground truth cannot be used: {error}'
-    note(f'{reason}. Left out: {POSES}')
+    on_note(f'{reason}. Left out: {POSES}')
     return None, None

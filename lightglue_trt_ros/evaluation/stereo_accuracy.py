@@ -131,8 +131,8 @@ class StereoScore:
         return expected
 
 
-def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Scene, tell: Callable[[int], None],
-                    stopped: Callable[[], bool], note: Callable[[str], None]) -> dict[str, float]:
+def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Scene, advance: Callable[[int], None],
+                    stopped: Callable[[], bool], on_note: Callable[[str], None]) -> dict[str, float]:
     """The figures of one pass over the pairs of a recording; `scene` is the left camera's."""
     score, missing, config = StereoScore(recording.rig), 0, dataclasses.replace(config, reference='previous')
     with closing(open_backend(config).backend) as backend:
@@ -140,7 +140,7 @@ def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Sc
         pairs = paired(usable_frames(recording.left, scene.timeline.numbers), recording.right.frames(lambda number, error: None))
         for number, (frame, other) in enumerate(pairs):
             if stopped():
-                note(f'stereo: interrupted after {number} frames')
+                on_note(f'stereo: interrupted after {number} frames')
                 break
             left, right, true = _gray(frame), None if other is None else _gray(other), scene.pose(number)
             if left is None:
@@ -151,11 +151,11 @@ def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Sc
             found = frames.process(left, scene.timeline.seconds(number), None if right is None else RightImage(right, score.rig))
             score.add(found, true, last)
             last = true
-            tell(number + 1)
+            advance(number + 1)
     if missing:
-        note(f'stereo: {missing} of {len(scene.timeline)} frames have no right image of their stamp and size')
+        on_note(f'stereo: {missing} of {len(scene.timeline)} frames have no right image of their stamp and size')
     if score.advice:
-        note(f'stereo: {score.advice}')
+        on_note(f'stereo: {score.advice}')
     return score.figures()
 
 

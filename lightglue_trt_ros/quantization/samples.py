@@ -239,7 +239,7 @@ def _geometry(recording: Recording, timeline: Timeline) -> tuple[Intrinsics | No
         intrinsics = recording.intrinsics
         if intrinsics is not None:
             distortion_model(intrinsics)
-        truth = None if intrinsics is None else load_ground_truth(recording, tell=logger.info)
+        truth = None if intrinsics is None else load_ground_truth(recording, on_note=logger.info)
         poses = None if truth is None else poses_at(truth, timeline.stamps_ns, MAX_TIME_DIFFERENCE_S)
     except BagError as error:
         logger.info(f'{recording.path}: no epipolar precision and no pose errors: {error}')

@@ -70,7 +70,7 @@ def test_a_file_that_breaks_off(tmp_path: Path, storage: str, metadata: bool, sh
     with pytest.raises(BagError, match=str(tmp_path)):  # without somebody who is told, it raises
         list(recording.frames())
     lines: list[str] = []
-    truth = load_ground_truth(recording, tell=lines.append)
+    truth = load_ground_truth(recording, on_note=lines.append)
     assert truth is not None
     assert COUNT * share - 15 < len(truth) <= COUNT
     assert any('up to where the bag breaks off' in line for line in lines)

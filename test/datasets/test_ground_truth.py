@@ -118,7 +118,7 @@ def test_topics_of_a_body(tmp_path: Path, kind: str) -> None:
     mast = pose(turn([0, 0, 1], 0.3), [0.1, 0.2, 0.3])
     told: list[str] = []
     bag = Bag(tmp_path / 'bag').poses('/truth', kind, bodies, child='/base_link')
-    truth = load_ground_truth(bag.static(('mast', 'base_link', mast), ('mast', 'cam', mast @ OPTICAL)).open(), tell=told.append)
+    truth = load_ground_truth(bag.static(('mast', 'base_link', mast), ('mast', 'cam', mast @ OPTICAL)).open(), on_note=told.append)
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()).max() < 1e-12
     assert 'moved into cam by /tf_static' in truth.source
@@ -129,7 +129,7 @@ def test_a_body_that_nothing_joins_to_the_camera(tmp_path: Path) -> None:
     bodies = camera_poses() @ np.linalg.inv(OPTICAL)
     recording = Bag(tmp_path / 'bag').poses('/odom', ODOMETRY, bodies).static(('base_link', 'lidar', OPTICAL)).open()
     told: list[str] = []
-    assert load_ground_truth(recording, tell=told.append) is None  # rather no truth than a wrong one
+    assert load_ground_truth(recording, on_note=told.append) is None  # rather no truth than a wrong one
     assert len(told) == 1
     assert "of base_link, and no /tf_static joins that to 'cam'" in told[0]
     with pytest.raises(BagError, match='--camera-in-body'):
@@ -154,7 +154,7 @@ def test_tf_with_several_frames(tmp_path: Path) -> None:
     bag = Bag(tmp_path / 'two').poses('/tf', TF, camera_poses(), 'odom', 'cam')
     bag.poses('/tf', TF, camera_poses()[::-1], 'map', 'odom')
     recording, told = bag.open(), list[str]()
-    assert load_ground_truth(recording, tell=told.append) is None
+    assert load_ground_truth(recording, on_note=told.append) is None
     assert '2 frames that move, name one (--truth-child-frame). It holds: cam in odom (8 poses); odom in map (8 poses)' in told[0]
     truth = load_ground_truth(recording, topic='/tf', child_frame='cam')
     assert truth is not None
@@ -167,7 +167,7 @@ def test_the_choice_of_a_topic(tmp_path: Path) -> None:
     bag = Bag(tmp_path / 'two').poses('/a', POSE, camera_poses()).poses('/b', POSE, camera_poses()[::-1])
     bag.poses('/initialpose', COVARIANCE, camera_poses(1))
     recording, told = bag.open(), list[str]()
-    assert load_ground_truth(recording, tell=told.append) is None
+    assert load_ground_truth(recording, on_note=told.append) is None
     assert '2 topics of poses, none is taken' in told[0]
     assert f'/a ({POSE}, 8 messages); /b ({POSE}, 8 messages)' in told[0]
     truth = load_ground_truth(recording, topic='/b')
@@ -183,7 +183,7 @@ def test_the_choice_of_a_topic(tmp_path: Path) -> None:
                                                                                            camera_poses()).open())
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()).max() < 1e-12
-    assert load_ground_truth(Bag(tmp_path / 'none').open(), tell=told.append) is None
+    assert load_ground_truth(Bag(tmp_path / 'none').open(), on_note=told.append) is None
     assert len(told) == 1
 
 
@@ -197,7 +197,7 @@ def test_poses_that_are_none(tmp_path: Path) -> None:
     messages[4][1].header.stamp.sec, messages[5][1].header.stamp.sec = 6, 5
     messages[7][1].header.stamp.sec = 7
     told: list[str] = []
-    truth = load_ground_truth(bag.open(), tell=told.append)
+    truth = load_ground_truth(bag.open(), on_note=told.append)
     assert truth is not None
     assert truth.stamps_ns.tolist() == [SECOND * k for k in (3, 4, 5, 6, 7)]
     assert np.abs(truth.poses - camera_poses()[[2, 3, 5, 4, 6]]).max() < 1e-12

@@ -243,7 +243,7 @@ def test_frames_have_their_numbers_in_the_recording() -> None:
 
 def test_a_change_of_resolution_is_a_break_and_its_frames_have_no_camera() -> None:
     told: list[str] = []
-    (result,) = World(9, odd=(3, 4, 5)).evaluator(Knowing(), note=told.append).run([1, 2])
+    (result,) = World(9, odd=(3, 4, 5)).evaluator(Knowing(), on_note=told.append).run([1, 2])
     assert [line[:70] for line in told] == ['the images change their size 2 times, first to 160x120 with frame 3: t']
     assert pairs_of(result) == [(0, 1), (1, 2), (3, 4), (4, 5), (6, 7), (7, 8)]
     assert [pair.precision is None for pair in result.pairs[1]] == [False, False, True, True, False, False]
@@ -251,7 +251,7 @@ def test_a_change_of_resolution_is_a_break_and_its_frames_have_no_camera() -> No
 
 def test_a_frame_that_cannot_be_decoded_is_left_out_and_told_once() -> None:
     told: list[str] = []
-    (result,) = World(8, bad=(3,)).evaluator(Knowing(), note=told.append).run([1, 2])
+    (result,) = World(8, bad=(3,)).evaluator(Knowing(), on_note=told.append).run([1, 2])
     assert pairs_of(result) == [(0, 1), (1, 2), (2, 4), (4, 5), (5, 6), (6, 7)]
     assert told == ['frame 3 cannot be decoded: cut off']
 
@@ -475,7 +475,7 @@ def test_what_cannot_be_had_is_said_and_not_faked(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(methods, 'open_backend', opened)
     world, notes = World(4), list[str]()
-    evaluator = Evaluator(world.frames, world.decode, Scene(world.timeline()), estimate_relative_pose, note=notes.append)
+    evaluator = Evaluator(world.frames, world.decode, Scene(world.timeline()), estimate_relative_pose, on_note=notes.append)
     take = partial(evaluate_variants, baselines=[], evaluator=evaluator, strides=(1,), folder=tmp_path)
     results = take(variants(MatcherConfig(), ['fp32', 'fp16', 'fp8']))
     assert [result.name for result in results] == ['ours fp32', 'ours fp16']

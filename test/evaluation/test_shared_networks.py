@@ -159,7 +159,7 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
         return found
 
     monkeypatch.setattr(methods, 'open_backend', opened)
-    evaluator = Evaluator(*recording(frames), estimate_relative_pose, note=notes.append)
+    evaluator = Evaluator(*recording(frames), estimate_relative_pose, on_note=notes.append)
     results = evaluate_variants(wanted, [Baseline('klt', 128)], evaluator, STRIDES, tmp_path)
     assert (evaluator.interrupted, evaluator.failure, notes, most[0], open_now[0]) == (False, '', [], 1, 0)
     assert [result.name for result in results] == ['ours patches', 'ours 64', 'ours none', 'ours', 'KLT']
@@ -179,7 +179,7 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
         return asked[0] > COUNT + 4
 
     wanted = variants(CONFIG, ('128', '96', '64'))
-    evaluator = Evaluator(*recording(frames), estimate_relative_pose, stopped=stopped, note=notes.append)
+    evaluator = Evaluator(*recording(frames), estimate_relative_pose, stopped=stopped, on_note=notes.append)
     results = evaluate_variants(wanted, [], evaluator, STRIDES, tmp_path)
     assert [len(result.pairs[1]) for result in results] == [8, 3]
     assert (evaluator.interrupted, evaluator.covered, notes) == (True, 4, ['ours 64: not begun'])

@@ -66,6 +66,17 @@ def test_imports_go_downwards_and_libraries_have_their_places(path: Path) -> Non
         assert room != 'core' or top in OF_CORE, f'{name}: core/ has NumPy and OpenCV'
 
 
+@pytest.mark.parametrize('path', [*FILES, *(
+    path for folder in ('benchmarks', 'training') for path in sorted((ROOT / folder).rglob('*.py')))],
+    ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_say_what_they_hold(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.arg):
+            assert node.arg not in ('say', 'tell', 'note'), f'line {node.lineno}: use logging, or name the event'
+        name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else ''
+        assert name not in ('everything', 'beside', 'there', 'met', 'told'), f'line {getattr(node, "lineno", 0)}: {name} of what?'
+
+
 def test_what_runs_on_a_robot_is_small() -> None:
     files = [*(path for room in RUNTIME for path in (PACKAGE / room).rglob('*.py')),
              *(PACKAGE / 'ros' / f'{name}.py' for name in SHARED)]

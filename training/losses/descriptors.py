@@ -22,13 +22,13 @@ def descriptor_loss(dense: Tensor, pixels: Tensor, returns: Returns, views: TwoV
     """
     size = constant((views.images.shape[-1], views.images.shape[-2]), dense.device)
     partner = other(pixels).gather(1, returns.nearest[..., None].expand(-1, -1, 2)).float()
-    beside = returns.there + 0.5 * torch.randn_like(returns.there)
-    target = torch.where(returns.same[..., None], partner, beside).clamp(min=torch.zeros_like(size), max=size - 1)
-    here, there = sample_descriptors(dense, pixels.float()), sample_descriptors(other(dense), target)
-    likeness = (here @ there.transpose(1, 2)) * scale.clamp(max=HIGHEST_SCALE)
+    nearby = returns.transferred + 0.5 * torch.randn_like(returns.transferred)
+    target = torch.where(returns.same[..., None], partner, nearby).clamp(min=torch.zeros_like(size), max=size - 1)
+    described, partners = sample_descriptors(dense, pixels.float()), sample_descriptors(other(dense), target)
+    likeness = (described @ partners.transpose(1, 2)) * scale.clamp(max=HIGHEST_SCALE)
     own = torch.eye(pixels.shape[1], dtype=torch.bool, device=dense.device)
     visible = returns.visible
-    blocked = (distances(returns.there, returns.there) < NEIGHBOURHOOD) | ~visible[:, None, :] | ~visible[:, :, None]
+    blocked = (distances(returns.transferred, returns.transferred) < NEIGHBOURHOOD) | ~visible[:, None, :] | ~visible[:, :, None]
     likeness = likeness.masked_fill(blocked & ~own, -1e4)
     right = likeness.diagonal(dim1=1, dim2=2)
     log_odds = 2 * right - likeness.logsumexp(1) - likeness.logsumexp(2)

@@ -24,9 +24,9 @@ def detector_targets(views: TwoViews, count: int) -> Tensor:
     height, width = views.scores.shape[-2:]
     peaks = torch.where(_inside_a_plane(views.planes)[:, None], suppress_non_maxima(views.scores), 0.0)
     pixels, scores = strongest(peaks, count)
-    there, visible = views.transfer(pixels.float())
+    transferred, visible = views.transfer(pixels.float())
     near = F.max_pool2d((peaks > LEAST_SCORE).float(), 2 * WITHIN + 1, 1, WITHIN)
-    returns = other(near).flatten(1).gather(1, flat_index(there, height, width)) > 0
+    returns = other(near).flatten(1).gather(1, flat_index(transferred, height, width)) > 0
     kept = (~visible | returns) & (scores > LEAST_SCORE)
     labels = torch.zeros_like(peaks).flatten(1)
     labels = labels.scatter(1, flat_index(pixels, height, width), torch.where(kept, scores, 0.0))

@@ -29,9 +29,9 @@ class Truth:
 @torch.no_grad()
 def true_matches(points: Tensor, views: TwoViews) -> Truth:
     """Of keypoints (2B, K, 2), pixels: matches are mutually nearest and agree in both directions."""
-    there, visible = views.transfer(points)
+    transferred, visible = views.transfer(points)
     far = torch.full((), 1e4, device=points.device)
-    gap = torch.where(visible[..., None], distances(there, other(points)), far)  # (2B, K, K)
+    gap = torch.where(visible[..., None], distances(transferred, other(points)), far)  # (2B, K, K)
     back = other(gap).transpose(1, 2)
     worse, better = torch.maximum(gap, back), torch.minimum(gap, back)
     nearest, index = worse.min(2)

@@ -17,7 +17,7 @@ WITHIN = 2.5  # pixels: a keypoint nearer than this to where another one should 
 class Returns:
     """Which keypoint of the other view each keypoint is."""
 
-    there: Tensor  # (2B, M, 2): where it truly is in the other view
+    transferred: Tensor  # (2B, M, 2): where it truly is in the other view
     visible: Tensor  # bool (2B, M)
     nearest: Tensor  # int64 (2B, M): the keypoint of the other view that is nearest to it
     distance: Tensor  # (2B, M), pixels
@@ -27,19 +27,19 @@ class Returns:
 @torch.no_grad()
 def find_returns(points: Tensor, views: TwoViews) -> Returns:
     """Keypoints (2B, M, 2) of all views, in pixels."""
-    there, visible = views.transfer(points)
-    gap = distances(there, other(points))
+    transferred, visible = views.transfer(points)
+    gap = distances(transferred, other(points))
     distance, nearest = gap.min(2)
     nearest_back = gap.argmin(1)  # for each keypoint of the other view, the one whose place is nearest
     mutual = nearest_back.gather(1, nearest) == torch.arange(points.shape[1], device=points.device)
-    return Returns(there, visible, nearest, distance, visible & mutual & (distance < WITHIN))
+    return Returns(transferred, visible, nearest, distance, visible & mutual & (distance < WITHIN))
 
 
 def placement_loss(points: Tensor, views: TwoViews, returns: Returns) -> Tensor:
     """Cauchy's loss of the reprojected positions (2B, M, 2), over keypoints that are found again; gradients reach both ends."""
-    there, _ = views.transfer(points)
+    transferred, _ = views.transfer(points)
     partner = other(points).gather(1, returns.nearest[..., None].expand(-1, -1, 2))
-    error = (there - partner).abs().sum(-1)
+    error = (transferred - partner).abs().sum(-1)
     error = torch.where(returns.same, error, torch.zeros_like(error))
     return torch.log1p((error / SCALE) ** 2).sum() / returns.same.sum().clamp_min(1)
 

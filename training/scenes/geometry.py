@@ -48,7 +48,7 @@ def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_hei
     kind = random.uniform(pairs)
     flat, room = kind < FLAT, kind > FLAT + LAYERED
     camera = _intrinsics(random, pairs, height, width)
-    normals, distances, there, pieces, scale = _planes(random, pairs, room)
+    normals, distances, exists, pieces, scale = _planes(random, pairs, room)
     spread = torch.stack([0.7 + 7 * hard, 1.0 + 10 * hard, 0.5 + 8 * hard], 1)
     r = turn(roll) @ rotation(random.normal(pairs, 3) * spread * DEGREE)
     forward = torch.where(random.happens(0.5, pairs), 3.0, 0.7)
@@ -78,8 +78,8 @@ def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_hei
     across[:, 0] = torch.where(alone, inverse(texture1) @ texture0, across[:, 0])
     near0[:, 0] = torch.where(flat[:, None], everywhere, near0[:, 0])
     near1[:, 0] = torch.where(flat[:, None], everywhere, near1[:, 0])
-    there[:, 1:] &= ~flat[:, None]
-    nearness = torch.cat([torch.where(there[..., None], near, -everywhere) for near in (near0, near1)])
+    exists[:, 1:] &= ~flat[:, None]
+    nearness = torch.cat([torch.where(exists[..., None], near, -everywhere) for near in (near0, near1)])
     backwards = inverse(across)
     return Geometry(torch.cat([textures, textures @ backwards]), torch.cat([across, backwards]), nearness, pieces)
 
@@ -100,8 +100,8 @@ def _planes(random: Random, pairs: int, room: Tensor) -> tuple[Tensor, Tensor, T
     depth[:, 0] = random.uniform(pairs, low=6, high=12)
     normals = F.normalize(F.pad(tilt, (0, 1), value=1.0), dim=-1)
     distances = normals[..., 2] * depth
-    there = random.happens(0.7, pairs, PLANES)
-    there[:, 0] = True
+    exists = random.happens(0.7, pairs, PLANES)
+    exists[:, 0] = True
     pieces = torch.ones(pairs, PLANES, device=random.device, dtype=torch.bool)
     pieces[:, 0] = False
 
@@ -114,9 +114,9 @@ def _planes(random: Random, pairs: int, room: Tensor) -> tuple[Tensor, Tensor, T
     seen = random.uniform(pairs, 5) < constant((1.0, 0.95, 0.6, 0.6, 0.4), random.device)
     normals[:, :5] = torch.where(room[:, None, None], walls, normals[:, :5])
     distances[:, :5] = torch.where(room[:, None], away, distances[:, :5])
-    there[:, :5] = torch.where(room[:, None], seen, there[:, :5])
+    exists[:, :5] = torch.where(room[:, None], seen, exists[:, :5])
     pieces[:, :5] &= ~room[:, None]
-    return normals, distances, there, pieces, torch.where(room, away[:, 1] * 3, depth[:, 0] * 0.5)
+    return normals, distances, exists, pieces, torch.where(room, away[:, 1] * 3, depth[:, 0] * 0.5)
 
 
 def _textures(random: Random, normals: Tensor, distances: Tensor, camera: Tensor, photo_height: int, photo_width: int,

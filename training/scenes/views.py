@@ -32,12 +32,13 @@ class TwoViews:
         z = m[..., 6] * x + m[..., 7] * y + m[..., 8]
         ahead = z > 1e-6
         z = torch.where(ahead, z, torch.ones_like(z))
-        there = torch.stack([(m[..., 0] * x + m[..., 1] * y + m[..., 2]) / z, (m[..., 3] * x + m[..., 4] * y + m[..., 5]) / z], -1)
-        there = torch.where(ahead[..., None], there.clamp(-1e5, 1e5), -1e5)
-        whole = there.detach().round()
+        transferred = torch.stack([(m[..., 0] * x + m[..., 1] * y + m[..., 2]) / z,
+                                   (m[..., 3] * x + m[..., 4] * y + m[..., 5]) / z], -1)
+        transferred = torch.where(ahead[..., None], transferred.clamp(-1e5, 1e5), -1e5)
+        whole = transferred.detach().round()
         inside = ahead & (whole >= 0).all(-1) & (whole[..., 0] < width) & (whole[..., 1] < height)
-        same = other(self.planes).flatten(1).gather(1, flat_index(there.detach(), height, width)) == plane
-        return there, inside & same
+        same = other(self.planes).flatten(1).gather(1, flat_index(transferred.detach(), height, width)) == plane
+        return transferred, inside & same
 
 
 class Scenes:
