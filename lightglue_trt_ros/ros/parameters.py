@@ -54,7 +54,8 @@ class NodeConfig:
     mask_max_age_s: float = setting(
         0.5, "A mask of the topic is used for images whose stamps are no further from its own, seconds", low=0.0, high=3600.0)
     stereo: bool = setting(
-        False, 'Also match every frame with the right image of its pair: ~/matches gains u_right, v_right; needs both CameraInfos')
+        False, 'Also match every frame with the right image of its pair: ~/matches gains u_right, v_right, x, y, z, sigma_z; '
+        'needs both CameraInfos')
     max_stereo_skew_s: float = setting(
         0.005, 'Stamps of a left and a right image that are one pair differ by no more, seconds', low=0.0, high=1.0)
     depth: bool = setting(

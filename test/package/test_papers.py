@@ -201,6 +201,17 @@ def test_names_in_the_table_of_places_are_in_their_files() -> None:
         assert re.search(rf'\b{name}\b', (PACKAGE / path[1]).read_text()), name
 
 
+def test_fields_that_stereo_adds_are_named_where_it_is_described() -> None:
+    from lightglue_trt_ros.ros.clouds import MATCH_DTYPE, STEREO_DTYPE
+    chapter = (REPOSITORY / 'docs' / 'camera-setups.md').read_text().partition('\n## Stereo\n')[2].partition('\n## ')[0]
+    settings = (REPOSITORY / 'config' / 'matcher.yaml').read_text()
+    line = re.search('^ *stereo: .*$', settings, re.MULTILINE)
+    assert line
+    for name in set(STEREO_DTYPE.names or ()) - set(MATCH_DTYPE.names or ()):
+        assert f'`{name}`' in chapter, name
+        assert re.search(rf'\b{name}\b', line[0]), name
+
+
 def test_options_and_targets_that_are_told_exist() -> None:
     text = '\n'.join(path.read_text() for path in PAPERS)
     code = '\n'.join(path.read_text() for path in [*PACKAGE.rglob('*.py'), *(REPOSITORY / 'benchmarks').glob('*.py'),
@@ -213,6 +224,16 @@ def test_options_and_targets_that_are_told_exist() -> None:
     targets = re.findall(r'^([a-z-]+):', (REPOSITORY / 'Makefile').read_text(), re.MULTILINE)
     assert set(re.findall(r'`make ([a-z-]+)|^make ([a-z-]+)', text, re.MULTILINE)) <= {*((name, '') for name in targets),
                                                                                       *(('', name) for name in targets)}
+
+
+def test_ci_builds_the_pages_and_installs_what_users_install() -> None:
+    workflow = (REPOSITORY / '.github' / 'workflows' / 'ci.yml').read_text()
+    assert all('make docs' in text for text in (workflow, (REPOSITORY / '.ci' / 'run').read_text()))
+    needed = set(re.findall(r"'([\w-]+)'", re.findall(r"'run': \[(.*)\]", (REPOSITORY / 'setup.py').read_text())[0]))
+    texts = [workflow, *((REPOSITORY / name).read_text() for name in ('README.md', 'docs/install.md', '.ci/robot'))]
+    for text in texts:
+        line = re.findall('pip install (?:-qq )?-c (.*)', text.replace('\\\n', ''))[0]
+        assert needed <= set(line.split()), line
 
 
 def test_pages_that_the_code_names_exist() -> None:
