@@ -94,7 +94,7 @@ class Dependence(NamedTuple):
 def area_sample(errors: ArrayLike, threshold: float) -> Sample:
     """Pose errors (N,) in degrees, for the area under their recall curve up to a threshold; infinite and NaN: no pose.
 
-    The trapezoids of `twoview.pose_auc` add up to the sum of (threshold - error) and half the largest error under the threshold,
+    The trapezoids of `two_view.pose_auc` add up to the sum of (threshold - error) and half the largest error under the threshold,
     over N times the threshold. The latter is the constant: it is at most 1 / 2N, and hardly varies.
     """
     given = np.asarray(errors, np.float64).ravel()

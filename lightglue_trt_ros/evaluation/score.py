@@ -123,7 +123,7 @@ def count_inliers(points0: ArrayLike, points1: ArrayLike, camera: ArrayLike | No
     """How many correspondences (M, 2) the better model explains within 1 px, and which: essential, homography, or empty.
 
     Both are estimated by MAGSAC++ (Barath et al., CVPR 2020) with 1 px. A correspondence is explained when its distance
-    to the epipolar lines (`twoview.epipolar_errors`), or to where the homography sends it (`twoview.homography_errors`), is under
+    to the epipolar lines (`two_view.epipolar_errors`), or to where the homography sends it (`two_view.homography_errors`), is under
     1 px. Without a camera matrix (3, 3) a fundamental matrix stands in for the essential one, and is called so. Fewer than six
     correspondences, or eight without a camera, are explained by anything: none counts.
     """

@@ -246,6 +246,17 @@ def test_pages_that_the_code_names_exist() -> None:
         assert not anchor or anchor in headings(REPOSITORY / page), name
 
 
+def test_names_in_docstrings_exist() -> None:
+    files = [path for folder in (PACKAGE, REPOSITORY / 'benchmarks', REPOSITORY / 'training')
+             for path in sorted(folder.rglob('*.py'))]
+    known = {word for path in files for word in re.findall(r'\w+', re.sub('""".*?"""', '', path.read_text(), flags=re.DOTALL))}
+    known |= {path.stem for path in files} | {'json', 'launch', 'onnx', 'py', 'safetensors', 'yaml'}
+    for path in files:
+        for span in re.findall('`([^`]+)`', ' '.join(re.findall('""".*?"""', path.read_text(), re.DOTALL))):
+            if re.fullmatch(r'\w+\.\w+', span):
+                assert set(span.split('.')) <= known, f'{path}: {span}'
+
+
 def test_messages_that_are_quoted_exist() -> None:
     code = '\n'.join(path.read_text() for path in PACKAGE.rglob('*.py'))
     text = FENCE.sub('', (REPOSITORY / 'docs' / 'troubleshooting.md').read_text())
