@@ -16,6 +16,7 @@ from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.utils.errors import BagError, FrameError
 
+pytestmark = pytest.mark.stereo
 CONFIG = MatcherConfig(image_height=HEIGHT, image_width=WIDTH, max_keypoints=200, backend='onnxruntime')
 TURN = cv2.Rodrigues(np.radians([1.5, -1.0, 2.0]))[0]  # of the right camera's axes
 

@@ -246,6 +246,13 @@ def test_pages_that_the_code_names_exist() -> None:
         assert not anchor or anchor in headings(REPOSITORY / page), name
 
 
+def test_the_told_way_to_the_tests_of_stereo_finds_them() -> None:
+    for path in (REPOSITORY / 'test').rglob('test_*.py'):
+        text = path.read_text()
+        if re.search(r'^from .* import .*\b(?:Pairing|check_epipolar|StereoScore)\b', text, re.MULTILINE):
+            assert 'stereo' in path.name or re.search('def test_.*stereo|mark.stereo', text), path
+
+
 def test_names_in_docstrings_exist() -> None:
     files = [path for folder in (PACKAGE, REPOSITORY / 'benchmarks', REPOSITORY / 'training')
              for path in sorted(folder.rglob('*.py'))]

@@ -9,6 +9,7 @@ import pytest
 
 from lightglue_trt_ros.ros.matcher.pairing import PARTNERS, Pairing
 
+pytestmark = pytest.mark.stereo
 PERIOD = 0.1
 
 
