@@ -87,7 +87,7 @@ def sweep(bench: HostBench | GpuBench, graphs: Graphs, sizes: TargetEngines | No
           sides: Sequence[int], keypoints: Sequence[int], precisions: Collection[str], rounds: int) -> Iterator[list[Cell]]:
     """The cells of one shape after another, FP32 first; engine sizes are the bench's own unless `sizes` brings others.
 
-    The matcher runs all its layers. Times are those of the first pair, in up to `rounds` rounds in which the precisions take turns.
+    The matcher runs all its layers. Times are those of the first pair, in up to `rounds` rounds in which the precisions alternate.
     """
     for side, count in itertools.product(sides, keypoints):
         cells = {name: Cell(side, count, name) for name in PRECISIONS if name in precisions or name == EXACT}

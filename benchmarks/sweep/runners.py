@@ -38,7 +38,7 @@ class Engines(NamedTuple):
 
 
 class Graphs:
-    """The matcher's graphs for one set of weights, and the calibrations that lie beside the engines."""
+    """The matcher's graphs for one set of weights, and the calibrations that lie next to the engines."""
 
     def __init__(self, config: MatcherConfig) -> None:
         """Raises ConfigError, WeightsError."""

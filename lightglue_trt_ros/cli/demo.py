@@ -1,4 +1,4 @@
-"""demo: a recording (by default a rendered flight with exact truth) through the real node, with a table and pictures."""
+"""demo: a recording (by default a rendered flight with exact ground truth) through the real node, with a table and pictures."""
 
 from __future__ import annotations
 

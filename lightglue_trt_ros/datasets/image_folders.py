@@ -135,7 +135,7 @@ class DepthFolder(FolderRecording):
 
 
 class ImagesFolder(FolderRecording):
-    """images/ beside timestamps.txt (seconds, a line per image in the order of names), groundtruth.txt (TUM), calib.yaml.
+    """images/ next to timestamps.txt (seconds, a line per image in the order of names), groundtruth.txt (TUM), calib.yaml.
 
     Of a rectified stereo pair images/ is the left one; images_right/ has the right images, calib_right.yaml also baseline_m.
     depth/ has a depth image per image: PNGs of 16 bits in millimetres, 0 where unknown.

@@ -1,6 +1,6 @@
 """The store: engines of one shape, and FP8 calibrations, each in a folder with a manifest that says what it is and who may use it.
 
-An artifact appears whole or not at all: it is written beside its place, under a lock that the kernel releases when its holder
+An artifact appears whole or not at all: it is written next to its place, under a lock that the kernel releases when its holder
 dies, and renamed. It is opened by who wants just what it is: every field of its identity is compared, every file's checksum too.
 """
 
@@ -131,7 +131,7 @@ class Identity:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What belongs to it beside the manifest; a calibration that failed leaves its figures and no more."""
+        """What belongs to it besides the manifest; a calibration that failed leaves its figures and no more."""
         if self.kind == ENGINES:
             return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in self.networks), TIMING_CACHE)
         return (TENSORS, GRAPH) if self.gate_verdict == PASSED else ()
@@ -309,7 +309,7 @@ def read_artifact(engine_dir: Path, wanted: Identity, read: Callable[[Artifact],
 
 @dataclass
 class Draft:
-    """An artifact that is being written, in a directory of its own beside its place. Raises EngineError when the disk fails."""
+    """An artifact that is being written, in a directory of its own next to its place. Raises EngineError when the disk fails."""
 
     place: Path
     scratch: Path
@@ -323,7 +323,7 @@ class Draft:
     def publish(self, identity: Identity, gate: dict[str, Any], record: dict[str, Any]) -> Artifact:
         """Add the manifest, with the checksums of what was written, and put all of it into its place.
 
-        Between the two renames the one before lies beside its place: `open_artifact` finds it, the next draft puts it back.
+        Between the two renames the one before lies next to its place: `open_artifact` finds it, the next draft puts it back.
         """
         graphs = _graphs(self.files) if identity.kind == ENGINES else {}
         tensors = self.files.get(TENSORS, identity.calibration_sha256)

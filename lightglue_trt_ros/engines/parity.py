@@ -248,7 +248,7 @@ def distances(points: Float32, expected: Refined) -> tuple[Float32, Float32]:
 
 
 def rendered_frames(count: int, height: int, width: int) -> Iterator[UInt8]:
-    """Gray frames (H, W) of a camera that drifts, turns and tilts over corners, edges and noise: for machines without others."""
+    """Gray frames (H, W) of a camera that drifts, rotates and tilts over corners, edges and noise: for machines without others."""
     scene = _scene(height, width)
     centre = np.array([[1, 0, -(width - 1) / 2], [0, 1, -(height - 1) / 2], [0, 0, 1]])
     middle = np.array([[1, 0, (scene.shape[1] - 1) / 2], [0, 1, (scene.shape[0] - 1) / 2], [0, 0, 1]])

@@ -141,7 +141,7 @@ class TensorRT:
         return int(engine.device_memory_size_v2 if hasattr(engine, 'device_memory_size_v2') else engine.device_memory_size)
 
     def context(self, engine: Any, address: int, size: int) -> Any:
-        """A context of `engine` that works in `size` bytes at `address`, which engines that take turns may share.
+        """A context of `engine` that works in `size` bytes at `address`, which engines that alternate may share.
 
         Raises DeviceMemoryError when TensorRT makes none.
         """

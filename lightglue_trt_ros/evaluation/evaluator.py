@@ -1,4 +1,4 @@
-"""The evaluation of a recording: predict, score, and what is measured beside the matches of consecutive frames.
+"""The evaluation of a recording: predict, score, and what is measured besides the matches of consecutive frames.
 
 One extractor and matcher are open at a time. Each pass over the recording has the methods that share them, the first pass also the
 baselines: so memory does not grow with the number of variants that are compared.

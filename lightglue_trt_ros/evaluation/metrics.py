@@ -89,7 +89,7 @@ ERROR_EDGES_PX = np.concatenate([[0], np.geomspace(0.05, 50, 121), [np.inf]])  #
 
 @dataclass(frozen=True)
 class PairResult:
-    """One frame and its reference, seen by one matcher. What cannot be known (no truth, no intrinsics) is None."""
+    """One frame and its reference, seen by one matcher. What cannot be known (no ground truth, no intrinsics) is None."""
 
     frames: tuple[int, int]  # numbers of the reference and of the current frame in the recording, from 0
     stamp: float  # seconds, the current frame's
@@ -213,7 +213,7 @@ class DrawnPair:
 
 @dataclass(eq=False)
 class OdometryResult:
-    """The trajectory that chained two-view poses give, N frames, and how far it is from the truth."""
+    """The trajectory that chained two-view poses give, N frames, and how far it is from the ground truth."""
 
     frames: NDArray[np.int64]  # (N,) numbers of the frames
     stamps: Float64  # (N,) seconds

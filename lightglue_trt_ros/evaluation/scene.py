@@ -89,7 +89,7 @@ class Timeline:
         return int(np.argmin(np.abs(self.stamps_ns - round(stamp * SECOND))))
 
     def pairs(self, count: int) -> list[tuple[int, int]]:
-        """About `count` pairs of consecutive frames, spread evenly."""
+        """About `count` pairs of consecutive frames, evenly distributed."""
         first = np.flatnonzero(self.segments[1:] == self.segments[:-1])
         if not len(first):
             return []
@@ -105,7 +105,7 @@ class Motion(NamedTuple):
 
     @property
     def resolved(self) -> bool:
-        """Whether the truth can say where to."""
+        """Whether the ground truth can say where to."""
         return self.step_m > MIN_BASELINE_M and self.per_depth is not None and self.per_depth >= MIN_STEP_PER_DEPTH
 
 
@@ -152,7 +152,7 @@ class Scene:
 
     def motion(self, frames: tuple[int, int], images: tuple[UInt8, UInt8] | None = None,
                points: Correspondences | None = None) -> Motion | None:
-        """The true motion of a pair over the depth of what it sees; None where truth or camera is unknown.
+        """The true motion of a pair over the depth of what it sees; None where ground truth or camera is unknown.
 
         The depth is that of corners followed from one image (H, W) into the other, whoever is judged by it; where too few can be
         followed, that of the frame nearest in time that had one before; at the very first that of `points`. What was measured

@@ -1,4 +1,4 @@
-"""How good the right points of a stereo recording are, and the metric odometry that they give, against the truth."""
+"""How good the right points of a stereo recording are, and the metric odometry that they give, against the ground truth."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def known_poses(true: ArrayLike) -> NDArray[np.bool_]:
 def align_sim3(estimated: ArrayLike, true: ArrayLike) -> Similarity | None:
     """The similarity that takes the estimated positions closest to the true ones, by least squares (Umeyama, PAMI 1991).
 
-    Positions on one line, or in one point, leave a turn open: there the orientations choose it. Where the one or the other does
+    Positions on one line, or in one point, leave a rotation open: there the orientations choose it. Where the one or the other does
     not move at all there is no scale to find, and it is 1. None without a known pose.
     """
     rows = known_poses(true)
@@ -123,7 +123,7 @@ def kitti_drift(estimated: ArrayLike, true: ArrayLike) -> Drift | None:
     From every tenth frame, to the first one that is more than a segment's length further along the true path: what is left of
     the estimated motion after the true one, its translation and its angle over the segment's length, averaged over all segments.
     Lengths are KITTI's 100, 200 ... 800 m, or 5, 10, 20 and 50 m where the path is not longer than 100 m. None where it is too
-    short for any. Frames without truth are left out beforehand, and the path leads straight on.
+    short for any. Frames without ground truth are left out beforehand, and the path leads straight on.
     """
     rows = known_poses(true)
     poses, truth = np.asarray(estimated, np.float64)[rows], np.asarray(true, np.float64)[rows]
@@ -206,9 +206,9 @@ class TwoViewOdometry:
 
 
 def odometry_intervals(poses: Float64, truth: Float64, drift: Drift | None) -> dict[str, ConfidenceInterval]:
-    """The intervals of a trajectory's figures: poses (N, 4, 4) as chained, truth (N, 4, 4) with NaN where it is unknown.
+    """The intervals of a trajectory's figures: poses (N, 4, 4) as chained, ground truth (N, 4, 4) with NaN where it is unknown.
 
-    One trajectory is one draw: its ATE is set beside those of trajectories that make the same errors, step by step, at other
+    One trajectory is one draw: its ATE is set next to those of trajectories that make the same errors, step by step, at other
     places, several consecutive steps at a time. Segments count by the frame where they begin: those of neighbouring ones overlap.
     """
     found = {}

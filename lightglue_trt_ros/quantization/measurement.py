@@ -185,7 +185,7 @@ def _centres(net: Folded, moments: Moments, residual: Float32, bases: Float32) -
 
 
 def _projections(block: Block) -> Array:
-    """(outputs, 256) of all layers that read the state beside the FFN."""
+    """(outputs, 256) of all layers that read the state next to the FFN."""
     return np.concatenate([part.weight for part in (block.query, block.key, block.value) if part is not None])
 
 

@@ -93,7 +93,7 @@ def split(length: int, frames: int, share: float = HELD_OUT) -> Split:
 
 
 def spread(places: range, count: int) -> tuple[range, ...]:
-    """About `count` of the places, evenly spread in runs of RUN in a row; all of them where they are no more."""
+    """About `count` of the places, evenly distributed in runs of RUN in a row; all of them where they are no more."""
     if len(places) <= count:
         return (places,) if places else ()
     number = max(1, round(count / RUN))
@@ -119,7 +119,7 @@ def quotas(lengths: Sequence[int], frames: int) -> list[int]:
 
 
 def some(pairs: Sequence[FramePair], count: int) -> list[FramePair]:
-    """About `count` of the pairs, evenly spread."""
+    """About `count` of the pairs, evenly distributed."""
     if len(pairs) <= count:
         return list(pairs)
     return [pairs[number] for number in np.unique(np.linspace(0, len(pairs) - 1, count).round().astype(int)).tolist()]

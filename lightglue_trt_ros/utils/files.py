@@ -15,7 +15,7 @@ from .errors import LightglueTrtError
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write under a temporary name beside `path`, and rename. Raises OSError, and leaves nothing behind then."""
+    """Write under a temporary name next to `path`, and rename. Raises OSError, and leaves nothing behind then."""
     temporary = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.tmp')  # containers that share a folder share process ids
     try:
         temporary.write_bytes(data)

@@ -84,7 +84,7 @@ def verdict_of(change: Difference) -> str:
 
 
 def main_change(changes: Changes, stride: int) -> Difference | None:
-    """The change that a recording is judged by at a stride: of AUC, or without truth of INLIERS."""
+    """The change that a recording is judged by at a stride: of AUC, or without ground truth of INLIERS."""
     return changes.get((stride, AUC), changes.get((stride, INLIERS)))
 
 

@@ -105,7 +105,7 @@ def _in_words(value: Any) -> str:
 
 
 def read_baseline(path: Path) -> BaselineRun:
-    """What `--against` names: a fleet.json with its pairs beside it, the folder of one, or the report.json of one recording.
+    """What `--against` names: a fleet.json with its pairs next to it, the folder of one, or the report.json of one recording.
 
     Raises LightglueTrtError, with what is wrong with it.
     """

@@ -125,7 +125,7 @@ def parquet_of(report: dict[str, Any]) -> bytes:
 def pose_errors(columns: dict[str, list[Any]]) -> list[float | None]:
     """Of each pair the larger of the rotation's and the direction's error, degrees; infinite where no pose was found.
 
-    None where the truth does not say: without one, or where it has no direction to compare with.
+    None where the ground truth does not say: without one, or where it has no direction to compare with.
     """
     angles = zip(columns['pose_found'], columns['rotation_deg'], columns['translation_deg'], strict=True)
     return [math.inf if found is False else None if None in (found, turn, direction) else max(turn, direction)

@@ -117,7 +117,7 @@ def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _row(matches: FrameMatches, latency_ms: float, truth: Truth) -> dict[str, Any]:
-    """The figures of a frame; those of errors where the truth says something."""
+    """The figures of a frame; those of errors where the ground truth says something."""
     errors = truth.errors(matches)
     errors = errors[np.isfinite(errors)]
     row: dict[str, Any] = {'matches': len(matches), 'latency_ms': latency_ms if np.isfinite(latency_ms) else None,

@@ -24,7 +24,7 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
     """The report as plain values: no NaN, no infinity (both None; `pose_found` tells a failed pose from an unknown one).
 
     Contests are the first matcher's figure less another's, in points, with its interval. Pairs are columns by stride; poses are 12
-    numbers each, the rows of the 3x4 matrix, world from camera. Intervals say beside low and high how many pairs, frames or tracks
+    numbers each, the rows of the 3x4 matrix, world from camera. Intervals also say how many pairs, frames or tracks
     the figure rests on (`over`).
     """
     return dict(_plain({

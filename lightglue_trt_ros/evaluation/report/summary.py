@@ -130,7 +130,7 @@ def verdict(evaluation: Evaluation) -> list[str]:
 
 
 def _against(evaluation: Evaluation, rivals: list[MatcherResult]) -> str:
-    """The first matcher's headline figure beside the best baseline's, and one verdict."""
+    """The first matcher's headline figure next to the best baseline's, and one verdict."""
     name, first = evaluation.headline, evaluation.matchers[0]
     if not name:
         return ''

@@ -76,7 +76,7 @@ class FrameHandler(Protocol):
 
 
 class LatestQueue:
-    """The newest message of each source, between threads; a newer one replaces one that waits, and sources take turns."""
+    """The newest message of each source, between threads; a newer one replaces one that waits, and sources alternate."""
 
     def __init__(self, sources: Iterable[int] = (0,)) -> None:
         self._change = threading.Condition()
