@@ -19,7 +19,7 @@ torch = pytest.importorskip('torch', reason='PyTorch, which the training room al
 from training.extractor import ExtractorSettings, train_extractor
 from training.losses.detector import NO_KEYPOINT, detector_targets
 from training.losses.imitation import imitation_loss
-from training.losses.matcher import MatcherLoss, answered_by, assignment_loss, true_matches
+from training.losses.matcher import MatcherLoss, assignment_loss, earlier_targets, true_matches
 from training.losses.placement import find_returns, placement_loss
 from training.networks.keypoints import refine, sample_descriptors, score_map, strongest, suppress_non_maxima
 from training.networks.lightglue import LightGlue, normalize_positions
@@ -187,7 +187,7 @@ def test_earlier_layers_answer_as_the_last_one_where_the_ground_truth_asks_nothi
     partners = torch.tensor([[1, -1, -1, -1], [-1, 0, -1, -1]])
     alone = torch.tensor([[False, True, False, False], [False, False, False, False]])
     last = torch.tensor([[0, 1, 2, 3], [0, -1, 2, 0]])  # points 2 match each other, points 3 do not choose each other
-    followed, unmatched = answered_by(last, partners, alone)
+    followed, unmatched = earlier_targets(last, partners, alone)
     assert followed.tolist() == [[1, -1, 2, -1], [-1, 0, 2, -1]]
     assert unmatched.tolist() == [[False, True, False, True], [False, False, False, True]]
 
@@ -195,7 +195,7 @@ def test_earlier_layers_answer_as_the_last_one_where_the_ground_truth_asks_nothi
 def test_a_point_whose_partner_has_a_ground_truth_is_asked_nothing():
     partners = torch.tensor([[-1, 0], [1, -1]])  # row 1 of the first view and row 0 of the second belong together
     last = torch.tensor([[0, -1], [0, -1]])  # the last layer matches row 0 of the first to it instead
-    followed, unmatched = answered_by(last, partners, torch.zeros(2, 2, dtype=torch.bool))
+    followed, unmatched = earlier_targets(last, partners, torch.zeros(2, 2, dtype=torch.bool))
     assert followed.tolist() == [[-1, 0], [1, -1]]
     assert unmatched.tolist() == [[False, False], [False, True]]
 

@@ -66,10 +66,10 @@ class MatcherLoss(nn.Module):
             x = layer(x, *rotary)
             states.append(x)
         loss, last = self.judge(*network.log_assignment[-1](x), partners, alone)
-        loss, followed = loss * self.weights[-1], answered_by(last, partners, alone)
+        loss, targets = loss * self.weights[-1], earlier_targets(last, partners, alone)
         found = []
         for state, assignment, weight in zip(states[:-1], network.log_assignment, self.weights, strict=False):
-            part, matches = self.judge(*assignment(state), *followed)
+            part, matches = self.judge(*assignment(state), *targets)
             loss = loss + part * weight
             found.append(matches)
         found.append(last)
@@ -82,10 +82,11 @@ class MatcherLoss(nn.Module):
 
 
 @torch.no_grad()
-def answered_by(last: Tensor, partners: Tensor, alone: Tensor) -> tuple[Tensor, Tensor]:
-    """`partners` and `alone` for the earlier layers: where the truth asks for nothing, they are to answer as the last layer does.
+def earlier_targets(last: Tensor, partners: Tensor, alone: Tensor) -> tuple[Tensor, Tensor]:
+    """Targets of the earlier layers: the ground truth, and the last layer's answer where the ground truth asks nothing.
 
-    An early exit is good where its matches are those of the last layer. `last` are its matches, (2B, K) rows or -1.
+    So an early exit learns the matches of all layers. `last` (2B, K) are the last layer's matches: rows, or -1 for none.
+    Returns `partners` and `alone` (2B, K), as Truth has them.
     """
     mutual = other(last).gather(1, last.clamp_min(0)) == torch.arange(last.shape[1], device=last.device)
     matched = (last >= 0) & mutual
