@@ -176,27 +176,28 @@ class FrameMatcher:
                         self._variance_factor.fit_limit)
         refiner, features = self._refiner_of(reference, current), (reference.features, current.features)
         if refiner is not None:
-            answer, found = refiner.correspond(*features, self._thresholds, sought)
+            answer, correspondences = refiner.correspond(*features, self._thresholds, sought)
         else:
-            answer, found = self.backend.match(*features, self._thresholds), None
+            answer, correspondences = self.backend.match(*features, self._thresholds), None
         clock.lap('match')
-        if found is None:
+        if correspondences is None:
             answer = answer.finite(reference.points, current.points)
             refined = None if refiner is None else refiner.refine(*features, answer.indices, reference.points)
-            found = correspond(sought, answer, current.points, current.size, current.unit,
-                               partial(self._refine, reference, current, refined))
+            correspondences = correspond(sought, answer, current.points, current.size, current.unit,
+                                         partial(self._refine, reference, current, refined))
         if current.can_be_refined:
             clock.lap('place')
-        rows, next_rows = found.rows, found.next_rows
-        tracks = current.tracks = reference.tracks.follow(rows, next_rows, found.matched, len(answer.indices), self._counter)
+        rows, next_rows = correspondences.rows, correspondences.next_rows
+        tracks = current.tracks = reference.tracks.follow(rows, next_rows, correspondences.matched, len(answer.indices),
+                                                           self._counter)
         clock.lap('track')
-        current.points = found.merged_into(current.points)  # the next frame starts from there
-        self._variance_factor.add(found.quantile, found.inliers)
+        current.points = correspondences.merged_into(current.points)  # the next frame starts from there
+        self._variance_factor.add(correspondences.quantile, correspondences.inliers)
         matches = FrameMatches(
-            current.stamp, reference.stamp, found.points, found.reference_points,
-            self.backend.score_calibration.probability(found.scores),
+            current.stamp, reference.stamp, correspondences.points, correspondences.reference_points,
+            self.backend.score_calibration.probability(correspondences.scores),
             tracks.ids.take(next_rows).astype(np.uint32), tracks.lengths.take(next_rows).astype(np.uint32),
-            found.covariances * np.float32(self._variance_factor.value), tracks.missed.take(next_rows).astype(np.uint8),
+            correspondences.covariances * np.float32(self._variance_factor.value), tracks.missed.take(next_rows).astype(np.uint8),
             clock.laps, answer.layers, answer.note)
         return matches, next_rows
 

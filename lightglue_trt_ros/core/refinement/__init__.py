@@ -149,7 +149,7 @@ def _refine_block(reference: Pyramid, current: Pyramid, search: _Search, levels:
     last = np.array(current.levels[0].shape[::-1], np.float32)[:, None] - 1
     information, moved = identity(search.start_px**-2), np.zeros_like(start)
     certain, extra = np.zeros_like(information), np.zeros_like(information)
-    found_before = found_once = np.zeros(len(search.start_px), np.bool_)
+    good_before = good_once = np.zeros(len(search.start_px), np.bool_)
     for depth in reversed(range(len(current.levels))):
         scale, level = np.float32(2**depth), levels[0] if depth == len(current.levels) - 1 else levels[1]
         fit = find_patches(reference.levels[depth], current.levels[depth], search.reference / scale, here / scale, search.view,
@@ -158,13 +158,13 @@ def _refine_block(reference: Pyramid, current: Pyramid, search: _Search, levels:
         good = np.sum((points - start)**2, axis=0) < search.limit_px**2
         good &= fit.alike & np.all((points >= 0) & (points <= last), axis=0) & np.isfinite(more).all(axis=(0, 1))
         points = np.where(good, points, start)
-        apart, more = (points - here) * (good & found_before), np.where(good, more, np.float32(0))
+        apart, more = (points - here) * (good & good_before), np.where(good, more, np.float32(0))
         extra += outer(apart, apart) * np.float32(DISAGREEMENT)
-        here, found_before, found_once = points, good, found_once | good
+        here, good_before, good_once = points, good, good_once | good
         information, moved = information + more, moved + through(more, here - start)
         noise = np.float32(GHOST * (2 * level.radius + 1)**2 / level.noise)  # its information, 1 / (the level's pixels squared)
         certain = certain + lessened(more, noise / scale**2)
-    at_worst = np.where(found_once, np.float32(UNREFINED_PX * current.unit), search.start_px)
+    at_worst = np.where(good_once, np.float32(UNREFINED_PX * current.unit), search.start_px)
     covariances = inverse_2x2(certain + identity(at_worst**-2))
     extra += identity(eigenvalue_gap(covariances) * np.float32(BEND**2))
     return start + through(inverse_2x2(information), moved), covariances + extra

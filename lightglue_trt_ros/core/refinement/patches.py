@@ -46,17 +46,17 @@ def find_patches(reference: Float32, current: Float32, points: Float32, start: F
     Both images are gray levels, float32 (H, W); patches have sides of 2 radius + 1 pixels. Takes `steps` Gauss-Newton steps.
     """
     axis = np.arange(-radius - 1, radius + 2, dtype=np.float32)[:, None]  # the patch, and a pixel more for its gradients
-    upright, seen = (each[:, :, None] * axis for each in (np.eye(2, dtype=np.float32)[:, :, None], view))
+    upright, warped = (each[:, :, None] * axis for each in (np.eye(2, dtype=np.float32)[:, :, None], view))
     template = _Template(_sample(reference, points, upright), 'template')
     step_of, here = product(view, inverse_2x2(template.tensor)), start
     for _ in range(steps):
-        here = here - through(step_of, template.slope(_sample(current, here, seen[:, :, 1:-1])))
-    found = _Template(_sample(current, here, seen), 'found')
-    gain = template.gain(found.pattern)
-    alike = np.asarray((gain > FAINT) & (gain * template.contrast > ALIKE * found.contrast), np.bool_)
+        here = here - through(step_of, template.slope(_sample(current, here, warped[:, :, 1:-1])))
+    target = _Template(_sample(current, here, warped), 'target')
+    gain = template.gain(target.pattern)
+    alike = np.asarray((gain > FAINT) & (gain * template.contrast > ALIKE * target.contrast), np.bool_)
     gain = np.maximum(gain, FAINT)
-    residual = np.asarray(np.maximum(found.variance / gain**2 - template.contrast**2, 0) + QUANTISATION, np.float32)
-    back = through(inverse_2x2(found.tensor), found.slope(template.pattern))  # the first step of the way back
+    residual = np.asarray(np.maximum(target.variance / gain**2 - template.contrast**2, 0) + QUANTISATION, np.float32)
+    back = through(inverse_2x2(target.tensor), target.slope(template.pattern))  # the first step of the way back
     return PatchFit(here, product(step_of, view.transpose(1, 0, 2)), residual, alike, -through(view, back))
 
 
@@ -85,20 +85,20 @@ class _Template:
         less = outer(self._mean, self._mean) + outer(self._explained, self._explained) * (2 - self.variance / self.contrast**2)
         self.tensor = tensor[_FULL] * (self._share[0] / 2) - less  # (2, 2, M) gray levels squared per pixel squared
 
-    def gain(self, seen: Float32) -> Float32:
-        """Gain (M,) of the patches in `seen` (side, side, M)."""
-        return np.asarray(np.einsum('yxm,yxm->m', self.pattern, seen) * self._share[2] / self.contrast**2, np.float32)
+    def gain(self, patches: Float32) -> Float32:
+        """Gain (M,) of `patches` (side, side, M)."""
+        return np.asarray(np.einsum('yxm,yxm->m', self.pattern, patches) * self._share[2] / self.contrast**2, np.float32)
 
-    def slope(self, seen: Float32) -> Float32:
-        """Gradient (2, M) of the error of `seen` (side, side, M) by the point, with the best gain and offset."""
-        means = self._means(seen)
+    def slope(self, patches: Float32) -> Float32:
+        """Gradient (2, M) of the error of `patches` (side, side, M) by the point, with the best gain and offset."""
+        means = self._means(patches)
         gain = means[2] / self.contrast
-        along = means[:2] - self._mean * (np.add.reduce(seen, axis=(0, 1)) * self._share[2]) - self._explained * gain
+        along = means[:2] - self._mean * (np.add.reduce(patches, axis=(0, 1)) * self._share[2]) - self._explained * gain
         return np.asarray(along / np.maximum(gain / self.contrast, FAINT), np.float32)
 
-    def _means(self, seen: Float32) -> Float32:
-        """Means (3, M) of gradients and pattern times `seen`."""
-        return np.asarray(np.einsum('ryxm,yxm->rm', self._rows, seen) * self._share, np.float32)
+    def _means(self, patches: Float32) -> Float32:
+        """Means (3, M) of gradients and pattern times `patches`."""
+        return np.asarray(np.einsum('ryxm,yxm->rm', self._rows, patches) * self._share, np.float32)
 
 
 def _sample(image: Float32, points: Float32, offsets: Float32) -> Float32:
@@ -133,8 +133,8 @@ def local_affine(points0: Float32, points1: Float32, at: Float32) -> tuple[Float
     total = moments[0] + np.float32(1e-6)
     mean, moved, within, between = np.split(moments[1:] / total, (2, 4, 8))
     ridge = identity(np.float32((RIDGE_PX / REACH_PX)**2) / total)
-    spread = within.reshape(2, 2, -1) - outer(mean, mean) + ridge
-    change = product(between.reshape(2, 2, -1) - outer(moved, mean), inverse_2x2(spread))
+    covariance = within.reshape(2, 2, -1) - outer(mean, mean) + ridge
+    change = product(between.reshape(2, 2, -1) - outer(moved, mean), inverse_2x2(covariance))
     predicted = at + shift + points_first(moved + through(change, x.T - mean)) * np.float32(REACH_PX)
     return points_first(change) + np.eye(2, dtype=np.float32), np.asarray(predicted, np.float32)
 

@@ -145,7 +145,7 @@ class _Table:
     def __init__(self, points0: Float32, points1: Float32, covariances: Float32) -> None:
         (self.x0, self.to0), (x1, self.to1) = _normalised(points0), _normalised(points1)
         self._products = (x1[:, None] * self.x0).reshape(9, -1)  # times the matrix, row by row: x1' F x0
-        self._spreads = _spreads(self.x0, np.asarray(covariances, np.float64) * self.to1[0, 0]**2)
+        self._deviations = _deviations(self.x0, np.asarray(covariances, np.float64) * self.to1[0, 0]**2)
 
     def settled(self, weights: Float64) -> _Judged:
         """The result of rounds that begin with `weights` (M,)."""
@@ -164,7 +164,7 @@ class _Table:
         return self._judged(matrix / np.linalg.norm(matrix))
 
     def _judged(self, matrix: Float64) -> _Judged:
-        squares, parts = matrix.dot(self._products), matrix[:6].dot(self._spreads)
+        squares, parts = matrix.dot(self._products), matrix[:6].dot(self._deviations)
         squares *= squares
         parts *= parts
         variances = parts[:len(squares)] + parts[len(squares):]
@@ -173,7 +173,7 @@ class _Table:
         return _Judged(matrix, squares, variances, ratios, float(np.partition(ratios, half)[half]))
 
 
-def _spreads(x0: Float64, covariances: Float64) -> Float64:
+def _deviations(x0: Float64, covariances: Float64) -> Float64:
     """(6, 2 M): multiplied by a matrix's first two rows, values whose squares sum in pairs to the variances along lines (M,).
 
     The matrix maps points (3, M) to lines; uses Cholesky roots of the covariances (M, 2, 2).
@@ -181,11 +181,11 @@ def _spreads(x0: Float64, covariances: Float64) -> Float64:
     a, b, d = covariances[:, 0, 0], covariances[:, 0, 1], covariances[:, 1, 1]
     along = np.sqrt(a + 1e-18)
     mixed = b / along
-    spreads = np.zeros((2, 3, 2, x0.shape[1]))
-    np.multiply(x0, along, out=spreads[0, :, 0])
-    np.multiply(x0, mixed, out=spreads[1, :, 0])
-    np.multiply(x0, np.sqrt(np.maximum(d - mixed * mixed, 0)), out=spreads[1, :, 1])
-    return spreads.reshape(6, -1)
+    deviations = np.zeros((2, 3, 2, x0.shape[1]))
+    np.multiply(x0, along, out=deviations[0, :, 0])
+    np.multiply(x0, mixed, out=deviations[1, :, 0])
+    np.multiply(x0, np.sqrt(np.maximum(d - mixed * mixed, 0)), out=deviations[1, :, 1])
+    return deviations.reshape(6, -1)
 
 
 def _normalised(points: Float32) -> tuple[Float64, Float64]:
