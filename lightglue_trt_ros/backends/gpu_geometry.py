@@ -37,8 +37,8 @@ class GpuGeometry:
         self._targets = cuda.device((rows,), np.int32)
         # in words: of the fit, and the ends of what follows
         head, offsets = FIT.itemsize // 4, [rows * words for words in (2, 3, 5, 7, 11)]
-        self._found = cuda.staged((head + offsets[-1],), np.int32)  # not shared: the kernels read the fit again and again
-        self._fit, (indices, *values) = self._found.array[:head].view(FIT), np.split(self._found.array[head:], offsets[:-1])
+        self._results = cuda.staged((head + offsets[-1],), np.int32)  # not shared: the kernels read the fit again and again
+        self._fit, (indices, *values) = self._results.array[:head].view(FIT), np.split(self._results.array[head:], offsets[:-1])
         self._indices = indices.reshape(2, rows)  # of the reference and of the current frame
         self._scores, *self._values = (part.view(np.float32).reshape(rows, -1) for part in values)
 
@@ -51,20 +51,20 @@ class GpuGeometry:
         keypoints float32 (count, 2) of the current frame, in the engine's pixels; matches int32 and scores float32 (count,), as the
         assignment gives them.
         """
-        cuda, count, rows, found = self._cuda, self._count, 2 * self._count, self._found
+        cuda, count, rows, results = self._cuda, self._count, 2 * self._count, self._results
         block, given = (THREADS, 1), (refined, covariances, count)
         cuda.launch('fit_matches', 1, (BLOCK, 1), settings, points, keypoints, matches, scores, *given, self._points,
-                    self._winners, found)
+                    self._winners, results)
         cuda.launch('find_candidates', -(-rows // THREADS), block, settings, points, searched, matches, *given, rows, mask,
-                    found, self._keys)
+                    results, self._keys)
         warps = -(-rows // WARPS)
         cuda.launch('compete', warps, block, settings, refined, self._points, count, rows, self._keys, self._targets,
                     self._winners)
-        cuda.launch('propagate', warps, block, points, *given, rows, self._keys, self._targets, self._winners, found)
-        cuda.receive(found)
+        cuda.launch('propagate', warps, block, points, *given, rows, self._keys, self._targets, self._winners, results)
+        cuda.receive(results)
 
-    def found(self, fit_limit: float) -> Correspondences | None:
-        """What was found, after the stream was synchronised; None where the host has to do it. `fit_limit` as in `Sought`."""
+    def correspondences(self, fit_limit: float) -> Correspondences | None:
+        """The correspondences, after the stream was synchronised; None where the host has to do it. `fit_limit` as in `Sought`."""
         _, middle, quantile, matched, irregular, inliers, propagated = self._fit[0].tolist()
         if irregular or (matched >= factor.ENOUGH and not middle <= fit_limit):
             return None

@@ -84,17 +84,17 @@ class GpuAssignment:
         self._keys = cuda.device((2, count), np.uint64)
 
     def enqueue(self, projected: Addressed, matchability: Addressed, scores: tuple[Addressed, Addressed],
-                detection_threshold: Addressed, match_threshold: Addressed, matches: Addressed, found: Addressed, *,
+                detection_threshold: Addressed, match_threshold: Addressed, matches: Addressed, match_scores: Addressed, *,
                 least: float = 0.0) -> None:
         """Enqueue the assignment. Raises EngineError.
 
         projected (2, count, width), matchability float32 (2, count) before the sigmoid, scores float32 (count,) of both images,
-        thresholds float32 scalars -> matches int32 (count,), the row of image 1 or -1; found float32 (count,), the match's score
-        or 0. `least` bounds the threshold of matches from below, in thousandths.
+        thresholds float32 scalars -> matches int32 (count,), the row of image 1 or -1; match_scores float32 (count,), the match's
+        score or 0. `least` bounds the threshold of matches from below, in thousandths.
         """
         cuda, shape, valid = self._cuda, (self._width, self._count), (*scores, detection_threshold)
         (sums, best), blocks = self._kernels, self._tiles**2
         cuda.launch(sums, blocks, (THREADS, 1), projected, *shape, *valid, self._sums, self._keys)
         cuda.launch(best, blocks, (THREADS, 1), projected, *shape, *valid, matchability, self._sums, self._keys)
         cuda.launch('assignment_matches', -(-self._count // THREADS), (THREADS, 1), *valid, match_threshold, round(1000 * least),
-                    self._count, self._keys, matches, found)
+                    self._count, self._keys, matches, match_scores)

@@ -100,7 +100,7 @@ class GpuRefinement:
         if matches is not None:
             self._matches.array[:] = matches
 
-    def found(self, count: int) -> Refined:
+    def result(self, count: int) -> Refined:
         """Refined points of the first `count` reference points, after the stream was synchronised."""
         covariances = self.covariances.array[:count].take(FULL, axis=1)
         return Refined(self.refined.array[:count].copy(), covariances.reshape(-1, 2, 2))

@@ -35,7 +35,7 @@ class GpuSelection:
         self._scores = cuda.device((height, width), np.float32)
         self._candidates = cuda.device(((height - 2 * BORDER) * (width - 2 * BORDER) // BLOCK**2,), np.uint64)
         self._winners = cuda.device((self._count,), np.uint64)
-        self._found = cuda.device((1,), np.uint32)
+        self._peak_count = cuda.device((1,), np.uint32)
 
     def enqueue(self, logits: Addressed, dense: Addressed, mask: Addressed, keypoints: Addressed, scores: Addressed,
                 descriptors: Addressed) -> None:
@@ -47,9 +47,9 @@ class GpuSelection:
         """
         cuda, size, threads = self._cuda, self._size, (THREADS, 1)
         cuda.launch(f'score_pixels_{self._type}', -(-self._cells // SCORERS), (SCORERS, 1), logits, *self._logits_strides, *size,
-                    self._scores, self._found)
-        cuda.launch('find_peaks', self._tiles, threads, self._scores, mask, *size, self._candidates, self._found)
-        cuda.launch('choose_keypoints', 1, (CHOOSERS, 1), self._candidates, self._found, self._count, self._winners)
+                    self._scores, self._peak_count)
+        cuda.launch('find_peaks', self._tiles, threads, self._scores, mask, *size, self._candidates, self._peak_count)
+        cuda.launch('choose_keypoints', 1, (CHOOSERS, 1), self._candidates, self._peak_count, self._count, self._winners)
         cuda.launch(f'describe_keypoints_{self._type}', -(-self._count // WARPS), threads, self._winners, self._count,
                     self._scores, mask, *size, dense, self._channels, *self._dense_strides, keypoints, scores, descriptors)
 

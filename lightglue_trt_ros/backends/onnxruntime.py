@@ -113,8 +113,8 @@ class OnnxRuntimeBackend(OnnxMatcher):
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> HostFeatures:
         mask = self._whole_image if mask is None else np.ascontiguousarray(mask)
-        found = self.run(EXTRACTOR, ort_values({'image': np.ascontiguousarray(image), 'mask': mask}))
-        return HostFeatures(*(_to_keep(found[name]) for name in ('keypoints', 'scores', 'descriptors')))
+        outputs = self.run(EXTRACTOR, ort_values({'image': np.ascontiguousarray(image), 'mask': mask}))
+        return HostFeatures(*(_to_keep(outputs[name]) for name in ('keypoints', 'scores', 'descriptors')))
 
     def keep(self, features: Features) -> HostFeatures:
         if not isinstance(features, HostFeatures):

@@ -94,7 +94,7 @@ class TensorRTBackend:
                          points: Float32) -> tuple[Matches, Refined]:
         pair = self._slots_of(reference, current, refine=True)
         self._refiner.stage(points)
-        return self._match(pair, thresholds, 'refine'), self._refiner.found(len(points))
+        return self._match(pair, thresholds, 'refine'), self._refiner.result(len(points))
 
     def correspond(self, reference: Features, current: Features, thresholds: Thresholds,
                    sought: Sought) -> tuple[Matches, Correspondences | None]:
@@ -102,7 +102,7 @@ class TensorRTBackend:
         self._refiner.stage(sought.points, searched=sought.searched)
         camera = pair[1].camera
         camera.mask.set(None if sought.mask is None else sought.mask.resized(camera.size))
-        return self._match(pair, thresholds, 'correspond'), self._geometry.found(sought.fit_limit)
+        return self._match(pair, thresholds, 'correspond'), self._geometry.correspondences(sought.fit_limit)
 
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
         pair = self._slots_of(reference, current, refine=True)
@@ -111,7 +111,7 @@ class TensorRTBackend:
         self._run(('refine', pair[0].index, pair[1].index), lambda: self._refine(pair))
         self.cuda.mark(self._marks['placed'])
         self.cuda.synchronize()
-        return self._refiner.found(len(points))
+        return self._refiner.result(len(points))
 
     def keep(self, features: Features) -> KeptDeviceFeatures:
         slot, kept = self._slots_of(features, features)[0], Slot(self.cuda, KEPT, self._features, kept=True)
@@ -140,7 +140,7 @@ class TensorRTBackend:
         pair = self._slots_of(reference, current)
         self._matcher.set_thresholds(thresholds)
         self.cuda.mark(self._marks['match'])
-        return (self._found(*reached) for reached in self._matcher.run_exits(lambda first, last: self._launch(pair, first, last)))
+        return (self._matches(*reached) for reached in self._matcher.run_exits(lambda first, last: self._launch(pair, first, last)))
 
     def device_ms(self) -> dict[str, float]:
         """Milliseconds that the GPU took for the last extract, match and refinement, copies and waits between stages included."""
@@ -180,7 +180,7 @@ class TensorRTBackend:
         kind = pair[1].index // SLOTS, again
         self._matcher.set_thresholds(thresholds)
         self.cuda.mark(self._marks['match'])
-        return self._found(*self._matcher.run(lambda first, last: self._launch(pair, first, last, then), thresholds, kind))
+        return self._matches(*self._matcher.run(lambda first, last: self._launch(pair, first, last, then), thresholds, kind))
 
     def _extract(self, staging: Staged, image: UInt8, mask: UInt8 | None, kind: str,
                  upload: Callable[[Slot], Addressed]) -> DeviceFeatures:
@@ -205,7 +205,7 @@ class TensorRTBackend:
         self.cuda.send(self._image)
         return self._image
 
-    def _found(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
+    def _matches(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
         matches, scores = (self._matcher.results[name].array.copy() for name in ('matches0', 'scores'))
         note, self._note = '; '.join(filter(None, (self._note, '' if finite else NOT_FINITE))), ''
         return Matches(matches, scores, layers, note, confident)
@@ -247,8 +247,8 @@ class TensorRTBackend:
             del features, reference, current
         pair = [self.extract_frame(image) for _ in range(2)]
         points, count = pair[0].keypoints, self.spec.max_keypoints
-        found, _ = self.match_and_refine(pair[0], pair[1], Thresholds(), points)
-        self.refine(pair[0], pair[1], found.indices, points)
+        matches, _ = self.match_and_refine(pair[0], pair[1], Thresholds(), points)
+        self.refine(pair[0], pair[1], matches.indices, points)
         self.correspond(pair[0], pair[1], Thresholds(), Sought(points, np.zeros(count, np.bool_), None, 0.0))
 
     def _launch(self, pair: tuple[Slot, Slot], first: int, last: int, then: str = 'match') -> None:

@@ -55,7 +55,7 @@ class Pair(NamedTuple):
         geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceMask(cuda, self.size)
         uploaded.set(None if mask is None else mask.resized(self.size))
         geometry.enqueue(settings_of(self.size, ENGINE), uploaded.staged, self.points, self.searched.astype(np.uint8), *self[3:])
-        return geometry.found(fit_limit)
+        return geometry.correspondences(fit_limit)
 
 
 def pair(seed: int, size: tuple[int, int] = (480, 640), *, matched: int = 180, searched: int = 80, wrong: float = 0.1,
@@ -166,7 +166,7 @@ def test_the_mask_of_each_frame_holds():
     for mask in (everywhere, nowhere, everywhere, None, nowhere, None):
         uploaded.set(mask)
         geometry.enqueue(settings_of(case.size, ENGINE), uploaded.staged, case.points, case.searched.astype(np.uint8), *case[3:])
-        counts.append(len(geometry.found(ALL).rows) - geometry.found(ALL).matched)
+        counts.append(len(geometry.correspondences(ALL).rows) - geometry.correspondences(ALL).matched)
     assert counts == [counts[0], 0, counts[0], counts[0], 0, counts[0]]
     assert counts[0]
 
