@@ -103,11 +103,11 @@ def build_engine_set(order: BuildOrder, machine: Machine, tensorrt: TensorRT, fr
         if equal is not None:
             return equal
         plans = _build_plans(job, draft)
-        gate: dict[str, Any] = {'frames': 'none: built for SM{}{} on another machine'.format(*machine.compute_capability)}
+        acceptance: dict[str, Any] = {'frames': 'none: built for SM{}{} on another machine'.format(*machine.compute_capability)}
         if machine.present:
-            gate = _check_parity(job, plans, images, source)
+            acceptance = _check_parity(job, plans, images, source)
         return draft.publish(
-            replace(job.identity, gate_verdict=PASSED if machine.present else NOT_RUN), gate,
+            replace(job.identity, gate_verdict=PASSED if machine.present else NOT_RUN), acceptance,
             {'build_seconds': {network: round(plan.seconds, 2) for network, plan in plans.items()},
              'layers': {network: dict(Counter(layer.precision for layer in plan.layers)) for network, plan in plans.items()}})
 
@@ -155,8 +155,8 @@ def _attends_itself(attention: str, precision: str, machine: Machine) -> bool:
     """Whether layers are cut for our attention. Raises EngineError where it is asked for and cannot be."""
     can = precision == 'fp16' and machine.compute_capability >= KERNEL_SINCE
     if attention == 'kernel' and not can:
-        since, found = ('{}.{}'.format(*capability) for capability in (KERNEL_SINCE, machine.compute_capability))
-        raise EngineError(f'--attention kernel is for fp16 from compute capability {since} on, not for {precision} on {found}')
+        since, actual = ('{}.{}'.format(*capability) for capability in (KERNEL_SINCE, machine.compute_capability))
+        raise EngineError(f'--attention kernel is for fp16 from compute capability {since} on, not for {precision} on {actual}')
     return can and attention != 'tensorrt'
 
 

@@ -154,10 +154,10 @@ class Identity:
 
         Of another version, whose graphs may differ in anything, the version stands for its code and its graphs.
         """
-        found, same_version = [], self.package_version == wanted.package_version
+        differences, same_version = [], self.package_version == wanted.package_version
         if other_code := not same_version or (self.graph_code != wanted.graph_code and bool(wanted.graph_code)):
-            found.append(f'it was made by {"other code of " * same_version}version {self.package_version}'
-                         + f', this is {wanted.package_version}' * (not same_version))
+            differences.append(f'it was made by {"other code of " * same_version}version {self.package_version}'
+                               + f', this is {wanted.package_version}' * (not same_version))
         for entry in dataclasses.fields(self):
             if entry.name in ('package_version', 'graph_code') or (entry.name == 'graphs' and other_code):
                 continue
@@ -169,10 +169,10 @@ class Identity:
                 continue
             if entry.name == 'graphs':
                 others = [network for network in needed if mine.get(network) != needed[network]]
-                found += [f'graphs: the {_NOUNS[self.kind]} has another {" and another ".join(others)}'] if others else []
+                differences += [f'graphs: the {_NOUNS[self.kind]} has another {" and another ".join(others)}'] if others else []
             else:
-                found.append(f'{entry.name.replace("_", " ")}: the {_NOUNS[self.kind]} has {mine}, needed is {needed}')
-        return found
+                differences.append(f'{entry.name.replace("_", " ")}: the {_NOUNS[self.kind]} has {mine}, needed is {needed}')
+        return differences
 
 
 @dataclass(frozen=True)
@@ -231,9 +231,9 @@ class Artifact:
         except OSError as error:
             self._check_still_there()
             raise EngineError(f'{path} cannot be read ({error.strerror}); {again}') from error
-        if (found := hashlib.sha256(data).hexdigest()) != self.files[name]:
+        if (actual := hashlib.sha256(data).hexdigest()) != self.files[name]:
             self._check_still_there()
-            raise EngineError(f'{path} is damaged: {len(data)} bytes of sha256 {found} where the manifest has '
+            raise EngineError(f'{path} is damaged: {len(data)} bytes of sha256 {actual} where the manifest has '
                               f'{self.files[name]}; {again}')
         return data
 
@@ -271,7 +271,7 @@ def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
     """What lies in `engine_dir` and is the wanted one. Files are checked as they are read.
 
     Raises EngineMismatchError, naming each field that differs, and EngineError where it is missing, cannot be used, or failed its
-    gate; all give the command that makes it.
+    acceptance check; all give the command that makes it.
     """
     place, noun, command = engine_dir / wanted.name, _NOUNS[wanted.kind], wanted.command(engine_dir)
     try:
@@ -281,10 +281,10 @@ def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
                 break
         else:
             others = sorted(other.parent.name for other in engine_dir.glob(f'[!.]*/{MANIFEST}'))
-            found = f'it has no {MANIFEST}' if place.is_dir() else f'there are {", ".join(others)}' if others else 'nor another one'
+            cause = f'it has no {MANIFEST}' if place.is_dir() else f'there are {", ".join(others)}' if others else 'nor another one'
             if wanted.former_name in others:
-                found = f'{wanted.former_name} there is of an earlier version and is never used: remove it'
-            raise EngineError(f'there is no {noun} in {place} ({found}); make it:\n{command}')
+                cause = f'{wanted.former_name} there is of an earlier version and is never used: remove it'
+            raise EngineError(f'there is no {noun} in {place} ({cause}); make it:\n{command}')
     except OSError as error:
         raise EngineError(f'{path / MANIFEST} cannot be read ({error.strerror}): check its owner and permissions') from error
     except ValueError as error:  # JSON's and Unicode's too
@@ -302,9 +302,9 @@ def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
 def read_artifact(engine_dir: Path, wanted: Identity, read: Callable[[Artifact], Content]) -> tuple[Artifact, Content]:
     """`open_artifact`, and what `read` reads of it: of a successor where one takes its place meanwhile. Raises EngineError."""
     while True:
-        found = open_artifact(engine_dir, wanted)
+        artifact = open_artifact(engine_dir, wanted)
         with suppress(ReplacedError):
-            return found, read(found)
+            return artifact, read(artifact)
 
 
 @dataclass
@@ -320,7 +320,7 @@ class Draft:
         self.files[name] = hashlib.sha256(data).hexdigest()
         self._write(name, data)
 
-    def publish(self, identity: Identity, gate: dict[str, Any], record: dict[str, Any]) -> Artifact:
+    def publish(self, identity: Identity, acceptance: dict[str, Any], record: dict[str, Any]) -> Artifact:
         """Add the manifest, with the checksums of what was written, and put all of it into its place.
 
         Between the two renames the one before lies next to its place: `open_artifact` finds it, the next draft puts it back.
@@ -328,7 +328,7 @@ class Draft:
         graphs = _graphs(self.files) if identity.kind == ENGINES else {}
         tensors = self.files.get(TENSORS, identity.calibration_sha256)
         identity = dataclasses.replace(identity, graphs=graphs, calibration_sha256=tensors)
-        text = Artifact(self.place, identity, self.files, gate, record).to_json()
+        text = Artifact(self.place, identity, self.files, acceptance, record).to_json()
         self._write(MANIFEST, text.encode())
         with _disk(self.place.parent):
             _sync(self.scratch)

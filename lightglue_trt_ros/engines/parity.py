@@ -17,7 +17,7 @@ from ..core.refinement import Pyramid, Refined, refine_points
 from ..core.types import NOT_FINITE, Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
 
 RADIUS_PX = 0.5  # a keypoint is kept where the candidate has one within it
-FRAMES = 9  # that a gate runs on, consecutive ones
+FRAMES = 9  # that the acceptance check runs on, consecutive ones
 RENDERED = 'rendered views of a procedural texture'
 _LEAST_MATCHES = 10  # of the reference; fewer judge nothing
 _BLOCK = 512  # keypoints compared at a time: bounds the memory
@@ -88,8 +88,8 @@ def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8]) -> P
         if before is not None:
             exits = zip(candidate.match_exits(before[0].features, mine.features, THRESHOLDS),
                         reference.match_exits(before[1].features, theirs.features, THRESHOLDS), strict=True)
-            for number, (found, expected) in enumerate(exits):
-                counts.add_exit(number, found, expected, before[2], kept)
+            for number, (matches, expected) in enumerate(exits):
+                counts.add_exit(number, matches, expected, before[2], kept)
         before = mine, theirs, kept
     return Parity(min(map(_share, counts.kept, counts.clear)), _mean(counts.cosines), counts.finite, counts.clear[0],
                   len(frames) - 1, tuple(map(ExitParity, ends, map(_share, counts.agreed, counts.comparable),
@@ -229,9 +229,9 @@ def refined_as_on_the_host(candidate: RefiningBackend, frames: Sequence[UInt8]) 
     for before, image in itertools.pairwise(images):
         reference, current = candidate.extract_frame(before), candidate.extract_frame(image)
         points0, points1 = (to_original(features.keypoints, engine, size) for features in (reference, current))
-        found, refined = candidate.match_and_refine(reference, current, THRESHOLDS, points0)
-        rows = np.flatnonzero(found.indices >= 0)
-        expected = refine_points(Pyramid(before, unit), Pyramid(image, unit), points0[rows], points1[found.indices[rows]])
+        matches, refined = candidate.match_and_refine(reference, current, THRESHOLDS, points0)
+        rows = np.flatnonzero(matches.indices >= 0)
+        expected = refine_points(Pyramid(before, unit), Pyramid(image, unit), points0[rows], points1[matches.indices[rows]])
         apart, deviations = distances(refined.points[rows], expected)
         del reference, current  # there are slots for three frames
         close = (apart < REFINED_PX) | (deviations < REFINED_SIGMAS)

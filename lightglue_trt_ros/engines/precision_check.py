@@ -42,9 +42,9 @@ class GraphTypes:
         fits = {'fp32': not quantized and set(self.heavy) <= {'fp32'}, 'fp16': not quantized and self.heavy['fp16'] > 0,
                 'fp8': quantized}
         if not fits[precision]:
-            found = ', '.join(f'{count} in {name}' for name, count in sorted(self.heavy.items())) or 'none'
+            counts = ', '.join(f'{count} in {name}' for name, count in sorted(self.heavy.items())) or 'none'
             raise EngineError(f'an {precision} engine was asked of a graph that is not {precision}: export it in {precision} '
-                              f'(convolutions and matrix products: {found}; float8 tensors: {"some" if quantized else "none"})')
+                              f'(convolutions and matrix products: {counts}; float8 tensors: {"some" if quantized else "none"})')
 
 
 @dataclass(frozen=True)
@@ -145,20 +145,20 @@ def audit(plan: Plan, precision: str) -> str:
         raise EngineError('the engine could not be inspected and is not strongly typed: its precision is unknown')
     heavy = Counter(layer.precision for layer in plan.layers if layer.heavy)
     closed = sum(layer.kind in _OPAQUE for layer in plan.layers)
-    found = ', '.join(f'{count} in {name}' for name, count in sorted(heavy.items())) or 'none to be seen'
+    counts = ', '.join(f'{count} in {name}' for name, count in sorted(heavy.items())) or 'none to be seen'
     if precision == 'fp32':
         wrong = sum(heavy.values()) > heavy['fp32']
     else:
         wrong = (heavy[precision] == 0 and not closed) or (precision == 'fp16' and heavy['fp32'] > plan.fp32_nodes)
     if wrong:
-        raise EngineError(f'an {precision} engine was asked for, but its convolutions and matrix products are: {found} '
+        raise EngineError(f'an {precision} engine was asked for, but its convolutions and matrix products are: {counts} '
                           f'({plan.fp32_nodes} belong in fp32): this TensorRT built something else; it is not kept')
     growth = len(plan.data) / plan.onnx_bytes if plan.onnx_bytes else 0.0
     if closed and not plan.strongly_typed and precision == 'fp16' and not heavy['fp16'] and growth > 1.6:
         raise EngineError(f'an fp16 engine was asked for, but its plan is {growth:.1f} times as large as its graph: '
                           'weights came out in fp32')
     hidden = f'; {closed} fused regions closed to inspection' if closed else ''
-    return f'{precision}: convolutions and matrix products {found}{hidden}'
+    return f'{precision}: convolutions and matrix products {counts}{hidden}'
 
 
 def _tensors(count: int, get: Any) -> Iterator[Any]:
