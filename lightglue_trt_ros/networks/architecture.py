@@ -47,7 +47,7 @@ def descriptors_for(matcher: Tensors) -> int:
 def layers_of(matcher: Tensors) -> int:
     """Layers of a matcher, each a self and a cross attention."""
     numbers = (re.match(r'transformers\.(\d+)\.', name) for name in matcher)
-    return max((int(found[1]) + 1 for found in numbers if found), default=0)
+    return max((int(match[1]) + 1 for match in numbers if match), default=0)
 
 
 class _Tensors:

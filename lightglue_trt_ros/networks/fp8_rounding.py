@@ -62,14 +62,14 @@ class Rounding:
             if observe or name in self._fp8}
         self._inputs: Mapping[str, Int32] = {} if calibration is None else calibration.compensated
         self._rounded: Mapping[str, RoundedWeights] = {} if calibration is None else calibration.weights
-        self.seen: dict[str, Var] = {}  # FP32, by the linear that reads it
+        self.observed: dict[str, Var] = {}  # FP32, by the linear that reads it
 
     def linears(self, name: str, x: Var, *layers: Linear) -> list[Var]:
         """The layers of the member `name`, which read the same x."""
         centre = self._centres.get(name)
         centred = x if centre is None else op.sub(x, self._typed.const(centre))
         if self._observe:
-            self.seen[name] = self._typed.exact(centred)
+            self.observed[name] = self._typed.exact(centred)
         if name not in self._fp8:
             return [self.linear(x, layer) for layer in layers]
         x = self._compensated(name, centred)

@@ -187,7 +187,7 @@ class _LightGlue:
         return {name: argument(types[name.rstrip('01')]) for name in names}
 
     def _model(self, inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:
-        outputs |= {f'inputs.{name}': seen for name, seen in self.rounding.seen.items()}
+        outputs |= {f'inputs.{name}': var for name, var in self.rounding.observed.items()}
         return stamp(build(inputs, outputs), 'lightglue', self.spec, self.sha256, self.calibration_sha256)
 
     def encode_positions(self, keypoints: Var) -> tuple[Var, Var]:
@@ -298,8 +298,8 @@ class _LightGlue:
         scores = op.exp(self.typed.row_maxima(assignment))
         mutual = op.equal(op.cast(op.gather(best0, best1), to=np.int32), op.const(np.arange(count, dtype=np.int32)))
         valid0, valid1 = self.unstack(valid)
-        seen = op.and_(valid0, op.cast(op.gather(op.cast(valid1, to=np.int32), best1), to=np.bool_))
-        keep = op.and_(op.and_(mutual, seen), op.greater(scores, threshold))
+        both_valid = op.and_(valid0, op.cast(op.gather(op.cast(valid1, to=np.int32), best1), to=np.bool_))
+        keep = op.and_(op.and_(mutual, both_valid), op.greater(scores, threshold))
         matches = op.where(keep, op.cast(best1, to=np.int32), op.const(np.int32(-1)))
         return matches, op.where(keep, scores, op.const(np.float32(0)))
 

@@ -142,8 +142,8 @@ def _read_scores(path: Path, matcher: Weights) -> ScoreCalibration:
     """The default without a file. Raises WeightsError where it is damaged, or of another matcher."""
     remedy = 'fit it again (python -m training.scores), or remove it and have raw scores'
     try:
-        found = json.loads(path.read_bytes())
-        calibration, of = ScoreCalibration(*(float(found[name]) for name in ('a', 'b'))), found['matcher_sha256']
+        record = json.loads(path.read_bytes())
+        calibration, of = ScoreCalibration(*(float(record[name]) for name in ('a', 'b'))), record['matcher_sha256']
         if not all(0 < value < math.inf for value in dataclasses.astuple(calibration)):
             raise ValueError(f'{calibration}')
     except FileNotFoundError:

@@ -102,7 +102,7 @@ def rebased(net: Folded, calibration: Calibration) -> Folded:
     basis = calibration.residual_basis.astype(np.float64)
     inverse = np.linalg.inv(basis)
 
-    def turn(block: Block, bases: Array) -> Block:
+    def rebase(block: Block, bases: Array) -> Block:
         values = diagonal(*bases)
         return replace(block, query=block.query.after(inverse), key=None if block.key is None else block.key.after(inverse),
                        value=block.value.after(inverse).into(values),
@@ -113,7 +113,7 @@ def rebased(net: Folded, calibration: Calibration) -> Folded:
                     None if head.confidence is None else head.confidence.after(inverse))
 
     project = net.project or Linear(np.eye(net.width, dtype=np.float32), np.zeros(net.width, np.float32))
-    blocks = {(layer, name): turn(block, calibration.value_bases[layer, BLOCKS.index(name)])
+    blocks = {(layer, name): rebase(block, calibration.value_bases[layer, BLOCKS.index(name)])
               for (layer, name), block in net.blocks.items()}
     return replace(net, project=project.into(basis), blocks=blocks, heads=tuple(read(head) for head in net.heads))
 

@@ -189,9 +189,9 @@ class _NetworkError(Exception):
 
 def check_sha256(data: bytes, sha256: str, what: str, advice: str) -> None:
     """Raise WeightsError, with both checksums, unless `data` has the checksum `sha256` (hexadecimal)."""
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
-        raise WeightsError(f'{what} has sha256 {found} where {sha256} is expected: {advice}')
+    actual = hashlib.sha256(data).hexdigest()
+    if actual != sha256:
+        raise WeightsError(f'{what} has sha256 {actual} where {sha256} is expected: {advice}')
 
 
 def download(url: str, target: Path, size: int, sha256: str, progress: Progress) -> None:

@@ -45,8 +45,8 @@ def read_network(path: Path, network: str, advice: str) -> Weights:
         tensors, metadata = parse(data)
     except ValueError as error:
         raise WeightsError(f'{path} is damaged, or no safetensors file of FP32 or FP16 ({error}): {advice}') from error
-    if metadata.get('content_sha256', '') not in ('', found := content_sha256(tensors)):
-        raise WeightsError(f'{path} is damaged: its content has sha256 {found} where {metadata["content_sha256"]} was written: '
+    if metadata.get('content_sha256', '') not in ('', actual := content_sha256(tensors)):
+        raise WeightsError(f'{path} is damaged: its content has sha256 {actual} where {metadata["content_sha256"]} was written: '
                            f'{advice}')
     if metadata.get('network', network) != network:
         raise WeightsError(f'{path} is the {metadata["network"]} of a model, where the {network} is expected: are the two files '

@@ -38,7 +38,7 @@ def graph(count: int, width: int, least: float):
     end = net.layers if least == LAST else net.layers - 1
     projected, matchability = (argument(Tensor(np.float32, (2, count, columns))) for columns in (width, 1))
     head = net.net.heads[end - 1]
-    net.rounding = SimpleNamespace(seen={}, linear=lambda _, layer: projected if layer is head.final else matchability)
+    net.rounding = SimpleNamespace(observed={}, linear=lambda _, layer: projected if layer is head.final else matchability)
     inputs = net._inputs('scores0', 'scores1', 'detection_threshold')
     model = net._assigned(inputs | {'projected': projected, 'matchability': matchability}, end, projected, net.valid(inputs))
     return session(model)
