@@ -50,21 +50,21 @@ def number(kind: type[Number], least: float, most: float = math.inf) -> Callable
 def numbers(text: str) -> tuple[int, ...]:
     """Whole numbers above 0, separated by commas: sorted, without duplicates. The type of an option."""
     try:
-        found = tuple(sorted({int(word) for word in text.split(',')}))
+        values = tuple(sorted({int(word) for word in text.split(',')}))
     except ValueError:
         raise argparse.ArgumentTypeError(f'{text!r}: write whole numbers with commas between them') from None
-    if found[0] < 1:
+    if values[0] < 1:
         raise argparse.ArgumentTypeError(f'{text}: the numbers must be above 0')
-    return found
+    return values
 
 
 def some_of(names: Collection[str]) -> Callable[[str], tuple[str, ...]]:
     """A type of options: some of `names`, separated by commas, without duplicates."""
     def parse(text: str) -> tuple[str, ...]:
-        found = tuple(dict.fromkeys(word for word in text.lower().split(',') if word))
-        if unknown := [word for word in found if word not in names]:
+        chosen = tuple(dict.fromkeys(word for word in text.lower().split(',') if word))
+        if unknown := [word for word in chosen if word not in names]:
             raise argparse.ArgumentTypeError(f'{unknown[0]!r} is none of {", ".join(names)}')
-        return found
+        return chosen
     return parse
 
 
@@ -74,16 +74,16 @@ def one_word_each(words: Sequence[str], greedy: Mapping[str, Callable[[str], boo
     `greedy` says of such options which words are theirs. Another one ends them where it is a path; else it is left to the option,
     which says what it takes.
     """
-    found: list[str] = []
+    arguments: list[str] = []
     option = ''
     for word in words:
         if word.startswith('-') or not option or (not greedy[option](word) and (os.sep in word or Path(word).exists())):
             option = word if word in greedy else ''
-            found.append(word)
+            arguments.append(word)
         else:
-            found[-1:] = [] if found[-1] == option else found[-1:]
-            found.append(f'{option}={word}')
-    return found
+            arguments[-1:] = [] if arguments[-1] == option else arguments[-1:]
+            arguments.append(f'{option}={word}')
+    return arguments
 
 
 def _destination(name: str) -> str:

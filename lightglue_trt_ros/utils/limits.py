@@ -39,15 +39,15 @@ def decode_image(data: bytes, flags: int, megapixels: float | None = None) -> ND
         with Image.open(BytesIO(data), formats=_FORMATS) as header:
             width, height = header.size
     except Image.DecompressionBombError:
-        found = f'more than {2e-6 * (Image.MAX_IMAGE_PIXELS or 0):.0f}'
+        size = f'more than {2e-6 * (Image.MAX_IMAGE_PIXELS or 0):.0f}'
     except (OSError, SyntaxError, ValueError):  # all that the parsers of damaged headers raise
         return None
     else:
         if width * height <= allowed * 1e6:
             image: NDArray[Any] | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
             return image
-        found = f'{width}x{height} pixels, {width * height * 1e-6:.0f}'
-    raise ValueError(f'{len(data)} bytes hold {found} megapixels where {allowed:g} are allowed: send smaller images, or raise '
+        size = f'{width}x{height} pixels, {width * height * 1e-6:.0f}'
+    raise ValueError(f'{len(data)} bytes hold {size} megapixels where {allowed:g} are allowed: send smaller images, or raise '
                      f'{MEGAPIXELS_VARIABLE if megapixels is None else "max_megapixels"}')
 
 

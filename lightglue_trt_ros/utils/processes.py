@@ -42,8 +42,8 @@ def fastdds_profile() -> Path | None:
     folders = [PACKAGE.parent / 'config']
     for prefix in os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep):
         folders.append(Path(prefix) / 'share' / 'lightglue_trt_ros' / 'config')
-    found = [folder / 'fastdds_large_images.xml' for folder in folders]
-    return next((path for path in found if path.is_file()), None)
+    paths = [folder / 'fastdds_large_images.xml' for folder in folders]
+    return next((path for path in paths if path.is_file()), None)
 
 
 def use_fastdds_profile() -> None:
