@@ -53,7 +53,7 @@ class Pairing(Generic[T]):
     def __init__(self, max_skew_s: float, words: Words = STEREO, clock: Callable[[], float] = time.monotonic) -> None:
         self.paired = self.missing = self.late = 0
         self._max_skew_s, self._words, self._clock, self._change = max_skew_s, words, clock, threading.Condition()
-        self._alone = 0  # frames since the last partner
+        self._since_partner = 0  # frames since the last partner
         self._begin()
 
     def _begin(self) -> None:
@@ -69,10 +69,10 @@ class Pairing(Generic[T]):
             if self._frames and stamp < self._frames[-1].stamp:
                 self._begin()
             now = self._clock()
-            if self._last_partner is not None and not self._alone:
+            if self._last_partner is not None and not self._since_partner:
                 self._apart.append((now - self._last_partner[1], self._last_partner[0] - stamp))
             self._frames.append(_Frame(stamp, now))
-            self._alone += 1
+            self._since_partner += 1
             self._change.notify()
 
     def partner_came(self, stamp: float, item: T) -> None:
@@ -81,11 +81,11 @@ class Pairing(Generic[T]):
             if self._last_partner is not None and stamp < self._last_partner[0]:
                 self._begin()
             now = self._clock()
-            self._last_partner, self._alone = (stamp, now), 0
+            self._last_partner, self._since_partner = (stamp, now), 0
             if self._frames:
                 self._apart.append((now - self._frames[-1].came, stamp - self._frames[-1].stamp))
-            alone = (frame for frame in self._judged if not frame.paired and frame.delay is None)
-            missed = min(alone, key=lambda frame: abs(frame.stamp - stamp), default=None)
+            unpaired = (frame for frame in self._judged if not frame.paired and frame.delay is None)
+            missed = min(unpaired, key=lambda frame: abs(frame.stamp - stamp), default=None)
             if missed is not None and abs(missed.stamp - stamp) <= self._reach_s:
                 self.late += 1
                 missed.delay = now - missed.came
@@ -121,7 +121,7 @@ class Pairing(Generic[T]):
     def silent(self) -> bool:
         """Whether no partner came with the last SILENT frames."""
         with self._change:
-            return self._alone >= SILENT
+            return self._since_partner >= SILENT
 
     @property
     def problem(self) -> str:
@@ -132,8 +132,8 @@ class Pairing(Generic[T]):
             missing = sum(not frame.paired for frame in last)
             if len(last) < JUDGED or missing <= JUDGED / 2:
                 return ''
-            if self._alone >= SILENT:
-                return f'no {words.partner} image came with the last {self._alone} {words.frames}'
+            if self._since_partner >= SILENT:
+                return f'no {words.partner} image came with the last {self._since_partner} {words.frames}'
             newest = self._last_partner[0] + self._reach_s if self._last_partner is not None else -np.inf
             decided = [frame.delay for frame in self._judged if not frame.paired and frame.stamp <= newest][-BLAMED:]
             delays = [delay for delay in decided if delay is not None]
@@ -167,4 +167,4 @@ class Pairing(Generic[T]):
 
     def _is_worth_waiting(self, stamp: float) -> bool:
         """Whether partners come, and no newer frame waits."""
-        return self._alone < SILENT and bool(self._frames) and self._frames[-1].stamp == stamp
+        return self._since_partner < SILENT and bool(self._frames) and self._frames[-1].stamp == stamp

@@ -81,7 +81,7 @@ class LatestQueue:
     def __init__(self, sources: Iterable[int] = (0,)) -> None:
         self._change = threading.Condition()
         self._items: dict[int, Any] = {}
-        self._turns = list(sources)  # least recently served first: a fast source never starves a slow one
+        self._order = list(sources)  # least recently served first: a fast source never starves a slow one
         self.accepts = False  # while the pipeline is started and not stopped
         self._closed = False
 
@@ -98,10 +98,10 @@ class LatestQueue:
         """Wait for an item; its source and the item, or None once the queue is closed."""
         with self._change:
             self._change.wait_for(lambda: self._items or self._closed)
-            for source in self._turns:
+            for source in self._order:
                 if source in self._items:
-                    self._turns.remove(source)
-                    self._turns.append(source)
+                    self._order.remove(source)
+                    self._order.append(source)
                     return source, self._items.pop(source)
             return None
 

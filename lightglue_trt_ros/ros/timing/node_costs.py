@@ -100,8 +100,8 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
     Raises LightglueTrtError when a node does not come up.
     """
     names = [f'camera{number}' for number in range(cameras)]
-    alone = [f'-r __node:=matcher_{name} -r image:=/{name}/image -r ~/matches:=/matcher/{name}/matches'.split() for name in names]
-    arguments = {ONE: [['-p', f'cameras:=[{", ".join(names)}]']], MANY: alone}  # of each node; topics are the same
+    remaps = [f'-r __node:=matcher_{name} -r image:=/{name}/image -r ~/matches:=/matcher/{name}/matches'.split() for name in names]
+    arguments = {ONE: [['-p', f'cameras:=[{", ".join(names)}]']], MANY: remaps}  # of each node; topics are the same
     costs = {way: RigCost(latency_ms=[[] for _ in names]) for way in (ONE, MANY)}
     with _rig({f'/{name}/image': f'/matcher/{name}/matches' for name in names}, config.image_height, config.image_width) as rig:
         for way in (ONE, MANY) * rounds:
