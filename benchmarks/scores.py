@@ -23,7 +23,7 @@ from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.evaluation.methods import correspondences
 from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import Scene, survey
+from lightglue_trt_ros.evaluation.scene import Scene, open_scene
 from lightglue_trt_ros.odometry import two_view
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table, progress
@@ -64,7 +64,7 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 def _measure(path: Path, args: argparse.Namespace, config: MatcherConfig) -> list[dict[str, Any]]:
     recording = open_recording(path, args.image_topic)
-    scene, facts = survey(recording, EvaluationOptions(image_topic=args.image_topic), log.info)
+    scene, facts = open_scene(recording, EvaluationOptions(image_topic=args.image_topic), log.info)
     height, width = fitting_size((facts['height'], facts['width']), config.image_height * config.image_width)
     config = dataclasses.replace(config, image_height=height, image_width=width, carry_frames=0)
     by_stride, rows = {stride: sample_pairs(scene.timeline, stride, args.pairs) for stride in args.strides}, []

@@ -26,7 +26,7 @@ from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.evaluation.methods import correspondences
 from lightglue_trt_ros.evaluation.metrics import PairResult
 from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import Scene, survey
+from lightglue_trt_ros.evaluation.scene import Scene, open_scene
 from lightglue_trt_ros.evaluation.score import agreement_of_rows, score_pair
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.networks.weight_folding import Linear, fold
@@ -106,7 +106,7 @@ def observe(path: Path, config: MatcherConfig, strides: Sequence[int], count: in
             image_topic: str | None = None) -> Iterator[tuple[int, list[PairLayers]]]:
     """At most `count` pairs by stride, at the images' aspect ratio and the area of the configuration. Raises BagError."""
     recording = open_recording(path, image_topic)
-    scene, facts = survey(recording, EvaluationOptions(image_topic=image_topic), log.info)
+    scene, facts = open_scene(recording, EvaluationOptions(image_topic=image_topic), log.info)
     height, width = fitting_size((facts['height'], facts['width']), config.image_height * config.image_width)
     config = dataclasses.replace(config, image_height=height, image_width=width)
     with closing(LayerBackend(config)) as backend:

@@ -25,7 +25,7 @@ from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.evaluation.methods import OurMethod, correspondences
 from lightglue_trt_ros.evaluation.metrics import PairResult, pair_intervals, summary_of
 from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import Motion, Scene, survey
+from lightglue_trt_ros.evaluation.scene import Motion, Scene, open_scene
 from lightglue_trt_ros.evaluation.score import score_pair
 from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
 from lightglue_trt_ros.utils.commands import log
@@ -83,7 +83,7 @@ def _measure(name: str, path: Path, args: argparse.Namespace, config: MatcherCon
 def read_pairs(path: Path, strides: Sequence[int], count: int, image_topic: str | None = None) -> RecordedPairs:
     """At most `count` pairs by stride, evenly sampled. Raises BagError."""
     recording = open_recording(path, image_topic)
-    scene, _ = survey(recording, EvaluationOptions(image_topic=image_topic), log.info)
+    scene, _ = open_scene(recording, EvaluationOptions(image_topic=image_topic), log.info)
     sampled = {stride: sample_pairs(scene.timeline, stride, count) for stride in strides}
     wanted = {frame for pairs in sampled.values() for pair in pairs for frame in pair}
     images = {row: image for row, (image, _) in load_images(recording, scene, wanted, depth=False).items()}

@@ -139,11 +139,11 @@ def follow_points(first: UInt8, second: UInt8, points: Float32,
     opencv: Any = cv2  # its type stubs forbid the missing first guess
     settings = {'winSize': WINDOW, 'maxLevel': LEVELS, 'criteria': STOP,
                 'flags': 0 if guess is None else cv2.OPTFLOW_USE_INITIAL_FLOW}
-    forward, found, _ = opencv.calcOpticalFlowPyrLK(first, second, points, guess, **settings)
+    forward, status, _ = opencv.calcOpticalFlowPyrLK(first, second, points, guess, **settings)
     start = None if guess is None else points.copy()
-    backward, found_back, _ = opencv.calcOpticalFlowPyrLK(second, first, forward, start, **settings)
+    backward, back_status, _ = opencv.calcOpticalFlowPyrLK(second, first, forward, start, **settings)
     returned = np.linalg.norm(backward - points, axis=1) < BACKWARD_PX
-    return np.asarray(forward, np.float32), (found.ravel() == 1) & (found_back.ravel() == 1) & returned
+    return np.asarray(forward, np.float32), (status.ravel() == 1) & (back_status.ravel() == 1) & returned
 
 
 class KltMatcher:
@@ -170,12 +170,12 @@ class KltMatcher:
         previous, points = self._previous, self._points
         self.reset()
         _check_gray(image)
-        found = None if previous is None else Correspondences.none()
+        matches = None if previous is None else Correspondences.none()
         if previous is not None and previous.shape == image.shape and len(points):
-            found = self._follow(previous, image, points)
-        followed = Correspondences.none().current if found is None else found.current
+            matches = self._follow(previous, image, points)
+        followed = Correspondences.none().current if matches is None else matches.current
         self._previous, self._points = image.copy(), self._top_up(image, followed)  # the caller may reuse its buffer
-        return found
+        return matches
 
     def reset(self) -> None:
         """Forget the last image and every point."""

@@ -151,12 +151,12 @@ def percentile_intervals(values: ArrayLike, percents: Sequence[int]) -> list[Con
     """Where percentiles of values (N,), N > 0, in order of time, may lie: the percentiles at the ends of the interval of the share
     that lies below (Woodruff, Journal of the American Statistical Association 1952).
     """
-    given, found = np.asarray(values, np.float64).ravel(), []
+    given, intervals = np.asarray(values, np.float64).ravel(), []
     for percent in percents:
         low, high, _ = _deviations((given <= np.percentile(given, percent)).astype(np.float64))
         ends = np.percentile(given, np.clip([percent + 100 * low, percent + 100 * high], 0, 100))
-        found.append(ConfidenceInterval(float(ends[0]), float(ends[1]), len(given)))
-    return found
+        intervals.append(ConfidenceInterval(float(ends[0]), float(ends[1]), len(given)))
+    return intervals
 
 
 def dependence(values: ArrayLike) -> Dependence:

@@ -38,7 +38,7 @@ from .methods import Baseline, Method, Prediction, by_networks, correspondences,
 from .metrics import Evaluation, MatcherResult
 from .options import OWN_DEPTH_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
 from .predict import Evaluator, WallTime
-from .scene import Scene, survey, usable_frames
+from .scene import Scene, open_scene, usable_frames
 from .stereo_accuracy import evaluate_stereo
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     depth_topic = None if options.depth_topic == OWN_DEPTH_IMAGES else options.depth_topic
     depth = depth_of(recording, depth_topic) if options.depth_topic else None
     with wall.spent('reading'):
-        scene, facts = survey(recording, options, on_note)
+        scene, facts = open_scene(recording, options, on_note)
     image = (facts['height'], facts['width'])
     size = (options.height, options.width) if options.height and options.width else fitting_size(image)
     config = MatcherConfig(**options.matcher, image_height=size[0], image_width=size[1])

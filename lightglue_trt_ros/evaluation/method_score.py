@@ -130,7 +130,7 @@ class TrackLengths:
         self._by_pair: list[tuple[int, int]] = []
         self._keys, self._lengths = _no_tracks()
 
-    def add(self, found: Correspondences | None) -> float | None:
+    def add(self, matches: Correspondences | None) -> float | None:
         """Follow the tracks through a pair's points (M, 2): the share of the reference's tracked points that were matched again.
 
         Points are tracked from the pair before. None where there are none: in the first pair, and after one without matches.
@@ -138,16 +138,16 @@ class TrackLengths:
         """
         tracked = len(self._keys)
         self._by_pair.append((0, 0))
-        if found is None or not len(found[0]):
+        if matches is None or not len(matches[0]):
             self._end(self._lengths)
             self._keys, self._lengths = _no_tracks()
-            return 0.0 if found is not None and tracked else None
-        reference, first = np.unique(_keys(found[0]), return_index=True)
+            return 0.0 if matches is not None and tracked else None
+        reference, first = np.unique(_keys(matches[0]), return_index=True)
         lengths = np.full(len(reference), 2, np.int64)
         _, before, now = np.intersect1d(self._keys, reference, assume_unique=True, return_indices=True)
         lengths[now] = self._lengths[before] + 1
         self._end(np.delete(self._lengths, before))
-        current = _keys(found[1])[first]
+        current = _keys(matches[1])[first]
         longest_first = np.argsort(-lengths, kind='stable')
         self._keys, kept = np.unique(current[longest_first], return_index=True)
         kept = longest_first[kept]

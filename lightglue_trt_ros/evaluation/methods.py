@@ -69,15 +69,15 @@ class _OurStream:
     def __init__(self, networks: SharedNetworks, frames: FrameMatcher, mask: Mask | None, camera: int) -> None:
         self._networks, self._frames, self._mask, self._camera = networks, frames, mask, camera
 
-    def process(self, image: UInt8, stamp: float, *, alone: bool = False, depth: DepthImage | None = None) -> Prediction | None:
-        """Match a gray image, uint8 (H, W), with the one before; None for a first one. `alone`: this is timed."""
+    def process(self, image: UInt8, stamp: float, *, timed: bool = False, depth: DepthImage | None = None) -> Prediction | None:
+        """Match a gray image, uint8 (H, W), with the one before; None for a first one. `timed`: nothing else runs."""
         networks, meter = self._networks, Meter()
-        networks.show(image, self._camera, alone)
-        found = self._frames.process(image, stamp, mask=self._mask, depth=depth)
-        if found is None:
+        networks.show(image, self._camera, timed)
+        matches = self._frames.process(image, stamp, mask=self._mask, depth=depth)
+        if matches is None:
             return None
-        return Prediction(correspondences(found.matched()), found.stage_ms, found.layers, networks, networks.rows,
-                          meter.cost._replace(gpu_ms=networks.gpu_ms), correspondences(found), found)
+        return Prediction(correspondences(matches.matched()), matches.stage_ms, matches.layers, networks, networks.rows,
+                          meter.cost._replace(gpu_ms=networks.gpu_ms), correspondences(matches), matches)
 
     def reset(self) -> None:
         self._frames.reset()
@@ -115,7 +115,7 @@ class _BaselineStream:
         self._matcher, self._variance_factor = matcher, VarianceFactor()
         self._previous: UInt8 | None = None
 
-    def process(self, image: UInt8, stamp: float, *, alone: bool = False, depth: DepthImage | None = None) -> Prediction | None:
+    def process(self, image: UInt8, stamp: float, *, timed: bool = False, depth: DepthImage | None = None) -> Prediction | None:
         meter = Meter()
         points, cost = self._matcher.process(image), meter.cost
         previous, self._previous = self._previous, image
@@ -148,12 +148,12 @@ def open_methods(group: dict[str, MatcherConfig], mask: Mask | None = None) -> t
     A missing GPU gives no warning, unless it was asked for. Raises EngineError.
     """
     first, *others = group
-    found = open_backend(group[first])
-    networks = SharedNetworks(found.backend, group.values())
+    opened = open_backend(group[first])
+    networks = SharedNetworks(opened.backend, group.values())
     methods = [OurMethod(name, networks, config, mask) for name, config in group.items()]
     for method, name in zip(methods[1:], others, strict=True):
         method.description = f'as {first}, but {settings_in_words(group[name], group[first])}'
-    return methods, f'{", ".join(group)}: {found.warning}' if found.warning and not found.without_gpu else ''
+    return methods, f'{", ".join(group)}: {opened.warning}' if opened.warning and not opened.without_gpu else ''
 
 
 def _opencv() -> str:

@@ -161,9 +161,9 @@ def paired_differences(first: Sequence[PairResult], other: Sequence[PairResult])
     """CONTESTED of the first less the other's, as shares, each over the pairs of which both know it, where there are any."""
     theirs = {pair.frames: pair for pair in other}
     common = [pair for pair in first if pair.frames in theirs]
-    found = {metric: difference(metric, [_value(metric, pair) for pair in common],
-                                [_value(metric, theirs[pair.frames]) for pair in common]) for metric in CONTESTED}
-    return {metric: each for metric, each in found.items() if each is not None}
+    differences = {metric: difference(metric, [_value(metric, pair) for pair in common],
+                                      [_value(metric, theirs[pair.frames]) for pair in common]) for metric in CONTESTED}
+    return {metric: each for metric, each in differences.items() if each is not None}
 
 
 def difference(metric: str, first: ArrayLike, other: ArrayLike) -> Difference | None:
@@ -248,22 +248,22 @@ class MatcherResult:
 
     def summary(self, stride: int = 1) -> dict[str, float]:
         """METRICS over the pairs of a stride; what cannot be known is missing. Shares are in percent."""
-        found = {**summary_of(self.pairs.get(stride, []))}
+        figures = {**summary_of(self.pairs.get(stride, []))}
         if stride == 1:
             if self.forward_backward:
-                found['forward_backward'] = 100 * (sum(self.forward_backward) / len(self.forward_backward))
+                figures['forward_backward'] = 100 * (sum(self.forward_backward) / len(self.forward_backward))
             if total := sum(self.track_lengths.values()):
-                found['track_length'] = sum(length * count for length, count in self.track_lengths.items()) / total
+                figures['track_length'] = sum(length * count for length, count in self.track_lengths.items()) / total
             if times := self.stage_ms.get('frame'):
-                found |= {f'frame_ms_p{p}': float(np.percentile(times, p)) for p in PERCENTILES}
-                found['fps'] = 1e3 / max(float(np.median(times)), 1e-9)
+                figures |= {f'frame_ms_p{p}': float(np.percentile(times, p)) for p in PERCENTILES}
+                figures['fps'] = 1e3 / max(float(np.median(times)), 1e-9)
             if self.latency_ms:
-                found |= {f'latency_ms_p{p}': float(np.percentile(self.latency_ms, p)) for p in PERCENTILES}
-            found |= {name: mean(values) for name, values in self.cost_ms.items() if values}
+                figures |= {f'latency_ms_p{p}': float(np.percentile(self.latency_ms, p)) for p in PERCENTILES}
+            figures |= {name: mean(values) for name, values in self.cost_ms.items() if values}
             if self.odometry is not None:
-                found |= self.odometry.figures
-            found |= self.figures
-        return {name: found[name] for name in METRICS if name in found}
+                figures |= self.odometry.figures
+            figures |= self.figures
+        return {name: figures[name] for name in METRICS if name in figures}
 
     def intervals(self, stride: int = 1) -> dict[str, ConfidenceInterval]:
         """The 95 % intervals of `summary`, and what each figure rests on; missing where there is none, as of a single pair."""
@@ -272,23 +272,23 @@ class MatcherResult:
         return self._intervals[stride]
 
     def _measure_intervals(self, stride: int) -> dict[str, ConfidenceInterval]:
-        found = pair_intervals(self.pairs.get(stride, []))
+        intervals = pair_intervals(self.pairs.get(stride, []))
         if stride == 1:
             if self.forward_backward:
-                found['forward_backward'] = confidence.mean_interval(self.forward_backward).scaled(100)
+                intervals['forward_backward'] = confidence.mean_interval(self.forward_backward).scaled(100)
             if self.tracks_ended:
-                found['track_length'] = confidence.ratio_interval(*zip(*self.tracks_ended, strict=True))
+                intervals['track_length'] = confidence.ratio_interval(*zip(*self.tracks_ended, strict=True))
             for name, times in (('frame_ms', self.stage_ms.get('frame')), ('latency_ms', self.latency_ms)):
                 if times:
                     parts = confidence.percentile_intervals(times, PERCENTILES)
-                    found |= {f'{name}_p{p}': part for p, part in zip(PERCENTILES, parts, strict=True)}
-            if 'frame_ms_p50' in found:
-                low, high, size = found['frame_ms_p50']
-                found['fps'] = ConfidenceInterval(1e3 / max(high, 1e-9), 1e3 / max(low, 1e-9), size)
-            found |= {name: confidence.mean_interval(values) for name, values in self.cost_ms.items() if values}
+                    intervals |= {f'{name}_p{p}': part for p, part in zip(PERCENTILES, parts, strict=True)}
+            if 'frame_ms_p50' in intervals:
+                low, high, size = intervals['frame_ms_p50']
+                intervals['fps'] = ConfidenceInterval(1e3 / max(high, 1e-9), 1e3 / max(low, 1e-9), size)
+            intervals |= {name: confidence.mean_interval(values) for name, values in self.cost_ms.items() if values}
             if self.odometry is not None:
-                found |= self.odometry.intervals
-        return {name: interval for name, interval in found.items() if interval.size > 1 and math.isfinite(interval.low)}
+                intervals |= self.odometry.intervals
+        return {name: interval for name, interval in intervals.items() if interval.size > 1 and math.isfinite(interval.low)}
 
 
 @dataclass(frozen=True)
@@ -324,14 +324,14 @@ class Evaluation:
     @property
     def headline(self) -> str:
         """What the first matcher is judged by: the first of HEADLINES that it has; empty without any."""
-        found = self.matchers[0].summary() if self.matchers else {}
-        return next((name for name in HEADLINES if name in found), '')
+        figures = self.matchers[0].summary() if self.matchers else {}
+        return next((name for name in HEADLINES if name in figures), '')
 
     @cached_property
     def contests(self) -> dict[tuple[int, str, str], Difference]:
         """The first matcher's figures less another's, points, over the pairs of which both know it: by stride, name and metric."""
-        found = dict[tuple[int, str, str], Difference]()
+        contests = dict[tuple[int, str, str], Difference]()
         for stride, other in itertools.product(self.strides, self.matchers[1:]):
             differences = paired_differences(self.matchers[0].pairs.get(stride, []), other.pairs.get(stride, []))
-            found |= {(stride, other.name, metric): each.scaled(100) for metric, each in differences.items()}
-        return found
+            contests |= {(stride, other.name, metric): each.scaled(100) for metric, each in differences.items()}
+        return contests

@@ -78,17 +78,17 @@ class MethodRun:
 
     def match(self, shown: ShownFrame, strides: Iterable[int]) -> dict[int, Prediction]:
         """The correspondences with the references at `strides`."""
-        found = {}
+        predictions = {}
         with self._wall.spent(self._kind):
             for stride in strides:
                 if shown.references[stride] is None:
                     self._streams[stride].reset()
                 depth = shown.depth.given if shown.depth is not None and stride == 1 else None
-                prediction = self._streams[stride].process(shown.image, shown.seconds, alone=shown.timed and stride == 1,
+                prediction = self._streams[stride].process(shown.image, shown.seconds, timed=shown.timed and stride == 1,
                                                            depth=depth)
                 if prediction is not None:
-                    found[stride] = prediction
-        return found
+                    predictions[stride] = prediction
+        return predictions
 
     def match_back(self, shown: ShownFrame, reference: UInt8) -> Correspondences | None:
         """The correspondences from the frame to its reference."""
@@ -219,22 +219,23 @@ class Evaluator:
                     motion = self._scene.motion(pair, images, first.points)
                     pairs[stride] = pair, images, motion, compared_with(stride, pair, first) if compared_with else first
 
-            def score_method(score: MethodScore, found: FramePrediction) -> None:
-                for stride, prediction in found.by_stride.items():
+            def score_method(score: MethodScore, predictions: FramePrediction) -> None:
+                for stride, prediction in predictions.by_stride.items():
                     pair, images, motion, first = pairs[stride]
                     score.add(stride, pair, prediction, images=images, motion=motion,
                               first=first if score.result.ours and prediction is not first else None)
                 if score.depth is not None:
-                    published = found.by_stride[1].published if 1 in found.by_stride else None
+                    published = predictions.by_stride[1].published if 1 in predictions.by_stride else None
                     before = shown.reference_depth if published is not None else None
                     reference = shown.references[1]
                     score.depth.add(published, None if before is None else before.recorded,
                                     None if reference is None else self._scene.pose(reference[0]), self._scene.pose(shown.number))
-                if 1 not in found.by_stride:
+                if 1 not in predictions.by_stride:
                     return
                 if shown.timed:
-                    score.time(found.by_stride[1])
-                if found.backward is not None and (share := returning_share(found.by_stride[1].points, found.backward)) is not None:
+                    score.time(predictions.by_stride[1])
+                if predictions.backward is not None and (
+                        share := returning_share(predictions.by_stride[1].points, predictions.backward)) is not None:
                     score.result.forward_backward.append(share)
 
             list(threads.map(score_method, scores, predicted))

@@ -159,10 +159,10 @@ class Scene:
         once in images is the pair's from then on, whoever asks.
         """
         if frames not in self._motions:
-            found = self._motion(frames, images, points)
-            if found is None or images is None:
-                return found
-            self._motions[frames] = found
+            motion = self._motion(frames, images, points)
+            if motion is None or images is None:
+                return motion
+            self._motions[frames] = motion
         return self._motions[frames]
 
     def _motion(self, frames: tuple[int, int], images: tuple[UInt8, UInt8] | None, points: Correspondences | None) -> Motion | None:
@@ -175,17 +175,17 @@ class Scene:
         def rotated(corners: Float32) -> Float64:
             return corners + shifts(self.straight(frames, Correspondences(corners, corners))[0], rotation)
 
-        found = None
+        per_depth = None
         if images is not None:
-            found = step_per_depth(self.straight(frames, follow_corners(images, rotated)), camera, pose0, pose1)
-        if found is None and self._depths_m:
+            per_depth = step_per_depth(self.straight(frames, follow_corners(images, rotated)), camera, pose0, pose1)
+        if per_depth is None and self._depths_m:
             nearest = frames[0] if frames[0] in self._depths_m else min(self._depths_m, key=lambda frame: abs(frame - frames[0]))
             return Motion(step, step / self._depths_m[nearest])
-        if found is None and points is not None:
-            found = step_per_depth(self.straight(frames, points), camera, pose0, pose1)
-        if found is not None and found >= MIN_STEP_PER_DEPTH:  # a step too small is mostly noise, and measures nothing
-            self._depths_m[frames[0]] = step / found
-        return Motion(step, found)
+        if per_depth is None and points is not None:
+            per_depth = step_per_depth(self.straight(frames, points), camera, pose0, pose1)
+        if per_depth is not None and per_depth >= MIN_STEP_PER_DEPTH:  # a step too small is mostly noise, and measures nothing
+            self._depths_m[frames[0]] = step / per_depth
+        return Motion(step, per_depth)
 
     def step_m(self, frames: tuple[int, int]) -> float | None:
         """How far the camera moved, metres."""
@@ -241,7 +241,7 @@ def _rays(pixels: Float64, camera: Float64) -> Float64:
     return np.asarray(rays / np.linalg.norm(rays, axis=1, keepdims=True), np.float64)
 
 
-def survey(recording: Recording, options: EvaluationOptions, on_note: Callable[[str], None]) -> tuple[Scene, dict[str, Any]]:
+def open_scene(recording: Recording, options: EvaluationOptions, on_note: Callable[[str], None]) -> tuple[Scene, dict[str, Any]]:
     """The scene, and facts about the recording for people; `on_note` gets a line for all that is missing. Raises BagError."""
     timeline = Timeline.of(itertools.islice(readable_frames(recording, on_note), options.max_frames), MatcherConfig().max_gap_s)
     for text in timeline.notes:
@@ -258,7 +258,7 @@ def survey(recording: Recording, options: EvaluationOptions, on_note: Callable[[
 
 
 def usable_frames(recording: Recording, numbers: NDArray[np.int64]) -> Iterator[Frame]:
-    """The frames of these numbers (N,) once more; `survey` has noted damaged ones."""
+    """The frames of these numbers (N,) once more; `open_scene` has noted damaged ones."""
     wanted = set(numbers.tolist())
     with suppress(BagError):
         for frame in recording.frames(lambda number, error: None):
@@ -284,11 +284,11 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
                 on_note: Callable[[str], None]) -> Intrinsics | None:
     """Raises BagError for unusable intrinsics only if the user named them; recorded ones are left out with a note."""
     try:
-        found = load_intrinsics(options.camera) if options.camera else recording.intrinsics
-        if found is not None:
-            distortion_model(found)
-            check_size(found, *size)
-            return found
+        intrinsics = load_intrinsics(options.camera) if options.camera else recording.intrinsics
+        if intrinsics is not None:
+            distortion_model(intrinsics)
+            check_size(intrinsics, *size)
+            return intrinsics
         reason = 'no intrinsics in the recording; give --camera'
     except BagError as error:
         if options.camera:

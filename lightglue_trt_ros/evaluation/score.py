@@ -110,8 +110,8 @@ def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, cam
 
 def _plausible_deviations(points0: Float64, points1: Float64, covariances: ArrayLike, fundamental: Float64) -> Float64:
     """Signed distances of the matches that are not wrong, over their standard deviations."""
-    distances, found = two_view.deviations(points0, points1, covariances, fundamental)
-    return found[plausible(distances, found * found)]
+    distances, deviations = two_view.deviations(points0, points1, covariances, fundamental)
+    return deviations[plausible(distances, deviations * deviations)]
 
 
 def _share(off: Float64, limit: float) -> float | None:
@@ -205,19 +205,19 @@ def failure_reasons(pair: PairResult, points: tuple[Float64, Float64], camera: F
 
     Args: undistorted points (M, 2) of both images, NaN if unknown, the camera (3, 3), true world-from-camera poses (4, 4).
     """
-    found = []
+    reasons = []
     if pair.matches < FEW:
-        found.append('no matches' if not pair.matches else f'only {pair.matches} match{"es" * (pair.matches > 1)}')
+        reasons.append('no matches' if not pair.matches else f'only {pair.matches} match{"es" * (pair.matches > 1)}')
     if pair.step_m is not None:
         depth = '' if pair.step_per_depth is None else f', {100 * pair.step_per_depth:.1f} % of the depth'
         small = pair.step_per_depth is not None and pair.step_per_depth < SHORT_STEP
         length = f'{1e3 * pair.step_m:.0f} mm' if pair.step_m < 1 else f'{pair.step_m:.1f} m'
-        found.append(f'the camera {"hardly " * small}moved{":" * small} {length}{depth}')
+        reasons.append(f'the camera {"hardly " * small}moved{":" * small} {length}{depth}')
         if pair.translation_deg is None:
-            found.append('too little for a true direction: only the rotation is scored')
+            reasons.append('too little for a true direction: only the rotation is scored')
     if camera is not None and pose0 is not None and pose1 is not None:
-        found += _plane(points, camera, relative_pose(pose0, pose1), estimate)
-    return '; '.join(found)
+        reasons += _plane(points, camera, relative_pose(pose0, pose1), estimate)
+    return '; '.join(reasons)
 
 
 def _plane(points: tuple[Float64, Float64], camera: Float64, truth: tuple[Float64, Float64],

@@ -57,7 +57,7 @@ class SeenFeatures:
 class SharedNetworks:
     """A Backend for several FrameMatchers with one model and one size, whose other settings (`configs`) may differ.
 
-    `show` announces the next image. Nothing is computed twice, but a timed frame (`alone`) is extracted and matched anew for each
+    `show` announces the next image. Nothing is computed twice, but a timed frame is extracted and matched anew for each
     FrameMatcher, as in the node. Only the thread that owns the backend uses it.
 
     Where the backend has room for few frames of a camera, each stride is a camera of its own, and shares nothing with the others.
@@ -73,12 +73,12 @@ class SharedNetworks:
         self.refines = refining_backend(backend) is not None and any(config.refinement != 'none' for config in configs)
         self._camera = 0
         self._image: UInt8 | None = None
-        self._alone = False
-        self._seen: WeakValueDictionary[tuple[int, int], SeenFeatures] = WeakValueDictionary()  # by camera and the image's address
+        self._timed = False
+        self._cache: WeakValueDictionary[tuple[int, int], SeenFeatures] = WeakValueDictionary()  # by camera and the image's address
 
-    def show(self, image: UInt8, camera: int, alone: bool = False) -> None:
-        """Announce the image, as it was recorded, that the next calls are about; `alone`: it is timed, and nothing else runs."""
-        self._image, self._alone = image, alone
+    def show(self, image: UInt8, camera: int, timed: bool = False) -> None:
+        """Announce the image, as it was recorded, that the next calls are about; `timed`: it is timed, and nothing else runs."""
+        self._image, self._timed = image, timed
         self.gpu_ms, self.rows = 0.0, np.zeros((0, 2), np.int32)
         if hasattr(self._backend, 'feature_sets'):
             self._camera = camera
@@ -87,18 +87,18 @@ class SharedNetworks:
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
         original = image if self._image is None else self._image
         key = self._camera, id(original)
-        seen = self._seen.get(key)
-        if seen is None or seen.mask is not mask:
-            seen = self._seen[key] = SeenFeatures(original, mask)
-        if seen.features is None or self._alone:
-            seen.features = None  # before there are new ones: their room is needed
-            seen.features = self._backend.extract_frame(original, mask) if self.refines else self._backend.extract(image, mask)
-        return seen
+        shared = self._cache.get(key)
+        if shared is None or shared.mask is not mask:
+            shared = self._cache[key] = SeenFeatures(original, mask)
+        if shared.features is None or self._timed:
+            shared.features = None  # before there are new ones: their room is needed
+            shared.features = self._backend.extract_frame(original, mask) if self.refines else self._backend.extract(image, mask)
+        return shared
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         first, second = _ours(reference), _ours(current)
         answers = second.answers.setdefault(first, {})
-        if self._alone or thresholds not in answers:
+        if self._timed or thresholds not in answers:
             answers[thresholds] = self._backend.match(first.features, second.features, thresholds)
         return self._noted(answers[thresholds])
 
@@ -111,17 +111,17 @@ class SharedNetworks:
 
     def correspond(self, reference: Features, current: Features, thresholds: Thresholds,
                    sought: Sought) -> tuple[Matches, Correspondences | None]:
-        if not self._alone:
+        if not self._timed:
             return self.match(reference, current, thresholds), None
         first, second = _ours(reference), _ours(current)
-        answer, found = self._backend.correspond(first.features, second.features, thresholds, sought)
+        answer, correspondences = self._backend.correspond(first.features, second.features, thresholds, sought)
         second.answers.setdefault(first, {})[thresholds] = answer
-        return self._noted(answer), found
+        return self._noted(answer), correspondences
 
     def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
                          points: Float32) -> tuple[Matches, Refined]:
-        found = self.match(reference, current, thresholds)
-        return found, self.refine(reference, current, found.indices, points)
+        matches = self.match(reference, current, thresholds)
+        return matches, self.refine(reference, current, matches.indices, points)
 
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
         refined: Refined = self._backend.refine(_ours(reference).features, _ours(current).features, indices, points)
@@ -141,14 +141,14 @@ class SharedNetworks:
         self._image = None
         self._backend.close()
 
-    def _noted(self, found: Matches) -> Matches:
-        """`found`, once its rows and the GPU's time are noted."""
-        rows = np.flatnonzero(found.indices >= 0).astype(np.int32)
-        self.rows = np.column_stack([rows, found.indices[rows]]).astype(np.int32)
+    def _noted(self, matches: Matches) -> Matches:
+        """`matches`, once its rows and the GPU's time are noted."""
+        rows = np.flatnonzero(matches.indices >= 0).astype(np.int32)
+        self.rows = np.column_stack([rows, matches.indices[rows]]).astype(np.int32)
         times: Callable[[], dict[str, float]] | None = getattr(self._backend, 'device_ms', None)
-        if times is not None and self._alone:
+        if times is not None and self._timed:
             self.gpu_ms = times()['extract'] + times()['match']
-        return found
+        return matches
 
 
 def _ours(features: Any) -> SeenFeatures:

@@ -54,18 +54,18 @@ class StereoScore:
         self._disparities: list[Float64] = []
         self._consistent: list[Float64] = []
 
-    def add(self, found: FrameMatches | None, true: Float64 | None, true_before: Float64 | None) -> None:
+    def add(self, matches: FrameMatches | None, true: Float64 | None, true_before: Float64 | None) -> None:
         """A frame, None without a reference; true poses (4, 4), world from camera, of it and of its reference."""
         self._true.append(np.full((4, 4), np.nan) if true is None else true)
-        if found is None:
+        if matches is None:
             self._poses.append(self._poses[-1] if self._poses else np.eye(4))
             self._earlier_frames.clear()
             return
-        left, before = self.rig.left_points(found.keypoints), self.rig.left_points(found.reference_keypoints)
+        left, before = self.rig.left_points(matches.keypoints), self.rig.left_points(matches.reference_keypoints)
         right = np.full_like(left, np.nan)
-        if found.right_keypoints is not None:
-            right = self.rig.right_points(found.right_keypoints)
-        self._poses.append(self._odometry.add(found).pose)
+        if matches.right_keypoints is not None:
+            right = self.rig.right_points(matches.right_keypoints)
+        self._poses.append(self._odometry.add(matches).pose)
         known = np.asarray(np.isfinite(right).all(axis=1) & np.isfinite(left).all(axis=1), np.bool_)
         self._shares.append(float(known.mean()) if len(known) else 0.0)
         self._rows.append(np.abs(left - right)[known, 1] * self.rig.focal_px)
@@ -81,25 +81,25 @@ class StereoScore:
             apart = np.linalg.norm(moved[:, :2] / moved[:, 2:] - before[known], axis=1) * self.rig.focal_px
             self._consistent.append((apart < CONSISTENT_PX) & (moved[:, 2] > 0))
         if self._earlier_frames:
-            expected = self._triangulated(pose, found.track_ids.astype(np.float64), left)
+            expected = self._triangulated(pose, matches.track_ids.astype(np.float64), left)
             self._disparities.append(((disparities - expected) * self.rig.focal_px)[known & np.isfinite(expected)])
-        self._earlier_frames.append(_EarlierFrame(pose, found.track_ids.astype(np.float64), left))
+        self._earlier_frames.append(_EarlierFrame(pose, matches.track_ids.astype(np.float64), left))
 
     def figures(self) -> dict[str, float]:
         """By the names of METRICS; what cannot be known is missing."""
-        found = {'stereo_points': 100 * float(np.mean(self._shares))} if self._shares else {}
+        figures = {'stereo_points': 100 * float(np.mean(self._shares))} if self._shares else {}
         rows, disparities, consistent = (np.concatenate(parts) if parts else np.empty(0) for parts in
                                          (self._rows, self._disparities, self._consistent))
         if len(rows):
-            found['stereo_row_px'] = float(np.median(rows))
+            figures['stereo_row_px'] = float(np.median(rows))
         if len(disparities):
-            found['stereo_disparity_px'] = float(np.median(np.abs(disparities)))
+            figures['stereo_disparity_px'] = float(np.median(np.abs(disparities)))
         if len(consistent):
-            found['stereo_consistent'] = 100 * float(np.mean(consistent))
+            figures['stereo_consistent'] = 100 * float(np.mean(consistent))
         drift = kitti_drift(np.stack(self._poses), np.stack(self._true)) if self._poses else None
         if drift is not None:
-            found |= {'stereo_drift_percent': drift.translation_percent, 'stereo_drift_deg_per_m': drift.rotation_deg_per_m}
-        return found
+            figures |= {'stereo_drift_percent': drift.translation_percent, 'stereo_drift_deg_per_m': drift.rotation_deg_per_m}
+        return figures
 
     @property
     def advice(self) -> str:
@@ -148,8 +148,8 @@ def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Sc
             if right is None or right.shape != left.shape:
                 missing += 1
                 right = None
-            found = frames.process(left, scene.timeline.seconds(number), None if right is None else RightImage(right, score.rig))
-            score.add(found, true, last)
+            matches = frames.process(left, scene.timeline.seconds(number), None if right is None else RightImage(right, score.rig))
+            score.add(matches, true, last)
             last = true
             advance(number + 1)
     if missing:

@@ -160,7 +160,7 @@ class TwoViewOdometry:
     def __init__(self, scale: Scale) -> None:
         self.scale: Scale = scale
         self._poses = [np.eye(4)]
-        self._turn, self._direction, self._length = np.eye(3), np.zeros(3), 0.0
+        self._rotation, self._direction, self._length = np.eye(3), np.zeros(3), 0.0
 
     def __len__(self) -> int:
         return len(self._poses)
@@ -175,9 +175,9 @@ class TwoViewOdometry:
         elif true_step_m is not None and math.isfinite(true_step_m):
             self._length = float(true_step_m)
         if estimate is not None:  # the motion of camera 1 in camera 0's axes is the inverse of what takes points from 0 to 1
-            self._turn, self._direction = estimate.rotation.T, -estimate.rotation.T @ estimate.translation
+            self._rotation, self._direction = estimate.rotation.T, -estimate.rotation.T @ estimate.translation
         step = np.eye(4)
-        step[:3, :3], step[:3, 3] = self._turn, self._length * self._direction
+        step[:3, :3], step[:3, 3] = self._rotation, self._length * self._direction
         self._poses.append(self._poses[-1] @ step)
 
     def result(self, frames: Sequence[int], stamps: ArrayLike, true_poses: ArrayLike | None = None) -> OdometryResult:
@@ -211,16 +211,18 @@ def odometry_intervals(poses: Float64, truth: Float64, drift: Drift | None) -> d
     One trajectory is one draw: its ATE is set next to those of trajectories that make the same errors, step by step, at other
     places, several consecutive steps at a time. Segments count by the frame where they begin: those of neighbouring ones overlap.
     """
-    found = {}
+    intervals = {}
     lengths, angles = step_errors(poses, truth)
     if len(lengths):
-        found = {'rpe_m': _root(mean_interval(lengths**2)), 'rpe_deg': _root(mean_interval(angles**2)), 'ate_m': _ate(poses, truth)}
+        intervals = {'rpe_m': _root(mean_interval(lengths**2)), 'rpe_deg': _root(mean_interval(angles**2)),
+                     'ate_m': _ate(poses, truth)}
     if drift is not None:
         starts, places = np.unique(drift.starts, return_inverse=True)
         counts = np.bincount(places)
         sums = [np.bincount(places, errors, len(starts)) for errors in (drift.translations, drift.rotations)]
-        found |= {'drift_percent': ratio_interval(sums[0], counts).scaled(100), 'drift_deg_per_m': ratio_interval(sums[1], counts)}
-    return found
+        intervals |= {'drift_percent': ratio_interval(sums[0], counts).scaled(100),
+                      'drift_deg_per_m': ratio_interval(sums[1], counts)}
+    return intervals
 
 
 def _ate(poses: Float64, truth: Float64) -> ConfidenceInterval:
@@ -229,7 +231,7 @@ def _ate(poses: Float64, truth: Float64) -> ConfidenceInterval:
     steps = np.linalg.solve(true[:-1], true[1:])
     errors = np.linalg.solve(steps, np.linalg.solve(chained[:-1], chained[1:]))
     block = dependence(np.hstack([errors[:, :3, 3], (errors - errors.transpose(0, 2, 1))[:, (0, 0, 1), (1, 2, 2)]])).block
-    rng, found = np.random.default_rng(SEED), list[float]()
+    rng, ates = np.random.default_rng(SEED), list[float]()
     for start in range(0, TRAJECTORIES, step := max(1, _CHUNK // len(true))):
         drawn = drawn_blocks(len(steps), block, min(step, TRAJECTORIES - start), rng)
         others = np.tile(np.eye(4), (len(drawn), len(true), 1, 1))
@@ -238,8 +240,8 @@ def _ate(poses: Float64, truth: Float64) -> ConfidenceInterval:
         for other in others:
             alignment = align_sim3(other, true)
             value = None if alignment is None else ate(alignment.apply(other), true)
-            found += [] if value is None else [value]
-    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+            ates += [] if value is None else [value]
+    low, high = np.quantile(ates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return ConfidenceInterval(float(low), float(high), len(steps))
 
 

@@ -86,7 +86,7 @@ class KnowingStream:
     def __init__(self, knowing: Knowing) -> None:
         self.knowing, self.previous = knowing, None
 
-    def process(self, image: np.ndarray, stamp: float, *, alone: bool = False, depth: Any = None) -> Prediction | None:
+    def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, depth: Any = None) -> Prediction | None:
         knowing, number = self.knowing, int(image[0, 0])
         knowing.shown.append(number)
         previous, self.previous = self.previous, number
@@ -258,7 +258,7 @@ def test_a_frame_that_cannot_be_decoded_is_left_out_and_told_once() -> None:
 
 def test_matches_that_do_not_come_back_are_told_apart() -> None:
     class DriftingStream(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False, depth: Any = None) -> Prediction | None:
+        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, depth: Any = None) -> Prediction | None:
             before = self.previous
             sighting = super().process(image, stamp)
             if sighting is None or before < self.previous:
@@ -349,7 +349,7 @@ def test_an_end_asked_for_leaves_what_was_done() -> None:
 
 def test_a_backend_that_fails_leaves_what_was_done() -> None:
     class FailingStream(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False, depth: Any = None) -> Prediction | None:
+        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, depth: Any = None) -> Prediction | None:
             if image[0, 0] == 4:
                 raise EngineError('the GPU is gone')
             return super().process(image, stamp)
@@ -373,7 +373,7 @@ def test_time_is_accounted_for() -> None:
 
 @pytest.mark.slow
 def test_nothing_else_works_while_a_frame_is_timed() -> None:
-    working, timed = Counter[str](), list[Counter[str]]()
+    working, while_timed = Counter[str](), list[Counter[str]]()
 
     @contextmanager
     def work(name: str) -> Iterator[None]:
@@ -383,9 +383,9 @@ def test_nothing_else_works_while_a_frame_is_timed() -> None:
         working[name] -= 1
 
     class Slow(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, alone: bool = False, depth: Any = None) -> Prediction | None:
-            if alone:
-                timed.append(+working)
+        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, depth: Any = None) -> Prediction | None:
+            if timed:
+                while_timed.append(+working)
             with work(self.knowing.name):
                 return super().process(image, stamp)
 
@@ -405,7 +405,7 @@ def test_nothing_else_works_while_a_frame_is_timed() -> None:
     scene = Scene(world.timeline(), CAMERA, true_poses(12))
     methods = [SlowMethod('a'), SlowMethod('b', ours=False)]
     Evaluator(world.frames, decode, scene, estimator).run(methods, [1, 2])
-    assert timed == [Counter()] * 22
+    assert while_timed == [Counter()] * 22
 
 
 def test_tracks_are_those_of_the_frontend() -> None:
@@ -496,7 +496,7 @@ def test_points_of_a_baseline_have_the_same_covariances_whether_they_are_timed_o
     images = [np.ascontiguousarray(texture[:, shift:shift + 180]) for shift in range(4)]
     timed, plain = Baseline('klt', 100).stream(), Baseline('klt', 100).stream()
     for number, image in enumerate(images):
-        seen = timed.process(image, 0.1 * number, alone=number == 2), plain.process(image, 0.1 * number)
+        seen = timed.process(image, 0.1 * number, timed=number == 2), plain.process(image, 0.1 * number)
         if number:
             assert 0 < seen[0].cost.wall_ms < 200, 'they are not what the baseline costs'
             assert np.isfinite(seen[1].points.covariances).all()

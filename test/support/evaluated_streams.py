@@ -27,7 +27,7 @@ def evaluated_beside_the_node(backend: RefiningBackend, config: MatcherConfig,
     frontend = OurMethod('ours', SharedNetworks(backend, [config]), config)
     every, fourth = frontend.stream(0), frontend.stream(1)
     for number, image in enumerate(images):
-        found = every.process(image, 0.1 * number, alone=number % 3 == 1)
+        found = every.process(image, 0.1 * number, timed=number % 3 == 1)
         if number % 4 == 0:
             fourth.process(image, 0.1 * number)
         if number:

@@ -93,12 +93,12 @@ def compare(now: PairColumns, then: PairColumns) -> Changes:
     changes: Changes = {}
     for stride in sorted(set(now.stride.tolist()) & set(then.stride.tolist())):
         mine, theirs = _common(now.rows(now.stride == stride), then.rows(then.stride == stride))
-        found = {AUC: difference(AUC, mine.pose_error_deg, theirs.pose_error_deg)}
-        if found[AUC] is None:
-            found[INLIERS] = difference(INLIERS, mine.inlier_ratio, theirs.inlier_ratio)
+        differences = {AUC: difference(AUC, mine.pose_error_deg, theirs.pose_error_deg)}
+        if differences[AUC] is None:
+            differences[INLIERS] = difference(INLIERS, mine.inlier_ratio, theirs.inlier_ratio)
         else:
-            found[PRECISION] = difference(PRECISION, mine.precision, theirs.precision)
-        changes |= {(stride, metric): each.scaled(100) for metric, each in found.items() if each is not None}
+            differences[PRECISION] = difference(PRECISION, mine.precision, theirs.precision)
+        changes |= {(stride, metric): each.scaled(100) for metric, each in differences.items() if each is not None}
     return changes
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from ...utils.errors import LightglueTrtError
 
 BAGS = ('.db3', '.mcap', '.db3.zstd', '.mcap.zstd')
-BESIDE_IMAGES = {'timestamps.txt', 'groundtruth.txt', 'calib.yaml'}
+LAYOUT_FILES = {'timestamps.txt', 'groundtruth.txt', 'calib.yaml'}
 DEPTH = 8  # folders below the one that was named
 CHANGED = ('mtime', 'ETag', 'etag', 'md5Hash', 'LastModified', 'last_modified', 'updated', 'created', 'CRC')  # by storage
 CHUNK = 1 << 20  # bytes read at a time
@@ -47,14 +47,14 @@ def find_recordings(words: Iterable[str]) -> list[RecordingRef]:
     A .txt file is a list: one word a line, # begins a comment, paths are relative to the list. Places that are named again
     are logged. Raises LightglueTrtError for a folder, glob or list without any recording, and for a storage that cannot be had.
     """
-    found: dict[str, RecordingRef] = {}
+    recordings: dict[str, RecordingRef] = {}
     for word in words:
         for listed in _expanded(word):
-            if listed.url in found:
+            if listed.url in recordings:
                 logger.info(f'{listed.url} is named more than once: it is evaluated once')
-            found.setdefault(listed.url, listed)
-    names = _names(list(found))
-    return [replace(listed, name=name) for listed, name in zip(found.values(), names, strict=True)]
+            recordings.setdefault(listed.url, listed)
+    names = _names(list(recordings))
+    return [replace(listed, name=name) for listed, name in zip(recordings.values(), names, strict=True)]
 
 
 def storage_of(url: str) -> tuple[Any, str]:
@@ -70,23 +70,23 @@ def _expanded(word: str) -> list[RecordingRef]:
     system, path = storage_of(word)
     try:
         if any(letter in path for letter in '*?[') and not system.exists(path):
-            found = [each for hit in sorted(system.glob(path)) for each in _below(word, system, str(hit))]
+            recordings = [each for hit in sorted(system.glob(path)) for each in _below(word, system, str(hit))]
             what = 'matches no recording'
         elif path.endswith('.txt') and system.isfile(path):
             lines = [line.partition('#')[0].strip() for line in system.cat_file(path).decode().splitlines()]
             folder = _url(word, posixpath.dirname(path))
-            found = [each for line in lines if line
-                     for each in _expanded(line if '://' in line or line.startswith('/') else f'{folder}/{line}')]
+            recordings = [each for line in lines if line
+                          for each in _expanded(line if '://' in line or line.startswith('/') else f'{folder}/{line}')]
             what = 'lists no recording'
         elif not system.exists(path):
             return [RecordingRef(_url(word, path), '', reason='it does not exist')]
         else:
-            found, what = list(_below(word, system, path)), 'holds no recording (rosbag2, .db3, .mcap, or an image folder)'
+            recordings, what = list(_below(word, system, path)), 'holds no recording (rosbag2, .db3, .mcap, or an image folder)'
     except (OSError, UnicodeDecodeError, NotImplementedError) as error:
         raise LightglueTrtError(f'{word} cannot be searched: {error}') from None
-    if not found:
+    if not recordings:
         raise LightglueTrtError(f'{word} {what}')
-    return found
+    return recordings
 
 
 def _below(word: str, system: Any, path: str) -> Iterator[RecordingRef]:
@@ -116,7 +116,7 @@ def is_recording(names: Iterable[str]) -> bool:
     """Whether a folder that holds these names is one recording: a rosbag2, or images in one of the layouts."""
     here = set(names)
     return bool('metadata.yaml' in here or 'rgb.txt' in here or 'mav0' in here or 'cam0' in here
-                or ('images' in here and here & BESIDE_IMAGES) or ('times.txt' in here and here & {'image_0', 'image_2'})
+                or ('images' in here and here & LAYOUT_FILES) or ('times.txt' in here and here & {'image_0', 'image_2'})
                 or {'data.csv', 'data'} <= here)
 
 

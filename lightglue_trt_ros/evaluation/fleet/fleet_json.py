@@ -38,11 +38,11 @@ class FleetReport:
 
 def write_fleet_document(path: Path, report: FleetReport) -> None:
     """Write fleet.json. Raises OSError."""
-    plan, found = report.plan, report.comparison
-    against = None if found is None else {
-        'path': found.path, 'causes': found.causes, 'missing': found.missing, 'unread': found.unread, 'added': found.added,
-        'limit': report.limit, 'failures': report.failures, 'together': _plain(found.together),
-        'recordings': {name: _plain(changes) for name, changes in found.recordings.items()}}
+    plan, comparison = report.plan, report.comparison
+    against = None if comparison is None else {
+        'path': comparison.path, 'causes': comparison.causes, 'missing': comparison.missing, 'unread': comparison.unread,
+        'added': comparison.added, 'limit': report.limit, 'failures': report.failures, 'together': _plain(comparison.together),
+        'recordings': {name: _plain(changes) for name, changes in comparison.recordings.items()}}
     document = {
         'schema': SCHEMA, 'kind': KIND, 'package': 'lightglue_trt_ros', 'installed': plan.installed._asdict(),
         'settings': plan.settings, 'contents': plan.contents, 'interrupted': report.interrupted,

@@ -69,8 +69,8 @@ def verdict(report: FleetReport) -> list[str]:
     counts = {status: sum(row.status == status for row in report.rows) for status in (EVALUATED, FAILED, REPEATED, WAITING)}
     lines = [f'{counts[EVALUATED]} of {len(report.rows)} recordings evaluated'
              + ''.join(f', {counts[status]} {STATES[status]}' for status in (FAILED, REPEATED, WAITING) if counts[status]) + '.']
-    if (found := report.comparison) is not None:
-        sides = [{verdict_of(each) for each in changes.values()} for changes in found.recordings.values() if changes]
+    if (comparison := report.comparison) is not None:
+        sides = [{verdict_of(each) for each in changes.values()} for changes in comparison.recordings.values() if changes]
         lines.append(f'{len(sides)} recordings are compared: {sum(BEHIND in each for each in sides)} behind and '
                      f'{sum(AHEAD in each for each in sides)} ahead of the earlier run in at least one figure, '
                      f'{sum(each == {EQUAL} for each in sides)} the same.')
@@ -123,11 +123,11 @@ def _count(value: Any) -> FleetCell:
     return FleetCell(UNKNOWN if value is None else str(value), value)
 
 
-def _change(found: Difference | None) -> FleetCell:
-    if found is None:
+def _change(change: Difference | None) -> FleetCell:
+    if change is None:
         return FleetCell(UNKNOWN)
-    text = '0' if verdict_of(found) == EQUAL else f'{found.difference:+.1f} ({span(found)})'
-    return FleetCell(text, found.difference, {AHEAD: 'better', BEHIND: 'worse'}.get(found.verdict, ''))
+    text = '0' if verdict_of(change) == EQUAL else f'{change.difference:+.1f} ({span(change)})'
+    return FleetCell(text, change.difference, {AHEAD: 'better', BEHIND: 'worse'}.get(change.verdict, ''))
 
 
 def _means(rows: Sequence[FleetRow]) -> dict[str, Any]:
@@ -183,20 +183,20 @@ def _label(metric: str) -> str:
 def _changes(recordings: Sequence[Changes], stride: int) -> Picture | None:
     """Every recording's difference with its interval, the worst first."""
     every = [main_change(changes, stride) for changes in recordings]
-    found = sorted((each for each in every if each is not None), key=lambda each: each.difference)
-    if not found or all(each.difference == 0 for each in found):
+    differences = sorted((each for each in every if each is not None), key=lambda each: each.difference)
+    if not differences or all(each.difference == 0 for each in differences):
         return None
-    if len(found) > MOST:
-        found = found[:MOST // 2] + found[-(MOST // 2):]
+    if len(differences) > MOST:
+        differences = differences[:MOST // 2] + differences[-(MOST // 2):]
     figure, (axes,) = new_figure()
-    for place, each in enumerate(found):
+    for place, each in enumerate(differences):
         colour = {AHEAD: BETTER, BEHIND: WORSE}.get(each.verdict, GRAY)
         axes.plot([place, place], [each.low, each.high], color=colour, lw=2, solid_capstyle='butt')
         axes.plot(place, each.difference, 'o', color=colour, ms=6)
     axes.axhline(0, color=INK, lw=1)
     axes.set_title(f'Change at stride {stride}, points')
     axes.set_xticks([])
-    axes.set_xlabel('recordings, the worst first' + f' (the {MOST // 2} at either end)' * (len(found) == MOST))
+    axes.set_xlabel('recordings, the worst first' + f' (the {MOST // 2} at either end)' * (len(differences) == MOST))
     caption = (f'Each recording now less before, with its 95 % interval, pairs {stride} frames apart: orange is worse, blue '
                'better, gray cannot be told from its pairs.')
     return Picture(f'changes_{stride}', f'Change at stride {stride}', caption, finish(figure))

@@ -104,10 +104,10 @@ class ResultStore:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def parquet_of(report: dict[str, Any]) -> bytes:
@@ -116,9 +116,9 @@ def parquet_of(report: dict[str, Any]) -> bytes:
     tables = [pyarrow.table({'matcher': [matcher['name']] * len(columns['frame']), 'stride': [int(stride)] * len(columns['frame']),
                              **columns, 'pose_error_deg': pose_errors(columns)})
               for matcher in report['matchers'] for stride, columns in matcher['pairs'].items() if columns['frame']]
-    found = pyarrow.concat_tables(tables, promote_options='permissive') if tables else pyarrow.table({})
+    table = pyarrow.concat_tables(tables, promote_options='permissive') if tables else pyarrow.table({})
     file = io.BytesIO()
-    fleet_module('pyarrow.parquet').write_table(found, file)
+    fleet_module('pyarrow.parquet').write_table(table, file)
     return file.getvalue()
 
 
@@ -128,8 +128,8 @@ def pose_errors(columns: dict[str, list[Any]]) -> list[float | None]:
     None where the ground truth does not say: without one, or where it has no direction to compare with.
     """
     angles = zip(columns['pose_found'], columns['rotation_deg'], columns['translation_deg'], strict=True)
-    return [math.inf if found is False else None if None in (found, turn, direction) else max(turn, direction)
-            for found, turn, direction in angles]
+    return [math.inf if pose_found is False else None if None in (pose_found, rotation, direction) else max(rotation, direction)
+            for pose_found, rotation, direction in angles]
 
 
 def write_pairs(path: Path, results: Iterable[tuple[str, str, Path]]) -> None:

@@ -134,13 +134,13 @@ def _median(rows: list[dict[str, Any]], name: str) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def draw_odometry(found: Sequence[FrameMatches], camera: Intrinsics,
+def draw_odometry(matches: Sequence[FrameMatches], camera: Intrinsics,
                   truth: Trajectory | None) -> tuple[dict[str, float], bytes] | None:
     """The path of the odometry, after Sim(3) alignment with the ground truth if there is one: its figures, and its PNG.
 
     None where fewer than three frames have a pose, or a pose and a true one.
     """
-    tracked = [fix for fix in map(MatchOdometry(camera).add, found) if fix.quality is Quality.TRACKING]
+    tracked = [fix for fix in map(MatchOdometry(camera).add, matches) if fix.quality is Quality.TRACKING]
     poses, true_poses = np.array([fix.pose for fix in tracked]).reshape(-1, 4, 4), None
     if truth is not None and tracked:
         stamps = np.array([round(fix.stamp * 1e9) for fix in tracked], np.int64)

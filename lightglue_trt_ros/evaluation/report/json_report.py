@@ -80,15 +80,15 @@ def _row(pair: PairResult) -> dict[str, Any]:
             'pose_found': None if pair.pose_error_deg is None else math.isfinite(pair.pose_error_deg)}
 
 
-def _odometry(found: OdometryResult) -> dict[str, Any]:
-    true_poses = None if found.true_poses is None else _rows(found.true_poses)
-    plain = {name: value for name, value in vars(found).items() if name != 'intervals'}  # they stand with the other intervals
-    return {**plain, 'poses': _rows(found.poses), 'true_poses': true_poses}
+def _odometry(odometry: OdometryResult) -> dict[str, Any]:
+    true_poses = None if odometry.true_poses is None else _rows(odometry.true_poses)
+    plain = {name: value for name, value in vars(odometry).items() if name != 'intervals'}  # they stand with the other intervals
+    return {**plain, 'poses': _rows(odometry.poses), 'true_poses': true_poses}
 
 
-def intervals_of(found: dict[str, ConfidenceInterval]) -> dict[str, Any]:
+def intervals_of(intervals: dict[str, ConfidenceInterval]) -> dict[str, Any]:
     """Ends and size of each, by the same names."""
-    return {name: {'low': interval.low, 'high': interval.high, 'over': interval.size} for name, interval in found.items()}
+    return {name: {'low': interval.low, 'high': interval.high, 'over': interval.size} for name, interval in intervals.items()}
 
 
 def _rows(poses: Float64) -> Float64:

@@ -43,8 +43,8 @@ def _trajectory(drawn: Drawn) -> Picture | None:
              and np.isfinite(matcher.odometry.poses[:, :3, 3]).all(1).sum() > 1]
     if not known:
         return None
-    truth = next((found.true_poses[:, :3, 3] for found, _ in known if found.true_poses is not None), None)
-    lines = [found.poses[:, :3, 3] for found, _ in known]
+    truth = next((odometry.true_poses[:, :3, 3] for odometry, _ in known if odometry.true_poses is not None), None)
+    lines = [odometry.poses[:, :3, 3] for odometry, _ in known]
     main = lines[0] if truth is None else truth
     across, up = np.argsort(np.nan_to_num(_span(main)))[::-1][:2]
     figure, (axes,) = new_figure(height=4.8)
@@ -110,8 +110,8 @@ def _over_time(drawn: Drawn) -> Picture | None:
 
 
 def _pose_errors(drawn: Drawn) -> Picture | None:
-    known = [(np.array(found, float), look) for matcher, look in drawn
-             if (found := [pair.pose_error_deg for pair in matcher.pairs.get(1, []) if pair.pose_error_deg is not None])]
+    known = [(np.array(errors, float), look) for matcher, look in drawn
+             if (errors := [pair.pose_error_deg for pair in matcher.pairs.get(1, []) if pair.pose_error_deg is not None])]
     if not known:
         return None
     finite = [errors[np.isfinite(errors)] for errors, _ in known]

@@ -60,8 +60,9 @@ def _document(cameras: Sequence[CameraReport]) -> dict[str, Any]:
             'cameras': {camera.name: {
                 'report': f'{camera.name}/report.json' if camera.matchers else None, 'recording': camera.recording,
                 'interrupted': camera.interrupted, 'notes': camera.notes, 'failures': camera.failures,
-                'matchers': [{'name': each.name, 'summary': {str(stride): found for stride, found in each.summaries.items()},
-                              'intervals': {str(stride): intervals_of(found) for stride, found in each.intervals_by_stride.items()}}
+                'matchers': [{'name': each.name, 'summary': {str(stride): figures for stride, figures in each.summaries.items()},
+                              'intervals': {str(stride): intervals_of(intervals)
+                                            for stride, intervals in each.intervals_by_stride.items()}}
                              for each in camera.matchers]}
                 for camera in cameras}}
 

@@ -69,15 +69,15 @@ def table(matchers: Sequence[MatcherResult | KeptFigures], stride: int = 1) -> l
     intervals = [matcher.intervals(stride) for matcher in matchers]
     rows = []
     for name, metric in METRICS.items():
-        values = [found.get(name) for found in summaries]
+        values = [summary.get(name) for summary in summaries]
         known = [round(value, metric.digits) for value in values if value is not None and math.isfinite(value)]
         if not known:
             continue
         best = (max if metric.higher_is_better else min)(known)
         contest = len(known) > 1 and name not in NO_CONTEST and len(set(known)) > 1
-        cells = [_cell(name, value, found.get(name), contest and written(name, value) == written(name, best))
-                 for value, found in zip(values, intervals, strict=True)]
-        sizes = sorted({found[name].size for found in intervals if name in found})
+        cells = [_cell(name, value, by_metric.get(name), contest and written(name, value) == written(name, best))
+                 for value, by_metric in zip(values, intervals, strict=True)]
+        sizes = sorted({by_metric[name].size for by_metric in intervals if name in by_metric})
         over = f'{sizes[0]:,}' + (f' to {sizes[-1]:,}' if len(sizes) > 1 else '') if sizes else ''
         rows.append(TableRow(name, metric.label, metric.unit, cells, over))
     return rows
@@ -98,15 +98,15 @@ def span(interval: Difference) -> str:
 
 def contests(evaluation: Evaluation) -> list[tuple[str, ...]]:
     """CONTEST_HEADS for the first matcher's headline figure and each other one's."""
-    return [(str(stride), other, f'{found.difference:+.1f}', span(found), str(found.pairs), found.verdict)
-            for (stride, other, metric), found in evaluation.contests.items() if metric == evaluation.headline]
+    return [(str(stride), other, f'{contest.difference:+.1f}', span(contest), str(contest.pairs), contest.verdict)
+            for (stride, other, metric), contest in evaluation.contests.items() if metric == evaluation.headline]
 
 
 def grouped(rows: list[TableRow]) -> dict[str, list[TableRow]]:
     """Rows under the headings of GROUPS, empty ones left out."""
     groups = {title: [row for row in rows if row.name.startswith(names)] for title, names in GROUPS.items()}
-    placed = [row for found in groups.values() for row in found]
-    return {title: found for title, found in {**groups, 'More': [row for row in rows if row not in placed]}.items() if found}
+    placed = [row for group in groups.values() for row in group]
+    return {title: group for title, group in {**groups, 'More': [row for row in rows if row not in placed]}.items() if group}
 
 
 def verdict(evaluation: Evaluation) -> list[str]:
@@ -114,16 +114,16 @@ def verdict(evaluation: Evaluation) -> list[str]:
     if not evaluation.matchers or not any(matcher.summary() for matcher in evaluation.matchers):
         return ['Nothing could be evaluated: no pair of frames was matched.']
     first, rivals = evaluation.matchers[0], [matcher for matcher in evaluation.matchers[1:] if not matcher.ours]
-    found = first.summary()
+    figures = first.summary()
     sentences = [line for line in (_against(evaluation, rivals), resolved(evaluation), _counts(first), _odometry(first)) if line]
-    if 'frame_ms_p50' in found:
-        line = (f'A frame takes {written("frame_ms_p50", found["frame_ms_p50"], True)} '
-                f'(p95 {written("frame_ms_p95", found.get("frame_ms_p95"), True)}) by itself, over '
+    if 'frame_ms_p50' in figures:
+        line = (f'A frame takes {written("frame_ms_p50", figures["frame_ms_p50"], True)} '
+                f'(p95 {written("frame_ms_p95", figures.get("frame_ms_p95"), True)}) by itself, over '
                 f'{len(first.stage_ms.get("frame", []))} frames')
         frames, seconds = evaluation.recording.get('frames'), evaluation.recording.get('duration_s')
         if isinstance(frames, (int, float)) and isinstance(seconds, (int, float)) and frames > 1 and seconds > 0:
             rate = (frames - 1) / seconds
-            pace = 'fast enough' if found['fps'] >= rate else 'too slow'
+            pace = 'fast enough' if figures['fps'] >= rate else 'too slow'
             line += f", {pace} for this recording's {rate:.1f} frames per second"
         sentences.append(f'{line}.')
     return sentences
@@ -142,9 +142,9 @@ def _against(evaluation: Evaluation, rivals: list[MatcherResult]) -> str:
     if not known:
         return f'{line}.'
     best = max(known, key=lambda rival: known[rival])
-    found = evaluation.contests[1, best, name]
+    contest = evaluation.contests[1, best, name]
     line += f'; the best baseline, {best}, has {written(name, known[best], True)}'
-    return f'{line}: {found.verdict} ({found.difference:+.1f} points, {span(found)}, over {found.pairs} pairs of both).'
+    return f'{line}: {contest.verdict} ({contest.difference:+.1f} points, {span(contest)}, over {contest.pairs} pairs of both).'
 
 
 def resolved(evaluation: Evaluation) -> str:
@@ -179,23 +179,23 @@ def coverage(evaluation: Evaluation) -> str:
 
 
 def _counts(first: MatcherResult) -> str:
-    found = first.summary()
-    if 'matches' not in found:
+    figures = first.summary()
+    if 'matches' not in figures:
         return ''
-    line = f'{written("matches", found["matches"])} matches per frame'
-    if 'precision@3' in found:
-        line += f', {written("precision@3", found["precision@3"], True)} of them within 3 px of the true epipolar line'
-    elif 'inlier_ratio' in found and 'pose_auc@10' in found:  # without a pose, the sentence before has said it
-        line += f', {written("inlier_ratio", found["inlier_ratio"], True)} of them inliers'
+    line = f'{written("matches", figures["matches"])} matches per frame'
+    if 'precision@3' in figures:
+        line += f', {written("precision@3", figures["precision@3"], True)} of them within 3 px of the true epipolar line'
+    elif 'inlier_ratio' in figures and 'pose_auc@10' in figures:  # without a pose, the sentence before has said it
+        line += f', {written("inlier_ratio", figures["inlier_ratio"], True)} of them inliers'
     return f'{line}.'
 
 
 def _odometry(first: MatcherResult) -> str:
-    found = first.summary()
-    if 'drift_percent' in found:
-        return f'Two-view odometry drifts by {written("drift_percent", found["drift_percent"], True)} of the way.'
-    if 'ate_m' in found:
-        return f'Two-view odometry ends up {written("ate_m", found["ate_m"], True)} off the true trajectory (ATE).'
+    figures = first.summary()
+    if 'drift_percent' in figures:
+        return f'Two-view odometry drifts by {written("drift_percent", figures["drift_percent"], True)} of the way.'
+    if 'ate_m' in figures:
+        return f'Two-view odometry ends up {written("ate_m", figures["ate_m"], True)} off the true trajectory (ATE).'
     return ''
 
 
@@ -234,9 +234,9 @@ def print_summary(evaluation: Evaluation) -> None:
     print_figures(str(evaluation.recording.get('path', 'evaluation')), [matcher.name for matcher in evaluation.matchers], rows)
     for note in dict.fromkeys(evaluation.notes):
         print(f'note: {note}')
-    if found_contests := contests(evaluation):
+    if contest_rows := contests(evaluation):
         print_table(f'{METRICS[evaluation.headline].label}: {evaluation.matchers[0].name} less the others, points', CONTEST_HEADS,
-                    found_contests)
+                    contest_rows)
         print(f'{AHEAD} and {BEHIND}: the interval excludes 0, over {MIN_PAIRS} pairs or more')
     if covered := coverage(evaluation):
         print(covered)
@@ -261,10 +261,10 @@ class Requirement:
         Raises ConfigError for an unknown metric, something that is no number, and a metric of the other direction.
         """
         option = '--fail-over' if over else '--fail-under'
-        found = re.fullmatch(r'\s*(?:stride(\d+)\.)?([^=\s]+)\s*=\s*(\S+)\s*', text)
-        if found is None:
+        match = re.fullmatch(r'\s*(?:stride(\d+)\.)?([^=\s]+)\s*=\s*(\S+)\s*', text)
+        if match is None:
             raise ConfigError(f'{option} {text}: write it as NAME=VALUE or strideN.NAME=VALUE, for example pose_auc@10=40')
-        stride, name, number = int(found[1] or 1), found[2], found[3]
+        stride, name, number = int(match[1] or 1), match[2], match[3]
         if name not in METRICS:
             near = difflib.get_close_matches(name, METRICS, 1, 0.4)
             hint = f': did you mean {near[0]}?' if near else '.'
