@@ -10,7 +10,7 @@ from pathlib import Path
 from ..core.config import EngineSpec, MatcherConfig
 from ..engines.engine_store import ENGINES, engine_dir_of
 from ..networks.models import load_model
-from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, QualityGate
+from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, AcceptanceCheck
 from ..quantization.samples import HELD_OUT, LEAST_FRAMES
 from ..quantization.workflow import CalibrationOrder, quantize
 from ..utils.arguments import add_settings, number
@@ -58,8 +58,8 @@ def _order(args: argparse.Namespace) -> CalibrationOrder:
     log.info(f'weights: {model.identity}')
     spec = EngineSpec(args.height, args.width, args.max_keypoints, 'fp8')
     folder = args.engine_dir.expanduser().absolute()
-    return CalibrationOrder(tuple(args.calibration), spec, model, folder, tuple(args.held_out), args.frames, QualityGate(args.gate),
-                            args.held_out_share, args.image_topic, args.force)
+    return CalibrationOrder(tuple(args.calibration), spec, model, folder, tuple(args.held_out), args.frames,
+                            AcceptanceCheck(args.gate), args.held_out_share, args.image_topic, args.force)
 
 
 if __name__ == '__main__':

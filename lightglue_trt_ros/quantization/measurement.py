@@ -135,11 +135,12 @@ def design(net: Folded, moments: Moments, provenance: Mapping[str, Any]) -> Cali
     # as they are stored: the centres must lie in the bases that the graphs use
     bases: Float32 = _value_bases(net, moments).astype(np.float32)
     residual: Float32 = shared(list(_readers(net, moments)), LEADING).astype(np.float32)
-    found = Calibration(residual, bases, _centres(net, moments, residual, bases), {}, frozenset(), provenance=dict(provenance))
+    calibration = Calibration(residual, bases, _centres(net, moments, residual, bases), {}, frozenset(),
+                              provenance=dict(provenance))
     compensated, weights = dict[str, Int32](), dict[str, RoundedWeights]()
-    for (layer, name), block in rebased(net, found).blocks.items():
-        turn = diagonal(residual, *bases[layer, BLOCKS.index(name)])
-        hidden = turn @ moments.covariance(member(layer, name, 'hidden')) @ turn.T
+    for (layer, name), block in rebased(net, calibration).blocks.items():
+        basis = diagonal(residual, *bases[layer, BLOCKS.index(name)])
+        hidden = basis @ moments.covariance(member(layer, name, 'hidden')) @ basis.T
         update = moments.covariance(member(layer, name, 'update'))
         costs = np.diag(update) * (block.update.weight.astype(np.float64) ** 2).sum(axis=0)
         values = DIM + HEAD_DIM * np.arange(HEADS)[:, None] + np.arange(LEADING // HEADS)
@@ -149,7 +150,7 @@ def design(net: Folded, moments: Moments, provenance: Mapping[str, Any]) -> Cali
                 ('update', block.update.weight, update, np.sort(np.argsort(-costs, kind='stable')[:2 * LEADING]))):
             compensated[member(layer, name, part)] = inputs.astype(np.int32)
             weights[member(layer, name, part)] = rounded_weights(weight, covariance)
-    return replace(found, compensated=compensated, weights=weights)
+    return replace(calibration, compensated=compensated, weights=weights)
 
 
 def _readers(net: Folded, moments: Moments) -> Iterator[Reader]:
@@ -177,9 +178,9 @@ def _centres(net: Folded, moments: Moments, residual: Float32, bases: Float32) -
     centres = {}
     for layer, name in net.blocks:
         state, context = np.split(moments.mean(member(layer, name, 'hidden')), [DIM])
-        turned = [basis @ part for basis, part in zip(bases[layer, BLOCKS.index(name)], np.split(context, HEADS), strict=True)]
+        contexts = [basis @ part for basis, part in zip(bases[layer, BLOCKS.index(name)], np.split(context, HEADS), strict=True)]
         centres[member(layer, name, 'project')] = residual @ moments.mean(member(layer, name, 'project'))
-        centres[member(layer, name, 'hidden')] = np.concatenate([residual @ state, *turned])
+        centres[member(layer, name, 'hidden')] = np.concatenate([residual @ state, *contexts])
         centres[member(layer, name, 'update')] = moments.mean(member(layer, name, 'update'))
     return {name: mean.astype(np.float32) for name, mean in centres.items()}
 
@@ -226,7 +227,7 @@ def balanced(covariance: Float64, gramian: Float64, leading: int = 0, ridge: flo
     covariance, gramian = (matrix + ridge * max(float(np.trace(matrix)), 1e-30) / size * np.eye(size)
                            for matrix in (covariance, gramian))
     factor = np.linalg.cholesky(covariance)
-    squares, vectors = (found[..., ::-1] for found in np.linalg.eigh(factor.T @ gramian @ factor))
+    squares, vectors = (part[..., ::-1] for part in np.linalg.eigh(factor.T @ gramian @ factor))
     scales = np.maximum(squares, 1e-300) ** 0.25
     basis = scales[:, None] * np.linalg.solve(factor.T, vectors).T
     basis[leading:] = hartley(size - leading) @ basis[leading:]
@@ -287,9 +288,9 @@ def rounded_weights(weight: Float32, covariance: Float64) -> RoundedWeights:
         exact = left[row].copy()
         left[row] = e4m3.rounded(exact)
         left[row + 1:] -= np.outer(factor[row, row + 1:], (exact - left[row]) / factor[row, row])
-    found = np.empty_like(left)
-    found[order] = left
-    return RoundedWeights(e4m3.encoded(found.T), scales)
+    rounded = np.empty_like(left)
+    rounded[order] = left
+    return RoundedWeights(e4m3.encoded(rounded.T), scales)
 
 
 def _slope(basis: Float64, covariances: Float64, gramians: Float64, leading: int) -> tuple[Float64, float]:
@@ -298,10 +299,10 @@ def _slope(basis: Float64, covariances: Float64, gramians: Float64, leading: int
     inverse = np.linalg.inv(basis)
     moved = (basis @ covariances).reshape(size, count, size)
     half = (inverse.T @ gramians).reshape(size, count, size)  # S' G of each
-    seen = (half.reshape(size * count, size) @ inverse).reshape(size, count, size)
-    c, g = np.einsum('irk,ik->ri', moved, basis), np.einsum('iri->ri', seen).copy()
+    transformed = (half.reshape(size * count, size) @ inverse).reshape(size, count, size)
+    c, g = np.einsum('irk,ik->ri', moved, basis), np.einsum('iri->ri', transformed).copy()
     c[:, :leading] = g[:, :leading] = 0
-    slope = np.einsum('ri,irk->ik', g, moved) - np.einsum('irk,rk->ik', seen, c) @ inverse.T
+    slope = np.einsum('ri,irk->ik', g, moved) - np.einsum('irk,rk->ik', transformed, c) @ inverse.T
     return 2 * slope / count, float(np.sum(c * g)) / count
 
 

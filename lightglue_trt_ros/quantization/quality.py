@@ -82,7 +82,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class QualityGate:
+class AcceptanceCheck:
     """What must be reached, on every recording."""
 
     f1: float = F1
@@ -109,7 +109,7 @@ class Trial:
     share: float  # of the matcher's FLOPs
     scores: Sequence[Score]  # on each set
     answers: Sequence[Sequence[Int32]] = ()  # to each set's pairs
-    alone: bool = False  # one group by itself: its sensitivity
+    one_group: bool = False  # one group by itself: its sensitivity
 
     def f1(self, level: str) -> float:
         """The lowest of the recordings'."""
@@ -135,7 +135,7 @@ def open_matcher(spec: EngineSpec, weights: Weights, calibration: Calibration | 
 
 def answers(matcher: OnnxMatcher, pairs: Sequence[FramePair], bar: Bar | None = None) -> list[Int32]:
     """For each pair (exits, K): the second image's row that each of the first matches, -1 where none. Raises EngineError."""
-    return [np.stack([found.indices for found in matcher.match_exits(*pair.features, Thresholds())])
+    return [np.stack([matches.indices for matches in matcher.match_exits(*pair.features, Thresholds())])
             for pair in (bar or Bar()).each(pairs)]
 
 
@@ -186,15 +186,16 @@ def score(held_out: HeldOutSet, candidate: Sequence[Int32]) -> Score:
                  float(ratios[np.abs(ratios - 1).argmax()]), tuple(map(float, f1)))
 
 
-def figures_of(held_out: Sequence[HeldOutSet], found: Sequence[Sequence[Int32]], engine: Size) -> Figures:
+def figures_of(held_out: Sequence[HeldOutSet], answers: Sequence[Sequence[Int32]], engine: Size) -> Figures:
     """`geometry` of the answers to each set."""
-    return {(each.name, each.level): geometry(each, its_answers, engine) for each, its_answers in zip(held_out, found, strict=True)}
+    return {(each.name, each.level): geometry(each, its_answers, engine)
+            for each, its_answers in zip(held_out, answers, strict=True)}
 
 
-def geometry(held_out: HeldOutSet, found: Sequence[Int32], engine: Size) -> dict[str, float]:
+def geometry(held_out: HeldOutSet, answers: Sequence[Int32], engine: Size) -> dict[str, float]:
     """Epipolar precision and pose AUC, percent, of answers; empty without intrinsics or ground truth. Matches are not refined."""
     result = MatcherResult(held_out.name, '', True, {1: []})
-    for pair, exits in zip(held_out.pairs, found, strict=True):
+    for pair, exits in zip(held_out.pairs, answers, strict=True):
         each, frames = pair.sample, (pair.first, pair.second)
         scene = each.scene
         if scene.camera(frames) is None or any(scene.pose(frame) is None for frame in frames):
@@ -245,11 +246,11 @@ def check_motion(samples: Sequence[RecordingSample], matcher: OnnxMatcher, strid
     return greatest
 
 
-def print_gate(candidates: Sequence[Trial], gate: QualityGate) -> None:
+def print_acceptance_check(candidates: Sequence[Trial], check: AcceptanceCheck) -> None:
     """F1 and counts of each candidate on each set."""
     rows = [(each.name, f'{100 * each.share:.0f} %', score.name, f'{LEVELS[score.level]}, {score.stride} apart', str(score.pairs),
-             f'{score.matches / score.pairs:.0f}', f'{score.f1:.3f}', f'{gate.least(score.level):.3f}', f'{score.count_ratio:.3f}',
-             'passed' if gate.passes(score) else 'failed')
+             f'{score.matches / score.pairs:.0f}', f'{score.f1:.3f}', f'{check.least(score.level):.3f}', f'{score.count_ratio:.3f}',
+             'passed' if check.passes(score) else 'failed')
             for each in candidates for score in each.scores]
     header = ['matcher', 'of FLOPs', 'recording', 'pairs', 'number', 'FP32 matches', 'F1', 'needed', 'count ratio', 'gate']
     print_table(f'Acceptance check: FP8 against FP32 on frames held out from calibration (count ratio within {COUNT_TOLERANCE:.0%} '
@@ -271,15 +272,15 @@ def print_figures(figures: Mapping[str, Figures], chances: Chances) -> None:
         print_table(title, ['recording', 'pairs', 'matcher', *(_label(figure) for figure in FIGURES)], rows, 3)
 
 
-def plain(candidate: Trial, figures: Figures, gate: QualityGate) -> dict[str, Any]:
+def plain(candidate: Trial, figures: Figures, check: AcceptanceCheck) -> dict[str, Any]:
     """For JSON."""
-    sets = [{**dataclasses.asdict(score), 'needed_f1': gate.least(score.level), 'passed': gate.passes(score),
+    sets = [{**dataclasses.asdict(score), 'needed_f1': check.least(score.level), 'passed': check.passes(score),
              **figures.get((score.name, score.level), {})} for score in candidate.scores]
     return {'name': candidate.name, 'flops_share': rounded_figures(candidate.share), 'sets': list(map(rounded_figures, sets))}
 
 
-def _median_count(found: Sequence[Int32]) -> float:
-    return float(np.median([int((indices[-1] >= 0).sum()) for indices in found]))
+def _median_count(answers: Sequence[Int32]) -> float:
+    return float(np.median([int((indices[-1] >= 0).sum()) for indices in answers]))
 
 
 def _label(name: str) -> str:

@@ -77,11 +77,11 @@ class Split:
 def split(length: int, frames: int, share: float = HELD_OUT) -> Split:
     """Up to `frames` of a recording of `length`: the last `share` of it is held out, with a gap before it.
 
-    A share of 0 holds nothing out, 1 everything. Both parts are spread over theirs, in runs. Raises BagError where a part would
-    be too short to be of use.
+    A share of 0 holds nothing out, 1 everything. Both parts are distributed over theirs, in runs. Raises BagError where a part
+    would be too short to be of use.
     """
     if share in (0, 1):
-        runs = spread(range(length), frames)
+        runs = even_runs(range(length), frames)
         return Split(runs, ()) if share == 0 else Split((), runs)
     held_out = max(LEAST_HELD_OUT, round(share * length))
     gap = min(max(STRIDES[-1], round(GAP * length)), max(1, (length - held_out) // 8))
@@ -89,10 +89,10 @@ def split(length: int, frames: int, share: float = HELD_OUT) -> Split:
     if end < LEAST_HELD_OUT:
         raise BagError(f'{length} frames are too few to calibrate on some and hold others out: record more')
     part = max(LEAST_HELD_OUT, round(share * frames))
-    return Split(spread(range(end), max(LEAST_HELD_OUT, frames - part)), spread(range(length - held_out, length), part))
+    return Split(even_runs(range(end), max(LEAST_HELD_OUT, frames - part)), even_runs(range(length - held_out, length), part))
 
 
-def spread(places: range, count: int) -> tuple[range, ...]:
+def even_runs(places: range, count: int) -> tuple[range, ...]:
     """About `count` of the places, evenly distributed in runs of RUN in a row; all of them where they are no more."""
     if len(places) <= count:
         return (places,) if places else ()
@@ -111,11 +111,11 @@ def spread(places: range, count: int) -> tuple[range, ...]:
 
 def quotas(lengths: Sequence[int], frames: int) -> list[int]:
     """How many frames each recording of `lengths` gives to `frames` together: equal parts, and short ones all they have."""
-    found = [0] * len(lengths)
+    counts = [0] * len(lengths)
     order = sorted(range(len(lengths)), key=lambda number: lengths[number])
     for done, number in enumerate(order):
-        found[number] = min(lengths[number], round((frames - sum(found)) / (len(lengths) - done)))
-    return found
+        counts[number] = min(lengths[number], round((frames - sum(counts)) / (len(lengths) - done)))
+    return counts
 
 
 def some(pairs: Sequence[FramePair], count: int) -> list[FramePair]:
@@ -234,7 +234,7 @@ def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSp
 
 
 def _geometry(recording: Recording, timeline: Timeline) -> tuple[Intrinsics | None, Float64 | None]:
-    """Camera and true poses, where the recording has what can be used; the gate's figures need both."""
+    """Camera and true poses, where the recording has what can be used; the acceptance check's figures need both."""
     try:
         intrinsics = recording.intrinsics
         if intrinsics is not None:

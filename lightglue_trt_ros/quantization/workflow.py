@@ -25,7 +25,7 @@ from ..utils.console import progress
 from ..utils.errors import EngineError
 from . import quality
 from .measurement import calibrate, measure_peaks, observations, saturated, steps
-from .quality import LEVELS, HeldOutSet, QualityGate, Score, Trial
+from .quality import LEVELS, AcceptanceCheck, HeldOutSet, Score, Trial
 from .samples import HELD_OUT, STRIDES, RecordingSample, extract, mixed, read_samples
 from .search import Search, draw_frontier, plain_trials, print_search, share
 
@@ -45,7 +45,7 @@ class CalibrationOrder:
     engine_dir: Path
     held_out: tuple[Path, ...] = ()
     frames: int = 300
-    gate: QualityGate = field(default_factory=QualityGate)
+    acceptance_check: AcceptanceCheck = field(default_factory=AcceptanceCheck)
     share: float = HELD_OUT  # of each recording that is held out, without held_out recordings
     image_topic: str | None = None
     force: bool = False
@@ -54,7 +54,7 @@ class CalibrationOrder:
 def quantize(order: CalibrationOrder) -> Artifact:
     """Calibrate, judge, and write; an equal calibration that is there already is left as it is, unless forced.
 
-    Raises EngineError where no choice of parts passes the gate: its figures are written without a calibration. Raises
+    Raises EngineError where no choice of parts passes the acceptance check: its figures are written without a calibration. Raises
     LightglueTrtError where nothing can be calibrated or judged; nothing is written then, nor when it is interrupted.
     """
     check_width(order.model.matcher.tensors)  # before minutes are spent
@@ -78,7 +78,7 @@ def quantize(order: CalibrationOrder) -> Artifact:
 
 def _make(order: CalibrationOrder, samples: Sequence[RecordingSample], identity: Identity, settings: dict[str, Any]) -> Artifact:
     """What follows once there are features."""
-    spec, weights, gate = order.spec, order.model.matcher, order.gate
+    spec, weights, check = order.spec, order.model.matcher, order.acceptance_check
     size, fp32 = spec.size, quality.open_matcher(spec, weights)
     quality.check_motion(samples, fp32, STRIDES)
     held_out = quality.choose_held_out(samples, fp32)
@@ -94,35 +94,36 @@ def _make(order: CalibrationOrder, samples: Sequence[RecordingSample], identity:
         calibration = calibrate(spec, weights, pairs, provenance, bar)
     calibration = dataclasses.replace(calibration, fp8=frozenset(linear_members(order.model.layers)))
     _check_saturation(order, calibration, held_out)
-    search = Search(spec, weights, calibration, held_out, gate)
-    candidates = _judge(search, calibration, gate, held_out_pairs)
+    search = Search(spec, weights, calibration, held_out, check)
+    candidates = _judge(search, calibration, check, held_out_pairs)
     decided = candidates[-1].scores
     fp32_figures = quality.figures_of(held_out, [each.reference for each in held_out], size)
     figures = [quality.figures_of(held_out, candidate.answers, size) for candidate in candidates]
     chances = {(each.name, each.level): quality.chance(each, score, size) for each, score in zip(held_out, decided, strict=True)}
-    quality.print_gate(candidates, gate)
+    quality.print_acceptance_check(candidates, check)
     names = ['FP32', *(each.name for each in candidates)]
     quality.print_figures(dict(zip(names, [fp32_figures, *figures], strict=True)), chances)
-    for line in verdicts(decided, gate):
+    for line in verdicts(decided, check):
         logger.info(line)
-    record = {'f1': gate.f1, 'candidates': [quality.plain(each, its, gate) for each, its in zip(candidates, figures, strict=True)],
+    record = {'f1': check.f1,
+              'candidates': [quality.plain(each, its, check) for each, its in zip(candidates, figures, strict=True)],
               'fp32': [{'name': name, 'level': level, **values, 'by_chance': chances[name, level]}
                        for (name, level), values in fp32_figures.items()]}
-    calibration = dataclasses.replace(calibration, fp8=candidates[-1].fp8 if gate.passed(decided) else frozenset())
+    calibration = dataclasses.replace(calibration, fp8=candidates[-1].fp8 if check.passed(decided) else frozenset())
     return _write(order, calibration, search.trials, identity, record, settings)
 
 
-def _judge(search: Search, calibration: Calibration, gate: QualityGate, held_out_pairs: int) -> list[Trial]:
+def _judge(search: Search, calibration: Calibration, check: AcceptanceCheck, held_out_pairs: int) -> list[Trial]:
     """All linears in FP8 and, where those fail, the parts that pass, if any do."""
     with progress('judging all linears', held_out_pairs) as bar:
         all_linears = search.evaluate('all linears', calibration.fp8, whole=True, bar=bar)
-    if gate.passed(all_linears.scores):
+    if check.passed(all_linears.scores):
         return [all_linears]
     logger.info('the acceptance check failed: searching for the parts that must stay in FP16')
     with progress('trying parts in FP8', search.steps) as bar:
         chosen = search.run(bar)
     search.trials.append(dataclasses.replace(all_linears, name='all'))
-    print_search(search.trials, gate)
+    print_search(search.trials, check)
     return [all_linears, *([dataclasses.replace(chosen, name='the part that passes')] if chosen else [])]
 
 
@@ -134,34 +135,34 @@ def _check_saturation(order: CalibrationOrder, calibration: Calibration, held_ou
         logger.warning(f'on held-out frames {tensor}')
 
 
-def _write(order: CalibrationOrder, calibration: Calibration, trials: Sequence[Trial], identity: Identity, gate: dict[str, Any],
-           settings: dict[str, Any]) -> Artifact:
+def _write(order: CalibrationOrder, calibration: Calibration, trials: Sequence[Trial], identity: Identity,
+           check_record: dict[str, Any], settings: dict[str, Any]) -> Artifact:
     from ..networks.lightglue import lightglue
     scales = {name: {'peak': round(peak, 6), 'scale': e4m3.scale_of(peak)} for name, peak in calibration.peaks.items()}
     versions = {'lightglue_trt_ros': __version__, 'numpy': np.__version__, 'onnxruntime': str(import_runtime().__version__)}
     provenance = {**calibration.provenance, 'versions': versions, 'scales': scales, 'fp8': sorted(calibration.fp8)}
     record = {'settings': settings, 'flops_share': float(share(calibration.fp8, order.model.layers, order.spec.max_keypoints)),
-              'provenance': provenance, 'frontier': plain_trials(trials, order.gate)}
+              'provenance': provenance, 'frontier': plain_trials(trials, order.acceptance_check)}
     identity = dataclasses.replace(identity, gate_verdict=PASSED if calibration.fp8 else FAILED)
     with drafting(order.engine_dir, identity.name) as draft:
         if calibration.fp8:
             draft.write(GRAPH, lightglue(order.spec, order.model.matcher, calibration=calibration).SerializeToString())
             draft.write(TENSORS, calibration.content())
         if trials:
-            draft.write(PLOT, draw_frontier(trials, order.gate))
-        return draft.publish(identity, gate, record)
+            draft.write(PLOT, draw_frontier(trials, order.acceptance_check))
+        return draft.publish(identity, check_record, record)
 
 
-def verdicts(scores: Sequence[Score], gate: QualityGate) -> list[str]:
+def verdicts(scores: Sequence[Score], check: AcceptanceCheck) -> list[str]:
     """A line for each level."""
-    found = []
+    lines = []
     for level, label in LEVELS.items():
         mine = [score for score in scores if score.level == level]
         if mine:
-            word = 'passed' if gate.verdict(scores, level) else 'failed'
+            word = 'passed' if check.verdict(scores, level) else 'failed'
             figures = ', '.join(f'{score.name} F1 {score.f1:.3f}, count ratio {score.count_ratio:.3f}' for score in mine)
-            found.append(f'acceptance check on {label}: {word} ({figures}; needed {gate.least(level):.3f}, 0.97 to 1.03)')
-    return found
+            lines.append(f'acceptance check on {label}: {word} ({figures}; needed {check.least(level):.3f}, 0.97 to 1.03)')
+    return lines
 
 
 def _find_equal(engine_dir: Path, identity: Identity, settings: dict[str, Any]) -> Artifact | None:
@@ -187,4 +188,4 @@ def _settings(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> di
     recordings = [{'name': each.name, 'sha256': each.sha256,
                    **{part: [[run.start, run.stop] for run in getattr(each.split, part)] for part in ('calibration', 'held_out')}}
                   for each in samples]
-    return {'recordings': recordings, 'gate': order.gate.f1}
+    return {'recordings': recordings, 'gate': order.acceptance_check.f1}

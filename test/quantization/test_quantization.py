@@ -43,8 +43,8 @@ from lightglue_trt_ros.quantization.measurement import (
     shared,
 )
 from lightglue_trt_ros.quantization.quality import (
+    AcceptanceCheck,
     HeldOutSet,
-    QualityGate,
     Score,
     Trial,
     answers,
@@ -61,11 +61,11 @@ from lightglue_trt_ros.quantization.samples import (
     FramePair,
     RecordingSample,
     Split,
+    even_runs,
     mixed,
     quotas,
     some,
     split,
-    spread,
 )
 from lightglue_trt_ros.quantization.search import Search, draw_frontier, flops, frontier, groups, plain_trials, share
 from lightglue_trt_ros.utils.errors import BagError, EngineError
@@ -149,7 +149,7 @@ def test_a_short_recording_is_used_as_a_whole():
 @given(start=st.integers(0, 50), length=st.integers(1, 3000), count=st.integers(4, 300))
 def test_frames_are_spread_in_runs(start: int, length: int, count: int):
     places = range(start, start + length)
-    runs = spread(places, count)
+    runs = even_runs(places, count)
     chosen = [place for run in runs for place in run]
     assert chosen == sorted(set(chosen))
     assert set(chosen) <= set(places)
@@ -381,7 +381,7 @@ def test_the_lowest_exit_decides():
     silent = [np.stack([np.full(4, -1, np.int32), each]) for each in last]
     found = score(held_out, silent)
     assert (found.f1, found.count_ratio, found.exits) == (0.0, 0.0, (0.0, 1.0))
-    assert not QualityGate().passes(found)
+    assert not AcceptanceCheck().passes(found)
     alone = score(held_out, [each[None] for each in last])
     assert (alone.f1, alone.exits) == (1.0, (1.0,)), 'one graph alone is compared after all layers'
 
@@ -390,7 +390,7 @@ def test_the_lowest_exit_decides():
     ('easy', 0.96, 1.0, True), ('easy', 0.959, 1.0, False), ('hard', 0.92, 1.0, True), ('hard', 0.919, 1.0, False),
     ('easy', 0.99, 0.97, True), ('easy', 0.99, 0.969, False), ('easy', 0.99, 1.031, False)])
 def test_what_the_gate_asks(level: str, f1: float, ratio: float, passes: bool):
-    gate, found = QualityGate(0.96), Score('r', level, 1, 5, 100, f1, ratio)
+    gate, found = AcceptanceCheck(0.96), Score('r', level, 1, 5, 100, f1, ratio)
     assert gate.passes(found) is passes
     good = Score('other', 'easy', 1, 5, 100, 1.0, 1.0)
     assert gate.passed([good, found]) is passes, 'every recording has to'
@@ -493,31 +493,31 @@ def test_groups_are_all_of_it_once():
 class Additive(Search):
     """Each member costs F1, as given; nothing is run."""
 
-    def __init__(self, cost: dict[str, float], gate: QualityGate, fp8: frozenset[str] = FP8, bias: float = 0.0) -> None:
+    def __init__(self, cost: dict[str, float], gate: AcceptanceCheck, fp8: frozenset[str] = FP8, bias: float = 0.0) -> None:
         self.cost, self.asked, self.bias = cost, [], bias
         held_out = HeldOutSet('r', 'easy', 1, pairs((0, 1)), [np.zeros((1, 1), np.int32)])
         super().__init__(SPEC, shallow(), replace(calibrated(), fp8=fp8),
                          [held_out, dataclasses.replace(held_out, level='hard')], gate)
 
-    def evaluate(self, name: str, fp8: frozenset[str], *, whole: bool = False, alone: bool = False, bar: Any = None) -> Trial:
+    def evaluate(self, name: str, fp8: frozenset[str], *, whole: bool = False, one_group: bool = False, bar: Any = None) -> Trial:
         self.asked.append((name, fp8, whole))
         loss = sum(self.cost.get(part, 0.0) for part in fp8) + self.bias * whole
         scores = [Score('r', level, 1, 1, 50, 1 - loss, 1.0) for level in ('easy', 'hard')]
-        return Trial(name, fp8, share(fp8, LAYERS, SPEC.max_keypoints), scores, alone=alone)
+        return Trial(name, fp8, share(fp8, LAYERS, SPEC.max_keypoints), scores, one_group=one_group)
 
 
 def test_the_search_leaves_out_the_worst_and_no_more():
     cost = dict.fromkeys(FP8, 0.001) | {'layers.0.self.update': 0.05, 'layers.1.cross.project': 0.03}
-    found = Additive(cost, QualityGate(0.96)).run()
+    found = Additive(cost, AcceptanceCheck(0.96)).run()
     assert found is not None
     assert found.fp8 == FP8 - {'layers.0.self.update'}
     assert found.scores[0].f1 == pytest.approx(1 - 0.03 - 0.001 * 10)
-    gate = QualityGate(0.985)
+    gate = AcceptanceCheck(0.985)
     search = Additive(cost, gate)
     found = search.run()
     assert found is not None
     assert found.fp8 == FP8 - {'layers.0.self.update', 'layers.1.cross.project'}
-    alone = {trial.name: trial.f1('easy') for trial in search.trials if trial.alone}
+    alone = {trial.name: trial.f1('easy') for trial in search.trials if trial.one_group}
     assert min(alone, key=lambda name: alone[name]) == 'self update, layers 1 to 1'
     best = max((trial for trial in frontier(search.trials) if gate.passed(trial.scores)), key=lambda trial: trial.share)
     assert best == found
@@ -525,12 +525,12 @@ def test_the_search_leaves_out_the_worst_and_no_more():
 
 def test_what_passes_on_some_pairs_has_to_pass_on_all():
     cost = dict.fromkeys(FP8, 0.004)
-    search = Additive(cost, QualityGate(0.96), bias=0.008)
+    search = Additive(cost, AcceptanceCheck(0.96), bias=0.008)
     found = search.run()
     assert found is not None
     assert sum(cost[name] for name in found.fp8) + 0.008 <= 0.04
     assert [whole for _, _, whole in search.asked].count(True) > 1
-    assert Additive(cost, QualityGate(0.96), bias=0.1).run() is None, 'nothing passes'
+    assert Additive(cost, AcceptanceCheck(0.96), bias=0.1).run() is None, 'nothing passes'
 
 
 def test_the_real_search_judges_what_it_is_told_to():
@@ -538,9 +538,9 @@ def test_the_real_search_judges_what_it_is_told_to():
     calibration = replace(calibrated(), fp8=FP8)
     held_out = HeldOutSet('r', 'easy', 1, pairs((6, 7), (7, 8)))
     held_out.reference = answers(open_matcher(SPEC, shallow()), held_out.pairs)
-    search = Search(SPEC, shallow(), calibration, [held_out], QualityGate(0.96))
+    search = Search(SPEC, shallow(), calibration, [held_out], AcceptanceCheck(0.96))
     group = frozenset({member(1, 'self', 'hidden')})
-    trial = search.evaluate('one', group, alone=True)
+    trial = search.evaluate('one', group, one_group=True)
     expected = answers(open_matcher(SPEC, shallow(), replace(calibration, fp8=group)), held_out.pairs)
     assert trial.scores == [score(held_out, expected)]
     assert (trial.f1('easy'), trial.f1('hard')) == (trial.scores[0].f1, 1.0)
@@ -548,16 +548,16 @@ def test_the_real_search_judges_what_it_is_told_to():
 
 
 def test_the_frontier_is_drawn_and_written():
-    def trial(name: str, part: float, easy: float, hard: float, ratio: float, alone: bool = False) -> Trial:
+    def trial(name: str, part: float, easy: float, hard: float, ratio: float, one_group: bool = False) -> Trial:
         scores = [Score('r', level, 1, 5, 100, f1, ratio) for level, f1 in (('easy', easy), ('hard', hard))]
-        return Trial(name, frozenset(), part, scores, alone=alone)
+        return Trial(name, frozenset(), part, scores, one_group=one_group)
 
     trials = [trial('all', 0.5, 0.94, 0.9, 1.01), trial('less', 0.3, 0.97, 0.93, 1.0), trial('one', 0.05, 0.99, 0.98, 1.0, True)]
-    png = cv2.imdecode(np.frombuffer(draw_frontier(trials, QualityGate()), np.uint8), cv2.IMREAD_COLOR)
+    png = cv2.imdecode(np.frombuffer(draw_frontier(trials, AcceptanceCheck()), np.uint8), cv2.IMREAD_COLOR)
     assert png.shape[1] == 1200
     blue = (np.abs(png.astype(int) - [0xb2, 0x72, 0x00]).max(axis=2) < 12).sum()
     assert blue > 1000
-    assert json.loads(json.dumps(plain_trials(trials, QualityGate())))[1] == {
+    assert json.loads(json.dumps(plain_trials(trials, AcceptanceCheck())))[1] == {
         'name': 'less', 'share': 0.3, 'easy': 0.97, 'hard': 0.93, 'count_ratio': 1.0, 'passed': True, 'alone': False, 'pairs': 10}
 
 

@@ -29,7 +29,7 @@ from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.networks.typed_onnx import read_stamp
 from lightglue_trt_ros.quantization import measurement, search
 from lightglue_trt_ros.quantization.measurement import shared
-from lightglue_trt_ros.quantization.quality import QualityGate
+from lightglue_trt_ros.quantization.quality import AcceptanceCheck
 from lightglue_trt_ros.quantization.search import groups
 from lightglue_trt_ros.utils.commands import INTERRUPTED
 from lightglue_trt_ros.utils.errors import EngineError
@@ -131,7 +131,7 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     assert code == 0
     assert files(place) == made, 'the same input gives the same bytes'
 
-    monkeypatch.setattr(QualityGate, 'passes', lambda self, score: False)
+    monkeypatch.setattr(AcceptanceCheck, 'passes', lambda self, score: False)
     monkeypatch.setattr(search, 'groups', lambda layers, fp8: dict(islice(groups(layers, fp8).items(), 3)))
     code, out, err = call('--calibration', recording, '--frames', '22', gate='1.0')
     assert code == 1
