@@ -136,11 +136,11 @@ def _flight_frames(size: tuple[int, int]) -> tuple[list[UInt8], str]:
 
 
 def _summarise(engine_set: Artifact) -> None:
-    identity, gate, record = engine_set.identity, engine_set.gate, engine_set.record
+    identity, check_record, record = engine_set.identity, engine_set.gate, engine_set.record
     rows = [(network, precision, str(count)) for network, layers in record['layers'].items() for precision, count in layers.items()]
     if rows:
         print_table('Layers by precision', ['network', 'precision', 'layers'], rows)
-    log.info(f'parity check: {identity.gate_verdict}, on {gate["frames"]}')
+    log.info(f'parity check: {identity.gate_verdict}, on {check_record["frames"]}')
     log.info(f'{engine_set.path}, built with {identity.tensorrt} {identity.tensorrt_version} in '
                   f'{sum(record["build_seconds"].values()):.0f} s')
 

@@ -118,8 +118,8 @@ def _print(out: Path, report: FleetReport) -> None:
     heads = ['recording', 'AUC@10, %', 'inliers, %', 'matches', '']
     columns = len(heads) if any(line[-1] for line in lines) else len(heads) - 1  # the last one says why
     print_table(f'{len(lines)}{more} recordings, the worst first', heads[:columns], [line[:columns] for line in lines], left=1)
-    if found := together(report.comparison):
-        print_table('All recordings', TOGETHER, found, left=1)
+    if together_rows := together(report.comparison):
+        print_table('All recordings', TOGETHER, together_rows, left=1)
     for line in verdict(report):
         print(line)
     for line in report.comparison.causes if report.comparison else ():
