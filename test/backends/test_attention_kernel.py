@@ -1,4 +1,4 @@
-"""The attention's kernels: as a GPU runs them, by threads of the CPU, and on the emulated device; against float64."""
+"""The attention's kernels: as a GPU runs them, by a fiber for each thread, and on the emulated device; against float64."""
 
 from __future__ import annotations
 

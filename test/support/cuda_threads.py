@@ -1,18 +1,15 @@
-"""The GPU's kernels on the CPU as a GPU runs them: a thread for each of theirs, which meet where those do. For small sizes."""
+"""The GPU's kernels on the CPU as a GPU runs them: a fiber for each of its threads, which meet where those do. For small sizes."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import re
-import shutil
-import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pytest
+from support.emulated_kernels import built
 
 from lightglue_trt_ros.backends.cuda import KERNELS, Staged
 
@@ -21,22 +18,14 @@ HEADERS = Path(__file__).parent / 'threads'
 
 @cache
 def library(name: str) -> ctypes.CDLL:
-    """Kernels of `name`.cu; launch_KERNEL starts one. Skips without a compiler that knows C++20's barriers."""
-    compiler = next(filter(None, map(shutil.which, ('g++', 'clang++'))), None)
+    """Kernels of `name`.cu; launch_KERNEL starts one. Skips without a C++ compiler."""
     source = KERNELS / f'{name}.cu'
-    with tempfile.TemporaryDirectory() as folder:
-        options = ['-x', 'c++', '-std=c++20', '-O2', '-pthread', '-shared', '-fPIC', '-ffp-contract=off']
-        empty, launches = Path(folder, 'empty.cc'), Path(folder, 'launches.cc')
-        empty.write_text('#include <barrier>\nstd::barrier<> barrier(1);\n')
-        tried = [compiler, *options, '-o', f'{folder}/empty.so', empty]
-        if compiler is None or subprocess.run(tried, capture_output=True).returncode:
-            pytest.skip('no C++ compiler with C++20 barriers: the kernels are not run by threads here')
-        kernels = re.findall(r'^KERNEL (?:[A-Z]+ |__launch_bounds__\(.*?\) )?(\w+)\(', source.read_text(), re.M)
-        text = ['#include <instructions.h>', f'#include "{source}"', *(f'LAUNCHED({each})' for each in dict.fromkeys(kernels))]
-        launches.write_text('\n'.join(text) + '\n')
-        built = Path(folder, 'kernels.so')
-        subprocess.run([compiler, *options, f'-I{HEADERS}', '-o', built, launches], check=True)
-        return ctypes.CDLL(str(built))
+    kernels = re.findall(r'^KERNEL (?:[A-Z]+ |__launch_bounds__\(.*?\) )?(\w+)\(', source.read_text(), re.M)
+    text = ['#include <instructions.h>', f'#include "{source.name}"', *(f'LAUNCHED({each})' for each in dict.fromkeys(kernels))]
+    # a checked longjmp refuses to change the stack; no frame may overflow a fiber's
+    options = ['-std=c++17', '-ffp-contract=off', '-U_FORTIFY_SOURCE', '-Werror=frame-larger-than=20000']
+    return built(options, ['-'], read=[HEADERS / 'instructions.h', KERNELS / 'portable.h', source], include=[HEADERS],
+                 text='\n'.join(text) + '\n')
 
 
 class ThreadedCuda:
@@ -67,7 +56,9 @@ class ThreadedCuda:
     def launch(self, kernel: str, blocks: int, threads: tuple[int, int], *arguments: int | np.ndarray) -> None:
         values = [each if isinstance(each, int) else array_of(each).ctypes.data for each in arguments]
         start = getattr(library(self._sources[kernel]), f'launch_{kernel}')
-        start(blocks, threads[0], (ctypes.c_int64 * len(values))(*values))
+        start.restype = ctypes.c_char_p
+        error = start(blocks, threads[0], (ctypes.c_int64 * len(values))(*values))
+        assert error is None, f'{kernel}: {error.decode()}'
 
 
 def array_of(memory: np.ndarray | Staged) -> np.ndarray:

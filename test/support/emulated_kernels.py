@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,16 +28,29 @@ def compiled() -> ctypes.CDLL:
 
 def library_of(*sources: Path) -> ctypes.CDLL:
     """Kernels as a library of functions. Skips without a C++ compiler."""
+    return built(['-std=c++17', '-Wall', '-Werror'], sources, read=[KERNELS / 'portable.h', *sources])
+
+
+def built(options: list[str], sources: Sequence[Path | str], *, read: Sequence[Path], include: Sequence[Path] = (),
+          text: str = '') -> ctypes.CDLL:
+    """A C++ library, kept in the temporary folder for all processes. Skips without a C++ compiler.
+
+    Args:
+        sources: files, or '-' for `text`.
+        read: all files that the compiler reads.
+        include: folders of headers.
+    """
     compiler = next(filter(None, map(shutil.which, ('g++', 'clang++', 'c++'))), None)
     if compiler is None:
         pytest.skip('no C++ compiler: the kernels are not run here')
-    texts = [path.read_bytes() for path in (KERNELS / 'portable.h', *sources)]
-    name = hashlib.sha256(b''.join(texts)).hexdigest()[:16]
+    options = ['-x', 'c++', '-O2', '-shared', '-fPIC', *options]
+    contents = [' '.join(options).encode(), text.encode(), *(path.read_bytes() for path in read)]
+    name = hashlib.sha256(b''.join(contents)).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f'lightglue_trt_ros-kernels-{os.getuid()}-{name}.so'
     if not library.exists():
         draft = library.with_suffix(f'.{os.getpid()}')
-        options = ['-x', 'c++', '-std=c++17', '-O2', '-shared', '-fPIC', '-Wall', '-Werror', f'-I{KERNELS}']
-        subprocess.run([compiler, *options, '-o', draft, *sources], check=True)
+        folders = [f'-I{folder}' for folder in (*include, KERNELS)]
+        subprocess.run([compiler, *options, *folders, '-o', draft, *sources], input=text, text=True, check=True)
         draft.replace(library)
     return ctypes.CDLL(str(library))
 
