@@ -58,6 +58,11 @@ def backend(plans, gpu):
     opened.close()
 
 
+@pytest.fixture(scope='module')
+def on_host():
+    return OnnxRuntimeBackend(SPEC, light(), early_exits=EARLY_EXITS)
+
+
 def pair(size):
     image = photo('coffee', *size)
     return image, moved(image, 3, 1.02, (4, -3))[0]
@@ -122,9 +127,9 @@ def test_correspondences_come_back_as_the_host_finds_them(backend, gpu, size):
         del reference, current
 
 
-def test_features_of_a_frame_are_those_of_the_resized_one(backend):
+def test_features_of_a_frame_are_those_of_the_resized_one(backend, on_host):
     image, _ = pair((240, 320))
-    plain = OnnxRuntimeBackend(SPEC, light(), early_exits=EARLY_EXITS).extract(resize_gray(image, ENGINE))
+    plain = on_host.extract(resize_gray(image, ENGINE))
     found = backend.extract_frame(image)
     apart = np.linalg.norm(found.keypoints[:, None] - plain.keypoints, axis=2).min(axis=1)
     assert np.mean(apart < 0.1) > 0.9
@@ -308,12 +313,11 @@ def test_cameras_of_other_sizes_in_turn_are_each_as_if_alone(backend, monkeypatc
 
 
 @pytest.mark.parametrize('reference', ['previous', 'keyframe'])
-def test_the_frontend_finds_the_same_on_the_device_and_carries_as_much(backend, reference):
+def test_the_frontend_finds_the_same_on_the_device_and_carries_as_much(backend, on_host, reference):
     """Also where placement is turned off and on again."""
     config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints,
                            reference=reference)
-    host = OnnxRuntimeBackend(SPEC, light(), early_exits=EARLY_EXITS)
-    matchers = [FrameMatcher(each, config) for each in (backend, host)]
+    matchers = [FrameMatcher(each, config) for each in (backend, on_host)]
     for number in range(7):
         image = moved(photo('coffee', 240, 320), number, 1 + 0.01 * number, (2 * number, -number))[0]
         for matcher in matchers:
@@ -327,10 +331,10 @@ def test_the_frontend_finds_the_same_on_the_device_and_carries_as_much(backend, 
         assert set(mine.stage_ms) == set(theirs.stage_ms) - ({'resize'} if number != 5 else set())
 
 
-def test_the_frontend_finds_the_same_right_points_on_the_device(backend):
+def test_the_frontend_finds_the_same_right_points_on_the_device(backend, on_host):
     """In the slots that one camera has: a reference, the current frame and its right image."""
     config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
-    matchers = [FrameMatcher(each, config) for each in (backend, OnnxRuntimeBackend(SPEC, light(), early_exits=EARLY_EXITS))]
+    matchers = [FrameMatcher(each, config) for each in (backend, on_host)]
     rig, wall = plain_rig(), photo('coffee', 240, 400)
     for number, x in enumerate(range(0, 12, 3)):
         mine, theirs = (matcher.process(wall[:, x:x + 320], 0.1 * number, RightImage(wall[:, x + 9:x + 329], rig))
