@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from functools import cache
 from types import SimpleNamespace
 
@@ -22,9 +23,7 @@ from lightglue_trt_ros.backends.gpu_refinement import LANES, THREADS
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EARLY_MATCH_SCORE, EarlyExits
 from lightglue_trt_ros.networks import lightglue
-from lightglue_trt_ros.networks.lightglue import lightglue_stages
 from lightglue_trt_ros.networks.superpoint import superpoint
-from lightglue_trt_ros.networks.weight_folding import fold
 from lightglue_trt_ros.utils.errors import EngineError
 
 DETECTION, MATCH = 0.1, 0.05
@@ -32,9 +31,15 @@ LAST, EARLY = 0.0, EARLY_MATCH_SCORE  # the least score of a match
 
 
 @cache
+def network(model) -> lightglue._LightGlue:
+    return lightglue._LightGlue(SMALL, model().matcher, None, mask_attention=False)
+
+
+@cache
 def graph(count: int, width: int, least: float):
     """The assignment of a matcher's graph from what its two linear layers give: a session."""
-    net = lightglue._LightGlue(EngineSpec(240, 328, count), light().matcher, None, mask_attention=False)
+    net = copy(network(light))
+    net.spec = EngineSpec(240, 328, count)
     end = net.layers if least == LAST else net.layers - 1
     projected, matchability = (argument(Tensor(np.float32, (2, count, columns))) for columns in (width, 1))
     head = net.net.heads[end - 1]
@@ -118,12 +123,13 @@ def test_matches_are_those_of_the_graph(count, width, dtype, least, seed, invali
 @pytest.mark.parametrize(('dtype', 'model'), [(np.float16, ours), (np.float32, light)])
 def test_photographs_are_matched_as_by_the_graph(dtype, model):
     """By the real weights of an early exit."""
-    exits, extractor = EarlyExits.of(fold(model().matcher.tensors).layers), session(superpoint(SMALL, model().extractor))
+    net, extractor = network(model), session(superpoint(SMALL, model().extractor))
+    end = EarlyExits.of(net.layers).ends[0]
     pair = [extract(extractor, image) for image in (photo('coffee', 240, 328), moved(photo('coffee', 240, 328))[0])]
-    stages, feed = lightglue_stages(SMALL, model().matcher, exits), matcher_feed(*pair)
+    feed = matcher_feed(*pair)
     del feed['match_threshold']
-    state = session(stages[exits.stages[0]]).run(['next_state'], feed)[0]
-    head = fold(model().matcher.tensors).heads[exits.ends[0] - 1]
+    state = session(net.stage(0, end)).run(['next_state'], feed)[0]
+    head = net.net.heads[end - 1]
     projected, matchability = (state @ layer.weight.T + layer.bias for layer in (head.final, head.matchability))
     scores, matchability = tuple(each.scores for each in pair), np.ascontiguousarray(matchability[:, :, 0])
     matches = assert_agreement(projected.astype(dtype), matchability, scores, np.float32(0.0005), 0.1, least=EARLY)
