@@ -40,9 +40,12 @@ class Positions(NamedTuple):
     @classmethod
     def along(cls, rays: NDArray[Any], z: NDArray[Any], sigma_z: NDArray[Any]) -> Positions:
         """Points at depths z (M,) on rays (M, 2) of the plane z = 1; unknown where any value is not finite."""
-        known = np.isfinite(rays).all(axis=1) & np.isfinite(z) & np.isfinite(sigma_z)
-        z, sigma_z = (np.where(known, each, np.nan).astype(np.float32) for each in (z, sigma_z))
-        return cls(np.column_stack([rays * z[:, None], z]).astype(np.float32), sigma_z)
+        x, y = rays.T
+        known = np.isfinite(x) & np.isfinite(y) & np.isfinite(z) & np.isfinite(sigma_z)
+        xyz = np.full((len(z), 3), np.nan, np.float32)
+        xyz[:, 2] = z = np.where(known, z, np.nan)
+        xyz[:, 0], xyz[:, 1] = x * z, y * z
+        return cls(xyz, np.where(known, sigma_z, np.nan).astype(np.float32))
 
 
 def depth_pixels(msg: Any, megapixels: float | None = None) -> tuple[NDArray[Any], float]:
@@ -85,11 +88,12 @@ def depth_from_compressed(msg: Any, megapixels: float | None = None) -> tuple[ND
 
 
 def _checked(pixels: NDArray[Any], unit_m: float) -> tuple[NDArray[Any], float]:
-    """Raise FrameError where the median of some pixels shows that the unit is wrong."""
-    some = pixels[::16, ::16]
-    known = some[np.isfinite(some) & (some > 0)]
-    if known.size and (median := float(np.median(known)) * unit_m) > FARTHEST_M:
-        raise FrameError(f'its median is {median:.0f} m: 32FC1 is in metres (REP 118), divide by 1000 or publish 16UC1')
+    """Raise FrameError where the median of some pixels shows that the unit is wrong: of floats, 16 bits end before."""
+    if pixels.dtype.kind == 'f':
+        some = pixels[::16, ::16]
+        known = some[np.isfinite(some) & (some > 0)]
+        if known.size and (median := float(np.median(known)) * unit_m) > FARTHEST_M:
+            raise FrameError(f'its median is {median:.0f} m: 32FC1 is in metres (REP 118), divide by 1000 or publish 16UC1')
     return pixels, unit_m
 
 
@@ -102,23 +106,30 @@ def locate(depth: DepthImage, points: Float32, covariances: Float32) -> Position
     """
     height, width = depth.pixels.shape
     points = np.asarray(points, np.float32)
-    inside = np.asarray(((points > -0.5) & (points < (width - 0.5, height - 0.5))).all(axis=1))  # false for NaN
-    within = np.clip(np.where(inside[:, None], points, 0), 0, (width - 1, height - 1))
-    first = np.minimum(within.astype(np.intp), (max(width - 2, 0), max(height - 2, 0)))
-    right, below = (within - first).T
-    columns, rows = (np.minimum(first[:, axis] + np.array([[0], [1]]), side - 1) for axis, side in enumerate((width, height)))
-    four = depth.pixels[rows[[0, 0, 1, 1]], columns[[0, 1, 0, 1]]].astype(np.float32) * np.float32(depth.unit_m)  # (4, M)
+    u, v = points.T
+    inside = (u > -0.5) & (u < width - 0.5) & (v > -0.5) & (v < height - 0.5)  # false for NaN
+    left, right, across = _neighbours(np.where(inside, u, 0), width)
+    above, below, down = _neighbours(np.where(inside, v, 0), height)
+    four = np.stack([depth.pixels[row, column] for row in (above, below) for column in (left, right)]).astype(np.float32)  # (4, M)
+    four *= np.float32(depth.unit_m)
     known = (four > LEAST_M) & (four < MOST_M)  # false for NaN
-    with np.errstate(divide='ignore', invalid='ignore'):
-        inverse = 1 / np.where(known, four, np.float32(np.nan))
-    nearest = inverse[2 * (below >= 0.5) + (right >= 0.5), np.arange(len(points))]
-    top, bottom = inverse[0] + (inverse[1] - inverse[0]) * right, inverse[2] + (inverse[3] - inverse[2]) * right
-    whole = np.asarray(known.all(axis=0))
+    four[~known] = np.nan
+    inverse = 1 / four
+    nearest = inverse[2 * (down >= 0.5) + (across >= 0.5), np.arange(len(points))]
+    along_rows = inverse[1::2] - inverse[::2]  # of the upper and of the lower row
+    top, bottom = inverse[::2] + along_rows * across
+    whole = known.all(axis=0)
     apart = np.fmax.reduce(inverse) > np.fmin.reduce(inverse) * (1 + JUMP)
-    chosen = np.where(inside & ~apart, np.where(whole, top + (bottom - top) * below, nearest), np.float32(np.nan))
-    slope = np.stack([(inverse[1] - inverse[0]) * (1 - below) + (inverse[3] - inverse[2]) * below, bottom - top], axis=1)
-    slope[~whole] = 0
-    z = 1 / chosen
-    by_point = np.einsum('mi,mij,mj->m', slope, covariances, slope)
-    sigma_z = z * z * np.sqrt(np.float32(depth.noise)**2 + np.maximum(by_point, 0))
+    z = 1 / np.where(inside & ~apart, np.where(whole, top + (bottom - top) * down, nearest), np.float32(np.nan))
+    du, dv = along_rows[0] * (1 - down) + along_rows[1] * down, bottom - top  # the slope of inverse depth
+    by_point = (du * covariances[:, 0, 0] + 2 * dv * covariances[:, 0, 1]) * du + dv * dv * covariances[:, 1, 1]
+    by_point = np.where(whole, np.maximum(by_point, 0), 0)
+    sigma_z = z * z * np.sqrt(np.float32(depth.noise)**2 + by_point)
     return Positions.along(normalised(points, depth.camera), z, sigma_z)
+
+
+def _neighbours(place: Float32, size: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Float32]:
+    """The pixels before and behind each place (M,) of an image side, and how far it is from the first to the second, 0 to 1."""
+    place = np.minimum(np.maximum(place, 0), size - 1)
+    first = np.minimum(place.astype(np.intp), max(size - 2, 0))
+    return first, np.minimum(first + 1, size - 1), place - first.astype(np.float32)

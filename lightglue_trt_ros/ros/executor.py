@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,11 +18,13 @@ from rclpy.logging import get_logger
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
+from rclpy.waitable import Waitable
 
 from ..utils.commands import Ending
 from ..utils.errors import NodeError, clear_frames, in_words
 
 FAILURES = 10  # of one callback in a row: a restart may repair it
+EVENTS_S = 1.0  # between looks at events of the middleware: in each wait they would take half of its time
 
 
 @contextmanager
@@ -49,16 +53,30 @@ def without_ros_args(words: list[str]) -> list[str]:
 
 
 class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
-    """Logs exceptions of callbacks, with their tracebacks, and goes on."""
+    """Logs exceptions of callbacks, with their tracebacks, and goes on.
+
+    Events of the middleware (lost messages, other QoS or types) come up to a second late: they wait, and none is lost.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._failures: dict[Any, int] = {}  # in a row, by entity
+        self._events_due, self._looks_at_events = -math.inf, False
+
+    def can_execute(self, entity: Any) -> bool:
+        """Whether the next wait is for this entity too. Called by rclpy."""
+        if isinstance(entity, Waitable):
+            if time.monotonic() < self._events_due:
+                return False
+            self._looks_at_events = True
+        return bool(super().can_execute(entity))
 
     def spin_until(self, ended: Callable[[], bool]) -> None:
         """Spin until `ended()`, checked after each `wake`. Raises NodeError when a callback fails FAILURES times in a row."""
         while True:
             entity, node, error = None, None, None
+            if self._looks_at_events:
+                self._events_due, self._looks_at_events = time.monotonic() + EVENTS_S, False
             try:
                 task, entity, node = self.wait_for_ready_callbacks(None, None, ended)
                 task()
@@ -83,7 +101,7 @@ class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
         clear_frames(error)
         if count >= FAILURES:
             raise NodeError(f'{name} failed {count} times in a row, the last time with: {in_words(error)}')
-        if entity is not None and not self.can_execute(entity):
+        if entity is not None and not super().can_execute(entity):
             # It failed before the callback, while the message was taken: then rclpy leaves its whole group locked.
             entity._executor_event = False
             entity.callback_group.ending_execution(entity)

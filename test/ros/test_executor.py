@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes are not tested')
 from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.waitable import Waitable
 from std_msgs.msg import Header
 from support.ros_helpers import wait_for
 
-from lightglue_trt_ros.ros.executor import FAILURES, NodeExecutor
+from lightglue_trt_ros.ros.executor import EVENTS_S, FAILURES, NodeExecutor
+from lightglue_trt_ros.ros.matcher.subscription import SubscriptionEventCallbacks
 from lightglue_trt_ros.utils.errors import NodeError
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -91,3 +95,24 @@ def test_a_message_that_cannot_be_taken_costs_that_message_alone(monkeypatch, ca
         node.say('one', 'two')
         wait_for(lambda: node.heard == ['two'])
     assert 'RuntimeError: one cannot be read' in capfd.readouterr().err
+
+
+def test_events_of_the_middleware_come_though_few_waits_are_for_them(monkeypatch):
+    """A subscription that no publisher's QoS satisfies, while a timer wakes the node 50 times a second."""
+    incompatible, waits, with_events = [], [], []
+    with spinning() as (node, executor):
+        node.create_timer(0.02, lambda: waits.append(1))
+        quiet = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        demanding = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+        node.create_subscription(Header, 'quiet', print, demanding,
+                                 event_callbacks=SubscriptionEventCallbacks(incompatible_qos=incompatible.append))
+        event = list(node.waitables)[-1]
+        can_execute = executor.can_execute
+        monkeypatch.setattr(executor, 'can_execute', lambda entity: can_execute(entity) and (
+            entity is not event or with_events.append(1) is None))
+        began = time.monotonic()
+        node.create_publisher(Header, 'quiet', quiet)
+        wait_for(lambda: incompatible)
+        wait_for(lambda: time.monotonic() > began + 3 * EVENTS_S)
+        assert isinstance(event, Waitable)
+    assert len(with_events) <= 6 < 40 < len(waits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -58,6 +59,7 @@ class Pairing(Generic[T]):
 
     def _begin(self) -> None:
         self._frames: deque[_Frame] = deque(maxlen=FRAMES)
+        self._half_period_s = math.inf  # half the usual time between frames: beyond it another frame is nearer
         self._judged: deque[_Frame] = deque(maxlen=FRAMES)  # those of them for which `take` was called
         self._partners: deque[tuple[float, T]] = deque(maxlen=PARTNERS)  # stamp and item
         self._last_partner: tuple[float, float] | None = None  # stamp and arrival
@@ -72,6 +74,9 @@ class Pairing(Generic[T]):
             if self._last_partner is not None and not self._since_partner:
                 self._apart.append((now - self._last_partner[1], self._last_partner[0] - stamp))
             self._frames.append(_Frame(stamp, now))
+            stamps = [frame.stamp for frame in self._frames]
+            apart = sorted(after - before for before, after in itertools.pairwise(stamps) if after > before)
+            self._half_period_s = apart[len(apart) // 2] / 2 if apart else math.inf
             self._since_partner += 1
             self._change.notify()
 
@@ -149,13 +154,6 @@ class Pairing(Generic[T]):
             return (f'the stamps of {words.frames} and {words.partner} images are {skew:+.3f} s apart, {reach}: '
                     'trigger both cameras together and synchronise their clocks'
                     + (', or raise it' if abs(skew) < self._half_period_s else ''))
-
-    @property
-    def _half_period_s(self) -> float:
-        """Half the usual time between frames: beyond it another frame is nearer."""
-        stamps = [frame.stamp for frame in self._frames]
-        apart = sorted(after - before for before, after in itertools.pairwise(stamps) if after > before)
-        return apart[len(apart) // 2] / 2 if apart else float('inf')
 
     @property
     def _reach_s(self) -> float:
