@@ -9,9 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -24,10 +25,12 @@ from lightglue_trt_ros.cli import quantize
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.engines.engine_store import GRAPH, PLOT, TENSORS, Artifact, Identity, open_artifact
-from lightglue_trt_ros.networks.fp8_calibration import linear_members
+from lightglue_trt_ros.networks import lightglue
+from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.networks.typed_onnx import read_stamp
-from lightglue_trt_ros.quantization import measurement, search
+from lightglue_trt_ros.networks.weights import Weights
+from lightglue_trt_ros.quantization import measurement, search, workflow
 from lightglue_trt_ros.quantization.measurement import shared
 from lightglue_trt_ros.quantization.quality import AcceptanceCheck
 from lightglue_trt_ros.quantization.search import groups
@@ -36,7 +39,7 @@ from lightglue_trt_ros.utils.errors import EngineError
 
 pytestmark = pytest.mark.float8
 
-HEIGHT, WIDTH, K = 160, 208, 128
+HEIGHT, WIDTH, K = 128, 160, 96
 SPEC = EngineSpec(HEIGHT, WIDTH, K)
 NAME = f'ours-{HEIGHT}x{WIDTH}-k{K}-calibration'
 SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
@@ -45,12 +48,30 @@ ROOT = Path(__file__).parents[2]
 Run = Callable[..., tuple[int, str, str]]
 
 
+def fp32_graphs_once(write: Callable[..., Any]) -> Callable[..., Any]:
+    """`write`, which writes the same graph once where no calibration is in it; the weights are always shallow()."""
+    @cache
+    def fp32(spec: EngineSpec, *early_exits: Any, **options: Any) -> Any:
+        return write(spec, shallow(), *early_exits, **options)
+
+    def written(spec: EngineSpec, weights: Weights, *early_exits: Any, calibration: Calibration | None = None,
+                **options: Any) -> Any:
+        if calibration is None and weights is shallow():
+            graphs = fp32(spec, *early_exits, **options)
+            return dict(graphs) if isinstance(graphs, dict) else graphs  # a matcher empties what it is given
+        return write(spec, weights, *early_exits, calibration=calibration, **options)
+
+    return written
+
+
 @pytest.fixture(autouse=True, scope='module')
 def shallow_network() -> Iterator[None]:
-    """The real SuperPoint, two layers of the real LightGlue, and a short descent."""
+    """The real SuperPoint, two layers of the real LightGlue, whose FP32 graphs are written once, and a short descent."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantize, 'load_model', lambda choice: replace(ours(), matcher=shallow()))
         patch.setattr(measurement, 'shared', partial(shared, steps=5))
+        for name in ('lightglue', 'lightglue_stages'):
+            patch.setattr(lightglue, name, fp32_graphs_once(getattr(lightglue, name)))
         yield
 
 
@@ -94,15 +115,16 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    recording, place = record(tmp_path / 'walk'), tmp_path / 'engines' / NAME
-    code, out, err = call('--calibration', recording, '--frames', '22')
+    recording, place = record(tmp_path / 'walk', 16), tmp_path / 'engines' / NAME
+    code, out, err = call('--calibration', recording, '--frames', '15')
     assert (code, err) == (0, '')
-    assert 'calibration on 14 frames (0 to 13), held out 6 frames (16 to 21)' in out
+    assert 'warning' not in out
+    assert 'calibration on 11 frames (0 to 10), held out 4 frames (12 to 15)' in out
     assert 'acceptance check on consecutive frames: passed (walk F1 ' in out
     assert 'acceptance check on hard pairs: passed' in out
     assert 'Against the ground truth' in out
     last = out.strip().splitlines()[-1]
-    assert last.startswith('ros2 run lightglue_trt_ros build_engines --height 160')
+    assert last.startswith('ros2 run lightglue_trt_ros build_engines --height 128')
     assert ' --precision fp8 ' in last
     made = files(place)
     assert set(made) == {GRAPH, TENSORS, 'manifest.json'}
@@ -114,26 +136,29 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     assert any(tensor.data_type == onnx.TensorProto.FLOAT8E4M3FN for tensor in graph.graph.initializer)
     manifest = json.loads(made['manifest.json'])
     entry = manifest['record']['provenance']['recordings'][0]
-    assert (entry['name'], entry['calibration'], entry['held_out']) == ('walk', [[0, 14]], [[16, 22]])
+    assert (entry['name'], entry['calibration'], entry['held_out']) == ('walk', [[0, 11]], [[12, 16]])
     assert manifest['record']['provenance']['scales']['layers.0.self.project']['scale'] > 0
     sets = manifest['gate']['candidates'][0]['sets']
-    assert [(each['level'], each['stride'], each['pairs']) for each in sets] == [('easy', 1, 5), ('hard', 4, 2)]
+    assert [(each['level'], each['stride'], each['pairs']) for each in sets] == [('easy', 1, 3), ('hard', 3, 1)]
     assert sets[0]['precision@3'] > 80, 'the truth is used'
     assert 'FP32 by chance' in out
     low, high = manifest['gate']['fp32'][0]['by_chance']['pose_auc@10']
     assert 0 <= low <= high <= 100
     assert calibration.provenance['recordings'] == manifest['record']['provenance']['recordings']
+    assert calibration.provenance['recordings'][0]['calibration'] == [[0, 11]], 'none that is held out'
+    assert calibration.provenance['strides'] == [1, 2, 4]
 
-    code, out, _ = call('--calibration', recording, '--frames', '22')
+    code, out, _ = call('--calibration', recording, '--frames', '15')
     assert code == 0
     assert 'an equal calibration is there already, and passed its acceptance check' in out
-    code, _, _ = call('--calibration', recording, '--frames', '22', '--force')
+    code, _, _ = call('--calibration', recording, '--frames', '15', '--force')
     assert code == 0
     assert files(place) == made, 'the same input gives the same bytes'
 
+    monkeypatch.setattr(workflow, 'calibrate', lambda *arguments: replace(calibration, fp8=frozenset()))  # the same once more
     monkeypatch.setattr(AcceptanceCheck, 'passes', lambda self, score: False)
-    monkeypatch.setattr(search, 'groups', lambda layers, fp8: dict(islice(groups(layers, fp8).items(), 3)))
-    code, out, err = call('--calibration', recording, '--frames', '22', gate='1.0')
+    monkeypatch.setattr(search, 'groups', lambda layers, fp8: dict(islice(groups(layers, fp8).items(), 2)))
+    code, out, err = call('--calibration', recording, '--frames', '15', gate='1.0')
     assert code == 1
     assert 'Sensitivity' in out
     assert 'Frontier' in out
@@ -141,7 +166,7 @@ def test_a_recording_becomes_a_calibration_the_same_each_time(call: Run, tmp_pat
     assert set(files(place)) == {PLOT, 'manifest.json'}, 'what passed a lower gate is gone'
     with pytest.raises(EngineError, match='did not pass its acceptance check'):
         find(tmp_path / 'engines')
-    code, out, err = call('--calibration', recording, '--frames', '22', gate='1.0')
+    code, out, err = call('--calibration', recording, '--frames', '15', gate='1.0')
     assert code == 1
     assert 'and failed its acceptance check' in out
 
@@ -186,17 +211,9 @@ def test_odd_recordings_are_warned_of(call: Run, tmp_path: Path):
     code, out, _ = call('--calibration', still)
     assert code == 0
     assert 'warning: nothing moves' in out
-    assert 'have 320x160 pixels and are squeezed into 208x160' in out
+    assert 'have 320x160 pixels and are squeezed into 160x128' in out
     assert '2 of 15 frames show nothing, or have no keypoint above the detection threshold' in out
     assert '300 frames were asked for, the recordings give 15' in out
-    moving = record(tmp_path / 'moving', 16)
-    code, out, _ = call('--calibration', moving, '--frames', '15')
-    assert code == 0
-    assert 'warning' not in out
-    assert 'calibration on 11 frames (0 to 10), held out 4 frames' in out
-    calibration = find(tmp_path / 'engines').calibration()
-    assert calibration.provenance['strides'] == [1, 2, 4]
-    assert calibration.provenance['recordings'][0]['calibration'] == [[0, 11]], 'none that is held out'
 
 
 def test_wrong_orders_are_refused_at_once(call: Run, tmp_path: Path):
@@ -218,7 +235,7 @@ def test_ctrl_c_in_the_middle(tmp_path: Path):
             'quantize.load_model = lambda choice: replace(ours(), matcher=shallow())\n'
             'console.LINES_S = 0.0\nsys.exit(quantize.main())')
     command = [sys.executable, '-c', code, *SIZE, '--engine-dir', str(tmp_path / 'engines'),
-               '--calibration', str(record(tmp_path / 'walk'))]
+               '--calibration', str(record(tmp_path / 'walk', 14))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           env={**os.environ, 'PYTHONPATH': path}) as process:
         assert process.stdout is not None
