@@ -7,6 +7,7 @@ import weakref
 from collections import Counter
 from contextlib import closing
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from support.emulated_device import EmulatedGpu, EmulatedTensorRT
 from support.evaluated_streams import evaluated_beside_the_node
-from support.networks import light, photo
+from support.networks import Remembered, light, photo
 from support.written_plans import written_plans
 
 from lightglue_trt_ros.backends import tensorrt
@@ -48,6 +49,45 @@ PLACED = tuple(f'refinement={way}' for way in next(
     field for field in fields(MatcherConfig) if field.name == 'refinement').metadata['choices'])
 THRESHOLDS = ('match_threshold=0.6', 'depth_confidence=0.5', 'depth_confidence=-1', 'detection_threshold=0.01')
 STRIDES = (1, 2, 4)
+EXITS = EarlyExits((2, 4))  # of engines on the emulated GPU
+
+
+@cache
+def opened_once(weights: str, max_keypoints: int) -> tuple[Opened, Remembered]:
+    opened = open_backend(replace(CONFIG, weights=weights, max_keypoints=max_keypoints))
+    return opened, Remembered(opened.backend)
+
+
+class Answering:
+    """A backend that all tests share: what it was asked before, it answers again, with features that are new objects."""
+
+    def __init__(self, backend: Remembered) -> None:
+        self.backend, self.closed = backend, False
+        self.spec, self.early_exits, self.description = backend.spec, backend.early_exits, backend.description
+        self.score_calibration = backend.score_calibration
+
+    def extract(self, image: np.ndarray, mask: np.ndarray | None = None) -> HostFeatures:
+        assert mask is None
+        assert not self.closed
+        return replace(self.backend.extract(image))
+
+    def match(self, reference: HostFeatures, current: HostFeatures, thresholds: Thresholds) -> Matches:
+        assert not self.closed
+        return self.backend.match(reference, current, thresholds)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def answering(config: MatcherConfig) -> Opened:
+    """As `open_backend`."""
+    opened, backend = opened_once(config.weights, config.max_keypoints)
+    return opened._replace(backend=Answering(backend))
+
+
+@pytest.fixture(autouse=True)
+def networks_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, 'open_backend', answering)
 
 
 class Counting:
@@ -122,7 +162,7 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
     assert described['ours match_threshold=0.6'] == f'as {first}, but match threshold 0.6'
     layers = {result.name: result.summary()['layers'] for result in together[:len(wanted)]}
     assert layers['ours depth_confidence=0.5'] < layers['ours depth_confidence=-1'], 'they do stop at different exits'
-    with closing(open_backend(CONFIG).backend) as backend:
+    with closing(answering(CONFIG).backend) as backend:
         for result, config in zip(together, wanted.values(), strict=False):
             networks = SharedNetworks(backend, [config])
             (alone,) = evaluated(frames, [OurMethod(result.name, networks, config)])
@@ -146,13 +186,13 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
     open_now, most, notes = [0], [0], list[str]()
 
     def opened(config: MatcherConfig) -> Opened:
-        found = open_backend(config)
+        found = answering(config)
         open_now[0] += 1
         most[0] = max(most[0], open_now[0])
         close = found.backend.close
 
         def closed() -> None:
-            open_now[0] -= bool(found.backend._networks)
+            open_now[0] -= not found.backend.closed
             close()
 
         found.backend.close = closed
@@ -202,7 +242,7 @@ def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]
 def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np.ndarray], feature_sets: int,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict, 'TIMED_PAIRS', 0)
-    backend = Counting(open_backend(CONFIG).backend, feature_sets)
+    backend = Counting(answering(CONFIG).backend, feature_sets)
     configs = variants(CONFIG, PLACED)
     networks = SharedNetworks(backend, configs.values())
     counted = evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()])
@@ -238,24 +278,27 @@ def test_the_gpus_time_is_that_of_extracting_and_matching(frames: list[np.ndarra
         def device_ms(self) -> dict[str, float]:
             return {'extract': 2.0, 'match': 3.0}
 
-    backend, configs = Device(open_backend(CONFIG).backend), variants(CONFIG, (*PLACED, THRESHOLDS[0]))
+    backend, configs = Device(answering(CONFIG).backend), variants(CONFIG, (*PLACED, THRESHOLDS[0]))
     networks = SharedNetworks(backend, configs.values())
     with closing(networks):
         for result in evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()]):
             assert result.cost_ms['gpu_ms'] == [5.0] * (COUNT - 1)
 
 
+@pytest.fixture(scope='module')
+def plans() -> dict[str, bytes]:
+    return written_plans(CONFIG.engine_spec('fp32'), light(), EXITS)
+
+
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Any:
+def device(plans: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Engines on an emulated GPU, which places points there; the host must not."""
     def host(*arguments: Any) -> Any:
         raise AssertionError('points were placed on the host')
 
-    spec, early_exits = CONFIG.engine_spec('fp32'), EarlyExits((2, 4))
     monkeypatch.setattr(frontend, 'refine_points', host)
     with EmulatedGpu().installed() as gpu:
-        plans = written_plans(spec, light(), early_exits)
-        backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), spec, early_exits, plans, 'emulated')
+        backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), CONFIG.engine_spec('fp32'), EXITS, dict(plans), 'emulated')
         monkeypatch.setattr(methods, 'open_backend', lambda config: Opened(backend, 'emulated'))
         yield backend
         backend.close()
@@ -304,7 +347,7 @@ def test_points_are_placed_where_the_size_of_the_images_changes_to_and_fro(frame
 
 
 def test_features_of_others_are_refused(frames: list[np.ndarray]) -> None:
-    with closing(SharedNetworks(open_backend(CONFIG).backend, [])) as networks:
+    with closing(SharedNetworks(answering(CONFIG).backend, [])) as networks:
         networks.show(frames[0], 0)
         mine = networks.extract(frames[0])
         with pytest.raises(EngineError, match='of another backend'):
