@@ -598,8 +598,11 @@ SLOW_BUILDER = textwrap.dedent("""
             return super().build(onnx, precision, options, progress)
 
     build_engines.open_tensorrt = lambda flavour: Slow()
-    sys.exit(build_engines.main([*SIZE, '--target-sm', '89', '--engine-dir', {folder!r}]))
+    sys.exit(build_engines.main([*SIZE, '--weights', 'ours_light', '--target-sm', '89', '--engine-dir', {folder!r}]))
 """)
+
+
+BUILT_SLOWLY = f'ours_light-{HEIGHT}x{WIDTH}-k{K}-fp16'
 
 
 def start_builder(folder: Path, seconds: float) -> subprocess.Popen[str]:
@@ -626,7 +629,7 @@ def test_a_builder_killed_in_the_middle_leaves_no_engine_set_and_no_lock(tmp_pat
         out = process.communicate(timeout=60)[0]
     assert process.returncode == 0, out
     assert 'waiting' not in out
-    assert visible(tmp_path) == {f'{NAME}-fp16'}
+    assert visible(tmp_path) == {BUILT_SLOWLY}
 
 
 def test_ctrl_c_ends_a_build_with_nothing_kept(tmp_path):
@@ -643,7 +646,7 @@ def test_of_two_builders_the_second_waits_and_finds_the_bundle(tmp_path):
     with start_builder(tmp_path, 0.4) as first:
         wait_for(first, 'BUILDING')
         with start_builder(tmp_path, 60) as second:
-            wait_for(second, f'another process is making {NAME}-fp16: waiting for it')
+            wait_for(second, f'another process is making {BUILT_SLOWLY}: waiting for it')
             first.communicate(timeout=60)
             started = time.monotonic()
             out = second.communicate(timeout=60)[0]

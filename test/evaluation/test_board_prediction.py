@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,13 @@ from lightglue_trt_ros.networks.graph_costs import Work
 
 pytestmark = pytest.mark.networks
 BENCHMARKS = Path(__file__).parents[2] / 'docs' / 'benchmarks.md'
+
+
+@pytest.fixture(autouse=True, scope='module')
+def graphs_counted_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prediction, 'stage_work', cache(prediction.stage_work))
+        yield
 
 
 def test_a_bound_is_of_operations_or_of_bytes():

@@ -23,7 +23,7 @@ from support.networks import LAYERS, ours, photo, shallow
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.types import HostFeatures, Thresholds
+from lightglue_trt_ros.core.types import HostFeatures, Matches, Thresholds
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.networks import e4m3
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, RoundedWeights, linear_members, member
@@ -274,17 +274,28 @@ def decoded(weights: RoundedWeights) -> np.ndarray:
 
 # statistics
 
+@cache
+def exact_exits() -> list[list[Matches]]:
+    return exits_of_held_out_pairs(None)
+
+
+def exits_of_held_out_pairs(calibration: Calibration | None) -> list[list[Matches]]:
+    """The matches at each exit, in FP32 or as the calibration rounds."""
+    backend = OnnxRuntimeBackend(SPEC, replace(ours(), matcher=shallow()), threads=2, calibration=calibration)
+    return [list(backend.match_exits(*pair.features, Thresholds())) for pair in held_out_pairs()]
+
+
+def held_out_pairs() -> list[FramePair]:
+    return pairs((6, 7), (7, 8), (8, 9), (6, 9))
+
+
 def emulated(calibration: Calibration) -> tuple[float, float]:
     """Mean error of the scores, and F1, of an emulation against FP32 on held-out pairs."""
-    chosen_pairs = pairs((6, 7), (7, 8), (8, 9), (6, 9))
-    found = []
-    for chosen in (None, calibration):
-        backend = OnnxRuntimeBackend(SPEC, replace(ours(), matcher=shallow()), threads=2, calibration=chosen)
-        found.append([list(backend.match_exits(*pair.features, Thresholds())) for pair in chosen_pairs])
+    found = exact_exits(), exits_of_held_out_pairs(calibration)
     exact, rounded = ([np.stack([each.indices for each in exits]) for exits in answers] for answers in found)
     errors = [np.abs(a[-1].scores - b[-1].scores)[(a[-1].indices >= 0) & (a[-1].indices == b[-1].indices)]
               for a, b in zip(*found, strict=True)]
-    return float(np.concatenate(errors).mean()), score(HeldOutSet('', 'easy', 1, chosen_pairs, exact), rounded).f1
+    return float(np.concatenate(errors).mean()), score(HeldOutSet('', 'easy', 1, held_out_pairs(), exact), rounded).f1
 
 
 def test_centres_are_the_means_in_the_bases_and_peaks_what_remains():
@@ -341,6 +352,8 @@ def test_covariances_of_some_rows_and_means_of_all():
 
 
 def test_tensors_without_a_scale_are_named(monkeypatch: pytest.MonkeyPatch):
+    designed = calibrated()
+    monkeypatch.setattr(measurement, 'design', lambda *arguments: designed)
     for peak, shown in ((0.0, '0'), (float('nan'), 'nan'), (float('inf'), 'inf')):
         peaks = {'layers.0.self.update': 1.0, 'layers.1.self.update': peak}
         monkeypatch.setattr(measurement, 'measure_peaks', lambda *arguments, peaks=peaks: peaks)
