@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, normalised
+from lightglue_trt_ros.core.cameras import StereoRig
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.core.types import Float32, Float64, UInt8, UInt32
+from lightglue_trt_ros.core.types import Float32, Float64, FrameMatches, UInt8
 from lightglue_trt_ros.datasets.bag import open_recording, paired, stereo_recording
 from lightglue_trt_ros.datasets.calibration_files import check_size
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
@@ -29,7 +29,7 @@ from lightglue_trt_ros.datasets.poses import angles_deg
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.evaluation.baselines import KltMatcher, SiftMatcher, follow_points
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, kitti_drift, known_poses
-from lightglue_trt_ros.odometry.sliding_window import SlidingWindow
+from lightglue_trt_ros.odometry.sliding_window import MatchOdometry
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -55,17 +55,6 @@ class TrackDrift:
     mono_percent: float  # without depth, after the alignment of scale
     ms: float  # per frame, of the odometry with depth
     beside_ours_deg_per_m: float | None = None  # drift against the poses of our tracks instead of ground truth
-
-
-class StereoMatches(NamedTuple):
-    """The tracks of a left image and of the one before it, with their columns in the right image."""
-
-    stamp: float  # seconds
-    reference_stamp: float
-    track_ids: UInt32  # (M,)
-    keypoints: Float32  # (M, 2) in the left image
-    reference_keypoints: Float32  # (M, 2) in the left image before
-    right_u: Float32  # (M,) columns in the right image, NaN where none
 
 
 class StereoPair(NamedTuple):
@@ -111,24 +100,25 @@ def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
     check_size(camera, *shape)
     height, width = fitting_size((shape[0], shape[1]), config.image_height * config.image_width)
     sized = dataclasses.replace(config, image_height=height, image_width=width)
-    kinds: dict[str, Callable[[Iterator[StereoPair]], Iterator[StereoMatches]]] = {
+    kinds: dict[str, Callable[[Iterator[StereoPair]], Iterator[FrameMatches]]] = {
         'ours': partial(our_tracks, config=sized, rig=rig), 'SIFT': partial(sift_tracks, features=config.max_keypoints),
         'KLT': partial(klt_tracks, features=config.max_keypoints)}
     ours: Float64 | None = None
     for name, tracks in kinds.items():
-        drift, poses = drift_of_tracks(folder.name, name, list(tracks(stereo_pairs(folder))), camera, rig.baseline_m, truth.poses)
+        drift, poses = drift_of_tracks(folder.name, name, list(tracks(stereo_pairs(folder))), rig, truth.poses)
         from_ours = None if ours is None else kitti_drift(poses, ours)
         ours = poses if ours is None else ours
         yield dataclasses.replace(drift, beside_ours_deg_per_m=None if from_ours is None else from_ours.rotation_deg_per_m)
 
 
-def drift_of_tracks(recording: str, name: str, matches: list[StereoMatches], camera: Intrinsics, baseline: float,
+def drift_of_tracks(recording: str, name: str, matches: list[FrameMatches], rig: StereoRig,
                     truth: Float64) -> tuple[TrackDrift, Float64]:
     """The drift of N frames' tracks, and their poses with depth, (N + 1, 4, 4)."""
-    window, began = SlidingWindow(float(camera.k[0, 0]), baseline), time.perf_counter()
-    poses = _poses(window, matches, camera)
+    in_right = [each.right_keypoints for each in matches if each.right_keypoints is not None]
+    odometry, began = MatchOdometry(rig), time.perf_counter()
+    poses = _poses(odometry, matches)
     ms = (time.perf_counter() - began) / len(matches) * 1e3
-    mono = _poses(SlidingWindow(float(camera.k[0, 0])), matches, camera)
+    mono = _poses(MatchOdometry(rig.left), matches)
     alignment = align_sim3(mono, truth)
     metric = kitti_drift(poses, truth)
     scaled = None if alignment is None else kitti_drift(alignment.apply(mono), truth)
@@ -136,22 +126,16 @@ def drift_of_tracks(recording: str, name: str, matches: list[StereoMatches], cam
     left_over = np.linalg.solve(np.linalg.solve(truth[0], truth[-1]), np.linalg.solve(poses[0], poses[-1]))
     return TrackDrift(
         recording, name, matches=float(np.mean([len(each.track_ids) for each in matches])),
-        right=float(np.mean([np.isfinite(each.right_u).sum() for each in matches])),
+        right=float(np.mean([np.isfinite(points[:, 0]).sum() for points in in_right])),
         percent=metric.translation_percent if metric else math.nan, deg_per_m=metric.rotation_deg_per_m if metric else math.nan,
         end_percent=100 * float(np.linalg.norm(left_over[:3, 3])) / length,
-        end_deg_per_m=float(angles_deg(left_over[None, :3, :3])[0]) / length, offset_px=window.right_offset_px,
+        end_deg_per_m=float(angles_deg(left_over[None, :3, :3])[0]) / length, offset_px=odometry.window.right_offset_px,
         mono_percent=scaled.translation_percent if scaled else math.nan, ms=ms), poses
 
 
-def _poses(window: SlidingWindow, matches: list[StereoMatches], camera: Intrinsics) -> Float64:
+def _poses(odometry: MatchOdometry, matches: list[FrameMatches]) -> Float64:
     """(N + 1, 4, 4) of the first frame and of those after it."""
-    poses = [np.eye(4)]
-    for each in matches:
-        right = normalised(np.column_stack([each.right_u, each.keypoints[:, 1]]), camera)[:, 0]
-        fix = window.add(each.stamp, each.track_ids, normalised(each.keypoints, camera), each.reference_stamp,
-                         normalised(each.reference_keypoints, camera), right)
-        poses.append(fix.pose)
-    return np.stack(poses)
+    return np.stack([np.eye(4), *(odometry.add(each).pose for each in matches)])
 
 
 def stereo_pairs(folder: Path) -> Iterator[StereoPair]:
@@ -162,24 +146,23 @@ def stereo_pairs(folder: Path) -> Iterator[StereoPair]:
             yield StereoPair(frame.stamp_ns * 1e-9, gray_of(frame.load()), gray_of(other.load()))
 
 
-def our_tracks(pairs: Iterator[StereoPair], config: MatcherConfig, rig: StereoRig) -> Iterator[StereoMatches]:
+def our_tracks(pairs: Iterator[StereoPair], config: MatcherConfig, rig: StereoRig) -> Iterator[FrameMatches]:
     """By the networks, as the node does it."""
     with closing(open_backend(config).backend) as backend:
         frames = FrameMatcher(backend, config)
         for pair in pairs:
-            found = frames.process(pair.left, pair.stamp, RightImage(pair.right, rig))
-            if found is not None and found.right_keypoints is not None:
-                yield StereoMatches(found.stamp, found.reference_stamp, found.track_ids, found.keypoints, found.reference_keypoints,
-                                    found.right_keypoints[:, 0])
+            matches = frames.process(pair.left, pair.stamp, RightImage(pair.right, rig))
+            if matches is not None:
+                yield matches
 
 
-def sift_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMatches]:
+def sift_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[FrameMatches]:
     """By SIFT with the ratio test, both ways and nearest to nearest."""
     across = SiftMatcher(features, mutual=True)
     return _chained(pairs, SiftMatcher(features, mutual=True), lambda pair, points: across.match(pair.left, pair.right)[:2])
 
 
-def klt_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMatches]:
+def klt_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[FrameMatches]:
     """By corners that Lucas-Kanade follows, over time and, from where they are, into the right image and back."""
     def follow(pair: StereoPair, points: Float32) -> Points:
         if not len(points):
@@ -190,7 +173,7 @@ def klt_tracks(pairs: Iterator[StereoPair], features: int) -> Iterator[StereoMat
 
 
 def _chained(pairs: Iterator[StereoPair], matcher: SiftMatcher | KltMatcher,
-             across: Callable[[StereoPair, Float32], Points]) -> Iterator[StereoMatches]:
+             across: Callable[[StereoPair, Float32], Points]) -> Iterator[FrameMatches]:
     """Correspondences of consecutive frames as tracks: a keypoint is the same where its coordinates are."""
     ids: dict[tuple[float, float], int] = {}
     before, count = 0.0, 0
@@ -206,14 +189,23 @@ def _chained(pairs: Iterator[StereoPair], matcher: SiftMatcher | KltMatcher,
             row_of = {point: row for row, point in enumerate(map(tuple, left.tolist()))}
             both = [(row, row_of[point]) for row, point in enumerate(map(tuple, found[1].tolist())) if point in row_of]
             rows, others = np.array(both, np.int64).reshape(-1, 2).T
-            yield StereoMatches(pair.stamp, before, np.array(tracks, np.uint32), found[1], found[0],
-                                _columns(len(tracks), rows, left[others], right[others]))
+            in_right = _right_points(len(tracks), rows, left[others], right[others])
+            yield _matches(pair.stamp, before, tracks, found[1], found[0], in_right)
         before = pair.stamp
 
 
-def _columns(count: int, rows: Any, left: Float32, right: Float32) -> Float32:
-    """Columns of `right` (N, 2) at `rows` of (count,), where they lie on the row of `left` and not to its right."""
-    columns = np.full(count, np.nan, np.float32)
+def _right_points(count: int, rows: Any, left: Float32, right: Float32) -> Float32:
+    """`right` (N, 2) at `rows` of (count, 2), where they lie on the row of `left` and not to its right; NaN elsewhere."""
+    points = np.full((count, 2), np.nan, np.float32)
     good = (np.abs(left[:, 1] - right[:, 1]) < ROWS_PX) & (left[:, 0] > right[:, 0])
-    columns[rows[good]] = right[good, 0]
-    return columns
+    points[rows[good]] = right[good]
+    return points
+
+
+def _matches(stamp: float, before: float, tracks: list[int], points: Float32, reference_points: Float32,
+             right: Float32) -> FrameMatches:
+    """Tracks without scores and covariances, which the odometry does not read."""
+    count = len(tracks)
+    return FrameMatches(stamp, before, points, reference_points, np.ones(count, np.float32), np.array(tracks, np.uint32),
+                        np.full(count, 2, np.uint32), np.zeros((count, 2, 2), np.float32), np.zeros(count, np.uint8),
+                        right_keypoints=right)

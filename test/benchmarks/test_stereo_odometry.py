@@ -21,7 +21,7 @@ from benchmarks.stereo_odometry import (
     stereo_pairs,
 )
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.bag import open_recording, stereo_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -42,9 +42,10 @@ def test_tracks_go_on_and_their_right_columns_are_a_disparity_away(name):
     found = list(TRACKS[name](pairs))
     assert len(found) == 3
     for each in found:
-        known = np.isfinite(each.right_u)
+        right = each.right_keypoints[:, 0]
+        known = np.isfinite(right)
         assert known.sum() > 0.6 * len(each.track_ids) > 30
-        assert np.median(np.abs(each.keypoints[known, 0] - each.right_u[known] - DISPARITY)) < 0.1
+        assert np.median(np.abs(each.keypoints[known, 0] - right[known] - DISPARITY)) < 0.1
         assert np.median(np.abs(each.reference_keypoints - each.keypoints - [SHIFT, 0])) < 0.1
     for before, after in itertools.pairwise(found):
         common, rows, later = np.intersect1d(before.track_ids, after.track_ids, return_indices=True)
@@ -56,9 +57,9 @@ def test_tracks_go_on_and_their_right_columns_are_a_disparity_away(name):
 
 def test_corners_on_a_real_stereo_recording_give_metres(shared_data):
     folder = shared_data / 'kitti_short_1'
-    camera, truth = open_recording(folder).intrinsics, load_ground_truth(open_recording(folder)).poses
+    rig, truth = stereo_recording(open_recording(folder)).rig, load_ground_truth(open_recording(folder)).poses
     pairs = itertools.islice(stereo_pairs(folder), 26)
-    row, poses = drift_of_tracks('kitti_short_1', 'KLT', list(klt_tracks(pairs, 1024)), camera, 0.537151, truth[:26])
+    row, poses = drift_of_tracks('kitti_short_1', 'KLT', list(klt_tracks(pairs, 1024)), rig, truth[:26])
     assert poses.shape == (26, 4, 4)
     assert row.percent < 1.5
     assert row.end_percent < 1.5
