@@ -104,8 +104,8 @@ def mean_shares(scores: Sequence[RotationScore]) -> dict[int, float | None]:
 def rotated(image: UInt8, degrees: float) -> tuple[UInt8, Float64]:
     """The square in the middle of an image, uint8 (H, W), rotated clockwise about its centre; black (H, W) around it.
 
-    Returns the view and the homography (3, 3) from pixels of the image to those of the view. What leaves the square is lost: of a
-    rotation by 45 degrees an octagon remains. The image shows all that the view can show, so only the view loses pixels.
+    Returns the view and the homography (3, 3) from pixels of the image to those of the view. Pixels that leave the square are lost:
+    a rotation by 45 degrees leaves an octagon. The image shows all that the view can show, so only the view loses pixels.
     """
     height, width = image.shape
     side = min(height, width)

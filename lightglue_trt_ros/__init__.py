@@ -1,6 +1,6 @@
 """SuperPoint + LightGlue correspondences for ROS 2: each frame extracted once, matched against its reference.
 
-What users import stands here; deeper paths may change.
+The names that users import; deeper paths may change.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The training room: photographs -> scenes -> extractor -> matcher -> the package's safetensors. PyTorch lives here alone."""
+"""The training room: photographs -> scenes -> extractor -> matcher -> the package's safetensors. Only this package uses PyTorch."""

@@ -75,7 +75,7 @@ class Run:
 
     @torch.no_grad()
     def _follow(self) -> None:
-        """What is exported is a running mean over the second half of the training, whose last steps it forgets slowly."""
+        """The exported weights are a running mean over the second half of the training."""
         if self.schedule.step % 5:
             return
         state = self.network.state_dict()

@@ -1,6 +1,6 @@
 """Where keypoints of a photograph belong, whichever way up it is seen.
 
-What ALIKED-n16 finds worth finding again, where a corner says exactly where. ALIKED alone teaches no network that turns: its peaks
+Scores of ALIKED-n16, at the exact places of corners. ALIKED alone teaches no network that turns: its peaks
 stand 1.8 pixels to the right of and below what they mark, and are others in a turned view. So it looks at each photograph four
 times, a quarter turned each time, and its offset is taken off before the four are averaged. Photographs are scored once, and the
 scores carried into the views with them: what both views see has the same scores by construction.

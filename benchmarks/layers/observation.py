@@ -43,7 +43,7 @@ Bools = NDArray[np.bool_]
 
 
 class Decision(NamedTuple):
-    """What a layer but the last knows about the K keypoints of both images, (2, K) each."""
+    """State of the K keypoints of both images after a layer before the last, (2, K) each."""
 
     confident: Bools
     matchability: Float32

@@ -1,6 +1,6 @@
 """Precisions of the matcher over image sizes and numbers of keypoints: speed, size of engines, agreement with FP32.
 
-What cannot be had on a machine is missing, with the reason: nothing is estimated, and no figure comes from another machine.
+A case that a machine cannot run is missing, with the reason: nothing is estimated, and no figure comes from another machine.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def notes(cells: Sequence[Cell]) -> list[str]:
 
 
 def commands(cells: Sequence[Cell]) -> list[str]:
-    """What makes the missing ones, each once."""
+    """Commands that make the missing ones, each once."""
     last_lines = (missing.text.splitlines()[-1] for cell in cells for missing in cell.missing.values())
     return [line for line in dict.fromkeys(last_lines) if line.startswith('ros2 ')]
 

@@ -1,4 +1,4 @@
-"""What runs a matcher for the sweep: ONNX Runtime, or TensorRT's engines on the GPU; and why something cannot be had here."""
+"""Runners of a matcher for the sweep: ONNX Runtime, or TensorRT's engines on the GPU; and why a case cannot run here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 class UnavailableError(LightglueTrtError):
-    """What cannot be had on this machine; `reason` is a few words for a table."""
+    """A case that this machine cannot run; `reason` is a few words for a table."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -47,7 +47,7 @@ class Graphs:
         self.whole = EarlyExits((self.model.layers,))  # the matcher in one graph
 
     def calibration(self, spec: EngineSpec) -> Calibration | None:
-        """What FP8 needs for this shape and these weights; None for the other precisions. Raises UnavailableError."""
+        """The FP8 calibration for this shape and these weights; None for the other precisions. Raises UnavailableError."""
         if spec.precision != 'fp8':
             return None
         with _called('no calibration'):
@@ -69,7 +69,7 @@ class HostBench:
         self._graphs = graphs
 
     def open(self, spec: EngineSpec) -> Backend:
-        """What runs the matcher. Raises UnavailableError."""
+        """Open the matcher. Raises UnavailableError."""
         from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
         calibration = self._graphs.calibration(spec)
         with _called('cannot run'):
@@ -160,7 +160,7 @@ def check_fp8(spec: EngineSpec, machine: Machine, tensorrt: TensorRT) -> None:
 
 @contextmanager
 def _called(reason: str) -> Iterator[None]:
-    """What fails in there is unavailable, in these words unless it has some."""
+    """A failure in it makes the case unavailable, with these words unless it has some."""
     try:
         yield
     except UnavailableError:

@@ -1,1 +1,1 @@
-"""What runs the networks: ONNX Runtime, and TensorRT on CUDA."""
+"""Backends, which run the networks: ONNX Runtime, and TensorRT on CUDA."""

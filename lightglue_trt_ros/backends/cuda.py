@@ -150,7 +150,7 @@ class Cuda:
     def event(self, *, timing: bool = False) -> Any:
         """A new event, for `mark` and `wait`; `.time_since(earlier)` is in milliseconds. Raises EngineError.
 
-        Whoever waits for it sleeps: a thread that asks again and again takes a whole core from the robot.
+        A thread that waits for it sleeps: one that asks again and again takes a whole core from the robot.
         """
         flags = self._driver.event_flags
         with self._checked():

@@ -21,7 +21,7 @@ class GpuAttention:
     PIECES = 4  # of a head: one thread rotates each
 
     def __init__(self, cuda: Cuda, count: int, width: int) -> None:
-        """For `count` rows of each image. Raises EngineError, for a GPU before Ampere as well."""
+        """For `count` rows of each image. Raises EngineError, also for a GPU before Ampere."""
         if width % self.HEAD:
             raise EngineError(f'the kernels take heads of {self.HEAD} channels, not a width of {width}')
         cuda.load_kernels('attention')

@@ -111,7 +111,7 @@ class GpuRefinement:
 
 
 class Camera:
-    """What depends on the size of a camera's frames: the frame, its mask, how it is resized, and the pyramids of its slots."""
+    """Buffers by the size of a camera's frames: the frame, its mask, how it is resized, and the pyramids of its slots."""
 
     def __init__(self, cuda: Cuda, engine: Size, size: Size, slots: range) -> None:
         self.size, self._cuda = size, cuda

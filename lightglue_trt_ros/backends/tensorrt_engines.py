@@ -238,7 +238,7 @@ class StagedMatcher:
         self._set = wanted
 
     def enqueue_plainly(self, pair: tuple[Slot, Slot]) -> dict[str, tuple[Any, Callable[[], None]]]:
-        """Each engine's execution context, and a function that enqueues that engine alone: for profilers."""
+        """Each engine's execution context, and a function that enqueues only that engine: for profilers."""
         stages = range(len(self.early_exits.stages))
         if self._attention is None:
             numbered = list(zip(self.early_exits.stages, stages, strict=True))

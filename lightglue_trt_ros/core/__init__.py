@@ -1,1 +1,1 @@
-"""A frame becomes correspondences. NumPy and OpenCV alone; nothing here knows ROS or a GPU."""
+"""A frame becomes correspondences. It needs only NumPy and OpenCV; nothing here knows ROS or a GPU."""

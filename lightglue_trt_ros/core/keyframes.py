@@ -65,7 +65,7 @@ class Keyframes:
              depth: DepthImage | None = None) -> None:
         """Keep a frame: its keypoints (K, 2) and features, and its matches, whose M points are those of `rows` in the frame.
 
-        Rows from K on are propagated points. With `depth`, keypoints without a match get positions as well. Raises EngineError.
+        Rows from K on are propagated points. With `depth`, keypoints without a match also get positions. Raises EngineError.
         """
         count = len(features.scores)
         own = rows < count

@@ -121,7 +121,7 @@ def bag_files(path: Path) -> list[Path]:
 def rosbags_modules() -> tuple[Any, Any]:
     """The module rosbags.rosbag2 and a type store. Raises BagError where rosbags is not installed.
 
-    The messages used here are the same on the wire in every ROS 2, so that bags without type definitions read as well.
+    The messages used here are the same on the wire in every ROS 2, so bags without type definitions can be read.
     """
     try:
         from rosbags import rosbag2

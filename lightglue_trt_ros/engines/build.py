@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BuildOrder:
-    """What is to be built."""
+    """An engine set to build."""
 
     spec: EngineSpec  # its shapes
     precision: str  # auto, fp32, fp16 or fp8

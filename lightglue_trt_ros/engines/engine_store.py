@@ -1,7 +1,7 @@
 """The store: engines of one shape, and FP8 calibrations, each in a folder with a manifest that says what it is and who may use it.
 
 An artifact appears whole or not at all: it is written next to its place, under a lock that the kernel releases when its holder
-dies, and renamed. It is opened by who wants just what it is: every field of its identity is compared, every file's checksum too.
+dies, and renamed. Only an equal one is opened: every field of its identity and every file's checksum is compared.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ReplacedError(EngineError):
 
 @dataclass(frozen=True)
 class Identity:
-    """What must agree between an artifact and who wants it; what the latter leaves empty may be anything.
+    """Properties in which an artifact must equal the wanted one; what the latter leaves empty may be anything.
 
     Flat: each field is compared and named by itself.
     """
@@ -122,7 +122,7 @@ class Identity:
 
     @property
     def former_name(self) -> str:
-        """What an artifact for these shapes was called when its name did not say the weights."""
+        """Former name of an artifact for these shapes, without the weights."""
         return f'superpoint-{self._shape}-{self.matcher_precision}' if self.kind == ENGINES else f'{CALIBRATION}-{self._shape}'
 
     @property
@@ -131,7 +131,7 @@ class Identity:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What belongs to it besides the manifest; a calibration that failed leaves its figures and no more."""
+        """Its files besides the manifest; a calibration that failed leaves its figures and no more."""
         if self.kind == ENGINES:
             return (*(f'{network}.{kind}' for kind in ('onnx', 'plan') for network in self.networks), TIMING_CACHE)
         return (TENSORS, GRAPH) if self.gate_verdict == PASSED else ()
@@ -268,7 +268,7 @@ def engine_dir_of(setting: str = '') -> Path:
 
 
 def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
-    """What lies in `engine_dir` and is the wanted one. Files are checked as they are read.
+    """The wanted artifact in `engine_dir`. Files are checked as they are read.
 
     Raises EngineMismatchError, naming each field that differs, and EngineError where it is missing, cannot be used, or failed its
     acceptance check; all give the command that makes it.

@@ -1,4 +1,4 @@
-"""What GPU this machine has, asked of its driver through PyCUDA, and which precision that makes of the one asked for."""
+"""The GPU of this machine, from its driver through PyCUDA, and the precision that it can run."""
 
 from __future__ import annotations
 

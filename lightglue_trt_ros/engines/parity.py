@@ -27,7 +27,7 @@ LARGER = 1.5  # frames than the engines' image, which asks for resizing
 
 @dataclass(frozen=True)
 class ParityLimits:
-    """What a precision must reach, at every exit."""
+    """Least agreement of a precision at every exit."""
 
     keypoint_overlap: float
     match_agreement: float
@@ -97,7 +97,7 @@ def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8]) -> P
 
 
 def failures(result: Parity, precision: str) -> list[str]:
-    """What keeps `result` from passing the check of `precision`, a line each; empty when it passes."""
+    """Reasons why `result` fails the check of `precision`, a line each; empty when it passes."""
     failed = [] if result.finite else ['the engines gave NaN or infinity']
     failed += [f'the reference found {each.matches} matches after {each.layers} layers and {result.keypoints} keypoints in '
                f'{result.pairs} pairs, too few to judge by: give other frames with --frames'
@@ -145,7 +145,7 @@ class _Frame:
 
 
 class _Counts:
-    """What `parity` adds up. Lists of two are of the reference and of the candidate, others of each exit."""
+    """Sums of `parity`. Lists of two are of the reference and of the candidate, others of each exit."""
 
     def __init__(self, exits: int) -> None:
         self.finite, self.clear, self.kept = True, [0, 0], [0, 0]

@@ -100,7 +100,7 @@ def pin_types(module: Any, network: Any, types: Mapping[str, str]) -> int:
 
     For builders without strong typing (TensorRT 8.6). A layer is FP32 when one of its outputs is, or, where it has only integer or
     boolean outputs (comparisons), one of its inputs. Layers that the parser adds without an ONNX name (a broadcast's reshape) go
-    with their inputs. What is light and FP16 is left to the builder. Raises EngineError when the version cannot pin.
+    with their inputs. The builder chooses for light layers in FP16. Raises EngineError when the version cannot pin.
     """
     type_of, pinned = dict(types), 0
     for layer in (network.get_layer(index) for index in range(network.num_layers)):
@@ -136,7 +136,7 @@ def read_layers(information: str) -> tuple[LayerInfo, ...]:
 def audit(plan: Plan, precision: str) -> str:
     """One line on the precision of its convolutions and matrix products; EngineError when it is not the one asked for.
 
-    Without layers (built for another GPU, so that nothing could be loaded here) the verdict rests on strong typing alone. Where a
+    Without layers (built for another GPU, so that nothing could be loaded here) the verdict rests only on strong typing. Where a
     weakly typed engine is all closed regions, its size is the only evidence: an FP16 graph whose weights came out in FP32 doubles.
     """
     if not plan.layers:

@@ -36,7 +36,7 @@ _NUMPY = {'FLOAT': np.float32, 'HALF': np.float16, 'INT8': np.int8, 'UINT8': np.
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build. `target_sm`, e.g. 89, builds for that compute capability without a GPU, with TensorRT-RTX alone.
+    """How to build. `target_sm`, e.g. 89, builds for that compute capability without a GPU, only with TensorRT-RTX.
 
     `tactic_sources` limits TensorRT to these, e.g. ('EDGE_MASK_CONVOLUTIONS', 'JIT_CONVOLUTIONS') where cuBLAS and cuDNN are
     absent. `timing_cache` is what an earlier Plan gave; one of another machine is passed over. `channels_last` names FP16 outputs
@@ -70,7 +70,7 @@ class TensorRT:
 
     @property
     def strongly_typed(self) -> bool:
-        """Whether types come from the graph alone."""
+        """Whether all types come from the graph."""
         return self.name == 'tensorrt_rtx' or self._major >= 11 or self._flag_of_typing() is not None
 
     def build(self, onnx: bytes, precision: str, options: BuildOptions, progress: Progress | None = None) -> Plan:
@@ -123,7 +123,7 @@ class TensorRT:
     def describe(self, engine: Any) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         """Shape in memory and dtype of the engine's inputs and outputs, in its order.
 
-        What was built with channels last is (N, H, W, C). Raises EngineError for a type that numpy lacks.
+        Tensors that were built with channels last are (N, H, W, C). Raises EngineError for a type that numpy lacks.
         """
         tensors = {}
         for name in (engine.get_tensor_name(index) for index in range(engine.num_io_tensors)):

@@ -60,7 +60,7 @@ class DescriptorMatcher:
         return None if previous is None else self._match(previous, current)
 
     def match(self, image0: UInt8, image1: UInt8) -> Correspondences:
-        """Match two gray images, uint8 (H, W). The stream of `process` is left alone. Raises FrameError."""
+        """Match two gray images, uint8 (H, W). The stream of `process` does not change. Raises FrameError."""
         return self._match(self._describe(image0), self._describe(image1))
 
     def reset(self) -> None:
@@ -99,7 +99,7 @@ class DescriptorMatcher:
 
 
 class SiftMatcher(DescriptorMatcher):
-    """SIFT (Lowe, IJCV 2004): about `features` keypoints per image, ratio test; `mutual` asks for nearest both ways too.
+    """SIFT (Lowe, IJCV 2004): about `features` keypoints per image, ratio test; `mutual` also asks for nearest both ways.
 
     OpenCV's defaults, which are the paper's: 3 layers per octave, the first octave doubled, contrast threshold 0.04 / 3.
     """
@@ -114,7 +114,7 @@ class OrbMatcher(DescriptorMatcher):
     """ORB (Rublee et al., ICCV 2011): at most `features` keypoints per image, best Harris score first, nearest both ways.
 
     OpenCV's defaults (8 levels of 1.2, patches of 31 pixels), but for FAST's threshold: 7, to which ORB-SLAM falls back in dim
-    parts (Mur-Artal et al., T-RO 2015), so that the budget fills there too; where 20 fills it, 7 changes little.
+    parts (Mur-Artal et al., T-RO 2015), so that the budget also fills there; where 20 fills it, 7 changes little.
     """
 
     def __init__(self, features: int = 4000) -> None:

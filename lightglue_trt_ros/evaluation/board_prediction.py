@@ -128,7 +128,7 @@ def stage_work(spec: EngineSpec, model: str) -> dict[str, Work]:
 
 
 def measured_ms(config: MatcherConfig) -> dict[str, dict[str, float]]:
-    """What was measured on shares of an H200, by share and stage with `together`: for models and shapes of MEASURED_MS alone."""
+    """Times measured on shares of an H200, by share and stage with `together`: only for models and shapes of MEASURED_MS."""
     if config.engine_spec('fp16') != MEASURED_AT:
         return {}
     return {share_of_h200(count).name: dict(zip(STAGES, times, strict=True)) | {'together': sum(times)}

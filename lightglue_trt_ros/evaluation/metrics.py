@@ -89,7 +89,7 @@ ERROR_EDGES_PX = np.concatenate([[0], np.geomspace(0.05, 50, 121), [np.inf]])  #
 
 @dataclass(frozen=True)
 class PairResult:
-    """One frame and its reference, seen by one matcher. What cannot be known (no ground truth, no intrinsics) is None."""
+    """One frame and its reference, seen by one matcher. Unknown values are None: no ground truth, no intrinsics."""
 
     frames: tuple[int, int]  # numbers of the reference and of the current frame in the recording, from 0
     stamp: float  # seconds, the current frame's
@@ -323,7 +323,7 @@ class Evaluation:
 
     @property
     def headline(self) -> str:
-        """What the first matcher is judged by: the first of HEADLINES that it has; empty without any."""
+        """The metric that judges the first matcher: the first of HEADLINES that it has; empty without any."""
         figures = self.matchers[0].summary() if self.matchers else {}
         return next((name for name in HEADLINES if name in figures), '')
 

@@ -1,4 +1,4 @@
-"""What is known about a recording before it is matched: its frames in time, the camera, the ground truth and what it resolves.
+"""Properties of a recording before it is matched: its frames in time, the camera, the ground truth and what it resolves.
 
 A rotation of the camera by a small angle e moves the picture as a step of e times the depth does. If the relative rotations of the
 ground truth are good to e, the direction of a step of length b is good to atan(e * depth / b). The direction is scored where that

@@ -33,7 +33,7 @@ NEAR_DEG = 5.0  # of two poses that are the same
 
 
 class PairScore(NamedTuple):
-    """What is known about a pair."""
+    """Figures of a pair."""
 
     pair: PairResult
     errors_px: Float64 | None  # (M,) distances to the true epipolar lines, infinite if unknown; None without truth or camera

@@ -103,7 +103,7 @@ class StereoScore:
 
     @property
     def advice(self) -> str:
-        """What the figures say about the calibration, for people; empty: nothing."""
+        """Advice about the calibration from the figures; empty: nothing."""
         offset = float(np.median(np.concatenate(self._disparities))) if any(map(len, self._disparities)) else 0.0
         if abs(offset) < OFFSET_PX:
             return ''

@@ -110,7 +110,7 @@ def rpe(estimated: ArrayLike, true: ArrayLike) -> tuple[float, float] | None:
 
 
 def step_errors(estimated: ArrayLike, true: ArrayLike) -> tuple[Float64, Float64]:
-    """What `rpe` sums up: metres and degrees, one of each for every two consecutive rows that are both known."""
+    """Errors of the steps, for `rpe`: metres and degrees, one of each for every two consecutive rows that are both known."""
     rows = known_poses(true)
     both = np.flatnonzero(rows[1:] & rows[:-1])
     errors = _difference(np.asarray(true, np.float64), np.asarray(estimated, np.float64), both, both + 1)

@@ -1,4 +1,4 @@
-"""What the tensors of the two networks have to be: their names and shapes. How wide and how deep a network is, they say themselves.
+"""Names and shapes of the tensors of both networks. How wide and how deep a network is, they say themselves.
 
 SuperPoint: DeTone et al., CVPRW 2018. LightGlue: Lindenberger et al., ICCV 2023.
 """
@@ -28,7 +28,7 @@ Tensors = Mapping[str, NDArray[Any]]
 def check_network(network: str, tensors: Tensors, what: str) -> None:
     """Raise WeightsError unless these are an extractor's or a matcher's tensors: all of them, of shapes that go together, finite.
 
-    Tensors of other names are left alone. `what` says in the message whose they are.
+    Tensors of other names are not checked. `what` says in the message whose they are.
     """
     (_check_extractor if network == EXTRACTOR else _check_matcher)(_Tensors(tensors, what))
 

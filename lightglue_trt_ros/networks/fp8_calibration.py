@@ -1,4 +1,4 @@
-"""What an FP8 matcher needs beside its weights: in which bases and around which centres it rounds its activations, and their range.
+"""Calibration of an FP8 matcher: in which bases and around which centres it rounds its activations, and their range.
 
 E4M3 is a floating-point format: it errs by a share of each value, so a scale, per tensor or per channel, hardly changes the error.
 What changes it is where zero lies and along which axes the values are cut: see docs/fp8.md.
@@ -83,7 +83,7 @@ class Calibration:
 
     @classmethod
     def of_content(cls, data: bytes) -> Calibration:
-        """What `content` gave: whoever keeps it checks the file's checksum, and that this version's code wrote it."""
+        """Inverse of `content`: whoever keeps it checks the file's checksum, and that this version's code wrote it."""
         tensors, metadata = parse(data)
         notes = json.loads(metadata['calibration'])
 

@@ -64,7 +64,7 @@ def lightglue_engines(spec: EngineSpec, weights: Weights, early_exits: EarlyExit
     `matchability` float32 (2, K), and instead of the confidence `tokens` (2, K), both logits. With `own_attention` layers are cut
     where they attend, into `early_exits.blocks`: the first gives the first `state`, the encoded positions and `projected`, what its
     attention takes: (2, K, 3 width) with queries, keys and values before a self attention, (2, K, 2 width) with queries, which are
-    the keys too, and values before a cross attention. Each further block takes `attended` (2, K, 2 width), the state and what was
+    also the keys, and values before a cross attention. Each further block takes `attended` (2, K, 2 width), the state and what was
     attended to. `calibration` as in `lightglue_stages`, and not with `own_attention`.
     """
     net = _LightGlue(spec, weights, calibration, mask_attention=False)
@@ -126,14 +126,14 @@ class _LightGlue:
         return self._assigned(inputs, end, x) if assigned else self._model(inputs, self.projections(end - 1, x))
 
     def start(self) -> onnx.ModelProto:
-        """What comes before the first attention."""
+        """The part before the first attention."""
         inputs: dict[str, Var] = {}
         x, (cosines, sines) = self.begin(inputs)
         outputs = {'next_state': x, 'cosines': cosines, 'sines': sines, 'projected': self.projected(0, 'self', x)}
         return self._model(inputs, outputs)
 
     def block(self, layer: int, name: str, an_exit: bool = False) -> onnx.ModelProto:
-        """What comes between a layer's 'self' or 'cross' attention and the next one; where it may stop, the tokens too."""
+        """The part between a layer's 'self' or 'cross' attention and the next one, with the tokens where it may stop."""
         op, inputs = self.op, self._inputs('attended')
         attended = inputs['attended']
         x = op.slice(attended, *(op.const(np.array([bound])) for bound in (0, self.net.width, 2)))
@@ -160,7 +160,7 @@ class _LightGlue:
         return self.rounding.linear(x, whole)
 
     def projections(self, layer: int, x: Var) -> dict[str, Var]:
-        """What the assignment takes: the matchability's FP32 logits without their last axis."""
+        """Inputs of the assignment: the matchability's FP32 logits without their last axis."""
         head = self.net.heads[layer]
         matchability = self.op.squeeze(self.typed.exact(self.rounding.linear(x, head.matchability)), self.op.const(np.array([2])))
         return {'final': self.rounding.linear(x, head.final), 'matchability': matchability}

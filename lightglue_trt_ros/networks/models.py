@@ -26,7 +26,7 @@ SCORES = 'scores.json'  # of a model's folder: its ScoreCalibration
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """What tells a model from every other: whatever is made of it, engines or a calibration, is kept under this."""
+    """Identity of a model: whatever is made of it, engines or a calibration, is kept under this."""
 
     name: str
     extractor_sha256: str

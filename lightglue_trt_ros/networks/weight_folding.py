@@ -1,7 +1,7 @@
-"""What LightGlue's layers compute with: plain matrices, straight from the weights, with what can be multiplied in beforehand.
+"""The folded weights of LightGlue's layers: plain matrices, straight from the weights, with what can be multiplied in beforehand.
 
 Folded into the weights, exactly: the attention's scale (on Q and K), the output projection into the FFN's first layer, and the
-rotary pairs, which are reordered so that a rotation works on halves. `rebased` folds in a calibration's bases too.
+rotary pairs, which are reordered so that a rotation works on halves. `rebased` also folds in a calibration's bases.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Head:
-    """What reads the state after a layer."""
+    """Weights of the heads, which read the state after a layer."""
 
     final: Linear  # the similarity's scale multiplied in
     matchability: Linear

@@ -154,7 +154,7 @@ def design(net: Folded, moments: Moments, provenance: Mapping[str, Any]) -> Cali
 
 
 def _readers(net: Folded, moments: Moments) -> Iterator[Reader]:
-    """What each block multiplies the state by."""
+    """Matrices that each block multiplies the state by."""
     for (layer, name), block in net.blocks.items():
         covariance = moments.covariance(member(layer, name, 'hidden'))
         hidden, project = block.hidden.weight.astype(np.float64), _projections(block).astype(np.float64)
@@ -200,7 +200,7 @@ def _check_finite(peaks: Mapping[str, float], zero: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Reader:
-    """What a state of n values is multiplied by: its covariance (n, n), and W' W (n, n) over the energy of the product."""
+    """Matrix that a state of n values is multiplied by: its covariance (n, n), and W' W (n, n) over the energy of the product."""
 
     covariance: Float64
     gramian: Float64

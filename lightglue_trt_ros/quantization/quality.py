@@ -83,7 +83,7 @@ class Score:
 
 @dataclass(frozen=True)
 class AcceptanceCheck:
-    """What must be reached, on every recording."""
+    """Thresholds that every recording must reach."""
 
     f1: float = F1
 
@@ -142,7 +142,7 @@ def answers(matcher: OnnxMatcher, pairs: Sequence[FramePair], bar: Bar | None = 
 def choose_held_out(samples: Sequence[RecordingSample], matcher: OnnxMatcher) -> list[HeldOutSet]:
     """The sets to judge by: consecutive frames, and frames as far apart as still leaves FP32 half of its matches, up to four.
 
-    `matcher` is FP32. What cannot be judged is logged. Raises BagError where FP32 itself finds too little to judge by.
+    `matcher` is FP32. Recordings that cannot be judged are logged. Raises BagError where FP32 itself finds too little to judge by.
     """
     held_out = []
     for each in samples:

@@ -1,4 +1,4 @@
-"""What a calibration sees of its recordings: which frames it is made on, which are held out for the gate, and what they show."""
+"""Frames of the recordings: which a calibration is made on, which are held out for its check, and what they show."""
 
 from __future__ import annotations
 
@@ -159,8 +159,8 @@ def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, s
                  image_topic: str | None = None, share: float = HELD_OUT) -> list[RecordingSample]:
     """Read up to `frames` frames of the recordings, of equal parts from each, and as many of those held out as `share` says.
 
-    Without `held_out` recordings a `share` of each recording is held out. What is read, left out or odd is logged. Raises BagError,
-    naming counts, where there is too little.
+    Without `held_out` recordings a `share` of each recording is held out. Frames that are read, left out or odd are logged.
+    Raises BagError, naming counts, where there is too little.
     """
     if len({path.resolve() for path in (*paths, *held_out)}) < len(paths) + len(held_out):
         raise BagError('a recording is named twice: each may be calibrated on or held out, once')

@@ -123,7 +123,7 @@ def print_search(trials: Sequence[Trial], check: AcceptanceCheck) -> None:
 
 
 def frontier(trials: Sequence[Trial]) -> list[Trial]:
-    """What leaves some out of all, most FP8 first."""
+    """Calibrations that leave some members out, most FP8 first."""
     return sorted((one for one in trials if not one.one_group), key=lambda one: -one.share)
 
 

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CalibrationOrder:
-    """What is asked for."""
+    """A calibration that is asked for."""
 
     recordings: tuple[Path, ...]
     spec: EngineSpec  # fp8
@@ -77,7 +77,7 @@ def quantize(order: CalibrationOrder) -> Artifact:
 
 
 def _make(order: CalibrationOrder, samples: Sequence[RecordingSample], identity: Identity, settings: dict[str, Any]) -> Artifact:
-    """What follows once there are features."""
+    """The steps after the features are extracted."""
     spec, weights, check = order.spec, order.model.matcher, order.acceptance_check
     size, fp32 = spec.size, quality.open_matcher(spec, weights)
     quality.check_motion(samples, fp32, STRIDES)
@@ -166,7 +166,7 @@ def verdicts(scores: Sequence[Score], check: AcceptanceCheck) -> list[str]:
 
 
 def _find_equal(engine_dir: Path, identity: Identity, settings: dict[str, Any]) -> Artifact | None:
-    """What the same order has made already, whether it passed or not."""
+    """The artifact of an equal earlier order, whether it passed or not."""
     try:
         artifact = Artifact.of_folder(engine_dir / identity.name)
         artifact.verify()
@@ -184,7 +184,7 @@ def _extract(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> Non
 
 
 def _settings(order: CalibrationOrder, samples: Sequence[RecordingSample]) -> dict[str, Any]:
-    """What was asked for, and content hashes of the recordings: equal ones give an equal calibration."""
+    """The order, and content hashes of the recordings: equal ones give an equal calibration."""
     recordings = [{'name': each.name, 'sha256': each.sha256,
                    **{part: [[run.start, run.stop] for run in getattr(each.split, part)] for part in ('calibration', 'held_out')}}
                   for each in samples]

@@ -64,7 +64,7 @@ class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
         self._events_due, self._looks_at_events = -math.inf, False
 
     def can_execute(self, entity: Any) -> bool:
-        """Whether the next wait is for this entity too. Called by rclpy."""
+        """Whether the next wait includes this entity. Called by rclpy."""
         if isinstance(entity, Waitable):
             if time.monotonic() < self._events_due:
                 return False

@@ -111,7 +111,7 @@ def as_declared(parameters: Iterable[Parameter]) -> list[Parameter]:
 
 
 def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
-    """What a params file or the command line gives of the `known` settings; `node` declares parameters from overrides by itself.
+    """The `known` settings that a params file or the command line gives; `node` declares parameters from overrides by itself.
 
     Undeclared again, as rclpy declares them without type, range and description. What a params file gives to every node (/**) and
     is unlike any setting belongs to another one, and is left alone. Raises ConfigError for any other name.

@@ -38,7 +38,7 @@ def write_output(path: Path, data: bytes) -> None:
 def written_together(folder: Path, advice: str = 'choose another folder') -> Iterator[Path]:
     """A scratch folder whose files move to `folder`, which is made, when the block ends well, and are removed otherwise.
 
-    So either all files of a group are there or none, on a full disk too. Raises LightglueTrtError for an OSError, with `advice`.
+    So either all files of a group exist or none, also on a full disk. Raises LightglueTrtError for an OSError, with `advice`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

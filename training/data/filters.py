@@ -1,4 +1,4 @@
-"""What is usable to train on. Each filter returns why it refuses an image, in one line, or None."""
+"""Filters of photographs for training. Each filter returns why it refuses an image, in one line, or None."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAMES = re.compile(
 
 @dataclass(frozen=True)
 class Measure:
-    """What the filters look at in one packed crop."""
+    """Measurements of one packed crop, for the filters."""
 
     contrast: float
     sharpness: float

@@ -1,1 +1,1 @@
-"""What the networks are trained for, one loss a file."""
+"""The losses of the networks, one a file."""

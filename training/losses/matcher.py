@@ -1,4 +1,4 @@
-"""What LightGlue is trained for: the true assignment after every layer, and knowing when a layer's answer is final."""
+"""The loss of LightGlue: the true assignment after every layer, and knowing when a layer's answer is final."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAST, EXIT, BETWEEN = 2.0, 1.0, 0.25  # weights of the layers' losses: the last 
 
 @dataclass
 class Truth:
-    """What is true of the keypoints of B pairs."""
+    """Ground truth of the keypoints of B pairs."""
 
     partners: Tensor  # int64 (2B, K): row of the other view, or -1
     alone: Tensor  # bool (2B, K): certainly without a partner

@@ -1,4 +1,4 @@
-"""What light, lens and sensor do to a view."""
+"""Effects of light, lens and sensor on a view."""
 
 from __future__ import annotations
 

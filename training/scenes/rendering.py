@@ -43,7 +43,7 @@ class Pyramid:
 
 
 class Surfaces:
-    """What stands on the planes of B pairs: a photograph, its contrast, an outline. Both views show the same."""
+    """Objects on the planes of B pairs: a photograph, its contrast, an outline. Both views show the same."""
 
     def __init__(self, random: Random, pairs: int, photographs: int) -> None:
         self.photographs = random.integers(photographs, pairs, PLANES)

@@ -149,7 +149,7 @@ def _names(urls: Sequence[str]) -> list[str]:
 def fingerprint(listed: RecordingRef) -> str:
     """sha256 of the names in the recording and of what stands in its files, hexadecimal.
 
-    What is not local is not read: there it is of names, sizes, and the storage's own tags of the contents. Raises OSError.
+    Files elsewhere are not read: there it is of names, sizes, and the storage's own tags of the contents. Raises OSError.
     """
     if not listed.local:
         return listed.stamp

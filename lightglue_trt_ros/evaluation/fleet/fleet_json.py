@@ -53,7 +53,7 @@ def write_fleet_document(path: Path, report: FleetReport) -> None:
 
 @dataclass(frozen=True)
 class BaselineRun:
-    """What an earlier fleet, or the evaluation of one recording, found."""
+    """Results of an earlier fleet, or of the evaluation of one recording."""
 
     path: str
     document: dict[str, Any]  # of a fleet; empty of a single evaluation
@@ -78,7 +78,7 @@ class BaselineRun:
         return comparison
 
     def _causes(self, plan: EvaluationPlan) -> list[str]:
-        """What was set or installed differently, one line each."""
+        """Settings and installed versions that differ, one line each."""
         if not self.document:
             return []
         then, now = self.document['installed'], plan.installed._asdict()
@@ -105,7 +105,7 @@ def _in_words(value: Any) -> str:
 
 
 def read_baseline(path: Path) -> BaselineRun:
-    """What `--against` names: a fleet.json with its pairs next to it, the folder of one, or the report.json of one recording.
+    """The results that `--against` names: a fleet.json beside its pairs, the folder of one, or the report.json of one recording.
 
     Raises LightglueTrtError, with what is wrong with it.
     """

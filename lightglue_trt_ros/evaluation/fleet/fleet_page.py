@@ -36,7 +36,7 @@ MOST = 300  # recordings that are drawn one by one
 
 
 class FleetCell(NamedTuple):
-    """What stands in the table, and the number that it is sorted by; None goes to the end either way."""
+    """Text of a cell, and the number that it is sorted by; None goes to the end either way."""
 
     text: str
     value: float | None = None
@@ -65,7 +65,7 @@ def render_fleet(report: FleetReport, pictured: bool = True) -> str:
 
 
 def verdict(report: FleetReport) -> list[str]:
-    """What the fleet comes to, in a few sentences."""
+    """The result of the fleet, in a few sentences."""
     counts = {status: sum(row.status == status for row in report.rows) for status in (EVALUATED, FAILED, REPEATED, WAITING)}
     lines = [f'{counts[EVALUATED]} of {len(report.rows)} recordings evaluated'
              + ''.join(f', {counts[status]} {STATES[status]}' for status in (FAILED, REPEATED, WAITING) if counts[status]) + '.']
@@ -85,7 +85,7 @@ def together(comparison: Comparison | None) -> list[tuple[str, ...]]:
 
 
 def worst_first(rows: Sequence[FleetRow], comparison: Comparison | None) -> list[FleetRow]:
-    """What cannot be evaluated, then what surely lost most, then what is lowest; at the end what is no result."""
+    """Recordings that failed, then those that lost most for sure, then the lowest; at the end what is no result."""
     def rank(row: FleetRow) -> tuple[float, ...]:
         change = worst(comparison.recordings.get(row.name, {})) if comparison else 0.0
         figure = row.figure(AUC)

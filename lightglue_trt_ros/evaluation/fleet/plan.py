@@ -28,7 +28,7 @@ CODE = ('.py', '.cu', '.ptx', '.jinja', '.js', '.json')  # suffixes of files tha
 
 
 class Installation(NamedTuple):
-    """What a result is made with."""
+    """Versions and hardware that a result was made with."""
 
     build: str
     weights: str  # the model's name
@@ -53,7 +53,7 @@ def build() -> str:
 
 
 def installation(weights: str, backend: str = 'auto') -> Installation:
-    """What is installed here, the model that the setting `weights` names, and the GPU where `backend` may use it.
+    """Versions installed here, the model that the setting `weights` names, and the GPU where `backend` may use it.
 
     Raises ConfigError, WeightsError.
     """
@@ -102,7 +102,7 @@ class EvaluationPlan:
         return [f'--{name.replace("_", "-")}={value}' for name, value in self.settings.items()]
 
     def differences(self, other: EvaluationPlan) -> list[str]:
-        """What `other`, the same settings elsewhere, has differently, one line each; the model's name does not count."""
+        """Differences of `other`, the same settings elsewhere, one line each; the model's name does not count."""
         labels = ('package', 'weights', "the extractor's sha256", "the matcher's sha256", 'libraries', 'GPU')
         mine, theirs = (dict(zip(labels, each.installed, strict=True)) | each.contents for each in (self, other))
         return [f'{name} {short(theirs.get(name, ""))}, not {short(mine.get(name, ""))}' for name in sorted({*mine, *theirs})

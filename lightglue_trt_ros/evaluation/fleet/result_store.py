@@ -25,7 +25,7 @@ LETTERS = 24  # of a key, in the name of a folder
 
 @dataclass
 class FleetRow:
-    """A recording; of what was not evaluated there is the reason alone."""
+    """A recording. One that was not evaluated has only the reason."""
 
     name: str
     url: str
@@ -53,7 +53,7 @@ class FleetRow:
 
 
 def facts_of(report: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """What a row says of an evaluation, from its report.json: plain values."""
+    """Figures of an evaluation for a row, from its report.json: plain values."""
     return {'recording': {name: value for name, value in report['recording'].items() if name != 'path'},
             'strides': report['strides'], 'notes': report['notes'], 'seconds': round(seconds, 1),
             'matchers': [{'name': matcher['name'], 'description': matcher['description'], 'ours': matcher['ours'],
@@ -74,7 +74,7 @@ class ResultStore:
         return self.folder / 'recordings' / key[:LETTERS]
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """What was kept with a result; None where there is none, or not a whole one."""
+        """The facts stored with a result; None where there is none, or not a whole one."""
         place = self.place(key)
         facts = _read(place / FACTS)
         if facts is None or facts.get('key') != key or not all((place / name).is_file() for name in facts.get('files', [])):

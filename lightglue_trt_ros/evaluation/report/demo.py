@@ -27,7 +27,7 @@ SUMMARY = {'matches': 'matches per frame', 'error_median_px': 'error, median, px
 
 
 class Truth(NamedTuple):
-    """What the demo's points are held against."""
+    """Ground truth for the demo's points."""
 
     kind: str  # in words
     errors: Callable[[FrameMatches], Float64]  # (M,) pixels from the truth, NaN where it does not say
@@ -103,7 +103,7 @@ def draw_plot(report: dict[str, Any]) -> bytes:
 
 
 def table_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """What the table shows: names and values."""
+    """Rows of the table: names and values."""
     rows = [('backend', report['backend']), ('frames published', f'{report["frames_published"]} at {report["rate_hz"]:.2f} Hz'),
             ('clouds received', f'{report["clouds_received"]} (the first frame has no reference)'),
             ('frames dropped', str(report['frames_dropped'])), ('error against', report['truth'])]

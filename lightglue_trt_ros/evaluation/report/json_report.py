@@ -39,7 +39,7 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def definitions() -> dict[str, Any]:
-    """What the metrics are, and how intervals are computed."""
+    """Definitions of the metrics and of their intervals."""
     return {'metrics': {name: {'label': metric.label, 'unit': metric.unit, 'higher_is_better': metric.higher_is_better}
                         for name, metric in METRICS.items()},
             'bootstrap': {'resamples': RESAMPLES, 'level': LEVEL, 'seed': SEED}}

@@ -249,7 +249,7 @@ def draw_pair(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32], erro
               scale_title: str, carried: tuple[Float32, Float32] | None = None) -> bytes:
     """The PNG of two gray frames (H, W) and their matches, pixels (M, 2), coloured by their errors (M,), or in one colour.
 
-    Every match is a dot, LINES of them, evenly distributed over the errors, are lines too; `scale_title` says what the errors are.
+    Every match is a dot. LINES of them, evenly distributed over the errors, also have a line; `scale_title` names the errors.
     Points that are `carried`, (N, 2) each, are white rings.
     """
     from matplotlib.cm import ScalarMappable

@@ -1,4 +1,4 @@
-"""What an evaluation of several cameras found: their figures side by side; each camera's own report is in a folder of its name."""
+"""Results of an evaluation of several cameras: their figures side by side; each camera's own report is in a folder of its name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEMPLATE = Path(__file__).with_name('side_by_side.html.jinja')
 
 @dataclass(frozen=True)
 class CameraReport:
-    """What is kept of a camera's evaluation once its own report is written. A camera that failed has no matchers."""
+    """Figures of a camera's evaluation, after its own report is written. A camera that failed has no matchers."""
 
     name: str
     recording: dict[str, Any] = field(default_factory=dict)  # as Evaluation has it

@@ -110,7 +110,7 @@ def grouped(rows: list[TableRow]) -> dict[str, list[TableRow]]:
 
 
 def verdict(evaluation: Evaluation) -> list[str]:
-    """What the first matcher is worth on this recording: a few sentences, the most important first."""
+    """Verdict on the first matcher for this recording: a few sentences, the most important first."""
     if not evaluation.matchers or not any(matcher.summary() for matcher in evaluation.matchers):
         return ['Nothing could be evaluated: no pair of frames was matched.']
     first, rivals = evaluation.matchers[0], [matcher for matcher in evaluation.matchers[1:] if not matcher.ours]
@@ -164,7 +164,7 @@ def resolved(evaluation: Evaluation) -> str:
 
 
 def coverage(evaluation: Evaluation) -> str:
-    """What an interrupted evaluation covers; empty for a whole one."""
+    """The part of a recording that an interrupted evaluation covers; empty for a whole one."""
     if not evaluation.interrupted:
         return ''
     frames, done = evaluation.recording.get('frames'), evaluation.covered

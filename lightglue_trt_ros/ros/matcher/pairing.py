@@ -22,7 +22,7 @@ T = TypeVar('T')
 
 
 class Words(NamedTuple):
-    """What frames and partners are called, the parameter that limits the difference of their stamps, and that difference."""
+    """Names of frames and partners, of the parameter that limits the difference of their stamps, and of that difference."""
 
     frames: str
     partner: str

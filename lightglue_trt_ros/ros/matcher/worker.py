@@ -127,7 +127,7 @@ class CameraInput:
             self.statistics.arrived(replacing=self._queue.offer(item, self.number))
 
     def ask(self, question: Callable[[FrameMatcher], Answer], timeout: float) -> Answer:
-        """What `question` makes of the camera's matcher in the pipeline's thread, between two frames. One at a time.
+        """The answer of `question` to the camera's matcher, in the pipeline's thread, between two frames. One at a time.
 
         Raises what it raises, and EngineError while the networks open, or when no answer comes within `timeout` seconds.
         """
