@@ -111,7 +111,7 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, EvaluationOption
                         metavar='NAME=VALUE', help='the same for metrics that are better when lower, e.g. ate_m=0.5')
     words = sys.argv[1:] if argv is None else argv
     with suppress(ImportError):  # without ROS there is no launch file, which adds --ros-args
-        from ..ros.executor import without_ros_args
+        from ..ros.replay import without_ros_args
         words = without_ros_args(words)
     args = parser.parse_args(one_word_each(words, SEVERAL_WORDS))
     options = EvaluationOptions.of(args, parser)

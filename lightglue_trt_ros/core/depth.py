@@ -41,11 +41,9 @@ class Positions(NamedTuple):
     def along(cls, rays: NDArray[Any], z: NDArray[Any], sigma_z: NDArray[Any]) -> Positions:
         """Points at depths z (M,) on rays (M, 2) of the plane z = 1; unknown where any value is not finite."""
         x, y = rays.T
-        known = np.isfinite(x) & np.isfinite(y) & np.isfinite(z) & np.isfinite(sigma_z)
-        xyz = np.full((len(z), 3), np.nan, np.float32)
-        xyz[:, 2] = z = np.where(known, z, np.nan)
-        xyz[:, 0], xyz[:, 1] = x * z, y * z
-        return cls(xyz, np.where(known, sigma_z, np.nan).astype(np.float32))
+        known = np.isfinite(x + y + z + sigma_z)
+        z, sigma_z = (np.where(known, each, np.nan).astype(np.float32) for each in (z, sigma_z))
+        return cls(np.stack([x * z, y * z, z], axis=1).astype(np.float32), sigma_z)
 
 
 def depth_pixels(msg: Any, megapixels: float | None = None) -> tuple[NDArray[Any], float]:
@@ -123,8 +121,7 @@ def locate(depth: DepthImage, points: Float32, covariances: Float32) -> Position
     z = 1 / np.where(inside & ~apart, np.where(whole, top + (bottom - top) * down, nearest), np.float32(np.nan))
     du, dv = along_rows[0] * (1 - down) + along_rows[1] * down, bottom - top  # the slope of inverse depth
     by_point = (du * covariances[:, 0, 0] + 2 * dv * covariances[:, 0, 1]) * du + dv * dv * covariances[:, 1, 1]
-    by_point = np.where(whole, np.maximum(by_point, 0), 0)
-    sigma_z = z * z * np.sqrt(np.float32(depth.noise)**2 + by_point)
+    sigma_z = z * z * np.sqrt(np.float32(depth.noise)**2 + np.where(whole, np.maximum(by_point, 0), 0))
     return Positions.along(normalised(points, depth.camera), z, sigma_z)
 
 

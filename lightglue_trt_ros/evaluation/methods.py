@@ -14,9 +14,9 @@ from ..core.config import MatcherConfig
 from ..core.depth import DepthImage
 from ..core.frame_matcher import FrameMatcher
 from ..core.masks import Mask
-from ..core.refinement import Pyramid, covariances_at
+from ..core.refinement import COARSE, FINE, Pyramid, refine_points
 from ..core.refinement.variance_factor import VarianceFactor
-from ..core.types import FrameMatches, UInt8
+from ..core.types import Float32, FrameMatches, UInt8
 from ..engines.selection import open_backend
 from .baselines import BASELINES, Correspondences, Description, DescriptorMatcher, KltMatcher
 from .options import DYNAMIC, settings_in_words
@@ -159,3 +159,9 @@ def open_methods(group: dict[str, MatcherConfig], mask: Mask | None = None) -> t
 def _opencv() -> str:
     count = cv2.getNumThreads()
     return f'OpenCV with {count} thread{"s" * (count != 1)}'
+
+
+def covariances_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
+    """Covariances (M, 2, 2), pixels squared, of points of another method, by the patches at these points."""
+    still = COARSE._replace(steps=0), FINE._replace(steps=0)
+    return refine_points(reference, current, reference_points, current_points, still).covariances

@@ -47,16 +47,8 @@ def ros_started(parser: argparse.ArgumentParser, argv: list[str] | None, ending:
         rclpy.try_shutdown()
 
 
-def without_ros_args(words: list[str]) -> list[str]:
-    """A command line without the --ros-args that a launch file adds."""
-    return list(remove_ros_args(words))
-
-
 class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
-    """Logs exceptions of callbacks, with their tracebacks, and goes on.
-
-    Events of the middleware (lost messages, other QoS or types) come up to a second late: they wait, and none is lost.
-    """
+    """Logs exceptions of callbacks, with their tracebacks, and goes on. Events of the middleware come up to EVENTS_S late."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,11 +57,9 @@ class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
 
     def can_execute(self, entity: Any) -> bool:
         """Whether the next wait includes this entity. Called by rclpy."""
-        if isinstance(entity, Waitable):
-            if time.monotonic() < self._events_due:
-                return False
-            self._looks_at_events = True
-        return bool(super().can_execute(entity))
+        is_event = isinstance(entity, Waitable)
+        self._looks_at_events |= is_event and time.monotonic() >= self._events_due
+        return (self._looks_at_events or not is_event) and bool(super().can_execute(entity))
 
     def spin_until(self, ended: Callable[[], bool]) -> None:
         """Spin until `ended()`, checked after each `wake`. Raises NodeError when a callback fails FAILURES times in a row."""

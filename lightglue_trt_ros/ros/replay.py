@@ -20,6 +20,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import PointCloud2
 
 from ..core.cameras import camera_info_topic
@@ -176,3 +177,8 @@ def spun_by_a_thread(node: Node) -> Iterator[None]:
         thread.join(2.0)
         node.destroy_node()
         rclpy.try_shutdown()
+
+
+def without_ros_args(words: list[str]) -> list[str]:
+    """A command line without the --ros-args that a launch file adds."""
+    return list(remove_ros_args(words))

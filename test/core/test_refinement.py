@@ -24,12 +24,12 @@ from lightglue_trt_ros.core.refinement import (
     UNREFINED_PX,
     Pyramid,
     Refined,
-    covariances_at,
     refine_points,
     unrefined,
 )
 from lightglue_trt_ros.core.refinement.matrices import eigenvalue_gap, lessened, points_first, points_last
 from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, fit_epipolar, measure
+from lightglue_trt_ros.evaluation.methods import covariances_at
 
 
 def place(image, view, points, seen, unit=1.0):

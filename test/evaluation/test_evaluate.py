@@ -18,14 +18,13 @@ import pytest
 
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
-from lightglue_trt_ros.core.refinement import covariances_at
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.evaluation import methods
 from lightglue_trt_ros.evaluation.baselines import Correspondences
 from lightglue_trt_ros.evaluation.evaluator import evaluate_variants
 from lightglue_trt_ros.evaluation.method_score import WORST, MethodScore
-from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, Prediction
+from lightglue_trt_ros.evaluation.methods import Baseline, OurMethod, Prediction, covariances_at
 from lightglue_trt_ros.evaluation.options import variants
 from lightglue_trt_ros.evaluation.predict import BACKWARD_PAIRS, Evaluator
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline

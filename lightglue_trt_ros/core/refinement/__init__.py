@@ -119,12 +119,6 @@ def refine_points(reference: Pyramid, current: Pyramid, reference_points: Float3
     return Refined(*(points_first(np.concatenate(each, axis=-1)) for each in zip(*refined, strict=True)))
 
 
-def covariances_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
-    """Covariances (M, 2, 2), pixels squared, of points of another method, by the patches at these points."""
-    still = COARSE._replace(steps=0), FINE._replace(steps=0)
-    return refine_points(reference, current, reference_points, current_points, still).covariances
-
-
 def unrefined(count: int, unit: float = 1.0) -> Float32:
     """Covariances (count, 2, 2), pixels squared, of detections of SuperPoint."""
     return np.tile(np.eye(2, dtype=np.float32) * np.float32((DETECTED_PX * max(1.0, unit))**2), (count, 1, 1))
