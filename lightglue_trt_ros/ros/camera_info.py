@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo
 
 from ..core.cameras import Intrinsics, StereoRig, camera_info_topic, distortion_model, intrinsics_of
@@ -15,6 +16,7 @@ from ..utils.errors import BagError
 
 NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)  # of any publisher the last message alone
 INFO_OF = {'image': 'camera_info', 'depth': 'depth_camera_info'}  # topics to remap, by that of the images
+STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 RIGHT = 'right'  # name of the right camera: its topics are right/image and right/camera_info
 
 
@@ -38,7 +40,8 @@ class CameraListener:
         info = camera_topic(camera, INFO_OF[image])
         remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
         topic = remapped if remapped != plain else camera_info_topic(self._image_topic)
-        self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, NEWEST)
+        self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, NEWEST, raw=True)
+        self._values = b''  # of the newest message, all but its stamp: drivers repeat the same one with each image
         self._camera: Intrinsics | None = None  # the same object as long as its values are the same
         self._refused = False  # the newest CameraInfo cannot be used
         self._logged = ''
@@ -68,17 +71,19 @@ class CameraListener:
             self.problem = ''
         return camera
 
-    def _on_info(self, info: CameraInfo) -> None:
+    def _on_info(self, data: bytes) -> None:
+        if data[STAMP_ENDS:] == self._values:
+            return
+        self._values = data[STAMP_ENDS:]
         try:
-            camera = intrinsics_of(info, self._image_topic)
+            camera = intrinsics_of(deserialize_message(data, CameraInfo), self._image_topic)
             distortion_model(camera)
         except BagError as error:
             self._refused = True
             self._warn(f'{self._purpose} waits: CameraInfo on {self._subscription.topic_name} is refused: {error}')
         else:
             self._refused = False
-            if self._camera is None or not _same(self._camera, camera):
-                self._camera = camera
+            self._camera = self._camera if self._camera and _same(self._camera, camera) else camera
 
     def _warn(self, line: str) -> None:
         """Log a problem once, until another one comes."""
