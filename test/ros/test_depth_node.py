@@ -20,13 +20,11 @@ from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, PointField
-from support.ros_helpers import SECOND, header, image_message, spun, wait_for, with_peer
+from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for, with_peer
+from support.shared_backend import open_shared
 from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
 
-from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.engines.selection import Opened
-from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, matches_from_cloud, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.parameters import NodeConfig
@@ -50,11 +48,8 @@ class DepthRig:
     """A node with depth, and who publishes images and depth."""
 
     def __init__(self, stack: ExitStack, compressed: bool = False, topic: str = '/depth') -> None:
-        def opened(config, *, cancelled):
-            return Opened(OnnxRuntimeBackend(config.engine_spec('fp32'), load_model('ours'), threads=1), 'small')
-
         transport = {'depth_transport': 'compressedDepth'} if compressed else {}
-        self.node = MatcherNode(open_backend=opened, cli_args=['--ros-args', '-r', f'depth:={topic}'], parameter_overrides=[
+        self.node = MatcherNode(open_backend=open_shared, cli_args=['--ros-args', '-r', f'depth:={topic}'], parameter_overrides=[
             Parameter(name, value=value) for name, value in {**SETTINGS, **transport}.items()])
         self.peer = with_peer(stack, self.node)
         make = self.peer.node.create_publisher
@@ -87,6 +82,13 @@ def known(matches) -> float:
 
 def frames(count: int = FRAMES) -> list[np.ndarray]:
     return [left for left, _ in wall_pairs(count)]
+
+
+def frames_processed(peer: Peer, camera: str) -> int:
+    """Of one of several cameras."""
+    statuses = peer.reports[-1].status if peer.reports else ()
+    figures = {value.key: value.value for each in statuses if each.name == f'matcher: {camera}' for value in each.values}
+    return int(figures.get('frames processed', 0))
 
 
 def test_depth_is_not_for_stereo():
@@ -215,11 +217,9 @@ def test_compressed_depth_comes_on_its_own_topic(stack):
 def test_each_of_several_cameras_has_its_own_depth_and_keyframes(stack):
     names, metres = ('front', 'rear'), {'front': 2.0, 'rear': 3.0}
 
-    def opened(config, *, cancelled):
-        return Opened(OnnxRuntimeBackend(config.engine_spec('fp32'), load_model('ours'), threads=1), 'small')
-
     given = {**SETTINGS, 'cameras': list(names), 'keyframes': 3}
-    node = MatcherNode(open_backend=opened, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
+    overrides = [Parameter(name, value=value) for name, value in given.items()]
+    node = MatcherNode(open_backend=open_shared, parameter_overrides=overrides)
     peer = with_peer(stack, node)
     rig = Node('rig')
     clouds: dict[str, list[PointCloud2]] = {name: [] for name in names}
@@ -244,7 +244,7 @@ def test_each_of_several_cameras_has_its_own_depth_and_keyframes(stack):
             if number:
                 wait_for(lambda name=name, before=before: len(clouds[name]) > before)
             else:
-                time.sleep(1)
+                wait_for(lambda name=name: frames_processed(peer, name) == 1)
     for name in names:
         np.testing.assert_allclose(matches_from_cloud(clouds[name][-1]).xyz[:, 2], metres[name], rtol=1e-5)
         wait_for(lambda name=name: keyframes[name])

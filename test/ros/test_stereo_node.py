@@ -14,12 +14,11 @@ pytest.importorskip('skimage', reason='the cameras show a photograph of scikit-i
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image
 from support.ros_helpers import SECOND, header, image_message, wait_for, with_peer
+from support.shared_backend import SharedBackend
 from support.stereo_pairs import BASELINE, DISPARITY, HEIGHT, WIDTH, K, camera_info, wall_pairs
 from support.vins_estimator import Estimator
 
-from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.engines.selection import Opened
-from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.parameters import NodeConfig
@@ -30,25 +29,15 @@ PERIOD_NS = SECOND // 5
 PAIRS = 14
 
 
-class CountedBackend(OnnxRuntimeBackend):
-    def __init__(self, config) -> None:
-        super().__init__(config.engine_spec('fp32'), load_model('ours'), threads=1)
-        self.extracted: list[int] = []
-
-    def extract(self, image, *given):
-        self.extracted.append(int(image.sum()))
-        return super().extract(image, *given)
-
-
 class Rig:
     """A stereo node, and who publishes both cameras."""
 
     def __init__(self, stack: ExitStack, **parameters: Any) -> None:
-        self.backends: list[CountedBackend] = []
+        self.backends: list[SharedBackend] = []
 
         def opened(config, *, cancelled):
-            self.backends.append(CountedBackend(config))
-            return Opened(self.backends[-1], 'counted')
+            self.backends.append(SharedBackend(config.engine_spec('fp32')))
+            return Opened(self.backends[-1], self.backends[-1].description)
 
         self.node = MatcherNode(open_backend=opened, parameter_overrides=[
             Parameter(name, value=value) for name, value in {**SETTINGS, **parameters}.items()])

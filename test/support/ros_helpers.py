@@ -32,11 +32,19 @@ def image_message(stamp_ns: int, image: np.ndarray | None = None, encoding: str 
     return fill_image(Image(header=header(stamp_ns)), np.zeros((48, 64), np.uint8) if image is None else image, encoding)
 
 
+def report_often(node: Node) -> None:
+    """Have the node publish its diagnostics 20 times a second instead of once, for tests that wait for them."""
+    for timer in node.timers:
+        timer.timer_period_ns = SECOND // 20
+        timer.reset()
+
+
 class SpunMatcher:
     """A MatcherNode spun by a thread, and a peer; `active` tells whether it started."""
 
     def __init__(self, node: Any) -> None:
         self.node, self.executor = node, SingleThreadedExecutor()
+        report_often(node)
         self.executor.add_node(node)
         self.thread = threading.Thread(target=self.executor.spin, daemon=True)
         self.active = node.start() if node.settings.autostart else False
@@ -117,6 +125,7 @@ def with_peer(stack: ExitStack, node: Any) -> Peer:
     """A peer of a matcher that is started and spun until the stack ends."""
     peer = Peer()
     stack.callback(peer.close)
+    report_often(node)
     node.start()
     stack.enter_context(spun(node))
     stack.callback(node.stop)
@@ -128,4 +137,4 @@ def ended_within(process: subprocess.Popen, seconds: float) -> int:
     return process.wait(seconds)
 
 
-__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'spun', 'wait_for', 'with_peer']
+__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'report_often', 'spun', 'wait_for', 'with_peer']
