@@ -16,7 +16,7 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image, PointCloud, PointCloud2
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, header, image_message, spun, wait_for
+from support.ros_helpers import SECOND, header, image_message, report_often, spun, wait_for
 
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
@@ -66,6 +66,7 @@ class Rig:
 
         given = {**SMALL, 'cameras': names, **parameters}
         node = MatcherNode(opener, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
+        report_often(node)
         node.start()
         ends.enter_context(spun(node))
         ends.callback(node.stop)

@@ -11,11 +11,10 @@ from rcl_interfaces.srv import GetParameters
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import PointCloud2
 from support.counted_backend import CountedBackend
-from support.networks import photo
+from support.networks import light, photo
 from support.ros_helpers import SECOND, image_message, wait_for, with_peer
 
 from lightglue_trt_ros.engines.selection import Opened
-from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.ros.matcher.keyframe_topics import COLUMNS
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 
@@ -38,7 +37,7 @@ def test_a_way_forth_and_back_closes_its_loop_in_one_inference(stack):
     backends: list[CountedBackend] = []
 
     def opened(config, *, cancelled):
-        backends.append(CountedBackend(config.engine_spec('fp32'), load_model('ours'), threads=2))
+        backends.append(CountedBackend(config.engine_spec('fp32'), light(), threads=2))
         return Opened(backends[-1], 'counted')
 
     node = MatcherNode(open_backend=opened, parameter_overrides=[Parameter(name, value=value) for name, value in SETTINGS.items()])
@@ -89,7 +88,7 @@ def test_a_way_forth_and_back_closes_its_loop_in_one_inference(stack):
 
 def test_a_detection_threshold_that_is_set_while_the_node_runs_counts_for_keyframes(stack):
     def opened(config, *, cancelled):
-        return Opened(CountedBackend(config.engine_spec('fp32'), load_model('ours'), threads=2), 'counted')
+        return Opened(CountedBackend(config.engine_spec('fp32'), light(), threads=2), 'counted')
 
     given = {**SETTINGS, 'keyframe_min_ratio': 1.0}
     node = MatcherNode(open_backend=opened, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])

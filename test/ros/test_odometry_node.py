@@ -16,7 +16,7 @@ from rclpy.parameter import Parameter
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
-from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for
+from support.ros_helpers import SECOND, Peer, header, image_message, report_often, spun, wait_for
 
 from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
@@ -74,6 +74,7 @@ class Watcher:
         self.node = OdometryNode(parameter_overrides=[Parameter(name, value=value) for name, value in parameters.items()])
         self.peer = Peer()
         stack.callback(self.peer.close)
+        report_often(self.node)
         stack.enter_context(spun(self.node))
         self.messages: list = []
         self.paths: list = []
@@ -341,7 +342,8 @@ def test_without_a_camera_it_waits_with_one_line_and_bad_clouds_cost_nothing(sta
 def test_a_flight_through_the_real_matcher(stack):
     pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
     flight = Flight(frames=14, height=240, width=320, rate_hz=5.0)
-    settings = {'image_height': 240, 'image_width': 320, 'max_keypoints': 400, 'backend': 'onnxruntime'}
+    settings = {'image_height': 240, 'image_width': 320, 'max_keypoints': 400, 'backend': 'onnxruntime',
+                'weights': 'ours_light'}
     watcher = Watcher(stack, publish_tf=False)
     matcher = MatcherNode(parameter_overrides=[Parameter(name, value=value) for name, value in settings.items()])
     matcher.start()

@@ -15,7 +15,7 @@ pytest.importorskip('skimage', reason='the flight shows photographs of scikit-im
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for
+from support.ros_helpers import SECOND, Peer, header, image_message, report_often, spun, wait_for
 from support.vins_estimator import Estimator
 
 from lightglue_trt_ros.core.cameras import (
@@ -48,6 +48,7 @@ def run():
     def start(opener, **parameters):
         given = {'tracks_format': 'vins', **parameters}
         node = MatcherNode(opener, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
+        report_often(node)
         node.start()
         ends.enter_context(spun(node))
         ends.callback(node.stop)
@@ -88,7 +89,7 @@ def flight():
 def test_an_estimator_reads_the_flight(run, flight, channels, reference):
     frames, images, camera = flight
     _, peer, infos, estimator = run(open_backend, image_height=240, image_width=320, max_keypoints=400, max_tracks=150,
-                                    backend='onnxruntime', vins_channels=channels, reference=reference)
+                                    backend='onnxruntime', vins_channels=channels, reference=reference, weights='ours_light')
     wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
     wait_for(infos.get_subscription_count)
     for index, (frame, image) in enumerate(zip(frames, images, strict=True)):
@@ -96,7 +97,7 @@ def test_an_estimator_reads_the_flight(run, flight, channels, reference):
         time.sleep(0.05)
         peer.send(image_message(frame.stamp_ns, image), clouds=min(index, 1))
         if not index:
-            time.sleep(1.0)
+            wait_for(lambda: peer.figures()['frames processed'] == '1')
     wait_for(lambda: len(estimator.frames) == len(frames) - 1)
     assert estimator.sizes == {channels}
     assert estimator.check_tracks() >= 5

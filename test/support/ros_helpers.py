@@ -33,9 +33,9 @@ def image_message(stamp_ns: int, image: np.ndarray | None = None, encoding: str 
 
 
 def report_often(node: Node) -> None:
-    """Have the node publish its diagnostics 20 times a second instead of once, for tests that wait for them."""
+    """Have the node publish its diagnostics ten times a second instead of once, for tests that wait for them."""
     for timer in node.timers:
-        timer.timer_period_ns = SECOND // 20
+        timer.timer_period_ns = SECOND // 10
         timer.reset()
 
 
