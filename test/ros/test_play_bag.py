@@ -75,6 +75,9 @@ class Listener:
         return done()
 
     def close(self) -> None:
+        """Leave. Safe to call twice. The player, which waits for acknowledgements of what nobody else reads, then ends at once."""
+        if self._closed.is_set():
+            return
         self._closed.set()
         self._thread.join()
         self._executor.shutdown()
@@ -113,6 +116,16 @@ def play() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+def end_of(process: subprocess.Popen[str], count: int, *listeners: Listener) -> str:
+    """The output of a player that has published `count` frames; it ends sooner without the listeners, which have them all."""
+    for each in listeners:
+        each.close()
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert f'published {count} frames in' in out
+    return out
 
 
 def stamp_of(msg: Any) -> int:
@@ -212,8 +225,9 @@ def test_compressed_bag(tmp_path: Path, listen: Callable[..., Listener], play: C
     write_bag(tmp_path / 'bag', frames(5), CAMERA, compressed='jpeg', image_topic='/a/image')
     recorded = [deserialize_message(frame.raw, CompressedImage) for frame in open_recording(tmp_path / 'bag').frames()]
     listener = listen(CompressedImage, '/a/image/compressed', '/a/camera_info')
-    assert play(tmp_path / 'bag').wait(timeout=30) == 0
-    assert listener.wait(lambda: len(listener.images) >= 5 and len(listener.infos) >= 5)
+    process = play(tmp_path / 'bag')
+    assert listener.wait(lambda: len(listener.images) >= 5 and len(listener.infos) >= 5, 30)
+    end_of(process, 5, listener)
     assert [msg for _, msg in listener.images] == recorded
 
 
@@ -240,22 +254,25 @@ def test_paused_it_plays_when_a_line_comes_and_ends_when_none_can(tmp_path: Path
     write_bag(tmp_path / 'bag', frames(3))
     listener = listen()
     process = play(tmp_path / 'bag', '--start-paused', '--start-delay', '0', stdin=subprocess.PIPE)
-    assert process.stdout is not None
-    assert '3 frames' in process.stdout.readline()
-    assert not listener.wait(lambda: bool(listener.images), 2.0)
-    out, err = process.communicate('\n', timeout=30)
-    assert process.returncode == 0, err
-    assert 'published 3 frames' in out
     ended = play(tmp_path / 'bag', '--start-paused')
-    out, err = ended.communicate(timeout=30)
-    assert (ended.returncode, err) == (0, '')
-    assert 'stopped; published 0 frames' in out
-    for number in (signal.SIGINT, signal.SIGTERM):
-        paused = play(tmp_path / 'bag', '--start-paused', stdin=subprocess.PIPE)
+    signalled = {number: play(tmp_path / 'bag', '--start-paused', stdin=subprocess.PIPE)
+                 for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, paused in signalled.items():
         assert paused.stdout is not None
         assert '3 frames' in paused.stdout.readline()
         paused.send_signal(number)
         assert paused.wait(timeout=5) == 0
+    out, err = ended.communicate(timeout=30)
+    assert (ended.returncode, err) == (0, '')
+    assert 'stopped; published 0 frames' in out
+    assert process.stdout is not None
+    assert '3 frames' in process.stdout.readline()
+    assert not listener.wait(lambda: bool(listener.images), 2.0)
+    assert process.stdin is not None
+    process.stdin.write('\n')
+    process.stdin.flush()
+    assert listener.wait(lambda: len(listener.images) == 3)
+    end_of(process, 3, listener)
 
 
 def test_signal_while_waiting(tmp_path: Path, play: Callable[..., subprocess.Popen[str]]) -> None:
@@ -332,11 +349,10 @@ def test_depth_images_are_played_beside_the_images_they_are_registered_to(
     depth = listen(topic='/camera/depth/image_raw', info_topic='/camera/depth/camera_info')  # waited for for a second alone
     images = listen() if kind == 'folder' else listen(CompressedImage, '/camera/image_raw/compressed')
     process = play(tmp_path / kind, '--depth', '--start-delay', '2', *(['--compressed', 'png'] if kind == 'bag' else []))
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 0, err
-    assert ' and /camera/depth/image_raw, with CameraInfo' in out
-    assert depth.wait(lambda: len(depth.images) == 4 and len(depth.infos) == 4)
+    assert depth.wait(lambda: len(depth.images) == 4 and len(depth.infos) == 4, 30)
     assert images.wait(lambda: len(images.images) == 4 and len(images.infos) == 4)
+    out = end_of(process, 4, depth, images)
+    assert ' and /camera/depth/image_raw, with CameraInfo' in out
     assert [stamp_of(msg) for _, msg in images.images] == [stamp_of(msg) for _, msg in depth.images]
     for (_, msg), sent in zip(depth.images, pixels, strict=True):
         assert (msg.encoding, msg.height, msg.width, msg.step, msg.header.frame_id) == ('16UC1', 48, 64, 128, 'camera')
@@ -355,16 +371,18 @@ def test_a_stereo_folder_is_played_with_both_cameras(tmp_path: Path, listen: Cal
     (tmp_path / 'calib_right.yaml').write_text(calibration + 'baseline_m: 0.25\n')
     (tmp_path / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(5)))
     left, right = listen(), listen(topic='/camera_right/image_raw', info_topic='/camera_right/camera_info')
-    out, err = (process := play(tmp_path)).communicate(timeout=30)
-    assert process.returncode == 0, err
-    assert '5 frames on /camera/image_raw and /camera_right/image_raw' in out
+    alone = play(tmp_path, '--left-alone', '--hz', '100', '--topic', '/alone', '--wait-for-subscribers', '0')
+    process = play(tmp_path)
     for listener, first, name in ((left, 0, 'camera'), (right, 5, 'camera_right')):
-        assert listener.wait(lambda listener=listener: len(listener.images) >= 5 and len(listener.infos) >= 5)
+        assert listener.wait(lambda listener=listener: len(listener.images) >= 5 and len(listener.infos) >= 5, 30)
         for number, (_, message) in enumerate(listener.images):
             assert message.data.tobytes() == list(frames(10))[first + number][1].tobytes()
             assert (stamp_of(message), message.header.frame_id) == (10**9 + number * 10**8, name)
     assert (left.infos[0].p[3], right.infos[0].p[3]) == (0, -50 * 0.25)
-    out, err = (process := play(tmp_path, '--left-alone', '--hz', '100')).communicate(timeout=30)
+    out = end_of(process, 5, left, right)
+    assert '5 frames on /camera/image_raw and /camera_right/image_raw' in out
+    out = end_of(alone, 5)
+    assert '5 frames on /alone, ' in out
     assert 'camera_right' not in out
 
 
@@ -379,12 +397,12 @@ def test_several_cameras_of_a_bag_are_played_as_recorded(tmp_path: Path, listen:
     (tmp_path / 'two' / 'calib_right.yaml').write_text((tmp_path / 'two' / 'calib.yaml').read_text() + 'baseline_m: 0.25\n')
     assert make_bag([str(tmp_path / 'two'), str(tmp_path / 'bag'), '--stereo']) == 0
     first, second = listen(), listen(topic='/camera_right/image_raw', info_topic='/camera_right/camera_info')
-    out, err = (process := play(tmp_path / 'bag', '--image-topic', '/camera/image_raw', '--more-topics',
-                                '/camera_right/image_raw')).communicate(timeout=30)
-    assert process.returncode == 0, err
+    process = play(tmp_path / 'bag', '--image-topic', '/camera/image_raw', '--more-topics', '/camera_right/image_raw')
+    for listener in (first, second):
+        assert listener.wait(lambda listener=listener: len(listener.images) >= 5 and len(listener.infos) >= 5, 30)
+    out = end_of(process, 5, first, second)
     assert '5 frames on /camera/image_raw and /camera_right/image_raw' in out
     for listener, number in ((first, 0), (second, 5)):
-        assert listener.wait(lambda listener=listener: len(listener.images) >= 5 and len(listener.infos) >= 5)
         assert [message.data.tobytes() for _, message in listener.images] == [
             image.tobytes() for _, image in list(frames(10))[number:number + 5]]
 
