@@ -1,0 +1,106 @@
+"""Commands that start nodes or write networks, as users run them: export_onnx, benchmark, demo."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executables are not tested')
+from support.executables import finish, launch
+from support.full_disks import FULL, room_for
+
+from lightglue_trt_ros.cli.export_onnx import main as export_onnx
+
+
+@pytest.mark.slow
+def test_export_onnx_writes_both_networks(tmp_path, capsys):
+    process = launch('cli.export_onnx', '--height', '64', '--width', '80', '--max-keypoints', '32', '--out', str(tmp_path))
+    log = finish(process)
+    assert process.returncode == 0, log
+    assert sorted(path.name for path in (tmp_path / 'ours-64x80-k32-fp32').iterdir()) == ['extractor.onnx', 'matcher.onnx']
+    assert export_onnx(['--height', '65', '--out', str(tmp_path)]) == 1
+    assert 'image_height is 65' in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_no_network_without_the_other(tmp_path, capsys):
+    with room_for(10_000_000):  # for the extractor, and for no matcher
+        assert export_onnx(['--height', '64', '--width', '80', '--max-keypoints', '32', '--out', str(tmp_path)]) == 1
+    assert f'cannot be written ({FULL}), and nothing was' in capsys.readouterr().err
+    assert not [path for path in tmp_path.rglob('*') if path.is_file()]
+
+
+@pytest.fixture(scope='module')
+def benchmarks(tmp_path_factory) -> Iterator[dict[str, tuple[subprocess.Popen[str], Path]]]:
+    """The benchmark of all parts and that of cameras, with their figures' files: both at once, as they mostly wait."""
+    small = ['--height', '64', '--width', '80', '--max-keypoints', '32', '--weights', 'ours_light']
+    parts = {'all': ['--frames', '5', '--node-frames', '60'],
+             'cameras': ['cameras', '--cameras', '2', '--camera-hz', '10', '--seconds', '2', '--rounds', '1',
+                         '--backend', 'onnxruntime']}
+    folder, started = tmp_path_factory.mktemp('figures'), {}
+    for name, words in parts.items():
+        started[name] = process, _ = launch('cli.benchmark', *words, *small, '--json', str(folder / name)), folder / name
+        if name == 'all':  # its first table is printed: the graphs are written, once for both
+            while 'Stages of a frame' not in (line := process.stdout.readline()) and line:
+                pass
+    yield started
+    for process, _ in started.values():
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_benchmark_prints_and_keeps_its_figures(benchmarks):
+    process, out = benchmarks['all']
+    log = finish(process, 120)
+    assert process.returncode == 0, log
+    figures = json.loads(out.read_text())
+    assert set(figures['stages']['stages']) == {'resize', 'extract', 'match', 'track', 'place', 'frame'}
+    assert set(figures['caching']) == {'cached_ms', 'uncached_ms', 'extract_ms', 'match_ms', 'ratio', 'predicted'}
+    assert figures['node']['clouds'] > 0
+    assert figures['node']['echo']['clouds'] > 0
+    assert 'predicted' in log
+    assert "The node's own cost" in log
+
+
+@pytest.mark.slow
+def test_benchmark_compares_one_node_of_several_cameras_with_a_node_each(benchmarks):
+    process, out = benchmarks['cameras']
+    log = finish(process, 120)
+    assert process.returncode == 0, log
+    one, many = json.loads(out.read_text())['cameras'].values()
+    assert one['memory_mib'] < many['memory_mib']
+    for cost in (one, many):
+        assert len(cost['fps']) == 2
+        assert sum(cost['fps']) > 0, 'how many, a busy machine decides'
+        assert all(ms > 0 for times in cost['latency_ms'] for ms in times)
+    assert '2 cameras of 80x64 at 10 Hz each' in log
+
+
+@pytest.mark.slow
+def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
+    folder = tmp_path / 'short'
+    (folder / 'images').mkdir(parents=True)
+    source = shared_data / 'hololens'
+    for image in sorted((source / 'images').iterdir())[:6]:
+        (folder / 'images' / image.name).symlink_to(image)
+    for name in ('timestamps.txt', 'groundtruth.txt'):
+        lines = [line for line in (source / name).read_text().splitlines() if not line.startswith('#')][:6]
+        (folder / name).write_text('\n'.join(lines) + '\n')
+    (folder / 'calib.yaml').symlink_to(source / 'calib.yaml')
+    process = launch('cli.demo', '--sequence', str(folder), '--image-topic', '/front/image_raw', '--weights', 'ours_light',
+                     '--out', str(tmp_path / 'out'))
+    log = finish(process, 60)
+    assert process.returncode == 0, log
+    report = json.loads((tmp_path / 'out' / 'report.json').read_text())
+    assert 'frames of /front/image_raw into the node' in log
+    assert report['clouds_received'] + report['frames_dropped'] == 5
+    assert report['summary']['matches'] > 200
+    assert report['summary']['error_median_px'] < 2
+    assert report['path']['ate_m'] < 0.05 * report['path']['length_m']
+    for picture in ('matches.png', 'plot.png', 'path.png'):
+        assert (tmp_path / 'out' / picture).stat().st_size > 20_000

@@ -1,0 +1,37 @@
+"""Executables as users run them: processes of their own, whose log is what they print."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+SMALL = ['-p', 'image_height:=240', '-p', 'image_width:=328', '-p', 'max_keypoints:=256']
+
+
+def environment_of_package(**variables: str) -> dict[str, str]:
+    """The environment of a process that imports this package, with `variables` added."""
+    return {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]), **variables}
+
+
+def launch(module: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """Start `python -m lightglue_trt_ros.<module>`; stdout and stderr go to one pipe."""
+    return launch_python(['-m', f'lightglue_trt_ros.{module}', *arguments], **variables)
+
+
+def launch_code(code: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """Start Python on `code`; stdout and stderr go to one pipe."""
+    return launch_python(['-c', code, *arguments], **variables)
+
+
+def launch_python(words: list[str], stdout: Any = subprocess.PIPE, **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, *words], env=environment_of_package(**variables), text=True, stdout=stdout,
+                            stderr=subprocess.STDOUT)
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 60) -> str:
+    """The log, once the process has ended."""
+    return process.communicate(timeout=timeout)[0]
