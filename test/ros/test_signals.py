@@ -139,20 +139,28 @@ def test_simulated_time_without_a_clock_stops_neither_diagnostics_nor_signals(pe
     assert process.returncode == 0, log
 
 
-def test_signals_while_it_ends_change_nothing():
+def test_signals_while_it_ends_change_nothing(peer):
     pauses = (0.0, 0.02, 0.05, 0.1)
     processes = [launch('cli.matcher', '--ros-args', *LIGHT, '-r', f'__node:=matcher{number}') for number in range(len(pauses))]
-    for process, pause in zip(processes, pauses, strict=True):
-        started = ''
-        while 'active: subscribed to /image' not in (line := process.stdout.readline()) and line:
-            started += line
-        for _ in range(8):
-            process.send_signal(signal.SIGINT)
-            time.sleep(pause)
-        log = started + finish(process, 10)
-        assert process.returncode == 0, f'signals {pause} s apart: {log}'
-        assert 'Traceback' not in log
-        assert 'backend: ONNX Runtime' in log
+
+    def opened() -> set[str]:
+        """Nodes that have reported their backend."""
+        return {status.name for report in peer.reports for status in report.status
+                if any(value.key == 'backend' and 'ONNX Runtime' in value.value for value in status.values)}
+
+    try:
+        wait_for(lambda: len(opened()) == len(pauses), 60)
+        for process, pause in zip(processes, pauses, strict=True):
+            for _ in range(8):
+                process.send_signal(signal.SIGINT)
+                time.sleep(pause)
+            log = finish(process, 10)
+            assert process.returncode == 0, f'signals {pause} s apart: {log}'
+            assert 'Traceback' not in log
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 STATUS = re.compile(r'SigCgt:\s*(\w+)')
