@@ -146,6 +146,13 @@ def peer() -> Iterator[Peer]:
     rclpy.try_shutdown()
 
 
+def opened(peer: Peer, matcher: Attacked) -> Attacked:
+    """The matcher, once it reports its backend itself: the one before it may have been heard too."""
+    peer.reports.clear()
+    wait_for(lambda: 'null' in peer.figures().get('backend', ''), 30)
+    return matcher
+
+
 def change(peer: Peer, transition: int) -> bool:
     request = ChangeState.Request(transition=Transition(id=transition))
     return peer.call(ChangeState, '/matcher/change_state', request, 20).success
@@ -195,8 +202,7 @@ def poke(peer: Peer, where: str) -> None:
 @pytest.mark.parametrize('where', ['_on_image', '_publish_diagnostics', '_on_reset', '_on_set_parameters', '_on_mask',
                                    '_on_request', '_on_info', 'depth', '_give_up', 'stop'])
 def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_matcher_goes_on(peer, attacked, where):
-    matcher = attacked('matcher')
-    wait_for(lambda: 'null' in peer.figures().get('backend', ''), 30)
+    matcher = opened(peer, attacked('matcher'))
     before = len(matcher.log)
     matcher.order(where)
     if where == '_give_up':
@@ -218,8 +224,7 @@ def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_matcher_goe
 
 
 def test_transitions_that_are_not_allowed_are_refused_and_cost_the_matcher_nothing(peer, attacked):
-    matcher = attacked('matcher', own=True)
-    wait_for(lambda: 'null' in peer.figures().get('backend', ''), 30)
+    matcher = opened(peer, attacked('matcher', own=True))
     for transition in (Transition.TRANSITION_CONFIGURE, 99):
         assert not change(peer, transition)
     check_it_matches(peer)
@@ -244,8 +249,7 @@ def test_a_callback_that_always_fails_ends_the_process_with_1_and_a_line(peer, a
 
 
 def test_where_cleaning_up_fails_too_the_process_ends_with_1_and_a_line(peer, attacked):
-    matcher = attacked('matcher', own=True)
-    wait_for(lambda: 'null' in peer.figures().get('backend', ''), 30)
+    matcher = opened(peer, attacked('matcher', own=True))
     assert change(peer, Transition.TRANSITION_DEACTIVATE)
     matcher.order('on_cleanup.always')
     ask(peer, ChangeState, '/matcher/change_state', ChangeState.Request(transition=Transition(id=Transition.TRANSITION_CLEANUP)))
