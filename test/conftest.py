@@ -63,8 +63,9 @@ def pytest_report_header() -> str:
 
 NETWORKS = ('networks', 'quantization', 'training')  # folders; of others, single files and tests are marked
 LONGEST = (  # a file is one worker's: those that take longest come first, so that no worker is alone at the end
-    'test_executables', 'test_build_engines', 'test_quantization', 'test_training', 'test_evaluate_fleet', 'test_quantize',
-    'test_report', 'test_node', 'test_play_bag', 'test_evaluate_bag', 'test_evaluate_live', 'test_without_ros', 'test_graphs')
+    'test_build_engines', 'test_training', 'test_evaluate_fleet', 'test_commands_with_nodes', 'test_play_bag', 'test_evaluate_bag',
+    'test_shared_networks', 'test_report', 'test_executables', 'test_real_images', 'test_rtx', 'test_quantize', 'test_signals',
+    'test_evaluate_live', 'test_graphs', 'test_without_ros')
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
