@@ -110,6 +110,7 @@ def test_the_kernels_have_the_sizes_of_what_launches_them():
     assert found == {'TILE': GpuAssignment.TILE, 'MASKED': lightglue.MASKED, 'LANES': LANES, 'THREADS': THREADS}
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=25)  # of some seeds two scores are as near to one another as their rounding
 @given(count=st.integers(16, 300), width=st.sampled_from(range(16, 96, 16)), dtype=st.sampled_from([np.float16, np.float32]),
        least=st.sampled_from([LAST, EARLY]), seed=st.integers(0, 2**16), invalid=st.sampled_from([0.0, 0.1, 0.6]))
@@ -120,6 +121,7 @@ def test_matches_are_those_of_the_graph(count, width, dtype, least, seed, invali
     assert_agreement(*random_inputs(count, width, dtype, seed, invalid), least=least)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('dtype', 'model'), [(np.float16, ours), (np.float32, light)])
 def test_photographs_are_matched_as_by_the_graph(dtype, model):
     """By the real weights of an early exit."""

@@ -160,6 +160,7 @@ SHAPES = [  # height and width in cells, with any remainder of a tile's four; ke
     (15, 21, 100, 9), (18, 12, 3840, 256)]
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=60)
 @given(shape=st.sampled_from(SHAPES), logits=st.sampled_from(['noise', 'smooth', 'ties', 'plateaus', 'flat', 'nowhere']),
        mask=st.sampled_from(['everything', 'nothing is', 'rectangles', 'noise', 'one pixel', 'one pixel is allowed']),

@@ -529,6 +529,7 @@ for number in itertools.count():
 """
 
 
+@pytest.mark.slow
 def test_a_start_while_engines_are_published_reads_one_whole_bundle(tmp_path):
     """Against a process that does nothing but publish, for two seconds."""
     put(tmp_path)

@@ -56,6 +56,7 @@ def ar1(rng, correlation, draws, count, ahead=200):
     return series[:, ahead:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('correlation', [0.0, 0.3, 0.6, 0.8])
 def test_an_interval_misses_the_true_mean_as_often_as_it_says(correlation):
     """5 % is right, of figures and of differences alike."""

@@ -295,6 +295,7 @@ def test_backward_pairs_are_spread_over_the_recording() -> None:
     assert (99, 100) not in World(200, {100: 5 * 10**9}).timeline().pairs(1000)
 
 
+@pytest.mark.slow
 def test_others_of_ours_are_compared_with_the_first_on_the_same_pair() -> None:
     first, half, baseline = World(6).evaluator(Knowing('a'), Knowing('b', share=0.5), Knowing('SIFT', ours=False)).run([1, 2])
     assert 'retention' not in first.summary()
@@ -320,6 +321,7 @@ def test_without_truth_and_without_intrinsics_what_cannot_be_known_is_missing() 
     assert (seeing.odometry.scale, seeing.odometry.true_poses) == ('unit', None)
 
 
+@pytest.mark.slow
 def test_only_the_worst_pairs_keep_their_images() -> None:
     (result,) = World(10).evaluator(Knowing(noise=0.7)).run([1, 2])
     errors = sorted((pair.pose_error_deg for pair in result.pairs[1]), reverse=True)

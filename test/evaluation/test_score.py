@@ -49,6 +49,7 @@ def test_a_pair_with_everything_known():
         estimate.rotation, estimate.translation, *relative_pose(POSE0, POSE1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('error_px', 'claimed_px', 'within'), [
     (0.5, 0.5, (68.3, 95.4)), (1.0, 1.0, (68.3, 95.4)), (1.5, 1.5, (68.3, 95.4)), (1.0, 0.5, (38.3, 68.3)),
     (3.0, 1.0, (31.9, 60.5)), (0.25, 0.5, (95.4, 100))])

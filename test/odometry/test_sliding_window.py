@@ -108,6 +108,7 @@ def test_one_camera_with_depth_knows_metres_from_its_second_frame_on():
     assert odometry.window.right_offset_px == pytest.approx(0, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_depth_weighs_by_its_own_deviation():
     """Half of the depths are too large, and say so: they cost little, and much where they claim to be exact."""
     frames, errors = list(steps(poses_of(25))), []
@@ -124,6 +125,7 @@ def test_a_depth_weighs_by_its_own_deviation():
     assert errors[0] < 0.3 * errors[1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings('error')
 def test_a_deviation_of_zero_does_not_end_the_adjustment():
     """As with depth_noise 0: a few points claim to be exact, and the others go on to count."""

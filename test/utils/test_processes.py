@@ -78,6 +78,7 @@ def test_one_that_cannot_start_is_an_error_and_not_a_broken_pipe(monkeypatch: py
         called_elsewhere(len, bytes(3 << 20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('ending', [signal.SIGKILL, signal.SIGINT])
 def test_it_ends_with_its_parent(ending: signal.Signals, tmp_path: Path) -> None:
     script = tmp_path / 'script.py'
