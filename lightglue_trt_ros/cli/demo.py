@@ -117,7 +117,7 @@ def _picture(recording: Recording, got: Reception, truth: Truth) -> bytes:
     title = f'{len(chosen)} matches'
     if known.any():
         correct = np.mean(errors[known] <= demo_report.CORRECT_PX)
-        title += f', {correct:.1%} within {demo_report.CORRECT_PX:g} px of the ground truth'
+        title += f', {correct:.1%} within {demo_report.CORRECT_PX:g} px'
     since, step = chosen.stamp - got.matches[0].reference_stamp, chosen.stamp - chosen.reference_stamp
     rings = f'; rings: {len(propagated)} propagated' if len(propagated) else ''
     text = f'at {since:.2f} s, reference {step:.2f} s before{rings}'

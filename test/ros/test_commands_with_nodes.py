@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executables are not tested')
@@ -104,3 +106,5 @@ def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
     assert report['path']['ate_m'] < 0.05 * report['path']['length_m']
     for picture in ('matches.png', 'plot.png', 'path.png'):
         assert (tmp_path / 'out' / picture).stat().st_size > 20_000
+    above = cv2.imread(str(tmp_path / 'out' / 'matches.png'))[:110, -20:]
+    assert np.ptp(above) == 0, 'the title reaches the edge of the picture'

@@ -168,7 +168,7 @@ def _draw_path(path: Float64, true_path: Float64 | None) -> bytes:
     sides = np.linalg.svd(shown - middle, full_matrices=False)[2][:2]  # the plane in which it extends most
     figure, (axes,) = new_figure()
     if true_path is not None:
-        axes.plot(*(sides @ (true_path - middle).T), color=GRAY, lw=4, label='truth')
+        axes.plot(*(sides @ (true_path - middle).T), color=GRAY, lw=4, label='ground truth')
     axes.plot(*(sides @ (path - middle).T), color=BLUE, lw=2, marker='o', ms=3, label='odometry')
     axes.set_aspect('equal', adjustable='datalim')
     axes.set_title('Path, m' if true_path is not None else 'Path, in a unit of its own')

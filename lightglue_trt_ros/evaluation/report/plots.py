@@ -51,7 +51,7 @@ def _trajectory(drawn: Drawn) -> Picture | None:
     for line, (_, look) in zip(lines, known, strict=True):
         axes.plot(line[:, across], line[:, up], **{**look, 'zorder': 4 if look is known[0][1] else 3})
     if truth is not None:
-        axes.plot(truth[:, across], truth[:, up], color=INK, lw=6, alpha=0.3, label='truth', zorder=2)
+        axes.plot(truth[:, across], truth[:, up], color=INK, lw=6, alpha=0.3, label='ground truth', zorder=2)
     start = main[np.isfinite(main).all(1)][0]
     axes.plot(start[across], start[up], 'o', color=INK, ms=9, label='start', zorder=5, ls='none')
     inside = main if truth is None else np.concatenate([truth, lines[0]])
