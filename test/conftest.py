@@ -147,3 +147,12 @@ def stack():
     with contextlib.ExitStack() as ends:
         yield ends
     rclpy.try_shutdown()
+
+
+@pytest.fixture
+def peer(stack):
+    """A participant for each test: a second try does not meet what Fast DDS kept of all the processes before it."""
+    from support.ros_helpers import Peer
+    peer = Peer()
+    stack.callback(peer.close)
+    return peer

@@ -15,21 +15,11 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CameraInfo
 from support.executables import ROOT, SMALL, finish, launch
 from support.networks import moved, photo
-from support.ros_helpers import SECOND, Peer, image_message, wait_for
+from support.ros_helpers import SECOND, image_message, wait_for
 
 from lightglue_trt_ros.cli.matcher import main as matcher
 from lightglue_trt_ros.datasets.flight import EPOCH_NS, Flight
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
-
-
-@pytest.fixture
-def peer():
-    """A participant for each test: a second try does not meet what Fast DDS kept of all the processes before it."""
-    rclpy.init()
-    peer = Peer()
-    yield peer
-    peer.close()
-    rclpy.try_shutdown()
 
 
 @pytest.mark.parametrize(('number', 'weights'), [(signal.SIGINT, 'ours'), (signal.SIGTERM, 'ours_light')])

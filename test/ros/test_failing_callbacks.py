@@ -136,16 +136,6 @@ def attacked(tmp_path_factory) -> Iterator[Callable[..., Attacked]]:
         running.pop().close()
 
 
-@pytest.fixture
-def peer() -> Iterator[Peer]:
-    """A participant for each test: a second try does not meet what Fast DDS kept of all the processes before it."""
-    rclpy.init()
-    peer = Peer()
-    yield peer
-    peer.close()
-    rclpy.try_shutdown()
-
-
 def opened(peer: Peer, matcher: Attacked) -> Attacked:
     """The matcher, once it reports its backend itself: the one before it may have been heard too."""
     peer.reports.clear()

@@ -16,7 +16,7 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executables are not tested')
 from support.executables import SMALL, environment_of_package, finish, launch, launch_code
-from support.ros_helpers import Peer, wait_for
+from support.ros_helpers import wait_for
 
 LIGHT = [*SMALL, '-p', 'weights:=ours_light']
 
@@ -117,16 +117,6 @@ def test_a_thread_that_is_left_behind_in_c_plus_plus_does_not_abort_the_process(
     log = finish(process, 20)
     assert process.returncode == 0, log
     assert 'left behind' in log
-
-
-@pytest.fixture
-def peer():
-    """A participant for each test: a second try does not meet what Fast DDS kept of all the processes before it."""
-    rclpy.init()
-    peer = Peer()
-    yield peer
-    peer.close()
-    rclpy.try_shutdown()
 
 
 def test_simulated_time_without_a_clock_stops_neither_diagnostics_nor_signals(peer):
