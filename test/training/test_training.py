@@ -18,6 +18,7 @@ torch = pytest.importorskip('torch', reason='PyTorch, which the training room al
 
 from training.extractor import ExtractorSettings, train_extractor
 from training.losses.detector import NO_KEYPOINT, detector_targets
+from training.losses.distillation import distillation_loss, log_assignment, soft_assignment
 from training.losses.imitation import imitation_loss
 from training.losses.matcher import MatcherLoss, assignment_loss, earlier_targets, true_matches
 from training.losses.placement import find_returns, placement_loss
@@ -221,6 +222,36 @@ def test_the_matcher_learns_what_belongs_together():
     assert figures[2] > 0.9  # of the pairs are found
 
 
+def test_a_deep_matchers_answer_as_the_ground_truth_gives_the_same_loss():
+    generator = torch.Generator().manual_seed(0)
+    similarity, logits = torch.randn(2, 5, 5, generator=generator), torch.randn(4, 5, generator=generator)
+    partners = torch.tensor([[1, -1, 0, -1, -1], [-1, 3, -1, -1, -1], [2, 0, -1, -1, -1], [-1, -1, -1, 1, -1]])
+    soft = soft_assignment(60 * torch.nn.functional.one_hot(partners[:2].clamp_min(0), 5) * (partners[:2] >= 0)[..., None],
+                           torch.where(partners >= 0, 30.0, -30.0))
+    expected, _ = assignment_loss(similarity, logits, partners, partners < 0)
+    torch.testing.assert_close(distillation_loss(similarity, logits, soft), expected, rtol=1e-4, atol=1e-4)
+    own = soft_assignment(similarity, logits)
+    torch.testing.assert_close(own.matches, log_assignment(similarity, logits).exp())
+    assert distillation_loss(similarity, logits, own) < distillation_loss(similarity + 1.5 * torch.eye(5), logits - 1, own)
+
+
+def test_a_shallow_matcher_learns_the_deep_ones_answer_without_a_ground_truth():
+    torch.manual_seed(0)
+    deep = LightGlue(width=64, layers=3, descriptor=32).requires_grad_(False)
+    positions, described = torch.rand(4, 16, 2), torch.randn(4, 16, 32)
+    soft, nothing = soft_assignment(*deep(positions, described)), torch.full((4, 16), -1)
+    loss = MatcherLoss(LightGlue(width=64, layers=2, descriptor=32))
+    optimizer = torch.optim.AdamW(loss.parameters(), lr=3e-3)
+    apart = []
+    for _ in range(40):
+        value, _ = loss(positions, described, nothing, torch.zeros(4, 16, dtype=torch.bool), soft)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        apart.append((soft_assignment(*loss.network(positions, described)).matches - soft.matches).abs().sum().item())
+    assert apart[-1] < 0.5 * apart[0]
+
+
 def test_the_folded_extractor_is_the_trained_one():
     torch.manual_seed(0)
     network = SuperPoint((8, 8, 16, 16, 32))
@@ -408,7 +439,19 @@ def test_a_models_matcher_is_trained_further_and_its_extractor_stays(folder, tmp
     assert 0 < apart < 0.05
 
 
+def test_a_models_first_layers_are_trained_to_answer_as_all_of_them(folder, tmp_path):
+    model, run = tmp_path / 'model', tmp_path / 'run'
+    write_pair(model)
+    layers = sum(name.endswith('.final_proj.bias') for name in read_tensors(model / 'matcher.safetensors'))
+    words = ['--photographs', str(folder), '--drawings', '0', '--out', str(run), '--steps', '3', '--toy', '--model', str(model)]
+    assert layers == 2
+    assert main([*words, '--layers', '1', '--distil', str(model)]) == 0
+    trained = read_tensors(run / 'matcher.weights.pt')
+    assert not any(name.startswith(('transformers.1.', 'log_assignment.1.', 'token_confidence')) for name in trained)
+
+
 @pytest.mark.parametrize(('words', 'why'), [
+    (['--layers', '0'], 'give 1 to 9 layers'),
     (['--widths', '16,32,32,64'], 'give five multiples of 8'),
     (['--widths', '16,32,32,64,12'], 'give five multiples of 8'),
     (['--model', 'here', '--like', 'there'], '--model brings both networks'),

@@ -12,6 +12,7 @@ from lightglue_trt_ros.core.early_exit import EarlyExits
 
 from ..networks.lightglue import MATCH_SCORE, LightGlue
 from ..scenes.views import TwoViews, other
+from .distillation import SoftAssignment, distillation_loss
 from .placement import distances
 
 WITHIN, BEYOND = 2.0, 4.0  # pixels: nearer is a match, no keypoint within the other is none; between them nothing is asked
@@ -46,39 +47,45 @@ class MatcherLoss(nn.Module):
     def __init__(self, network: LightGlue) -> None:
         super().__init__()
         self.network = network
-        self.layer_of, self.judge = list(network.transformers), assignment_loss
+        self.judge, self.imitate = assignment_loss, distillation_loss
         count = len(network.transformers)
         exits = EarlyExits.of(count).ends
         self.weights = [LAST if end == count else EXIT if end in exits else BETWEEN for end in range(1, count + 1)]
 
     def compile(self) -> MatcherLoss:  # type: ignore[override]
-        """One layer and one assignment are compiled, and serve all: a tenth of the time that the whole takes."""
-        self.layer_of = [torch.compile(layer, dynamic=False) for layer in self.network.transformers]
-        self.judge = torch.compile(assignment_loss, dynamic=False)
+        """Its parts, see LightGlue.compile_layers."""
+        self.network.compile_layers()
+        self.judge, self.imitate = (torch.compile(f, dynamic=False) for f in (assignment_loss, distillation_loss))
         return self
 
-    def forward(self, positions: Tensor, descriptors: Tensor, partners: Tensor, alone: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss, and for people (5,): it without the confidences, precision, recall, true matches, agreement of layer 4."""
+    def forward(self, positions: Tensor, descriptors: Tensor, partners: Tensor, alone: Tensor,
+                soft: SoftAssignment | None = None) -> tuple[Tensor, Tensor]:
+        """The loss, and for people (5,): it without the confidences, precision, recall, true matches, agreement of layer 4.
+
+        With a deep matcher's answer `soft`, each layer learns it beside the ground truth.
+        """
         network = self.network
-        x, rotary = network.input_proj(descriptors), network.posenc(positions)
-        states = []
-        for layer in self.layer_of:
-            x = layer(x, *rotary)
-            states.append(x)
-        loss, last = self.judge(*network.log_assignment[-1](x), partners, alone)
+        states = network.states(positions, descriptors)
+        loss, last = self._judged(states[-1], network.log_assignment[-1], partners, alone, soft)
         loss, targets = loss * self.weights[-1], earlier_targets(last, partners, alone)
         found = []
         for state, assignment, weight in zip(states[:-1], network.log_assignment, self.weights, strict=False):
-            part, matches = self.judge(*assignment(state), *targets)
+            part, matches = self._judged(state, assignment, *targets, soft)
             loss = loss + part * weight
             found.append(matches)
         found.append(last)
         loss = loss / sum(self.weights)
-        confidence = torch.zeros((), device=x.device)
+        confidence = torch.zeros((), device=loss.device)
         for head, state, matches in zip(network.token_confidence, states, found, strict=False):
             logit = head.token[0](state.detach())[..., 0].float()
             confidence = confidence + 2 * F.binary_cross_entropy_with_logits(logit, (matches == found[-1]).float())
         return loss + 0.02 * confidence, torch.cat([loss.detach()[None], _figures(found, partners, alone)])
+
+    def _judged(self, state: Tensor, assignment: nn.Module, partners: Tensor, alone: Tensor,
+                soft: SoftAssignment | None) -> tuple[Tensor, Tensor]:
+        similarity, logits = assignment(state)
+        loss, matches = self.judge(similarity, logits, partners, alone)
+        return loss if soft is None else (loss + self.imitate(similarity, logits, soft)) / 2, matches
 
 
 @torch.no_grad()

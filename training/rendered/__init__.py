@@ -1,0 +1,1 @@
+"""Gray views of free indoor 3D scenes, with exact depth and pose."""
