@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..utils.errors import BagError
+from .lens import EQUIDISTANT, IDEAL, RATIONAL, Lens, Undistorted, perspective
 from .types import Float64
 
 POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial-tangential': 'plumb_bob', 'radtan': 'plumb_bob',
-               'rational_polynomial': 'rational_polynomial'}
+              'rational_polynomial': 'rational_polynomial'}
 FISHEYE = ('equidistant', 'fisheye')
 _NONE = ('', 'none')
 _COUNTS = {'plumb_bob': (4, 5), 'rational_polynomial': (8, 12, 14), 'equidistant': (4,)}
 _RECTIFIED = re.compile(r'(^|_)rect(ified)?(_|$)')  # in a topic's last name, as image_rect_color has it
-_CRITERIA = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 200, 1e-12)
-_RESIDUAL_PX = 1e-2  # of an undistorted point that is distorted again
 LEAST_BASELINE_M = 1e-4
 
 
@@ -43,6 +42,21 @@ class Intrinsics:
             raise BagError(f'the intrinsics are not finite: K = {self.k.tolist()}, D = {self.d.tolist()}; calibrate the camera')
         if not (self.k[0, 0] > 0 and self.k[1, 1] > 0 and self.k[2, 2] == 1):
             raise BagError(f'the intrinsics are K = {self.k.tolist()}: the camera is not calibrated')
+
+    @cached_property
+    def lens(self) -> Lens:
+        """How it distorts. Raises BagError as `distortion_model`."""
+        model = distortion_model(self)
+        return Lens(self.k, self.d, IDEAL if model is None else EQUIDISTANT if model == 'equidistant' else RATIONAL)
+
+    def same_as(self, other: Intrinsics) -> bool:
+        """Whether all values are equal, wherever they come from."""
+        return all(np.array_equal(getattr(self, each.name), getattr(other, each.name)) for each in fields(self) if each.name != 'source')
+
+    def __str__(self) -> str:
+        """For people: plumb_bob, fx 458.0, fy 457.0, 752x480."""
+        model = self.distortion_model if self.lens.distorts else 'no distortion'
+        return f'{model}, fx {self.k[0, 0]:.1f}, fy {self.k[1, 1]:.1f}, {self.width}x{self.height}'
 
     @property
     def projection(self) -> Float64:
@@ -94,42 +108,15 @@ def undistort(points: ArrayLike, intrinsics: Intrinsics) -> Float64:
     """Map pixels (M, 2) of the camera's image to those of the ideal pinhole with the same K, (M, 2) float64.
 
     A row is NaN where the model has no inverse: the point is not finite, the polynomial folds back, or the ray is 90 degrees or
-    more from the axis. Then the distorted result differs from the point by more than 0.01 px.
-    Models as in sensor_msgs/CameraInfo; solved by OpenCV (Kannala and Brandt, PAMI 2006, for equidistant). Raises BagError.
+    more from the axis. Models as in sensor_msgs/CameraInfo. Raises BagError.
     """
-    given = np.array(points, np.float64).reshape(-1, 2)
-    model = distortion_model(intrinsics)
-    if model is None or not len(given):
-        return given
-    k, d = intrinsics.k, intrinsics.d.reshape(-1)
-    finite = np.isfinite(given).all(axis=1, keepdims=True)
-    rays = _rays(np.where(finite, given, k[:2, 2]), k, d, model)
-    sane = finite & (np.abs(rays) < 1e3).all(axis=1, keepdims=True)
-    back = _distorted(np.where(sane, rays, 0.0), k, d, model)
-    good = sane & (np.linalg.norm(back - given, axis=1, keepdims=True) < _RESIDUAL_PX)
-    return np.where(good, rays @ k[:2, :2].T + k[:2, 2], np.nan)
+    return intrinsics.lens.undistorted(points).points
 
 
 def normalised(points: ArrayLike, intrinsics: Intrinsics) -> Float64:
     """Map pixels (M, 2) to the plane z = 1 in front of the camera, without distortion: (M, 2) float64, NaN rows as `undistort`."""
     camera = intrinsics.k
     return np.asarray(np.linalg.solve(camera[:2, :2], (undistort(points, intrinsics) - camera[:2, 2]).T).T, np.float64)
-
-
-def _rays(pixels: Float64, k: Float64, d: Float64, model: str) -> Float64:
-    if model == 'equidistant':
-        rays: Any = cv2.fisheye.undistortPoints(pixels[:, None], k, d)
-    elif hasattr(cv2, 'undistortPointsIter'):  # until OpenCV 4; 5 has its criteria in undistortPoints
-        rays = cv2.undistortPointsIter(pixels[:, None], k, d, None, None, _CRITERIA)
-    else:
-        rays = cv2.undistortPoints(pixels[:, None], k, d, criteria=_CRITERIA)
-    return np.asarray(rays, np.float64).reshape(-1, 2)
-
-
-def _distorted(rays: Float64, k: Float64, d: Float64, model: str) -> Float64:
-    points, zero = np.column_stack([rays, np.ones(len(rays))])[:, None], np.zeros(3)
-    project = cv2.fisheye.projectPoints if model == 'equidistant' else cv2.projectPoints
-    return np.asarray(project(points, zero, zero, k, d)[0], np.float64).reshape(-1, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,15 +156,21 @@ class StereoRig:
 
     def left_points(self, pixels: ArrayLike) -> Float64:
         """Pixels (M, 2) of the left image on the rectified plane z = 1, (M, 2); NaN where the ray does not meet it."""
-        return _rectified(pixels, self.left)
+        return _rectified(pixels, self.left).points
 
     def right_points(self, pixels: ArrayLike) -> Float64:
         """As `left_points`, of the right image: x is smaller than the left x by baseline over depth, y is equal."""
+        return self.right_rectified(pixels).points
+
+    def right_rectified(self, pixels: ArrayLike) -> Undistorted:
+        """The same, with the derivative by the pixels of the right image."""
         return _rectified(pixels, self.right)
 
 
-def _rectified(pixels: ArrayLike, camera: Intrinsics) -> Float64:
-    flat = normalised(pixels, camera)
-    rays = np.column_stack([flat, np.ones(len(flat))]) @ camera.rectification.T
-    depth = np.where(rays[:, 2:] > 0, rays[:, 2:], np.nan)
-    return np.asarray(rays[:, :2] / depth, np.float64)
+def _rectified(pixels: ArrayLike, camera: Intrinsics) -> Undistorted:
+    straight, inverse = camera.lens.undistorted(pixels), np.linalg.inv(camera.k[:2, :2])
+    rays = inverse @ (straight.points - camera.k[:2, 2]).T
+    with np.errstate(divide='ignore', invalid='ignore'):
+        points, slopes = perspective(camera.rectification, rays)
+    points[:, ~(camera.rectification[2, :2] @ rays + camera.rectification[2, 2] > 0)] = np.nan
+    return Undistorted(points.T, np.moveaxis(slopes, -1, 0) @ inverse @ straight.jacobians)

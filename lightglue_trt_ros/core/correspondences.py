@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .cameras import Intrinsics
 from .geometry import Size
 from .masks import Mask
 from .refinement import Refined
@@ -23,6 +25,7 @@ class Sought(NamedTuple):
     searched: NDArray[np.bool_]  # (K + C,) whether a point is searched where it has no match
     mask: Mask | None  # of the current frame, of the images' size or of the engine's
     fit_limit: float  # limit of the epipolar fit, as VarianceFactor has it
+    camera: Intrinsics | None = None  # of both frames, whose lens then counts; None: unknown
 
 
 class Correspondences(NamedTuple):
@@ -37,6 +40,7 @@ class Correspondences(NamedTuple):
     scores: Float32  # (M + C,) 0 for propagated points
     quantile: float  # of the squared distances of inliers to their epipolar lines, over their variances: for VarianceFactor
     inliers: int
+    second_quantile: float = math.nan  # the same for the geometry that fits second best
 
     def merged_into(self, keypoints: Float32) -> Float32:
         """The current frame's keypoints (K, 2) with these points at their rows, (K or more, 2)."""
@@ -66,16 +70,19 @@ def correspond(sought: Sought, answer: Matches, keypoints: Float32, size: Size, 
     refined = refine(np.concatenate([rows, lost]), np.concatenate([points, np.full((len(lost), 2), np.nan, np.float32)]))
     scores, before = answer.scores.take(rows), sought.points.take(rows, axis=0)
     matched = refined.take(numbers[:count]).with_fallback(points, at_least_one).with_doubt(scores)
-    fit = measure(before, matched.points, matched.covariances, at_least_one, sought.fit_limit)
+    fit = measure(before, matched.points, matched.covariances, at_least_one, sought.fit_limit,
+                  sought.camera)
     lost_refined = refined.take(numbers[count:])
     if sought.mask is not None:
         allowed = np.flatnonzero(sought.mask.allows(lost_refined.points, size))
         lost, lost_refined = lost.take(allowed), lost_refined.take(allowed)
     known = keypoints.copy()
     known[next_rows] = matched.points
-    more = propagate(lost, sought.points.take(lost, axis=0), lost_refined, known, next_rows, size, fit.fundamental, unit)
+    more = propagate(lost, sought.points.take(lost, axis=0), lost_refined, known, next_rows, size, fit.fundamental, unit,
+                     sought.camera)
     return Correspondences(
         count, np.concatenate([rows, more.rows]), np.concatenate([next_rows, more.next_rows]),
         np.concatenate([before, sought.points.take(more.rows, axis=0)]), np.concatenate([matched.points, more.refined.points]),
         np.concatenate([matched.covariances, more.refined.covariances]),
-        np.concatenate([scores, np.zeros(len(more.rows), np.float32)]), fit.quantile, fit.inliers)
+        np.concatenate([scores, np.zeros(len(more.rows), np.float32)]), fit.quantile, fit.inliers,
+        fit.second_quantile)

@@ -33,12 +33,13 @@ class StereoMatches(NamedTuple):
 def check_epipolar(rig: StereoRig, left: Float32, right: Float32, covariances: Float32, unit: float = 1.0) -> StereoMatches:
     """Those of `right` (M, 2) that lie on the epipolar lines of `left` (M, 2), pixels, in front of both cameras.
 
-    `covariances` (M, 2, 2) are of the right points given the left ones: that of u gives the variance of the depth.
-    `unit` is how many pixels of the images one of the extractor's is. NaN rows stay NaN.
+    `covariances` (M, 2, 2) are of the right points given the left ones: along the epipolar line they give the variance of the
+    depth. The limit of the distance to the line is in pixels of the right image, as it was taken. `unit` is how many pixels of the images one of the extractor's is. NaN rows stay NaN.
     """
-    left_px, right_px = rig.left_points(left) * rig.focal_px, rig.right_points(right) * rig.focal_px
+    rectified = rig.right_rectified(right)
+    left_px, right_px, slopes = rig.left_points(left) * rig.focal_px, rectified.points * rig.focal_px, rectified.jacobians * rig.focal_px
     limit = max(1.0, unit)
-    on_line = np.abs(right_px[:, 1] - left_px[:, 1]) < LINE_PX * limit
+    on_line = np.abs(right_px[:, 1] - left_px[:, 1]) < LINE_PX * limit * np.hypot(*slopes[:, 1].T)
     disparities = left_px[:, 0] - right_px[:, 0]
     good = on_line & (disparities > 0)
     behind = int(np.count_nonzero(on_line & (disparities < -NO_DISPARITY_PX * limit)))
@@ -48,6 +49,7 @@ def check_epipolar(rig: StereoRig, left: Float32, right: Float32, covariances: F
                 'negative disparities; swap the topics')
     disparities = np.where(good, disparities, np.nan)
     z = rig.focal_px * rig.baseline_m / disparities
-    positions = Positions.along(left_px / rig.focal_px, z, z / disparities * np.sqrt(covariances[:, 0, 0]))
+    sigma_px = np.sqrt(np.einsum('mi,mij,mj->m', slopes[:, 0], covariances, slopes[:, 0]))
+    positions = Positions.along(left_px / rig.focal_px, z, z / disparities * sigma_px)
     positions = positions._replace(xyz=(positions.xyz @ rig.left.rectification).astype(np.float32))  # to the left camera's axes
     return StereoMatches(np.where(good[:, None], right, np.float32(np.nan)).astype(np.float32), positions, note)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..utils.errors import FrameError
 from .backend import Backend, RefiningBackend, refining_backend
-from .cameras import StereoRig
+from .cameras import Intrinsics, StereoRig
 from .config import MatcherConfig
 from .correspondences import Sought, correspond
 from .depth import DepthImage, locate
@@ -75,11 +75,13 @@ class FrameMatcher:
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
+        self._camera: Intrinsics | None = None
         self._refiner = refining_backend(backend)
         self.keyframes = Keyframes(config.keyframes) if config.keyframes else None
 
     def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *, mask: Mask | None = None,
-                depth: DepthImage | Callable[[], DepthImage | None] | None = None) -> FrameMatches | None:
+                depth: DepthImage | Callable[[], DepthImage | None] | None = None,
+                camera: Intrinsics | None = None) -> FrameMatches | None:
         """Match a frame with its reference, and with its right image; with that, or with `depth`, points get positions.
 
         Args:
@@ -88,19 +90,24 @@ class FrameMatcher:
             right: right image of a stereo pair, of the same size.
             mask: no point is where it is 0.
             depth: registered to the image, of its size; or a function that is asked for it once the frame is matched.
+            camera: that took the image. Its lens then counts in covariances and checks; without, the image counts as a pinhole's.
+                Another one than that of the frame before starts anew.
 
         Returns:
             None for a frame without a reference: the first one, and the first after a reset. Its right image is not used.
 
         Raises:
-            FrameError: the image is not gray uint8, mask or depth have another size, or the stamp repeats. The frame is dropped.
+            FrameError: the image is not gray uint8, mask, depth or camera have another size, or the stamp repeats. The frame is
+                dropped.
+            BagError: the camera's distortion model is unknown.
             EngineError: the backend failed.
         """
         _check(image, stamp, self._last_stamp)
-        _check_others(image, right, depth)
+        _check_others(image, right, depth, camera)
         if mask is not None:
             mask.check(size_of(image), self.backend.spec.size)
         self._reset_if_interrupted(image, stamp)
+        self._use(camera)
         self._last_stamp = stamp
 
         clock, reference = Stopwatch(), self._reference
@@ -125,7 +132,7 @@ class FrameMatcher:
         if self._is_next_reference(reference, current, matches):
             self._reference = current
         if self.keyframes is not None and self.keyframes.wants(matches, self.config.keyframe_min_ratio):
-            self.keyframes.take(self.backend, image, current.points, current.features, matches, rows, depth)
+            self.keyframes.take(self.backend, image, current.points, current.features, matches, rows, depth, self._camera)
         if mask is not None:  # refinement may move points near its edge behind it
             matches = matches.only(mask.allows(matches.keypoints, current.size))
         return matches.well_known(self.config.max_sigma_px) if self.config.max_sigma_px else matches
@@ -156,6 +163,17 @@ class FrameMatcher:
             self.reset(f'the image size changed from {size_text(reference.size)} to {size_text(size_of(image))}: do several '
                        'cameras publish on this topic?')
 
+    def _use(self, camera: Intrinsics | None) -> None:
+        """Take the calibration of the frame's camera. The first one changes no pixel, so tracks go on; the factor begins anew."""
+        before = self._camera
+        if camera is before or (camera is not None and before is not None and camera.same_as(before)):
+            return
+        if camera is not None:
+            _ = camera.lens  # raises for an unknown model, before anything has changed
+            if before is not None:
+                self.reset(f'the calibration changed from {before} to {camera}')
+        self._camera, self._variance_factor = camera, VarianceFactor()
+
     def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None) -> _Frame:
         """Extract features, and keep the image for refinement: in the backend where that refines, else as a pyramid."""
         refine, pyramid, spec, size = self.config.refinement != 'none', None, self.backend.spec, size_of(image)
@@ -173,7 +191,7 @@ class FrameMatcher:
     def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Rows]:
         """Match, refine, propagate. Returns M matches and their rows (M,) in the current frame."""
         sought = Sought(reference.points, reference.tracks.may_miss(self.config.carry_frames), current.mask,
-                        self._variance_factor.fit_limit)
+                        self._variance_factor.fit_limit, self._camera)
         refiner, features = self._refiner_of(reference, current), (reference.features, current.features)
         if refiner is not None:
             answer, correspondences = refiner.correspond(*features, self._thresholds, sought)
@@ -192,7 +210,7 @@ class FrameMatcher:
                                                            self._counter)
         clock.lap('track')
         current.points = correspondences.merged_into(current.points)  # the next frame starts from there
-        self._variance_factor.add(correspondences.quantile, correspondences.inliers)
+        self._variance_factor.add(correspondences.quantile, correspondences.inliers, correspondences.second_quantile)
         matches = FrameMatches(
             current.stamp, reference.stamp, correspondences.points, correspondences.reference_points,
             self.backend.score_calibration.probability(correspondences.scores),
@@ -255,7 +273,10 @@ class FrameMatcher:
         return not detected or matched < self.config.keyframe_min_ratio * detected  # an empty reference would stay forever
 
 
-def _check_others(image: UInt8, right: RightImage | None, depth: object) -> None:
+def _check_others(image: UInt8, right: RightImage | None, depth: object, camera: Intrinsics | None = None) -> None:
+    if camera is not None and (camera.height, camera.width) != image.shape:
+        raise FrameError(f'the calibration is for {camera.width}x{camera.height} pixels, the image has '
+                         f'{size_text(size_of(image))}: give that of these images')
     if right is not None and (right.image.shape != image.shape or right.image.dtype != np.uint8):
         raise FrameError(f'the right image is {right.image.dtype} {right.image.shape}, the left one {image.dtype} {image.shape}: '
                          'they must be alike')

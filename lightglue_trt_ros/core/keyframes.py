@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..utils.errors import FrameError
 from .backend import Backend
+from .cameras import Intrinsics
 from .config import MatcherConfig
 from .depth import DepthImage, locate
 from .geometry import size_of, unit_of
@@ -32,6 +33,7 @@ class Keyframe:
     track_ids: UInt32  # (K,) NO_TRACK where none
     xyz: Float32  # (K, 3) metres in the camera's optical frame, NaN where unknown
     sigma_z: Float32  # (K,) metres, standard deviation of z
+    camera: Intrinsics | None = None  # None: unknown
 
     @property
     def scores(self) -> Float32:
@@ -62,7 +64,7 @@ class Keyframes:
         return not self._kept or float(np.mean(np.isin(self._tracks, matches.track_ids))) < least_share
 
     def take(self, backend: Backend, image: UInt8, keypoints: Float32, features: Any, matches: FrameMatches, rows: Rows,
-             depth: DepthImage | None = None) -> None:
+             depth: DepthImage | None = None, camera: Intrinsics | None = None) -> None:
         """Keep a frame: its keypoints (K, 2) and features, and its matches, whose M points are those of `rows` in the frame.
 
         Rows from K on are propagated points. With `depth`, keypoints without a match also get positions. Raises EngineError.
@@ -77,7 +79,8 @@ class Keyframes:
         if matches.xyz is not None and matches.sigma_z is not None:
             xyz[rows[own]], sigma_z[rows[own]] = matches.xyz[own], matches.sigma_z[own]
         kept = backend.keep(features)
-        self._kept.append(Keyframe(matches.stamp, image.copy(), kept, keypoints[:count].copy(), ids, xyz, sigma_z))
+        self._kept.append(Keyframe(matches.stamp, image.copy(), kept, keypoints[:count].copy(), ids, xyz, sigma_z,
+                                   camera))
         self._tracks = matches.track_ids
 
     def of(self, stamp: float) -> Keyframe:
@@ -104,7 +107,8 @@ def match_keyframes(backend: Backend, config: MatcherConfig, reference: Keyframe
         refined = refine_points(Pyramid(reference.image, unit), Pyramid(current.image, unit), before, points)
         refined = refined.with_fallback(points, unit)
     refined = refined.with_doubt(scores)
-    factor = VarianceFactor().update(before, refined.points, refined.covariances, unit)
+    camera = current.camera if current.camera is reference.camera else None
+    factor = VarianceFactor().update(before, refined.points, refined.covariances, unit, camera)
     return FrameMatches(
         current.stamp, reference.stamp, refined.points, before, calibration.probability(scores), current.track_ids[current_rows],
         np.full(len(rows), 2, np.uint32), refined.covariances * np.float32(factor), np.zeros(len(rows), np.uint8),

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .cameras import Intrinsics
 from .geometry import Size, epipolar_distances
+from .lens import in_image
 from .refinement import PREDICTED_PX, Refined
 from .types import Float32, Float64, Rows, largest_sigmas
 
@@ -29,7 +31,7 @@ class Propagated(NamedTuple):
 
 
 def propagate(rows: Rows, reference_points: Float32, refined: Refined, keypoints: Float32, matched: Rows, size: Size,
-              fundamental: Float64 | None = None, unit: float = 1.0) -> Propagated:
+              fundamental: Float64 | None = None, unit: float = 1.0, camera: Intrinsics | None = None) -> Propagated:
     """Choose the candidates that continue, smallest covariance first; none is near another one or near a match.
 
     Args:
@@ -38,16 +40,16 @@ def propagate(rows: Rows, reference_points: Float32, refined: Refined, keypoints
         keypoints: (K, 2) of the current frame; at most K candidates continue.
         matched: rows of `keypoints` with a match.
         size: (height, width) of the current frame.
-        fundamental: (3, 3) maps points of the reference to their epipolar lines; None where it is unknown.
+        fundamental: (3, 3) maps undistorted points of the reference to their epipolar lines; None where it is unknown.
         unit: pixels of the image to one of the extractor's image.
+        camera: of both frames. A point that its lens cannot undistort has no line, and does not continue.
     """
     if not len(rows):
         return Propagated(rows, rows, refined)
     (u, v), sigmas = refined.points.T, largest_sigmas(refined.covariances)
     good = (sigmas <= MAX_SIGMA_PX * unit) & (u >= 0) & (v >= 0) & (u <= size[1] - 1) & (v <= size[0] - 1)
     if fundamental is not None:
-        distances, _ = epipolar_distances(reference_points, refined.points, fundamental)
-        good &= np.abs(distances) < LINE_PX * unit
+        good &= np.abs(_line_distances(reference_points, refined.points, fundamental, camera)) < LINE_PX * unit
     known = np.flatnonzero(good)
     order = known.take(sigmas.take(known).argsort(kind='stable'))
     points, count = refined.points.take(order, axis=0), len(keypoints)
@@ -67,6 +69,15 @@ def propagate(rows: Rows, reference_points: Float32, refined: Refined, keypoints
     chosen, next_rows, new = order.take(left.take(kept)), keypoint_rows.take(kept), new.take(kept)
     next_rows[new] = count + np.arange(np.count_nonzero(new))
     return Propagated(rows.take(chosen), next_rows, refined.take(chosen))
+
+
+def _line_distances(points0: Float32, points1: Float32, fundamental: Float64, camera: Intrinsics | None) -> Float64:
+    """Signed distances (N,), pixels of the image, of points (N, 2) to the epipolar lines of points (N, 2); NaN where unknown."""
+    if camera is None or not camera.lens.distorts:
+        return epipolar_distances(points0, points1, fundamental)[0]
+    after = camera.lens.undistorted(points1)
+    distances, normals = epipolar_distances(camera.lens.undistorted(points0).points, after.points, fundamental)
+    return distances / in_image(after.jacobians, normals)
 
 
 def _near_pairs(points0: Float32, points1: Float32, reach: float) -> tuple[Rows, Rows]:

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from ..cameras import Intrinsics
 from ..geometry import sampled_model
+from ..lens import Undistorted, in_image
 from ..types import Float32, Float64
 
 ENOUGH = 30  # matches for an estimate; the geometry takes eight
@@ -17,24 +19,31 @@ SAMPLES = 300  # matches at most: more do not improve the estimate
 ROUNDS, SETTLED = 40, 1e-6  # at most; 1 - cosine between the matrices of two rounds, below which it has converged
 EXACT = 1e-6  # share of a variance: smaller squared errors count as 0
 QUANTILE, NORMAL = 0.85, 2.072  # of the squares of a standard normal variable
-FREEDOM = 7  # degrees of freedom of a fundamental matrix, which the fit takes from the residuals
+FREEDOM = 11  # what the fit takes from the residuals: seven degrees of freedom, and what a robust loss chooses
 WRONG_PX, WRONG_SIGMAS = 4.0, 4.0  # further than both, a match is wrong: keypoints of the extractor are more than 4 pixels apart
 INLIER_PX = 1.0  # of MAGSAC++
-RATE = 0.2  # weight of a frame in the mean over frames
 LEAST, MOST = 0.1, 4.0
+NOISE = 3.0  # variance of the logarithm that a frame measures, times its inliers
+DRIFT = 0.04  # variance by which the logarithm changes from frame to frame
+JUMP = 3.0  # standard deviations of a frame from those before: the camera begins to move, or to stand
+RATE = 0.2  # weight of a frame in the mean that limits fits: one wrong fit must not let the next ones pass
+ALIKE = 0.2, 7.0  # log of how much worse the second geometry is than the first where both are right, and that times sqrt(inliers)
 HALF = 0.455  # median of the squares of a standard normal variable
-UNLIKELY = 2.0  # times the factor so far: a fit with a larger median of its squared residuals is rejected
+UNLIKELY = 2.0  # times the usual factor: a fit with a larger median of its squared residuals is rejected
 CONFIDENCE, SAMPLINGS = 0.99, 300  # of MAGSAC++
 
 
 class VarianceFactor:
-    """The factor of the covariances, filtered over frames as a mean of logarithms.
+    """The factor of the covariances: a Kalman filter of its logarithm, which weighs a frame by the number of its inliers.
 
-    Rolling shutter, lens distortion or motion blur make errors larger than the patches show, a camera with little noise smaller.
+    Rolling shutter or motion blur make errors larger than the patches show, a camera with little noise smaller. The errors of a
+    camera that stands are several times smaller than those of one that moves, so a frame far from those before replaces them.
     """
 
     def __init__(self) -> None:
         self._log: float | None = None
+        self._variance = 0.0  # of the logarithm
+        self._usual = 0.0  # a slower mean of the logarithm
 
     @property
     def value(self) -> float:
@@ -43,45 +52,71 @@ class VarianceFactor:
     @property
     def fit_limit(self) -> float:
         """Limit of a fit's median of squared residuals over their variances; a fit beyond it is tried again from samples."""
-        return 0.0 if self._log is None else HALF * min(UNLIKELY * self.value, MOST)
+        return 0.0 if self._log is None else HALF * min(UNLIKELY * math.exp(self._usual), MOST)
 
-    def add(self, quantile: float, inliers: int) -> None:
+    def add(self, quantile: float, inliers: int, second_quantile: float = math.inf) -> None:
         """Filter in a frame whose `inliers` have this QUANTILE of squared distances over their variances; too few change nothing.
 
-        The quantile is compared with that of a normal distribution.
+        The quantile is compared with that of a normal distribution. A plane, a rotation and a standing camera have many
+        geometries: the fit is the one of them with the smallest distances, `second_quantile` is of another one, which nothing chose.
+        The mean of both logarithms is right then.
         """
-        if inliers >= ENOUGH:
-            ratio = quantile / NORMAL * inliers / (inliers - FREEDOM)
-            measured = math.log(min(max(ratio, LEAST), MOST))
-            self._log = measured if self._log is None else (1 - RATE) * self._log + RATE * measured
+        if inliers < ENOUGH:
+            return
+        quantile = max(quantile, LEAST * LEAST)
+        if math.log(max(second_quantile, quantile) / quantile) < ALIKE[0] + ALIKE[1] / math.sqrt(inliers):
+            quantile = math.sqrt(quantile * second_quantile)
+        measured = math.log(min(max(quantile / NORMAL * inliers / (inliers - FREEDOM), LEAST), MOST))
+        noise = NOISE / inliers
+        expected = self._variance + DRIFT
+        self._usual = measured if self._log is None else (1 - RATE) * self._usual + RATE * measured
+        if self._log is None or (measured - self._log)**2 > JUMP**2 * (expected + noise):
+            self._log, self._variance = measured, noise
+        else:
+            weight = expected / (expected + noise)
+            self._log, self._variance = self._log + weight * (measured - self._log), (1 - weight) * expected
 
-    def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0) -> float:
+    def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0,
+               camera: Intrinsics | None = None) -> float:
         """The factor after M matches, as `measure` takes them."""
-        measured = measure(points0, points1, covariances, unit, self.fit_limit)
-        self.add(measured.quantile, measured.inliers)
+        measured = measure(points0, points1, covariances, unit, self.fit_limit, camera)
+        self.add(measured.quantile, measured.inliers, measured.second_quantile)
         return self.value
 
 
 class Measured(NamedTuple):
     """How a frame's matches fit one epipolar geometry."""
 
-    fundamental: Float64 | None  # (3, 3) maps points to their lines; None for too few matches
+    fundamental: Float64 | None  # (3, 3) maps undistorted points to their lines; None for too few matches
     quantile: float  # QUANTILE of the squared distances of inliers over their variances; NaN without any
     inliers: int
+    second_quantile: float = math.nan  # the same for the geometry that fits second best
 
 
-def measure(points0: Float32, points1: Float32, covariances: Float32, unit: float, fit_limit: float) -> Measured:
+def measure(points0: Float32, points1: Float32, covariances: Float32, unit: float, fit_limit: float,
+            camera: Intrinsics | None = None) -> Measured:
     """Residuals of M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones, all finite.
 
     Outliers do not count; their limit grows with the covariance, because a fixed limit would hide large errors. `unit` is pixels of
-    the image to one of the extractor's, at least 1; `fit_limit` as for `fit_epipolar`.
+    the image to one of the extractor's, at least 1; `fit_limit` as for `fit_epipolar`. With the `camera` of both images the geometry
+    is that of undistorted points, and points that its lens cannot undistort do not count.
     """
+    jacobians = None
+    if camera is not None and camera.lens.distorts:
+        before, after = camera.lens.undistorted(points0).points, camera.lens.undistorted(points1)
+        known = np.flatnonzero(np.isfinite(before).all(axis=1) & np.isfinite(after.points).all(axis=1))
+        after = Undistorted(after.points.take(known, axis=0), after.jacobians.take(known, axis=0))
+        points0, points1, jacobians = before.take(known, axis=0), after.points, after.jacobians
+        covariances = after.carried(covariances.take(known, axis=0))
     if len(points0) < ENOUGH:
         return Measured(None, math.nan, 0)
     some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
-    fit = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit, fit_limit)
-    right = fit.ratios[plausible(fit.distances, fit.ratios, unit)]
-    return Measured(fit.fundamental, _quantile(right) if len(right) else math.nan, len(right))
+    fit = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit, fit_limit,
+                       None if jacobians is None else jacobians[some])
+    right = np.flatnonzero(plausible(fit.distances, fit.ratios, unit))
+    if not len(right):
+        return Measured(fit.fundamental, math.nan, 0)
+    return Measured(fit.fundamental, _quantile(fit.ratios[right]), len(right), _quantile(fit.second_ratios[right]))
 
 
 def plausible(distances: Float64, ratios: Float64, unit: float = 1.0) -> NDArray[np.bool_]:
@@ -93,13 +128,17 @@ class EpipolarFit(NamedTuple):
     """The epipolar geometry of M matches, and their residuals."""
 
     fundamental: Float64  # matrix (3, 3) that maps points to their lines
-    distances: Float64  # (M,) pixels, of the second points to their lines
+    distances: Float64  # (M,) pixels of the image, of the second points to their lines
     ratios: Float64  # (M,) squares of these, over their variances
+    second_ratios: Float64  # (M,) the same for the geometry that fits second best
 
 
-def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, threshold_px: float = INLIER_PX,
-                 fit_limit: float = HALF * MOST) -> EpipolarFit:
+def fit_epipolar(points0: ArrayLike, points1: ArrayLike, covariances: ArrayLike, threshold_px: float = INLIER_PX,
+                 fit_limit: float = HALF * MOST, jacobians: Float64 | None = None) -> EpipolarFit:
     """The fundamental matrix that fits matches (M, 2) best, covariances (M, 2, 2) of the second points; M is 8 at least.
+
+    Points and covariances are those of pinhole cameras; `jacobians` (M, 2, 2) are the derivatives of the second points by the pixels
+    of the image, where these differ.
 
     The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, until that settles.
     The first round's weights are those of the covariances: in bad light, points without a patch would lead it astray.
@@ -107,18 +146,18 @@ def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, thres
     matches are wrong, the rounds begin again from MAGSAC++'s (Barath et al., CVPR 2020), at `threshold_px`. The better of both is
     taken.
     """
-    table = _Table(points0, points1, covariances)
-    fit = table.settled(1 / (covariances[:, 0, 0] + covariances[:, 1, 1] + 1e-18))
+    before, after, carried = (np.asarray(each, np.float64) for each in (points0, points1, covariances))
+    table = _Table(before, after, carried)
+    fit = table.settled(1 / (carried[:, 0, 0] + carried[:, 1, 1] + 1e-18))
     if fit.middle > fit_limit:
-        sampled = sampled_model(cv2.findFundamentalMat, np.asarray(points0, np.float64), np.asarray(points1, np.float64),
-                                cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
+        sampled = sampled_model(cv2.findFundamentalMat, before, after, cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
         if sampled is not None:
             fit = min(fit, table.settled(table.of_pixels(sampled).weights()), key=lambda each: each.middle)
     matrix = fit.matrix.reshape(3, 3)
     lines = matrix[:2] @ table.x0
-    lines *= lines
-    distances = np.sqrt(fit.squares / (lines[0] + lines[1] + 1e-30)) / table.to1[0, 0]
-    return EpipolarFit(table.to1.T @ matrix @ table.to0, distances, fit.ratios)
+    along = np.sqrt(lines[0] * lines[0] + lines[1] * lines[1]) if jacobians is None else in_image(jacobians, lines)
+    distances = np.sqrt(fit.squares) / (along + 1e-15) / table.to1[0, 0]
+    return EpipolarFit(table.to1.T @ matrix @ table.to0, distances, fit.ratios, table.second(fit.weights()).ratios)
 
 
 class _Judged(NamedTuple):
@@ -142,10 +181,10 @@ class _Judged(NamedTuple):
 class _Table:
     """Terms that all rounds share, computed once: matches are few, so each call of NumPy counts."""
 
-    def __init__(self, points0: Float32, points1: Float32, covariances: Float32) -> None:
+    def __init__(self, points0: Float64, points1: Float64, covariances: Float64) -> None:
         (self.x0, self.to0), (x1, self.to1) = _normalised(points0), _normalised(points1)
         self._products = (x1[:, None] * self.x0).reshape(9, -1)  # times the matrix, row by row: x1' F x0
-        self._deviations = _deviations(self.x0, np.asarray(covariances, np.float64) * self.to1[0, 0]**2)
+        self._deviations = _deviations(self.x0, covariances * self.to1[0, 0]**2)
 
     def settled(self, weights: Float64) -> _Judged:
         """The result of rounds that begin with `weights` (M,)."""
@@ -157,6 +196,10 @@ class _Table:
                 break
             before, weights = judged.matrix, judged.weights()
         return judged
+
+    def second(self, weights: Float64) -> _Judged:
+        """Residuals for the matrix that fits second best with `weights` (M,)."""
+        return self._judged(np.linalg.eigh((self._products * weights) @ self._products.T)[1][:, 1])
 
     def of_pixels(self, fundamental: Float64) -> _Judged:
         """Residuals for a fundamental matrix (3, 3) of pixels."""
@@ -188,7 +231,7 @@ def _deviations(x0: Float64, covariances: Float64) -> Float64:
     return deviations.reshape(6, -1)
 
 
-def _normalised(points: Float32) -> tuple[Float64, Float64]:
+def _normalised(points: Float64) -> tuple[Float64, Float64]:
     """Homogeneous points (3, M) about their mean, spread by one, and the matrix (3, 3) that makes them of pixels (M, 2)."""
     x = np.ones((3, len(points)))
     x[:2] = points.T
