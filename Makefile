@@ -97,7 +97,7 @@ kernels: $(patsubst %.cu,%.ptx,$(wildcard $(KERNELS)/*.cu))
 ARCH := compute_75
 $(KERNELS)/attention.ptx: ARCH := compute_80
 
-$(KERNELS)/%.ptx: $(KERNELS)/%.cu $(KERNELS)/instructions.h $(KERNELS)/portable.h
+$(KERNELS)/%.ptx: $(KERNELS)/%.cu $(wildcard $(KERNELS)/*.h)
 	@mkdir -p build
 	nvcc -ptx -arch=$(ARCH) -I$(KERNELS) -O3 -o build/$*.ptx $<
 	sed -i 's/^\.version .*/.version 7.0/' build/$*.ptx

@@ -99,7 +99,7 @@ def judge(scene: Scene, pair: tuple[int, int], matches: FrameMatches, depth: Dep
     pose0, pose1, camera = scene.pose(pair[0]), scene.pose(pair[1]), scene.camera(pair)
     if pose0 is None or pose1 is None or camera is None:
         return None
-    points = scene.straight(pair, correspondences(matches))
+    points = scene.straight(pair, correspondences(matches)).points
     usable = np.asarray(np.isfinite(np.hstack(points)).all(axis=1))  # not where the distortion has no inverse
     matches, (before, current) = matches.only(usable), (each[usable] for each in points)
     sure = matches.scores > SURE

@@ -135,9 +135,11 @@ def observe_pair(backend: LayerBackend, config: MatcherConfig, scene: Scene, pai
         found = frames.process(images[1], 0.1)
         assert found is not None
         points = correspondences(found.matched())
+        straight = scene.straight(pair, points)
         scored = score_pair(
-            scene.numbers(pair), scene.timeline.seconds(pair[1]), scene.straight(pair, points), scene.camera(pair),
-            scene.pose(pair[0]), scene.pose(pair[1]), motion=scene.motion(pair, images, points), covariances=points.covariances)
+            scene.numbers(pair), scene.timeline.seconds(pair[1]), straight.points, scene.camera(pair), scene.pose(pair[0]),
+            scene.pose(pair[1]), motion=scene.motion(pair, images, points), covariances=straight.covariances,
+            jacobians=straight.jacobians)
         f1 = agreement_of_rows(last, _rows(matches)).f1
         results.insert(0, dataclasses.replace(scored.pair, layers=matches.layers, agreement_f1=f1))
     matched = np.zeros((2, config.max_keypoints), np.bool_)

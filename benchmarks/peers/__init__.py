@@ -147,9 +147,10 @@ def summaries(own: Sequence[PairResult], equal: Sequence[PairResult]) -> dict[st
 
 
 def _scored(scene: Scene, pair: Pair, matches: FrameMatches, motion: Motion | None) -> PairResult:
-    points = correspondences(matches)
-    scored = score_pair(scene.numbers(pair), scene.timeline.seconds(pair[1]), scene.straight(pair, points), scene.camera(pair),
-                        scene.pose(pair[0]), scene.pose(pair[1]), motion=motion, covariances=points.covariances)
+    straight = scene.straight(pair, correspondences(matches))
+    scored = score_pair(scene.numbers(pair), scene.timeline.seconds(pair[1]), straight.points, scene.camera(pair),
+                        scene.pose(pair[0]), scene.pose(pair[1]), motion=motion, covariances=straight.covariances,
+                        jacobians=straight.jacobians)
     return dataclasses.replace(scored.pair, layers=matches.layers)
 
 

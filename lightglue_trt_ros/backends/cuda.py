@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from ..core.types import UInt8
 from ..utils.errors import DeviceMemoryError, EngineError, in_words
 
 KERNELS = Path(__file__).parent / 'kernels'
@@ -214,26 +213,36 @@ class Cuda:
             raise EngineError(f'the GPU failed: {error}; start the program again, and see dmesg if it goes on') from error
 
 
-class DeviceMask:
-    """A mask of a camera's frames, uploaded once for all that have it. Captured graphs read it in `staged`, which does not move."""
+class DeviceInput:
+    """An array that changes rarely, uploaded once for all frames that have it.
 
-    def __init__(self, cuda: Cuda, shape: tuple[int, ...], *, shared: bool = False) -> None:
-        """1 everywhere at first. `shared` as for `Cuda.staged`. Raises EngineError, DeviceMemoryError."""
-        self.staged = cuda.staged(shape, np.uint8, shared=shared)
-        self._cuda, self._sent = cuda, cuda.event()
+    Captured graphs read it in `staged`, which does not move.
+    """
+
+    def __init__(self, cuda: Cuda, shape: tuple[int, ...], dtype: DTypeLike, default: ArrayLike, *, shared: bool = False) -> None:
+        """`default` at first, a value or an array. `shared` as for `Cuda.staged`. Raises EngineError, DeviceMemoryError."""
+        self.staged = cuda.staged(shape, dtype, shared=shared)
+        self._cuda, self._sent, self._default = cuda, cuda.event(), default
         self._upload(None)
 
-    def set(self, mask: UInt8 | None) -> None:
-        """Upload the mask (H, W) of the next frame where it is another array; None: 1 everywhere. Raises EngineError."""
-        if mask is not self._uploaded:
-            self._upload(mask)
+    def set(self, array: NDArray[Any] | None) -> None:
+        """Upload the array of the next frame where it is another one; None: the default. Raises EngineError."""
+        if array is not self._uploaded:
+            self._upload(array)
 
-    def _upload(self, mask: UInt8 | None) -> None:
+    def _upload(self, array: NDArray[Any] | None) -> None:
         self._cuda.wait(self._sent)  # the staging array may still be on its way
-        np.copyto(self.staged.array, 1 if mask is None else mask)
+        np.copyto(self.staged.array, self._default if array is None else array)
         self._cuda.send(self.staged)
         self._cuda.mark(self._sent)
-        self._uploaded = mask  # held, so that no other array has its identity
+        self._uploaded = array  # held, so that no other array has its identity
+
+
+class DeviceMask(DeviceInput):
+    """A mask (H, W) of a camera's frames; 1 everywhere at first."""
+
+    def __init__(self, cuda: Cuda, shape: tuple[int, ...], *, shared: bool = False) -> None:
+        super().__init__(cuda, shape, np.uint8, 1, shared=shared)
 
 
 class _Context:

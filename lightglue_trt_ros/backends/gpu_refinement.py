@@ -15,6 +15,7 @@ from ..core.refinement import Refined, levels_for, patches
 from ..core.types import Float32, Int32
 from ..utils.errors import EngineError
 from .cuda import LANES, THREADS, WARPS, Addressed, Cuda, DeviceMask, Place
+from .gpu_geometry import DeviceLens
 from .gpu_geometry import settings_of as geometry_settings
 from .tensorrt_engines import Slot
 
@@ -117,6 +118,7 @@ class Camera:
         self.size, self._cuda = size, cuda
         self.shapes = levels_for(size, unit_of(size, engine))
         self.image, self.mask = cuda.staged(size, np.uint8, shared=True), DeviceMask(cuda, size, shared=True)
+        self.lens = DeviceLens(cuda)
         rows, columns = resize_taps(size, engine)
         constants = [settings_of(size, engine), geometry_settings(size, engine), *rows, *columns]
         self._constants = [cuda.staged(values.shape, values.dtype, shared=True) for values in constants]
@@ -133,5 +135,5 @@ class Camera:
 
     def close(self) -> None:
         """Let go of the buffers, once nothing uses them, whoever holds this one."""
-        self._cuda.free(self.image, self.mask.staged, *self._constants, *self._levels)
+        self._cuda.free(self.image, self.mask.staged, self.lens.staged, *self._constants, *self._levels)
         vars(self).clear()

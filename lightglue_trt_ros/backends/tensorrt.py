@@ -102,6 +102,7 @@ class TensorRTBackend:
         self._refiner.stage(sought.points, searched=sought.searched)
         camera = pair[1].camera
         camera.mask.set(None if sought.mask is None else sought.mask.resized(camera.size))
+        camera.lens.set(None if sought.camera is None else sought.camera.lens.constants)
         return self._match(pair, thresholds, 'correspond'), self._geometry.correspondences(sought.fit_limit)
 
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
@@ -274,7 +275,7 @@ class TensorRTBackend:
         refiner, matches, scores = self._refiner, self._matcher.results['matches0'], self._matcher.results['scores']
         camera = pair[1].camera
         refiner.enqueue(pair, matches)
-        self._geometry.enqueue(camera.geometry_settings, camera.mask.staged, refiner.points, refiner.searched,
+        self._geometry.enqueue(camera.geometry_settings, camera.lens.staged, camera.mask.staged, refiner.points, refiner.searched,
                                pair[1].tensors['keypoints'], matches, scores, refiner.refined, refiner.covariances)
 
     def _run(self, key: tuple[Any, ...], work: Callable[[], None]) -> None:

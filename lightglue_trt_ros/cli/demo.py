@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     recording = open_recording(path, args.image_topic)
     poses, camera = load_ground_truth(recording), recording.intrinsics
     if truth is None and poses is not None and camera is not None:
-        truth = demo_report.pose_truth(poses, camera.k)
+        truth = demo_report.pose_truth(poses, camera)
     truth = truth or demo_report.NO_TRUTH
     config, hz = _settle(recording, args.hz, args.weights)
     log.info(f'{len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')

@@ -20,6 +20,7 @@ RADII = 1024  # of a table that they begin with
 SETTLED = 1e-6  # step of a round, and the last one: the error that is left is about its square
 LARGEST_RAY = 1e3  # on the plane z = 1: 89.94 degrees from the axis
 IDEAL, RATIONAL, EQUIDISTANT = range(3)  # kinds, as the kernels have them
+CONSTANTS = 33
 
 
 class Undistorted(NamedTuple):
@@ -60,15 +61,14 @@ class Lens:
 
     @cached_property
     def constants(self) -> Float64:
-        """(38,) numbers, as the kernels take them: k[:2, :2], its inverse, the principal point, D (12), the tilt's inverse (9), kind,
-        the limit of radius or angle, and three that are 0.
+        """(CONSTANTS,) numbers, as the kernels take them: k[:2, :2], its inverse, the principal point, D (12), the tilt's inverse (9),
+        kind, and the limit of radius or angle.
         """
         d = np.zeros(14)
         d[:len(self.d)] = self.d
         k = self.k[:2, :2]
-        numbers = [*k.ravel(), *np.linalg.inv(k).ravel(), *self.k[:2, 2], *d[:12], *np.linalg.inv(_tilt(*d[12:])).ravel(), self.kind,
-                   self.limit]
-        return np.array([*numbers, *[0.0] * (38 - len(numbers))])
+        return np.array([*k.ravel(), *np.linalg.inv(k).ravel(), *self.k[:2, 2], *d[:12], *np.linalg.inv(_tilt(*d[12:])).ravel(),
+                         self.kind, self.limit])
 
     @cached_property
     def limit(self) -> float:

@@ -38,10 +38,10 @@ class MethodScore:
             motion: Motion | None = None, first: Prediction | None = None) -> PairResult:
         """Score the prediction for one pair, and compare it with `first`, that of the first method."""
         scene, points = self._scene, prediction.points
-        undistorted = scene.straight(frames, points)
-        scored = score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), undistorted, scene.camera(frames),
+        straight = scene.straight(frames, points)
+        scored = score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), straight.points, scene.camera(frames),
                             scene.pose(frames[0]), scene.pose(frames[1]), estimator=self._estimator,
-                            motion=motion or scene.motion(frames), covariances=points.covariances)
+                            motion=motion or scene.motion(frames), covariances=straight.covariances, jacobians=straight.jacobians)
         known: dict[str, object] = {'layers': prediction.layers}
         if first is not None:
             known |= zip(('retention', 'agreement_f1', 'count_ratio'), _compared(first, prediction), strict=True)
@@ -50,7 +50,7 @@ class MethodScore:
         pair = dataclasses.replace(scored.pair, **known)  # type: ignore[arg-type]
         self.result.pairs.setdefault(stride, []).append(pair)
         if stride == 1 and images is not None:
-            self._keep_worst(frames, pair, images, points, undistorted, scored)
+            self._keep_worst(frames, pair, images, points, straight.points, scored)
         return pair
 
     def time(self, prediction: Prediction) -> None:

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.cameras import Intrinsics
 from ..core.config import MatcherConfig
 from ..core.depth import DepthImage
 from ..core.frame_matcher import FrameMatcher
@@ -69,11 +70,12 @@ class _OurStream:
     def __init__(self, networks: SharedNetworks, frames: FrameMatcher, mask: Mask | None, camera: int) -> None:
         self._networks, self._frames, self._mask, self._camera = networks, frames, mask, camera
 
-    def process(self, image: UInt8, stamp: float, *, timed: bool = False, depth: DepthImage | None = None) -> Prediction | None:
+    def process(self, image: UInt8, stamp: float, *, timed: bool = False, depth: DepthImage | None = None,
+                camera: Intrinsics | None = None) -> Prediction | None:
         """Match a gray image, uint8 (H, W), with the one before; None for a first one. `timed`: nothing else runs."""
         networks, meter = self._networks, Meter()
         networks.show(image, self._camera, timed)
-        matches = self._frames.process(image, stamp, mask=self._mask, depth=depth)
+        matches = self._frames.process(image, stamp, mask=self._mask, depth=depth, camera=camera)
         if matches is None:
             return None
         return Prediction(correspondences(matches.matched()), matches.stage_ms, matches.layers, networks, networks.rows,
@@ -115,14 +117,15 @@ class _BaselineStream:
         self._matcher, self._variance_factor = matcher, VarianceFactor()
         self._previous: UInt8 | None = None
 
-    def process(self, image: UInt8, stamp: float, *, timed: bool = False, depth: DepthImage | None = None) -> Prediction | None:
+    def process(self, image: UInt8, stamp: float, *, timed: bool = False, depth: DepthImage | None = None,
+                camera: Intrinsics | None = None) -> Prediction | None:
         meter = Meter()
         points, cost = self._matcher.process(image), meter.cost
         previous, self._previous = self._previous, image
         if points is None or previous is None or previous.shape != image.shape:
             return None if points is None else Prediction(points, {}, cost=cost)
         covariances = covariances_at(Pyramid(previous), Pyramid(image), points.reference, points.current)  # one a stride
-        factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances))
+        factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances, camera=camera))
         return Prediction(points._replace(covariances=covariances * factor), {}, cost=cost)  # covariances are not its own
 
     def reset(self) -> None:

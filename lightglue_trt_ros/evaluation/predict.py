@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
+from ..core.cameras import Intrinsics
 from ..core.types import UInt8
 from ..datasets.sequence import Frame
 from ..odometry.two_view import PoseEstimator
@@ -58,6 +59,7 @@ class ShownFrame(NamedTuple):
     timed: bool  # at stride 1
     depth: ShownDepth | None  # None: it has none of its moment and size, or was not asked for
     reference_depth: ShownDepth | None  # of the reference at stride 1
+    camera: Intrinsics | None = None  # None: unknown
 
 
 class FramePrediction(NamedTuple):
@@ -85,7 +87,7 @@ class MethodRun:
                     self._streams[stride].reset()
                 depth = shown.depth.given if shown.depth is not None and stride == 1 else None
                 prediction = self._streams[stride].process(shown.image, shown.seconds, timed=shown.timed and stride == 1,
-                                                           depth=depth)
+                                                           depth=depth, camera=shown.camera)
                 if prediction is not None:
                     predictions[stride] = prediction
         return predictions
@@ -94,8 +96,8 @@ class MethodRun:
         """The correspondences from the frame to its reference."""
         with self._wall.spent(self._kind):
             self._backward.reset()
-            self._backward.process(shown.image, 0.0)
-            prediction = self._backward.process(reference, 1.0)
+            self._backward.process(shown.image, 0.0, camera=shown.camera)
+            prediction = self._backward.process(reference, 1.0, camera=shown.camera)
             return None if prediction is None else prediction.points
 
 
@@ -169,7 +171,8 @@ class Evaluator:
             timed = references.get(1) is not None and number in self._timed
             if depth is not None and depth.given.pixels.shape != image.shape:
                 depth = None
-            yield ShownFrame(number, timeline.seconds(number), image, references, timed, depth, depth_before)
+            yield ShownFrame(number, timeline.seconds(number), image, references, timed, depth, depth_before,
+                             self._scene.camera_of(number))
             depth_before = depth
         if resized:
             self.on_note(f'the images change their size {len(resized)} times, first {resized[0]}: the sequence starts anew there, '

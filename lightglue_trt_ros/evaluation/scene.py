@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.cameras import Intrinsics, distortion_model, undistort
+from ..core.cameras import Intrinsics, distortion_model
 from ..core.config import MatcherConfig
 from ..core.images import gray_of
 from ..core.types import Float32, Float64, UInt8
@@ -109,6 +109,19 @@ class Motion(NamedTuple):
         return self.step_m > MIN_BASELINE_M and self.per_depth is not None and self.per_depth >= MIN_STEP_PER_DEPTH
 
 
+class Straight(NamedTuple):
+    """M correspondences in the ideal pinhole camera with the same K, NaN where the lens has no inverse."""
+
+    reference: Float64  # (M, 2) pixels
+    current: Float64  # (M, 2)
+    covariances: Float64 | None = None  # (M, 2, 2) of the current points there; None: unknown
+    jacobians: Float64 | None = None  # (M, 2, 2) derivative of the current points by the pixels of their image; None: no lens
+
+    @property
+    def points(self) -> tuple[Float64, Float64]:
+        return self.reference, self.current
+
+
 @dataclass(eq=False)
 class Scene:
     """The frames in time, the camera, and the ground truth if there is one."""
@@ -132,17 +145,22 @@ class Scene:
 
     def camera(self, frames: tuple[int, int]) -> Float64 | None:
         """The camera matrix (3, 3) of both frames, where it is known."""
-        if self.intrinsics is None or self.resized.intersection(frames):
-            return None
-        return self.intrinsics.k
+        camera = self.camera_of(*frames)
+        return None if camera is None else camera.k
 
-    def straight(self, frames: tuple[int, int], points: Correspondences) -> tuple[Float64, Float64]:
-        """Points without distortion, (M, 2) each, NaN where it has no inverse; as they are where the camera is unknown."""
-        if self.intrinsics is None or self.resized.intersection(frames):
-            first, second = (np.asarray(side, np.float64) for side in points[:2])
-        else:
-            first, second = (undistort(side, self.intrinsics) for side in points[:2])
-        return first, second
+    def camera_of(self, *frames: int) -> Intrinsics | None:
+        """The camera of frames that were seen, where it is known and for their size."""
+        return None if self.resized.intersection(frames) else self.intrinsics
+
+    def straight(self, frames: tuple[int, int], points: Correspondences) -> Straight:
+        """Points and covariances without distortion; as they are where the camera is unknown."""
+        camera = self.camera_of(*frames)
+        if camera is None or not camera.lens.distorts:
+            reference, current, covariances = (None if each is None else np.asarray(each, np.float64) for each in points)
+            return Straight(reference, current, covariances)  # type: ignore[arg-type]
+        current = camera.lens.undistorted(points.current)
+        covariances = None if points.covariances is None else current.carried(points.covariances)
+        return Straight(camera.lens.undistorted(points.reference).points, current.points, covariances, current.jacobians)
 
     def pose(self, frame: int) -> Float64 | None:
         """The true pose (4, 4), world from camera; None if it is unknown."""
@@ -177,12 +195,12 @@ class Scene:
 
         per_depth = None
         if images is not None:
-            per_depth = step_per_depth(self.straight(frames, follow_corners(images, rotated)), camera, pose0, pose1)
+            per_depth = step_per_depth(self.straight(frames, follow_corners(images, rotated)).points, camera, pose0, pose1)
         if per_depth is None and self._depths_m:
             nearest = frames[0] if frames[0] in self._depths_m else min(self._depths_m, key=lambda frame: abs(frame - frames[0]))
             return Motion(step, step / self._depths_m[nearest])
         if per_depth is None and points is not None:
-            per_depth = step_per_depth(self.straight(frames, points), camera, pose0, pose1)
+            per_depth = step_per_depth(self.straight(frames, points).points, camera, pose0, pose1)
         if per_depth is not None and per_depth >= MIN_STEP_PER_DEPTH:  # a step too small is mostly noise, and measures nothing
             self._depths_m[frames[0]] = step / per_depth
         return Motion(step, per_depth)

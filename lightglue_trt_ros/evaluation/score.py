@@ -10,7 +10,8 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.geometry import sampled_model
+from ..core.geometry import epipolar_distances, sampled_model
+from ..core.lens import in_image
 from ..core.refinement.variance_factor import plausible
 from ..core.types import Float64
 from ..odometry import two_view
@@ -51,7 +52,8 @@ class Agreement(NamedTuple):
 
 def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, camera: ArrayLike | None, pose0: ArrayLike | None,
                pose1: ArrayLike | None, *, estimator: PoseEstimator = two_view.estimate_relative_pose,
-               motion: Motion | None = None, covariances: ArrayLike | None = None) -> PairScore:
+               motion: Motion | None = None, covariances: ArrayLike | None = None,
+               jacobians: Float64 | None = None) -> PairScore:
     """Score the correspondences of a reference and a current frame.
 
     Without a camera there are matches and inliers, no more. Where the true cameras are MIN_BASELINE_M apart or closer, the
@@ -63,7 +65,8 @@ def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, cam
         camera: (3, 3) of both; None: unknown.
         pose0, pose1: (4, 4) world from camera; None or NaN: unknown.
         estimator: one of `two_view.ESTIMATORS`.
-        covariances: (M, 2, 2) square pixels, for the estimator.
+        covariances: (M, 2, 2) square pixels of the current points, without distortion as they are.
+        jacobians: (M, 2, 2) derivative of the current points by the pixels of their image; None: there is no lens.
     """
     given: Points = ([], []) if points is None else points
     sides = [np.asarray(side, np.float64).reshape(-1, 2) for side in given]
@@ -75,11 +78,12 @@ def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, cam
         return PairScore(pair, None, None)
     matrix = np.asarray(camera, np.float64)
     covariances = None if covariances is None else np.asarray(covariances)[usable]
+    jacobians = None if jacobians is None else jacobians[usable]
     weights: tuple[ArrayLike, ...] = () if covariances is None else (covariances,)
     estimate = estimator(points0, points1, matrix, matrix, *weights) if len(points0) else None
     off, known = None, dict[str, Any]()  # from the estimated geometry, which many points know better than most truths do
     if estimate is not None and covariances is not None:
-        off = _plausible_deviations(points0, points1, covariances, two_view.fundamental_of(estimate, matrix, matrix))
+        off = _plausible_deviations(points0, points1, covariances, two_view.fundamental_of(estimate, matrix, matrix), jacobians)
         known |= {'within_1_sigma': _share(off, 1), 'within_2_sigma': _share(off, 2)}
     if pose0 is None or pose1 is None or not known_poses(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
         return PairScore(dataclasses.replace(pair, **known), None, estimate, off)
@@ -89,7 +93,7 @@ def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, cam
         true = two_view.fundamental_from_poses(pose0, pose1, matrix, matrix)
         errors = epipolar_errors(points0, points1, true)
         if covariances is not None:
-            truly_off = _plausible_deviations(points0, points1, covariances, true)
+            truly_off = _plausible_deviations(points0, points1, covariances, true, jacobians)
             known |= {'true_within_1_sigma': _share(truly_off, 1), 'true_within_2_sigma': _share(truly_off, 2)}
     else:
         errors = homography_errors(points0, points1, matrix @ rotation @ np.linalg.inv(matrix))
@@ -108,9 +112,12 @@ def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, cam
     return PairScore(pair, errors_px, estimate, off)
 
 
-def _plausible_deviations(points0: Float64, points1: Float64, covariances: ArrayLike, fundamental: Float64) -> Float64:
+def _plausible_deviations(points0: Float64, points1: Float64, covariances: ArrayLike, fundamental: Float64,
+                          jacobians: Float64 | None) -> Float64:
     """Signed distances of the matches that are not wrong, over their standard deviations."""
     distances, deviations = two_view.deviations(points0, points1, covariances, fundamental)
+    if jacobians is not None:
+        distances = distances / in_image(jacobians, epipolar_distances(points0, points1, fundamental)[1])
     return deviations[plausible(distances, deviations * deviations)]
 
 

@@ -205,7 +205,7 @@ def geometry(held_out: HeldOutSet, answers: Sequence[Int32], engine: Size) -> di
         first, second = pair.features
         points = Correspondences(to_original(first.keypoints[rows], engine, each.sizes[pair.first]),
                                  to_original(second.keypoints[indices[rows]], engine, each.sizes[pair.second]))
-        straight = scene.straight(frames, points)
+        straight = scene.straight(frames, points).points
         usable = np.isfinite(np.hstack(straight)).all(axis=1)
         scored = score_pair(scene.numbers(frames), scene.timeline.seconds(pair.second), (straight[0][usable], straight[1][usable]),
                             scene.camera(frames), scene.pose(pair.first), scene.pose(pair.second))

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from support.emulated_kernels import built
+from support.emulated_kernels import SHARED, built
 
 from lightglue_trt_ros.backends.cuda import KERNELS, Staged
 
@@ -24,7 +24,7 @@ def library(name: str) -> ctypes.CDLL:
     text = ['#include <instructions.h>', f'#include "{source.name}"', *(f'LAUNCHED({each})' for each in dict.fromkeys(kernels))]
     # a checked longjmp refuses to change the stack; no frame may overflow a fiber's
     options = ['-std=c++17', '-ffp-contract=off', '-U_FORTIFY_SOURCE', '-Werror=frame-larger-than=20000']
-    return built(options, ['-'], read=[HEADERS / 'instructions.h', KERNELS / 'portable.h', source], include=[HEADERS],
+    return built(options, ['-'], read=[HEADERS / 'instructions.h', *SHARED, source], include=[HEADERS],
                  text='\n'.join(text) + '\n')
 
 

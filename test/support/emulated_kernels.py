@@ -17,7 +17,7 @@ import pytest
 
 from lightglue_trt_ros.backends.cuda import KERNELS
 
-SOURCES = sorted(KERNELS.glob('*.cu'))
+SOURCES, SHARED = sorted(KERNELS.glob('*.cu')), sorted({*KERNELS.glob('*.h')} - {KERNELS / 'instructions.h'})
 
 
 @cache
@@ -28,7 +28,7 @@ def compiled() -> ctypes.CDLL:
 
 def library_of(*sources: Path) -> ctypes.CDLL:
     """Kernels as a library of functions. Skips without a C++ compiler."""
-    return built(['-std=c++17', '-Wall', '-Werror'], sources, read=[KERNELS / 'portable.h', *sources])
+    return built(['-std=c++17', '-Wall', '-Werror'], sources, read=[*SHARED, *sources])
 
 
 def built(options: list[str], sources: Sequence[Path | str], *, read: Sequence[Path], include: Sequence[Path] = (),

@@ -1,6 +1,7 @@
 // From matches and refined points to correspondences: the epipolar geometry of the matches, which unmatched points continue, and the
 // rows of both. What core.refinement.variance_factor and core.correspondences do on the host; the fit in FP64, as there.
 
+#include "lens.h"
 #include "portable.h"
 
 #ifdef __CUDACC__
@@ -20,10 +21,35 @@ struct Settings {  // all that is set elsewhere; float, in the order of gpu_geom
 };
 
 struct Fit {  // of the matches, as gpu_geometry.FIT has it
-    double fundamental[TERMS];  // maps points to their lines; of pixels
+    double fundamental[TERMS];  // maps points to their lines; of undistorted pixels
     double middle, quantile;  // of the squared residuals over their variances: the median, and settings' quantile of the inliers
+    double second_quantile;  // the same of the geometry that fits second best
     uint32_t matched, irregular, inliers, propagated;  // numbers; irregular: matches with values that are not finite
+    uint32_t fitted, unused;  // matches that the lens can undistort
 };
+
+struct Straight { const float *points0, *points1, *slopes; };  // (rows, 2), (rows, 2), (rows, 2, 2), as `straighten` leaves them
+
+__device__ bool is_known(const Straight &straight, int row) {
+    const float *one = straight.points0 + 2 * row, *other = straight.points1 + 2 * row, *slopes = straight.slopes + 4 * row;
+    return isfinite(one[0] + one[1] + other[0] + other[1] + slopes[0] + slopes[1] + slopes[2] + slopes[3]);
+}
+
+// Length of a line's gradient by the pixels of the image: a distance over that is in these pixels.
+__device__ double in_image(const float *slopes, double a, double b) {
+    double u = slopes[0] * a + slopes[2] * b, v = slopes[1] * a + slopes[3] * b;
+    return sqrt(u * u + v * v);
+}
+
+// Points of the reference (rows, 2), and where they were found (rows, 2), without distortion; of rows that are matched or searched.
+KERNEL straighten(const Lens *lens, const float *points, const uint8_t *searched, const int *matches, const float *refined, int count,
+                  int rows, float *points0, float *points1, float *slopes) {
+    for (int row = blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += gridDim.x * blockDim.x) {
+        if (!searched[row] && !(row < count && matches[row] >= 0)) continue;
+        undistort(*lens, points + 2 * row, points0 + 2 * row, slopes + 4 * row);
+        undistort(*lens, refined + 2 * row, points1 + 2 * row, slopes + 4 * row);
+    }
+}
 
 struct Rows {  // of `count` correspondences at most, matches first: pixels; of the reference and of the current frame
     int *rows0, *rows1;
@@ -45,9 +71,11 @@ struct Work {  // of the block that fits
     float middle, quantiles[2];
     alignas(16) uint32_t keys[SAMPLES];  // bits of the ratios as floats, which are in their order; NOT_CHOSEN is behind all of them
     uint32_t inliers;
+    uint16_t rows[SAMPLES];  // of the reference
 };
 
 constexpr uint32_t NOT_CHOSEN = 0xffffffffu;
+constexpr int KNOWN = 1 << 16;  // one match that is fitted, in sums that count matches below
 
 __device__ float sigma_of(const float *covariance) {  // as types.largest_sigmas, of a, b and d
     float a = covariance[0], b = covariance[1], d = covariance[2];
@@ -179,18 +207,29 @@ __device__ double residual_of(const Work *work, int sample) {  // x1' F x0
     return sum;
 }
 
+__device__ double variance_of(const Work *work, int sample) {  // of that
+    Line line = line_of(work, sample);
+    double first = line.u * work->root[0][sample] + line.v * work->root[1][sample], second = line.v * work->root[2][sample];
+    return first * first + second * second + 1e-18;
+}
+
 // Squared residuals over their variances, and the median of these.
 __device__ void judge(Work *work, int count) {
     for (int i = threadIdx.x; i < count; i += blockDim.x) {
-        Line line = line_of(work, i);
-        double first = line.u * work->root[0][i] + line.v * work->root[1][i], second = line.v * work->root[2][i];
         double residual = residual_of(work, i);
-        work->variances[i] = first * first + second * second + 1e-18;
+        work->variances[i] = variance_of(work, i);
         work->ratios[i] = residual * residual / work->variances[i];
         work->keys[i] = bits_of((float)work->ratios[i]);
     }
     __syncthreads();
     find_rank(work, count / 2, &work->middle);
+}
+
+__device__ void weigh(Work *work, int count) {  // the samples, for the next round
+    for (int i = threadIdx.x; i < count; i += blockDim.x) {
+        double weight = 1 + work->ratios[i] / fmaxf(4.f, work->middle);
+        work->weights[i] = 1 / (weight * weight * work->variances[i]);
+    }
 }
 
 // The eight-point algorithm, weighted by the variances and by Geman and McClure's loss, until that settles.
@@ -206,27 +245,49 @@ __device__ void settle(const Settings *s, Work *work, int count) {
         double along = 0;
         for (int i = 0; i < TERMS; i++) along += work->before[i] * work->matrix[i];
         if (1 - fabs(along) < s->settled || work->middle < s->exact) break;
-        for (int i = threadIdx.x; i < count; i += blockDim.x) {
-            double weight = 1 + work->ratios[i] / fmaxf(4.f, work->middle);
-            work->weights[i] = 1 / (weight * weight * work->variances[i]);
-        }
+        weigh(work, count);
     }
 }
 
+// The quantile of the chosen ratios, of which there are so many.
+__device__ double quantile_of(const Settings *s, Work *work, int chosen) {
+    double place = s->quantile * (max(chosen, 1) - 1);
+    int first = (int)place;
+    find_rank(work, first, &work->quantiles[0]);
+    find_rank(work, min(first + 1, chosen - 1), &work->quantiles[1]);
+    return work->quantiles[0] + (place - first) * (work->quantiles[1] - work->quantiles[0]);
+}
+
+// The quantile of the same samples for the matrix that fits second best: the first one's eigenvalue becomes the largest.
+__device__ double second_quantile(const Settings *s, Work *work, int count) {
+    weigh(work, count);
+    __syncthreads();
+    double *matrix = work->matrices[0];
+    gather(work, count, matrix);
+    double trace = trace_of(matrix);
+    __syncthreads();
+    for (int i = threadIdx.x; i < TERMS * TERMS; i += blockDim.x) matrix[i] += trace * work->matrix[i / TERMS] * work->matrix[i % TERMS];
+    __syncthreads();
+    find_smallest(work);
+    for (int i = threadIdx.x; i < count; i += blockDim.x) {
+        double residual = residual_of(work, i);
+        if (work->keys[i] != NOT_CHOSEN) work->keys[i] = bits_of((float)(residual * residual / variance_of(work, i)));
+    }
+    __syncthreads();
+    return quantile_of(s, work, work->inliers);
+}
+
 // Inliers, their quantile, and the fundamental matrix of pixels.
-__device__ void finish(const Settings *s, Work *work, int count, Fit *fit) {
+__device__ void finish(const Settings *s, Work *work, int count, const float *slopes, Fit *fit) {
     for (int i = threadIdx.x; i < count; i += blockDim.x) {
         Line line = line_of(work, i);
-        double distance = fabs(residual_of(work, i)) / sqrt(line.u * line.u + line.v * line.v + 1e-30) / work->scale[1];
+        double along = in_image(slopes + 4 * work->rows[i], line.u, line.v) + 1e-15;
+        double distance = fabs(residual_of(work, i)) / along / work->scale[1];
         if (distance < s->wrong_px * fmaxf(1.f, s->unit) || work->ratios[i] < s->wrong_sigmas * s->wrong_sigmas) add_to(&work->inliers, 1);
         else work->keys[i] = NOT_CHOSEN;
     }
     __syncthreads();
-    int inliers = work->inliers;
-    double place = s->quantile * (max(inliers, 1) - 1);
-    int first = (int)place;
-    find_rank(work, first, &work->quantiles[0]);
-    find_rank(work, min(first + 1, inliers - 1), &work->quantiles[1]);
+    double quantile = quantile_of(s, work, work->inliers);
     for (int i = threadIdx.x; i < TERMS; i += blockDim.x) {  // to1' M to0
         double sum = 0;
         for (int row = 0; row < 3; row++)
@@ -237,9 +298,8 @@ __device__ void finish(const Settings *s, Work *work, int count, Fit *fit) {
             }
         fit->fundamental[i] = sum;
     }
-    if (threadIdx.x) return;
-    fit->middle = work->middle, fit->inliers = inliers;
-    fit->quantile = work->quantiles[0] + (place - first) * (work->quantiles[1] - work->quantiles[0]);
+    double second = second_quantile(s, work, count);
+    if (!threadIdx.x) fit->middle = work->middle, fit->inliers = work->inliers, fit->quantile = quantile, fit->second_quantile = second;
 }
 
 __device__ bool is_finite(const float *point, const float *keypoint, float score, const float *refined, const float *covariance) {
@@ -248,10 +308,13 @@ __device__ bool is_finite(const float *point, const float *keypoint, float score
 }
 
 // The current frame's points (count, 2), refined where matched; keys (count) for `compete`; the rows of the matches, and what fits
-// them. Points, refined and covariances are those of `refine`, a row for each of the reference's. One block.
+// them. Points, refined and covariances are those of `refine`, a row for each of the reference's; points0, points1 and slopes are those
+// of `straighten`. One block.
 KERNEL fit_matches(const Settings *s, const float *points, const float *keypoints, const int *matches, const float *scores,
-                   const float *refined, const float *covariances, int count, float *next_points, uint64_t *winners, Fit *fit) {
+                   const float *refined, const float *covariances, int count, const float *points0, const float *points1,
+                   const float *slopes, float *next_points, uint64_t *winners, Fit *fit) {
     SHARED Work work;
+    Straight straight = {points0, points1, slopes};
     Rows found = rows_behind(fit, 2 * count);
     SHARED uint32_t ranks[BLOCK], totals[BLOCK / LANES], irregular;
     int thread = threadIdx.x, each = (count + blockDim.x - 1) / blockDim.x, from = thread * each, to = min(count, from + each), own = 0;
@@ -261,13 +324,16 @@ KERNEL fit_matches(const Settings *s, const float *points, const float *keypoint
         next_points[2 * i] = (keypoints[2 * i] + 0.5f) * s->scale_u - 0.5f;
         next_points[2 * i + 1] = (keypoints[2 * i + 1] + 0.5f) * s->scale_v - 0.5f;
     }
-    for (int row = from; row < to; row++) own += matches[row] >= 0;
+    for (int row = from; row < to; row++)
+        if (matches[row] >= 0) own += is_known(straight, row) ? 1 + KNOWN : 1;
     ranks[thread] = own, totals[thread / LANES] = sum(own);
     __syncthreads();
     int rank = 0, matched = 0;
     for (int other = thread / LANES * LANES; other < thread; other++) rank += ranks[other];
     for (int warp = 0; warp < BLOCK / LANES; warp++) rank += warp < thread / LANES ? totals[warp] : 0, matched += totals[warp];
-    int stride = max(1, (matched + SAMPLES - 1) / SAMPLES);
+    int known_rank = rank / KNOWN, fitted = matched / KNOWN;
+    rank %= KNOWN, matched %= KNOWN;
+    int stride = max(1, (fitted + SAMPLES - 1) / SAMPLES);
     for (int row = from; row < to; row++) {
         int match = matches[row];
         if (match < 0) continue;
@@ -279,33 +345,44 @@ KERNEL fit_matches(const Settings *s, const float *points, const float *keypoint
         for (int axis = 0; axis < 2; axis++) {
             found.points0[2 * rank + axis] = point[axis];
             found.points1[2 * rank + axis] = next_points[2 * match + axis] = there[axis];
-            if (rank % stride) continue;
-            work.products[axis][rank / stride] = point[axis];
-            work.products[2 + axis][rank / stride] = there[axis];
         }
         for (int i = 0; i < 4; i++) found.covariances[4 * rank + i] = covariance[(i + 1) / 2] * doubt;
-        for (int i = 0; i < 3 && rank % stride == 0; i++) work.root[i][rank / stride] = covariance[i] * doubt;
         rank++;
+        if (!is_known(straight, row) || known_rank++ % stride) continue;
+        int sample = (known_rank - 1) / stride;
+        const float *j = slopes + 4 * row;
+        double a = covariance[0] * doubt, b = covariance[1] * doubt, d = covariance[2] * doubt;
+        double left[4] = {j[0] * a + j[1] * b, j[0] * b + j[1] * d, j[2] * a + j[3] * b, j[2] * b + j[3] * d};  // J cov
+        work.rows[sample] = row;
+        for (int axis = 0; axis < 2; axis++) {
+            work.products[axis][sample] = points0[2 * row + axis];
+            work.products[2 + axis][sample] = points1[2 * row + axis];
+            work.root[axis][sample] = left[0] * j[2 * axis] + left[1] * j[2 * axis + 1];
+        }
+        work.root[2][sample] = left[2] * j[2] + left[3] * j[3];
     }
     __syncthreads();
-    if (!thread) fit->matched = matched, fit->irregular = irregular, fit->inliers = fit->propagated = 0;
-    if (matched < (int)s->enough || irregular) return;
-    int samples = (matched + stride - 1) / stride;
+    if (!thread) fit->matched = matched, fit->irregular = irregular, fit->inliers = fit->propagated = 0, fit->fitted = fitted;
+    if (fitted < (int)s->enough || irregular) return;
+    int samples = (fitted + stride - 1) / stride;
     normalise(&work, samples);
     settle(s, &work, samples);
-    finish(s, &work, samples, fit);
+    finish(s, &work, samples, slopes, fit);
 }
 
 // propagation, as correspondences.propagate. A key is larger where the covariance is smaller, and unique; 0: no candidate.
 
-__device__ double distance_of(const double *f, const float *point, const float *there) {  // to its epipolar line
+__device__ double distance_of(const double *f, const Straight &straight, int row) {  // to its epipolar line, pixels of the image
+    const float *point = straight.points0 + 2 * row, *there = straight.points1 + 2 * row;
     double u = point[0], v = point[1], a = f[0] * u + f[1] * v + f[2], b = f[3] * u + f[4] * v + f[5], c = f[6] * u + f[7] * v + f[8];
-    return fabs(a * there[0] + b * there[1] + c) / sqrt(a * a + b * b);
+    return fabs(a * there[0] + b * there[1] + c) / in_image(straight.slopes + 4 * row, a, b);
 }
 
 // keys (rows): of unmatched rows that are searched, were found, lie in the image where the mask allows it, and near their line.
 KERNEL find_candidates(const Settings *s, const float *points, const uint8_t *searched, const int *matches, const float *refined,
-                       const float *covariances, int count, int rows, const uint8_t *mask, const Fit *fit, uint64_t *keys) {
+                       const float *covariances, int count, int rows, const float *points0, const float *points1, const float *slopes,
+                       const uint8_t *mask, const Fit *fit, uint64_t *keys) {
+    Straight straight = {points0, points1, slopes};
     for (int row = blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += gridDim.x * blockDim.x) {
         keys[row] = 0;
         const float *point = points + 2 * row, *there = refined + 2 * row;
@@ -314,7 +391,7 @@ KERNEL find_candidates(const Settings *s, const float *points, const uint8_t *se
         float sigma = sigma_of(covariances + 3 * row);
         bool good = sigma <= s->max_sigma_px * s->unit && there[0] >= 0 && there[1] >= 0 && there[0] <= s->width - 1 && there[1] <= s->height - 1;
         if (!good || !mask[(int)(there[1] + 0.5f) * (int)s->width + (int)(there[0] + 0.5f)]) continue;
-        if (fit->matched >= s->enough && !(distance_of(fit->fundamental, point, there) < s->line_px * s->unit)) continue;
+        if (fit->fitted >= s->enough && !(distance_of(fit->fundamental, straight, row) < s->line_px * s->unit)) continue;
         keys[row] = ~((uint64_t)bits_of(sigma) << 32 | (uint32_t)row);
     }
 }

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.cameras import Intrinsics
+from ...core.cameras import Intrinsics, undistort
 from ...core.drawing import BLUE, GRAY, ORANGE
 from ...core.types import Float64, FrameMatches
 from ...datasets.flight import FlightFrame, transfer
@@ -48,14 +48,14 @@ def flight_truth(frames: Sequence[FlightFrame], camera: Float64) -> Truth:
     return Truth('distance to the true position', errors)
 
 
-def pose_truth(trajectory: Trajectory, camera: Float64) -> Truth:
-    """Recorded poses: how far a point is from its true epipolar line."""
+def pose_truth(trajectory: Trajectory, camera: Intrinsics) -> Truth:
+    """Recorded poses: how far a point, without the lens's distortion, is from its true epipolar line."""
     by_stamp = dict(zip(trajectory.stamps_ns.tolist(), trajectory.poses, strict=True))
 
     def errors(matches: FrameMatches) -> Float64:
         first, second = _both(by_stamp, matches)
-        fundamental = fundamental_from_poses(first, second, camera, camera)
-        return np.asarray(epipolar_errors(matches.reference_keypoints, matches.keypoints, fundamental))
+        fundamental = fundamental_from_poses(first, second, camera.k, camera.k)
+        return epipolar_errors(undistort(matches.reference_keypoints, camera), undistort(matches.keypoints, camera), fundamental)
 
     return Truth('distance to the true epipolar line', errors)
 
