@@ -44,20 +44,20 @@ class GpuGeometry:
         self._indices = indices.reshape(2, rows)  # of the reference and of the current frame
         self._scores, *self._values = (part.view(np.float32).reshape(rows, -1) for part in values)
 
-    def enqueue(self, settings: Addressed, lens: Addressed, mask: Addressed, points: Addressed, searched: Addressed, keypoints: Addressed,
-                matches: Addressed, scores: Addressed, refined: Addressed, covariances: Addressed) -> None:
+    def enqueue(self, settings: Addressed, lens: Addressed, mask: Addressed, points: Addressed, searched: Addressed,
+                keypoints: Addressed, matches: Addressed, scores: Addressed, refined: Addressed, covariances: Addressed) -> None:
         """Enqueue all. Raises EngineError.
 
-        settings of `settings_of`; lens of `Lens.constants`; mask uint8 (H, W) of the frames, 0 where no point may continue. Of 2 count rows of the reference:
-        points float32 (2 count, 2), searched uint8, refined (2 count, 2) and covariances (2 count, 3), as refinement gives them.
-        keypoints float32 (count, 2) of the current frame, in the engine's pixels; matches int32 and scores float32 (count,), as the
-        assignment gives them.
+        settings of `settings_of`; lens of `Lens.constants`; mask uint8 (H, W) of the frames, 0 where no point may continue. Of
+        2 count rows of the reference: points float32 (2 count, 2), searched uint8, refined (2 count, 2) and covariances
+        (2 count, 3), as refinement gives them. keypoints float32 (count, 2) of the current frame, in the engine's pixels; matches
+        int32 and scores float32 (count,), as the assignment gives them.
         """
         cuda, count, rows, results = self._cuda, self._count, 2 * self._count, self._results
         block, given, blocks = (THREADS, 1), (refined, covariances, count), -(-rows // THREADS)
         cuda.launch('straighten', blocks, block, lens, points, searched, matches, refined, count, rows, *self._straight)
-        cuda.launch('fit_matches', 1, (BLOCK, 1), settings, points, keypoints, matches, scores, *given, *self._straight, self._points,
-                    self._winners, results)
+        cuda.launch('fit_matches', 1, (BLOCK, 1), settings, points, keypoints, matches, scores, *given, *self._straight,
+                    self._points, self._winners, results)
         cuda.launch('find_candidates', blocks, block, settings, points, searched, matches, *given, rows, *self._straight, mask,
                     results, self._keys)
         warps = -(-rows // WARPS)

@@ -51,7 +51,17 @@ class Intrinsics:
 
     def same_as(self, other: Intrinsics) -> bool:
         """Whether all values are equal, wherever they come from."""
-        return all(np.array_equal(getattr(self, each.name), getattr(other, each.name)) for each in fields(self) if each.name != 'source')
+        names = (each.name for each in fields(self) if each.name != 'source')
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    @property
+    def fold(self) -> str:
+        """What is wrong where the lens model folds back inside the image, for people; empty: it does not."""
+        farthest = float(np.hypot(*np.maximum(self.k[:2, 2], (self.width, self.height) - self.k[:2, 2])))
+        if not self.lens.limit_px < farthest:
+            return ''
+        return (f'the distortion D = {self.d.tolist()} folds back {self.lens.limit_px:.0f} px from the principal point, a corner is '
+                f'{farthest:.0f} px away: points beyond count as unknown; calibrate with points near the corners')
 
     def __str__(self) -> str:
         """For people: plumb_bob, fx 458.0, fy 457.0, 752x480."""

@@ -34,10 +34,12 @@ def check_epipolar(rig: StereoRig, left: Float32, right: Float32, covariances: F
     """Those of `right` (M, 2) that lie on the epipolar lines of `left` (M, 2), pixels, in front of both cameras.
 
     `covariances` (M, 2, 2) are of the right points given the left ones: along the epipolar line they give the variance of the
-    depth. The limit of the distance to the line is in pixels of the right image, as it was taken. `unit` is how many pixels of the images one of the extractor's is. NaN rows stay NaN.
+    depth. The distance to the line is in pixels of the right image, as it was taken. `unit` is how many pixels of the images one
+    of the extractor's is. NaN rows stay NaN.
     """
     rectified = rig.right_rectified(right)
-    left_px, right_px, slopes = rig.left_points(left) * rig.focal_px, rectified.points * rig.focal_px, rectified.jacobians * rig.focal_px
+    left_px, right_px = rig.left_points(left) * rig.focal_px, rectified.points * rig.focal_px
+    slopes = rectified.jacobians * rig.focal_px
     limit = max(1.0, unit)
     on_line = np.abs(right_px[:, 1] - left_px[:, 1]) < LINE_PX * limit * np.hypot(*slopes[:, 1].T)
     disparities = left_px[:, 0] - right_px[:, 0]

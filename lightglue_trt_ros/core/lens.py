@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.polynomial import polynomial
+from numpy.polynomial import Polynomial
 from numpy.typing import ArrayLike
 
 from .types import Float64, Rows
@@ -35,7 +35,7 @@ class Undistorted(NamedTuple):
 
 
 def in_image(jacobians: Float64, lines: Float64) -> Float64:
-    """Lengths (M,) of the gradients, by pixels of the image, of linear functions of undistorted points with gradients `lines` (2, M).
+    """Lengths (M,) of the gradients by pixels of the image, of functions whose gradients by undistorted points are `lines` (2, M).
 
     A distance to an epipolar line, divided by that, is in pixels of the image. `jacobians` as of `Undistorted`.
     """
@@ -61,14 +61,16 @@ class Lens:
 
     @cached_property
     def constants(self) -> Float64:
-        """(CONSTANTS,) numbers, as the kernels take them: k[:2, :2], its inverse, the principal point, D (12), the tilt's inverse (9),
-        kind, and the limit of radius or angle.
+        """Numbers (CONSTANTS,) for the kernels: k[:2, :2] and its inverse, the principal point, twelve coefficients, the inverse of
+        the tilt, kind and limit.
         """
-        d = np.zeros(14)
-        d[:len(self.d)] = self.d
-        k = self.k[:2, :2]
+        k, d = self.k[:2, :2], self._coefficients
         return np.array([*k.ravel(), *np.linalg.inv(k).ravel(), *self.k[:2, 2], *d[:12], *np.linalg.inv(_tilt(*d[12:])).ravel(),
                          self.kind, self.limit])
+
+    @cached_property
+    def _coefficients(self) -> Float64:
+        return np.concatenate([self.d, np.zeros(14 - len(self.d))])
 
     @cached_property
     def limit(self) -> float:
@@ -82,44 +84,39 @@ class Lens:
             slope = np.zeros(9)
             slope[0::2] = [1, *(self.d[:4] * [3, 5, 7, 9])]
             return _first_root(slope, float(np.arctan(LARGEST_RAY)))
-        d = np.zeros(14)
-        d[:len(self.d)] = self.d
-        above, below = np.array([1, d[0], d[1], d[4]]), np.array([1, *d[5:8]])  # of the squared radius
-        slopes = [polynomial.polymulx(polynomial.polyder(each)) * 2 for each in (above, below)]
-        growth = polynomial.polysub(polynomial.polymul(polynomial.polyadd(above, slopes[0]), below), polynomial.polymul(above, slopes[1]))
-        return float(np.sqrt(min(_first_root(growth, LARGEST_RAY**2), _first_root(below, LARGEST_RAY**2))))
+        d = self._coefficients
+        above, below = Polynomial([1, d[0], d[1], d[4]]), Polynomial([1, *d[5:8]])  # of the squared radius
+        twice = Polynomial([0, 2])
+        growth = (above + twice * above.deriv()) * below - twice * above * below.deriv()
+        return float(np.sqrt(min(_first_root(np.asarray(each.coef, np.float64), LARGEST_RAY**2) for each in (growth, below))))
 
     @cached_property
     def limit_px(self) -> float:
         """The limit in pixels of the image from the principal point, along its x axis; infinite where the model does not fold."""
-        if self.kind == IDEAL:
-            return np.inf
         if self.kind == EQUIDISTANT:
-            folds = self.limit < np.arctan(LARGEST_RAY)
-            return float(self.k[0, 0] * _angle(self.limit, self.d)[0]) if folds else np.inf
-        return float(self.k[0, 0] * self.distorted(np.array([[self.limit], [0.0]]))[0][0, 0]) if self.limit < LARGEST_RAY else np.inf
+            return float(self.k[0, 0] * _angle(self.limit, self.d)[0]) if self.limit < np.arctan(LARGEST_RAY) else np.inf
+        return float(self.k[0, 0] * self._radii[0][-1]) if self.limit < LARGEST_RAY else np.inf
 
     def undistorted(self, pixels: ArrayLike) -> Undistorted:
         """Pixels (M, 2) in the ideal pinhole camera. A row is NaN where it is not finite, or beyond the model's limit."""
         given = np.array(pixels, np.float64).reshape(-1, 2)
         if self.kind == IDEAL:
-            return Undistorted(given, np.where(np.isfinite(given).all(axis=1)[:, None, None], np.eye(2), np.nan))
+            return Undistorted(given, np.where(np.isfinite(given).all(axis=1, keepdims=True)[:, :, None], np.eye(2), np.nan))
         constants = self.constants
-        k, inverse = constants[:4].reshape(2, 2), constants[4:8].reshape(2, 2)
+        k, inverse, centre, untilt = constants[:4].reshape(2, 2), constants[4:8].reshape(2, 2), constants[8:10], constants[22:31]
         with np.errstate(all='ignore'):  # of rows that have no inverse
-            seen = inverse @ (given.T - constants[8:10, None])
-            seen, tilt = perspective(constants[22:31].reshape(3, 3), seen)
+            seen, tilt = perspective(untilt.reshape(3, 3), inverse @ (given.T - centre[:, None]))
             rays, slopes = (self._of_angle if self.kind == EQUIDISTANT else self._of_polynomial)(seen)
             jacobians = np.moveaxis(_product(_product(k[:, :, None], slopes), _product(tilt, inverse[:, :, None])), -1, 0)
             good = np.isfinite(jacobians).all(axis=(1, 2)) & (np.abs(rays) < LARGEST_RAY).all(axis=0)
-        points = (k @ rays).T + constants[8:10]
+        points = (k @ rays).T + centre
         points[~good], jacobians[~good] = np.nan, np.nan
         return Undistorted(points, jacobians)
 
     def distorted(self, rays: Float64) -> tuple[Float64, Float64]:
         """Where the polynomial takes points (2, M) of the plane z = 1, (2, M), before the tilt; and the derivative (2, 2, M)."""
         x, y = rays
-        k1, k2, p1, p2, k3, k4, k5, k6, s1, s2, s3, s4 = self.constants[10:22]
+        k1, k2, p1, p2, k3, k4, k5, k6, s1, s2, s3, s4 = self._coefficients[:12]
         s = x * x + y * y
         above, below = 1 + s * (k1 + s * (k2 + s * k3)), 1 + s * (k4 + s * (k5 + s * k6))
         g = above / below
@@ -134,7 +131,7 @@ class Lens:
     def _radii(self) -> tuple[Float64, Float64]:
         """Distorted radii in ascending order, and by what they are multiplied to get those on the plane z = 1."""
         radii = np.tan(np.linspace(0, np.arctan(self.limit), RADII))[1:]
-        k1, k2, _, _, k3, k4, k5, k6 = self.constants[10:18]
+        k1, k2, _, _, k3, k4, k5, k6 = self._coefficients[:8]
         s = radii * radii
         distorted = radii * (1 + s * (k1 + s * (k2 + s * k3))) / (1 + s * (k4 + s * (k5 + s * k6)))
         return distorted, radii / distorted
@@ -145,7 +142,8 @@ class Lens:
         It begins at the inverse without tangential terms. The radius of no round exceeds the limit, so that it cannot come from
         beyond the fold.
         """
-        rays, slopes = seen * np.interp(np.sqrt(seen[0] * seen[0] + seen[1] * seen[1]), *self._radii), np.full((2, 2, seen.shape[1]), np.nan)
+        rays = seen * np.interp(np.sqrt(seen[0] * seen[0] + seen[1] * seen[1]), *self._radii)
+        slopes = np.full((2, 2, seen.shape[1]), np.nan)
         rows: Rows = np.arange(seen.shape[1])
         for _ in range(ROUNDS):
             x = self._within_limit(rays.take(rows, axis=1))
@@ -173,7 +171,7 @@ class Lens:
             there, slope = _angle(angle, self.d)
             step = (there - radius) / slope
             angle = np.minimum(angle - step, self.limit)
-            if (np.abs(step) < SETTLED)[angle < self.limit].all():
+            if not np.any((np.abs(step) >= SETTLED) & (angle < self.limit)):
                 break
         good = (np.abs(step) < SETTLED) & (angle < self.limit) & (slope > 0)
         along = 1 / (np.cos(angle)**2 * slope)  # how a step along the radius grows, and one across it
@@ -195,7 +193,7 @@ def _angle(angle: ArrayLike, d: Float64) -> tuple[Float64, Float64]:
 def _first_root(coefficients: Float64, largest: float) -> float:
     """The smallest positive real root of a polynomial, constant term first; `largest` where there is none below."""
     used = np.trim_zeros(coefficients, 'b')
-    roots = polynomial.polyroots(used) if len(used) > 1 else np.zeros(0)
+    roots = Polynomial(used).roots() if len(used) > 1 else np.zeros(0)
     real = roots.real[(np.abs(roots.imag) < 1e-9 * np.maximum(1, np.abs(roots.real))) & (roots.real > 0)]
     return float(min(real.min(initial=largest), largest))
 

@@ -156,11 +156,11 @@ class Scene:
         """Points and covariances without distortion; as they are where the camera is unknown."""
         camera = self.camera_of(*frames)
         if camera is None or not camera.lens.distorts:
-            reference, current, covariances = (None if each is None else np.asarray(each, np.float64) for each in points)
-            return Straight(reference, current, covariances)  # type: ignore[arg-type]
-        current = camera.lens.undistorted(points.current)
-        covariances = None if points.covariances is None else current.carried(points.covariances)
-        return Straight(camera.lens.undistorted(points.reference).points, current.points, covariances, current.jacobians)
+            reference, current = (np.asarray(side, np.float64) for side in points[:2])
+            return Straight(reference, current, None if points.covariances is None else np.asarray(points.covariances, np.float64))
+        undistorted = camera.lens.undistorted(points.current)
+        covariances = None if points.covariances is None else undistorted.carried(points.covariances)
+        return Straight(camera.lens.undistorted(points.reference).points, undistorted.points, covariances, undistorted.jacobians)
 
     def pose(self, frame: int) -> Float64 | None:
         """The true pose (4, 4), world from camera; None if it is unknown."""

@@ -28,7 +28,8 @@ LENSES = {  # model and coefficients
     'radtan': ('plumb_bob', [-0.28340811, 0.07395907, 0.00019359, 1.76187114e-05]),
     'rational': ('rational_polynomial', [0.52, -2.63, 0.0006, -0.0002, 1.52, 0.40, -2.45, 1.45]),
     'prism': ('rational_polynomial', [-0.28, 0.07, 0.0002, 0.001, 0.01, 0.1, 0.02, 0.001, 0.001, -0.002, 0.0013, 0.0005]),
-    'tilted': ('rational_polynomial', [-0.28, 0.07, 0.0002, 0.001, 0.01, 0.1, 0.02, 0.001, 0.001, -0.002, 0.0013, 0.0005, 0.02, -0.03]),
+    'tilted': ('rational_polynomial', [-0.28, 0.07, 0.0002, 0.001, 0.01, 0.1, 0.02, 0.001, 0.001, -0.002, 0.0013, 0.0005, 0.02,
+                                       -0.03]),
     'folding': ('plumb_bob', [-0.45, 0.02, 0.0, 0.0]),
     'equidistant': ('equidistant', [0.0034823894, 0.0007150348, -0.0020532361, 0.00020293673])}
 
@@ -176,8 +177,8 @@ def test_pixels_are_undistorted_as_on_the_host(lens):
     cuda.load_kernels('geometry')
     uploaded, points, again, slopes = DeviceLens(cuda), *(cuda.device((4000, width), np.float32) for width in (2, 2, 4))
     uploaded.set(camera.lens.constants)
-    cuda.launch('straighten', 1, (1, 1), uploaded.staged, pixels, np.ones(4000, np.uint8), np.full(4000, -1, np.int32), pixels, 2000, 4000,
-                points, again, slopes)
+    cuda.launch('straighten', 1, (1, 1), uploaded.staged, pixels, np.ones(4000, np.uint8), np.full(4000, -1, np.int32), pixels,
+                2000, 4000, points, again, slopes)
     expected = camera.lens.undistorted(pixels)
     near = np.linalg.norm(expected.points - camera.k[:2, 2], axis=1) < 3.7 * camera.k[0, 0]
     assert np.mean(near) > (0.25 if lens == 'folding' else 0.6)

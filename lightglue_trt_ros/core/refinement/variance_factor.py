@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..cameras import Intrinsics
 from ..geometry import sampled_model
-from ..lens import Undistorted, in_image
+from ..lens import in_image
 from ..types import Float32, Float64
 
 ENOUGH = 30  # matches for an estimate; the geometry takes eight
@@ -58,8 +58,8 @@ class VarianceFactor:
         """Filter in a frame whose `inliers` have this QUANTILE of squared distances over their variances; too few change nothing.
 
         The quantile is compared with that of a normal distribution. A plane, a rotation and a standing camera have many
-        geometries: the fit is the one of them with the smallest distances, `second_quantile` is of another one, which nothing chose.
-        The mean of both logarithms is right then.
+        geometries: the fit is the one of them with the smallest distances, `second_quantile` is of another one, which nothing
+        chose. The mean of both logarithms is right then.
         """
         if inliers < ENOUGH:
             return
@@ -84,6 +84,9 @@ class VarianceFactor:
         return self.value
 
 
+Points = NDArray[np.float32] | NDArray[np.float64]
+
+
 class Measured(NamedTuple):
     """How a frame's matches fit one epipolar geometry."""
 
@@ -93,25 +96,24 @@ class Measured(NamedTuple):
     second_quantile: float = math.nan  # the same for the geometry that fits second best
 
 
-def measure(points0: Float32, points1: Float32, covariances: Float32, unit: float, fit_limit: float,
+def measure(points0: Points, points1: Points, covariances: Points, unit: float, fit_limit: float,
             camera: Intrinsics | None = None) -> Measured:
     """Residuals of M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones, all finite.
 
     Outliers do not count; their limit grows with the covariance, because a fixed limit would hide large errors. `unit` is pixels of
-    the image to one of the extractor's, at least 1; `fit_limit` as for `fit_epipolar`. With the `camera` of both images the geometry
-    is that of undistorted points, and points that its lens cannot undistort do not count.
+    the image to one of the extractor's, at least 1; `fit_limit` as for `fit_epipolar`. With the `camera` of both images the
+    geometry is that of undistorted points, and points that its lens cannot undistort do not count.
     """
-    jacobians = None
+    before, after, carried, jacobians = points0, points1, covariances, None
     if camera is not None and camera.lens.distorts:
-        before, after = camera.lens.undistorted(points0).points, camera.lens.undistorted(points1)
-        known = np.flatnonzero(np.isfinite(before).all(axis=1) & np.isfinite(after.points).all(axis=1))
-        after = Undistorted(after.points.take(known, axis=0), after.jacobians.take(known, axis=0))
-        points0, points1, jacobians = before.take(known, axis=0), after.points, after.jacobians
-        covariances = after.carried(covariances.take(known, axis=0))
-    if len(points0) < ENOUGH:
+        undistorted = camera.lens.undistorted(points1)
+        before, after, carried, jacobians = (camera.lens.undistorted(points0).points, undistorted.points,
+                                             undistorted.carried(covariances), undistorted.jacobians)
+    known = np.flatnonzero(np.isfinite(before).all(axis=1) & np.isfinite(after).all(axis=1))
+    if len(known) < ENOUGH:
         return Measured(None, math.nan, 0)
-    some = slice(None, None, max(1, -(-len(points0) // SAMPLES)))
-    fit = fit_epipolar(points0[some], points1[some], covariances[some], INLIER_PX * unit, fit_limit,
+    some = known[::max(1, -(-len(known) // SAMPLES))]
+    fit = fit_epipolar(before[some], after[some], carried[some], INLIER_PX * unit, fit_limit,
                        None if jacobians is None else jacobians[some])
     right = np.flatnonzero(plausible(fit.distances, fit.ratios, unit))
     if not len(right):
@@ -137,8 +139,8 @@ def fit_epipolar(points0: ArrayLike, points1: ArrayLike, covariances: ArrayLike,
                  fit_limit: float = HALF * MOST, jacobians: Float64 | None = None) -> EpipolarFit:
     """The fundamental matrix that fits matches (M, 2) best, covariances (M, 2, 2) of the second points; M is 8 at least.
 
-    Points and covariances are those of pinhole cameras; `jacobians` (M, 2, 2) are the derivatives of the second points by the pixels
-    of the image, where these differ.
+    Points and covariances are those of pinhole cameras; `jacobians` (M, 2, 2) are the derivatives of the second points by the
+    pixels of the image, where these differ.
 
     The eight-point algorithm (Hartley, PAMI 1997), weighted by the variances and by Geman and McClure's loss, until that settles.
     The first round's weights are those of the covariances: in bad light, points without a patch would lead it astray.
