@@ -151,7 +151,7 @@ def our_tracks(pairs: Iterator[StereoPair], config: MatcherConfig, rig: StereoRi
     with closing(open_backend(config).backend) as backend:
         frames = FrameMatcher(backend, config)
         for pair in pairs:
-            matches = frames.process(pair.left, pair.stamp, RightImage(pair.right, rig))
+            matches = frames.process(pair.left, pair.stamp, RightImage(pair.right, rig), camera=rig.left)
             if matches is not None:
                 yield matches
 

@@ -49,6 +49,11 @@ class Intrinsics:
         model = distortion_model(self)
         return Lens(self.k, self.d, IDEAL if model is None else EQUIDISTANT if model == 'equidistant' else RATIONAL)
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of its images."""
+        return self.height, self.width
+
     def same_as(self, other: Intrinsics) -> bool:
         """Whether all values are equal, wherever they come from."""
         names = (each.name for each in fields(self) if each.name != 'source')
@@ -60,8 +65,8 @@ class Intrinsics:
         farthest = float(np.hypot(*np.maximum(self.k[:2, 2], (self.width, self.height) - self.k[:2, 2])))
         if not self.lens.limit_px < farthest:
             return ''
-        return (f'the distortion D = {self.d.tolist()} folds back {self.lens.limit_px:.0f} px from the principal point, a corner is '
-                f'{farthest:.0f} px away: points beyond count as unknown; calibrate with points near the corners')
+        return (f'the distortion D = {self.d.tolist()} folds back {self.lens.limit_px:.0f} px from the principal point, a corner '
+                f'is {farthest:.0f} px away: points beyond count as unknown; calibrate with points near the corners')
 
     def __str__(self) -> str:
         """For people: plumb_bob, fx 458.0, fy 457.0, 752x480."""

@@ -274,7 +274,7 @@ class FrameMatcher:
 
 
 def _check_others(image: UInt8, right: RightImage | None, depth: object, camera: Intrinsics | None = None) -> None:
-    if camera is not None and (camera.height, camera.width) != image.shape:
+    if camera is not None and camera.size != image.shape:
         raise FrameError(f'the calibration is for {camera.width}x{camera.height} pixels, the image has '
                          f'{size_text(size_of(image))}: give that of these images')
     if right is not None and (right.image.shape != image.shape or right.image.dtype != np.uint8):

@@ -148,7 +148,8 @@ def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Sc
             if right is None or right.shape != left.shape:
                 missing += 1
                 right = None
-            matches = frames.process(left, scene.timeline.seconds(number), None if right is None else RightImage(right, score.rig))
+            matches = frames.process(left, scene.timeline.seconds(number), None if right is None else RightImage(right, score.rig),
+                                     camera=score.rig.left if score.rig.left.size == left.shape else None)
             score.add(matches, true, last)
             last = true
             advance(number + 1)

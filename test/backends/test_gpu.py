@@ -445,17 +445,22 @@ def test_points_are_placed_on_the_device_where_the_host_places_them(backend, sha
 
 @CAMERAS
 @pytest.mark.parametrize('stride', [1, 4])
-def test_correspondences_of_the_device_are_those_of_the_host(backend, shared_data, sequence, stride):
+@pytest.mark.parametrize(('model', 'd'), [
+    ('', []), ('plumb_bob', [-0.28, 0.07, 2e-4, 2e-5]), ('equidistant', [0.003, 7e-4, -2e-3, 2e-4])])
+def test_correspondences_of_the_device_are_those_of_the_host(backend, shared_data, sequence, stride, model, d):
+    from lightglue_trt_ros.core.cameras import Intrinsics
     from lightglue_trt_ros.core.correspondences import Sought, correspond
     from lightglue_trt_ros.core.geometry import to_original
     images = gray_images(shared_data / sequence)[:8 * stride:stride]
     size, engine, rng = images[0].shape, (480, 640), np.random.default_rng(0)
+    k = np.array([[0.8 * size[1], 0, size[1] / 2], [0, 0.8 * size[1], size[0] / 2], [0, 0, 1]])
+    camera = Intrinsics(size[1], size[0], k, model, np.array(d)) if model else None
     unit, quantiles, same = max(size[0] / 480, size[1] / 640), [], []
     for before, image in itertools.pairwise(images):
         reference, current = backend.extract_frame(before), backend.extract_frame(image)
         points = to_original(reference.keypoints, engine, size)
         points = np.concatenate([points, points[::5] + np.float32(6)])  # some that are no keypoints
-        sought = Sought(points, rng.random(len(points)) < 0.5, None, 1e9)
+        sought = Sought(points, rng.random(len(points)) < 0.5, None, 1e9, camera)
         answer, found = backend.correspond(reference, current, Thresholds(), sought)
         refined = backend.refine(reference, current, answer.indices, points)
         expected = correspond(sought, answer, to_original(current.keypoints, engine, size), size, unit,
@@ -467,8 +472,9 @@ def test_correspondences_of_the_device_are_those_of_the_host(backend, shared_dat
         rows, others = (set(each.rows[each.matched:].tolist()) for each in (found, expected))
         same.append(len(rows & others) / max(1, len(rows | others)))
         quantiles.append(found.quantile / expected.quantile)
+        assert found.second_quantile == pytest.approx(expected.second_quantile, rel=0.05)
         del reference, current
-    print(sequence, stride, 'points that continue', np.mean(same), 'quantiles', np.min(quantiles), np.max(quantiles))
+    print(sequence, stride, model, 'points that continue', np.mean(same), 'quantiles', np.min(quantiles), np.max(quantiles))
     assert np.mean(same) > 0.98
     np.testing.assert_allclose(quantiles, 1, rtol=1e-3)
 

@@ -294,7 +294,8 @@ def test_factor_is_right_from_the_first_frame_after_standing():
     rng, factor, claimed = np.random.default_rng(0), VarianceFactor(), np.tile(0.01 * np.eye(2, dtype=np.float32), (300, 1, 1))
     for _ in range(30):
         points = rng.uniform((0, 0), (640, 480), (300, 2))
-        standing = factor.update(points.astype(np.float32), (points + rng.normal(0, 0.03, points.shape)).astype(np.float32), claimed)
+        there = points + rng.normal(0, 0.03, points.shape)
+        standing = factor.update(points.astype(np.float32), there.astype(np.float32), claimed)
     assert standing == pytest.approx(0.1, rel=0.2)
     for seed in range(12):
         first, second, _ = scene(300, 0, seed)
