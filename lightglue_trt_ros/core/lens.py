@@ -147,8 +147,8 @@ class Lens:
         rows: Rows = np.arange(seen.shape[1])
         for _ in range(ROUNDS):
             x = self._within_limit(rays.take(rows, axis=1))
-            there, slope = self.distorted(x)
-            inverse, off = _inverse(slope), there - seen.take(rows, axis=1)
+            distorted, slope = self.distorted(x)
+            inverse, off = _inverse(slope), distorted - seen.take(rows, axis=1)
             step = inverse[:, 0] * off[0] + inverse[:, 1] * off[1]
             rays[:, rows] = x - step
             settled = np.abs(step).max(axis=0) < SETTLED
@@ -168,8 +168,8 @@ class Lens:
         radius = np.sqrt(seen[0] * seen[0] + seen[1] * seen[1])
         angle, slope, step = np.minimum(radius, self.limit), np.ones_like(radius), np.full_like(radius, np.inf)
         for _ in range(ROUNDS):
-            there, slope = _angle(angle, self.d)
-            step = (there - radius) / slope
+            distorted, slope = _angle(angle, self.d)
+            step = (distorted - radius) / slope
             angle = np.minimum(angle - step, self.limit)
             if not np.any((np.abs(step) >= SETTLED) & (angle < self.limit)):
                 break
@@ -209,8 +209,8 @@ def _tilt(about_x: float, about_y: float) -> Float64:
 def perspective(homography: Float64, points: Float64) -> tuple[Float64, Float64]:
     """Points (2, M) through a homography (3, 3), and the derivative (2, 2, M)."""
     mapped = homography[:, :2] @ points + homography[:, 2:]
-    there = mapped[:2] / mapped[2]
-    return there, (homography[:2, :2, None] - there[:, None] * homography[2, :2, None]) / mapped[2]
+    image = mapped[:2] / mapped[2]
+    return image, (homography[:2, :2, None] - image[:, None] * homography[2, :2, None]) / mapped[2]
 
 
 def _product(left: Float64, right: Float64) -> Float64:

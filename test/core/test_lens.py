@@ -165,7 +165,7 @@ def test_evaluation_weighs_right_covariances_as_right_behind_every_lens(lens):
 
 
 @pytest.mark.parametrize('lens', [name for name in LENSES if name != 'wide equidistant'])
-def test_deviation_of_depth_is_right_where_a_pair_is_not_rectified(lens):
+def test_deviation_of_depth_is_right_where_stereo_is_not_rectified(lens):
     """As one of rectified points it held 42 to 57 %, and a quarter of the matches counted as off their lines."""
     camera, rng = camera_of(lens), np.random.default_rng(0)
     right = Intrinsics(camera.width, camera.height, camera.k, camera.distortion_model, camera.d,

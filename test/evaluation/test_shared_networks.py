@@ -334,7 +334,7 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
 def test_an_evaluation_finds_what_the_node_finds(frames: list[np.ndarray], device: Any) -> None:
     for found, expected in evaluated_beside_the_node(device, CONFIG, frames):
         np.testing.assert_array_equal(found.current, expected.keypoints)
-        np.testing.assert_allclose(found.covariances, expected.covariances, rtol=1e-5)  # the host's fit, and the device's
+        np.testing.assert_allclose(found.covariances, expected.covariances, rtol=1e-3)  # the host's fit, and the device's
 
 
 def test_points_are_placed_where_the_size_of_the_images_changes_to_and_fro(frames: list[np.ndarray], device: Any) -> None:
