@@ -85,7 +85,7 @@ class KnowingStream:
     def __init__(self, knowing: Knowing) -> None:
         self.knowing, self.previous = knowing, None
 
-    def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, depth: Any = None, **given: Any) -> Prediction | None:
+    def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
         knowing, number = self.knowing, int(image[0, 0])
         knowing.shown.append(number)
         previous, self.previous = self.previous, number
@@ -257,7 +257,7 @@ def test_a_frame_that_cannot_be_decoded_is_left_out_and_told_once() -> None:
 
 def test_matches_that_do_not_come_back_are_told_apart() -> None:
     class DriftingStream(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, depth: Any = None, **given: Any) -> Prediction | None:
+        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
             before = self.previous
             sighting = super().process(image, stamp)
             if sighting is None or before < self.previous:
@@ -350,7 +350,7 @@ def test_an_end_asked_for_leaves_what_was_done() -> None:
 
 def test_a_backend_that_fails_leaves_what_was_done() -> None:
     class FailingStream(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, depth: Any = None, **given: Any) -> Prediction | None:
+        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
             if image[0, 0] == 4:
                 raise EngineError('the GPU is gone')
             return super().process(image, stamp)
@@ -384,7 +384,7 @@ def test_nothing_else_works_while_a_frame_is_timed() -> None:
         working[name] -= 1
 
     class Slow(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, depth: Any = None, **given: Any) -> Prediction | None:
+        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
             if timed:
                 while_timed.append(+working)
             with work(self.knowing.name):
