@@ -26,7 +26,7 @@ LEAST_BASELINE_M = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Intrinsics:
-    """A pinhole camera, as sensor_msgs/CameraInfo describes it. Raises BagError when it cannot be one."""
+    """A pinhole camera, as sensor_msgs/CameraInfo describes it. It holds copies. Raises BagError when it cannot be one."""
 
     width: int  # pixels
     height: int
@@ -35,8 +35,11 @@ class Intrinsics:
     d: Float64  # (n,)
     rectification: Float64 = field(default_factory=lambda: np.eye(3))  # (3, 3): its axes to the rectified ones of a stereo pair
     shift_m: float = 0.0  # along the rectified x axis, from the pair's origin
+    source: str = ''  # where the calibration comes from, for people: a file, or CameraInfo on a topic
 
     def __post_init__(self) -> None:
+        for name in ('k', 'd', 'rectification'):
+            object.__setattr__(self, name, np.array(getattr(self, name), np.float64, order='C'))
         if self.width <= 0 or self.height <= 0:
             raise BagError(f'the intrinsics are for {self.width}x{self.height} pixels')
         if self.k.shape != (3, 3) or not np.isfinite(self.k).all() or not np.isfinite(self.d).all():

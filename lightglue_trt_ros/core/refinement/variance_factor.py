@@ -110,8 +110,7 @@ def fit_epipolar(points0: Float32, points1: Float32, covariances: Float32, thres
     table = _Table(points0, points1, covariances)
     fit = table.settled(1 / (covariances[:, 0, 0] + covariances[:, 1, 1] + 1e-18))
     if fit.middle > fit_limit:
-        sampled = sampled_model(cv2.findFundamentalMat, np.asarray(points0, np.float64), np.asarray(points1, np.float64),
-                                cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
+        sampled = sampled_model(cv2.findFundamentalMat, points0, points1, cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
         if sampled is not None:
             fit = min(fit, table.settled(table.of_pixels(sampled).weights()), key=lambda each: each.middle)
     matrix = fit.matrix.reshape(3, 3)
