@@ -16,12 +16,14 @@ from .types import Float64
 POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial-tangential': 'plumb_bob', 'radtan': 'plumb_bob',
                'rational_polynomial': 'rational_polynomial'}
 FISHEYE = ('equidistant', 'fisheye')
-_NONE = ('', 'none')
+_NONE = ('', 'none', 'pinhole')
 _COUNTS = {'plumb_bob': (4, 5), 'rational_polynomial': (8, 12, 14), 'equidistant': (4,)}
 _RECTIFIED = re.compile(r'(^|_)rect(ified)?(_|$)')  # in a topic's last name, as image_rect_color has it
 _CRITERIA = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 200, 1e-12)
 _RESIDUAL_PX = 1e-2  # of an undistorted point that is distorted again
-LEAST_BASELINE_M = 1e-4
+LEAST_BASELINE_M, MOST_BASELINE_M = 1e-4, 10.0  # of a rig
+_FOCAL_SIDES = 0.03, 1e4  # focal length over the image's side: a fisheye of 360 degrees on a fifth of it, and space telescopes
+_AXIS_FOCAL = 5.0  # from the image to its principal point, focal lengths: the tangent of 79 degrees, which no lens shows so far off
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,11 @@ class Intrinsics:
             raise BagError(f'the intrinsics are not finite: K = {self.k.tolist()}, D = {self.d.tolist()}; calibrate the camera')
         if not (self.k[0, 0] > 0 and self.k[1, 1] > 0 and self.k[2, 2] == 1):
             raise BagError(f'the intrinsics are K = {self.k.tolist()}: the camera is not calibrated')
+        focal, middle, size = self.k[[0, 1], [0, 1]], self.k[:2, 2], np.array([self.width, self.height])
+        shares, off = focal / size, np.maximum(-middle, middle - size) / focal
+        if (shares < _FOCAL_SIDES[0]).any() or (shares > _FOCAL_SIDES[1]).any() or (off > _AXIS_FOCAL).any() or self.k[2, :2].any():
+            raise BagError(f'no lens has K = {self.k.tolist()} for {self.width}x{self.height} pixels: the camera is not '
+                           'calibrated, or its K is not in pixels')
 
     @property
     def projection(self) -> Float64:
@@ -59,6 +66,11 @@ def camera_info_topic(image_topic: str) -> str:
     return image_topic.removesuffix('/compressed').removesuffix('/compressedDepth').rpartition('/')[0] + '/camera_info'
 
 
+def is_rectified(image_topic: str) -> bool:
+    """Whether the images are rectified, by the last name of their topic: image_rect, image_rect_color, image_rect_raw."""
+    return bool(_RECTIFIED.search(image_topic.removesuffix('/compressed').rpartition('/')[2]))
+
+
 def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:
     """K and D of a sensor_msgs/CameraInfo; of rectified images (`image_rect`) its P, without distortion.
 
@@ -67,7 +79,7 @@ def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:
     k, d, model = np.array(info.k, np.float64).reshape(3, 3), np.array(info.d, np.float64), info.distortion_model
     rotation, projection = (np.array(values, np.float64).reshape(3, -1) for values in (info.r, info.p))
     shift = -float(projection[0, 3] / projection[0, 0]) if projection[0, 0] > 0 else 0.0
-    if _RECTIFIED.search(image_topic.removesuffix('/compressed').rpartition('/')[2]) and projection[0, 0] > 0:
+    if is_rectified(image_topic) and projection[0, 0] > 0:
         k, d, model, rotation = projection[:, :3], np.zeros(5), 'plumb_bob', np.eye(3)
     return Intrinsics(info.width, info.height, k, model, d, rotation if rotation.any() else np.eye(3), shift)
 
@@ -82,6 +94,9 @@ def distortion_model(intrinsics: Intrinsics) -> str | None:
     model = 'equidistant' if name in FISHEYE else POLYNOMIAL.get(name)
     if name in _NONE and not d.any():
         return None
+    if name == 'pinhole':
+        raise BagError(f'distortion model pinhole with D = {d.tolist()}: a pinhole has no distortion. Name the model of D: '
+                       'plumb_bob, rational_polynomial or equidistant')
     if model is None:
         raise BagError(f'distortion model {intrinsics.distortion_model!r} with D = {d.tolist()} is not known: '
                        f'{", ".join((*POLYNOMIAL, *FISHEYE))} are; undistort the images before recording, or calibrate anew')
@@ -154,6 +169,9 @@ class StereoRig:
                 raise BagError(f'R of the {name} camera is {r.tolist()}, which is no rotation: calibrate the pair as one')
         if not np.isfinite(self.baseline_m):
             raise BagError(f'the baseline is {self.baseline_m} m: P of the CameraInfos is not finite; calibrate the pair as one')
+        if abs(self.baseline_m) > MOST_BASELINE_M:
+            raise BagError(f'the baseline is {self.baseline_m:g} m, and a rig has {MOST_BASELINE_M:g} m at most: give it in '
+                           'metres, not in millimetres (P[3] of the right CameraInfo is -fx * baseline)')
         if self.baseline_m < -LEAST_BASELINE_M:
             raise BagError(f'left and right are swapped: by their CameraInfos the right camera stands {-self.baseline_m:.3f} m to '
                            'the left of the left one')

@@ -187,13 +187,17 @@ def depth_of(recording: Recording, topic: str | None = None) -> Recording:
                    f'or name the topic (--depth-topic). It holds: {listing}')
 
 
-def stereo_recording(left: Recording, topic: str | None = None) -> StereoRecording:
-    """A recording with its right images, as `right_of` finds them. Raises BagError where there are none, or no calibration."""
+def stereo_recording(left: Recording, topic: str | None = None,
+                     pair: tuple[Intrinsics, Intrinsics] | None = None) -> StereoRecording:
+    """A recording with its right images, as `right_of` finds them; `pair` replaces the recorded calibration of both cameras.
+
+    Raises BagError where there are none, or no calibration.
+    """
     right = right_of(left, topic)
     if right is None:
         raise BagError(f'{left.path} does not say which images are the right ones: a folder has them next to the left ones, '
                        'in a bag their topic has to be named (--right-topic)')
-    cameras = [each.intrinsics for each in (left, right)]
+    cameras = [each.intrinsics for each in (left, right)] if pair is None else [*pair]
     for recording, camera in zip((left, right), cameras, strict=True):
         if camera is None:
             raise BagError(f'{recording.path} has no calibration for {recording.image_topic}: stereo needs that of both cameras')

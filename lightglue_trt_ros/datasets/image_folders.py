@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
-from .calibration_files import load_baseline, load_camera_in_body, load_intrinsics, rectifying
+from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics, rectifying
 from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_kitti, read_list, read_quaternions, read_stamps
 from .sequence import DEPTH_TOPIC, IMAGE, IMAGE_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_depth, read_image
 
@@ -263,8 +263,13 @@ class EurocFolder(FolderRecording):
 
     @staticmethod
     def find(path: Path) -> Path | None:
-        places = (path / 'mav0' / 'cam0', path / 'cam0', path)
-        return next((place for place in places if (place / 'data.csv').is_file() and (place / 'data').is_dir()), None)
+        places = [place for place in (path / 'mav0' / 'cam0', path / 'cam0', path) if (place / 'data').is_dir()]
+        whole = next((place for place in places if (place / 'data.csv').is_file()), None)
+        named = next((place for place in places if place.name == 'cam0' or (place / 'sensor.yaml').is_file()), None)
+        if whole is None and named is not None:
+            raise BagError(f'{named / "data.csv"} is missing: it lists the stamp in nanoseconds and the file of each image in '
+                           f'{named / "data"}, as "1403636579763555584,1403636579763555584.png"')
+        return whole
 
     def __init__(self, path: Path, image_topic: str) -> None:
         super().__init__(path, image_topic, *_listed(path, 'data.csv', path / 'data', parse_nanoseconds, ','))
@@ -292,12 +297,12 @@ class EurocFolder(FolderRecording):
     def _rig(self) -> tuple[Float64, Float64, float] | None:
         """Rectifying rotations and baseline of this camera and the right one, as `rectifying` returns them."""
         left = self.camera_in_body
-        right = _mounting(self._right_path / self.calibration) if self.path.name == 'cam0' else None
+        right = find_camera_in_body(self._right_path / self.calibration) if self.path.name == 'cam0' else None
         return None if left is None or right is None else rectifying(np.asarray(np.linalg.solve(left, right), np.float64))
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:
-        return _mounting(self.path / self.calibration)
+        return find_camera_in_body(self.path / self.calibration)
 
     def _ground_truth(self) -> Trajectory | None:
         path = self.path.parent / 'state_groundtruth_estimate0' / 'data.csv'
@@ -306,14 +311,10 @@ class EurocFolder(FolderRecording):
 
 def euroc_ground_truth(path: Path) -> Trajectory:
     """Poses of the body from an EuRoC data.csv; the sensor.yaml next to it has the sensor's pose in the body. Raises BagError."""
-    recorded, sensor_in_body = read_quaternions(path, 'euroc'), _mounting(path.with_name('sensor.yaml'))
+    recorded, sensor_in_body = read_quaternions(path, 'euroc'), find_camera_in_body(path.with_name('sensor.yaml'))
     if sensor_in_body is None:
         return recorded
     return Trajectory(recorded.stamps_ns, recorded.poses @ np.linalg.inv(sensor_in_body), recorded.source)
-
-
-def _mounting(calibration: Path) -> Float64 | None:
-    return load_camera_in_body(calibration) if calibration.exists() else None
 
 
 def open_folder(path: Path, image_topic: str = IMAGE_TOPIC) -> FolderRecording | None:

@@ -38,7 +38,7 @@ from .methods import Baseline, Method, Prediction, by_networks, correspondences,
 from .metrics import Evaluation, MatcherResult
 from .options import OWN_DEPTH_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
 from .predict import Evaluator, WallTime
-from .scene import Scene, open_scene, usable_frames
+from .scene import Scene, named_pair, open_scene, usable_frames
 from .stereo_accuracy import evaluate_stereo
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
 
     wall = WallTime()
     right_topic = None if options.right_topic == OWN_RIGHT_IMAGES else options.right_topic
-    stereo = stereo_recording(recording, right_topic) if options.right_topic else None
+    stereo = stereo_recording(recording, right_topic, named_pair(options, recording)) if options.right_topic else None
     depth_topic = None if options.depth_topic == OWN_DEPTH_IMAGES else options.depth_topic
     depth = depth_of(recording, depth_topic) if options.depth_topic else None
     with wall.spent('reading'):

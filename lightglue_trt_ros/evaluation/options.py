@@ -83,14 +83,16 @@ class EvaluationOptions:
 def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = False) -> None:
     """Declare every option of EvaluationOptions; for a `fleet` without those of a single recording."""
     parser.add_argument('--image-topic', metavar='TOPIC', help='image topic, if the bag has several')
-    parser.add_argument('--camera', '--intrinsics', type=Path, metavar='YAML', help='intrinsics, instead of the recorded ones')
+    parser.add_argument('--camera', '--intrinsics', type=Path, metavar='YAML', help='intrinsics, instead of the recorded ones; of '
+                        'a file with several cameras FILE:NAME, as camchain.yaml:cam1')
     parser.add_argument('--mask', type=Path, metavar='PNG', help='8-bit gray image of the size of the images or of the engine; no '
                         'matcher gets keypoints where it is 0')
     truth = parser.add_mutually_exclusive_group()
     truth.add_argument('--truth-topic', metavar='TOPIC', help='ground truth: a topic of poses in the bag, instead of the default')
     parser.add_argument('--truth-child-frame', metavar='FRAME', help='the moving frame, if a topic of poses has several')
     parser.add_argument('--camera-in-body', type=Path, metavar='YAML',
-                        help="a sensor.yaml like EuRoC's; its T_BS is the camera's pose in the body that the ground truth is of")
+                        help="the camera's pose in the body that the ground truth is of: a calibration file of EuRoC, Kalibr, VINS "
+                        'or ORB-SLAM; FILE:NAME as for --camera')
     parser.add_argument('--max-time-difference', type=positive, default=0.02, metavar='S',
                         help='largest difference between the stamps of an image and its pose, seconds; default: %(default)s')
     parser.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N',

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.cameras import Intrinsics, distortion_model, undistort
+from ..core.cameras import Intrinsics, distortion_model, is_rectified, undistort
 from ..core.config import MatcherConfig
 from ..core.images import gray_of
 from ..core.types import Float32, Float64, UInt8
-from ..datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics
+from ..datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics, load_pair
 from ..datasets.ground_truth import load_ground_truth, poses_at
 from ..datasets.sequence import Frame, Recording, readable_frames
 from ..odometry.two_view import epipolar_errors, fundamental_from_poses, relative_pose
@@ -284,10 +284,13 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
                 on_note: Callable[[str], None]) -> Intrinsics | None:
     """Raises BagError for unusable intrinsics only if the user named them; recorded ones are left out with a note."""
     try:
-        intrinsics = load_intrinsics(options.camera) if options.camera else recording.intrinsics
+        intrinsics = recording.intrinsics if options.camera is None else _named_camera(options, recording)
         if intrinsics is not None:
-            distortion_model(intrinsics)
+            distorted = distortion_model(intrinsics) is not None
             check_size(intrinsics, *size)
+            if distorted and options.camera and is_rectified(recording.image_topic):
+                on_note(f'{intrinsics.source} has distortion, and the images on {recording.image_topic} are rectified by their '
+                        'name: it must be the calibration of the rectified images')
             return intrinsics
         reason = 'no intrinsics in the recording; give --camera'
     except BagError as error:
@@ -298,12 +301,26 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
     return None
 
 
+def named_pair(options: EvaluationOptions, recording: Recording) -> tuple[Intrinsics, Intrinsics] | None:
+    """Left and right camera, where right images are asked for and --camera describes both. Raises BagError."""
+    if options.camera is None or not options.right_topic:
+        return None
+    return load_pair(options.camera, is_rectified(recording.image_topic))
+
+
+def _named_camera(options: EvaluationOptions, recording: Recording) -> Intrinsics:
+    """The camera that --camera gives, the left one of a pair. Raises BagError."""
+    assert options.camera is not None
+    pair = named_pair(options, recording)
+    return load_intrinsics(options.camera, is_rectified(recording.image_topic)) if pair is None else pair[0]
+
+
 def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
            on_note: Callable[[str], None]) -> tuple[Float64 | None, str | None]:
     """The true pose at each frame, and the source in words."""
     wanted = options.truth_topic or options.truth or options.truth_child_frame
+    mounting = load_camera_in_body(options.camera_in_body) if options.camera_in_body else None
     try:
-        mounting = load_camera_in_body(options.camera_in_body) if options.camera_in_body else None
         truth = load_ground_truth(recording, topic=options.truth_topic, file=options.truth, kind=options.truth_kind,
                            child_frame=options.truth_child_frame, camera_in_body=mounting, on_note=on_note)
         if truth is not None:

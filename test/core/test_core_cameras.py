@@ -93,7 +93,8 @@ def test_points_without_an_inverse() -> None:
 
 
 @pytest.mark.parametrize(('model', 'd'), [('plumb_bob', []), ('plumb_bob', [0.0] * 5), ('', []), ('none', [0.0]),
-                                          ('equidistant', []), ('rational_polynomial', [0.0] * 8)])
+                                          ('pinhole', []), ('pinhole', [0.0] * 5), ('equidistant', []),
+                                          ('rational_polynomial', [0.0] * 8)])
 def test_an_ideal_pinhole_leaves_points_alone(model: str, d: list[float]) -> None:
     points = np.array([[1.5, 2.5], [-3.0, 1e6]], np.float32)
     result = undistort(points, camera(model, d))
@@ -106,6 +107,7 @@ def test_an_ideal_pinhole_leaves_points_alone(model: str, d: list[float]) -> Non
 
 def test_models_that_cannot_be_used() -> None:
     for model, d, message in (('double_sphere', [0.1, 0.2], "'double_sphere'.*plumb_bob"), ('', [0.1], "model '' with"),
+                              ('pinhole', [0.1] * 5, 'Name the model of D: plumb_bob'),
                               ('plumb_bob', [0.1, 0.2], '4 or 5 coefficients'), ('equidistant', [0.1] * 5, 'equidistant has 4')):
         with pytest.raises(BagError, match=message):
             undistort([[1, 2]], camera(model, d))
@@ -175,11 +177,36 @@ def test_mounting(tmp_path: Path) -> None:
     assert mounting is not None
     assert mounting.tolist() == [[0, -1, 0, 0.5], [1, 0, 0, 0.25], [0, 0, 1, -0.125], [0, 0, 0, 1]]
     path.write_text(ROS)
-    assert load_camera_in_body(path) is None
+    with pytest.raises(BagError, match='T_BS'):
+        load_camera_in_body(path)
     for bad in (EUROC.replace('-1.0', '-2.0'), EUROC.replace('0.5,', ''), EUROC.replace('data: [0.0, -1', 'date: [0.0, -1')):
         path.write_text(bad)
         with pytest.raises(BagError, match='T_BS'):
             load_camera_in_body(path)
+
+
+@pytest.mark.parametrize(('k', 'size'), [
+    ([1, 1, 0, 0], (640, 480)), ([1, 1, 0, 0], (48, 36)),  # the identity
+    ([4.2, 4.2, 320, 240], (640, 480)),  # a focal length in millimetres
+    ([450, 4.5, 320, 240], (640, 480)), ([450, 450, 3195, 240], (640, 480)), ([450, 450, 320, -1e5], (640, 480)),
+    ([4.5e7, 450, 320, 240], (640, 480))])
+def test_k_that_no_lens_has_is_refused(k: list[float], size: tuple[int, int]) -> None:
+    fx, fy, cx, cy = k
+    with pytest.raises(BagError, match=rf'no lens has K = .* for {size[0]}x{size[1]} pixels: the camera is not calibrated'):
+        Intrinsics(*size, np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+    with pytest.raises(BagError, match='not calibrated'):  # written by columns
+        Intrinsics(640, 480, K.T, 'plumb_bob', np.zeros(5))
+
+
+@pytest.mark.parametrize(('k', 'size'), [
+    ([281, 281, 960, 540], (1920, 1080)),  # a fisheye of 220 degrees in the middle of a wide image
+    ([102, 102, 320, 240], (640, 480)), ([90, 90, 1920, 540], (1920, 1080)),  # 360 degrees over the width; a small circle
+    ([266_000, 266_000, 320, 240], (640, 480)),  # a telescope of 2 m on a small sensor
+    ([1200, 1200, 2000, 1500], (640, 480)), ([1200, 1200, -1360, -1020], (640, 480)),  # corners of a sensor of 12 megapixels
+    ([1.5, 2.5, 3.5, 4.5], (40, 30)), ([900, 450, 320, 120], (640, 240))])  # a toy; every second line
+def test_real_cameras_at_the_extremes_are_taken(k: list[float], size: tuple[int, int]) -> None:
+    fx, fy, cx, cy = k
+    assert Intrinsics(*size, np.array([[fx, 0.5, cx], [0, fy, cy], [0, 0, 1]]), 'plumb_bob', np.zeros(5)).k[0, 0] == fx
 
 
 def test_files_that_are_no_calibration(tmp_path: Path) -> None:
@@ -188,7 +215,8 @@ def test_files_that_are_no_calibration(tmp_path: Path) -> None:
                           (EUROC.replace('resolution', 'size'), 'has no resolution'), (EUROC.replace(', 480', ''), 'sensor.yaml'),
                           (EUROC.replace('pinhole', 'omni'), 'camera_model: omni'),
                           (EUROC.replace('458.654', '.nan'), 'not finite'),
-                          (ROS.replace('image_width', 'width'), 'has no image_width'), (ROS.replace('0, 0, 1]', '0]'), 'reshape')):
+                          (ROS.replace('image_width', 'width'), 'has no image_width'),
+                          (ROS.replace('0, 0, 1]', '0]'), 'has 7 values, not 9')):
         path.write_text(text)
         with pytest.raises(BagError, match=message):
             load_intrinsics(path)
