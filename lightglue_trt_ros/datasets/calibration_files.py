@@ -22,6 +22,7 @@ from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, descr
 FORMS = ("this package's calib.yaml (width, height, fx, fy, cx, cy), ROS's camera_calibration, OpenCV's, EuRoC's sensor.yaml, "
          "Kalibr's camchain.yaml, VINS-Fusion's and ORB-SLAM's")
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-matrix')  # not YAML, but in OpenCV's files
+_NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
 
 
 class _Choice(NamedTuple):
@@ -141,7 +142,7 @@ def _chosen(path: Path) -> _Choice:
 def _cameras(file: Path) -> dict[str, DescribedCamera]:
     values = _mapping(file)
     try:
-        return described(values)
+        return described(values, lambda name: _mapping(file.parent / name))
     except ValueError as error:
         raise BagError(f'{file}: {error}') from None
 
@@ -160,7 +161,7 @@ def _naming(chosen: _Choice) -> Iterator[None]:
 def _mapping(path: Path) -> dict[str, Any]:
     import yaml
     try:
-        calib = yaml.safe_load(_OPENCV.sub('', path.read_text(encoding='utf-8')))
+        calib = yaml.safe_load(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', path.read_text(encoding='utf-8-sig'))))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BagError(f'cannot read {path}: {" ".join(str(error).split())}') from None
     if not isinstance(calib, dict):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -103,8 +103,8 @@ class Fields:
         """Raise ValueError for a key of the lens that nobody read."""
         for name, key in self._keys.items():
             if name not in self._read and LENS.search(name) and not _is_zero(self._values[key]):
-                raise ValueError(f'{key}: {self._values[key]} is not read here, and speaks of the lens. Name the coefficients '
-                                 f'{COEFFICIENTS[0]}, or k1, k2, p1, p2, k3, or remove the key')
+                raise ValueError(f'{key}: {str(self._values[key])[:80]} is not read here, and speaks of the lens. Name the '
+                                 f'coefficients {COEFFICIENTS[0]}, or k1, k2, p1, p2, k3, or remove the key')
 
 
 @dataclass(frozen=True)
@@ -116,17 +116,19 @@ class DescribedCamera:
     in_left: Callable[[], Float64 | None] = lambda: None  # (4, 4) from the camera before it in the file, a left one, to this one
 
 
-def described(values: Mapping[str, Any]) -> dict[str, DescribedCamera]:
-    """The cameras of a file by name; a camera that has none is called ''. Raises ValueError for a file that has no camera."""
+def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]]) -> dict[str, DescribedCamera]:
+    """The cameras of a file by name; a camera that has none is called ''. Raises ValueError for a file that has no camera.
+
+    `read` gives what another file has, by the name that stands in this one.
+    """
     fields = Fields(values)
     chain = {name: value for name, value in values.items() if re.fullmatch(r'cam\d+', str(name)) and isinstance(value, dict)}
     if chain:
         return _chain(chain)
     if 'projection_parameters' in fields or 'model_type' in fields:
         return {'': DescribedCamera(partial(_vins, values), partial(_vins_in_body, fields))}
-    if rig := [number for number in range(8) if f'body_T_cam{number}' in fields or f'cam{number}_calib' in fields]:
-        return {f'cam{number}': DescribedCamera(partial(_elsewhere, fields, number),
-                                                partial(_optional, fields, f'body_T_cam{number}')) for number in rig}
+    if 'body_T_cam0' in fields or 'cam0_calib' in fields:
+        return _vins_rig(fields, read)
     if any(str(key).startswith(('Camera.', 'Camera1.')) for key in values):
         return _orbslam(values)
     if any(re.fullmatch(r'imu\d+', str(key)) for key in values):
@@ -268,8 +270,11 @@ def _in_left(fields: Fields, before: DescribedCamera | None) -> Float64 | None:
     """A camera's pose in the one before it: by T_cn_cnm1, or by the poses of both in the body."""
     if 'T_cn_cnm1' in fields:
         return np.asarray(np.linalg.inv(fields.matrix('T_cn_cnm1')), np.float64)
-    left = None if before is None else before.in_body()
-    right = _pose(fields)
+    return _between(before, partial(_pose, fields))
+
+
+def _between(before: DescribedCamera | None, in_body: Callable[[], Float64 | None]) -> Float64 | None:
+    left, right = None if before is None else before.in_body(), in_body()
     return None if left is None or right is None else np.asarray(np.linalg.solve(left, right), np.float64)
 
 
@@ -325,10 +330,26 @@ def _vins_in_body(fields: Fields) -> Float64 | None:
     return rigid(matrix, 'extrinsicRotation')
 
 
-def _elsewhere(fields: Fields, number: int, rectified: bool) -> Intrinsics:
-    file = fields.text(f'cam{number}_calib')
-    where = f'the file of cam{number}_calib, {file}' if file else 'a file of their own'
-    raise ValueError(f'it has no intrinsics of cam{number}: they are in {where}; give that file')
+def _vins_rig(fields: Fields, read: Callable[[str], Mapping[str, Any]]) -> dict[str, DescribedCamera]:
+    """VINS-Fusion's configuration: cam0_calib, cam1_calib name files with the intrinsics; body_T_cam0, body_T_cam1 are poses."""
+    count = round(fields.number('num_of_cam')) if 'num_of_cam' in fields else 8
+    cameras: dict[str, DescribedCamera] = {}
+    before: DescribedCamera | None = None
+    for name in (f'cam{number}' for number in range(count) if f'body_T_cam{number}' in fields or f'cam{number}_calib' in fields):
+        in_body = partial(_optional, fields, f'body_T_{name}')
+        before = cameras[name] = DescribedCamera(partial(_elsewhere, fields, f'{name}_calib', read), in_body,
+                                                 partial(_between, before, in_body))
+    return cameras
+
+
+def _elsewhere(fields: Fields, key: str, read: Callable[[str], Mapping[str, Any]], rectified: bool) -> Intrinsics:
+    file = str(fields.get(key))
+    try:
+        return replace(_vins(read(file), rectified), source=file)
+    except ValueError as error:
+        raise ValueError(f'{key}, {file}: {error}') from None
+    except KeyError as error:
+        raise KeyError(f'{error.args[0]} in {key}, {file}') from None
 
 
 def _orbslam(values: Mapping[str, Any]) -> dict[str, DescribedCamera]:
@@ -348,23 +369,29 @@ def _orbslam(values: Mapping[str, Any]) -> dict[str, DescribedCamera]:
         return None if left is None or offset is None else left @ offset
 
     first = 'Camera1' if 'Camera1.fx' in fields else 'Camera'
-    cameras = {first: DescribedCamera(partial(_orbslam_camera, values, f'{first}.'), left_in_body)}
-    if 'Camera2.fx' in fields:
-        cameras['Camera2'] = DescribedCamera(partial(_orbslam_camera, values, 'Camera2.'), right_in_body, right_in_left)
-    return cameras
+    left = DescribedCamera(partial(_orbslam_camera, values, f'{first}.'), left_in_body)
+    if 'Camera2.fx' not in fields:
+        return {'': left}
+    return {first: left, 'Camera2': DescribedCamera(partial(_orbslam_camera, values, 'Camera2.'), right_in_body, right_in_left)}
 
 
 def _orbslam_camera(values: Mapping[str, Any], prefix: str, rectified: bool) -> Intrinsics:
     common, own = Fields(values, 'Camera.'), Fields(values, prefix)
     model = _camera_model(common, 'type')
+    if 'width' not in common:
+        raise ValueError('it has no Camera.width: add Camera.width and Camera.height, the size of the images in pixels')
     size = common.pixels('width'), common.pixels('height')
     k = _pinhole(*map(own.number, ('fx', 'fy', 'cx', 'cy')))
     model, d = _lens(own, model)
     own.check_all_read()
     if 'Camera1.fx' in values:
         common.check_all_read()
-    if not rectified:  # LEFT.D of ORB-SLAM2 is of the raw images, and Camera.fx of the rectified ones
-        Fields({key: value for key, value in values.items() if not re.match(r'Camera\d*\.', str(key))}).check_all_read()
+    if not rectified:
+        others = Fields({key: value for key, value in values.items() if not re.match(r'Camera\d*\.', str(key))})
+        if not _is_zero(others.get('LEFT.D', None)):
+            raise ValueError('LEFT.D and LEFT.K are of the raw images, and Camera.fx of the rectified ones, which alone are read. '
+                             'Write LEFT.K and LEFT.D into a file of camera_calibration (camera_matrix, distortion_coefficients)')
+        others.check_all_read()
     return _camera(size, k, model, d)
 
 

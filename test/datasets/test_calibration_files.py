@@ -81,6 +81,8 @@ FORMS = {
     'VINS': VINS,
     'ORB-SLAM2': orbslam('Camera'),
     'ORB-SLAM3': orbslam(),
+    'without spaces': orbslam().replace('PointSize: ', 'PointSize:').replace('Camera1.k1: ', 'Camera1.k1:'),
+    'byte order mark': f'\ufeff{OWN}dist: {RADTAN}\n',
 }
 FISHEYES = {
     'own': f'{OWN}distortion: equidistant\ndist: {KB}\n',
@@ -175,8 +177,9 @@ REFUSED = {
     'stray Camera.k1': (f'{orbslam()}Camera.k1: 0.3\n', 'Camera.k1: 0.3'),
     'count': (f'{OWN}dist: [0.1, 0.2, 0.3]\n', 'plumb_bob has 4 or 5 coefficients'),
     'an IMU': ('imu0:\n  rostopic: /imu0\n  update_rate: 200.0\n', 'imu0, and no camera'),
-    'VINS config': ('%YAML:1.0\ncam0_calib: "left.yaml"\nimage_width: 640\nmin_dist: 30\n', 'cam0_calib, left.yaml'),
-    'no width of ORB-SLAM': (orbslam().replace('Camera.width: 640\n', ''), 'has no Camera.width'),
+    'VINS, no file': ('%YAML:1.0\ncam0_calib: "left.yaml"\nimage_width: 640\nmin_dist: 30\n', 'cam0.*cannot read .*left.yaml'),
+    'VINS, no key': (f'{opencv_matrix("body_T_cam0", BODY)}image_width: 640\n', 'cam0 has no cam0_calib'),
+    'no width of ORB-SLAM': (orbslam().replace('Camera.width: 640\n', ''), 'no Camera.width: add Camera.width'),
     'no resolution': (inside('cam0', KALIBR.replace('resolution', 'size')), 'cam0 has no resolution'),
     'size of a word': (KALIBR.replace('[640, 480]', '[wide, 480]'), "resolution: 'wide' is no number"),
     'size of one': (KALIBR.replace('[640, 480]', '[640]'), 'resolution has 1 value, not 2'),
@@ -345,6 +348,26 @@ def test_chain_of_two_cameras_is_a_rig(write) -> None:
         np.testing.assert_allclose(first[:, 1], second[:, 1], atol=1e-6)
         depth = rig.baseline_m / (first[:, 0] - second[:, 0])
         np.testing.assert_allclose(depth, (points @ pair[0].rectification.T)[:, 2], rtol=1e-5)
+
+
+def test_configuration_of_vins_names_the_files_of_its_cameras(write) -> None:
+    left, right = write(VINS, 'left.yaml'), write(VINS.replace('450.0', '452.0'), 'right.yaml')
+    both = (f'%YAML:1.0\nimu: 1\nnum_of_cam: 2\ncam0_calib: "left.yaml"\ncam1_calib: "right.yaml"\nmin_dist: 30\n'
+            f'{opencv_matrix("body_T_cam0", BODY)}{opencv_matrix("body_T_cam1", SECOND)}')
+    config = write(both, 'config.yaml')
+    cameras = [load_intrinsics(Path(f'{config}:cam{number}')) for number in range(2)]
+    assert [camera.k[0, 0] for camera in cameras] == [450, 452]
+    assert cameras[1].source == f'{config}, cam1, right.yaml'
+    pair = load_pair(config)
+    assert pair is not None
+    assert StereoRig(*pair).baseline_m == pytest.approx(0.11)
+    assert load_intrinsics(write(both.replace('num_of_cam: 2', 'num_of_cam: 1'))).k.tolist() == K
+    right.write_text(VINS.replace('PINHOLE', 'MEI'))
+    with pytest.raises(BagError, match=r'config.yaml, cam1: cam1_calib, right.yaml: model_type: MEI'):
+        load_intrinsics(Path(f'{config}:cam1'))
+    left.write_text(VINS.replace('image_width', 'width'))
+    with pytest.raises(BagError, match=r'config.yaml, cam0 has no image_width in cam0_calib, left.yaml'):
+        load_intrinsics(Path(f'{config}:cam0'))
 
 
 def test_files_that_describe_no_rig(write) -> None:
