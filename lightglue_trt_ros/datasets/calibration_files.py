@@ -17,7 +17,7 @@ import numpy as np
 from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
-from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, described
+from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described
 
 FORMS = ("this package's calib.yaml (width, height, fx, fy, cx, cy), ROS's camera_calibration, OpenCV's, EuRoC's sensor.yaml, "
          "Kalibr's camchain.yaml, VINS-Fusion's and ORB-SLAM's")
@@ -166,6 +166,10 @@ def _mapping(path: Path) -> dict[str, Any]:
         raise BagError(f'cannot read {path}: {" ".join(str(error).split())}') from None
     if not isinstance(calib, dict):
         raise BagError(f'{path} is no calibration; the forms that are read: {FORMS}')
+    try:
+        check_finite(calib)
+    except ValueError as error:
+        raise BagError(f'{path}: {error}') from None
     return calib
 
 

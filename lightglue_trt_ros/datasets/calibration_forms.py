@@ -21,9 +21,9 @@ MODELS = {  # names of a camera's model in files, small letters, and the lens th
 MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
 COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist')
 FLAT = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')  # in the order of OpenCV's vector
-LENS = re.compile(  # keys that speak of a lens, in small letters
-    r'(^|\.)dist(_|$|coef)|distort|coef(f?s?)?(_|$)|'
-    r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model)?$|skew|mirror|[kp]\d+$|d$|s[1-4]$|tau|xi$)')
+LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist and max_dist are of trackers
+    r'(?<!min)(?<!max)(^|[._])dist(_|$|coef)|distor|coef(f?s?)?(_|$)|'
+    r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$)')
 POSE_KEYS = ("T_BS (EuRoC), T_cam_imu or T_imu_cam (Kalibr, OpenVINS), body_T_cam0, body_T_cam1 or extrinsicRotation and "
              'extrinsicTranslation (VINS), Tbc or IMU.T_b_c1 (ORB-SLAM)')
 _MISSING: Any = object()
@@ -102,9 +102,9 @@ class Fields:
     def check_all_read(self) -> None:
         """Raise ValueError for a key of the lens that nobody read."""
         for name, key in self._keys.items():
-            if name not in self._read and LENS.search(name) and not _is_zero(self._values[key]):
-                raise ValueError(f'{key}: {str(self._values[key])[:80]} is not read here, and speaks of the lens. Name the '
-                                 f'coefficients {COEFFICIENTS[0]}, or k1, k2, p1, p2, k3, or remove the key')
+            if name not in self._read and (unread := _of_lens(name, self._values[key])):
+                raise ValueError(f'{".".join((key, *unread[1:-1]))}: {unread[-1][:80]} is not read here, and speaks of the lens. '
+                                 f'Name the coefficients {COEFFICIENTS[0]}, or k1, k2, p1, p2, k3, or remove the key')
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
     chain = {name: value for name, value in values.items() if re.fullmatch(r'cam\d+', str(name)) and isinstance(value, dict)}
     if chain:
         return _chain(chain)
-    if 'projection_parameters' in fields or 'model_type' in fields:
+    if 'projection_parameters' in fields or 'distortion_parameters' in fields:
         return {'': DescribedCamera(partial(_vins, values), partial(_vins_in_body, fields))}
     if 'body_T_cam0' in fields or 'cam0_calib' in fields:
         return _vins_rig(fields, read)
@@ -218,7 +218,7 @@ def _by_name(fields: Fields, model: str, name: str | None) -> list[float]:
 def _own(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     """This package's calib.yaml: width, height, fx, fy, cx, cy, and dist, or k1, k2, p1, p2, k3; distortion: the model."""
     fields = Fields(values)
-    model = _camera_model(fields, 'model', 'camera_model')
+    model = _camera_model(fields, 'model', 'camera_model', 'model_type')
     size = fields.pixels('width'), fields.pixels('height')
     k = _pinhole(*map(fields.number, ('fx', 'fy', 'cx', 'cy')))
     lens = _lens(fields, model)
@@ -251,6 +251,8 @@ def _euroc(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     size = fields.size('resolution')
     k = _pinhole(*fields.numbers('intrinsics', 4))
     lens = _lens(fields, model)
+    if any(lens[1]) and fields.first(*MODEL_KEYS) is None:
+        raise ValueError(f'it has no distortion_model, and D = {lens[1]} are of radtan or of equidistant: name the model')
     fields.check_all_read()
     return _camera(size, k, *lens)
 
@@ -428,6 +430,26 @@ def _pixels(value: Any, name: str) -> int:
     if number != int(number):
         raise ValueError(f'{name}: {value} is no number of pixels')
     return int(number)
+
+
+def _of_lens(name: str, value: Any) -> list[str]:
+    """The keys that lead to something about a lens, and its value in words; empty where there is none."""
+    if LENS.search(name.lower()) and not _is_zero(value):
+        return [name, str(value)]
+    inner = value.items() if isinstance(value, dict) else ()
+    return next(([name, *found] for key, each in inner if (found := _of_lens(str(key), each))), [])
+
+
+def check_finite(values: Any, name: str = '') -> None:
+    """Raise ValueError for a number that is not finite, with its key."""
+    if isinstance(values, dict):
+        for key, value in values.items():
+            check_finite(value, f'{name}.{key}' if name else str(key))
+    elif isinstance(values, list):
+        for value in values:
+            check_finite(value, name)
+    elif isinstance(values, float) and not np.isfinite(values):
+        raise ValueError(f'{name}: {values} is not finite; calibrate the camera')
 
 
 def _is_zero(value: Any) -> bool:
