@@ -261,7 +261,7 @@ def _chain(cameras: Mapping[str, Any]) -> dict[str, DescribedCamera]:
     """Kalibr's camchain: cam0, cam1 ..., with T_cam_imu of each and T_cn_cnm1 from the one before."""
     found: dict[str, DescribedCamera] = {}
     before: DescribedCamera | None = None
-    for name, values in cameras.items():
+    for name, values in sorted(cameras.items(), key=lambda item: int(str(item[0])[3:])):  # T_cn_cnm1 is from the number before
         in_left = partial(_in_left, Fields(values), before)
         camera = DescribedCamera(partial(_euroc, values), partial(_chained, values, before), in_left)
         found[str(name)] = before = camera
@@ -334,7 +334,7 @@ def _vins_in_body(fields: Fields) -> Float64 | None:
 
 def _vins_rig(fields: Fields, read: Callable[[str], Mapping[str, Any]]) -> dict[str, DescribedCamera]:
     """VINS-Fusion's configuration: cam0_calib, cam1_calib name files with the intrinsics; body_T_cam0, body_T_cam1 are poses."""
-    count = round(fields.number('num_of_cam')) if 'num_of_cam' in fields else 8
+    count = max(1, round(fields.number('num_of_cam'))) if 'num_of_cam' in fields else 8
     cameras: dict[str, DescribedCamera] = {}
     before: DescribedCamera | None = None
     for name in (f'cam{number}' for number in range(count) if f'body_T_cam{number}' in fields or f'cam{number}_calib' in fields):

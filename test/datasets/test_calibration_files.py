@@ -371,7 +371,8 @@ def test_configuration_of_vins_names_the_files_of_its_cameras(write) -> None:
     pair = load_pair(config)
     assert pair is not None
     assert StereoRig(*pair).baseline_m == pytest.approx(0.11)
-    assert load_intrinsics(write(both.replace('num_of_cam: 2', 'num_of_cam: 1'))).k.tolist() == K
+    for count in (0, 1):
+        assert load_intrinsics(write(both.replace('num_of_cam: 2', f'num_of_cam: {count}'))).k.tolist() == K
     right.write_text(VINS.replace('PINHOLE', 'MEI'))
     with pytest.raises(BagError, match=r'config.yaml, cam1: cam1_calib, right.yaml: model_type: MEI'):
         load_intrinsics(Path(f'{config}:cam1'))
@@ -385,6 +386,10 @@ def test_files_that_describe_no_rig(write) -> None:
     assert load_pair(write(CHAIN)) is None
     chain = write(inside('cam0', KALIBR) + inside('cam1', f'T_cn_cnm1: {np.linalg.inv(RIGHT_IN_LEFT).tolist()}\n{KALIBR}'))
     assert load_pair(chain) is not None
+    first, second = chain.read_text().split('cam1:')
+    backwards = load_pair(write(f'cam1:{second}{first}'))
+    assert backwards is not None
+    assert StereoRig(*backwards).baseline_m == pytest.approx(0.11)
     assert load_pair(Path(f'{chain}:cam0')) is None
 
 
