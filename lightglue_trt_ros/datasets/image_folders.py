@@ -13,11 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.cameras import Intrinsics
+from ..core.depth import SATURATED
 from ..core.types import Float64
 from ..utils.errors import BagError
 from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics, rectifying
 from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_kitti, read_list, read_quaternions, read_stamps
-from .sequence import DEPTH_TOPIC, IMAGE, IMAGE_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_depth, read_image
+from .sequence import (
+    DEPTH_TOPIC,
+    IMAGE,
+    IMAGE_TOPIC,
+    RIGHT_TOPIC,
+    Frame,
+    ImageRecord,
+    Recording,
+    Topic,
+    read_depth,
+    read_image,
+    read_samples,
+)
 
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
@@ -45,15 +58,15 @@ class FolderRecording(Recording):
             yield Frame(stamp, stamp, partial(self._load, file), number=number)
 
     def images(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Iterate over (stamp in ns, image): gray (H, W) or BGR (H, W, 3) uint8, as the file is. Raises BagError."""
+        """Iterate over (stamp in ns, image): gray (H, W) or BGR (H, W, 3) uint8, as the file is, by `bits`. Raises BagError."""
         for file, stamp in zip(self.files, self.stamps_ns, strict=True):
             yield stamp, self._read(file)
 
     def _load(self, file: Path) -> ImageRecord:
-        return ImageRecord.from_array(self._read(file))
+        return ImageRecord.from_samples(read_samples(file))
 
     def _read(self, file: Path) -> NDArray[Any]:
-        return read_image(file)
+        return read_image(file, self.bits)
 
     @property
     def right(self) -> FolderRecording | None:
@@ -101,7 +114,7 @@ class RightFolder(FolderRecording):
         if stamps_ns is None and len(files) != len(left.files):
             raise BagError(f'{left.path} has {len(left.files)} images and {len(files)} right ones: they must be pairs')
         super().__init__(left.path, RIGHT_TOPIC, files, stamps_ns or left.stamps_ns)
-        self._camera = camera
+        self._camera, self.bits = camera, left.bits
 
     @property
     def intrinsics(self) -> Intrinsics | None:
@@ -113,12 +126,15 @@ class DepthFolder(FolderRecording):
 
     def __init__(self, images: FolderRecording, files: list[Path], stamps_ns: list[int] | None = None,
                  per_metre: float | None = None) -> None:
-        """Without `stamps_ns`, one file per image is required, and has its stamp. Without `per_metre` they are in millimetres."""
+        """Without `stamps_ns`, one file per image is required, and has its stamp.
+
+        `per_metre` are units to a metre, which the `depth_scale` of the images replaces; without both they are millimetres.
+        """
         if stamps_ns is None and len(files) != len(images.files):
             raise BagError(f'{images.path} has {len(images.files)} images and {len(files)} depth images: give each image one, in '
                            'the order of names, or none to any')
         super().__init__(images.path, DEPTH_TOPIC, files, stamps_ns or images.stamps_ns)
-        self._images, self._per_metre = images, per_metre
+        self._images, self._per_metre = images, images.depth_scale or per_metre
 
     @property
     def intrinsics(self) -> Intrinsics | None:
@@ -129,9 +145,10 @@ class DepthFolder(FolderRecording):
 
     def _read(self, file: Path) -> NDArray[Any]:
         pixels = read_depth(file)
-        if self._per_metre is None:
+        if self._per_metre in (None, 1000):
             return pixels
-        return np.where(pixels > 0, pixels / np.float32(self._per_metre), np.float32(np.nan))
+        metres = np.where(pixels > 0, pixels / np.float32(self._per_metre), np.float32(np.nan))
+        return np.where(pixels < SATURATED, metres, np.float32(np.inf))  # too far, by REP 117
 
 
 class ImagesFolder(FolderRecording):
