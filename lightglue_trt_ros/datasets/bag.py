@@ -153,8 +153,8 @@ class BagRecording(Recording):
                     if first is None and not same_frame(info.header.frame_id, self.frame_id):
                         doubt = self._doubt(topic, info.header.frame_id)
                         if not self._is_own(topic):
-                            return _Calibration(note=f'no intrinsics in the recording: {doubt}; give --camera')
-                        notes.append(f'{doubt}. It is used, since it is next to the images; --camera replaces it')
+                            return _Calibration(note=f'no intrinsics in the recording: {doubt}')
+                        notes.append(f'{doubt}. It is used, since it is next to the images')
                     first, before = first or raw, raw[STAMP_ENDS:]
                     with naming(where):
                         camera = intrinsics_of(info, self.image_topic, self._size_for(info), topic.name)
@@ -184,7 +184,7 @@ class BagRecording(Recording):
             return None, ''
         listing, expected = ', '.join(topic.name for topic in infos), ' or '.join(camera_info_topics(self.image_topic))
         return None, (f'no intrinsics in the recording: there is CameraInfo on {listing}, and that of {self.image_topic} would be '
-                      f'on {expected}; give --camera')
+                      f'on {expected}')
 
     def _is_own(self, topic: Topic) -> bool:
         """Whether a topic is where these images' CameraInfo belongs."""

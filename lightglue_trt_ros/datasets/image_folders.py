@@ -236,7 +236,8 @@ class KittiFolder(FolderRecording):
     def _camera(self, projection: Float64) -> Intrinsics:
         height, width = read_image(self.files[0]).shape[:2]
         shift_m = -float(np.linalg.solve(projection[:, :3], projection[:, 3])[0])
-        return Intrinsics(width, height, projection[:, :3], 'plumb_bob', np.zeros(5), shift_m=shift_m)
+        return Intrinsics(width, height, projection[:, :3], 'plumb_bob', np.zeros(5), shift_m=shift_m,
+                          source=str(self.path / 'calib.txt'))
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:

@@ -61,12 +61,13 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
 
     wall = WallTime()
     right_topic = None if options.right_topic == OWN_RIGHT_IMAGES else options.right_topic
-    stereo = stereo_recording(recording, right_topic, named_pair(options, recording)) if options.right_topic else None
+    pair = named_pair(options, recording)
+    stereo = stereo_recording(recording, right_topic, pair) if options.right_topic else None
     depth_topic = None if options.depth_topic == OWN_DEPTH_IMAGES else options.depth_topic
     depth = depth_of(recording, depth_topic) if options.depth_topic else None
     with wall.spent('reading'):
         scene, facts = open_scene(recording, options, on_note)
-    if stereo is not None and stereo.right.calibration_note:
+    if stereo is not None and pair is None and stereo.right.calibration_note:
         on_note(stereo.right.calibration_note)
     if facts['camera']:
         logger.info(f"camera: {facts['camera']}; from {facts['calibration_source']}")

@@ -301,9 +301,9 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
                 on_note(f'{intrinsics.source} has distortion, and the images on {recording.image_topic} are rectified by their '
                         'name: it must be the calibration of the rectified images')
             if not options.camera and recording.calibration_note:
-                on_note(recording.calibration_note)
+                on_note(f'{recording.calibration_note}; --camera replaces it')
             return intrinsics
-        reason = recording.calibration_note or 'no intrinsics in the recording; give --camera'
+        reason = (recording.calibration_note or 'no intrinsics in the recording') + '; give --camera'
     except BagError as error:
         if options.camera:
             raise

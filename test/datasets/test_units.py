@@ -13,12 +13,16 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from support.camera_info_bags import HEIGHT, WIDTH, Images, Info, K, camera_bag, gray
 
+from lightglue_trt_ros.cli.benchmark import main as benchmark
+from lightglue_trt_ros.cli.build_engines import _recorded_frames
+from lightglue_trt_ros.cli.build_engines import main as build_engines
 from lightglue_trt_ros.cli.make_bag import main as make_bag
+from lightglue_trt_ros.cli.quantize import main as quantize
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.depth import DepthImage, depth_pixels, locate
 from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.datasets.bag import depth_of, open_recording
-from lightglue_trt_ros.datasets.sequence import read_image
+from lightglue_trt_ros.datasets.bag import depth_of, gray_images, open_recording
+from lightglue_trt_ros.datasets.sequence import ImageRecord, read_image
 from lightglue_trt_ros.datasets.units import bits_note, median_depth
 from lightglue_trt_ros.evaluation.depth_accuracy import check_registered
 from lightglue_trt_ros.evaluation.options import EvaluationOptions
@@ -238,3 +242,22 @@ def test_depth_of_another_view_is_refused(tmp_path: Path, image: Info, depth: In
         return
     with pytest.raises(BagError, match=f'{topic} is not registered to /camera/color/image_raw: its CameraInfo is another one'):
         check_registered(depth_of(recording, topic), recording, camera)
+
+
+def test_commands_take_the_bits_of_their_recordings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bag = camera_bag(tmp_path / 'bag', {'/camera/image_raw': Images(deep(12))})
+    shown, _ = _recorded_frames(bag, None, 12, (HEIGHT, WIDTH))
+    for found, also, picture in zip(shown, gray_images(bag, image_bits=12), PICTURES, strict=True):
+        np.testing.assert_array_equal(found, also)
+        assert np.abs(found.astype(int) - picture).max() <= 1
+    for main in (quantize, build_engines, benchmark):
+        with pytest.raises(SystemExit):
+            main(['--image-bits', '17'])
+        assert '17 does not lie in [8, 16]' in capfd.readouterr().err
+
+
+def test_sixteen_bits_of_colour_stay_colour_for_a_player() -> None:
+    pytest.importorskip('rclpy', reason='rclpy is not installed: nothing is played')
+    from lightglue_trt_ros.ros.player import _for_encoder
+    colour = np.dstack(PICTURES)
+    np.testing.assert_array_equal(_for_encoder(ImageRecord.from_samples(colour.astype(np.uint16) * 256 + 77)), colour)
