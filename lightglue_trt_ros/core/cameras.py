@@ -74,7 +74,7 @@ def without_transport(image_topic: str) -> str:
 def is_rectified(topic: str) -> bool:
     """Whether the names of an image topic or CameraInfo topic say that its images are rectified.
 
-    The last name that has the word decides: image_rect, image_rect_raw, rect/image and /rectified/left/image are rectified,
+    The last name that says rect or raw decides: image_rect, image_rect_raw, rect/image and /rectified/left/image are rectified,
     image_raw and rect/image_raw are not.
     """
     for name in reversed(without_transport(topic).split('/')):
@@ -139,10 +139,11 @@ def intrinsics_of(info: Any, image_topic: str, size: Size | None = None, topic: 
     source = f'CameraInfo on {topic}' if topic else ''
     known = _is_camera(projection[:, :3])
     shift = -float(projection[0, 3] / projection[0, 0]) if projection[0, 0] > 0 else 0.0
-    if is_rectified(image_topic) and known:
+    rectified = is_rectified(image_topic) or (not _is_camera(k) and any(map(_RECTIFIED.search, image_topic.split('/'))))
+    if rectified and known:
         k, d, model, rotation = projection[:, :3].copy(), np.zeros(5), 'plumb_bob', np.eye(3)
         source = f'{source}, its P' if source else ''
-    elif is_rectified(image_topic) and d.any():
+    elif rectified and d.any():
         raise BagError(f'P of the CameraInfo is {projection.tolist()}: the images on {image_topic} are rectified, and of those P '
                        'counts, not K and D; set P (camera_calibration does), or give the calibration of these images')
     if not _is_camera(k):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..core.cameras import Intrinsics, StereoRig, camera_info_topics, intrinsics_of, is_rectified, same_frame
 from ..core.geometry import Size, size_of
@@ -27,6 +27,7 @@ from .sequence import (
     Recording,
     Topic,
     holds_depth,
+    readable_frames,
 )
 
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
@@ -127,7 +128,7 @@ class BagRecording(Recording):
 
     @property
     def intrinsics(self) -> Intrinsics | None:
-        """By the first usable CameraInfo of these images: its K and D; of rectified images (`is_rectified`) its P."""
+        """By the first usable CameraInfo of these images, of their size if there is one: K and D; of rectified images its P."""
         if self._calibration.refusal is not None:
             raise self._calibration.refusal
         return self._calibration.camera
@@ -142,6 +143,7 @@ class BagRecording(Recording):
         if topic is None:
             return _Calibration(note=note)
         first, before, refusal, notes = None, None, None, list[str]()
+        usable: _Calibration | None = None  # the first of another size
         try:
             for number, (_, stored) in enumerate(self.storage.messages(topic), 1):
                 where = f'{self.path}, message {number} of {topic.name}'
@@ -157,16 +159,21 @@ class BagRecording(Recording):
                         notes.append(f'{doubt}. It is used, since it is next to the images')
                     first, before = first or raw, raw[STAMP_ENDS:]
                     with naming(where):
-                        camera = intrinsics_of(info, self.image_topic, self._size_for(info), topic.name)
+                        camera = intrinsics_of(info, self.image_topic, self._size, topic.name)
                 except BagError as error:
                     refusal = refusal or error
                     continue
-                if refusal is not None:
-                    notes.append(f'message {number} of {topic.name} is the first usable CameraInfo: {refusal}')
-                return _Calibration(raw, camera, '. '.join(notes))
+                found = _Calibration(raw, camera, '. '.join(notes))
+                if self._size not in (None, (camera.height, camera.width)):
+                    usable = usable or found
+                    continue
+                if refusal is not None or usable is not None:
+                    reason = refusal or 'those before are of another size than the images'
+                    notes.append(f'message {number} of {topic.name} is the first usable CameraInfo: {reason}')
+                return found._replace(note='. '.join(notes))
         except BagError as error:  # the bag is damaged
             refusal = refusal or error
-        return _Calibration(first, note='. '.join(notes), refusal=refusal)
+        return usable or _Calibration(first, note='. '.join(notes), refusal=refusal)
 
     def _doubt(self, topic: Topic, frame_id: str) -> str:
         return (f'CameraInfo on {topic.name} may be of another camera: its frame_id is {frame_id!r}, that of {self.image_topic} '
@@ -190,25 +197,25 @@ class BagRecording(Recording):
         """Whether a topic is where these images' CameraInfo belongs."""
         return topic.name.strip('/') in [name.strip('/') for name in camera_info_topics(self.image_topic)]
 
-    def _size_for(self, info: Any) -> Size | None:
-        """Size of the images, which a CameraInfo with binning or ROI needs; None where it does not."""
-        if not (max(info.binning_x, info.binning_y) > 1 or info.roi.width or info.roi.height):
-            return None
-        for frame in self.frames(lambda *_: None):
-            with suppress(BagError, FrameError):
-                image = frame.load()
-                return size_of(gray_of(image)) if hasattr(image, 'format') else (image.height, image.width)
-        return None
-
-    @cached_property
+    @property
     def frame_id(self) -> str:
         """header.frame_id of the first image that can be read; empty where there is none."""
-        for frame in self.frames(lambda *_: None):
-            try:
-                return str(frame.load().header.frame_id).strip('/')
-            except BagError:
-                continue
-        return ''
+        return self._first_image[0]
+
+    @property
+    def _size(self) -> Size | None:
+        """Of that image; None where it is a compressed depth image, or cannot be decoded."""
+        return self._first_image[1]
+
+    @cached_property
+    def _first_image(self) -> tuple[str, Size | None]:
+        for frame in readable_frames(self, lambda line: None):
+            with suppress(BagError):
+                image, size = frame.load(), None
+                with suppress(FrameError):
+                    size = size_of(gray_of(image)) if hasattr(image, 'format') else (image.height, image.width)
+                return str(image.header.frame_id).strip('/'), size
+        return '', None
 
     @cached_property
     def depth(self) -> BagRecording | None:

@@ -76,7 +76,8 @@ def test_an_info_of_rectified_images_is_not_taken_for_raw_ones(tmp_path: Path) -
     assert '/left/camera_info_rect' in note
 
 
-@pytest.mark.parametrize('topic', ['/rectified/left/image', '/left/image_rect', '/left/image_rect_raw', '/zed/color/rect/image'])
+@pytest.mark.parametrize('topic', ['/rectified/left/image', '/left/image_rect', '/left/image_rect_raw', '/zed/color/rect/image',
+                                   '/rectified/image_raw'])
 def test_of_rectified_images_p_counts_where_k_is_the_identity(tmp_path: Path, topic: str) -> None:
     info = Info(np.eye(3), p=np.column_stack([K, [-8.0, 0, 0]]))
     camera, _ = recorded(tmp_path, {topic: Images(), topic.rpartition('/')[0] + '/camera_info': [info]})
@@ -121,6 +122,18 @@ def test_the_first_usable_message_counts(tmp_path: Path) -> None:
     with pytest.raises(BagError, match=r'/camera/camera_info: .* not calibrated'):
         recorded(tmp_path / 'zeros', {'/camera/image_raw': Images(), '/camera/camera_info': [ZERO] * 3})
     assert open_recording(tmp_path / 'zeros' / 'bag').camera_info is not None, 'play_bag plays what was recorded'
+
+
+def test_an_info_of_the_images_size_counts_before_others(tmp_path: Path) -> None:
+    """A driver that starts in another mode sends the calibration of that first."""
+    large = Info(OTHER, width=2 * WIDTH, height=2 * HEIGHT)
+    camera, note = recorded(tmp_path, {'/camera/image_raw': Images(), '/camera/camera_info': [large, large, Info()]})
+    assert camera is not None
+    assert camera.k.tolist() == K.tolist()
+    assert 'message 3 of /camera/camera_info is the first usable CameraInfo: those before are of another size' in note
+    camera, _ = recorded(tmp_path / 'large', {'/camera/image_raw': Images(), '/camera/camera_info': [large] * 3})
+    assert camera is not None
+    assert camera.width == 2 * WIDTH, 'check_size tells the sizes'
 
 
 @pytest.mark.parametrize('count', [8, 14])
