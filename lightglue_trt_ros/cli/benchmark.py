@@ -25,7 +25,7 @@ from ..datasets.flight import forth_and_back, textured_frames
 from ..engines.selection import open_backend
 from ..evaluation.board_prediction import STAGES, measured_ms, predict
 from ..evaluation.timing import device_times, measure_caching, measure_stages, profile, shares
-from ..utils.arguments import add_settings, number, positive, settings_of
+from ..utils.arguments import add_image_bits, add_settings, number, positive, settings_of
 from ..utils.commands import command, log
 from ..utils.console import print_table
 from ..utils.files import write_output
@@ -58,6 +58,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--recording', type=Path, metavar='BAG', help='its frames for stages, caching and device, forth and '
                         'back until there are --frames; default: a drifting texture of the size of the engine')
     parser.add_argument('--image-topic', metavar='TOPIC', help='of --recording, where a bag has several with images')
+    add_image_bits(parser)
     parser.add_argument('--node-frames', type=number(int, 20), default=1000, help='for node, default: %(default)s')
     parser.add_argument('--node-hz', type=positive, default=100.0, help='for node, default: %(default)s')
     parser.add_argument('--cameras', type=number(int, 1), default=4, help='how many, for cameras, default: %(default)s')
@@ -173,7 +174,7 @@ def opened(config: MatcherConfig, depth: EarlyExits | None = None) -> Iterator[B
 def _frames(args: argparse.Namespace, config: MatcherConfig) -> Iterator[UInt8]:
     if args.recording is None:
         return textured_frames(args.frames, config.image_height, config.image_width)
-    return forth_and_back(gray_images(args.recording, args.image_topic), args.frames)
+    return forth_and_back(gray_images(args.recording, args.image_topic, args.image_bits), args.frames)
 
 
 def percentiles(values: Sequence[float], digits: int = 2) -> list[str]:

@@ -22,7 +22,7 @@ from ..engines.gpu_info import Machine, decide, probe, target
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
 from ..engines.tensorrt_api import BuildOptions, open_tensorrt
 from ..networks.models import load_model
-from ..utils.arguments import add_settings, number
+from ..utils.arguments import add_image_bits, add_settings, number
 from ..utils.commands import command, log
 from ..utils.console import print_table
 from ..utils.errors import BagError, ConfigError, EngineError
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name)  # before minutes are spent
         from ..quantization.workflow import CalibrationOrder, quantize
         quantize(CalibrationOrder(tuple(args.calibration), replace(order.spec, precision='fp8'), order.model, order.engine_dir,
-                                  image_topic=args.image_topic, force=order.force))
+                                  image_topic=args.image_topic, force=order.force, image_bits=args.image_bits))
     engine_set = build_engine_set(order, machine, tensorrt, _frames(args))
     _summarise(engine_set)
     log.info('to use it:' if machine.present else f'to use it, copy it into the engine directory of a machine with {machine}, '
@@ -71,6 +71,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--calibration', type=Path, nargs='+', default=[], metavar='BAG', help='calibrate the FP8 matcher on these '
                         'recordings first, as quantize does; without it, fp8 takes what quantize left in --engine-dir')
     parser.add_argument('--image-topic', metavar='TOPIC', help='of these recordings, where a bag has several with images')
+    add_image_bits(parser)
     parser.add_argument('--matcher-onnx', type=Path, metavar='FILE',
                         help='an FP8 graph of the matcher that something else quantised')
     parser.add_argument('--tactic-sources', metavar='NAMES', help="only these of TensorRT's, comma separated: "
@@ -112,18 +113,19 @@ def _this_gpu() -> Machine:
 def _frames(args: argparse.Namespace) -> FrameSource:
     size = (args.height, args.width)
     if args.frames is not None:
-        return partial(_recorded_frames, args.frames, args.image_topic, size)
+        return partial(_recorded_frames, args.frames, args.image_topic, args.image_bits, size)
     if importlib.util.find_spec('skimage') is not None:
         return partial(_flight_frames, size)
     return lambda: (list(rendered_frames(FRAMES, *size)), f'{RENDERED} (real ones: --frames PATH)')
 
 
-def _recorded_frames(path: Path, image_topic: str | None, size: tuple[int, int]) -> tuple[list[UInt8], str]:
+def _recorded_frames(path: Path, image_topic: str | None, image_bits: int, size: tuple[int, int]) -> tuple[list[UInt8], str]:
     """The middle of a recording: its ends often show a robot that stands."""
     from ..datasets.bag import open_recording
     recording = open_recording(path, image_topic)
     first = max(0, (len(recording) - FRAMES) // 2)
-    images = [resize_gray(gray_of(frame.load()), size) for frame in itertools.islice(recording.frames(), first, first + FRAMES)]
+    images = [resize_gray(gray_of(frame.load(), image_bits), size)
+              for frame in itertools.islice(recording.frames(), first, first + FRAMES)]
     if len(images) < 2:
         raise BagError(f'{path} has {len(recording)} images: the parity check needs at least 2 consecutive ones')
     return images, f'{path.name}, frames {first} to {first + len(images) - 1}'

@@ -27,7 +27,7 @@ from ..evaluation.report.demo import Truth
 from ..evaluation.report.plots import draw_pair
 from ..evaluation.timing import measure_stages
 from ..ros.replay import Reception, replay
-from ..utils.arguments import add_settings, positive
+from ..utils.arguments import add_image_bits, add_settings, positive
 from ..utils.commands import command, log
 from ..utils.console import print_table
 from ..utils.errors import BagError, LightglueTrtError
@@ -42,14 +42,16 @@ def main(argv: list[str] | None = None) -> int:
     args = _parse(argv)
     make_output_folder(args.out)
     path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
-    recording = open_recording(path, args.image_topic)
+    recording = open_recording(path, args.image_topic, image_bits=args.image_bits)
     poses, camera = load_ground_truth(recording), recording.intrinsics
+    if recording.calibration_note:
+        log.info(recording.calibration_note)
     if truth is None and poses is not None and camera is not None:
         truth = demo_report.pose_truth(poses, camera)
     truth = truth or demo_report.NO_TRUTH
     config, hz = _settle(recording, args.hz, args.weights)
     log.info(f'{len(recording)} frames of {recording.image_topic} into the node at {hz:.2f} Hz')
-    got = replay(path, config, hz, image_topic=recording.image_topic)
+    got = replay(path, config, hz, image_topic=recording.image_topic, image_bits=recording.bits)
     if not got.matches:
         raise LightglueTrtError('the node published nothing: its log above says why')
     report = demo_report.make_report(got, truth, len(recording), hz)
@@ -69,6 +71,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--out', type=Path, default=Path('build/demo'), help='default: %(default)s')
     parser.add_argument('--sequence', type=Path, help='a rosbag2 or an image folder, instead of the rendered flight')
     parser.add_argument('--image-topic', metavar='TOPIC', help='of the recording, where a bag has several with images')
+    add_image_bits(parser)
     parser.add_argument('--frames', type=int, default=30, help='of the rendered flight, default: %(default)s')
     add_settings(parser, MatcherConfig, 'weights')
     parser.add_argument('--hz', type=positive, help='frames per second, default: what this machine keeps')
@@ -89,7 +92,7 @@ def _render(out: Path, frames: int) -> tuple[Path, Truth]:
 
 def _settle(recording: Recording, hz: float | None, weights: str) -> tuple[MatcherConfig, float]:
     """Settings that fit the recording's images, and a rate that the machine keeps with them, from five frames."""
-    images = [gray_of(frame.load()) for frame, _ in zip(recording.frames(), range(5), strict=False)]
+    images = [gray_of(frame.load(), recording.bits) for frame, _ in zip(recording.frames(), range(5), strict=False)]
     if len(images) < 2:
         raise BagError(f'{recording.path} has {len(recording)} frame: matching takes two')
     size: Size = (images[0].shape[0], images[0].shape[1])
@@ -127,7 +130,7 @@ def _picture(recording: Recording, got: Reception, truth: Truth) -> bytes:
 
 
 def _image_at(recording: Recording, stamp: float) -> UInt8:
-    return next(gray_of(frame.load()) for frame in recording.frames() if abs(frame.stamp_ns * 1e-9 - stamp) < 1e-4)
+    return next(gray_of(frame.load(), recording.bits) for frame in recording.frames() if abs(frame.stamp_ns * 1e-9 - stamp) < 1e-4)
 
 
 if __name__ == '__main__':

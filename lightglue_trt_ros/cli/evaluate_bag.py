@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..core.config import check_cameras
-from ..datasets.bag import open_recording
 from ..datasets.sequence import Recording
 from ..evaluation.evaluator import evaluate_recording
 from ..evaluation.metrics import Evaluation
@@ -39,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.cameras:
             interrupted, failures = _evaluate_cameras(args, options, stop.is_set)
         else:
-            recording = open_recording(args.bag, options.image_topic)
+            recording = options.open(args.bag)
             evaluation, failures = _report(recording, options, args.out, args.requirements, stop.is_set)
             interrupted = evaluation.interrupted
     for failure in failures:
@@ -50,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 def _evaluate_cameras(args: argparse.Namespace, options: EvaluationOptions, stopped: Callable[[], bool]) -> tuple[bool, list[str]]:
     """Evaluate one camera after the other; only the figures of earlier ones are kept. Whether interrupted, and the failures."""
     by_camera = {name: options.for_camera(name) for name in args.cameras}
-    recordings = {name: open_recording(args.bag, own.image_topic, name) for name, own in by_camera.items()}
+    recordings = {name: own.open(args.bag, name) for name, own in by_camera.items()}
     topics = [recording.image_topic for recording in recordings.values()]
     for name, topic in zip(args.cameras, topics, strict=True):
         if topics.count(topic) > 1:

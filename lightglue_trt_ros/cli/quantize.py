@@ -13,7 +13,7 @@ from ..networks.models import load_model
 from ..quantization.quality import COUNT_TOLERANCE, F1, HARD_ALLOWANCE, AcceptanceCheck
 from ..quantization.samples import HELD_OUT, LEAST_FRAMES
 from ..quantization.workflow import CalibrationOrder, quantize
-from ..utils.arguments import add_settings, number
+from ..utils.arguments import add_image_bits, add_settings, number
 from ..utils.commands import command, log
 
 
@@ -44,6 +44,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         help=f'that FP8 must reach against FP32 on consecutive frames, {HARD_ALLOWANCE:g} less on hard pairs, '
                         f'the number of matches within {COUNT_TOLERANCE:.0%}%; default: %(default)s')
     parser.add_argument('--image-topic', metavar='TOPIC', help='where a bag has several with images')
+    add_image_bits(parser)
     add_settings(parser, MatcherConfig, 'image_height', 'image_width', 'max_keypoints', 'weights')
     parser.add_argument('--engine-dir', type=Path, default=engine_dir_of(), help='folder of engine sets, default: %(default)s')
     parser.add_argument('--force', action='store_true', help='calibrate although an equal calibration is there')
@@ -59,7 +60,8 @@ def _order(args: argparse.Namespace) -> CalibrationOrder:
     spec = EngineSpec(args.height, args.width, args.max_keypoints, 'fp8')
     folder = args.engine_dir.expanduser().absolute()
     return CalibrationOrder(tuple(args.calibration), spec, model, folder, tuple(args.held_out), args.frames,
-                            AcceptanceCheck(args.gate), args.held_out_share, args.image_topic, args.force)
+                            AcceptanceCheck(args.gate), args.held_out_share, args.image_topic, args.force,
+                            args.image_bits)
 
 
 if __name__ == '__main__':

@@ -11,21 +11,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..utils.errors import BagError
+from .geometry import Size
 from .lens import EQUIDISTANT, IDEAL, RATIONAL, Lens, Undistorted, perspective
 from .types import Float64
 
 POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial-tangential': 'plumb_bob', 'radtan': 'plumb_bob',
               'rational_polynomial': 'rational_polynomial'}
 FISHEYE = ('equidistant', 'fisheye')
-_NONE = ('', 'none')
+_NONE = ('', 'none', 'pinhole')
 _COUNTS = {'plumb_bob': (4, 5), 'rational_polynomial': (8, 12, 14), 'equidistant': (4,)}
-_RECTIFIED = re.compile(r'(^|_)rect(ified)?(_|$)')  # in a topic's last name, as image_rect_color has it
-LEAST_BASELINE_M = 1e-4
+_TRANSPORT = re.compile(r'(?<=[^/])/(compressed|compressedDepth|theora|zstd|ffmpeg|foxglove|h264)$')  # image_transport's plugins
+_RECTIFIED = re.compile(r'(?<!not)(?<!non)(?<!un)(^|_)rect(ified)?(_|$)')  # in a name of a topic, as image_rect_color has it
+_RAW = re.compile(r'(^|_)raw(_|$)')
+_ENDS_OF_FRAMES = re.compile(r'_(optical|frame|link)$')
+REGISTERED_PX = 1.0  # two calibrations of one camera give a pixel the same ray, to this accuracy
+LEAST_BASELINE_M, MOST_BASELINE_M = 1e-4, 10.0  # of a rig
+_FOCAL_SIDES = 0.03, 1e4  # focal length over the image's side: a fisheye of 360 degrees on a fifth of it, and space telescopes
+_AXIS_FOCAL = 5.0  # from the image to its principal point, focal lengths: the tangent of 79 degrees, which no lens shows so far off
 
 
 @dataclass(frozen=True, eq=False)
 class Intrinsics:
-    """A pinhole camera, as sensor_msgs/CameraInfo describes it. Raises BagError when it cannot be one."""
+    """A pinhole camera, as sensor_msgs/CameraInfo describes it. It holds copies. Raises BagError when it cannot be one."""
 
     width: int  # pixels
     height: int
@@ -34,14 +41,22 @@ class Intrinsics:
     d: Float64  # (n,)
     rectification: Float64 = field(default_factory=lambda: np.eye(3))  # (3, 3): its axes to the rectified ones of a stereo pair
     shift_m: float = 0.0  # along the rectified x axis, from the pair's origin
+    source: str = ''  # where the calibration comes from, for people: a file, or CameraInfo on a topic
 
     def __post_init__(self) -> None:
+        for name in ('k', 'd', 'rectification'):
+            object.__setattr__(self, name, np.array(getattr(self, name), np.float64, order='C'))
         if self.width <= 0 or self.height <= 0:
             raise BagError(f'the intrinsics are for {self.width}x{self.height} pixels')
         if self.k.shape != (3, 3) or not np.isfinite(self.k).all() or not np.isfinite(self.d).all():
             raise BagError(f'the intrinsics are not finite: K = {self.k.tolist()}, D = {self.d.tolist()}; calibrate the camera')
         if not (self.k[0, 0] > 0 and self.k[1, 1] > 0 and self.k[2, 2] == 1):
             raise BagError(f'the intrinsics are K = {self.k.tolist()}: the camera is not calibrated')
+        focal, middle, size = self.k[[0, 1], [0, 1]], self.k[:2, 2], np.array([self.width, self.height])
+        shares, off = focal / size, np.maximum(-middle, middle - size) / focal
+        if (shares < _FOCAL_SIDES[0]).any() or (shares > _FOCAL_SIDES[1]).any() or (off > _AXIS_FOCAL).any() or self.k[2, :2].any():
+            raise BagError(f'no lens has K = {self.k.tolist()} for {self.width}x{self.height} pixels: the camera is not '
+                           'calibrated, or its K is not in pixels')
 
     @cached_property
     def lens(self) -> Lens:
@@ -80,22 +95,142 @@ class Intrinsics:
         return np.hstack([self.k, column])
 
 
+def without_transport(image_topic: str) -> str:
+    """The topic of the images themselves: /camera/image_raw for /camera/image_raw/compressed and its other transports."""
+    return _TRANSPORT.sub('', image_topic)
+
+
+def is_rectified(topic: str) -> bool:
+    """Whether the names of an image topic or CameraInfo topic say that its images are rectified.
+
+    The last name that says rect or raw decides: image_rect, image_rect_raw, rect/image and /rectified/left/image are rectified,
+    image_raw and rect/image_raw are not.
+    """
+    for name in reversed(without_transport(topic).split('/')):
+        if _RECTIFIED.search(name):
+            return True
+        if _RAW.search(name):
+            return False
+    return False
+
+
+def camera_info_topics(image_topic: str) -> tuple[str, ...]:
+    """The topics that may have an image topic's CameraInfo, the first one that exists counts.
+
+    /camera/camera_info for /camera/image_raw, whatever its transport, and camera_info for image_raw. Of rectified images
+    camera_info_rect comes first, where Isaac ROS has the calibration of those.
+    """
+    base = without_transport(image_topic)
+    place = base[:base.rfind('/') + 1]
+    return (place + 'camera_info_rect', place + 'camera_info') if is_rectified(base) else (place + 'camera_info',)
+
+
 def camera_info_topic(image_topic: str) -> str:
-    """The topic of an image topic's CameraInfo: /camera/camera_info for /camera/image_raw[/compressed]."""
-    return image_topic.removesuffix('/compressed').removesuffix('/compressedDepth').rpartition('/')[0] + '/camera_info'
+    """The usual topic of an image topic's CameraInfo: /camera/camera_info for /camera/image_raw[/compressed]."""
+    return camera_info_topics(image_topic)[-1]
 
 
-def intrinsics_of(info: Any, image_topic: str) -> Intrinsics:
-    """K and D of a sensor_msgs/CameraInfo; of rectified images (`image_rect`) its P, without distortion.
+def same_frame(one: str, other: str) -> bool:
+    """Whether two frame_ids can be of one camera: equal, or one is empty.
 
-    Only StereoRig checks R and P. Raises BagError when the camera is not calibrated; `distortion_model` raises for unknown models.
+    Slashes at the ends, the prefix of a robot, and the endings _optical, _frame and _link do not count: drivers mix
+    camera_color_frame and camera_color_optical_frame.
+    """
+    first, second = (_stem(frame.strip('/')) for frame in (one, other))
+    return not first or not second or first == second or first.endswith('/' + second) or second.endswith('/' + first)
+
+
+def _stem(frame: str) -> str:
+    while (shorter := _ENDS_OF_FRAMES.sub('', frame)) != frame:
+        frame = shorter
+    return frame
+
+
+def intrinsics_of(info: Any, image_topic: str, size: Size | None = None, topic: str = '') -> Intrinsics:
+    """The camera of images, by a sensor_msgs/CameraInfo: its K and D, or its P without distortion if they are rectified.
+
+    K and P are of the whole sensor, `width` x `height` pixels. Images of that size have them as they are. Images that have the size
+    of the message's ROI after its binning have them moved to that: u' = (u - x_offset + 0.5) / binning_x - 0.5, since the centre of
+    the first pixel is (0, 0). (image_geometry leaves out the half pixels.) A rectified image is cut as the raw one, as image_proc
+    does it.
+
+    Args:
+        image_topic: Of the images; its names say whether they are rectified (`is_rectified`).
+        size: Of the images (height, width). None: unknown, K is as the message has it.
+        topic: Where the message came from, for `source`.
+
+    Raises:
+        BagError: The camera is not calibrated, or binning and ROI do not give the images' size. `distortion_model` raises for
+            unknown models, and StereoRig checks R and P.
     """
     k, d, model = np.array(info.k, np.float64).reshape(3, 3), np.array(info.d, np.float64), info.distortion_model
     rotation, projection = (np.array(values, np.float64).reshape(3, -1) for values in (info.r, info.p))
+    source = f'CameraInfo on {topic}' if topic else ''
+    known = _is_camera(projection[:, :3])
     shift = -float(projection[0, 3] / projection[0, 0]) if projection[0, 0] > 0 else 0.0
-    if _RECTIFIED.search(image_topic.removesuffix('/compressed').rpartition('/')[2]) and projection[0, 0] > 0:
-        k, d, model, rotation = projection[:, :3], np.zeros(5), 'plumb_bob', np.eye(3)
-    return Intrinsics(info.width, info.height, k, model, d, rotation if rotation.any() else np.eye(3), shift)
+    rectified = is_rectified(image_topic) or (not _is_camera(k) and any(map(_RECTIFIED.search, image_topic.split('/'))))
+    if rectified and known:
+        k, d, model, rotation = projection[:, :3].copy(), np.zeros(5), 'plumb_bob', np.eye(3)
+        source = f'{source}, its P' if source else ''
+    elif rectified and d.any():
+        raise BagError(f'P of the CameraInfo is {projection.tolist()}: the images on {image_topic} are rectified, and of those P '
+                       'counts, not K and D; set P (camera_calibration does), or give the calibration of these images')
+    if not _is_camera(k):
+        raise BagError(f'K of the CameraInfo is {k.tolist()}: the camera is not calibrated'
+                       + (f'; its P is, which counts for rectified images, but {image_topic} does not say rect' if known else ''))
+    width, height, change = _shown(info, size)
+    if change is not None:
+        k, source = change @ k, f'{source}, with its binning and ROI' if source else ''
+    return Intrinsics(width, height, k, model, d, rotation if rotation.any() else np.eye(3), shift, source)
+
+
+def _is_camera(k: Float64) -> bool:
+    """False for the identity and zeros, which drivers send without a calibration; Intrinsics checks the rest."""
+    return not (k[0, 0] == k[1, 1] and k[0, 0] in (0, 1))
+
+
+def _shown(info: Any, size: Size | None) -> tuple[int, int, Float64 | None]:
+    """Width and height of images of `size` by a CameraInfo, and the matrix (3, 3) from the sensor's pixels to theirs, if another.
+
+    Raises BagError where binning and ROI do not give this size.
+    """
+    binning = tuple(max(int(getattr(info, name, 0)), 1) for name in ('binning_x', 'binning_y'))
+    roi = getattr(info, 'roi', None)
+    x, y, width, height = 0, 0, info.width, info.height
+    if roi is not None and roi.width and roi.height:
+        x, y, width, height = roi.x_offset, roi.y_offset, roi.width, roi.height
+    whole = (x, y, width, height) == (0, 0, info.width, info.height)
+    if size is None or size == (info.height, info.width) or (whole and binning == (1, 1)):
+        return info.width, info.height, None
+    fits = [by in (side // bins, -(-side // bins)) for by, side, bins in zip(size, (height, width), binning[::-1], strict=True)]
+    if not all(fits):
+        region = '' if whole else f', roi {width}x{height} at x_offset {x}, y_offset {y}'
+        raise BagError(f'the CameraInfo is for {info.width}x{info.height} pixels, with binning_x {binning[0]}, binning_y '
+                       f'{binning[1]}{region}: that gives {width // binning[0]}x{height // binning[1]} pixels, the images have '
+                       f'{size[1]}x{size[0]}; correct binning and roi in the driver, or give the calibration of these images')
+    change = np.eye(3)
+    for axis, (offset, bins) in enumerate(zip((x, y), binning, strict=True)):
+        change[axis, axis], change[axis, 2] = 1 / bins, (0.5 - offset) / bins - 0.5
+    return size[1], size[0], change
+
+
+def same_view(one: Intrinsics, other: Intrinsics) -> bool:
+    """Whether a pixel has the same ray in both cameras, to REGISTERED_PX everywhere in the image: size, K, model and D count."""
+    if (one.width, one.height) != (other.width, other.height):
+        return False
+    u, v = np.meshgrid(np.linspace(0, one.width - 1, 9), np.linspace(0, one.height - 1, 7))
+    pixels = np.column_stack([u.ravel(), v.ravel()])
+    with np.errstate(invalid='ignore'):
+        apart = np.abs(normalised(pixels, one) - normalised(pixels, other)) * [other.k[0, 0], other.k[1, 1]]
+    known = np.isfinite(apart).all(axis=1)
+    return bool(known.any() and apart[known].max() <= REGISTERED_PX)
+
+
+def in_words(camera: Intrinsics) -> str:
+    """Size, K and distortion, for messages."""
+    d = np.round(camera.d, 4).tolist() if camera.d.any() else 'none'
+    return (f'{camera.width}x{camera.height}, fx {camera.k[0, 0]:.1f}, cx {camera.k[0, 2]:.1f}, cy {camera.k[1, 2]:.1f}, '
+            f'distortion {d}')
 
 
 def distortion_model(intrinsics: Intrinsics) -> str | None:
@@ -108,6 +243,9 @@ def distortion_model(intrinsics: Intrinsics) -> str | None:
     model = 'equidistant' if name in FISHEYE else POLYNOMIAL.get(name)
     if name in _NONE and not d.any():
         return None
+    if name == 'pinhole':
+        raise BagError(f'distortion model pinhole with D = {d.tolist()}: a pinhole has no distortion. Name the model of D: '
+                       'plumb_bob, rational_polynomial or equidistant')
     if model is None:
         raise BagError(f'distortion model {intrinsics.distortion_model!r} with D = {d.tolist()} is not known: '
                        f'{", ".join((*POLYNOMIAL, *FISHEYE))} are; undistort the images before recording, or calibrate anew')
@@ -153,6 +291,9 @@ class StereoRig:
                 raise BagError(f'R of the {name} camera is {r.tolist()}, which is no rotation: calibrate the pair as one')
         if not np.isfinite(self.baseline_m):
             raise BagError(f'the baseline is {self.baseline_m} m: P of the CameraInfos is not finite; calibrate the pair as one')
+        if abs(self.baseline_m) > MOST_BASELINE_M:
+            raise BagError(f'the baseline is {self.baseline_m:g} m, and a rig has {MOST_BASELINE_M:g} m at most: give it in '
+                           'metres, not in millimetres (P[3] of the right CameraInfo is -fx * baseline)')
         if self.baseline_m < -LEAST_BASELINE_M:
             raise BagError(f'left and right are swapped: by their CameraInfos the right camera stands {-self.baseline_m:.3f} m to '
                            'the left of the left one')

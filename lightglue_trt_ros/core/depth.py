@@ -18,6 +18,7 @@ NOISE = 0.0025  # 1 / metre: standard deviation of z over z squared, of structur
 JUMP = 0.05  # share of z between neighbouring pixels: beyond it they are of two surfaces
 FARTHEST_M = 100.0  # median beyond which the unit must be wrong
 LEAST_M, MOST_M = 1e-4, 1e5  # of a depth: beyond them it is no measurement, and its square leaves float32
+SATURATED = 65535  # of 16 bits: unknown, or too far for them
 _KINDS = {'16UC1': ('u2', 1e-3), 'mono16': ('u2', 1e-3), '32FC1': ('f4', 1.0)}  # type of a pixel, metres to its unit (REP 118)
 _HEADER = struct.Struct('<iff')  # of compressedDepth: format, and two parameters of its inverse depth
 
@@ -25,7 +26,7 @@ _HEADER = struct.Struct('<iff')  # of compressedDepth: format, and two parameter
 class DepthImage(NamedTuple):
     """Distances along the optical axis, for each pixel of a frame."""
 
-    pixels: NDArray[Any]  # (H, W) uint16 or float32; 0, negative or not finite where unknown
+    pixels: NDArray[Any]  # (H, W) uint16 or float32; 0, 65535, negative or not finite where unknown
     unit_m: float  # metres to 1
     camera: Intrinsics  # of the frame, for its directions
     noise: float = NOISE
@@ -46,13 +47,16 @@ class Positions(NamedTuple):
         return cls(np.stack([x * z, y * z, z], axis=1).astype(np.float32), sigma_z)
 
 
-def depth_pixels(msg: Any, megapixels: float | None = None) -> tuple[NDArray[Any], float]:
+def depth_pixels(msg: Any, megapixels: float | None = None, per_metre: float | None = None) -> tuple[NDArray[Any], float]:
     """`depth_from_compressed` of a CompressedImage, `depth_from_image` of an Image; their fields differ."""
-    return depth_from_compressed(msg, megapixels) if hasattr(msg, 'format') else depth_from_image(msg)
+    return depth_from_compressed(msg, megapixels, per_metre) if hasattr(msg, 'format') else depth_from_image(msg, per_metre)
 
 
-def depth_from_image(msg: Any) -> tuple[NDArray[Any], float]:
-    """Pixels (H, W) of a sensor_msgs/Image, a view of its data, and metres to their unit. Raises FrameError."""
+def depth_from_image(msg: Any, per_metre: float | None = None) -> tuple[NDArray[Any], float]:
+    """Pixels (H, W) of a sensor_msgs/Image, a view of its data, and metres to their unit. Raises FrameError.
+
+    `per_metre` are units to a metre; without it those of the encoding, 1000 of 16UC1 and 1 of 32FC1.
+    """
     kind = _KINDS.get(msg.encoding)
     if kind is None:
         raise FrameError(f'its encoding is {msg.encoding!r:.60}: depth is 16UC1 in millimetres or 32FC1 in metres (REP 118)')
@@ -60,13 +64,14 @@ def depth_from_image(msg: Any) -> tuple[NDArray[Any], float]:
     if min(msg.height, msg.width) < 1 or msg.step < msg.width * form.itemsize or len(msg.data) < msg.step * msg.height:
         raise FrameError(f'it has {msg.width}x{msg.height} pixels of {msg.encoding}, step {msg.step}, and {len(msg.data)} bytes, '
                          'which do not fit: check the camera driver')
-    return _checked(np.ndarray((msg.height, msg.width), form, msg.data, 0, (msg.step, form.itemsize)), kind[1])
+    unit_m = 1 / per_metre if per_metre else kind[1]
+    return _checked(np.ndarray((msg.height, msg.width), form, msg.data, 0, (msg.step, form.itemsize)), unit_m)
 
 
-def depth_from_compressed(msg: Any, megapixels: float | None = None) -> tuple[NDArray[Any], float]:
+def depth_from_compressed(msg: Any, megapixels: float | None = None, per_metre: float | None = None) -> tuple[NDArray[Any], float]:
     """The same of a sensor_msgs/CompressedImage of compressed_depth_image_transport: a PNG behind a header. Raises FrameError.
 
-    32FC1 is sent as 16 bits of inverse depth; `megapixels` as in `limits.decode_image`.
+    32FC1 is sent as 16 bits of inverse depth; `megapixels` as in `limits.decode_image`, `per_metre` as in `depth_from_image`.
     """
     data, encoding = bytes(msg.data), msg.format.partition(';')[0].strip()
     if 'compressedDepth' not in msg.format or encoding not in _KINDS or 'rvl' in msg.format:
@@ -77,7 +82,7 @@ def depth_from_compressed(msg: Any, megapixels: float | None = None) -> tuple[ND
         raise FrameError(f'{error}') from None
     if coded is None or coded.dtype != np.uint16 or coded.ndim != 2:
         raise FrameError(f'its {len(data)} bytes hold no PNG of 16 bits: check its sender')
-    pixels, unit_m = np.asarray(coded), _KINDS[encoding][1]
+    pixels, unit_m = np.asarray(coded), 1 / per_metre if per_metre else _KINDS[encoding][1]
     if encoding == '32FC1':
         _, scale, shift = _HEADER.unpack_from(data)
         with np.errstate(divide='ignore'):
@@ -108,9 +113,11 @@ def locate(depth: DepthImage, points: Float32, covariances: Float32) -> Position
     inside = (u > -0.5) & (u < width - 0.5) & (v > -0.5) & (v < height - 0.5)  # false for NaN
     left, right, across = _neighbours(np.where(inside, u, 0), width)
     above, below, down = _neighbours(np.where(inside, v, 0), height)
-    four = np.stack([depth.pixels[row, column] for row in (above, below) for column in (left, right)]).astype(np.float32)  # (4, M)
-    four *= np.float32(depth.unit_m)
+    stored = np.stack([depth.pixels[row, column] for row in (above, below) for column in (left, right)])  # (4, M)
+    four = stored.astype(np.float32) * np.float32(depth.unit_m)
     known = (four > LEAST_M) & (four < MOST_M)  # false for NaN
+    if stored.dtype.kind == 'u':
+        known &= stored < SATURATED
     four[~known] = np.nan
     inverse = 1 / four
     nearest = inverse[2 * (down >= 0.5) + (across >= 0.5), np.arange(len(points))]

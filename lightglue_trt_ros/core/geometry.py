@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .config import STRIDE
 from .types import Float32, Float64, Int32, UInt8
@@ -125,13 +125,22 @@ def epipolar_distances(points0: ArrayLike, points1: ArrayLike, fundamental: Arra
     return np.asarray(lines[0] * u1 + lines[1] * v1 + lines[2], np.float64), np.asarray(lines[:2], np.float64)
 
 
+def contiguous(values: ArrayLike, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+    """An array of `dtype` in C order without gaps, as OpenCV takes points and matrices; a copy only where it has to be one.
+
+    OpenCV 4.10 and 5.0 read the columns of a larger matrix wrongly in `findEssentialMat`, and raise no error.
+    """
+    return np.ascontiguousarray(values, dtype)
+
+
 def sampled_model(find: Callable[..., Any], *given: Any, **settings: Any) -> Float64 | None:
     """The (3, 3) matrix of an OpenCV estimator that samples at random; None where nothing fits.
 
-    Some raise then: OpenCV 5's MAGSAC++ for a fundamental matrix of points with one common motion.
+    Arrays are given to it as `contiguous` float64. Some raise where nothing fits: OpenCV 5's MAGSAC++ for a fundamental matrix of
+    points with one common motion.
     """
     try:
-        model = find(*given, **settings)[0]
+        model = find(*(contiguous(each) if isinstance(each, np.ndarray) else each for each in given), **settings)[0]
     except cv2.error:
         return None
     return np.asarray(model, np.float64) if model is not None and model.shape == (3, 3) else None

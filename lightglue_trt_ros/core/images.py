@@ -52,6 +52,7 @@ def _layouts() -> dict[str, _Layout]:
 
 _LAYOUTS = _layouts()
 SUPPORTED_ENCODINGS = tuple(sorted(_LAYOUTS))  # without cv_bridge
+_JPEG = b'\xff\xd8\xff'  # how one begins
 _IN_WORDS = 'mono8, rgb8, bgr8, rgba8, bgra8, bayer_*8, the same in 16 bits, 8UC1 to 16UC4, yuv422, yuv422_yuy2, nv12, nv21'
 
 
@@ -114,6 +115,36 @@ def gray_from_compressed(msg: Any, bits: int = 16, megapixels: float | None = No
 def gray_of(msg: Any, bits: int = 16, megapixels: float | None = None) -> UInt8:
     """`gray_from_compressed` of a CompressedImage, `gray_from_image` of an Image; their fields differ."""
     return gray_from_compressed(msg, bits, megapixels) if hasattr(msg, 'format') else gray_from_image(msg, bits)
+
+
+def largest_16_bit_sample(msg: Any) -> int | None:
+    """The largest sample of an Image or CompressedImage of 16 bits; None where it has 8 bits, or is no image.
+
+    With the largest one of many images you know how many bits the camera fills.
+    """
+    if hasattr(msg, 'format'):
+        data = bytes(msg.data)
+        if data.startswith(_JPEG) or 'compressedDepth' in msg.format:
+            return None
+        try:
+            image = decode_image(data, cv2.IMREAD_UNCHANGED)
+        except (ValueError, cv2.error):
+            return None
+        return None if image is None or image.dtype != np.uint16 or not image.size else int(image.max())
+    layout = _LAYOUTS.get(msg.encoding)
+    if layout is None or layout.sample_bytes != 2:
+        return None
+    try:
+        _check_image(msg, layout)
+    except ImageEncodingError:
+        return None
+    shape, strides = (msg.height, msg.width, layout.channels), (msg.step, layout.pixel_bytes, layout.sample_bytes)
+    return int(np.ndarray(shape, '>u2' if msg.is_bigendian else '<u2', msg.data, 0, strides).max())
+
+
+def eight_bits(samples: NDArray[Any], bits: int = 16) -> UInt8:
+    """8 bits of 16-bit samples of any shape, as `gray_from_image` makes them: the top byte, or the top 8 of the low `bits`."""
+    return (samples >> 8).astype(np.uint8) if bits == 16 else _scale(samples, bits)
 
 
 def fill_image(msg: Any, image: UInt8, encoding: str) -> Any:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.cameras import Intrinsics, StereoRig, camera_info_topic, intrinsics_of
+from ..core.cameras import Intrinsics, StereoRig, camera_info_topics, intrinsics_of, is_rectified, same_frame
+from ..core.geometry import Size, size_of
 from ..core.images import gray_of, stamp_of
 from ..core.types import UInt8
-from ..utils.errors import BagError
+from ..utils.errors import BagError, FrameError
 from .bag_storage import SUFFIXES, Storage, bag_files, deserialize, unpacked
 from .image_folders import open_folder
 from .poses import naming
@@ -25,8 +27,10 @@ from .sequence import (
     Recording,
     Topic,
     holds_depth,
+    readable_frames,
 )
 
+STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 SKEW_NS = 5_000_000  # between the stamps of a stereo pair
 DEPTH_SKEW_NS = 20_000_000  # between those of an image and its depth image
 
@@ -39,14 +43,22 @@ class StereoRecording(NamedTuple):
     rig: StereoRig
 
 
-def open_recording(path: str | os.PathLike[str], image_topic: str | None = None, camera: str = '') -> Recording:
+def open_recording(path: str | os.PathLike[str], image_topic: str | None = None, camera: str = '', *, image_bits: int = 16,
+                   depth_scale: float | None = None) -> Recording:
     """Open a rosbag2 directory, a single .db3 or .mcap file, or an image folder (see image_folders).
 
     `image_topic` may be left out when the bag holds images on one topic; those that are called depth do not count. Of several
     cameras, `camera` selects the one whose name is a part of the topic: /front/image_raw belongs to the camera front, and only the
-    CameraInfo next to it does. A damaged bag opens as long as something in it can be read. Raises BagError, which lists the topics
-    or files.
+    CameraInfo next to it does. `image_bits` is what the camera fills of images of 16 bits, `depth_scale` how many units of depth
+    images are a metre (None: as their encoding or layout has it). A damaged bag opens as long as something in it can be read.
+    Raises BagError, which lists the topics or files.
     """
+    recording = _opened(path, image_topic, camera)
+    recording.bits, recording.depth_scale = image_bits, depth_scale
+    return recording
+
+
+def _opened(path: str | os.PathLike[str], image_topic: str | None, camera: str) -> Recording:
     path = Path(path)
     if not path.exists():
         raise BagError(f'{path} does not exist')
@@ -64,10 +76,19 @@ def open_recording(path: str | os.PathLike[str], image_topic: str | None = None,
     return BagRecording(path, image_topic, camera)
 
 
-def gray_images(path: Path, image_topic: str | None = None) -> Iterator[UInt8]:
+def gray_images(path: Path, image_topic: str | None = None, image_bits: int = 16) -> Iterator[UInt8]:
     """The images of a recording, uint8 (H, W), one at a time. Raises BagError."""
     for frame in open_recording(path, image_topic).frames():
-        yield gray_of(frame.load())
+        yield gray_of(frame.load(), image_bits)
+
+
+class _Calibration(NamedTuple):
+    """What the CameraInfo of a bag says about one camera."""
+
+    message: bytes | None = None  # serialised
+    camera: Intrinsics | None = None
+    note: str = ''  # for people: why there is no message, or a doubt
+    refusal: BagError | None = None  # why no message can be used
 
 
 class BagRecording(Recording):
@@ -101,33 +122,100 @@ class BagRecording(Recording):
             raise BagError(f'{self.path} ends after {count} of the {len(self)} messages that it promises on {self._topic.name}: '
                            'it was cut off or is damaged; copy it again')
 
-    @cached_property
+    @property
     def camera_info(self) -> bytes | None:
-        infos = [topic for topic in self.topics if topic.type == CAMERA_INFO and topic.count]
-        own = [topic for topic in infos if topic.name == camera_info_topic(self.image_topic)]
-        if not own and (self._camera or len(infos) != 1):
-            return None
-        topic = (own or infos)[0]
-        return next((unpacked(raw, f'{self.path}, {topic.name}') for _, raw in self.storage.messages(topic)), None)
+        return self._calibration.message
 
-    @cached_property
+    @property
     def intrinsics(self) -> Intrinsics | None:
-        """The K and D of CameraInfo; of rectified images (`image_rect`) its P, without distortion."""
-        if self.camera_info is None:
-            return None
-        info = deserialize(self.camera_info, CAMERA_INFO, f'{self.path}, its CameraInfo')
-        with naming(self.path):
-            return intrinsics_of(info, self.image_topic)
+        """By the first usable CameraInfo of these images, of their size if there is one: K and D; of rectified images its P."""
+        if self._calibration.refusal is not None:
+            raise self._calibration.refusal
+        return self._calibration.camera
+
+    @property
+    def calibration_note(self) -> str:
+        return self._calibration.note
 
     @cached_property
+    def _calibration(self) -> _Calibration:
+        topic, note = self._info_topic()
+        if topic is None:
+            return _Calibration(note=note)
+        first, before, refusal, notes = None, None, None, list[str]()
+        usable: _Calibration | None = None  # the first of another size
+        try:
+            for number, (_, stored) in enumerate(self.storage.messages(topic), 1):
+                where = f'{self.path}, message {number} of {topic.name}'
+                try:
+                    raw = unpacked(stored, where)
+                    if raw[STAMP_ENDS:] == before:  # most drivers repeat it with each image
+                        continue
+                    info = deserialize(raw, CAMERA_INFO, where)
+                    if first is None and not same_frame(info.header.frame_id, self.frame_id):
+                        doubt = self._doubt(topic, info.header.frame_id)
+                        if not self._is_own(topic):
+                            return _Calibration(note=f'no intrinsics in the recording: {doubt}')
+                        notes.append(f'{doubt}. It is used, since it is next to the images')
+                    first, before = first or raw, raw[STAMP_ENDS:]
+                    with naming(where):
+                        camera = intrinsics_of(info, self.image_topic, self._size, topic.name)
+                except BagError as error:
+                    refusal = refusal or error
+                    continue
+                found = _Calibration(raw, camera, '. '.join(notes))
+                if self._size not in (None, (camera.height, camera.width)):
+                    usable = usable or found
+                    continue
+                if refusal is not None or usable is not None:
+                    reason = refusal or 'those before are of another size than the images'
+                    notes.append(f'message {number} of {topic.name} is the first usable CameraInfo: {reason}')
+                return found._replace(note='. '.join(notes))
+        except BagError as error:  # the bag is damaged
+            refusal = refusal or error
+        return usable or _Calibration(first, note='. '.join(notes), refusal=refusal)
+
+    def _doubt(self, topic: Topic, frame_id: str) -> str:
+        return (f'CameraInfo on {topic.name} may be of another camera: its frame_id is {frame_id!r}, that of {self.image_topic} '
+                f'is {self.frame_id!r}')
+
+    def _info_topic(self) -> tuple[Topic | None, str]:
+        """The topic of these images' CameraInfo; or None, and why."""
+        infos = [topic for topic in self.topics if topic.type == CAMERA_INFO and topic.count]
+        for topic in sorted(filter(self._is_own, infos), key=lambda topic: not is_rectified(topic.name)):
+            return topic, ''
+        fitting = [topic for topic in infos if is_rectified(self.image_topic) or not is_rectified(topic.name)]
+        if len(infos) == 1 and fitting and not self._camera:
+            return infos[0], ''
+        if not infos:
+            return None, ''
+        listing, expected = ', '.join(topic.name for topic in infos), ' or '.join(camera_info_topics(self.image_topic))
+        return None, (f'no intrinsics in the recording: there is CameraInfo on {listing}, and that of {self.image_topic} would be '
+                      f'on {expected}')
+
+    def _is_own(self, topic: Topic) -> bool:
+        """Whether a topic is where these images' CameraInfo belongs."""
+        return topic.name.strip('/') in [name.strip('/') for name in camera_info_topics(self.image_topic)]
+
+    @property
     def frame_id(self) -> str:
         """header.frame_id of the first image that can be read; empty where there is none."""
-        for frame in self.frames(lambda *_: None):
-            try:
-                return str(frame.load().header.frame_id).strip('/')
-            except BagError:
-                continue
-        return ''
+        return self._first_image[0]
+
+    @property
+    def _size(self) -> Size | None:
+        """Of that image; None where it is a compressed depth image, or cannot be decoded."""
+        return self._first_image[1]
+
+    @cached_property
+    def _first_image(self) -> tuple[str, Size | None]:
+        for frame in readable_frames(self, lambda line: None):
+            with suppress(BagError):
+                image, size = frame.load(), None
+                with suppress(FrameError):
+                    size = size_of(gray_of(image)) if hasattr(image, 'format') else (image.height, image.width)
+                return str(image.header.frame_id).strip('/'), size
+        return '', None
 
     @cached_property
     def depth(self) -> BagRecording | None:
@@ -135,8 +223,14 @@ class BagRecording(Recording):
         names = [topic.name for topic in self.image_topics if topic.count and holds_depth(topic.name)]
         once = [name for name in names if name != self.image_topic  # a compressed one only without a raw one beside it
                 and (not name.endswith(COMPRESSED_DEPTH) or name.removesuffix(COMPRESSED_DEPTH) not in names)]
-        of_frame = [each for name in once if (each := BagRecording(self.path, name)).frame_id == self.frame_id]
+        of_frame = [each for name in once if (each := self.other(name)).frame_id == self.frame_id]
         return of_frame[0] if len(of_frame) == 1 else None
+
+    def other(self, topic: str) -> BagRecording:
+        """Another image topic of the same bag, with the same bits and depth scale."""
+        recording = BagRecording(self.path, topic)
+        recording.bits, recording.depth_scale = self.bits, self.depth_scale
+        return recording
 
     def _choose(self, name: str | None) -> Topic:
         listing = '; '.join(map(str, self.topics)) or 'nothing'
@@ -166,7 +260,7 @@ def right_of(recording: Recording, topic: str | None = None) -> Recording | None
         return recording.right
     if not isinstance(recording, BagRecording):
         raise BagError(f'{recording.path} is an image folder without a topic {topic}: its right images are found by themselves')
-    return BagRecording(recording.path, topic)
+    return recording.other(topic)
 
 
 def depth_of(recording: Recording, topic: str | None = None) -> Recording:
@@ -175,7 +269,7 @@ def depth_of(recording: Recording, topic: str | None = None) -> Recording:
         if not isinstance(recording, BagRecording):
             raise BagError(f'{recording.path} is an image folder without a topic {topic}: give --depth, which finds its '
                            'depth images')
-        return BagRecording(recording.path, topic)
+        return recording.other(topic)
     if recording.depth is not None:
         return recording.depth
     if not isinstance(recording, BagRecording):
@@ -187,16 +281,22 @@ def depth_of(recording: Recording, topic: str | None = None) -> Recording:
                    f'or name the topic (--depth-topic). It holds: {listing}')
 
 
-def stereo_recording(left: Recording, topic: str | None = None) -> StereoRecording:
-    """A recording with its right images, as `right_of` finds them. Raises BagError where there are none, or no calibration."""
+def stereo_recording(left: Recording, topic: str | None = None,
+                     pair: tuple[Intrinsics, Intrinsics] | None = None) -> StereoRecording:
+    """A recording with its right images, as `right_of` finds them; `pair` replaces the recorded calibration of both cameras.
+
+    Raises BagError where there are none, or no calibration.
+    """
     right = right_of(left, topic)
     if right is None:
         raise BagError(f'{left.path} does not say which images are the right ones: a folder has them next to the left ones, '
                        'in a bag their topic has to be named (--right-topic)')
-    cameras = [each.intrinsics for each in (left, right)]
+    cameras = [each.intrinsics for each in (left, right)] if pair is None else [*pair]
     for recording, camera in zip((left, right), cameras, strict=True):
         if camera is None:
-            raise BagError(f'{recording.path} has no calibration for {recording.image_topic}: stereo needs that of both cameras')
+            note = f'; {recording.calibration_note}' if recording.calibration_note else ''
+            raise BagError(f'{recording.path} has no calibration for {recording.image_topic}: stereo needs that of both '
+                           f'cameras{note}')
     with naming(left.path):
         return StereoRecording(left, right, StereoRig(*filter(None, cameras)))
 

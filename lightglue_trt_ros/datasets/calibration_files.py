@@ -1,58 +1,80 @@
-"""Calibration files in YAML: a camera's intrinsics, its pose in the body, and the baseline of a stereo pair."""
+"""Calibration files in YAML: a camera's intrinsics, its pose in the body, and stereo pairs.
+
+`calibration_forms` has what each form says. A file that describes several cameras is named with one of them: camchain.yaml:cam1.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.cameras import FISHEYE, POLYNOMIAL, Intrinsics, distortion_model
+from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
+from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described
 
+FORMS = ("this package's calib.yaml (width, height, fx, fy, cx, cy), ROS's camera_calibration, OpenCV's, EuRoC's sensor.yaml, "
+         "Kalibr's camchain.yaml, VINS-Fusion's and ORB-SLAM's")
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-matrix')  # not YAML, but in OpenCV's files
+_NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
 
 
-def load_intrinsics(path: Path) -> Intrinsics:
-    """Read intrinsics from a YAML file in one of four forms.
+class _Choice(NamedTuple):
+    """A camera of a file."""
 
-    This package's (calib.yaml): model: pinhole, width, height, fx, fy, cx, cy, dist: [...], distortion: equidistant|anything else.
-    ROS's camera_calibration: image_width, image_height, camera_matrix, distortion_model, distortion_coefficients.
-    OpenCV's: image_width, image_height, camera_matrix, distortion_coefficients, fisheye_model.
-    EuRoC's sensor.yaml: resolution, intrinsics, distortion_model, distortion_coefficients.
+    file: Path
+    name: str  # of the camera in the file; empty: the file has one, without a name
+    camera: DescribedCamera
 
-    Raises BagError that names the file and what it lacks.
+    @property
+    def words(self) -> str:
+        return f'{self.file}, {self.name}' if self.name else str(self.file)
+
+
+def load_intrinsics(path: Path, rectified: bool = False) -> Intrinsics:
+    """Read intrinsics from a YAML file; docs/evaluation.md lists the forms and their keys.
+
+    Args:
+        path: The file; of a file with several cameras FILE:NAME, as in camchain.yaml:cam1.
+        rectified: Whether the images are rectified. Then the projection_matrix of a camera_calibration file counts, as P of a
+            CameraInfo does; such a file with distortion and without projection_matrix is refused.
+
+    Raises BagError that names the file and the key.
     """
-    calib = _mapping(path)
-    try:
-        for name in ('model', 'camera_model'):
-            if str(calib.get(name, 'pinhole')) != 'pinhole':
-                raise ValueError(f'{name}: {calib[name]}, and only {name}: pinhole can be used')
-        if 'camera_matrix' in calib:
-            size, k = (calib['image_width'], calib['image_height']), calib['camera_matrix']['data']
-            model, d = calib.get('distortion_model'), (calib.get('distortion_coefficients') or {}).get('data')
-            model = model or ('equidistant' if calib.get('fisheye_model') else None)
-        elif 'intrinsics' in calib:
-            size, (fx, fy, cx, cy) = calib['resolution'], calib['intrinsics']
-            model, d = calib.get('distortion_model'), calib.get('distortion_coefficients')
-            k = [fx, 0, cx, 0, fy, cy, 0, 0, 1]
-        else:
-            size, (fx, fy, cx, cy) = (calib['width'], calib['height']), (calib[name] for name in ('fx', 'fy', 'cx', 'cy'))
-            k, d = [fx, 0, cx, 0, fy, cy, 0, 0, 1], calib.get('dist')
-            model = 'equidistant' if str(calib.get('distortion', '')).lower().startswith(FISHEYE) else None
-        width, height = map(int, size)
-        model = str(model or ('rational_polynomial' if len(d or ()) >= 8 else 'plumb_bob')).lower()
-        camera = Intrinsics(width, height, np.asarray(k, np.float64).reshape(3, 3), POLYNOMIAL.get(model, model),
-                            np.asarray(d or [], np.float64))
-        distortion_model(camera)
-        return camera
-    except KeyError as error:
-        raise BagError(f'{path} has no {error.args[0]}: it needs width, height, fx, fy, cx, cy, or the keys of '
-                       "ROS's camera_calibration, of OpenCV's or of EuRoC's sensor.yaml") from None
-    except (ValueError, TypeError, BagError) as error:
-        raise BagError(f'{path}: {error}') from None
+    chosen = _chosen(path)
+    return _read(chosen, rectified)
+
+
+def load_pair(path: Path, rectified: bool = False) -> tuple[Intrinsics, Intrinsics] | None:
+    """Left and right camera of a file that describes both and how they stand: the first two, cam0 and cam1 of a camchain.
+
+    None where the file describes one, where `path` chooses one, or where the file does not say how they stand. Raises BagError.
+    """
+    file, name = split_choice(path)
+    cameras = _cameras(file)
+    if name or len(cameras) < 2:
+        return None
+    left, right = (_Choice(file, *each) for each in list(cameras.items())[:2])
+    with _naming(right):
+        pose = right.camera.in_left()
+        if pose is None:
+            return None
+        check_baseline(float(np.linalg.norm(pose[:3, 3])), f'the distance between {left.name} and {right.name}')
+    *rotations, baseline = rectifying(pose)
+    return (replace(_read(left, rectified), rectification=rotations[0]),
+            replace(_read(right, rectified), rectification=rotations[1], shift_m=baseline))
+
+
+def split_choice(path: Path) -> tuple[Path, str]:
+    """The file and the name of the camera in FILE:NAME; an empty name where `path` is a file."""
+    file, colon, name = str(path).rpartition(':')
+    return (Path(file), name) if colon and not path.exists() and Path(file).is_file() else (path, '')
 
 
 def check_size(intrinsics: Intrinsics, height: int, width: int) -> None:
@@ -65,37 +87,89 @@ def check_size(intrinsics: Intrinsics, height: int, width: int) -> None:
                        'give the calibration of these images (--camera)')
 
 
-def load_camera_in_body(path: Path) -> Float64 | None:
-    """T_BS of an EuRoC sensor.yaml: (4, 4), body from sensor; None without that key. Raises BagError."""
-    mounting = _mapping(path).get('T_BS')
-    if mounting is None:
-        return None
-    try:
-        matrix = np.asarray(mounting['data'], np.float64).reshape(4, 4)
-        if not np.isfinite(matrix).all() or np.abs(matrix[:3, :3] @ matrix[:3, :3].T - np.eye(3)).max() > 1e-3:
-            raise ValueError('its left upper 3x3 is no rotation')
-    except (KeyError, ValueError, TypeError) as error:
-        raise BagError(f'{path}, T_BS: {error}; it is a 4x4 matrix, body from sensor') from None
-    return matrix
+def load_camera_in_body(path: Path) -> Float64:
+    """The pose of a camera in the body, (4, 4) body from camera: T_BS of EuRoC, T_cam_imu of Kalibr, or VINS's or ORB-SLAM's.
+
+    Of a file with several cameras `path` is FILE:NAME. Raises BagError, also for a file without a pose.
+    """
+    chosen = _chosen(path)
+    pose = _in_body(chosen)
+    if pose is None:
+        raise BagError(f'{chosen.words} does not say where the camera is in the body: it needs {POSE_KEYS}')
+    return pose
+
+
+def find_camera_in_body(path: Path) -> Float64 | None:
+    """As `load_camera_in_body`; None where the file does not exist, or has no pose. Raises BagError."""
+    return _in_body(_chosen(path)) if path.exists() else None
 
 
 def load_baseline(path: Path) -> float:
     """baseline_m in the calib.yaml of a right camera: metres along x from the left camera. Raises BagError."""
     try:
-        return float(_mapping(path)['baseline_m'])
-    except (KeyError, TypeError, ValueError):
+        return check_baseline(float(_mapping(path)['baseline_m']), 'baseline_m')
+    except KeyError:
         raise BagError(f'{path} has no baseline_m, the metres between left and right camera') from None
+    except (TypeError, ValueError) as error:
+        raise BagError(f'{path}: {error}; baseline_m has the metres between left and right camera') from None
+
+
+def _read(chosen: _Choice, rectified: bool) -> Intrinsics:
+    with _naming(chosen):
+        camera = chosen.camera.intrinsics(rectified)
+        return replace(camera, source=', '.join(filter(None, (chosen.words, camera.source))))
+
+
+def _in_body(chosen: _Choice) -> Float64 | None:
+    with _naming(chosen):
+        return chosen.camera.in_body()
+
+
+def _chosen(path: Path) -> _Choice:
+    """The only camera of a file, or the one that `path` names. Raises BagError."""
+    file, name = split_choice(path)
+    cameras = _cameras(file)
+    if name and list(cameras) == ['']:
+        raise BagError(f'{file} describes one camera without a name: leave out :{name}')
+    if name and name not in cameras:
+        raise BagError(f'{file} has no camera {name}: it has {", ".join(cameras)}')
+    if not name and len(cameras) > 1:
+        raise BagError(f'{file} describes the cameras {", ".join(cameras)}: choose one, as {file}:{next(iter(cameras))}')
+    name = name or next(iter(cameras))
+    return _Choice(file, name, cameras[name])
+
+
+def _cameras(file: Path) -> dict[str, DescribedCamera]:
+    values = _mapping(file)
+    try:
+        return described(values, lambda name: _mapping(file.parent / name))
+    except ValueError as error:
+        raise BagError(f'{file}: {error}') from None
+
+
+@contextmanager
+def _naming(chosen: _Choice) -> Iterator[None]:
+    """Errors name the file and the camera."""
+    try:
+        yield
+    except KeyError as error:
+        raise BagError(f'{chosen.words} has no {error.args[0]}; the forms that are read: {FORMS}') from None
+    except (ValueError, TypeError, BagError) as error:
+        raise BagError(f'{chosen.words}: {error}') from None
 
 
 def _mapping(path: Path) -> dict[str, Any]:
     import yaml
     try:
-        calib = yaml.safe_load(_OPENCV.sub('', path.read_text(encoding='utf-8')))
+        calib = yaml.safe_load(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', path.read_text(encoding='utf-8-sig'))))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BagError(f'cannot read {path}: {" ".join(str(error).split())}') from None
     if not isinstance(calib, dict):
-        raise BagError(f"{path} is no calibration: this package's calib.yaml, ROS's camera_calibration, OpenCV's or EuRoC's "
-                       'sensor.yaml')
+        raise BagError(f'{path} is no calibration; the forms that are read: {FORMS}')
+    try:
+        check_finite(calib)
+    except ValueError as error:
+        raise BagError(f'{path}: {error}') from None
     return calib
 
 

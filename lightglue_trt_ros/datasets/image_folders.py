@@ -13,11 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.cameras import Intrinsics
+from ..core.depth import SATURATED
 from ..core.types import Float64
 from ..utils.errors import BagError
-from .calibration_files import load_baseline, load_camera_in_body, load_intrinsics, rectifying
+from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics, rectifying
 from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_kitti, read_list, read_quaternions, read_stamps
-from .sequence import DEPTH_TOPIC, IMAGE, IMAGE_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_depth, read_image
+from .sequence import (
+    DEPTH_TOPIC,
+    IMAGE,
+    IMAGE_TOPIC,
+    RIGHT_TOPIC,
+    Frame,
+    ImageRecord,
+    Recording,
+    Topic,
+    read_depth,
+    read_image,
+    read_samples,
+)
 
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
@@ -45,15 +58,15 @@ class FolderRecording(Recording):
             yield Frame(stamp, stamp, partial(self._load, file), number=number)
 
     def images(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Iterate over (stamp in ns, image): gray (H, W) or BGR (H, W, 3) uint8, as the file is. Raises BagError."""
+        """Iterate over (stamp in ns, image): gray (H, W) or BGR (H, W, 3) uint8, as the file is, by `bits`. Raises BagError."""
         for file, stamp in zip(self.files, self.stamps_ns, strict=True):
             yield stamp, self._read(file)
 
     def _load(self, file: Path) -> ImageRecord:
-        return ImageRecord.from_array(self._read(file))
+        return ImageRecord.from_samples(read_samples(file))
 
     def _read(self, file: Path) -> NDArray[Any]:
-        return read_image(file)
+        return read_image(file, self.bits)
 
     @property
     def right(self) -> FolderRecording | None:
@@ -101,7 +114,7 @@ class RightFolder(FolderRecording):
         if stamps_ns is None and len(files) != len(left.files):
             raise BagError(f'{left.path} has {len(left.files)} images and {len(files)} right ones: they must be pairs')
         super().__init__(left.path, RIGHT_TOPIC, files, stamps_ns or left.stamps_ns)
-        self._camera = camera
+        self._camera, self.bits = camera, left.bits
 
     @property
     def intrinsics(self) -> Intrinsics | None:
@@ -113,12 +126,15 @@ class DepthFolder(FolderRecording):
 
     def __init__(self, images: FolderRecording, files: list[Path], stamps_ns: list[int] | None = None,
                  per_metre: float | None = None) -> None:
-        """Without `stamps_ns`, one file per image is required, and has its stamp. Without `per_metre` they are in millimetres."""
+        """Without `stamps_ns`, one file per image is required, and has its stamp.
+
+        `per_metre` are units to a metre, which the `depth_scale` of the images replaces; without both they are millimetres.
+        """
         if stamps_ns is None and len(files) != len(images.files):
             raise BagError(f'{images.path} has {len(images.files)} images and {len(files)} depth images: give each image one, in '
                            'the order of names, or none to any')
         super().__init__(images.path, DEPTH_TOPIC, files, stamps_ns or images.stamps_ns)
-        self._images, self._per_metre = images, per_metre
+        self._images, self._per_metre = images, images.depth_scale or per_metre
 
     @property
     def intrinsics(self) -> Intrinsics | None:
@@ -129,9 +145,10 @@ class DepthFolder(FolderRecording):
 
     def _read(self, file: Path) -> NDArray[Any]:
         pixels = read_depth(file)
-        if self._per_metre is None:
+        if self._per_metre in (None, 1000):
             return pixels
-        return np.where(pixels > 0, pixels / np.float32(self._per_metre), np.float32(np.nan))
+        metres = np.where(pixels > 0, pixels / np.float32(self._per_metre), np.float32(np.nan))
+        return np.where(pixels < SATURATED, metres, np.float32(np.inf))  # too far, by REP 117
 
 
 class ImagesFolder(FolderRecording):
@@ -219,7 +236,8 @@ class KittiFolder(FolderRecording):
     def _camera(self, projection: Float64) -> Intrinsics:
         height, width = read_image(self.files[0]).shape[:2]
         shift_m = -float(np.linalg.solve(projection[:, :3], projection[:, 3])[0])
-        return Intrinsics(width, height, projection[:, :3], 'plumb_bob', np.zeros(5), shift_m=shift_m)
+        return Intrinsics(width, height, projection[:, :3], 'plumb_bob', np.zeros(5), shift_m=shift_m,
+                          source=str(self.path / 'calib.txt'))
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:
@@ -263,8 +281,13 @@ class EurocFolder(FolderRecording):
 
     @staticmethod
     def find(path: Path) -> Path | None:
-        places = (path / 'mav0' / 'cam0', path / 'cam0', path)
-        return next((place for place in places if (place / 'data.csv').is_file() and (place / 'data').is_dir()), None)
+        places = [place for place in (path / 'mav0' / 'cam0', path / 'cam0', path) if (place / 'data').is_dir()]
+        whole = next((place for place in places if (place / 'data.csv').is_file()), None)
+        named = next((place for place in places if place.name == 'cam0' or (place / 'sensor.yaml').is_file()), None)
+        if whole is None and named is not None:
+            raise BagError(f'{named / "data.csv"} is missing: it lists the stamp in nanoseconds and the file of each image in '
+                           f'{named / "data"}, as "1403636579763555584,1403636579763555584.png"')
+        return whole
 
     def __init__(self, path: Path, image_topic: str) -> None:
         super().__init__(path, image_topic, *_listed(path, 'data.csv', path / 'data', parse_nanoseconds, ','))
@@ -292,12 +315,12 @@ class EurocFolder(FolderRecording):
     def _rig(self) -> tuple[Float64, Float64, float] | None:
         """Rectifying rotations and baseline of this camera and the right one, as `rectifying` returns them."""
         left = self.camera_in_body
-        right = _mounting(self._right_path / self.calibration) if self.path.name == 'cam0' else None
+        right = find_camera_in_body(self._right_path / self.calibration) if self.path.name == 'cam0' else None
         return None if left is None or right is None else rectifying(np.asarray(np.linalg.solve(left, right), np.float64))
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:
-        return _mounting(self.path / self.calibration)
+        return find_camera_in_body(self.path / self.calibration)
 
     def _ground_truth(self) -> Trajectory | None:
         path = self.path.parent / 'state_groundtruth_estimate0' / 'data.csv'
@@ -306,14 +329,10 @@ class EurocFolder(FolderRecording):
 
 def euroc_ground_truth(path: Path) -> Trajectory:
     """Poses of the body from an EuRoC data.csv; the sensor.yaml next to it has the sensor's pose in the body. Raises BagError."""
-    recorded, sensor_in_body = read_quaternions(path, 'euroc'), _mounting(path.with_name('sensor.yaml'))
+    recorded, sensor_in_body = read_quaternions(path, 'euroc'), find_camera_in_body(path.with_name('sensor.yaml'))
     if sensor_in_body is None:
         return recorded
     return Trajectory(recorded.stamps_ns, recorded.poses @ np.linalg.inv(sensor_in_body), recorded.source)
-
-
-def _mounting(calibration: Path) -> Float64 | None:
-    return load_camera_in_body(calibration) if calibration.exists() else None
 
 
 def open_folder(path: Path, image_topic: str = IMAGE_TOPIC) -> FolderRecording | None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.cameras import Intrinsics
+from ..core.images import eight_bits
 from ..core.types import UInt8
 from ..utils.errors import BagError
 from ..utils.limits import decode_image
@@ -27,6 +28,8 @@ RIGHT_TOPIC = '/camera_right/image_raw'
 DEPTH_TOPIC = '/camera/depth/image_raw'
 POSE_TOPIC = '/ground_truth/pose'
 COMPRESSED_DEPTH = '/compressedDepth'  # at the end of a topic of compressed_depth_image_transport
+_NETPBM = re.compile(rb'P[2356](?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+(\d{1,5})\s')  # its maxval
+_PLAIN = (b'P2', b'P3')  # Netpbm in text
 _DEPTH = re.compile(r'(^|[/_])(compressed)?depth(?![a-z])', re.IGNORECASE)  # a word in a topic's name
 
 
@@ -59,7 +62,7 @@ class ImageRecord:
 
     height: int
     width: int
-    encoding: str  # mono8, bgr8, or of depth 16UC1 and 32FC1
+    encoding: str  # mono8, bgr8, mono16, bgr16, or of depth 16UC1 and 32FC1
     step: int  # bytes per row
     data: UInt8  # (height * step,)
     is_bigendian: int = 0
@@ -72,6 +75,15 @@ class ImageRecord:
         height, width = image.shape[:2]
         channels = 1 if image.ndim == 2 else 3
         return cls(height, width, 'mono8' if channels == 1 else 'bgr8', width * channels, np.ascontiguousarray(image).reshape(-1))
+
+    @classmethod
+    def from_samples(cls, samples: NDArray[Any]) -> ImageRecord:
+        """Wrap what `read_samples` returns: as `from_array`, and 16 bits as mono16 or bgr16. Raises BagError."""
+        if samples.dtype != np.uint16:
+            return cls.from_array(np.asarray(samples, np.uint8))
+        height, width = samples.shape[:2]
+        data = np.ascontiguousarray(samples).view(np.uint8).reshape(-1)
+        return cls(height, width, 'mono16' if samples.ndim == 2 else 'bgr16', len(data) // height, data)
 
     @classmethod
     def from_depth(cls, pixels: NDArray[Any]) -> ImageRecord:
@@ -91,6 +103,8 @@ class Recording(ABC):
     path: Path
     topics: tuple[Topic, ...]
     image_topic: str
+    bits: int = 16  # that the camera fills, of images of 16 bits
+    depth_scale: float | None = None  # units to a metre of depth images; None: as their encoding or layout has it
 
     @property
     def compressed(self) -> bool:
@@ -119,6 +133,11 @@ class Recording(ABC):
         """The camera's, None where nothing was recorded. Raises BagError when NaN, infinite or not calibrated."""
 
     @property
+    def calibration_note(self) -> str:
+        """Why no recorded calibration is used, or a doubt about the one that is, for people; empty: nothing to tell."""
+        return ''
+
+    @property
     def right(self) -> Recording | None:
         """The right images of the same moments, where the recording says by itself which these are."""
         return None
@@ -131,7 +150,7 @@ class Recording(ABC):
 
     @property
     def camera_info(self) -> bytes | None:
-        """The first recorded sensor_msgs/CameraInfo, serialised (CDR); None in a folder."""
+        """The sensor_msgs/CameraInfo that `intrinsics` are of, or the first if none is usable, serialised; None in a folder."""
         return None
 
 
@@ -161,19 +180,36 @@ def readable_frames(recording: Recording, on_loss: Callable[[str], None]) -> Ite
             on_loss(f'{lost}: {end}')
 
 
-def read_image(path: Path) -> UInt8:
-    """Read an image file as gray (H, W) or BGR (H, W, 3) uint8, EXIF orientation ignored; deeper ones lose their low bits.
+def read_image(path: Path, bits: int = 16) -> UInt8:
+    """`read_samples` as uint8: of 16 bits the low ones are lost, or with `bits` those above them. Raises BagError."""
+    samples = read_samples(path)
+    return eight_bits(samples, bits) if samples.dtype == np.uint16 else np.asarray(samples, np.uint8)
 
-    Raises BagError.
+
+def read_samples(path: Path) -> NDArray[Any]:
+    """Read an image file as gray (H, W) or BGR (H, W, 3), uint8 or uint16, EXIF orientation ignored.
+
+    Where a PGM or PPM names another maxval than 255 or 65535, it is scaled to 8 bits by that. Raises BagError.
     """
     try:
         data = path.read_bytes()
-        image = decode_image(data, cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        image = decode_image(data, cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION)
+        if image is not None and image.dtype not in (np.uint8, np.uint16):
+            image = decode_image(data, cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except (OSError, ValueError, cv2.error) as error:
         raise BagError(f'cannot read {path}: {error}') from None
     if image is None:
         raise BagError(f'{path} ({len(data)} bytes) is not an image, or is cut off: replace it, or delete it and its stamp')
-    return np.asarray(image, np.uint8)
+    if (maxval := _maxval(data)) is None or (image.dtype == np.uint8 and data[:2] in _PLAIN):  # OpenCV has scaled these
+        return image
+    return np.asarray(cv2.convertScaleAbs(image, alpha=255 / maxval), np.uint8)
+
+
+def _maxval(data: bytes) -> int | None:
+    """The maxval of a PGM or PPM where it is neither 255 nor 65535; None of other files."""
+    header = _NETPBM.match(data)
+    maxval = int(header[1]) if header else 255
+    return maxval if 0 < maxval < 65535 and maxval != 255 else None
 
 
 def read_depth(path: Path) -> NDArray[np.uint16]:

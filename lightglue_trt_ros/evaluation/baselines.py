@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.geometry import size_of
+from ..core.geometry import contiguous, size_of
 from ..core.masks import Mask
 from ..core.types import Float32, UInt8
 from ..utils.errors import FrameError
@@ -94,7 +94,8 @@ class DescriptorMatcher:
     def _nearest(self, queries: NDArray[Any], candidates: NDArray[Any], count: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Distances and rows, (N, count) each, of every query's nearest candidates."""
         kind = cv2.CV_32S if self.norm == cv2.NORM_HAMMING else cv2.CV_32F
-        distances, rows = cv2.batchDistance(queries, candidates, kind, normType=self.norm, K=count)
+        distances, rows = cv2.batchDistance(contiguous(queries, queries.dtype), contiguous(candidates, candidates.dtype), kind,
+                                            normType=self.norm, K=count)
         return distances, rows
 
 
@@ -139,6 +140,8 @@ def follow_points(first: UInt8, second: UInt8, points: Float32,
     opencv: Any = cv2  # its type stubs forbid the missing first guess
     settings = {'winSize': WINDOW, 'maxLevel': LEVELS, 'criteria': STOP,
                 'flags': 0 if guess is None else cv2.OPTFLOW_USE_INITIAL_FLOW}
+    points = contiguous(points, np.float32)
+    guess = None if guess is None else contiguous(guess, np.float32).copy()  # OpenCV writes into it
     forward, status, _ = opencv.calcOpticalFlowPyrLK(first, second, points, guess, **settings)
     start = None if guess is None else points.copy()
     backward, back_status, _ = opencv.calcOpticalFlowPyrLK(second, first, forward, start, **settings)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.cameras import Intrinsics
+from ..core.cameras import Intrinsics, distortion_model, in_words, same_view
 from ..core.depth import DepthImage, depth_pixels, locate
 from ..core.types import Float64, FrameMatches
 from ..datasets.bag import DEPTH_SKEW_NS, with_nearest
@@ -26,6 +26,30 @@ class ShownDepth(NamedTuple):
 
     given: DepthImage  # to our matchers
     recorded: DepthImage  # the same, where it is not degraded; without noise where it is: it is the truth then
+
+
+def check_registered(depth: Recording, images: Recording, camera: Intrinsics) -> None:
+    """Raise BagError where the depth images have a calibration of their own that is not that of the images.
+
+    The recorded calibration of the images counts, and `camera` where there is none.
+    """
+    own, recorded = (_recorded_camera(each) for each in (depth, images))
+    expected = recorded or camera
+    if own is not None and not same_view(own, expected):
+        raise BagError(f'{depth.image_topic} is not registered to {images.image_topic}: its CameraInfo is another one, '
+                       f'{in_words(own)}, the images have {in_words(expected)}. Let the driver register depth to these images '
+                       '(align_depth, depth_registration), or evaluate the rectified images with rectified depth')
+
+
+def _recorded_camera(recording: Recording) -> Intrinsics | None:
+    """None where it cannot be used."""
+    try:
+        camera = recording.intrinsics
+        if camera is not None:
+            distortion_model(camera)
+        return camera
+    except BagError:
+        return None
 
 
 class DepthImages:
@@ -53,7 +77,7 @@ class DepthImages:
     def _load(self, frame: Frame) -> ShownDepth:
         """Raises BagError, FrameError."""
         message, camera = frame.load(), self.camera
-        pixels, unit_m = depth_pixels(message)
+        pixels, unit_m = depth_pixels(message, per_metre=self._recording.depth_scale)
         height, width = pixels.shape
         if (height, width) != (camera.height, camera.width):
             raise FrameError(f'it has {width}x{height} pixels, the images {camera.width}x{camera.height}: register it to them')

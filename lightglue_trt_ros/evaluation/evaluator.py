@@ -26,19 +26,20 @@ from ..core.masks import Mask, load_mask
 from ..core.types import FrameMatches, UInt8
 from ..datasets.bag import depth_of, stereo_recording
 from ..datasets.sequence import Recording
+from ..datasets.units import median_depth
 from ..odometry.two_view import ESTIMATOR_LABELS, ESTIMATORS, PoseEstimator
 from ..utils.console import progress
 from ..utils.errors import BagError, EngineError, LightglueTrtError
 from ..utils.processes import describe_machine
 from .baselines import Correspondences
 from .degradation import DEGRADATIONS, DEPTH_DEGRADATIONS, degraded
-from .depth_accuracy import DepthImages, DepthScore
+from .depth_accuracy import DepthImages, DepthScore, check_registered
 from .method_score import MethodScore
 from .methods import Baseline, Method, Prediction, by_networks, correspondences, open_methods
 from .metrics import Evaluation, MatcherResult
 from .options import OWN_DEPTH_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
 from .predict import Evaluator, WallTime
-from .scene import Scene, open_scene, usable_frames
+from .scene import Scene, named_pair, open_scene, usable_frames
 from .stereo_accuracy import evaluate_stereo
 
 logger = logging.getLogger(__name__)
@@ -60,11 +61,16 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
 
     wall = WallTime()
     right_topic = None if options.right_topic == OWN_RIGHT_IMAGES else options.right_topic
-    stereo = stereo_recording(recording, right_topic) if options.right_topic else None
+    pair = named_pair(options, recording)
+    stereo = stereo_recording(recording, right_topic, pair) if options.right_topic else None
     depth_topic = None if options.depth_topic == OWN_DEPTH_IMAGES else options.depth_topic
     depth = depth_of(recording, depth_topic) if options.depth_topic else None
     with wall.spent('reading'):
         scene, facts = open_scene(recording, options, on_note)
+    if stereo is not None and pair is None and stereo.right.calibration_note:
+        on_note(stereo.right.calibration_note)
+    if facts['camera']:
+        logger.info(f"camera: {facts['camera']}; from {facts['calibration_source']}")
     image = (facts['height'], facts['width'])
     size = (options.height, options.width) if options.height and options.width else fitting_size(image)
     config = MatcherConfig(**options.matcher, image_height=size[0], image_width=size[1])
@@ -72,17 +78,23 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     if mask is not None:
         mask.check(image, size)
         facts['mask'] = f'{options.mask}, {100 * mask.share:.1f} % of the image'
-    decode: Callable[[Any], UInt8] = gray_of
+    decode: Callable[[Any], UInt8] = partial(gray_of, bits=recording.bits)
+    if recording.bits != 16:
+        facts['image_bits'] = recording.bits
     if degradation := options.degrade:
         facts['degraded'] = degradation
         on_note(f'every frame is degraded, {degradation}: {(DEGRADATIONS | DEPTH_DEGRADATIONS)[degradation].__doc__}')
     if degradation in DEGRADATIONS:
-        decode = lambda message: degraded(gray_of(message), degradation)  # noqa: E731
+        decode = lambda message: degraded(gray_of(message, recording.bits), degradation)  # noqa: E731
     depths = None
     if depth is not None:
         if scene.intrinsics is None:
             raise BagError(f'{recording.path}: points with a depth need the intrinsics of the camera; give --camera')
+        check_registered(depth, recording, scene.intrinsics)
         facts['depth'] = f'{depth.image_topic}, {len(depth)} images'
+        if (median_m := median_depth(depth, on_note)) is not None:
+            facts['depth_median_m'] = median_m
+            logger.info(f"depth: {facts['depth']}, median {median_m:.3g} m")
         depths = DepthImages(depth, scene.intrinsics, degradation if degradation in DEPTH_DEGRADATIONS else '', on_note)
     estimator = ESTIMATORS[options.estimator]
     evaluator = Evaluator(partial(usable_frames, recording, scene.timeline.numbers), decode, scene, estimator, wall=wall,
@@ -196,6 +208,7 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
     with tempfile.TemporaryFile() as file:  # a long recording must not fill the memory
         got = replay(recording.path, settings, rate=rate, image_topic=recording.image_topic, mask=mask, stopped=stopped,
                      keep=partial(pickle.dump, file=file), depth_topic=None if depth is None else depth.image_topic,
+                     image_bits=recording.bits,
                      max_frames=int(scene.timeline.numbers[-1]) + 1)  # which may be the first of many
         if not got.arrivals:
             raise LightglueTrtError('the node published nothing: its log above says why')

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ..core.config import PRECISIONS, MatcherConfig, check_names
+from ..datasets.bag import open_recording
 from ..datasets.poses import KINDS
+from ..datasets.sequence import Recording
 from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
-from ..utils.arguments import add_settings, number, numbers, positive, settings_of, some_of
+from ..utils.arguments import add_depth_scale, add_image_bits, add_settings, number, numbers, positive, settings_of, some_of
 from ..utils.errors import ConfigError
 from .baselines import BASELINES
 from .degradation import DEGRADATIONS, DEPTH_DEGRADATIONS
@@ -35,6 +37,7 @@ class EvaluationOptions:
     """How one recording is evaluated. None: as recorded, or chosen by the evaluation."""
 
     image_topic: str | None = None
+    image_bits: int = 16  # that the camera fills, of images of 16 bits
     camera: Path | None = None  # intrinsics
     mask: Path | None = None
     truth_topic: str | None = None
@@ -50,6 +53,7 @@ class EvaluationOptions:
     max_frames: int | None = None
     degrade: str | None = None
     right_topic: str | None = None  # OWN_RIGHT_IMAGES: those of the folder
+    depth_scale: float | None = None  # units to a metre of depth images
     depth_topic: str | None = None  # OWN_DEPTH_IMAGES: those that the recording has by itself
     live: bool = False
     rate: float = 1.0  # of the recorded pace, for `live`
@@ -71,7 +75,15 @@ class EvaluationOptions:
             parser.error('--degrade is for the matchers offline: leave out --live, --stereo and --right-topic')
         if options.degrade in DEPTH_DEGRADATIONS and not options.depth_topic:
             parser.error(f'--degrade {options.degrade} is of depth images: give --depth')
+        if options.depth_scale and not options.depth_topic:
+            parser.error('--depth-scale is of depth images: give --depth')
+        if options.depth_scale and options.live:
+            parser.error('--depth-scale is offline: the node takes the unit of the encoding, so leave out --live')
         return options
+
+    def open(self, path: Path, camera: str = '') -> Recording:
+        """The recording at `path`, as `open_recording` opens it with these options. Raises BagError."""
+        return open_recording(path, self.image_topic, camera, image_bits=self.image_bits, depth_scale=self.depth_scale)
 
     def for_camera(self, name: str) -> EvaluationOptions:
         """The options of one of several cameras: its name where {camera} stands."""
@@ -83,14 +95,17 @@ class EvaluationOptions:
 def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = False) -> None:
     """Declare every option of EvaluationOptions; for a `fleet` without those of a single recording."""
     parser.add_argument('--image-topic', metavar='TOPIC', help='image topic, if the bag has several')
-    parser.add_argument('--camera', '--intrinsics', type=Path, metavar='YAML', help='intrinsics, instead of the recorded ones')
+    add_image_bits(parser)
+    parser.add_argument('--camera', '--intrinsics', type=Path, metavar='YAML', help='intrinsics, instead of the recorded ones; of '
+                        'a file with several cameras FILE:NAME, as camchain.yaml:cam1')
     parser.add_argument('--mask', type=Path, metavar='PNG', help='8-bit gray image of the size of the images or of the engine; no '
                         'matcher gets keypoints where it is 0')
     truth = parser.add_mutually_exclusive_group()
     truth.add_argument('--truth-topic', metavar='TOPIC', help='ground truth: a topic of poses in the bag, instead of the default')
     parser.add_argument('--truth-child-frame', metavar='FRAME', help='the moving frame, if a topic of poses has several')
     parser.add_argument('--camera-in-body', type=Path, metavar='YAML',
-                        help="a sensor.yaml like EuRoC's; its T_BS is the camera's pose in the body that the ground truth is of")
+                        help="the camera's pose in the body that the ground truth is of: a calibration file of EuRoC, Kalibr, VINS "
+                        'or ORB-SLAM; FILE:NAME as for --camera')
     parser.add_argument('--max-time-difference', type=positive, default=0.02, metavar='S',
                         help='largest difference between the stamps of an image and its pose, seconds; default: %(default)s')
     parser.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N',
@@ -108,6 +123,7 @@ def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = 
     depth.add_argument('--depth', dest='depth_topic', action='store_const', const=OWN_DEPTH_IMAGES, help='give our matchers the '
                        "depth images: the folder's, or a bag's that are called depth and have the images' frame_id")
     depth.add_argument('--depth-topic', metavar='TOPIC', help='give our matchers the depth images on this topic of the bag')
+    add_depth_scale(parser)
     if not fleet:
         truth.add_argument('--truth', '--truth-file', type=Path, metavar='FILE', help='ground truth: a file of TUM, KITTI or EuRoC')
         parser.add_argument('--truth-kind', choices=KINDS, help='format of that file; default: by its first line')

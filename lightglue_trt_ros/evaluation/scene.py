@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.cameras import Intrinsics, distortion_model
+from ..core.cameras import Intrinsics, distortion_model, is_rectified
 from ..core.config import MatcherConfig
 from ..core.images import gray_of
 from ..core.types import Float32, Float64, UInt8
-from ..datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics
+from ..datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics, load_pair
 from ..datasets.ground_truth import load_ground_truth, poses_at
 from ..datasets.sequence import Frame, Recording, readable_frames
+from ..datasets.units import JUDGED_IMAGES, bits_note
 from ..odometry.two_view import epipolar_errors, fundamental_from_poses, relative_pose
 from ..utils.errors import BagError, FrameError
 from .baselines import Correspondences, find_corners, follow_points
@@ -265,6 +266,8 @@ def open_scene(recording: Recording, options: EvaluationOptions, on_note: Callab
     for text in timeline.notes:
         on_note(text)
     size = _first_size(recording, timeline)
+    if note := bits_note(usable_frames(recording, spread(timeline.numbers, JUDGED_IMAGES)), recording.bits):
+        on_note(note)
     intrinsics = _intrinsics(options, recording, size, on_note)
     poses, truth = _poses(options, recording, timeline, on_note)
     camera = None if intrinsics is None else \
@@ -272,7 +275,8 @@ def open_scene(recording: Recording, options: EvaluationOptions, on_note: Callab
     stamps = timeline.stamps_ns
     return Scene(timeline, intrinsics, poses), {
         'path': str(recording.path), 'topic': recording.image_topic, 'frames': len(timeline),
-        'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, 'width': size[1], 'height': size[0], 'camera': camera, 'truth': truth}
+        'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, 'width': size[1], 'height': size[0], 'camera': camera,
+        'calibration_source': None if intrinsics is None else _source(intrinsics, options), 'truth': truth}
 
 
 def usable_frames(recording: Recording, numbers: NDArray[np.int64]) -> Iterator[Frame]:
@@ -287,11 +291,16 @@ def usable_frames(recording: Recording, numbers: NDArray[np.int64]) -> Iterator[
                 return
 
 
+def spread(numbers: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """`count` of the numbers (N,), evenly distributed; all where they are fewer."""
+    return numbers[np.unique(np.linspace(0, len(numbers) - 1, count).round().astype(np.int64))]
+
+
 def _first_size(recording: Recording, timeline: Timeline) -> tuple[int, int]:
     reason = ''
     for frame in usable_frames(recording, timeline.numbers):
         try:
-            height, width = gray_of(frame.load()).shape
+            height, width = gray_of(frame.load(), recording.bits).shape
             return height, width
         except (BagError, FrameError) as error:
             reason = reason or str(error)
@@ -302,12 +311,17 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
                 on_note: Callable[[str], None]) -> Intrinsics | None:
     """Raises BagError for unusable intrinsics only if the user named them; recorded ones are left out with a note."""
     try:
-        intrinsics = load_intrinsics(options.camera) if options.camera else recording.intrinsics
+        intrinsics = recording.intrinsics if options.camera is None else _named_camera(options, recording)
         if intrinsics is not None:
-            distortion_model(intrinsics)
+            distorted = distortion_model(intrinsics) is not None
             check_size(intrinsics, *size)
+            if distorted and options.camera and is_rectified(recording.image_topic):
+                on_note(f'{intrinsics.source} has distortion, and the images on {recording.image_topic} are rectified by their '
+                        'name: it must be the calibration of the rectified images')
+            if not options.camera and recording.calibration_note:
+                on_note(f'{recording.calibration_note}; --camera replaces it')
             return intrinsics
-        reason = 'no intrinsics in the recording; give --camera'
+        reason = (recording.calibration_note or 'no intrinsics in the recording') + '; give --camera'
     except BagError as error:
         if options.camera:
             raise
@@ -316,12 +330,31 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
     return None
 
 
+def named_pair(options: EvaluationOptions, recording: Recording) -> tuple[Intrinsics, Intrinsics] | None:
+    """Left and right camera, where right images are asked for and --camera describes both. Raises BagError."""
+    if options.camera is None or not options.right_topic:
+        return None
+    return load_pair(options.camera, is_rectified(recording.image_topic))
+
+
+def _named_camera(options: EvaluationOptions, recording: Recording) -> Intrinsics:
+    """The camera that --camera gives, the left one of a pair. Raises BagError."""
+    assert options.camera is not None
+    pair = named_pair(options, recording)
+    return load_intrinsics(options.camera, is_rectified(recording.image_topic)) if pair is None else pair[0]
+
+
+def _source(intrinsics: Intrinsics, options: EvaluationOptions) -> str:
+    """Where the intrinsics come from, for people."""
+    return intrinsics.source or (str(options.camera) if options.camera else 'the recording')
+
+
 def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
            on_note: Callable[[str], None]) -> tuple[Float64 | None, str | None]:
     """The true pose at each frame, and the source in words."""
     wanted = options.truth_topic or options.truth or options.truth_child_frame
+    mounting = load_camera_in_body(options.camera_in_body) if options.camera_in_body else None
     try:
-        mounting = load_camera_in_body(options.camera_in_body) if options.camera_in_body else None
         truth = load_ground_truth(recording, topic=options.truth_topic, file=options.truth, kind=options.truth_kind,
                            child_frame=options.truth_child_frame, camera_in_body=mounting, on_note=on_note)
         if truth is not None:

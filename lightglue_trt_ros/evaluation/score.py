@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.geometry import epipolar_distances, sampled_model
+from ..core.geometry import contiguous, epipolar_distances, sampled_model
 from ..core.lens import in_image
 from ..core.refinement.variance_factor import plausible
 from ..core.types import Float64
@@ -134,7 +134,7 @@ def count_inliers(points0: ArrayLike, points1: ArrayLike, camera: ArrayLike | No
     1 px. Without a camera matrix (3, 3) a fundamental matrix stands in for the essential one, and is called so. Fewer than six
     correspondences, or eight without a camera, are explained by anything: none counts.
     """
-    x0, x1 = (np.ascontiguousarray(points, np.float64) for points in (points0, points1))
+    x0, x1 = contiguous(points0), contiguous(points1)
     if len(x0) < (MIN_MATCHES_UNCALIBRATED if camera is None else MIN_MATCHES):
         return 0, ''
     if camera is None:
@@ -234,14 +234,14 @@ def _plane(points: tuple[Float64, Float64], camera: Float64, truth: tuple[Float6
     if estimate is None or np.count_nonzero(usable) < 8:
         return []
     opencv: Any = cv2
-    first, second = (np.ascontiguousarray(side[usable]) for side in points)
+    first, second = (side[usable] for side in points)
     homography = sampled_model(cv2.findHomography, first, second, cv2.USAC_MAGSAC, PLANE_PX)
     if homography is None:
         return []
     share = float(np.mean(homography_errors(first, second, homography) < PLANE_PX))
     if share < PLANE_SHARE:
         return []
-    _, rotations, translations, _ = opencv.decomposeHomographyMat(homography, camera)
+    _, rotations, translations, _ = opencv.decomposeHomographyMat(contiguous(homography), contiguous(camera))
     poses = [(rotation, step.ravel()) for rotation, step in zip(rotations, translations, strict=True) if np.linalg.norm(step) > 0]
 
     def near(rotation: Float64, direction: Float64) -> set[int]:

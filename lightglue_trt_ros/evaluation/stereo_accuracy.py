@@ -17,7 +17,7 @@ from ..core.frame_matcher import FrameMatcher
 from ..core.images import gray_of
 from ..core.types import Float64, FrameMatches, UInt8
 from ..datasets.bag import StereoRecording, paired
-from ..datasets.sequence import Frame
+from ..datasets.sequence import Frame, Recording
 from ..engines.selection import open_backend
 from ..odometry.sliding_window import MatchOdometry
 from ..utils.errors import BagError, FrameError
@@ -142,7 +142,8 @@ def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Sc
             if stopped():
                 on_note(f'stereo: interrupted after {number} frames')
                 break
-            left, right, true = _gray(frame), None if other is None else _gray(other), scene.pose(number)
+            left, right = _gray(frame, recording.left), None if other is None else _gray(other, recording.right)
+            true = scene.pose(number)
             if left is None:
                 continue
             if right is None or right.shape != left.shape:
@@ -160,9 +161,9 @@ def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Sc
     return score.figures()
 
 
-def _gray(frame: Frame) -> UInt8 | None:
+def _gray(frame: Frame, recording: Recording) -> UInt8 | None:
     """None for what cannot be decoded: the evaluation of the left camera tells."""
     try:
-        return gray_of(frame.load())
+        return gray_of(frame.load(), recording.bits)
     except (BagError, FrameError):
         return None

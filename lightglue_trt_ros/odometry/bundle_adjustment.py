@@ -12,6 +12,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from ..core.geometry import contiguous
 from ..core.types import Float64
 
 NEAR = 1e-3  # least depth: of points closer to the camera's plane, or behind it
@@ -153,7 +154,7 @@ class _Normal:
         poses = bundle.inverse_poses.copy()
         for view, (*rotation, x, y, z) in enumerate(step[:-1].reshape(-1, 6), self.first_free):
             change = np.eye(4)
-            change[:3, :3], change[:3, 3] = cv2.Rodrigues(np.array(rotation))[0], (x, y, z)
+            change[:3, :3], change[:3, 3] = cv2.Rodrigues(contiguous(rotation))[0], (x, y, z)
             poses[view] = change @ poses[view]
         return Bundle(poses, bundle.points + points_step, bundle.offset + float(step[-1]))
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..core.cameras import Intrinsics, StereoRig, normalised
+from ..core.geometry import contiguous
 from ..core.types import Float64, FrameMatches
 from .bundle_adjustment import Bundle, OffsetEstimate, adjust, reprojection_errors
 from .two_view import estimate_relative_pose
@@ -330,13 +331,13 @@ def _perspective(positions: Float64, observed: Float64, limit: float) -> Float64
     if len(positions) < LEAST_INLIERS:
         return None
     solve: Any = cv2.solvePnPRansac
-    solved, rotation, shift, rows = solve(positions, np.ascontiguousarray(observed), np.eye(3), None, iterationsCount=300,
+    solved, rotation, shift, rows = solve(contiguous(positions), contiguous(observed), np.eye(3), None, iterationsCount=300,
                                       reprojectionError=limit, confidence=0.999, flags=cv2.SOLVEPNP_AP3P)
     if not solved or rows is None or len(rows) < LEAST_INLIERS:
         return None
     refine: Any = cv2.solvePnPRefineLM  # where most points are far away, the pose of a few of them has a large error
     inliers = rows.ravel()
-    rotation, shift = refine(positions[inliers], np.ascontiguousarray(observed[inliers]), np.eye(3), None, rotation, shift)
+    rotation, shift = refine(contiguous(positions[inliers]), contiguous(observed[inliers]), np.eye(3), None, rotation, shift)
     inverse = np.eye(4)
     inverse[:3, :3], inverse[:3, 3] = cv2.Rodrigues(rotation)[0], shift.ravel()
     return np.asarray(np.linalg.inv(inverse), np.float64)

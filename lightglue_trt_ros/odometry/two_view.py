@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.geometry import epipolar_distances, sampled_model
+from ..core.geometry import contiguous, epipolar_distances, sampled_model
 from ..core.types import Float64
 from ..datasets.poses import angles_deg
 
@@ -111,12 +111,12 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     pixels0, pixels1 = np.asarray(points0, np.float64), np.asarray(points1, np.float64)
     if len(pixels0) < MIN_MATCHES:
         return None
-    camera: Any = np.asarray(intrinsics0, np.float64)
+    camera = np.asarray(intrinsics0, np.float64)
     inverse1 = _inverse(intrinsics1)
     x0, x1 = _homogeneous(pixels0) @ _inverse(intrinsics0).T, _homogeneous(pixels1) @ inverse1.T
     # In pixels, camera 0's on both sides: OpenCV's MAGSAC++ does far worse on normalised points.
-    essential = sampled_model(cv2.findEssentialMat, np.ascontiguousarray(pixels0), np.ascontiguousarray((x1 @ camera.T)[:, :2]),
-                              camera, method=method, prob=CONFIDENCE, threshold=threshold_px, maxIters=SAMPLINGS)
+    essential = sampled_model(cv2.findEssentialMat, pixels0, (x1 @ camera.T)[:, :2], camera, method=method, prob=CONFIDENCE,
+                              threshold=threshold_px, maxIters=SAMPLINGS)
     if essential is None:
         return None
     pixel = 4 / float(np.trace(np.asarray(intrinsics0)[:2, :2]) + np.trace(np.asarray(intrinsics1)[:2, :2]))
@@ -206,7 +206,7 @@ def _in_front(essential: Float64, x0: Float64, x1: Float64, limit: float) -> tup
     mask: Any = (np.abs(_sampson(essential, x0, x1)) < limit).astype(np.uint8)[:, None]
     camera: Any = np.eye(3)
     # The default distance of 50 baselines would drop far points, which is most of them where the baseline is short.
-    agreed, *pose = cv2.recoverPose(essential, np.ascontiguousarray(x0[:, :2]), np.ascontiguousarray(x1[:, :2]), camera,
+    agreed, *pose = cv2.recoverPose(contiguous(essential), contiguous(x0[:, :2]), contiguous(x1[:, :2]), camera,
                                     distanceThresh=1e9, mask=mask)
     return (np.asarray(pose[0], np.float64), np.asarray(pose[1], np.float64).ravel()) if agreed else None
 
@@ -266,7 +266,7 @@ def _refine(rotation: Float64, direction: Float64, residuals: _Residuals) -> tup
         normal, gradient = basis.T @ (weighted.T @ slopes) @ basis, basis.T @ (weighted.T @ distances)
         while True:
             step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)) + 1e-15 * np.eye(5), gradient)
-            rotated = np.asarray(cv2.Rodrigues(step[:3])[0], np.float64) @ rotation
+            rotated = np.asarray(cv2.Rodrigues(contiguous(step[:3]))[0], np.float64) @ rotation
             moved = direction + tangent @ step[3:]
             moved /= np.linalg.norm(moved)
             reached = residuals.cost(_cross(moved) @ rotated)

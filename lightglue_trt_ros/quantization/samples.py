@@ -20,7 +20,8 @@ from ..core.types import Float64, HostFeatures, Thresholds, UInt8
 from ..datasets.bag import open_recording
 from ..datasets.ground_truth import load_ground_truth, poses_at
 from ..datasets.sequence import Recording, readable_frames
-from ..evaluation.scene import Scene, Timeline, usable_frames
+from ..datasets.units import JUDGED_IMAGES, bits_note
+from ..evaluation.scene import Scene, Timeline, spread, usable_frames
 from ..utils.console import Bar
 from ..utils.errors import BagError, FrameError
 
@@ -156,7 +157,7 @@ class RecordingSample:
 
 
 def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, spec: EngineSpec, *,
-                 image_topic: str | None = None, share: float = HELD_OUT) -> list[RecordingSample]:
+                 image_topic: str | None = None, share: float = HELD_OUT, image_bits: int = 16) -> list[RecordingSample]:
     """Read up to `frames` frames of the recordings, of equal parts from each, and as many of those held out as `share` says.
 
     Without `held_out` recordings a `share` of each recording is held out. Frames that are read, left out or odd are logged.
@@ -166,11 +167,13 @@ def read_samples(paths: Sequence[Path], held_out: Sequence[Path], frames: int, s
         raise BagError('a recording is named twice: each may be calibrated on or held out, once')
     samples: list[RecordingSample] = []
     groups = [(paths, frames, 0.0 if held_out else share), (held_out, round(share * frames), 1.0)]
-    opened = [[open_recording(path, image_topic) for path in group] for group, _, _ in groups]
+    opened = [[open_recording(path, image_topic, image_bits=image_bits) for path in group] for group, _, _ in groups]
     for recordings, (_, wanted, part) in zip(opened, groups, strict=True):
         timelines = [Timeline.of(readable_frames(recording, logger.info), MatcherConfig().max_gap_s) for recording in recordings]
         for recording, timeline, quota in zip(recordings, timelines, quotas(list(map(len, timelines)), wanted), strict=True):
             for note in timeline.notes:
+                logger.info(f'{recording.path}: {note}')
+            if note := bits_note(usable_frames(recording, spread(timeline.numbers, JUDGED_IMAGES)), recording.bits):
                 logger.info(f'{recording.path}: {note}')
             samples.append(_read(recording, timeline, split(len(timeline), quota, part), spec))
     _check_numbers(samples, frames, bool(held_out))
@@ -214,7 +217,7 @@ def _read(recording: Recording, timeline: Timeline, parts: Split, spec: EngineSp
     for frame in usable_frames(recording, timeline.numbers[wanted]):
         place = places[frame.number]
         try:
-            image = gray_of(frame.load())
+            image = gray_of(frame.load(), recording.bits)
         except (BagError, FrameError) as error:
             lost += 1
             if lost == 1:
@@ -237,6 +240,8 @@ def _geometry(recording: Recording, timeline: Timeline) -> tuple[Intrinsics | No
     """Camera and true poses, where the recording has what can be used; the acceptance check's figures need both."""
     try:
         intrinsics = recording.intrinsics
+        if recording.calibration_note:
+            logger.info(f'{recording.path}: {recording.calibration_note}')
         if intrinsics is not None:
             distortion_model(intrinsics)
         truth = None if intrinsics is None else load_ground_truth(recording, on_note=logger.info)

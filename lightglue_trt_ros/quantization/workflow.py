@@ -49,6 +49,7 @@ class CalibrationOrder:
     share: float = HELD_OUT  # of each recording that is held out, without held_out recordings
     image_topic: str | None = None
     force: bool = False
+    image_bits: int = 16  # that the camera fills, of images of 16 bits
 
 
 def quantize(order: CalibrationOrder) -> Artifact:
@@ -59,7 +60,7 @@ def quantize(order: CalibrationOrder) -> Artifact:
     """
     check_width(order.model.matcher.tensors)  # before minutes are spent
     samples = read_samples(order.recordings, order.held_out, order.frames, order.spec, image_topic=order.image_topic,
-                           share=order.share)
+                           share=order.share, image_bits=order.image_bits)
     identity = Identity.of_calibration(order.spec, order.model.identity, gate_verdict='')
     settings = _settings(order, samples)
     calibration = None if order.force else _find_equal(order.engine_dir, identity, settings)

@@ -27,11 +27,11 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header
 
 from ..core.cameras import camera_info_topic
-from ..core.images import gray_from_image
+from ..core.images import eight_bits, gray_from_image
 from ..core.types import UInt8
 from ..datasets.bag import BagRecording, depth_of, open_recording, right_of
 from ..datasets.bag_writer import COMPRESSIONS, compressed_format, encode
-from ..datasets.sequence import DEPTH_TOPIC, RIGHT_TOPIC, Frame, Recording
+from ..datasets.sequence import DEPTH_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Recording
 from ..utils.arguments import number, positive
 from ..utils.commands import Ending, log
 from ..utils.errors import BagError
@@ -297,6 +297,9 @@ def _play(args: argparse.Namespace, stop: threading.Event) -> None:
     frames = min(len(recording), args.max_frames or len(recording))
     topics = ' and '.join(camera.images.topic_name for camera in player.cameras)
     log.info(f'{recording.path}: {frames} frames on {topics}, {info}, {args.reliability}')
+    for played in (recording, *others):
+        if played.calibration_note:
+            log.info(played.calibration_note)
     if args.start_paused:
         player.wait_for_line()
     player.wait_for_subscribers()
@@ -338,6 +341,8 @@ def _camera_info(recording: Recording) -> Any:
 
 def _for_encoder(record: Any) -> UInt8:
     """Gray (H, W) or BGR (H, W, 3) of an Image. Raises ImageEncodingError."""
+    if isinstance(record, ImageRecord) and record.encoding == 'bgr16':  # of a folder
+        return eight_bits(record.data.view(np.uint16).reshape(record.height, record.width, 3))
     channels = {'bgr8': 3, '8UC3': 3, 'rgb8': 3}.get(record.encoding)
     if channels is None:
         return gray_from_image(record)

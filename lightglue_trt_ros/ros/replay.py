@@ -56,7 +56,7 @@ class Reception:
 
 def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: float = 1.0, image_topic: str | None = None,
            max_frames: int | None = None, mask: Path | None = None, keep: Callable[[FrameMatches], None] | None = None,
-           depth_topic: str | None = None, stopped: Callable[[], bool] = lambda: False) -> Reception:
+           depth_topic: str | None = None, image_bits: int = 16, stopped: Callable[[], bool] = lambda: False) -> Reception:
     """Play the bag or folder at `path` into a node of this configuration, `hz` frames per second or `rate` times the recorded pace.
 
     Player and node use a namespace of their own: a robot that runs at the same time does not receive these images.
@@ -66,6 +66,7 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
         mask: File for the node's `mask_file`.
         keep: Called with every cloud's matches, from another thread; without it the Reception holds them.
         depth_topic: Of the depth images, which are played along, in the recording.
+        image_bits: The node's parameter: bits that the camera fills, of images of 16 bits.
         stopped: Once it returns true, the player ends.
 
     Raises:
@@ -77,7 +78,8 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
     namespace = f'/replay_{os.getpid()}'
     topic = f'{namespace}/{recording.image_topic.strip("/").removesuffix("/compressed")}'
     parameters = parameters_of(config, image_transport='compressed' if recording.compressed else 'raw',
-                               **({} if mask is None else {'mask_file': mask.absolute()}))
+                               **({} if mask is None else {'mask_file': mask.absolute()}),
+                               **({} if image_bits == 16 else {'image_bits': image_bits}))
     pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
     pace += [] if max_frames is None else ['--max-frames', str(max_frames)]
     renamed = []  # topics of the depth images and their CameraInfo, in the recording and here

@@ -29,6 +29,19 @@ def settings_of(args: argparse.Namespace, settings: type) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def add_image_bits(parser: argparse._ActionsContainer) -> None:
+    """Add --image-bits."""
+    parser.add_argument('--image-bits', type=number(int, 8, 16), default=16, metavar='N', help='bits that the camera fills, of '
+                        'images of 16 bits (mono16, PNG, TIFF): 10 or 12 where they look black; of a PGM its maxval counts, where '
+                        'it is not 65535; default: %(default)s')
+
+
+def add_depth_scale(parser: argparse._ActionsContainer) -> None:
+    """Add --depth-scale."""
+    parser.add_argument('--depth-scale', type=positive, metavar='N', help='units to a metre of the depth images; default: 1000 of '
+                        '16 bits, 1 of 32FC1, 5000 of a TUM folder')
+
+
 def positive(text: str) -> float:
     """A finite number above 0. The type of an option."""
     value = float(text)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import cv2
 import numpy as np
@@ -12,7 +14,17 @@ from hypothesis import strategies as st
 from support.cameras import BARREL, FISHEYE, RATIONAL, K
 from support.stereo_pairs import camera_info
 
-from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model, intrinsics_of, undistort
+from lightglue_trt_ros.core.cameras import (
+    Intrinsics,
+    camera_info_topic,
+    camera_info_topics,
+    distortion_model,
+    intrinsics_of,
+    is_rectified,
+    same_frame,
+    same_view,
+    undistort,
+)
 from lightglue_trt_ros.datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -93,7 +105,8 @@ def test_points_without_an_inverse() -> None:
 
 
 @pytest.mark.parametrize(('model', 'd'), [('plumb_bob', []), ('plumb_bob', [0.0] * 5), ('', []), ('none', [0.0]),
-                                          ('equidistant', []), ('rational_polynomial', [0.0] * 8)])
+                                          ('pinhole', []), ('pinhole', [0.0] * 5), ('equidistant', []),
+                                          ('rational_polynomial', [0.0] * 8)])
 def test_an_ideal_pinhole_leaves_points_alone(model: str, d: list[float]) -> None:
     points = np.array([[1.5, 2.5], [-3.0, 1e6]], np.float32)
     result = undistort(points, camera(model, d))
@@ -106,6 +119,7 @@ def test_an_ideal_pinhole_leaves_points_alone(model: str, d: list[float]) -> Non
 
 def test_models_that_cannot_be_used() -> None:
     for model, d, message in (('double_sphere', [0.1, 0.2], "'double_sphere'.*plumb_bob"), ('', [0.1], "model '' with"),
+                              ('pinhole', [0.1] * 5, 'Name the model of D: plumb_bob'),
                               ('plumb_bob', [0.1, 0.2], '4 or 5 coefficients'), ('equidistant', [0.1] * 5, 'equidistant has 4')):
         with pytest.raises(BagError, match=message):
             undistort([[1, 2]], camera(model, d))
@@ -168,6 +182,74 @@ def test_of_rectified_images_p_counts_and_of_no_others(topic, rectified, transpo
     assert (found.k[0, 0], bool(found.d.any())) == ((400.0, False) if rectified else (K[0, 0], True))
 
 
+@pytest.mark.parametrize(('topic', 'rectified'), [
+    ('/rectified/left/image', True), ('/zed/color/rect/image', True), ('/zed/color/raw/image', False), ('/rect/image_raw', False),
+    ('/rect/camera_info', True), ('/left/camera_info_rect', True), ('/left/camera_info', False), ('/non_rectified/image', False),
+    ('/unrectified/image', False), ('/direct/image', False), ('image_rect/zstd', True)])
+def test_the_last_name_that_says_raw_or_rect_decides(topic: str, rectified: bool) -> None:
+    assert is_rectified(topic) is rectified
+
+
+def test_the_topics_of_a_camera_info_are_next_to_the_images() -> None:
+    for transport in ('', '/compressed', '/compressedDepth', '/zstd', '/ffmpeg', '/theora'):
+        assert camera_info_topics(f'/left/image_raw{transport}') == ('/left/camera_info',)
+    assert camera_info_topics('image_raw') == ('camera_info',)
+    assert camera_info_topics('/image') == ('/camera_info',)
+    assert camera_info_topics('/left/image_rect/compressed') == ('/left/camera_info_rect', '/left/camera_info')
+    assert camera_info_topic('/left/image_rect') == '/left/camera_info'
+
+
+@pytest.mark.parametrize(('one', 'other', 'same'), [
+    ('camera_color_optical_frame', '/camera_color_frame', True), ('robot/cam', 'cam', True), ('', 'cam', True),
+    ('camera_color_optical_frame', 'camera_depth_optical_frame', False), ('left', 'right', False), ('my_cam', 'cam', False)])
+def test_frames_of_one_camera_have_one_stem(one: str, other: str, same: bool) -> None:
+    assert same_frame(one, other) is same_frame(other, one) is same
+
+
+def binned(binning: tuple[int, int], roi: tuple[int, int, int, int], images: tuple[int, int], **more: Any) -> Intrinsics:
+    info, (x, y, width, height) = camera_info(k=K, size=(480, 752), **more), roi
+    info.binning_x, info.binning_y = binning
+    info.roi = SimpleNamespace(x_offset=x, y_offset=y, width=width, height=height, do_rectify=False)
+    return intrinsics_of(info, '/cam/image_raw', images)
+
+
+@pytest.mark.parametrize(('binning', 'roi', 'size'), [
+    ((2, 2), (0, 0, 0, 0), (240, 376)), ((1, 1), (100, 40, 400, 300), (300, 400)), ((4, 2), (100, 40, 400, 300), (150, 100)),
+    ((0, 3), (0, 0, 0, 0), (160, 752)), ((2, 2), (0, 0, 751, 479), (240, 376)), ((2, 2), (0, 0, 751, 479), (239, 375))])
+def test_binning_and_roi_move_the_pixels_of_rays(binning, roi, size) -> None:
+    """The mean of the sensor pixels that make an image pixel has the image pixel's ray."""
+    found = binned(binning, roi, size, d=BARREL)
+    assert (found.height, found.width) == size
+    assert found.d.tolist() == BARREL
+    u, v = np.array([3, 50]), np.array([7, 90])
+    bins = np.maximum(binning, 1)
+    sensor = [np.stack([offset + bins[axis] * places + part for part in range(bins[axis])]).mean(axis=0)
+              for axis, (offset, places) in enumerate(zip(roi[:2], (u, v), strict=True))]
+    np.testing.assert_allclose(np.linalg.solve(found.k, [u, v, [1, 1]]), np.linalg.solve(K, [*sensor, [1, 1]]), atol=1e-12)
+
+
+def test_images_of_the_messages_own_size_have_its_k() -> None:
+    """Some drivers set binning, and send the calibration of the binned images."""
+    assert binned((2, 2), (0, 0, 0, 0), (480, 752)).k.tolist() == K.tolist()
+    plain = intrinsics_of(camera_info(k=K, size=(480, 752)), '/cam/image_raw', (240, 376))
+    assert (plain.width, plain.height) == (752, 480), 'check_size tells the difference'
+
+
+def shifted(pixels: float) -> np.ndarray:
+    """K with another cx."""
+    return K + np.outer([pixels, 0, 0], [0, 0, 1])
+
+
+def test_two_calibrations_show_the_same_if_rays_agree_to_a_pixel() -> None:
+    plain, bent, bent_too = camera('plumb_bob', []), camera('plumb_bob', BARREL), camera('rational_polynomial', [*BARREL, 0, 0, 0])
+    assert same_view(bent, bent_too), 'two names of one model'
+    assert not same_view(plain, bent), 'K is the same'
+    assert same_view(plain, Intrinsics(752, 480, shifted(0.9), 'plumb_bob', np.zeros(5)))
+    assert not same_view(plain, Intrinsics(752, 480, shifted(1.1), 'plumb_bob', np.zeros(5)))
+    assert not same_view(plain, Intrinsics(640, 480, K, 'plumb_bob', np.zeros(5)))
+    assert not same_view(camera('equidistant', FISHEYE), camera('plumb_bob', FISHEYE))
+
+
 def test_mounting(tmp_path: Path) -> None:
     path = tmp_path / 'sensor.yaml'
     path.write_text(EUROC)
@@ -175,11 +257,36 @@ def test_mounting(tmp_path: Path) -> None:
     assert mounting is not None
     assert mounting.tolist() == [[0, -1, 0, 0.5], [1, 0, 0, 0.25], [0, 0, 1, -0.125], [0, 0, 0, 1]]
     path.write_text(ROS)
-    assert load_camera_in_body(path) is None
+    with pytest.raises(BagError, match='T_BS'):
+        load_camera_in_body(path)
     for bad in (EUROC.replace('-1.0', '-2.0'), EUROC.replace('0.5,', ''), EUROC.replace('data: [0.0, -1', 'date: [0.0, -1')):
         path.write_text(bad)
         with pytest.raises(BagError, match='T_BS'):
             load_camera_in_body(path)
+
+
+@pytest.mark.parametrize(('k', 'size'), [
+    ([1, 1, 0, 0], (640, 480)), ([1, 1, 0, 0], (48, 36)),  # the identity
+    ([4.2, 4.2, 320, 240], (640, 480)),  # a focal length in millimetres
+    ([450, 4.5, 320, 240], (640, 480)), ([450, 450, 3195, 240], (640, 480)), ([450, 450, 320, -1e5], (640, 480)),
+    ([4.5e7, 450, 320, 240], (640, 480))])
+def test_k_that_no_lens_has_is_refused(k: list[float], size: tuple[int, int]) -> None:
+    fx, fy, cx, cy = k
+    with pytest.raises(BagError, match=rf'no lens has K = .* for {size[0]}x{size[1]} pixels: the camera is not calibrated'):
+        Intrinsics(*size, np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+    with pytest.raises(BagError, match='not calibrated'):  # written by columns
+        Intrinsics(640, 480, K.T, 'plumb_bob', np.zeros(5))
+
+
+@pytest.mark.parametrize(('k', 'size'), [
+    ([281, 281, 960, 540], (1920, 1080)),  # a fisheye of 220 degrees in the middle of a wide image
+    ([102, 102, 320, 240], (640, 480)), ([90, 90, 1920, 540], (1920, 1080)),  # 360 degrees over the width; a small circle
+    ([266_000, 266_000, 320, 240], (640, 480)),  # a telescope of 2 m on a small sensor
+    ([1200, 1200, 2000, 1500], (640, 480)), ([1200, 1200, -1360, -1020], (640, 480)),  # corners of a sensor of 12 megapixels
+    ([1.5, 2.5, 3.5, 4.5], (40, 30)), ([900, 450, 320, 120], (640, 240))])  # a toy; every second line
+def test_real_cameras_at_the_extremes_are_taken(k: list[float], size: tuple[int, int]) -> None:
+    fx, fy, cx, cy = k
+    assert Intrinsics(*size, np.array([[fx, 0.5, cx], [0, fy, cy], [0, 0, 1]]), 'plumb_bob', np.zeros(5)).k[0, 0] == fx
 
 
 def test_files_that_are_no_calibration(tmp_path: Path) -> None:
@@ -188,7 +295,8 @@ def test_files_that_are_no_calibration(tmp_path: Path) -> None:
                           (EUROC.replace('resolution', 'size'), 'has no resolution'), (EUROC.replace(', 480', ''), 'sensor.yaml'),
                           (EUROC.replace('pinhole', 'omni'), 'camera_model: omni'),
                           (EUROC.replace('458.654', '.nan'), 'not finite'),
-                          (ROS.replace('image_width', 'width'), 'has no image_width'), (ROS.replace('0, 0, 1]', '0]'), 'reshape')):
+                          (ROS.replace('image_width', 'width'), 'has no image_width'),
+                          (ROS.replace('0, 0, 1]', '0]'), 'has 7 values, not 9')):
         path.write_text(text)
         with pytest.raises(BagError, match=message):
             load_intrinsics(path)

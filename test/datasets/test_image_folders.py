@@ -176,7 +176,12 @@ def test_layouts_that_lack_something(tmp_path: Path) -> None:
     with pytest.raises(BagError, match='lists no image'):
         open_recording(tum)
     euroc = make_euroc(tmp_path / 'euroc')
-    (euroc / 'mav0' / 'cam0' / 'data.csv').write_text('soon,a.png\n')
+    listing = euroc / 'mav0' / 'cam0' / 'data.csv'
+    listing.unlink()
+    for place in (euroc, euroc / 'mav0', euroc / 'mav0' / 'cam0'):
+        with pytest.raises(BagError, match=f'{listing} is missing'):
+            open_recording(place)
+    listing.write_text('soon,a.png\n')
     with pytest.raises(BagError, match=r'data\.csv, line 1: .*soon'):
         open_recording(euroc)
 

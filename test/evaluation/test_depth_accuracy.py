@@ -153,6 +153,8 @@ def test_a_report_has_the_figures_of_depth_and_all_others_stay(run: Any, tmp_pat
     assert code == 0, text
     assert violations('report', report) == []
     assert report['recording']['depth'] == '/camera/depth/image_raw, 8 images'
+    assert report['recording']['depth_median_m'] == pytest.approx(2.01, abs=0.02)
+    assert 'depth: /camera/depth/image_raw, 8 images, median 2' in text
     for matcher in report['matchers'][:2]:
         found = matcher['summary']['1']
         assert 95 < found['depth_points'] <= 100

@@ -38,6 +38,8 @@ from support.schemas import violations
 
 from lightglue_trt_ros.cli.evaluate_bag import main
 from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_storage import rosbags_modules
 from lightglue_trt_ros.datasets.sequence import IMAGE
 from lightglue_trt_ros.utils.files import own_output_folder
@@ -80,6 +82,39 @@ def test_a_bag_and_its_report(run: Any, tmp_path: Path) -> None:
     assert len(klt['pairs']['2']['frame']) == 3
     again = run(bag, '--baselines', 'sift,orb,klt')[2]
     assert figures(again) == figures(report), 'the same bag twice gives the same figures'
+
+
+def test_the_calibration_that_was_used_is_told_with_its_source(run: Any, tmp_path: Path) -> None:
+    code, text, report = run(make_bag(tmp_path / 'bag'), '--strides', '1')
+    assert code == 0, text
+    assert report['recording']['calibration_source'] == 'CameraInfo on /camera/camera_info'
+    assert 'camera: plumb_bob, fx 110.0, fy 110.0; from CameraInfo on /camera/camera_info' in text
+    assert text.index('; from CameraInfo') < text.index('ours')
+    page = (tmp_path / 'out' / 'report.html').read_text()
+    assert 'calibration from' in page
+    assert 'CameraInfo on /camera/camera_info' in page
+    calib = tmp_path / 'calib.yaml'
+    calib.write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: 110\nfy: 110\ncx: 64\ncy: 48\ndist: []\n')
+    assert str(calib) in run(tmp_path / 'bag', '--camera', calib, '--strides', '1')[2]['recording']['calibration_source']
+
+
+def test_image_bits_give_the_figures_of_the_same_pictures(run: Any, tmp_path: Path) -> None:
+    plain, dark = make_bag(tmp_path / 'plain'), tmp_path / 'dark'
+    (dark / 'images').mkdir(parents=True)
+    stamps = []
+    for number, frame in enumerate(open_recording(plain).frames()):
+        assert cv2.imwrite(str(dark / 'images' / f'{number}.png'), gray_of(frame.load()).astype(np.uint16) << 4)
+        stamps.append(f'{frame.stamp_ns / 1e9:.9f}\n')
+    (dark / 'timestamps.txt').write_text(''.join(stamps))
+    expected = run(plain, '--baselines', 'sift', '--strides', '1')[2]['matchers'][1]['pairs']['1']['matches']
+    code, text, report = run(dark, '--baselines', 'sift', '--strides', '1', '--image-bits', '12')
+    assert code == 0, text
+    assert report['matchers'][1]['pairs']['1']['matches'] == expected
+    assert report['recording']['image_bits'] == 12
+    assert violations('report', report) == []
+    report = run(dark, '--baselines', 'sift', '--strides', '1')[2]
+    assert report['matchers'][1]['pairs']['1']['matches'] != expected
+    assert any('give --image-bits 12' in note for note in report['notes'])
 
 
 def test_the_gate_sets_the_exit_code(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -148,6 +148,9 @@ def test_a_key_knows_weights_settings_and_files_by_what_is_in_them(tmp_path: Pat
     assert make_plan({**settings, 'camera': str(moved), 'weights': '/a/copy'}, HERE).key('one') == plan.key('one')
     camera.write_text('fx: 2')
     assert len(keys | {make_plan(settings, HERE).key('one')}) == 9
+    chosen = [make_plan({**settings, 'camera': f'{camera}:cam{number}'}, HERE) for number in range(2)]
+    assert len({make_plan(settings, HERE).key('one'), *(each.key('one') for each in chosen)}) == 3, 'a camera of a file'
+    assert f'--camera={camera}:cam1' in chosen[1].words
     with pytest.raises(LightglueTrtError, match=r'--camera .* cannot be read'):
         make_plan({'camera': '/nowhere.yaml'}, HERE)
     light = make_plan({'compare': 'weights=ours_light', 'backend': 'onnxruntime'}, HERE).contents

@@ -139,15 +139,14 @@ def test_a_depth_image_that_cannot_be_used_is_told_with_the_remedy(stack, depth,
     wait_for(lambda: told in rig.peer.status()[1])
 
 
-def test_depth_with_a_camera_info_of_its_own_must_be_registered(stack):
+@pytest.mark.parametrize('other', [{'k': K + np.outer([12, 0, 0], [0, 0, 1])}, {'d': (-0.3, 0.1, 0.0, 0.0, 0.0)}])
+def test_depth_with_a_camera_info_of_its_own_must_be_registered(stack, other):
     rig, images = DepthRig(stack, topic='/aligned/image'), frames(6)
     rig.tell_camera()
     rig.tell_camera(rig.depth_info)
     matches = [rig.send(number, image, WALL) for number, image in enumerate(images[:3])]
     assert min(map(known, matches[1:])) == 1.0
-    other = K.copy()
-    other[0, 2] += 12
-    rig.tell_camera(rig.depth_info, k=other)
+    rig.tell_camera(rig.depth_info, **other)
     assert known(rig.send(4, images[4], WALL)) == 0
     wait_for(lambda: 'its CameraInfo is another one' in rig.peer.status()[1])
     assert 'align_depth' in rig.peer.status()[1]

@@ -16,6 +16,7 @@ import numpy as np
 
 from ... import __version__
 from ...backends.onnxruntime import import_runtime, providers
+from ...datasets.calibration_files import split_choice
 from ...engines.engine_store import MANIFEST, engine_dir_of
 from ...engines.gpu_info import probe
 from ...engines.tensorrt_api import open_tensorrt
@@ -140,8 +141,9 @@ def make_plan(settings: dict[str, Any], installed: Installation) -> EvaluationPl
     for name in FILES:
         if name in kept:
             path = Path(kept[name]).expanduser().absolute()
+            file, camera = split_choice(path)
             try:
-                contents[name] = _sha256(path)
+                contents[name] = _sha256(file) + f' {camera}' * bool(camera)
             except OSError as error:
                 raise ConfigError(f'--{name.replace("_", "-")} {path} cannot be read: {error.strerror}') from None
             kept[name] = str(path)

@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 import cv2
 
 from ...backends.onnxruntime import THREADS_VARIABLE
-from ...datasets.bag import open_recording
 from ...utils.console import progress
 from ...utils.errors import LightglueTrtError, in_words
 from ...utils.processes import give_memory_back, given_up, run_elsewhere
@@ -213,7 +212,7 @@ def evaluate_into(path: Path, out: Path, words: list[str], threads: int) -> None
     add_evaluation_options(parser)
     options = EvaluationOptions.of(parser.parse_args(words), parser)
     out.mkdir()
-    evaluation, failures = evaluate_recording(open_recording(path, options.image_topic), options, out, lambda: False)
+    evaluation, failures = evaluate_recording(options.open(path), options, out, lambda: False)
     if failures:
         raise LightglueTrtError('; '.join(failures))
     write_report(out, evaluation)

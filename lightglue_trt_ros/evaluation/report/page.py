@@ -25,7 +25,9 @@ REPORT = Path(__file__).with_name('report.html.jinja')
 JPEG_QUALITY = 88
 OTHER_FOLDER = 'choose another output folder'
 WORDS = {'path': 'recording', 'topic': 'image topic', 'duration_s': 'duration, s', 'width': 'width, px', 'height': 'height, px',
-         'camera': 'camera', 'truth': 'ground truth', 'mask': 'mask', 'depth': 'depth images'}
+         'camera': 'camera', 'calibration_source': 'calibration from', 'truth': 'ground truth', 'mask': 'mask',
+         'image_bits': 'used bits of 16', 'depth': 'depth images',
+         'depth_median_m': 'median depth, m'}
 NEEDED = {'matplotlib': 'no pictures', 'jinja2': 'no report.html'}
 PICTURES = ('trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'deviations', 'strides', 'track_lengths',
             'stage_times', 'worst_pair_?')

@@ -8,10 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 from rclpy.node import Node
 
-from ...core.cameras import Intrinsics, StereoRig
+from ...core.cameras import Intrinsics, StereoRig, in_words, same_view
 from ...core.depth import DepthImage, depth_pixels
 from ...core.epipolar_check import RightImage
 from ...core.geometry import size_of, size_text
@@ -27,7 +26,6 @@ from .subscription import decode, deserialise, subscribe
 Image = TypeVar('Image')
 
 THROTTLE_S = 5.0  # one line of a kind in this time
-REGISTERED_PX = 1.0  # K of depth images and of the frames differ by no more
 
 
 class PairedImages(ABC, Generic[Image]):
@@ -127,6 +125,7 @@ class DepthCamera(PairedImages[DepthImage]):
 
     def __init__(self, node: Node, settings: NodeConfig, camera: str) -> None:
         """`camera` is the name of one of several, empty for a single one."""
+        self._compared: tuple[Intrinsics, Intrinsics, bool] | None = None  # calibrations, and whether they are the same
         self._own = CameraListener(node, 'the check that depth is registered', camera, 'depth')
         super().__init__(node, settings, camera_topic(camera, 'depth'), settings.depth_transport, DEPTH, settings.max_depth_skew_s,
                          CameraListener(node, 'depth', camera))
@@ -141,15 +140,15 @@ class DepthCamera(PairedImages[DepthImage]):
         if pixels.shape != frame.shape:
             raise FrameError(f'it has {size_text(size_of(pixels))} pixels, the image {size_text(size_of(frame))}: {_REGISTER}')
         own = self._own.newest
-        if own is not None and ((own.height, own.width) != (calibration.height, calibration.width)
-                                or np.abs(own.k - calibration.k).max() > REGISTERED_PX):
-            raise FrameError(f'its CameraInfo is another one, {_in_words(own)}, the image has {_in_words(calibration)}: '
-                             f'{_REGISTER}')
+        if own is not None and not self._registered(own, calibration):
+            raise FrameError(f'its CameraInfo is another one, {in_words(own)}, the image has {in_words(calibration)}: {_REGISTER}')
         return DepthImage(pixels, unit_m, calibration, self._settings.depth_noise)
+
+    def _registered(self, own: Intrinsics, calibration: Intrinsics) -> bool:
+        """`same_view` of the depth images and the frames, computed when one of them changes."""
+        if self._compared is None or self._compared[0] is not own or self._compared[1] is not calibration:
+            self._compared = own, calibration, same_view(own, calibration)
+        return self._compared[2]
 
 
 _REGISTER = 'let the driver register depth to the images (align_depth, depth_registration), and give that topic'
-
-
-def _in_words(camera: Intrinsics) -> str:
-    return f'{camera.width}x{camera.height}, fx {camera.k[0, 0]:.1f}, cx {camera.k[0, 2]:.1f}, cy {camera.k[1, 2]:.1f}'

@@ -1,0 +1,464 @@
+"""Forms of calibration files: what each says of its cameras, by key. Errors are ValueError and KeyError, and name the key.
+
+Nothing about a lens is dropped: a key of distortion that a form does not read is an error, unless all its values are zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..core.cameras import FISHEYE, LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIAL, Intrinsics, distortion_model
+from ..core.types import Float64
+
+MODELS = {  # names of a camera's model in files, small letters, and the lens that they stand for; '' where another key names it
+    '': '', 'pinhole': '', 'kannalabrandt8': 'equidistant', 'rectified': 'none'}
+MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
+COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist')
+FLAT = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')  # in the order of OpenCV's vector
+LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist and max_dist are of trackers
+    r'(?<!min)(?<!max)(^|[._])dist(_|$|coef)|distor|coef(f?s?)?(_|$)|'
+    r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$)')
+POSE_KEYS = ("T_BS (EuRoC), T_cam_imu or T_imu_cam (Kalibr, OpenVINS), body_T_cam0, body_T_cam1 or extrinsicRotation and "
+             'extrinsicTranslation (VINS), Tbc or IMU.T_b_c1 (ORB-SLAM)')
+_MISSING: Any = object()
+
+
+class Fields:
+    """The values of a mapping, by key without regard to capitals. It notes which keys were read."""
+
+    def __init__(self, values: Mapping[Any, Any], prefix: str = '') -> None:
+        """Only keys that begin with `prefix` count, and are named without it; errors name them whole."""
+        self.prefix = prefix
+        self._keys = {str(key)[len(prefix):].lower(): str(key) for key in values if str(key).startswith(prefix)}
+        self._values = {str(key): value for key, value in values.items() if str(key).startswith(prefix)}
+        self._read: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._keys
+
+    def first(self, *names: str) -> str | None:
+        """The first of `names` that the mapping has."""
+        return next((name for name in names if name in self), None)
+
+    def whole(self, name: str) -> str:
+        """The key as it stands in the file."""
+        return self._keys.get(name.lower(), self.prefix + name)
+
+    def get(self, name: str, default: Any = _MISSING) -> Any:
+        """Raises KeyError without a `default`."""
+        key = self._keys.get(name.lower())
+        self._read.add(name.lower())
+        if key is None:
+            if default is _MISSING:
+                raise KeyError(self.prefix + name)
+            return default
+        return self._values[key]
+
+    def is_listed(self, name: str) -> bool:
+        """Whether the value is a list, or a mapping."""
+        return isinstance(self._values.get(self.whole(name)), (list, tuple, dict))
+
+    def is_named(self, name: str) -> bool:
+        """Whether the value is a mapping of names, and no {data: list}."""
+        value = self._values.get(self.whole(name))
+        return isinstance(value, dict) and 'data' not in value
+
+    def text(self, name: str) -> str:
+        """Empty where it is missing."""
+        value = self.get(name, '')
+        return '' if value is None else str(value).strip()
+
+    def numbers(self, name: str, *counts: int) -> list[float]:
+        """A list, nested lists or OpenCV's {data: list}; of one of `counts` values, of any number without."""
+        values = _flat(self.get(name), self.whole(name))
+        if counts and len(values) not in counts:
+            raise ValueError(f'{self.whole(name)} has {len(values)} value{"s" * (len(values) != 1)}, not '
+                             f'{" or ".join(map(str, counts))}: {values}')
+        return values
+
+    def number(self, name: str) -> float:
+        return _number(self.get(name), self.whole(name))
+
+    def pixels(self, name: str) -> int:
+        return _pixels(self.get(name), self.whole(name))
+
+    def size(self, name: str) -> tuple[int, int]:
+        """Width and height in one list."""
+        width, height = (_pixels(value, self.whole(name)) for value in self.numbers(name, 2))
+        return width, height
+
+    def matrix(self, name: str) -> Float64:
+        """A rigid transformation, (4, 4); of 12 values the last row is left out."""
+        values = self.numbers(name, 12, 16)
+        matrix = np.array([*values, 0, 0, 0, 1][:16]).reshape(4, 4)
+        return rigid(matrix, self.whole(name))
+
+    def check_all_read(self) -> None:
+        """Raise ValueError for a key of the lens that nobody read."""
+        for name, key in self._keys.items():
+            if name not in self._read and (unread := _of_lens(name, self._values[key])):
+                raise ValueError(f'{".".join((key, *unread[1:-1]))}: {unread[-1][:80]} is not read here, and speaks of the lens. '
+                                 f'Name the coefficients {COEFFICIENTS[0]}, or k1, k2, p1, p2, k3, or remove the key')
+
+
+@dataclass(frozen=True)
+class DescribedCamera:
+    """What a file says of one camera, read when it is asked for."""
+
+    intrinsics: Callable[[bool], Intrinsics]  # of rectified images (True), or of raw ones
+    in_body: Callable[[], Float64 | None] = lambda: None  # (4, 4) body from camera
+    in_left: Callable[[], Float64 | None] = lambda: None  # (4, 4) from the camera before it in the file, a left one, to this one
+
+
+def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]]) -> dict[str, DescribedCamera]:
+    """The cameras of a file by name; a camera that has none is called ''. Raises ValueError for a file that has no camera.
+
+    `read` gives what another file has, by the name that stands in this one.
+    """
+    fields = Fields(values)
+    chain = {name: value for name, value in values.items() if re.fullmatch(r'cam\d+', str(name)) and isinstance(value, dict)}
+    if chain:
+        return _chain(chain)
+    if 'projection_parameters' in fields or 'distortion_parameters' in fields:
+        return {'': DescribedCamera(partial(_vins, values), partial(_vins_in_body, fields))}
+    if 'body_T_cam0' in fields or 'cam0_calib' in fields:
+        return _vins_rig(fields, read)
+    if any(str(key).startswith(('Camera.', 'Camera1.')) for key in values):
+        return _orbslam(values)
+    if any(re.fullmatch(r'imu\d+', str(key)) for key in values):
+        raise ValueError(f'it describes {", ".join(map(str, values))}, and no camera: give the camchain of Kalibr (cam0: ...)')
+    form = _opencv if 'camera_matrix' in fields else _euroc if 'intrinsics' in fields else _own
+    return {'': DescribedCamera(partial(form, values), partial(_first_pose, values))}
+
+
+def rigid(matrix: Float64, name: str) -> Float64:
+    """`matrix` (4, 4), checked. Raises ValueError."""
+    rotation = matrix[:3, :3]
+    if np.abs(rotation @ rotation.T - np.eye(3)).max() > 1e-3 or np.linalg.det(rotation) < 0:
+        raise ValueError(f'{name}: its left upper 3x3 is no rotation: {rotation.tolist()}')
+    if matrix[3].tolist() != [0, 0, 0, 1]:
+        raise ValueError(f'{name}: its last row is {matrix[3].tolist()}, not [0, 0, 0, 1]')
+    return matrix
+
+
+def check_baseline(metres: float, name: str) -> float:
+    """`metres`, where two cameras of one rig can be that far apart. Raises ValueError."""
+    if not LEAST_BASELINE_M <= abs(metres) <= MOST_BASELINE_M:
+        raise ValueError(f'{name} is {metres:g} m, and a rig has {LEAST_BASELINE_M:g} to {MOST_BASELINE_M:g} m: give it in metres, '
+                         'not in millimetres')
+    return metres
+
+
+def _camera(size: tuple[int, int], k: list[float], model: str, d: list[float]) -> Intrinsics:
+    if model == 'none':
+        if any(d):
+            raise ValueError(f'its images have no distortion by the model, and D = {d}: one of both is wrong')
+        model = 'plumb_bob'
+    camera = Intrinsics(*size, np.reshape(k, (3, 3)), POLYNOMIAL.get(model, model), np.array(d, np.float64))
+    distortion_model(camera)
+    return camera
+
+
+def _pinhole(fx: float, fy: float, cx: float, cy: float) -> list[float]:
+    return [fx, 0, cx, 0, fy, cy, 0, 0, 1]
+
+
+def _camera_model(fields: Fields, *names: str) -> str:
+    """The lens that a camera's model stands for, '' where another key names it. Raises ValueError for other models."""
+    for name in names:
+        model = fields.text(name)
+        if model.lower() not in MODELS:
+            advice = ('write k2, k3, k4, k5 as dist and mu, mv, u0, v0 as fx, fy, cx, cy of a calib.yaml with distortion: '
+                      'equidistant' if model.lower() == 'kannala_brandt' else
+                      'undistort the images, or calibrate anew with pinhole and radtan or equidistant')
+            raise ValueError(f'{fields.whole(name)}: {model}, and only {fields.whole(name)}: pinhole can be used: {advice}')
+        if MODELS[model.lower()]:
+            return MODELS[model.lower()]
+    return ''
+
+
+def _lens(fields: Fields, model: str = '') -> tuple[str, list[float]]:
+    """Model and coefficients: a list, or k1, k2, p1, p2, k3 ... by name. Raises ValueError, KeyError."""
+    key = next((name for name in MODEL_KEYS if not fields.is_listed(name) and fields.text(name)), None)
+    if not model and key is not None:
+        model = re.split(r'[\s(,;]', fields.text(key).lower(), maxsplit=1)[0]  # calibrations have `none (rectified)`
+        model = 'equidistant' if model.startswith(FISHEYE) else model
+    elif not model and fields.get('fisheye_model', None):
+        model = 'equidistant'
+    name = next((name for name in (*COEFFICIENTS, 'distortion') if fields.is_listed(name)), None)
+    if name is not None and not fields.is_named(name):
+        d = fields.numbers(name)
+    else:
+        d = _by_name(fields if name is None else Fields(fields.get(name)), model, name)
+    if not d and (model == 'equidistant' or (name is None and key is not None and model not in ('none', 'pinhole'))):
+        raise KeyError(f'{fields.prefix}{fields.first(*COEFFICIENTS) or COEFFICIENTS[0]}')
+    return model or ('rational_polynomial' if len(d) >= 8 else 'plumb_bob'), d
+
+
+def _by_name(fields: Fields, model: str, name: str | None) -> list[float]:
+    """Coefficients that have a key each, in OpenCV's order; none where there is no such key."""
+    order: tuple[str, ...] = FLAT[:2] + FLAT[4:6] if model == 'equidistant' else FLAT
+    values = {each: fields.number(each) for each in order if each in fields}
+    if name is not None:
+        fields.check_all_read()
+    if not model and values.get('k4') and not values.keys() & {'p1', 'p2', 'k5', 'k6'}:
+        raise ValueError(f'{", ".join(map(fields.whole, values))} are of a fisheye or of a polynomial: name the model, '
+                         'distortion_model: equidistant or plumb_bob')
+    if model != 'equidistant':
+        order = FLAT if any(values.get(each) for each in FLAT[5:]) else FLAT[:5] if 'k3' in values else FLAT[:4]
+    return [values.get(each, 0.0) for each in order] if values else []
+
+
+def _own(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
+    """This package's calib.yaml: width, height, fx, fy, cx, cy, and dist, or k1, k2, p1, p2, k3; distortion: the model."""
+    fields = Fields(values)
+    model = _camera_model(fields, 'model', 'camera_model', 'model_type')
+    size = fields.pixels('width'), fields.pixels('height')
+    k = _pinhole(*map(fields.number, ('fx', 'fy', 'cx', 'cy')))
+    lens = _lens(fields, model)
+    fields.check_all_read()
+    return _camera(size, k, *lens)
+
+
+def _opencv(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
+    """ROS's camera_calibration and OpenCV's: image_width, image_height, camera_matrix; of rectified images projection_matrix."""
+    fields = Fields(values)
+    model = _camera_model(fields, 'model', 'camera_model')
+    size = fields.pixels('image_width'), fields.pixels('image_height')
+    k = fields.numbers('camera_matrix', 9)
+    if rectified and 'projection_matrix' in fields:
+        p = np.reshape(fields.numbers('projection_matrix', 12), (3, 4))
+        return Intrinsics(*size, p[:, :3], 'plumb_bob', np.zeros(5), shift_m=-float(p[0, 3] / p[0, 0]) if p[0, 0] > 0 else 0.0,
+                          source='its projection_matrix')
+    lens = _lens(fields, model)
+    if rectified and any(lens[1]):
+        raise ValueError(f'it has no projection_matrix, and the images are rectified by the name of their topic: camera_matrix '
+                         f'and D = {lens[1]} are of the raw images. Give the calibration of the rectified ones')
+    fields.check_all_read()
+    return _camera(size, k, *lens)
+
+
+def _euroc(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
+    """EuRoC's sensor.yaml, and a camera of Kalibr's camchain: resolution, intrinsics, distortion_model and coefficients."""
+    fields = Fields(values)
+    model = _camera_model(fields, 'model', 'camera_model')
+    size = fields.size('resolution')
+    k = _pinhole(*fields.numbers('intrinsics', 4))
+    lens = _lens(fields, model)
+    if any(lens[1]) and fields.first(*MODEL_KEYS) is None:
+        raise ValueError(f'it has no distortion_model, and D = {lens[1]} are of radtan or of equidistant: name the model')
+    fields.check_all_read()
+    return _camera(size, k, *lens)
+
+
+def _chain(cameras: Mapping[str, Any]) -> dict[str, DescribedCamera]:
+    """Kalibr's camchain: cam0, cam1 ..., with T_cam_imu of each and T_cn_cnm1 from the one before."""
+    found: dict[str, DescribedCamera] = {}
+    before: DescribedCamera | None = None
+    for name, values in sorted(cameras.items(), key=lambda item: int(str(item[0])[3:])):  # T_cn_cnm1 is from the number before
+        in_left = partial(_in_left, Fields(values), before)
+        camera = DescribedCamera(partial(_euroc, values), partial(_chained, values, before), in_left)
+        found[str(name)] = before = camera
+    return found
+
+
+def _in_left(fields: Fields, before: DescribedCamera | None) -> Float64 | None:
+    """A camera's pose in the one before it: by T_cn_cnm1, or by the poses of both in the body."""
+    if 'T_cn_cnm1' in fields:
+        return np.asarray(np.linalg.inv(fields.matrix('T_cn_cnm1')), np.float64)
+    return _between(before, partial(_pose, fields))
+
+
+def _between(before: DescribedCamera | None, in_body: Callable[[], Float64 | None]) -> Float64 | None:
+    left, right = None if before is None else before.in_body(), in_body()
+    return None if left is None or right is None else np.asarray(np.linalg.solve(left, right), np.float64)
+
+
+def _chained(values: Mapping[str, Any], before: DescribedCamera | None) -> Float64 | None:
+    """A camera's pose in the body, or that of the one before it and T_cn_cnm1."""
+    fields = Fields(values)
+    pose = _pose(fields)
+    if pose is None and before is not None and 'T_cn_cnm1' in fields:
+        left = before.in_body()
+        return None if left is None else np.asarray(left @ np.linalg.inv(fields.matrix('T_cn_cnm1')), np.float64)
+    return pose
+
+
+def _pose(fields: Fields) -> Float64 | None:
+    """Body from camera, by T_BS, T_imu_cam or the inverse of T_cam_imu."""
+    for name in ('T_BS', 'T_imu_cam'):
+        if fields.get(name, None) is not None:
+            return fields.matrix(name)
+    return np.asarray(np.linalg.inv(fields.matrix('T_cam_imu')), np.float64) if 'T_cam_imu' in fields else None
+
+
+def _first_pose(values: Mapping[str, Any]) -> Float64 | None:
+    """Of a file with one camera, whichever tool's key it has."""
+    fields = Fields(values)
+    own = _pose(fields)
+    name = fields.first('body_T_cam0', 'IMU.T_b_c1', 'Tbc')
+    return fields.matrix(name) if own is None and name is not None else own
+
+
+def _optional(fields: Fields, name: str) -> Float64 | None:
+    return fields.matrix(name) if name in fields else None
+
+
+def _vins(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
+    """VINS's: model_type: PINHOLE, image_width, image_height, projection_parameters and distortion_parameters."""
+    fields = Fields(values)
+    _camera_model(fields, 'model_type')
+    size = fields.pixels('image_width'), fields.pixels('image_height')
+    projection, distortion = (_mapping(fields, f'{name}_parameters') for name in ('projection', 'distortion'))
+    k = _pinhole(*map(projection.number, ('fx', 'fy', 'cx', 'cy')))
+    model, d = _lens(distortion)
+    for each in (fields, projection, distortion):
+        each.check_all_read()
+    return _camera(size, k, model, d)
+
+
+def _vins_in_body(fields: Fields) -> Float64 | None:
+    if 'extrinsicRotation' not in fields:
+        return _optional(fields, 'body_T_cam0')
+    matrix = np.eye(4)
+    matrix[:3, :3] = np.reshape(fields.numbers('extrinsicRotation', 9), (3, 3))
+    matrix[:3, 3] = fields.numbers('extrinsicTranslation', 3)
+    return rigid(matrix, 'extrinsicRotation')
+
+
+def _vins_rig(fields: Fields, read: Callable[[str], Mapping[str, Any]]) -> dict[str, DescribedCamera]:
+    """VINS-Fusion's configuration: cam0_calib, cam1_calib name files with the intrinsics; body_T_cam0, body_T_cam1 are poses."""
+    count = max(1, round(fields.number('num_of_cam'))) if 'num_of_cam' in fields else 8
+    cameras: dict[str, DescribedCamera] = {}
+    before: DescribedCamera | None = None
+    for name in (f'cam{number}' for number in range(count) if f'body_T_cam{number}' in fields or f'cam{number}_calib' in fields):
+        in_body = partial(_optional, fields, f'body_T_{name}')
+        before = cameras[name] = DescribedCamera(partial(_elsewhere, fields, f'{name}_calib', read), in_body,
+                                                 partial(_between, before, in_body))
+    return cameras
+
+
+def _elsewhere(fields: Fields, key: str, read: Callable[[str], Mapping[str, Any]], rectified: bool) -> Intrinsics:
+    file = str(fields.get(key))
+    try:
+        return replace(_vins(read(file), rectified), source=file)
+    except ValueError as error:
+        raise ValueError(f'{key}, {file}: {error}') from None
+    except KeyError as error:
+        raise KeyError(f'{error.args[0]} in {key}, {file}') from None
+
+
+def _orbslam(values: Mapping[str, Any]) -> dict[str, DescribedCamera]:
+    """ORB-SLAM's: Camera.fx (2) or Camera1.fx and Camera2.fx (3), Camera.type, Camera.width and Camera.height."""
+    fields = Fields(values)
+    body = fields.first('IMU.T_b_c1', 'Tbc')
+    right = fields.first('Stereo.T_c1_c2', 'Tlr')
+
+    def left_in_body() -> Float64 | None:
+        return None if body is None else fields.matrix(body)
+
+    def right_in_left() -> Float64 | None:
+        return None if right is None else fields.matrix(right)
+
+    def right_in_body() -> Float64 | None:
+        left, offset = left_in_body(), right_in_left()
+        return None if left is None or offset is None else left @ offset
+
+    first = 'Camera1' if 'Camera1.fx' in fields else 'Camera'
+    left = DescribedCamera(partial(_orbslam_camera, values, f'{first}.'), left_in_body)
+    if 'Camera2.fx' not in fields:
+        return {'': left}
+    return {first: left, 'Camera2': DescribedCamera(partial(_orbslam_camera, values, 'Camera2.'), right_in_body, right_in_left)}
+
+
+def _orbslam_camera(values: Mapping[str, Any], prefix: str, rectified: bool) -> Intrinsics:
+    common, own = Fields(values, 'Camera.'), Fields(values, prefix)
+    model = _camera_model(common, 'type')
+    if 'width' not in common:
+        raise ValueError('it has no Camera.width: add Camera.width and Camera.height, the size of the images in pixels')
+    size = common.pixels('width'), common.pixels('height')
+    k = _pinhole(*map(own.number, ('fx', 'fy', 'cx', 'cy')))
+    model, d = _lens(own, model)
+    own.check_all_read()
+    if 'Camera1.fx' in values:
+        common.check_all_read()
+    if not rectified:
+        others = Fields({key: value for key, value in values.items() if not re.match(r'Camera\d*\.', str(key))})
+        if not _is_zero(others.get('LEFT.D', None)):
+            raise ValueError('LEFT.D and LEFT.K are of the raw images, and Camera.fx of the rectified ones, which alone are read. '
+                             'Write LEFT.K and LEFT.D into a file of camera_calibration (camera_matrix, distortion_coefficients)')
+        others.check_all_read()
+    return _camera(size, k, model, d)
+
+
+def _mapping(fields: Fields, name: str) -> Fields:
+    value = fields.get(name)
+    if not isinstance(value, dict):
+        raise ValueError(f'{fields.whole(name)}: {value} is no mapping of numbers')
+    return Fields(value)
+
+
+def _flat(value: Any, name: str) -> list[float]:
+    if isinstance(value, dict):
+        if 'data' not in value:
+            raise KeyError(f'{name}.data')
+        value = value['data']
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f'{name}: {value} is no list of numbers')
+    parts = [_flat(each, name) if isinstance(each, (list, tuple)) else [_number(each, name)] for each in value]
+    return [number for part in parts for number in part]
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        number = float('' if isinstance(value, bool) else value)  # PyYAML takes 2e-05 for a word
+    except (TypeError, ValueError):
+        raise ValueError(f'{name}: {value!r} is no number') from None
+    if not np.isfinite(number):
+        raise ValueError(f'{name}: {number} is not finite; calibrate the camera')
+    return number
+
+
+def _pixels(value: Any, name: str) -> int:
+    number = _number(value, name)
+    if number != int(number):
+        raise ValueError(f'{name}: {value} is no number of pixels')
+    return int(number)
+
+
+def _of_lens(name: str, value: Any) -> list[str]:
+    """The keys that lead to something about a lens, and its value in words; empty where there is none."""
+    if LENS.search(name.lower()) and not _is_zero(value):
+        return [name, str(value)]
+    inner = value.items() if isinstance(value, dict) else ()
+    return next(([name, *found] for key, each in inner if (found := _of_lens(str(key), each))), [])
+
+
+def check_finite(values: Any, name: str = '') -> None:
+    """Raise ValueError for a number that is not finite, with its key."""
+    if isinstance(values, dict):
+        for key, value in values.items():
+            check_finite(value, f'{name}.{key}' if name else str(key))
+    elif isinstance(values, list):
+        for value in values:
+            check_finite(value, name)
+    elif isinstance(values, float) and not np.isfinite(values):
+        raise ValueError(f'{name}: {values} is not finite; calibrate the camera')
+
+
+def _is_zero(value: Any) -> bool:
+    """Of nothing, of zero, and of lists and mappings of these."""
+    if isinstance(value, dict):
+        return all(map(_is_zero, [value['data']] if 'data' in value else value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_zero, value))
+    try:
+        return value in (None, '') or float(value) == 0
+    except (TypeError, ValueError):
+        return str(value).lower() in ('none', 'false', 'no')

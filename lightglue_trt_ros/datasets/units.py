@@ -1,0 +1,68 @@
+"""Bits and units of recorded images: lines for people where the used bits, or the unit of depth images, look wrong."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.depth import FARTHEST_M, SATURATED, depth_pixels
+from ..core.images import largest_16_bit_sample
+from ..utils.errors import BagError, FrameError
+from .image_folders import DepthFolder
+from .sequence import Frame, Recording, readable_frames
+
+JUDGED_IMAGES = 20  # by which bits and units are judged
+FILLED_BITS = (8, 10, 12, 14)  # of 16, by cameras
+NEAREST_M = 0.05  # median depth below which the unit must be wrong
+SATURATED_SHARE = 0.001  # of pixels: fewer are single ones beyond 65.5 m
+
+
+def bits_note(frames: Iterable[Frame], bits: int = 16) -> str:
+    """A line for people if images of 16 bits are dark or saturated since the camera fills other than `bits` bits; empty if not.
+
+    The largest sample of all frames counts. Images of 8 bits are never dark in this sense, and one ends the search.
+    """
+    largest = count = 0
+    for frame in frames:
+        try:
+            sample = largest_16_bit_sample(frame.load())
+        except (BagError, FrameError):
+            continue
+        if sample is None:
+            return ''
+        largest, count = max(largest, sample), count + 1
+    used = next((some for some in FILLED_BITS if largest < 2**some), 16)
+    if not largest or used == bits:
+        return ''
+    found = f'the largest sample of {count} images of 16 bits is {largest}, which takes {used} bits'
+    if used < bits:
+        return f'the images are dark: {found}, not {bits}; if the camera fills {used}, give --image-bits {used}'
+    return f'bright parts of the images are lost: {found}, more than --image-bits {bits}; give the number that the camera fills'
+
+
+def median_depth(depth: Recording, on_note: Callable[[str], None]) -> float | None:
+    """The median depth of the first images in metres, None without any; `on_note` gets a line where the unit must be wrong."""
+    known, pixels_in_all, saturated, refusal = list[NDArray[np.float32]](), 0, 0, ''
+    for frame in itertools.islice(readable_frames(depth, lambda line: None), JUDGED_IMAGES):
+        try:
+            pixels, unit_m = depth_pixels(frame.load(), per_metre=depth.depth_scale)
+        except (BagError, FrameError) as error:
+            refusal = refusal or str(error)
+            continue
+        some = pixels.ravel()[::7]
+        full = some == SATURATED if some.dtype.kind == 'u' else np.isposinf(some) & isinstance(depth, DepthFolder)
+        saturated, pixels_in_all = saturated + int(full.sum()), pixels_in_all + some.size
+        known.append((some[np.isfinite(some) & (some > 0) & ~full] * unit_m).astype(np.float32))
+    if saturated > SATURATED_SHARE * pixels_in_all:
+        on_note(f'depth: {100 * saturated / pixels_in_all:.1f} % of the pixels are 65535, which is taken as unknown: write 0 there')
+    if not sum(map(len, known)):
+        on_note(f'depth: the first images have none{f": {refusal}" if refusal else ""}; --depth-scale gives the units to a metre')
+        return None
+    median_m = float(np.median(np.concatenate(known)))
+    if not NEAREST_M <= median_m <= FARTHEST_M:
+        on_note(f'depth: the median is {median_m:.3g} m, so the unit must be wrong: give --depth-scale with the units to a metre '
+                '(1000 for millimetres, 5000 in TUM folders)')
+    return median_m

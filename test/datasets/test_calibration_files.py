@@ -1,0 +1,413 @@
+"""One camera in every form of file, its pose in the body, stereo pairs, and refusals that name the key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, distortion_model, is_rectified
+from lightglue_trt_ros.datasets.calibration_files import (
+    find_camera_in_body,
+    load_baseline,
+    load_camera_in_body,
+    load_intrinsics,
+    load_pair,
+    split_choice,
+)
+from lightglue_trt_ros.utils.errors import BagError
+
+RADTAN = [-0.28, 0.07, 0.0002, 2e-05]
+KB = [-0.013, 0.004, -0.002, 0.0004]
+K = [[450.0, 0, 319.5], [0, 451.0, 239.5], [0, 0, 1]]
+FLAT_K = 'fx: 450.0\nfy: 451.0\ncx: 319.5\ncy: 239.5\n'
+OWN = f'model: pinhole\nwidth: 640\nheight: 480\n{FLAT_K}'
+ROS = ('image_width: 640\nimage_height: 480\ncamera_name: narrow\ncamera_matrix:\n  rows: 3\n  cols: 3\n'
+       '  data: [450.0, 0, 319.5, 0, 451.0, 239.5, 0, 0, 1]\ndistortion_model: plumb_bob\ndistortion_coefficients:\n  rows: 1\n'
+       f'  cols: 4\n  data: {RADTAN}\n')
+RECTIFIED = 'projection_matrix:\n  rows: 3\n  cols: 4\n  data: [400.0, 0, 310, -40, 0, 400.0, 230, 0, 0, 0, 1, 0]\n'
+OPENCV = ('%YAML:1.0\n---\nimage_width: 640\nimage_height: 480\ncamera_matrix: !!opencv-matrix\n   rows: 3\n   cols: 3\n   dt: d\n'
+          '   data: [ 450., 0., 319.5, 0., 451., 239.5, 0., 0., 1. ]\n')
+EUROC = 'sensor_type: camera\nresolution: [640, 480]\ncamera_model: pinhole\nintrinsics: [450.0, 451.0, 319.5, 239.5]\n'
+KALIBR = f'{EUROC}distortion_model: radtan\ndistortion_coeffs: {RADTAN}\ncam_overlaps: []\nrostopic: /cam0/image_raw\n'
+VINS = ('%YAML:1.0\n---\nmodel_type: PINHOLE\ncamera_name: camera\nimage_width: 640\nimage_height: 480\ndistortion_parameters:\n'
+        '   k1: -0.28\n   k2: 0.07\n   p1: 0.0002\n   p2: 2.0e-05\nprojection_parameters:\n   fx: 450.0\n   fy: 451.0\n'
+        '   cx: 319.5\n   cy: 239.5\nmin_dist: 30\nF_threshold: 1.0\nfisheye: 0\n')
+BODY = [[0.0, -1, 0, 0.5], [1, 0, 0, 0.25], [0, 0, 1, -0.125], [0, 0, 0, 1]]
+RIGHT_IN_LEFT = [[1.0, 0, 0, 0.11], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+
+
+def inside(name: str, text: str) -> str:
+    """`text` as the mapping `name`."""
+    return f'{name}:\n' + ''.join(f'  {line}\n' for line in text.splitlines())
+
+
+def orbslam(prefix: str = 'Camera1', kind: str = 'PinHole', names: str = 'k1 k2 p1 p2', d: list[float] = RADTAN) -> str:
+    lens = ''.join(f'{prefix}.{name}: {value:.8f}\n' for name, value in zip(names.split(), d, strict=True))
+    k = ''.join(f'{prefix}.{line}\n' for line in FLAT_K.splitlines())
+    return (f'%YAML:1.0\nFile.version: "1.0"\nCamera.type: "{kind}"\n{k}{lens}Camera.width: 640\nCamera.height: 480\n'
+            'Camera.fps: 30\nStereo.ThDepth: 60.0\nORBextractor.nFeatures: 1000\nViewer.PointSize: 2\n')
+
+
+def opencv_matrix(name: str, matrix: list[list[float]]) -> str:
+    return f'{name}: !!opencv-matrix\n   rows: 4\n   cols: 4\n   dt: f\n   data: {np.ravel(matrix).tolist()}\n'
+
+
+FLAT_LENS = 'k1: -0.28\nk2: 0.07\np1: 0.0002\np2: 0.00002\n'
+FORMS = {
+    'own': f'{OWN}dist: {RADTAN}\n',
+    'own, model_type': f'model_type: PINHOLE\n{OWN}dist: {RADTAN}\n',
+    'own with a word': f'{OWN}distortion: radtan (of the first flight)\ndist: {RADTAN}\n',
+    'own, flat': OWN + FLAT_LENS,
+    'own, named inside': OWN + inside('distortion', FLAT_LENS),
+    'own, a list named distortion': f'{OWN}distortion: {RADTAN}\n',
+    'ROS': ROS,
+    'ROS with P': ROS + RECTIFIED,
+    'OpenCV': f'{OPENCV}distortion_coefficients: !!opencv-matrix\n   rows: 4\n   cols: 1\n   dt: d\n   data: {RADTAN}\n',
+    'OpenCV, dist_coeffs': f'{OPENCV}dist_coeffs: !!opencv-matrix\n   rows: 1\n   cols: 4\n   dt: d\n   data: {RADTAN}\n',
+    'OpenCV 2': re.sub('^(image|camera)_([a-z])', lambda found: f'{found[1].title()}_{found[2].title()}',
+                       f'{OPENCV}Distortion_Coefficients: !!opencv-matrix\n   rows: 4\n   cols: 1\n   dt: d\n   data: {RADTAN}\n',
+                       flags=re.MULTILINE),
+    'EuRoC': f'{EUROC}distortion_model: radial-tangential\ndistortion_coefficients: {RADTAN}\n',
+    'EuRoC, distortion_coeffs': f'{EUROC}distortion_model: radial-tangential\ndistortion_coeffs: {RADTAN}\n',
+    'EuRoC inside cam0': inside('cam0', f'{EUROC}distortion_model: radtan\ndistortion_coefficients: {RADTAN}\n'),
+    'Kalibr, flat': KALIBR,
+    'Kalibr, one camera': '%YAML:1.0\n' + inside('cam0', KALIBR),
+    'VINS': VINS,
+    'ORB-SLAM2': orbslam('Camera'),
+    'ORB-SLAM3': orbslam(),
+    'without spaces': orbslam().replace('PointSize: ', 'PointSize:').replace('Camera1.k1: ', 'Camera1.k1:'),
+    'byte order mark': f'\ufeff{OWN}dist: {RADTAN}\n',
+}
+FISHEYES = {
+    'own': f'{OWN}distortion: equidistant\ndist: {KB}\n',
+    'own, flat': f'{OWN}distortion: fisheye\n' + ''.join(f'k{number}: {value}\n' for number, value in enumerate(KB, 1)),
+    'ROS': ROS.replace('plumb_bob', 'equidistant').replace(str(RADTAN), str(KB)),
+    'OpenCV': f'{OPENCV}fisheye_model: 1\ndistortion_coefficients: !!opencv-matrix\n   rows: 4\n   cols: 1\n   data: {KB}\n',
+    'Kalibr': inside('cam0', f'{EUROC}distortion_model: equidistant\ndistortion_coeffs: {KB}\n'),
+    'ORB-SLAM3': orbslam(kind='KannalaBrandt8', names='k1 k2 k3 k4', d=KB),
+}
+WITHOUT = {
+    'own': f'{OWN}distortion: none (rectified)\ndist:\n- 0\n- 0\n',
+    'ROS, pinhole': ROS.replace('plumb_bob', 'pinhole').replace(str(RADTAN), '[0, 0, 0, 0, 0]'),
+    'Kalibr': inside('cam0', f'{EUROC}distortion_model: none\ndistortion_coeffs: []\n'),
+    'Kalibr without the key': inside('cam0', f'{EUROC}distortion_model: none\n'),
+    'ORB-SLAM3': orbslam(kind='Rectified', names='', d=[]),
+    'VINS': VINS.replace('-0.28', '0').replace('0.07', '0.0').replace('0.0002', '0').replace('2.0e-05', '0'),
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def to_file(text: str, name: str = 'calib.yaml') -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+    return to_file
+
+
+@pytest.mark.parametrize(('name', 'text', 'model', 'd'), [
+    *((name, text, 'plumb_bob', RADTAN) for name, text in FORMS.items()),
+    *((name, text, 'equidistant', KB) for name, text in FISHEYES.items()),
+    *((name, text, None, []) for name, text in WITHOUT.items())])
+def test_each_form_gives_the_same_camera(write, name: str, text: str, model: str | None, d: list[float]) -> None:
+    camera = load_intrinsics(write(text))
+    assert (camera.width, camera.height) == (640, 480)
+    assert camera.k.tolist() == K
+    assert distortion_model(camera) == model
+    assert model is None or camera.d.tolist() == d
+    assert 'calib.yaml' in camera.source
+
+
+@pytest.mark.parametrize(('names', 'count'), [('k1', 4), ('k1 k2', 4), ('k1 k2 p1 p2', 4), ('k1 k2 k3', 5), ('k1 k2 p1 p2 k3', 5),
+                                              ('k1 k2 p1 p2 k3 k4 k5 k6', 8), ('k1 k4 k5', 8)])
+def test_coefficients_by_name_are_in_the_order_of_opencv(write, names: str, count: int) -> None:
+    values = {name: (number + 1) / 100 for number, name in enumerate(names.split())}
+    order = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')[:count]
+    flat = ''.join(f'{name}: {value}\n' for name, value in values.items())
+    right = [values.get(name, 0.0) for name in order]
+    for text in (OWN + flat, OWN + inside('dist_coeffs', flat), OWN + inside('distortion', flat),
+                 re.sub(r'(?s)distortion_parameters:.*?(?=projection)', lambda _: inside('distortion_parameters', flat), VINS)):
+        assert load_intrinsics(write(text)).d.tolist() == right
+
+
+@given(d=st.lists(st.floats(-0.3, 0.3).filter(bool), min_size=4, max_size=4), style=st.sampled_from(['list', 'block', 'nested']))
+def test_numbers_are_read_as_yaml_and_opencv_write_them(tmp_path_factory, d: list[float], style: str) -> None:
+    path = tmp_path_factory.mktemp('calib') / 'calib.yaml'
+    coefficients = {'list': yaml.safe_dump({'distortion_coeffs': d}, default_flow_style=True).strip(' {}\n'),
+                    'block': yaml.safe_dump({'distortion_coeffs': d}),
+                    'nested': yaml.safe_dump({'distortion_coeffs': [[value] for value in d]})}[style]
+    path.write_text(f'{EUROC}distortion_model: radtan\n{coefficients}\n')
+    assert load_intrinsics(path).d.tolist() == d
+
+
+REFUSED = {
+    'omni': (KALIBR.replace('camera_model: pinhole', 'camera_model: omni'), 'camera_model: omni'),
+    'ds': (inside('cam0', KALIBR.replace('camera_model: pinhole', 'camera_model: ds')), 'cam0: camera_model: ds'),
+    'eucm': (KALIBR.replace('camera_model: pinhole', 'camera_model: eucm'), 'camera_model: eucm'),
+    'fov': (KALIBR.replace('radtan', 'fov'), "'fov'"),
+    'own, other model': (f'{OWN}distortion: kannala_brandt4\ndist: {KB}\n', "'kannala_brandt4'"),
+    'MEI': (VINS.replace('PINHOLE', 'MEI'), 'model_type: MEI'),
+    'KANNALA_BRANDT': (VINS.replace('PINHOLE', 'KANNALA_BRANDT'), 'model_type: KANNALA_BRANDT.*equidistant'),
+    'SCARAMUZZA': (VINS.replace('PINHOLE', 'SCARAMUZZA'), 'model_type: SCARAMUZZA'),
+    'ORB-SLAM3': (orbslam(kind='Omni'), 'Camera.type: Omni'),
+    'pinhole with D': (ROS.replace('plumb_bob', 'pinhole'), 'pinhole with D = .*plumb_bob'),
+    'none with D': (f'{OWN}distortion: none\ndist: {RADTAN}\n', 'no distortion by the model'),
+    'rectified with k1': (orbslam(kind='Rectified'), 'no distortion by the model'),
+    'equidistant without coefficients': (f'{EUROC}distortion_model: equidistant\n', 'has no distortion_coefficients'),
+    'equidistant with none': (f'{EUROC}distortion_model: equidistant\ndistortion_coeffs: []\n', 'has no distortion_coeffs'),
+    'radtan without coefficients': (f'{EUROC}distortion_model: radtan\n', 'has no distortion_coefficients'),
+    'two lists': (f'{OWN}dist: [0.1, 0, 0, 0]\ndist_coeffs: {RADTAN}\n', r'dist: \[0.1'),
+    'list and names': (f'{OWN}dist: {RADTAN}\nk3: 0.2\n', 'k3: 0.2'),
+    'distortion beside coefficients': (f'{EUROC}distortion_coefficients: [0, 0, 0, 0]\ndistortion: {RADTAN}\n', 'distortion: '),
+    'another spelling': (f'{OWN}distorsion: {RADTAN}\n', 'distorsion: '),
+    'coeffs': (f'{OWN}lens_coeffs: {RADTAN}\n', 'lens_coeffs: '),
+    'k_1': (f'{OWN}k_1: 0.2\n', 'k_1: 0.2'),
+    'rad_dist': (f'{OWN}rad_dist: {RADTAN}\n', 'rad_dist: '),
+    'inside another key': (OWN + inside('camera', FLAT_LENS), 'camera.k1: -0.28'),
+    'inside two': (OWN + inside('sensor', inside('Lens', f'distortion: {RADTAN}')), r'sensor.Lens.distortion: \[-0.28'),
+    'camchain without a model': (inside('cam0', KALIBR.replace('distortion_model: radtan\n', '')),
+                                 'cam0: it has no distortion_model'),
+    'D': (f'{OWN}D: {RADTAN}\n', 'D: '),
+    'p of a fisheye': (f'{OWN}distortion: equidistant\nk1: 0.1\np1: 0.1\n', 'p1: 0.1'),
+    'k5 of a fisheye': (orbslam(kind='KannalaBrandt8', names='k1 k2 k3 k4 k5', d=[*KB, 0.1]), 'Camera1.k5'),
+    'thin prism': (f'{OWN}dist: {RADTAN}\ns1: 0.01\n', 's1: 0.01'),
+    'skew': (f'{OWN}dist: {RADTAN}\nskew: 0.3\n', 'skew: 0.3'),
+    'k1 to k4 without a model': (f'{OWN}k1: 0.1\nk2: 0.1\nk3: 0.1\nk4: 0.1\n', 'name the model'),
+    'unread in VINS': (VINS.replace('p1:', 'q1:').replace('   k1', '   xi: 0.2\n   k1'), 'xi: 0.2'),
+    'LEFT.D': (f'{orbslam("Camera")}LEFT.D: !!opencv-matrix\n   rows: 1\n   cols: 4\n   dt: d\n   data: {RADTAN}\n', 'LEFT.D'),
+    'stray Camera.k1': (f'{orbslam()}Camera.k1: 0.3\n', 'Camera.k1: 0.3'),
+    'count': (f'{OWN}dist: [0.1, 0.2, 0.3]\n', 'plumb_bob has 4 or 5 coefficients'),
+    'an IMU': ('imu0:\n  rostopic: /imu0\n  update_rate: 200.0\n', 'imu0, and no camera'),
+    'VINS, no file': ('%YAML:1.0\ncam0_calib: "left.yaml"\nimage_width: 640\nmin_dist: 30\n', 'cam0.*cannot read .*left.yaml'),
+    'VINS, no key': (f'{opencv_matrix("body_T_cam0", BODY)}image_width: 640\n', 'cam0 has no cam0_calib'),
+    'no width of ORB-SLAM': (orbslam().replace('Camera.width: 640\n', ''), 'no Camera.width: add Camera.width'),
+    'no resolution': (inside('cam0', KALIBR.replace('resolution', 'size')), 'cam0 has no resolution'),
+    'size of a word': (KALIBR.replace('[640, 480]', '[wide, 480]'), "resolution: 'wide' is no number"),
+    'size of one': (KALIBR.replace('[640, 480]', '[640]'), 'resolution has 1 value, not 2'),
+    'broken pixels': (OWN.replace('640', '640.5'), 'width: 640.5 is no number of pixels'),
+    'size of a truth': (OWN.replace('640', 'true'), 'width: True is no number'),
+    'five intrinsics': (KALIBR.replace('[450.0,', '[0.9, 450.0,'), 'intrinsics has 5 values, not 4'),
+    'seven values': (ROS.replace('0, 0, 1]', '0]'), 'camera_matrix has 7 values, not 9'),
+    'no mapping': (VINS.replace('projection_parameters:\n', 'projection_parameters: 3\nother:\n'), 'projection_parameters: 3'),
+    'identity': (ROS.replace('[450.0, 0, 319.5, 0, 451.0, 239.5, 0, 0, 1]', '[1, 0, 0, 0, 1, 0, 0, 0, 1]'), 'not calibrated'),
+}
+
+
+@pytest.mark.parametrize('name', REFUSED)
+def test_refusals_name_the_file_and_the_key(write, name: str) -> None:
+    text, message = REFUSED[name]
+    with pytest.raises(BagError, match=message) as error:
+        load_intrinsics(write(text))
+    assert 'calib.yaml' in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize('bad', ['.nan', '.inf', '-.inf', 'nan'])
+@pytest.mark.parametrize(('text', 'number', 'key'), [
+    (OWN, '450.0', 'fx'), (OWN, '239.5', 'cy'), (OWN, '640', 'width'), (f'{OWN}dist: {RADTAN}', '0.07', 'dist'),
+    (ROS, '451.0', 'camera_matrix'), (ROS, '0.0002', 'distortion_coefficients'), (KALIBR, '319.5', 'intrinsics'),
+    (KALIBR, '480', 'resolution'), (KALIBR, '0.07', 'distortion_coeffs'), (VINS, '0.07', 'k2'), (VINS, '451.0', 'fy'),
+    (orbslam(), '450.0', 'Camera1.fx'), (orbslam(), '480', 'Camera.height'), (f'fps: 30.5\n{OWN}', '30.5', 'fps'),
+    (inside('cam0', f'T_cam_imu: [[8.5]]\n{KALIBR}'), '8.5', 'cam0.T_cam_imu')])
+def test_what_is_not_finite_is_refused_by_its_key(write, text: str, number: str, key: str, bad: str) -> None:
+    if bad == 'nan' and key in ('fps', 'cam0.T_cam_imu'):
+        pytest.skip('a word where no number is read')
+    with pytest.raises(BagError, match=rf'{re.escape(key)}(\.data)?: \S+ is not finite'):
+        load_intrinsics(write(text.replace(number, bad, 1)))
+
+
+def test_zero_says_nothing_of_a_lens(write) -> None:
+    zeros = 'k3: 0\nskew: 0.0\nfisheye_model: 0\nlens_coeffs: [0, 0.0]\ndistortion_flags: none\n'
+    assert load_intrinsics(write(f'{OWN}dist: {RADTAN}\n{zeros}')).d.tolist() == RADTAN
+
+
+CHAIN = inside('cam0', KALIBR) + inside('cam1', KALIBR.replace('450.0, 451.0', '452.0, 453.0').replace('radtan', 'equidistant'))
+
+
+def test_one_camera_of_several_is_chosen_by_name(write) -> None:
+    chain = write(CHAIN, 'camchain.yaml')
+    for number, (fx, model) in enumerate(((450.0, 'plumb_bob'), (452.0, 'equidistant'))):
+        camera = load_intrinsics(Path(f'{chain}:cam{number}'))
+        assert (camera.k[0, 0], distortion_model(camera)) == (fx, model)
+        assert camera.source == f'{chain}, cam{number}'
+    for path, message in ((chain, f'cam0, cam1: choose one, as {chain}:cam0'),
+                          (f'{chain}:cam2', 'no camera cam2: it has cam0, cam1')):
+        with pytest.raises(BagError, match=message):
+            load_intrinsics(Path(path))
+        with pytest.raises(BagError, match=message):
+            load_camera_in_body(Path(path))
+    with pytest.raises(BagError, match='leave out :cam0'):
+        load_intrinsics(Path(f'{write(OWN)}:cam0'))
+    both = write(orbslam() + ''.join(line for line in orbslam('Camera2').splitlines(True) if line.startswith('Camera2')))
+    assert load_intrinsics(Path(f'{both}:Camera2')).k.tolist() == K
+    with pytest.raises(BagError, match='Camera1, Camera2: choose one'):
+        load_intrinsics(both)
+    assert split_choice(Path(f'{chain}:cam1')) == (chain, 'cam1')
+    odd = write(CHAIN, 'chain:cam1')
+    assert split_choice(odd) == (odd, '')
+    assert split_choice(Path('/gone.yaml:cam1')) == (Path('/gone.yaml:cam1'), '')
+
+
+def test_camera_beside_a_model_that_is_not_read(write) -> None:
+    chain = write(inside('cam0', KALIBR) + inside('cam1', KALIBR.replace('pinhole', 'omni')), 'camchain.yaml')
+    assert load_intrinsics(Path(f'{chain}:cam0')).d.tolist() == RADTAN
+    with pytest.raises(BagError, match='cam1: camera_model: omni'):
+        load_intrinsics(Path(f'{chain}:cam1'))
+
+
+INVERSE = np.linalg.inv(BODY).tolist()
+SECOND = (np.array(BODY) @ RIGHT_IN_LEFT).tolist()
+EXTRINSIC = ('extrinsicRotation: !!opencv-matrix\n   rows: 3\n   cols: 3\n   dt: d\n   data: [0, -1, 0, 1, 0, 0, 0, 0, 1]\n'
+             'extrinsicTranslation: !!opencv-matrix\n   rows: 3\n   cols: 1\n   dt: d\n   data: [0.5, 0.25, -0.125]\n')
+NO_LENS = KALIBR.replace('pinhole', 'omni')  # a pose is read whatever the lens
+
+
+@pytest.mark.parametrize(('text', 'choice'), [
+    (f'T_BS:\n  cols: 4\n  rows: 4\n  data: {np.ravel(BODY).tolist()}\n{EUROC}', ''),
+    (f'T_BS: {BODY}\n', ''),
+    (inside('cam0', f'T_cam_imu: {INVERSE}\n{NO_LENS}'), ''),
+    (inside('cam0', f'T_imu_cam: {BODY}\n{NO_LENS}'), ':cam0'),
+    (inside('cam0', KALIBR) + inside('cam1', f'T_cam_imu: {INVERSE}\n{NO_LENS}'), ':cam1'),
+    (f'T_cam_imu: {INVERSE}\n{KALIBR}', ''),
+    ('%YAML:1.0\n---\nimu: 1\n' + opencv_matrix('body_T_cam0', BODY), ''),
+    ('%YAML:1.0\n' + opencv_matrix('body_T_cam0', SECOND) + opencv_matrix('body_T_cam1', BODY), ':cam1'),
+    (VINS + EXTRINSIC, ''),
+    (orbslam() + opencv_matrix('IMU.T_b_c1', BODY), ''),
+    (orbslam('Camera') + opencv_matrix('Tbc', BODY), ''),
+    (opencv_matrix('Tbc', BODY), '')])
+def test_pose_in_the_body_in_each_form(write, text: str, choice: str) -> None:
+    path = Path(f'{write(text)}{choice}')
+    np.testing.assert_allclose(load_camera_in_body(path), BODY, atol=1e-12)
+
+
+def test_pose_through_the_camera_before_it(write) -> None:
+    second = np.linalg.inv(RIGHT_IN_LEFT).tolist()
+    chain = write(inside('cam0', f'T_cam_imu: {INVERSE}\n{KALIBR}') + inside('cam1', f'T_cn_cnm1: {second}\n{KALIBR}'))
+    np.testing.assert_allclose(load_camera_in_body(Path(f'{chain}:cam1')), SECOND, atol=1e-12)
+    other = ''.join(line for line in orbslam('Camera2').splitlines(True) if line.startswith('Camera2'))
+    both = write(orbslam() + other + opencv_matrix('IMU.T_b_c1', BODY) + opencv_matrix('Stereo.T_c1_c2', RIGHT_IN_LEFT))
+    np.testing.assert_allclose(load_camera_in_body(Path(f'{both}:Camera2')), SECOND, atol=1e-12)
+
+
+@pytest.mark.parametrize('text', [OWN, ROS, OPENCV, KALIBR, VINS, orbslam(), inside('cam0', KALIBR)])
+def test_file_without_a_pose_is_refused_with_the_keys_that_are_read(write, text: str) -> None:
+    path = write(text)
+    with pytest.raises(BagError, match=r'T_BS .*T_cam_imu.*body_T_cam0.*Tbc'):
+        load_camera_in_body(path)
+    assert find_camera_in_body(path) is None
+    assert find_camera_in_body(path.with_name('gone.yaml')) is None
+
+
+@pytest.mark.parametrize(('change', 'message'), [
+    (('-1', '-2'), 'T_cam_imu: its left upper 3x3 is no rotation'), (('0.5', '.nan'), 'T_cam_imu: nan is not finite'),
+    (('0, 0, 0, 1]', '0, 0, 0, 2]'), 'T_cam_imu: its last row'), (('[0.0, -1, 0, 0.5], ', ''), None),
+    (('0.5', 'far'), "T_cam_imu: 'far' is no number"), (('[1, 0, 0, 0.25]', '[-1, 0, 0, 0.25]'), 'no rotation')])
+def test_bad_pose_is_refused_by_its_key(write, change: tuple[str, str], message: str | None) -> None:
+    path = write(inside('cam0', f'T_cam_imu: {BODY}\n{KALIBR}'.replace(*change)))
+    if message is None:  # 12 values are a matrix without its last row: here they are other rows
+        message = 'T_cam_imu: its left upper 3x3'
+    with pytest.raises(BagError, match=message):
+        load_camera_in_body(path)
+
+
+def test_projection_matrix_counts_for_rectified_images(write) -> None:
+    path = write(ROS + RECTIFIED)
+    raw, rectified = load_intrinsics(path), load_intrinsics(path, rectified=True)
+    assert (raw.k.tolist(), raw.d.tolist(), raw.source) == (K, RADTAN, str(path))
+    assert rectified.k.tolist() == [[400, 0, 310], [0, 400, 230], [0, 0, 1]]
+    assert distortion_model(rectified) is None
+    assert rectified.shift_m == pytest.approx(0.1)
+    assert rectified.source == f'{path}, its projection_matrix'
+    with pytest.raises(BagError, match='no projection_matrix'):
+        load_intrinsics(write(ROS), rectified=True)
+    with pytest.raises(BagError, match=r'projection_matrix\.data: nan is not finite'):
+        load_intrinsics(write(ROS + RECTIFIED.replace('310', '.nan')), rectified=True)
+    with pytest.raises(BagError, match='not calibrated'):
+        load_intrinsics(write(ROS + RECTIFIED.replace('400.0', '0')), rectified=True)
+    for text in (WITHOUT['ROS, pinhole'], WITHOUT['own'], KALIBR):  # of the rectified images themselves
+        camera, as_raw = load_intrinsics(write(text), rectified=True), load_intrinsics(write(text))
+        assert np.array_equal(camera.k, as_raw.k)
+        assert np.array_equal(camera.d, as_raw.d)
+    for topic in ('/left/image_rect', '/left/image_rect_color/compressed'):
+        assert is_rectified(topic)
+    assert not is_rectified('/rect/image_raw')
+
+
+def test_chain_of_two_cameras_is_a_rig(write) -> None:
+    """The same rays as OpenCV's stereoRectify would give: points of a wall have equal rows and the disparity of their depth."""
+    turn = cv2.Rodrigues(np.array([0.02, -0.03, 0.01]))[0]
+    right_in_left = np.eye(4)
+    right_in_left[:3, :3], right_in_left[:3, 3] = turn, [0.11, 0.004, -0.002]
+    rest = {'T_cn_cnm1': ('', f'T_cn_cnm1: {np.linalg.inv(right_in_left).tolist()}\n'),
+            'T_cam_imu': (f'T_cam_imu: {INVERSE}\n', f'T_cam_imu: {np.linalg.inv(np.array(BODY) @ right_in_left).tolist()}\n')}
+    points = np.random.default_rng(0).uniform([-1, -0.7, 2], [1, 0.7, 6], (50, 3))
+    for left, right in rest.values():
+        pair = load_pair(write(inside('cam0', left + KALIBR) + inside('cam1', right + KALIBR)))
+        assert pair is not None
+        rig = StereoRig(*pair)
+        assert rig.baseline_m == pytest.approx(np.linalg.norm(right_in_left[:3, 3]))
+        pixels = [cv2.projectPoints(local, np.zeros(3), np.zeros(3), np.array(K), np.array(RADTAN))[0][:, 0]
+                  for local in (points, (points - right_in_left[:3, 3]) @ turn)]
+        first, second = rig.left_points(pixels[0]), rig.right_points(pixels[1])
+        np.testing.assert_allclose(first[:, 1], second[:, 1], atol=1e-6)
+        depth = rig.baseline_m / (first[:, 0] - second[:, 0])
+        np.testing.assert_allclose(depth, (points @ pair[0].rectification.T)[:, 2], rtol=1e-5)
+
+
+def test_configuration_of_vins_names_the_files_of_its_cameras(write) -> None:
+    left, right = write(VINS, 'left.yaml'), write(VINS.replace('450.0', '452.0'), 'right.yaml')
+    both = (f'%YAML:1.0\nimu: 1\nnum_of_cam: 2\ncam0_calib: "left.yaml"\ncam1_calib: "right.yaml"\nmin_dist: 30\n'
+            f'{opencv_matrix("body_T_cam0", BODY)}{opencv_matrix("body_T_cam1", SECOND)}')
+    config = write(both, 'config.yaml')
+    cameras = [load_intrinsics(Path(f'{config}:cam{number}')) for number in range(2)]
+    assert [camera.k[0, 0] for camera in cameras] == [450, 452]
+    assert cameras[1].source == f'{config}, cam1, right.yaml'
+    pair = load_pair(config)
+    assert pair is not None
+    assert StereoRig(*pair).baseline_m == pytest.approx(0.11)
+    for count in (0, 1):
+        assert load_intrinsics(write(both.replace('num_of_cam: 2', f'num_of_cam: {count}'))).k.tolist() == K
+    right.write_text(VINS.replace('PINHOLE', 'MEI'))
+    with pytest.raises(BagError, match=r'config.yaml, cam1: cam1_calib, right.yaml: model_type: MEI'):
+        load_intrinsics(Path(f'{config}:cam1'))
+    left.write_text(VINS.replace('image_width', 'width'))
+    with pytest.raises(BagError, match=r'config.yaml, cam0 has no image_width in cam0_calib, left.yaml'):
+        load_intrinsics(Path(f'{config}:cam0'))
+
+
+def test_files_that_describe_no_rig(write) -> None:
+    assert load_pair(write(OWN)) is None
+    assert load_pair(write(CHAIN)) is None
+    chain = write(inside('cam0', KALIBR) + inside('cam1', f'T_cn_cnm1: {np.linalg.inv(RIGHT_IN_LEFT).tolist()}\n{KALIBR}'))
+    assert load_pair(chain) is not None
+    first, second = chain.read_text().split('cam1:')
+    backwards = load_pair(write(f'cam1:{second}{first}'))
+    assert backwards is not None
+    assert StereoRig(*backwards).baseline_m == pytest.approx(0.11)
+    assert load_pair(Path(f'{chain}:cam0')) is None
+
+
+@pytest.mark.parametrize('metres', [110.0, -110.0, 2e-5, 0.0])
+def test_distance_that_no_rig_has_is_refused(write, metres: float) -> None:
+    pose = np.eye(4)
+    pose[0, 3] = -metres
+    chain = write(inside('cam0', KALIBR) + inside('cam1', f'T_cn_cnm1: {pose.tolist()}\n{KALIBR}'))
+    with pytest.raises(BagError, match=r'between cam0 and cam1 is .* metres, not in millimetres'):
+        load_pair(chain)
+    with pytest.raises(BagError, match=r'baseline_m is .* metres, not in millimetres'):
+        load_baseline(write(f'{OWN}baseline_m: {metres}\n'))
+    left = load_intrinsics(write(OWN))
+    with pytest.raises(BagError, match=r'metres'):
+        StereoRig(left, Intrinsics(640, 480, left.k, '', left.d, shift_m=metres))
+
+
+@pytest.mark.parametrize('text', ['baseline_m: .nan', 'baseline_m: wide', 'baseline_m:', 'other: 1'])
+def test_baseline_that_is_no_number_is_refused(write, text: str) -> None:
+    with pytest.raises(BagError, match='baseline_m'):
+        load_baseline(write(f'{OWN}{text}\n'))

@@ -1,0 +1,188 @@
+"""Which CameraInfo of a bag is taken for its images, with what changes, and the lines about those that are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+
+from support.camera_info_bags import HEIGHT, WIDTH, ZERO, Images, Info, K, camera_bag, gray
+
+from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model
+from lightglue_trt_ros.datasets.bag import open_recording, stereo_recording
+from lightglue_trt_ros.evaluation.options import EvaluationOptions
+from lightglue_trt_ros.evaluation.scene import open_scene
+from lightglue_trt_ros.utils.errors import BagError
+
+OTHER = np.array([[120.0, 0, 40], [0, 120, 30], [0, 0, 1]])
+RATIONAL = (-7.1, 1.2, 0.001, -0.002, 8.3, -7.2, 1.6, 8.1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def recorded(path: Path, topics: dict[str, Any], topic: str | None = None) -> tuple[Intrinsics | None, str]:
+    recording = open_recording(camera_bag(path / 'bag', topics), topic)
+    return recording.intrinsics, recording.calibration_note
+
+
+def scene_of(path: Path, options: EvaluationOptions) -> tuple[dict[str, Any], list[str]]:
+    notes: list[str] = []
+    return open_scene(options.open(path), options, notes.append)[1], notes
+
+
+def test_another_cameras_info_is_left_out_with_a_note(tmp_path: Path) -> None:
+    topics = {'/camera/color/image_raw': Images(frame_id='camera_color_optical_frame'),
+              '/camera/depth/camera_info': [Info(OTHER, frame_id='camera_depth_optical_frame')] * 3}
+    camera, note = recorded(tmp_path, topics)
+    assert camera is None
+    for word in ('/camera/depth/camera_info', 'camera_depth_optical_frame', 'camera_color_optical_frame'):
+        assert word in note
+    assert open_recording(tmp_path / 'bag').camera_info is None, 'it is not played as if it were of these images'
+    facts, notes = scene_of(tmp_path / 'bag', EvaluationOptions())
+    assert (facts['camera'], facts['calibration_source']) == (None, None)
+    assert any(note in line and '; give --camera' in line for line in notes)
+
+
+@pytest.mark.parametrize(('images', 'info'), [
+    ('/camera_optical_frame', 'camera_optical_frame'), ('camera_color_optical_frame', 'camera_color_frame'),
+    ('cam_link', 'cam'), ('robot1/cam', 'cam'), ('', 'cam'), ('cam', '')])
+def test_the_only_info_is_taken_where_frame_ids_agree_by_convention(tmp_path: Path, images: str, info: str) -> None:
+    camera, note = recorded(tmp_path, {'/left/image_raw': Images(frame_id=images), '/driver/camera_info': [Info(frame_id=info)]})
+    assert camera is not None
+    assert (camera.k[0, 0], camera.source, note) == (80, 'CameraInfo on /driver/camera_info', '')
+
+
+def test_an_info_next_to_the_images_is_taken_with_a_note_where_frame_ids_differ(tmp_path: Path) -> None:
+    camera, note = recorded(tmp_path, {'/left/image_raw': Images(frame_id='left'), '/left/camera_info': [Info(frame_id='right')]})
+    assert camera is not None
+    assert "frame_id is 'right', that of /left/image_raw is 'left'" in note
+    facts, notes = scene_of(tmp_path / 'bag', EvaluationOptions())
+    assert facts['calibration_source'] == 'CameraInfo on /left/camera_info'
+    assert f'{note}; --camera replaces it' in notes
+
+
+def test_infos_of_other_topics_are_listed(tmp_path: Path) -> None:
+    camera, note = recorded(tmp_path, {'/left/image_raw': Images(), '/a/camera_info': [Info()], '/b/camera_info': [Info()]})
+    assert camera is None
+    assert 'CameraInfo on /a/camera_info, /b/camera_info' in note
+    assert '/left/camera_info' in note
+
+
+def test_an_info_of_rectified_images_is_not_taken_for_raw_ones(tmp_path: Path) -> None:
+    camera, note = recorded(tmp_path, {'/left/image_raw': Images(), '/left/camera_info_rect': [Info()]})
+    assert camera is None
+    assert '/left/camera_info_rect' in note
+
+
+@pytest.mark.parametrize('topic', ['/rectified/left/image', '/left/image_rect', '/left/image_rect_raw', '/zed/color/rect/image',
+                                   '/rectified/image_raw'])
+def test_of_rectified_images_p_counts_where_k_is_the_identity(tmp_path: Path, topic: str) -> None:
+    info = Info(np.eye(3), p=np.column_stack([K, [-8.0, 0, 0]]))
+    camera, _ = recorded(tmp_path, {topic: Images(), topic.rpartition('/')[0] + '/camera_info': [info]})
+    assert camera is not None
+    assert (camera.k.tolist(), camera.shift_m) == (K.tolist(), 0.1)
+
+
+def test_of_rectified_images_k_counts_where_p_is_the_identity_or_zero(tmp_path: Path) -> None:
+    for name, p in (('identity', np.eye(3, 4)), ('zero', np.zeros((3, 4)))):
+        camera, _ = recorded(tmp_path / name, {'/left/image_rect': Images(), '/left/camera_info': [Info(p=p)]})
+        assert camera is not None
+        assert camera.k.tolist() == K.tolist()
+        with pytest.raises(BagError, match=r'left/camera_info: P of the CameraInfo .* /left/image_rect are rectified'):
+            recorded(tmp_path / f'{name}_bent', {'/left/image_rect': Images(), '/left/camera_info': [Info(d=(0.1,) * 5, p=p)]})
+
+
+def test_the_identity_is_refused_as_not_calibrated(tmp_path: Path) -> None:
+    info = Info(np.eye(3), p=np.column_stack([K, np.zeros(3)]))
+    with pytest.raises(BagError, match=r'/left/camera_info: K .* not calibrated; its P is, .* /left/image_raw does not say rect'):
+        recorded(tmp_path, {'/left/image_raw': Images(), '/left/camera_info': [info]})
+    _, notes = scene_of(tmp_path / 'bag', EvaluationOptions())
+    assert any('not calibrated' in line for line in notes)
+
+
+def test_isaacs_camera_info_rect_is_that_of_image_rect(tmp_path: Path) -> None:
+    topics = {'/left/image_rect': Images(), '/left/camera_info': [Info(OTHER, d=(0.1,) * 5)], '/left/camera_info_rect': [Info()],
+              '/left/image_raw': Images()}
+    camera, _ = recorded(tmp_path, topics, '/left/image_rect')
+    assert camera is not None
+    assert (camera.k.tolist(), camera.source) == (K.tolist(), 'CameraInfo on /left/camera_info_rect, its P')
+    raw = open_recording(tmp_path / 'bag', '/left/image_raw').intrinsics
+    assert raw is not None
+    assert (raw.k.tolist(), raw.source) == (OTHER.tolist(), 'CameraInfo on /left/camera_info')
+
+
+def test_the_first_usable_message_counts(tmp_path: Path) -> None:
+    topics = {'/camera/image_raw': Images(), '/camera/camera_info': [ZERO, ZERO, Info(), Info(OTHER)]}
+    camera, note = recorded(tmp_path, topics)
+    assert camera is not None
+    assert camera.k.tolist() == K.tolist()
+    assert note.startswith('message 3 of /camera/camera_info is the first usable CameraInfo: ')
+    with pytest.raises(BagError, match=r'/camera/camera_info: .* not calibrated'):
+        recorded(tmp_path / 'zeros', {'/camera/image_raw': Images(), '/camera/camera_info': [ZERO] * 3})
+    assert open_recording(tmp_path / 'zeros' / 'bag').camera_info is not None, 'play_bag plays what was recorded'
+
+
+def test_an_info_of_the_images_size_counts_before_others(tmp_path: Path) -> None:
+    """A driver that starts in another mode sends the calibration of that first."""
+    large = Info(OTHER, width=2 * WIDTH, height=2 * HEIGHT)
+    camera, note = recorded(tmp_path, {'/camera/image_raw': Images(), '/camera/camera_info': [large, large, Info()]})
+    assert camera is not None
+    assert camera.k.tolist() == K.tolist()
+    assert 'message 3 of /camera/camera_info is the first usable CameraInfo: those before are of another size' in note
+    camera, _ = recorded(tmp_path / 'large', {'/camera/image_raw': Images(), '/camera/camera_info': [large] * 3})
+    assert camera is not None
+    assert camera.width == 2 * WIDTH, 'check_size tells the sizes'
+
+
+@pytest.mark.parametrize('count', [8, 14])
+def test_oaks_info_without_p_and_r_is_that_of_raw_images(tmp_path: Path, count: int) -> None:
+    info = Info(d=RATIONAL[:count], p=np.zeros((3, 4)), r=np.zeros((3, 3)), model='rational_polynomial')
+    camera, note = recorded(tmp_path, {'/oak/rgb/image_raw': Images(), '/oak/rgb/camera_info': [info]})
+    assert camera is not None
+    assert (distortion_model(camera), camera.k.tolist(), note) == ('rational_polynomial', K.tolist(), '')
+
+
+@pytest.mark.parametrize(('images', 'info'), [
+    ('image_raw', 'camera_info'), ('image_raw', '/camera_info'), ('left/image_raw', 'left/camera_info'),
+    ('/camera/image_raw/compressed', '/camera/camera_info')])
+def test_the_own_info_is_found_without_slash_and_of_transports(tmp_path: Path, images: str, info: str) -> None:
+    topics = {images: Images(png='compressed' in images), info: [Info()], '/other/camera_info': [Info(OTHER)]}
+    camera, note = recorded(tmp_path, topics)
+    assert camera is not None
+    assert (camera.k[0, 0], camera.source, note) == (80, f'CameraInfo on {info}', '')
+
+
+@pytest.mark.parametrize('png', [False, True])
+def test_binning_gives_the_camera_of_the_images(tmp_path: Path, png: bool) -> None:
+    small = Images([gray(number, HEIGHT // 2, WIDTH // 2) for number in range(3)], png=png)
+    topic = '/camera/image_raw' + '/compressed' * png
+    camera, _ = recorded(tmp_path, {topic: small, '/camera/camera_info': [Info(binning=(2, 2))]})
+    assert camera is not None
+    assert (camera.width, camera.height, camera.k[0, 0], *camera.k[:2, 2]) == (48, 36, 40, 23.5, 17.5)
+    assert camera.source == 'CameraInfo on /camera/camera_info, with its binning and ROI'
+
+
+def test_binning_that_does_not_give_the_images_size_is_named(tmp_path: Path) -> None:
+    small = Images([gray(0, 20, 30)])
+    with pytest.raises(BagError, match='96x72 pixels, with binning_x 2, binning_y 3, roi 40x60 at x_offset 8, y_offset 4: '
+                                       'that gives 20x20 pixels, the images have 30x20'):
+        recorded(tmp_path, {'/camera/image_raw': small, '/camera/camera_info': [Info(binning=(2, 3), roi=(8, 4, 60, 40))]})
+
+
+def test_a_right_camera_without_its_own_info_is_told_with_the_reason(tmp_path: Path) -> None:
+    topics = {'/left/image_raw': Images(frame_id='left'), '/left/camera_info': [Info(frame_id='left')],
+              '/right/image_raw': Images(frame_id='right')}
+    left = open_recording(camera_bag(tmp_path / 'bag', topics), '/left/image_raw')
+    with pytest.raises(BagError, match=r"no calibration for /right/image_raw.*CameraInfo on /left/camera_info.*'left'"):
+        stereo_recording(left, '/right/image_raw')
+
+
+def test_a_camera_file_replaces_a_doubtful_info(tmp_path: Path) -> None:
+    calib = tmp_path / 'calib.yaml'
+    calib.write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: 99\nfy: 99\ncx: 47\ncy: 35\ndist: []\n')
+    bag = camera_bag(tmp_path / 'bag', {'/left/image_raw': Images(frame_id='left'), '/left/camera_info': [Info(frame_id='right')]})
+    facts, notes = scene_of(bag, EvaluationOptions(camera=calib))
+    assert str(calib) in facts['calibration_source']
+    assert not any('frame_id' in line for line in notes)
