@@ -57,7 +57,8 @@ class CameraListener:
         self._camera: Intrinsics | None = None  # the same object as long as its values are the same
         self._is_refused, self._words = False, ''  # that describe the camera, or say why it is refused
         self._missing_since = math.inf  # monotonic seconds
-        self._logged, self._line_times = '', deque[float](maxlen=LINES)
+        self._logged: Intrinsics | str | None = None  # the calibration, or the reason for none, of the last line
+        self._line_times = deque[float](maxlen=LINES)
         self.problem = ''  # why there is no camera; empty: there is one, or nobody has asked
         self.description = f'none: no CameraInfo on {self.topic}'  # of the camera, or why there is none, for diagnostics
 
@@ -80,9 +81,10 @@ class CameraListener:
             missing = f'no CameraInfo on {self.topic}'
             self._set_problem(f'{self._waiting} for a CameraInfo on {self.topic}' if self._waiting else missing, missing)
             if self._waiting and needed:
-                self._log(self.problem, warn=True)
-            elif not self._waiting and time.monotonic() - self._missing_since > MISSING_S:
-                self._log(f'{missing}: matching goes on without the lens, see "Calibration" in docs/camera-setups.md', warn=False)
+                self._warn(self.problem)
+            elif not self._waiting and time.monotonic() - self._missing_since > MISSING_S and self._is_due(missing):
+                self._node.get_logger().info(f'{missing}: matching goes on without the lens, see "Calibration" in '
+                                             'docs/camera-setups.md')
             return None
         info = _of_frame(infos, frame_id)
         if info is None:
@@ -94,10 +96,11 @@ class CameraListener:
         if camera is None:
             reason = f'CameraInfo on {self.topic} {words}'
             self._set_problem(f'{self._waiting or "matching goes on without the lens"}: {reason}', reason)
-            self._log(self.problem, warn=True)
+            self._warn(self.problem)
         else:
             self.problem, self.description = '', f'CameraInfo on {self.topic}, {words}'
-            self._log(f'CameraInfo on {self.topic} is used from now on: {words}', warn=False)
+            if self._is_due(camera):
+                self._node.get_logger().info(f'CameraInfo on {self.topic} is used from now on: {words}')
         return camera
 
     def _of_images(self, info: CameraInfo, size: Size | None) -> tuple[Intrinsics | None, str]:
@@ -106,7 +109,7 @@ class CameraListener:
             self._read, self._is_refused = (info, size), True
             try:
                 camera = intrinsics_of(info, self._image_topic)
-                self._words = f'{camera}{_fold(camera)}'
+                self._words = _in_words(camera)
             except BagError as error:
                 self._words = f'is refused: {error}'
             else:
@@ -131,17 +134,18 @@ class CameraListener:
         others = [each for each in self._infos.items() if each[0] != frame_id]
         self._infos = dict([*others[1 - FRAMES:], (frame_id, info)])
 
-    def _log(self, line: str, warn: bool) -> None:
-        """Log a state once, when it begins; of states that follow each other faster than LINES in IN_S, the one that lasts."""
-        now, times = time.monotonic(), self._line_times
-        if line == self._logged or (len(times) == LINES and now - times[0] < IN_S):
-            return
-        self._logged = line
-        times.append(now)
-        if warn:  # a call for each severity: rclpy keeps the severity of a line's first call
+    def _warn(self, line: str) -> None:
+        if self._is_due(line):
             self._node.get_logger().warning(line)
-        else:
-            self._node.get_logger().info(line)
+
+    def _is_due(self, state: Intrinsics | str) -> bool:
+        """Whether to log a state: once, when it begins; of states that come faster than LINES in IN_S, the one that lasts."""
+        now, times = time.monotonic(), self._line_times
+        if state == self._logged or (len(times) == LINES and now - times[0] < IN_S):  # cameras are equal if they are the same
+            return False
+        self._logged = state
+        times.append(now)
+        return True
 
 
 class RigListener:
@@ -185,11 +189,13 @@ def _of_frame(infos: dict[str, CameraInfo], frame_id: str) -> CameraInfo | None:
     return next((info for name, info in reversed(infos.items()) if not wanted or not name or name == wanted), None)
 
 
-def _fold(camera: Intrinsics) -> str:
-    """Where the model of the lens ends, if that is inside the image."""
+def _in_words(camera: Intrinsics) -> str:
+    """A calibration, and where the model of the lens ends, if that is inside the image."""
     k, limit = camera.k, camera.lens.limit_px
     corner = math.hypot(max(k[0, 2], camera.width - 1 - k[0, 2]), max(k[1, 2], camera.height - 1 - k[1, 2]))
-    return f'; its model folds {limit:.0f} px from the principal point, points beyond are unknown' if limit < corner else ''
+    fold = f'; its model folds {limit:.0f} px from the principal point, points beyond are unknown' if limit < corner else ''
+    distortion = f', D {[float(f"{each:.4g}") for each in camera.d]}' if camera.lens.distorts else ''
+    return f'{camera}, cx {k[0, 2]:.1f}, cy {k[1, 2]:.1f}{distortion}{fold}'
 
 
 def _plain(frame_id: str) -> str:

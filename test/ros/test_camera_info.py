@@ -208,9 +208,10 @@ def test_frames_before_the_camera_info_are_matched_and_tracks_go_on_when_it_come
     assert run.focals == [None] * 3 + [60.0] * 2
     assert run.given[3] is run.given[4]
     assert set(before.track_ids) == set(after.track_ids), 'pixels are what they were'
-    wait_for(lambda: run.calibration() == 'CameraInfo on /camera_info, plumb_bob, fx 60.0, fy 60.0, 64x48')
+    words = 'plumb_bob, fx 60.0, fy 60.0, 64x48, cx 31.5, cy 23.5, D [0.1, 0.0, 0.0, 0.0, 0.0]'
+    wait_for(lambda: run.calibration() == f'CameraInfo on /camera_info, {words}')
     log = capfd.readouterr().err
-    assert log.count(f'{USED}: plumb_bob, fx 60.0, fy 60.0, 64x48') == 1, log
+    assert log.count(f'{USED}: {words}') == 1, log
     assert 'WARN' not in log
 
 
@@ -226,10 +227,13 @@ def test_another_calibration_starts_tracks_anew_once_and_says_so(camera, capfd):
     log = capfd.readouterr().err
     assert log.count('tracks start anew: the calibration changed') == 1, log
     assert (log.count(f'{USED}: plumb_bob, fx 60.0'), log.count(f'{USED}: plumb_bob, fx 50.0')) == (1, 1)
-    run.tell(message(60.0))
+    run.tell(message(60.0, d=[0.1001, 0.0, 0.0, 0.0, 0.0]))
     run.frames(2)
     assert run.focals[-1] == 60.0
-    assert capfd.readouterr().err.count(f'{USED}: plumb_bob, fx 60.0') == 1
+    run.tell(message(60.0, d=[0.1, 0.0, 0.0, 0.0, 1e-6]))
+    run.frames(2)
+    wait_for(lambda: run.peer.figures()['resets'].startswith('3 '))
+    assert capfd.readouterr().err.count(f'{USED}: plumb_bob, fx 60.0') == 2
 
 
 BAD = {

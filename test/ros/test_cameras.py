@@ -220,7 +220,7 @@ def test_each_camera_has_the_calibration_of_its_own_topic(rig):
     wait_for(lambda: run.node._cameras[1]._calibration.heard)
     for name in ('front', 'rear'):
         run.pair(name, 10.0)
-    calibration = 'CameraInfo on /rear/camera_info, no distortion, fx 60.0, fy 60.0, 64x48'
+    calibration = 'CameraInfo on /rear/camera_info, no distortion, fx 60.0, fy 60.0, 64x48, cx 31.5, cy 23.5'
     wait_for(lambda: run.status('rear')[2].get('calibration') == calibration)
     assert run.status('front')[2]['calibration'] == 'none: no CameraInfo on /front/camera_info'
     assert run.status('front')[1] == run.status('rear')[1] == 'matching'
