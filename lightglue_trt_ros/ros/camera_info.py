@@ -66,9 +66,9 @@ class CameraListener:
         self._node.destroy_subscription(self._subscription)
 
     @property
-    def heard(self) -> bool:
-        """Whether any CameraInfo came."""
-        return bool(self._infos)
+    def newest(self) -> Intrinsics | None:
+        """The camera of the newest CameraInfo of any size and frame_id, if any came; None where that is refused."""
+        return self.calibration(None) if self._infos else None
 
     def calibration(self, size: Size | None, frame_id: str = '', needed: bool = True) -> Intrinsics | None:
         """The camera of images of `size` (height, width) and of `frame_id`, if these are known; None while there is none.

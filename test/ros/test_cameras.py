@@ -217,7 +217,7 @@ def test_each_camera_has_the_calibration_of_its_own_topic(rig):
     wait_for(info.get_subscription_count)
     k = [60.0, 0, 31.5, 0, 60.0, 23.5, 0, 0, 1]
     info.publish(CameraInfo(header=header(SECOND), width=64, height=48, distortion_model='plumb_bob', d=[0.0] * 5, k=k))
-    wait_for(lambda: run.node._cameras[1]._calibration.heard)
+    wait_for(lambda: run.node._cameras[1]._calibration._infos)
     for name in ('front', 'rear'):
         run.pair(name, 10.0)
     calibration = 'CameraInfo on /rear/camera_info, no distortion, fx 60.0, fy 60.0, 64x48, cx 31.5, cy 23.5'

@@ -144,7 +144,7 @@ class DepthCamera(PairedImages[DepthImage]):
         pixels, unit_m = depth_pixels(view or deserialise(item, self.images.msg_type), self._settings.max_megapixels)
         if pixels.shape != frame.shape:
             raise FrameError(f'it has {size_text(size_of(pixels))} pixels, the image {size_text(size_of(frame))}: {_REGISTER}')
-        own = self._own.calibration(None) if self._own.heard else None
+        own = self._own.newest
         if own is not None and ((own.height, own.width) != (calibration.height, calibration.width)
                                 or np.abs(own.k - calibration.k).max() > REGISTERED_PX):
             raise FrameError(f'its CameraInfo is another one, {_in_words(own)}, the image has {_in_words(calibration)}: '
