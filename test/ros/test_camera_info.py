@@ -236,6 +236,15 @@ def test_another_calibration_starts_tracks_anew_once_and_says_so(camera, capfd):
     assert capfd.readouterr().err.count(f'{USED}: plumb_bob, fx 60.0') == 2
 
 
+def test_another_projection_of_a_pair_costs_no_tracks(camera):
+    run = camera()
+    run.tell(message())
+    run.frames(2)
+    run.tell(message(p=[60.0, 0.0, 31.5, -15.0, 0.0, 60.0, 23.5, 0.0, 0.0, 0.0, 1.0, 0.0]))
+    assert run.frames().track_lengths.max() == 3
+    assert run.given[2].shift_m == 0.25
+
+
 BAD = {
     'wrong size': ({'size': (480, 640)}, 'is for 640x480 pixels, the images have 64x48'),
     'zeros': (ZEROS, 'is refused: '),
