@@ -166,13 +166,14 @@ class FrameMatcher:
     def _use(self, camera: Intrinsics | None) -> None:
         """Take the calibration of the frame's camera. The first one changes no pixel, so tracks go on; the factor begins anew."""
         before = self._camera
-        if camera is before or (camera is not None and before is not None and camera.same_as(before)):
-            return
-        if camera is not None:
-            _ = camera.lens  # raises for an unknown model, before anything has changed
-            if before is not None:
-                self.reset(f'the calibration changed from {before} to {camera}')
-        self._camera, self._variance_factor = camera, VarianceFactor()
+        if camera is not None and before is not None and camera.lens.same_as(before.lens):  # R and P of a pair may have changed
+            self._camera = camera
+        elif camera is not before:
+            if camera is not None:
+                _ = camera.lens  # raises for an unknown model, before anything has changed
+                if before is not None:
+                    self.reset(f'the calibration changed from {before} to {camera}')
+            self._camera, self._variance_factor = camera, VarianceFactor()
 
     def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None) -> _Frame:
         """Extract features, and keep the image for refinement: in the backend where that refines, else as a pyramid."""

@@ -68,6 +68,10 @@ class Lens:
         return np.array([*k.ravel(), *np.linalg.inv(k).ravel(), *self.k[:2, 2], *d[:12], *np.linalg.inv(_tilt(*d[12:])).ravel(),
                          self.kind, self.limit])
 
+    def same_as(self, other: Lens) -> bool:
+        """Whether both distort in the same way; zeros behind the coefficients do not count."""
+        return self is other or np.array_equal(self.constants, other.constants)
+
     @cached_property
     def _coefficients(self) -> Float64:
         return np.concatenate([self.d, np.zeros(14 - len(self.d))])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
 
-import numpy as np
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo
 
-from ..core.cameras import Intrinsics, StereoRig, camera_info_topic, distortion_model, intrinsics_of
+from ..core.cameras import Intrinsics, StereoRig, camera_info_topic, intrinsics_of
 from ..core.geometry import Size
 from ..utils.errors import BagError
 
@@ -18,6 +20,9 @@ NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)  # of an
 INFO_OF = {'image': 'camera_info', 'depth': 'depth_camera_info'}  # topics to remap, by that of the images
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 RIGHT = 'right'  # name of the right camera: its topics are right/image and right/camera_info
+FRAMES = 8  # of one topic: more values of frame_id are not kept
+MISSING_S = 5.0  # of images without a CameraInfo, before a line says that none comes
+LINES, IN_S = 5, 10.0  # log lines of one listener, at most in this time: a broken driver may change its mind with every image
 
 
 def camera_topic(camera: str, topic: str) -> str:
@@ -28,89 +33,138 @@ def camera_topic(camera: str, topic: str) -> str:
 
 
 class CameraListener:
-    """Listens next to the image topic, as image_transport does, or where `camera_info` is remapped to."""
+    """Listens next to the image topic, as image_transport does, or where `camera_info` is remapped to.
 
-    def __init__(self, node: Node, purpose: str, camera: str = '', image: str = 'image') -> None:
-        """`purpose` is what needs the camera: the subject of log lines; `camera` its name, empty for a single one.
+    The newest CameraInfo of the images' frame_id counts, and stays when no more come. One that cannot be used is none.
+    """
+
+    def __init__(self, node: Node, needed_by: Sequence[str] = (), camera: str = '', image: str = 'image') -> None:
+        """`needed_by` names what waits for a CameraInfo, the subject of log lines; `camera` is empty for a single one.
 
         `image` is the topic of its images, image or depth.
         """
-        self._node, self._purpose = node, purpose
+        self._node = node
+        self._waiting = f'{" and ".join(needed_by)} {"wait" if len(needed_by) > 1 else "waits"}' if needed_by else ''
         self._image_topic = node.resolve_topic_name(camera_topic(camera, image))
         info = camera_topic(camera, INFO_OF[image])
         remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
         topic = remapped if remapped != plain else camera_info_topic(self._image_topic)
         self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, NEWEST, raw=True)
+        self.topic = self._subscription.topic_name
         self._values = b''  # of the newest message, all but its stamp: drivers repeat the same one with each image
+        self._infos: dict[str, CameraInfo] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
+        self._read: tuple[CameraInfo, Size | None] | None = None  # that `_camera` or the refusal is of
         self._camera: Intrinsics | None = None  # the same object as long as its values are the same
-        self._refused = False  # the newest CameraInfo cannot be used
-        self._logged = ''
-        self.problem = ''  # why there is no camera; empty: there is one
+        self._is_refused, self._words = False, ''  # that describe the camera, or say why it is refused
+        self._missing_since = math.inf  # monotonic seconds
+        self._logged: Intrinsics | str | None = None  # the calibration, or the reason for none, of the last line
+        self._line_times = deque[float](maxlen=LINES)
+        self.problem = ''  # why there is no camera; empty: there is one, or nobody has asked
+        self.description = f'none: no CameraInfo on {self.topic}'  # of the camera, or why there is none, for diagnostics
 
     def close(self) -> None:
         self._node.destroy_subscription(self._subscription)
 
     @property
     def newest(self) -> Intrinsics | None:
-        """The camera of the newest CameraInfo, if any came; None where that is refused."""
-        return None if self._refused else self._camera
+        """The camera of the newest CameraInfo of any size and frame_id, if any came; None where that is refused."""
+        return self.calibration(None) if self._infos else None
 
-    def calibration(self, size: Size | None) -> Intrinsics | None:
-        """The camera for images of `size` (height, width), if known. None, with the reason logged once, while there is none."""
-        camera = self.newest
-        if camera is None:
-            if not self._refused:
-                self._warn(f'{self._purpose} waits for a CameraInfo on {self._subscription.topic_name}')
-        elif size is not None and (camera.height, camera.width) != size:
-            # Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
-            self._warn(f'{self._purpose} waits: CameraInfo on {self._subscription.topic_name} is for '
-                       f'{camera.width}x{camera.height} pixels, the images have {size[1]}x{size[0]}; publish the calibration of '
-                       'these images')
+    def calibration(self, size: Size | None, frame_id: str = '', needed: bool = True) -> Intrinsics | None:
+        """The camera of images of `size` (height, width) and of `frame_id`, if these are known; None while there is none.
+
+        The reason is logged once; that none came yet, only where the camera is `needed` now. Always called by the same thread.
+        """
+        infos = self._infos
+        if not infos:
+            self._missing_since = min(self._missing_since, time.monotonic())
+            missing = f'no CameraInfo on {self.topic}'
+            self._set_problem(f'{self._waiting} for a CameraInfo on {self.topic}' if self._waiting else missing, missing)
+            if self._waiting and needed:
+                self._warn(self.problem)
+            elif not self._waiting and time.monotonic() - self._missing_since > MISSING_S and self._is_due(missing):
+                self._node.get_logger().info(f'{missing}: matching goes on without the lens, see "Calibration" in '
+                                             'docs/camera-setups.md')
             return None
+        info = _of_frame(infos, frame_id)
+        if info is None:
+            frames = ' and '.join(map(repr, infos))
+            camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap camera_info to the topic of '
+                                   'this camera, or give both one frame_id')
         else:
-            self.problem = ''
+            camera, words = self._of_images(info, size)
+        if camera is None:
+            reason = f'CameraInfo on {self.topic} {words}'
+            self._set_problem(f'{self._waiting or "matching goes on without the lens"}: {reason}', reason)
+            self._warn(self.problem)
+        else:
+            self.problem, self.description = '', f'CameraInfo on {self.topic}, {words}'
+            if self._is_due(camera):
+                self._node.get_logger().info(f'CameraInfo on {self.topic} is used from now on: {words}')
         return camera
+
+    def _of_images(self, info: CameraInfo, size: Size | None) -> tuple[Intrinsics | None, str]:
+        """The camera that a message describes with its description, or None with why; converted once for each message and size."""
+        if self._read is None or self._read[0] is not info or self._read[1] != size:
+            self._read, self._is_refused = (info, size), True
+            try:
+                camera = intrinsics_of(info, self._image_topic, size, self.topic)
+                self._words = _in_words(camera)
+            except BagError as error:
+                self._words = f'is refused: {error}'
+            else:
+                if size is not None and (camera.height, camera.width) != size:
+                    # Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
+                    self._words = (f'is for {camera.width}x{camera.height} pixels, the images have {size[1]}x{size[0]}; publish '
+                                   'the calibration of these images')
+                else:
+                    self._camera = self._camera if self._camera and self._camera.same_as(camera) else camera
+                    self._is_refused = False
+        return (None if self._is_refused else self._camera), self._words
+
+    def _set_problem(self, problem: str, reason: str) -> None:
+        self.problem, self.description = problem, f'none: {reason}'
 
     def _on_info(self, data: bytes) -> None:
         if data[STAMP_ENDS:] == self._values:
             return
         self._values = data[STAMP_ENDS:]
-        try:
-            camera = intrinsics_of(deserialize_message(data, CameraInfo), self._image_topic)
-            distortion_model(camera)
-        except BagError as error:
-            self._refused = True
-            self._warn(f'{self._purpose} waits: CameraInfo on {self._subscription.topic_name} is refused: {error}')
-        else:
-            self._refused = False
-            self._camera = self._camera if self._camera and _same(self._camera, camera) else camera
+        info = deserialize_message(data, CameraInfo)
+        frame_id = _plain(info.header.frame_id)
+        others = [each for each in self._infos.items() if each[0] != frame_id]
+        self._infos = dict([*others[1 - FRAMES:], (frame_id, info)])
 
     def _warn(self, line: str) -> None:
-        """Log a problem once, until another one comes."""
-        self.problem = line
-        if line != self._logged:
-            self._logged = line
+        if self._is_due(line):
             self._node.get_logger().warning(line)
+
+    def _is_due(self, state: Intrinsics | str) -> bool:
+        """Whether to log a state: once, when it begins; of states that come faster than LINES in IN_S, the one that lasts."""
+        now, times = time.monotonic(), self._line_times
+        if state == self._logged or (len(times) == LINES and now - times[0] < IN_S):  # cameras are equal if they are the same
+            return False
+        self._logged = state
+        times.append(now)
+        return True
 
 
 class RigListener:
     """The stereo rig of both CameraInfos; each reason why there is none is logged once."""
 
-    def __init__(self, node: Node, purpose: str) -> None:
-        """`purpose` is what needs the cameras: the subject of log lines."""
-        self._node, self._purpose = node, purpose
-        self.left, self._right = CameraListener(node, purpose), CameraListener(node, purpose, RIGHT)
+    def __init__(self, node: Node, needed_by: str, left: CameraListener) -> None:
+        """`needed_by` is what needs the cameras: the subject of log lines. `left` stays its owner's."""
+        self._node, self._needed_by, self.left = node, needed_by, left
+        self._right = CameraListener(node, (needed_by,), RIGHT)
         self._cameras: tuple[Intrinsics, Intrinsics] | None = None  # of `_rig`
         self._rig: StereoRig | None = None
         self._refused = ''  # why there is no rig, as it was logged
 
     def close(self) -> None:
-        self.left.close()
         self._right.close()
 
-    def calibration(self, size: Size | None) -> StereoRig | None:
-        """The rig for images of `size` (height, width), if known; None while there is none."""
-        left, right = self.left.calibration(size), self._right.calibration(size)
+    def calibration(self, size: Size | None, frame_id: str = '') -> StereoRig | None:
+        """The rig for images of `size` (height, width), left ones of `frame_id`, if known; None while there is none."""
+        left, right = self.left.calibration(size, frame_id), self._right.calibration(size)
         if left is None or right is None:
             return None
         if self._cameras != (left, right):
@@ -119,7 +173,7 @@ class RigListener:
             except BagError as error:
                 self._rig, refused = None, str(error)
                 if refused != self._refused:
-                    self._node.get_logger().warning(f'{self._purpose} waits: {error}')
+                    self._node.get_logger().warning(f'{self._needed_by} waits: {error}')
             self._cameras, self._refused = (left, right), refused
         return self._rig
 
@@ -129,5 +183,20 @@ class RigListener:
         return self.left.problem or self._right.problem or self._refused
 
 
-def _same(one: Intrinsics, other: Intrinsics) -> bool:
-    return all(np.array_equal(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(one))
+def _of_frame(infos: dict[str, CameraInfo], frame_id: str) -> CameraInfo | None:
+    """The newest message of a frame_id; one without a frame_id is of any, and without one any message counts."""
+    wanted = _plain(frame_id)
+    return next((info for name, info in reversed(infos.items()) if not wanted or not name or name == wanted), None)
+
+
+def _in_words(camera: Intrinsics) -> str:
+    """A calibration, and where the model of the lens ends, if that is inside the image."""
+    k, limit = camera.k, camera.lens.limit_px
+    corner = math.hypot(max(k[0, 2], camera.width - 1 - k[0, 2]), max(k[1, 2], camera.height - 1 - k[1, 2]))
+    fold = f'; its model folds {limit:.0f} px from the principal point, points beyond are unknown' if limit < corner else ''
+    distortion = f', D {[float(f"{each:.4g}") for each in camera.d]}' if camera.lens.distorts else ''
+    return f'{camera}, cx {k[0, 2]:.1f}, cy {k[1, 2]:.1f}{distortion}{fold}'
+
+
+def _plain(frame_id: str) -> str:
+    return frame_id.strip('/')  # as ROS 1 wrote them

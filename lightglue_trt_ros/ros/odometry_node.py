@@ -24,7 +24,7 @@ from ..datasets.poses import quaternions_from_rotations
 from ..odometry.sliding_window import MatchOdometry, Quality
 from ..utils.errors import ConfigError, FrameError
 from . import diagnostics
-from .camera_info import RigListener
+from .camera_info import CameraListener, RigListener
 from .clouds import matches_from_cloud
 from .parameters import settings_given
 
@@ -60,7 +60,8 @@ class OdometryNode(Node):  # type: ignore[misc]
             self.get_logger().warning('tf2_msgs is not installed: no TF is published')
         elif transforms:
             self._transforms = self.create_publisher(TFMessage, '/tf', 100)
-        self._rig = RigListener(self, '~/odometry')  # for clouds that have right points, others need its left camera
+        left = CameraListener(self, ('~/odometry',))
+        self._rig = RigListener(self, '~/odometry', left)  # for clouds that have right points, others need its left camera
         self._estimator: MatchOdometry | None = None
         self._quality: Quality | None = None
         self._points = self._clouds = self._losses = 0  # points tracked now; clouds received; times lost
@@ -87,7 +88,7 @@ class OdometryNode(Node):  # type: ignore[misc]
                 self._log_quality(Quality.LOST, 0)
             return
         source = self._rig.left if matches.right_keypoints is None else self._rig
-        calibration = source.calibration(matches.image_size)
+        calibration = source.calibration(matches.image_size, cloud.header.frame_id)
         self._trouble = source.problem
         if calibration is None:
             return

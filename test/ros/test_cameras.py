@@ -211,6 +211,21 @@ def test_frames_that_fail_are_the_camera_s_and_do_not_end_the_others(rig, capfd)
     assert '[matcher.rear]: frame dropped, EngineError: of the rear camera alone' in capfd.readouterr().err
 
 
+def test_each_camera_has_the_calibration_of_its_own_topic(rig):
+    run = rig(names=['front', 'rear'])
+    info = run.peer.create_publisher(CameraInfo, '/rear/camera_info', 10)
+    wait_for(info.get_subscription_count)
+    k = [60.0, 0, 31.5, 0, 60.0, 23.5, 0, 0, 1]
+    info.publish(CameraInfo(header=header(SECOND), width=64, height=48, distortion_model='plumb_bob', d=[0.0] * 5, k=k))
+    wait_for(lambda: run.node._cameras[1]._calibration._infos)
+    for name in ('front', 'rear'):
+        run.pair(name, 10.0)
+    calibration = 'CameraInfo on /rear/camera_info, no distortion, fx 60.0, fy 60.0, 64x48, cx 31.5, cy 23.5'
+    wait_for(lambda: run.status('rear')[2].get('calibration') == calibration)
+    assert run.status('front')[2]['calibration'] == 'none: no CameraInfo on /front/camera_info'
+    assert run.status('front')[1] == run.status('rear')[1] == 'matching'
+
+
 @pytest.mark.parametrize('channels', [5, 9])
 def test_vins_gets_the_cameras_apart(rig, channels):
     run = rig(names=['front', 'rear'], tracks_format='vins', vins_channels=channels)

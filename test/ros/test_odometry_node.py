@@ -228,6 +228,17 @@ def test_a_calibration_of_another_size_than_the_images_is_refused_with_both_size
     wait_for(lambda: watcher.status()[0] == DiagnosticStatus.OK and watcher.status()[1].startswith('tracking '))
 
 
+def test_the_calibration_of_another_camera_is_refused(stack):
+    watcher, truth, other = Watcher(stack, publish_tf=False), list(steps(poses_of(12))), info(K @ np.diag([2.0, 2.0, 1.0]))
+    other.header.frame_id = 'depth'
+    watcher.hear(other, *map(cloud_of, truth[:5]))
+    line = "~/odometry waits: CameraInfo on /camera_info is of frame_id 'depth', the images are of 'camera': remap camera_info"
+    wait_for(lambda: line in watcher.status()[1])
+    assert not watcher.messages
+    watcher.hear(info(), other, *map(cloud_of, truth[5:]))
+    wait_for(lambda: watcher.messages)
+
+
 def test_another_calibration_begins_anew_where_the_last_pose_was_and_the_same_one_again_does_not(stack, capfd):
     watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(30)))
     watcher.hear(info(), *map(cloud_of, truth[:8]), info(), *map(cloud_of, truth[8:14]))

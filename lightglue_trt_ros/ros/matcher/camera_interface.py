@@ -18,7 +18,7 @@ from ...core.keyframes import Keyframe
 from ...core.timing import FadingLog, in_time
 from ...core.types import FrameMatches
 from .. import diagnostics
-from ..camera_info import camera_topic
+from ..camera_info import CameraListener, camera_topic
 from ..clouds import LAYOUTS, fill_cloud, layout_of, point_fields, stamp_seconds
 from ..parameters import NodeConfig
 from .keyframe_topics import KeyframeTopics
@@ -43,6 +43,7 @@ class CameraInterface:
         self._node, self._settings, self.name, self.config = node, settings, name, config
         self.log = node.get_logger().get_child(name) if name else node.get_logger()  # of the node, or of a named camera
         self._interfaces = ExitStack()
+        self._calibration: CameraListener | None = None
         self._vins: VinsTopics | None = None
         self._masks: CameraMasks | None = None
         self._paired: RightCamera | DepthCamera | None = None
@@ -58,15 +59,19 @@ class CameraInterface:
         if self.config.keyframes:
             self._keyframes = KeyframeTopics(self._node, self.name, self._matches_between)
             self._interfaces.callback(self._keyframes.close)
-        if self._settings.tracks_format == 'vins':
-            self._vins = VinsTopics(self._node, self._settings, self.name)
+        vins = self._settings.tracks_format == 'vins'
+        needed_by = {camera_topic(self.name, '~/feature'): vins, 'stereo': self._settings.stereo, 'depth': self._settings.depth}
+        self._calibration = CameraListener(self._node, [name for name, needed in needed_by.items() if needed], self.name)
+        self._interfaces.callback(self._calibration.close)
+        if vins:
+            self._vins = VinsTopics(self._node, self._settings, self.name, self._calibration)
             self._interfaces.callback(self._vins.close)
         engine = self.config.image_height, self.config.image_width
         self._masks = CameraMasks(self._node, self.log, self._settings, engine, self.name)
         self._interfaces.callback(self._masks.close)
         if self._settings.stereo or self._settings.depth:
-            self._paired = (RightCamera(self._node, self._settings) if self._settings.stereo else
-                            DepthCamera(self._node, self._settings, self.name))
+            self._paired = (RightCamera(self._node, self._settings, self._calibration) if self._settings.stereo else
+                            DepthCamera(self._node, self._settings, self.name, self._calibration))
             self._interfaces.callback(self._paired.close)
         self.images = subscribe(self._node, self._settings, camera_topic(self.name, 'image'), self._settings.image_transport,
                                 self._on_image, self._on_lost)
@@ -104,9 +109,10 @@ class CameraInterface:
                 f'publishing {self._node.resolve_topic_name(camera_topic(self.name, "~/matches"))}')
 
     def figures(self) -> dict[str, str]:
-        """Diagnostics of masks, stereo and depth, by key."""
+        """Diagnostics of calibration, masks, stereo and depth, by key."""
+        figures = {} if self._calibration is None else {'calibration': self._calibration.description}
         masked = {'masked': self._masks.description} if self._masks is not None and self._masks.description else {}
-        return masked | ({} if self._paired is None else self._paired.figures())
+        return figures | masked | ({} if self._paired is None else self._paired.figures())
 
     @property
     def verdict(self) -> diagnostics.Verdict:
@@ -136,14 +142,15 @@ class CameraInterface:
 
     def decode(self, item: bytes) -> Input:
         gray, message = decode(item, self.images.msg_type, self._settings)
-        stamp = stamp_seconds(message.header)
+        stamp, frame_id = stamp_seconds(message.header), message.header.frame_id
+        camera = None if self._calibration is None else self._calibration.calibration(size_of(gray), frame_id, needed=False)
         mask = None if self._masks is None else self._masks.mask(size_of(gray), stamp)
         right = depth = None
         if isinstance(self._paired, RightCamera):
-            right = self._paired.image_of(gray, stamp)
+            right = self._paired.image_of(gray, stamp, frame_id)
         elif self._paired is not None:
-            depth = partial(self._paired.image_of, gray, stamp)  # it may come later than the image: not waited for before
-        return Input(gray, stamp, message, mask, right, depth)
+            depth = partial(self._paired.image_of, gray, stamp, frame_id)  # it may come later than the image: not waited for before
+        return Input(gray, stamp, message, mask, right, depth, camera)
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
         if self._settings.stereo and matches.right_keypoints is None:

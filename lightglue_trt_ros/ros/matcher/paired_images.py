@@ -33,13 +33,12 @@ class PairedImages(ABC, Generic[Image]):
 
     def __init__(self, node: Node, settings: NodeConfig, topic: str, transport: str, words: Words, max_skew_s: float,
                  listener: CameraListener | RigListener) -> None:
-        """`listener` is that of the calibration."""
+        """`listener` is that of the calibration; who made it closes it."""
         self._node, self._settings, self._words, self._max_skew_s, self._listener = node, settings, words, max_skew_s, listener
         self.begin()
         self.images: Any = subscribe(node, settings, topic, transport, self._on_image, self._on_lost)
 
     def close(self) -> None:
-        self._listener.close()
         self._node.destroy_subscription(self.images)
 
     def begin(self) -> None:
@@ -53,9 +52,9 @@ class PairedImages(ABC, Generic[Image]):
         """Report the stamp of a frame before it is processed."""
         self._note_stamp(data, self._pairing.frame_came)
 
-    def image_of(self, frame: UInt8, stamp: float) -> Image | None:
+    def image_of(self, frame: UInt8, stamp: float, frame_id: str) -> Image | None:
         """The image for a frame (H, W) with a stamp in seconds; None where there is none. From the pipeline's thread."""
-        calibration, item = self._listener.calibration(size_of(frame)), self._pairing.take(stamp)
+        calibration, item = self._listener.calibration(size_of(frame), frame_id), self._pairing.take(stamp)
         if item is None or calibration is None:
             return None
         try:
@@ -108,9 +107,14 @@ class PairedImages(ABC, Generic[Image]):
 class RightCamera(PairedImages[RightImage]):
     """Finds the right image of each frame."""
 
-    def __init__(self, node: Node, settings: NodeConfig) -> None:
+    def __init__(self, node: Node, settings: NodeConfig, left: CameraListener) -> None:
+        self._rig = RigListener(node, 'stereo', left)
         super().__init__(node, settings, camera_topic(RIGHT, 'image'), settings.image_transport, STEREO, settings.max_stereo_skew_s,
-                         RigListener(node, 'stereo'))
+                         self._rig)
+
+    def close(self) -> None:
+        self._rig.close()
+        super().close()
 
     def _usable(self, item: bytes, frame: UInt8, calibration: StereoRig) -> RightImage:
         image, _ = decode(item, self.images.msg_type, self._settings)
@@ -123,12 +127,12 @@ class RightCamera(PairedImages[RightImage]):
 class DepthCamera(PairedImages[DepthImage]):
     """Finds the depth image of each frame, which must be registered to it."""
 
-    def __init__(self, node: Node, settings: NodeConfig, camera: str) -> None:
-        """`camera` is the name of one of several, empty for a single one."""
+    def __init__(self, node: Node, settings: NodeConfig, camera: str, listener: CameraListener) -> None:
+        """`camera` is the name of one of several, empty for a single one; `listener` is that of its images."""
         self._compared: tuple[Intrinsics, Intrinsics, bool] | None = None  # calibrations, and whether they are the same
-        self._own = CameraListener(node, 'the check that depth is registered', camera, 'depth')
+        self._own = CameraListener(node, ('the check that depth is registered',), camera, 'depth')
         super().__init__(node, settings, camera_topic(camera, 'depth'), settings.depth_transport, DEPTH, settings.max_depth_skew_s,
-                         CameraListener(node, 'depth', camera))
+                         listener)
 
     def close(self) -> None:
         self._own.close()
@@ -139,7 +143,7 @@ class DepthCamera(PairedImages[DepthImage]):
         pixels, unit_m = depth_pixels(view or deserialise(item, self.images.msg_type), self._settings.max_megapixels)
         if pixels.shape != frame.shape:
             raise FrameError(f'it has {size_text(size_of(pixels))} pixels, the image {size_text(size_of(frame))}: {_REGISTER}')
-        own = self._own.newest
+        own = self._own.calibration(size_of(pixels)) if self._own.heard else None
         if own is not None and not self._registered(own, calibration):
             raise FrameError(f'its CameraInfo is another one, {in_words(own)}, the image has {in_words(calibration)}: {_REGISTER}')
         return DepthImage(pixels, unit_m, calibration, self._settings.depth_noise)

@@ -27,23 +27,21 @@ Int64 = NDArray[np.int64]
 class VinsTopics:
     """Publishes every frame's tracks once the camera is known."""
 
-    def __init__(self, node: LifecycleNode, settings: NodeConfig, camera: str) -> None:
-        self._node, self._channels = node, settings.vins_channels
+    def __init__(self, node: LifecycleNode, settings: NodeConfig, camera: str, calibration: CameraListener) -> None:
+        self._node, self._channels, self._calibration = node, settings.vins_channels, calibration
         feature, restart = (camera_topic(camera, topic) for topic in ('~/feature', '~/restart'))
         self._feature: Any = node.create_lifecycle_publisher(PointCloud, feature, 10)
         self._restart: Any = node.create_lifecycle_publisher(Bool, restart, 10)
-        self._camera = CameraListener(node, feature, camera)
         self._tracks = VinsTracks(settings.max_tracks, settings.cameras.index(camera), len(settings.cameras))
         self._published = False
 
     def close(self) -> None:
         for publisher in (self._feature, self._restart):
             self._node.destroy_lifecycle_publisher(publisher)
-        self._camera.close()
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
         """From the pipeline's thread."""
-        camera = self._camera.calibration(size_of(frame.image))
+        camera = frame.camera or self._calibration.calibration(size_of(frame.image), frame.source.header.frame_id)
         if camera is None:
             return
         right = None if frame.right is None or self._channels == 5 else frame.right.rig.right  # VINS-Mono knows no second camera

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ...core.backend import Backend
+from ...core.cameras import Intrinsics
 from ...core.config import MatcherConfig
 from ...core.depth import DepthImage
 from ...core.epipolar_check import RightImage
@@ -51,6 +52,7 @@ class Input(NamedTuple):
     mask: Mask | None = None
     right: RightImage | None = None  # of its stereo pair
     depth: Callable[[], DepthImage | None] | None = None  # waits for the one that is registered to it
+    camera: Intrinsics | None = None  # its calibration, where one is known
 
 
 class FrameHandler(Protocol):
@@ -276,7 +278,7 @@ class Pipeline:
         clock = Stopwatch()
         frame = camera.handler.decode(item)
         clock.lap('decode')
-        matches = matcher.process(frame.image, frame.stamp, frame.right, mask=frame.mask, depth=frame.depth)
+        matches = matcher.process(frame.image, frame.stamp, frame.right, mask=frame.mask, depth=frame.depth, camera=frame.camera)
         clock.lap('process')
         if matcher.resets > camera.statistics.count.resets:
             camera.statistics.tracks_restarted(matcher.last_reset)
