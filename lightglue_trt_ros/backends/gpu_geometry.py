@@ -23,7 +23,7 @@ def settings_of(size: Size, engine: Size) -> Float32:
     along = size[1] / engine[1], size[0] / engine[0]
     return np.array([factor.ENOUGH, factor.ROUNDS, factor.SETTLED, factor.EXACT, factor.QUANTILE, factor.WRONG_PX,
                      factor.WRONG_SIGMAS, DOUBT, MAX_SIGMA_PX, LINE_PX, NEAR_PX, max(along),
-                     *along, size[1], size[0]], np.float32)
+                     *along, size[1], size[0], factor.SHARP], np.float32)
 
 
 class GpuGeometry:

@@ -40,7 +40,7 @@ class Correspondences(NamedTuple):
     scores: Float32  # (M + C,) 0 for propagated points
     quantile: float  # of the squared distances of inliers to their epipolar lines, over their variances: for VarianceFactor
     inliers: int
-    second_quantile: float = math.nan  # the same for the geometry that fits second best
+    second_quantile: float = math.inf  # the same for the geometry that fits second best
 
     def merged_into(self, keypoints: Float32) -> Float32:
         """The current frame's keypoints (K, 2) with these points at their rows, (K or more, 2)."""

@@ -18,6 +18,7 @@ struct Settings {  // all that is set elsewhere; float, in the order of gpu_geom
     float max_sigma_px, line_px, near_px;
     float unit, scale_u, scale_v;  // pixels of the frame to one of the engine's image, and what takes keypoints to the frame
     float width, height;
+    float sharp;
 };
 
 struct Fit {  // of the matches, as gpu_geometry.FIT has it
@@ -69,6 +70,7 @@ struct Work {  // of the block that fits
     double sums[PARTS][PAIRS], matrices[2][TERMS * TERMS], matrix[TERMS], before[TERMS];
     double mean[4], scale[2];
     float middle, quantiles[2];
+    double sharpness;  // of the last matrix, as variance_factor._Judged has it
     alignas(16) uint32_t keys[SAMPLES];  // bits of the ratios as floats, which are in their order; NOT_CHOSEN is behind all of them
     uint32_t inliers;
     uint16_t rows[SAMPLES];  // of the reference
@@ -183,6 +185,7 @@ __device__ void find_smallest(Work *work) {
         double *done = next;
         next = now, now = done;
         trace = trace_of(now);
+        if (!squaring && !threadIdx.x) work->sharpness = trace;
         if (trace > 1 - 1e-14) break;  // squares of shares of the trace that was: one is left
     }
     int best = 0;
@@ -298,7 +301,7 @@ __device__ void finish(const Settings *s, Work *work, int count, const float *sl
             }
         fit->fundamental[i] = sum;
     }
-    double second = second_quantile(s, work, count);
+    double second = work->sharpness < s->sharp ? second_quantile(s, work, count) : INFINITY;
     if (!threadIdx.x) fit->middle = work->middle, fit->inliers = work->inliers, fit->quantile = quantile, fit->second_quantile = second;
 }
 

@@ -27,6 +27,7 @@ NOISE = 3.0  # variance of the logarithm that a frame measures, times its inlier
 DRIFT = 0.04  # variance by which the logarithm changes from frame to frame
 JUMP = 3.0  # standard deviations of a frame from those before: the camera begins to move, or to stand
 RATE = 0.2  # weight of a frame in the mean that limits fits: one wrong fit must not let the next ones pass
+SHARP = 0.97  # sharpness from which on no second geometry is looked for
 ALIKE = 0.2, 7.0  # log of how much worse the second geometry is than the first where both are right, and that times sqrt(inliers)
 HALF = 0.455  # median of the squares of a standard normal variable
 UNLIKELY = 2.0  # times the usual factor: a fit with a larger median of its squared residuals is rejected
@@ -93,7 +94,7 @@ class Measured(NamedTuple):
     fundamental: Float64 | None  # (3, 3) maps undistorted points to their lines; None for too few matches
     quantile: float  # QUANTILE of the squared distances of inliers over their variances; NaN without any
     inliers: int
-    second_quantile: float = math.nan  # the same for the geometry that fits second best
+    second_quantile: float = math.inf  # the same for the geometry that fits second best
 
 
 def measure(points0: Points, points1: Points, covariances: Points, unit: float, fit_limit: float,
@@ -118,7 +119,8 @@ def measure(points0: Points, points1: Points, covariances: Points, unit: float, 
     right = np.flatnonzero(plausible(fit.distances, fit.ratios, unit))
     if not len(right):
         return Measured(fit.fundamental, math.nan, 0)
-    return Measured(fit.fundamental, _quantile(fit.ratios[right]), len(right), _quantile(fit.second_ratios[right]))
+    second = math.inf if fit.second_ratios is None else _quantile(fit.second_ratios[right])
+    return Measured(fit.fundamental, _quantile(fit.ratios[right]), len(right), second)
 
 
 def plausible(distances: Float64, ratios: Float64, unit: float = 1.0) -> NDArray[np.bool_]:
@@ -132,7 +134,7 @@ class EpipolarFit(NamedTuple):
     fundamental: Float64  # matrix (3, 3) that maps points to their lines
     distances: Float64  # (M,) pixels of the image, of the second points to their lines
     ratios: Float64  # (M,) squares of these, over their variances
-    second_ratios: Float64  # (M,) the same for the geometry that fits second best
+    second_ratios: Float64 | None  # (M,) the same for the geometry that fits second best; None: no other one fits
 
 
 def fit_epipolar(points0: ArrayLike, points1: ArrayLike, covariances: ArrayLike, threshold_px: float = INLIER_PX,
@@ -159,7 +161,8 @@ def fit_epipolar(points0: ArrayLike, points1: ArrayLike, covariances: ArrayLike,
     lines = matrix[:2] @ table.x0
     along = np.sqrt(lines[0] * lines[0] + lines[1] * lines[1]) if jacobians is None else in_image(jacobians, lines)
     distances = np.sqrt(fit.squares) / (along + 1e-15) / table.to1[0, 0]
-    return EpipolarFit(table.to1.T @ matrix @ table.to0, distances, fit.ratios, table.second(fit.weights()).ratios)
+    return EpipolarFit(table.to1.T @ matrix @ table.to0, distances, fit.ratios,
+                       table.second(fit.weights()).ratios if fit.sharpness < SHARP else None)
 
 
 class _Judged(NamedTuple):
@@ -170,6 +173,7 @@ class _Judged(NamedTuple):
     variances: Float64  # (M,) of that
     ratios: Float64  # (M,) of both
     middle: float  # median of the ratios
+    sharpness: float  # 1 where no other geometry fits, 1/9 where all fit alike: squares of 1 / eigenvalues over their sum's square
 
     def weights(self) -> Float64:
         """Weights (M,) of the next round."""
@@ -192,7 +196,9 @@ class _Table:
         """The result of rounds that begin with `weights` (M,)."""
         before = np.zeros(9)
         for _ in range(ROUNDS):
-            judged = self._judged(np.linalg.eigh((self._products * weights) @ self._products.T)[1][:, 0])
+            eigenvalues, vectors = np.linalg.eigh((self._products * weights) @ self._products.T)
+            inverses = 1 / np.maximum(eigenvalues, 1e-16 * eigenvalues[-1])
+            judged = self._judged(vectors[:, 0], float(inverses.dot(inverses)) / float(inverses.sum())**2)
             # a camera that stands still: every geometry fits
             if 1 - abs(float(before.dot(judged.matrix))) < SETTLED or judged.middle < EXACT:
                 break
@@ -208,14 +214,14 @@ class _Table:
         matrix = (np.linalg.inv(self.to1).T @ fundamental @ np.linalg.inv(self.to0)).ravel()
         return self._judged(matrix / np.linalg.norm(matrix))
 
-    def _judged(self, matrix: Float64) -> _Judged:
+    def _judged(self, matrix: Float64, sharpness: float = math.nan) -> _Judged:
         squares, parts = matrix.dot(self._products), matrix[:6].dot(self._deviations)
         squares *= squares
         parts *= parts
         variances = parts[:len(squares)] + parts[len(squares):]
         variances += 1e-18
         ratios, half = squares / variances, len(squares) // 2
-        return _Judged(matrix, squares, variances, ratios, float(np.partition(ratios, half)[half]))
+        return _Judged(matrix, squares, variances, ratios, float(np.partition(ratios, half)[half]), sharpness)
 
 
 def _deviations(x0: Float64, covariances: Float64) -> Float64:
