@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -32,6 +33,13 @@ def camera_topic(camera: str, topic: str) -> str:
     return f'~/{camera}/{topic[2:]}' if topic.startswith('~/') else f'{camera}/{topic}'
 
 
+class _Heard(NamedTuple):
+    """A CameraInfo, and its bytes but the stamp: drivers repeat the same one with each image."""
+
+    info: CameraInfo
+    values: bytes
+
+
 class CameraListener:
     """Listens next to the image topic, as image_transport does, or where `camera_info` is remapped to.
 
@@ -51,9 +59,8 @@ class CameraListener:
         topic = remapped if remapped != plain else camera_info_topic(self._image_topic)
         self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, NEWEST, raw=True)
         self.topic = self._subscription.topic_name
-        self._values = b''  # of the newest message, all but its stamp: drivers repeat the same one with each image
-        self._infos: dict[str, CameraInfo] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
-        self._read: tuple[CameraInfo, Size | None] | None = None  # that `_camera` or the refusal is of
+        self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
+        self._read: tuple[_Heard, Size | None] | None = None  # that `_camera` or the refusal is of
         self._camera: Intrinsics | None = None  # the same object as long as its values are the same
         self._is_refused, self._words = False, ''  # that describe the camera, or say why it is refused
         self._missing_since = math.inf  # monotonic seconds
@@ -86,13 +93,13 @@ class CameraListener:
                 self._node.get_logger().info(f'{missing}: matching goes on without the lens, see "Calibration" in '
                                              'docs/camera-setups.md')
             return None
-        info = _of_frame(infos, frame_id)
-        if info is None:
+        heard = _of_frame(infos, frame_id)
+        if heard is None:
             frames = ' and '.join(map(repr, infos))
             camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap camera_info to the topic of '
                                    'this camera, or give both one frame_id')
         else:
-            camera, words = self._of_images(info, size)
+            camera, words = self._of_images(heard, size)
         if camera is None:
             reason = f'CameraInfo on {self.topic} {words}'
             self._set_problem(f'{self._waiting or "matching goes on without the lens"}: {reason}', reason)
@@ -103,12 +110,12 @@ class CameraListener:
                 self._node.get_logger().info(f'CameraInfo on {self.topic} is used from now on: {words}')
         return camera
 
-    def _of_images(self, info: CameraInfo, size: Size | None) -> tuple[Intrinsics | None, str]:
+    def _of_images(self, heard: _Heard, size: Size | None) -> tuple[Intrinsics | None, str]:
         """The camera that a message describes with its description, or None with why; converted once for each message and size."""
-        if self._read is None or self._read[0] is not info or self._read[1] != size:
-            self._read, self._is_refused = (info, size), True
+        if self._read is None or self._read[0] is not heard or self._read[1] != size:
+            self._read, self._is_refused = (heard, size), True
             try:
-                camera = intrinsics_of(info, self._image_topic)
+                camera = intrinsics_of(heard.info, self._image_topic)
                 self._words = _in_words(camera)
             except BagError as error:
                 self._words = f'is refused: {error}'
@@ -126,13 +133,12 @@ class CameraListener:
         self.problem, self.description = problem, f'none: {reason}'
 
     def _on_info(self, data: bytes) -> None:
-        if data[STAMP_ENDS:] == self._values:
-            return
-        self._values = data[STAMP_ENDS:]
-        info = deserialize_message(data, CameraInfo)
-        frame_id = _plain(info.header.frame_id)
+        values = data[STAMP_ENDS:]
+        heard = next((each for each in reversed(self._infos.values()) if each.values == values), None)
+        heard = heard or _Heard(deserialize_message(data, CameraInfo), values)
+        frame_id = _plain(heard.info.header.frame_id)
         others = [each for each in self._infos.items() if each[0] != frame_id]
-        self._infos = dict([*others[1 - FRAMES:], (frame_id, info)])
+        self._infos = dict([*others[1 - FRAMES:], (frame_id, heard)])
 
     def _warn(self, line: str) -> None:
         if self._is_due(line):
@@ -183,10 +189,10 @@ class RigListener:
         return self.left.problem or self._right.problem or self._refused
 
 
-def _of_frame(infos: dict[str, CameraInfo], frame_id: str) -> CameraInfo | None:
+def _of_frame(infos: dict[str, _Heard], frame_id: str) -> _Heard | None:
     """The newest message of a frame_id; one without a frame_id is of any, and without one any message counts."""
     wanted = _plain(frame_id)
-    return next((info for name, info in reversed(infos.items()) if not wanted or not name or name == wanted), None)
+    return next((heard for name, heard in reversed(infos.items()) if not wanted or not name or name == wanted), None)
 
 
 def _in_words(camera: Intrinsics) -> str:
