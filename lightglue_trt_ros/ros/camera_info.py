@@ -6,13 +6,15 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo
 
-from ..core.cameras import Intrinsics, StereoRig, camera_info_topic, intrinsics_of
+from ..core.cameras import Intrinsics, StereoRig, camera_info_topics, intrinsics_of, same_frame
 from ..core.geometry import Size
 from ..utils.errors import BagError
 
@@ -32,6 +34,13 @@ def camera_topic(camera: str, topic: str) -> str:
     return f'~/{camera}/{topic[2:]}' if topic.startswith('~/') else f'{camera}/{topic}'
 
 
+class _Heard(NamedTuple):
+    """A CameraInfo, and its bytes but the stamp: drivers repeat the same one with each image."""
+
+    info: CameraInfo
+    values: bytes
+
+
 class CameraListener:
     """Listens next to the image topic, as image_transport does, or where `camera_info` is remapped to.
 
@@ -48,12 +57,12 @@ class CameraListener:
         self._image_topic = node.resolve_topic_name(camera_topic(camera, image))
         info = camera_topic(camera, INFO_OF[image])
         remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
-        topic = remapped if remapped != plain else camera_info_topic(self._image_topic)
-        self._subscription = node.create_subscription(CameraInfo, topic, self._on_info, NEWEST, raw=True)
-        self.topic = self._subscription.topic_name
-        self._values = b''  # of the newest message, all but its stamp: drivers repeat the same one with each image
-        self._infos: dict[str, CameraInfo] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
-        self._read: tuple[CameraInfo, Size | None] | None = None  # that `_camera` or the refusal is of
+        topics = (remapped,) if remapped != plain else camera_info_topics(self._image_topic)
+        self._subscriptions = [node.create_subscription(CameraInfo, topic, partial(self._on_info, number), NEWEST, raw=True)
+                               for number, topic in enumerate(topics)]
+        # by topic: newest of each frame_id, the newest of all last; replaced, never changed
+        self._infos: list[dict[str, _Heard]] = [{} for _ in topics]
+        self._read: tuple[_Heard, Size | None] | None = None  # that `_camera` or the refusal is of
         self._camera: Intrinsics | None = None  # the same object as long as its values are the same
         self._is_refused, self._words = False, ''  # that describe the camera, or say why it is refused
         self._missing_since = math.inf  # monotonic seconds
@@ -63,19 +72,29 @@ class CameraListener:
         self.description = f'none: no CameraInfo on {self.topic}'  # of the camera, or why there is none, for diagnostics
 
     def close(self) -> None:
-        self._node.destroy_subscription(self._subscription)
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
+
+    @property
+    def topic(self) -> str:
+        """Of the CameraInfos: the first of those that may have them on which any came, else the usual one."""
+        return str(self._subscriptions[self._number].topic_name)
+
+    @property
+    def _number(self) -> int:
+        return next((number for number, infos in enumerate(self._infos) if infos), len(self._infos) - 1)
 
     @property
     def newest(self) -> Intrinsics | None:
         """The camera of the newest CameraInfo of any size and frame_id, if any came; None where that is refused."""
-        return self.calibration(None) if self._infos else None
+        return self.calibration(None) if self.heard else None
 
     def calibration(self, size: Size | None, frame_id: str = '', needed: bool = True) -> Intrinsics | None:
         """The camera of images of `size` (height, width) and of `frame_id`, if these are known; None while there is none.
 
         The reason is logged once; that none came yet, only where the camera is `needed` now. Always called by the same thread.
         """
-        infos = self._infos
+        infos = self._infos[self._number]
         if not infos:
             self._missing_since = min(self._missing_since, time.monotonic())
             missing = f'no CameraInfo on {self.topic}'
@@ -86,13 +105,13 @@ class CameraListener:
                 self._node.get_logger().info(f'{missing}: matching goes on without the lens, see "Calibration" in '
                                              'docs/camera-setups.md')
             return None
-        info = _of_frame(infos, frame_id)
-        if info is None:
+        heard = _of_frame(infos, frame_id)
+        if heard is None:
             frames = ' and '.join(map(repr, infos))
             camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap camera_info to the topic of '
                                    'this camera, or give both one frame_id')
         else:
-            camera, words = self._of_images(info, size)
+            camera, words = self._of_images(heard, size)
         if camera is None:
             reason = f'CameraInfo on {self.topic} {words}'
             self._set_problem(f'{self._waiting or "matching goes on without the lens"}: {reason}', reason)
@@ -103,12 +122,12 @@ class CameraListener:
                 self._node.get_logger().info(f'CameraInfo on {self.topic} is used from now on: {words}')
         return camera
 
-    def _of_images(self, info: CameraInfo, size: Size | None) -> tuple[Intrinsics | None, str]:
+    def _of_images(self, heard: _Heard, size: Size | None) -> tuple[Intrinsics | None, str]:
         """The camera that a message describes with its description, or None with why; converted once for each message and size."""
-        if self._read is None or self._read[0] is not info or self._read[1] != size:
-            self._read, self._is_refused = (info, size), True
+        if self._read is None or self._read[0] is not heard or self._read[1] != size:
+            self._read, self._is_refused = (heard, size), True
             try:
-                camera = intrinsics_of(info, self._image_topic, size, self.topic)
+                camera = intrinsics_of(heard.info, self._image_topic, size, self.topic)
                 self._words = _in_words(camera)
             except BagError as error:
                 self._words = f'is refused: {error}'
@@ -125,14 +144,13 @@ class CameraListener:
     def _set_problem(self, problem: str, reason: str) -> None:
         self.problem, self.description = problem, f'none: {reason}'
 
-    def _on_info(self, data: bytes) -> None:
-        if data[STAMP_ENDS:] == self._values:
-            return
-        self._values = data[STAMP_ENDS:]
-        info = deserialize_message(data, CameraInfo)
-        frame_id = _plain(info.header.frame_id)
-        others = [each for each in self._infos.items() if each[0] != frame_id]
-        self._infos = dict([*others[1 - FRAMES:], (frame_id, info)])
+    def _on_info(self, number: int, data: bytes) -> None:
+        values, infos = data[STAMP_ENDS:], self._infos[number]
+        heard = next((each for each in reversed(infos.values()) if each.values == values), None)
+        heard = heard or _Heard(deserialize_message(data, CameraInfo), values)
+        frame_id = _plain(heard.info.header.frame_id)
+        others = [each for each in infos.items() if each[0] != frame_id]
+        self._infos[number] = dict([*others[1 - FRAMES:], (frame_id, heard)])
 
     def _warn(self, line: str) -> None:
         if self._is_due(line):
@@ -183,19 +201,17 @@ class RigListener:
         return self.left.problem or self._right.problem or self._refused
 
 
-def _of_frame(infos: dict[str, CameraInfo], frame_id: str) -> CameraInfo | None:
-    """The newest message of a frame_id; one without a frame_id is of any, and without one any message counts."""
-    wanted = _plain(frame_id)
-    return next((info for name, info in reversed(infos.items()) if not wanted or not name or name == wanted), None)
+def _of_frame(infos: dict[str, _Heard], frame_id: str) -> _Heard | None:
+    """The newest message of a frame_id, or of one that can be of the same camera (`same_frame`)."""
+    possible = (heard for name, heard in reversed(infos.items()) if same_frame(name, frame_id))
+    return infos.get(_plain(frame_id)) or next(possible, None)
 
 
 def _in_words(camera: Intrinsics) -> str:
     """A calibration, and where the model of the lens ends, if that is inside the image."""
-    k, limit = camera.k, camera.lens.limit_px
-    corner = math.hypot(max(k[0, 2], camera.width - 1 - k[0, 2]), max(k[1, 2], camera.height - 1 - k[1, 2]))
-    fold = f'; its model folds {limit:.0f} px from the principal point, points beyond are unknown' if limit < corner else ''
     distortion = f', D {[float(f"{each:.4g}") for each in camera.d]}' if camera.lens.distorts else ''
-    return f'{camera}, cx {k[0, 2]:.1f}, cy {k[1, 2]:.1f}{distortion}{fold}'
+    fold = f'; {camera.fold}' if camera.fold else ''
+    return f'{camera}, cx {camera.k[0, 2]:.1f}, cy {camera.k[1, 2]:.1f}{distortion}{fold}'
 
 
 def _plain(frame_id: str) -> str:

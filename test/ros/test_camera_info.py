@@ -87,6 +87,18 @@ def test_a_repeated_camera_info_is_read_once_and_another_one_at_once(stack, monk
     assert len(read) == 5
 
 
+def test_the_messages_of_two_cameras_on_one_topic_are_read_once(stack, monkeypatch):
+    read = []
+    monkeypatch.setattr(camera_info, 'deserialize_message', lambda data, kind: read.append(data) or deserialize_message(data, kind))
+    run, cameras = Listening(stack), []
+    for second in range(5):
+        run.hear(message(60.0, second=second, frame_id='front'), message(70.0, second=second, frame_id='rear'))
+        cameras.append(run.listener.calibration(SIZE, 'front'))
+        assert run.focal('') == 70.0, 'the newest'
+    assert len(read) == 2
+    assert [camera.k[0, 0] for camera in cameras] == [60.0] * 5
+
+
 def test_cameras_that_share_a_topic_are_told_apart_by_frame_id(stack, capfd):
     run = Listening(stack)
     run.hear(message(70.0, frame_id='rear'))
@@ -172,7 +184,7 @@ class Camera:
     def _heard(self, sent: CameraInfo) -> bool:
         """Whether the node's newest CameraInfo is like this one; bytes between fields may differ, and the stamp may be older."""
         newest = list(self.node._cameras[0]._calibration._infos.values())[-1:]
-        return bool(newest) and fields_of(newest[0]) == fields_of(sent)
+        return bool(newest) and fields_of(newest[0].info) == fields_of(sent)
 
     def frames(self, count: int = 1, size: tuple[int, int] = SIZE) -> Any:
         """Publish images, each when the one before is matched; the matches of the last one, if there are any."""
