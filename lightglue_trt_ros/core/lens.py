@@ -105,7 +105,7 @@ class Lens:
         """Pixels (M, 2) in the ideal pinhole camera. A row is NaN where it is not finite, or beyond the model's limit."""
         given = np.array(pixels, np.float64).reshape(-1, 2)
         if self.kind == IDEAL:
-            return Undistorted(given, np.where(np.isfinite(given).all(axis=1, keepdims=True)[:, :, None], np.eye(2), np.nan))
+            return Undistorted(given, np.tile(np.eye(2), (len(given), 1, 1)))
         constants = self.constants
         k, inverse, centre, untilt = constants[:4].reshape(2, 2), constants[4:8].reshape(2, 2), constants[8:10], constants[22:31]
         with np.errstate(all='ignore'):  # of rows that have no inverse

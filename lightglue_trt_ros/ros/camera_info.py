@@ -84,10 +84,9 @@ class CameraListener:
     def _number(self) -> int:
         return next((number for number, infos in enumerate(self._infos) if infos), len(self._infos) - 1)
 
-    @property
-    def newest(self) -> Intrinsics | None:
-        """The camera of the newest CameraInfo of any size and frame_id, if any came; None where that is refused."""
-        return self.calibration(None) if self.heard else None
+    def newest(self, size: Size) -> Intrinsics | None:
+        """The camera of the newest CameraInfo of any frame_id for images of `size`, if any came; None where that is refused."""
+        return self.calibration(size) if any(self._infos) else None
 
     def calibration(self, size: Size | None, frame_id: str = '', needed: bool = True) -> Intrinsics | None:
         """The camera of images of `size` (height, width) and of `frame_id`, if these are known; None while there is none.

@@ -143,7 +143,7 @@ class DepthCamera(PairedImages[DepthImage]):
         pixels, unit_m = depth_pixels(view or deserialise(item, self.images.msg_type), self._settings.max_megapixels)
         if pixels.shape != frame.shape:
             raise FrameError(f'it has {size_text(size_of(pixels))} pixels, the image {size_text(size_of(frame))}: {_REGISTER}')
-        own = self._own.calibration(size_of(pixels)) if self._own.heard else None
+        own = self._own.newest(size_of(frame))
         if own is not None and not self._registered(own, calibration):
             raise FrameError(f'its CameraInfo is another one, {in_words(own)}, the image has {in_words(calibration)}: {_REGISTER}')
         return DepthImage(pixels, unit_m, calibration, self._settings.depth_noise)
