@@ -318,6 +318,8 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
             if distorted and options.camera and is_rectified(recording.image_topic):
                 on_note(f'{intrinsics.source} has distortion, and the images on {recording.image_topic} are rectified by their '
                         'name: it must be the calibration of the rectified images')
+            if intrinsics.fold:
+                on_note(f'{_source(intrinsics, options)}: {intrinsics.fold}')
             if not options.camera and recording.calibration_note:
                 on_note(f'{recording.calibration_note}; --camera replaces it')
             return intrinsics

@@ -19,7 +19,7 @@ from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.types import HostFeatures, Matches
-from lightglue_trt_ros.utils.errors import FrameError
+from lightglue_trt_ros.utils.errors import BagError, FrameError
 
 SPEC = EngineSpec(64, 80, 8)
 IMAGE = np.zeros((128, 160), np.uint8)
@@ -320,3 +320,38 @@ def test_real_networks_track_a_real_photograph():
     assert 'place' not in plain.stage_ms
     projected = np.c_[plain.reference_keypoints, np.ones(len(plain))] @ homography.T
     assert np.median(np.linalg.norm(projected[:, :2] - plain.keypoints, axis=1)) > 0.3
+
+
+def lens(k1: float, source: str = '') -> Intrinsics:
+    return Intrinsics(160, 128, np.array([[100.0, 0, 80], [0, 100, 64], [0, 0, 1]]), 'plumb_bob', np.array([k1, 0, 0, 0, 0]),
+                      source=source)
+
+
+def test_first_calibration_keeps_tracks_and_another_one_starts_anew():
+    frames, _ = matcher(refinement='none')
+    frames.process(IMAGE, 0.0)
+    before = frames.process(IMAGE, 0.1)
+    first = frames.process(IMAGE, 0.2, camera=lens(-0.2, 'a file'))
+    assert first is not None
+    np.testing.assert_array_equal(first.track_ids, before.track_ids)
+    again = frames.process(IMAGE, 0.3, camera=lens(-0.2, 'CameraInfo'))  # the same values from elsewhere
+    assert again is not None
+    assert frames.resets == 0
+    assert frames.process(IMAGE, 0.4, camera=lens(-0.3)) is None
+    assert frames.resets == 1
+    assert frames.last_reset.startswith('the calibration changed from plumb_bob, fx 100.0')
+    after = frames.process(IMAGE, 0.5, camera=lens(-0.3))
+    assert not set(after.track_ids) & set(again.track_ids)
+    assert frames.process(IMAGE, 0.6) is not None, 'a calibration that is refused now: matching goes on without'
+    assert frames.resets == 1
+
+
+def test_calibration_of_another_size_or_model_drops_the_frame():
+    frames, _ = matcher(refinement='none')
+    frames.process(IMAGE, 0.0, camera=lens(-0.2))
+    with pytest.raises(FrameError, match='for 160x128 pixels, the image has 80x64'):
+        frames.process(IMAGE[::2, ::2].copy(), 0.1, camera=lens(-0.2))
+    unknown = Intrinsics(160, 128, lens(0).k, 'double_sphere', np.array([0.1, 0.2]))
+    with pytest.raises(BagError, match='double_sphere'):
+        frames.process(IMAGE, 0.2, camera=unknown)
+    assert frames.process(IMAGE, 0.3, camera=lens(-0.2)) is not None, 'the reference is still there'

@@ -12,7 +12,10 @@ from lightglue_trt_ros.core.lens import in_image
 from lightglue_trt_ros.core.refinement import Refined
 from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, measure
 from lightglue_trt_ros.core.track_propagation import propagate
+from lightglue_trt_ros.core.types import FrameMatches
+from lightglue_trt_ros.datasets.poses import Trajectory
 from lightglue_trt_ros.evaluation.baselines import Correspondences
+from lightglue_trt_ros.evaluation.report.demo import pose_truth
 from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.evaluation.score import score_pair
 
@@ -188,3 +191,16 @@ def test_deviation_of_depth_is_right_where_stereo_is_not_rectified(lens):
     off = np.abs(z - points[inside, 2])[good] / sigma_z[good]
     assert 0.66 < np.mean(off < 1) < 0.705
     assert 0.93 < np.mean(off < 2) < 0.97
+
+
+@pytest.mark.parametrize('lens', LENSES)
+def test_exact_matches_are_not_off_in_the_demo(lens):
+    """Measured in pixels of the lens they were 1.5 to 1.9 px off."""
+    camera = camera_of(lens)
+    first, second, pose0, pose1 = two_views(camera, 0, noise_px=0.0, step=0.25)
+    count = len(first)
+    matches = FrameMatches(0.1, 0.0, second, first, np.ones(count, np.float32), np.arange(count, dtype=np.uint32),
+                           np.full(count, 2, np.uint32), covariances(count, 0.3), np.zeros(count, np.uint8))
+    off = pose_truth(Trajectory(np.array([0, 10**8]), np.stack([pose0, pose1])), camera).errors(matches)
+    assert np.median(off) < 1e-3
+    assert np.mean(off < 0.1) > 0.99
