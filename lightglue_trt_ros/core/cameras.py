@@ -19,6 +19,7 @@ POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial-tangential': 'plumb_bob', 'radta
               'rational_polynomial': 'rational_polynomial'}
 FISHEYE = ('equidistant', 'fisheye')
 _NONE = ('', 'none', 'pinhole')
+LARGEST_COEFFICIENT = 1e6  # of a lens; rational models of real ones come to some thousands
 _COUNTS = {'plumb_bob': (4, 5), 'rational_polynomial': (8, 12, 14), 'equidistant': (4,)}
 _TRANSPORT = re.compile(r'(?<=[^/])/(compressed|compressedDepth|theora|zstd|ffmpeg|foxglove|h264)$')  # image_transport's plugins
 _RECTIFIED = re.compile(r'(?<!not)(?<!non)(?<!un)(^|_)rect(ified)?(_|$)')  # in a name of a topic, as image_rect_color has it
@@ -249,6 +250,8 @@ def distortion_model(intrinsics: Intrinsics) -> str | None:
     if model is None:
         raise BagError(f'distortion model {intrinsics.distortion_model!r} with D = {d.tolist()} is not known: '
                        f'{", ".join((*POLYNOMIAL, *FISHEYE))} are; undistort the images before recording, or calibrate anew')
+    if np.abs(d).max(initial=0.0) > LARGEST_COEFFICIENT:
+        raise BagError(f'no lens has D = {d.tolist()}: the camera is not calibrated, or the values are not initialised')
     if d.size == 0 or (model != 'equidistant' and not d.any()):
         return None
     if d.size not in _COUNTS[model] and not (model == 'plumb_bob' and d.size in _COUNTS['rational_polynomial']):

@@ -262,6 +262,7 @@ BAD = {
     'zeros': (ZEROS, 'is refused: '),
     'unknown model': ({'distortion_model': 'omni'}, "is refused: distortion model 'omni'"),
     'NaN': ({'k': [60.0, 0.0, np.nan, 0.0, 60.0, 23.5, 0.0, 0.0, 1.0]}, 'is refused: '),
+    'memory as D': ({'d': [0.1, 1e300, 0.0, 0.0, 0.0]}, 'is refused: no lens has D = [0.1, 1e+300, 0.0, 0.0, 0.0]'),
     'other frame': ({'frame_id': 'depth'}, "is of frame_id 'depth', the images are of 'camera': remap camera_info"),
 }
 
