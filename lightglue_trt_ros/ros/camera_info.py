@@ -6,7 +6,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 from rclpy.node import Node
@@ -35,16 +34,19 @@ def camera_topic(camera: str, topic: str) -> str:
 
 
 class _Heard(NamedTuple):
-    """A CameraInfo, and its bytes but the stamp: drivers repeat the same one with each image."""
+    """A CameraInfo, the number of its topic, of which the first counts most, and the name."""
 
     info: CameraInfo
-    values: bytes
+    values: bytes  # all but the stamp: drivers repeat the same message with each image
+    number: int
+    topic: str
 
 
 class CameraListener:
     """Listens next to the image topic, as image_transport does, or where `camera_info` is remapped to.
 
-    The newest CameraInfo of the images' frame_id counts, and stays when no more come. One that cannot be used is none.
+    Of rectified images, camera_info_rect counts before camera_info. The newest CameraInfo of the images' frame_id counts, and stays
+    when no more come. One that cannot be used is none.
     """
 
     def __init__(self, node: Node, needed_by: Sequence[str] = (), camera: str = '', image: str = 'image') -> None:
@@ -58,10 +60,11 @@ class CameraListener:
         info = camera_topic(camera, INFO_OF[image])
         remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
         topics = (remapped,) if remapped != plain else camera_info_topics(self._image_topic)
-        self._subscriptions = [node.create_subscription(CameraInfo, topic, partial(self._on_info, number), NEWEST, raw=True)
-                               for number, topic in enumerate(topics)]
-        # by topic: newest of each frame_id, the newest of all last; replaced, never changed
-        self._infos: list[dict[str, _Heard]] = [{} for _ in topics]
+        self._subscriptions = [
+            node.create_subscription(CameraInfo, topic, lambda data, number=number: self._on_info(data, number), NEWEST, raw=True)
+            for number, topic in enumerate(topics)]
+        self.topic = ' or '.join(each.topic_name for each in self._subscriptions)
+        self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
         self._read: tuple[_Heard, Size | None] | None = None  # that `_camera` or the refusal is of
         self._camera: Intrinsics | None = None  # the same object as long as its values are the same
         self._is_refused, self._words = False, ''  # that describe the camera, or say why it is refused
@@ -72,28 +75,19 @@ class CameraListener:
         self.description = f'none: no CameraInfo on {self.topic}'  # of the camera, or why there is none, for diagnostics
 
     def close(self) -> None:
-        for subscription in self._subscriptions:
-            self._node.destroy_subscription(subscription)
-
-    @property
-    def topic(self) -> str:
-        """Of the CameraInfos: the first of those that may have them on which any came, else the usual one."""
-        return str(self._subscriptions[self._number].topic_name)
-
-    @property
-    def _number(self) -> int:
-        return next((number for number, infos in enumerate(self._infos) if infos), len(self._infos) - 1)
+        for each in self._subscriptions:
+            self._node.destroy_subscription(each)
 
     def newest(self, size: Size) -> Intrinsics | None:
         """The camera of the newest CameraInfo of any frame_id for images of `size`, if any came; None where that is refused."""
-        return self.calibration(size) if any(self._infos) else None
+        return self.calibration(size) if self._infos else None
 
     def calibration(self, size: Size | None, frame_id: str = '', needed: bool = True) -> Intrinsics | None:
         """The camera of images of `size` (height, width) and of `frame_id`, if these are known; None while there is none.
 
         The reason is logged once; that none came yet, only where the camera is `needed` now. Always called by the same thread.
         """
-        infos = self._infos[self._number]
+        infos = self._infos
         if not infos:
             self._missing_since = min(self._missing_since, time.monotonic())
             missing = f'no CameraInfo on {self.topic}'
@@ -105,6 +99,7 @@ class CameraListener:
                                              'docs/camera-setups.md')
             return None
         heard = _of_frame(infos, frame_id)
+        topic = self.topic if heard is None else heard.topic
         if heard is None:
             frames = ' and '.join(map(repr, infos))
             camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap camera_info to the topic of '
@@ -112,13 +107,13 @@ class CameraListener:
         else:
             camera, words = self._of_images(heard, size)
         if camera is None:
-            reason = f'CameraInfo on {self.topic} {words}'
+            reason = f'CameraInfo on {topic} {words}'
             self._set_problem(f'{self._waiting or "matching goes on without the lens"}: {reason}', reason)
             self._warn(self.problem)
         else:
-            self.problem, self.description = '', f'CameraInfo on {self.topic}, {words}'
+            self.problem, self.description = '', f'CameraInfo on {topic}, {words}'
             if self._is_due(camera):
-                self._node.get_logger().info(f'CameraInfo on {self.topic} is used from now on: {words}')
+                self._node.get_logger().info(f'CameraInfo on {topic} is used from now on: {words}')
         return camera
 
     def _of_images(self, heard: _Heard, size: Size | None) -> tuple[Intrinsics | None, str]:
@@ -126,7 +121,7 @@ class CameraListener:
         if self._read is None or self._read[0] is not heard or self._read[1] != size:
             self._read, self._is_refused = (heard, size), True
             try:
-                camera = intrinsics_of(heard.info, self._image_topic, size, self.topic)
+                camera = intrinsics_of(heard.info, self._image_topic, size, heard.topic)
                 self._words = _in_words(camera)
             except BagError as error:
                 self._words = f'is refused: {error}'
@@ -143,13 +138,15 @@ class CameraListener:
     def _set_problem(self, problem: str, reason: str) -> None:
         self.problem, self.description = problem, f'none: {reason}'
 
-    def _on_info(self, number: int, data: bytes) -> None:
-        values, infos = data[STAMP_ENDS:], self._infos[number]
-        heard = next((each for each in reversed(infos.values()) if each.values == values), None)
-        heard = heard or _Heard(deserialize_message(data, CameraInfo), values)
-        frame_id = _plain(heard.info.header.frame_id)
-        others = [each for each in infos.items() if each[0] != frame_id]
-        self._infos[number] = dict([*others[1 - FRAMES:], (frame_id, heard)])
+    def _on_info(self, data: bytes, number: int) -> None:
+        values, topic = data[STAMP_ENDS:], self._subscriptions[number].topic_name
+        known = (each for each in reversed(self._infos.values()) if (each.values, each.number) == (values, number))
+        heard = next(known, None) or _Heard(deserialize_message(data, CameraInfo), values, number, topic)
+        frame_id = heard.info.header.frame_id
+        before = self._infos.get(frame_id)
+        if before is None or number <= before.number:
+            others = [each for each in self._infos.items() if each[0] != frame_id]
+            self._infos = dict([*others[1 - FRAMES:], (frame_id, heard)])
 
     def _warn(self, line: str) -> None:
         if self._is_due(line):
@@ -201,17 +198,14 @@ class RigListener:
 
 
 def _of_frame(infos: dict[str, _Heard], frame_id: str) -> _Heard | None:
-    """The newest message of a frame_id, or of one that can be of the same camera (`same_frame`)."""
-    possible = (heard for name, heard in reversed(infos.items()) if same_frame(name, frame_id))
-    return infos.get(_plain(frame_id)) or next(possible, None)
+    """The newest message of a frame_id, or one that can be of it; without one any message counts."""
+    return infos.get(frame_id) or next((heard for name, heard in reversed(infos.items()) if same_frame(name, frame_id)), None)
 
 
 def _in_words(camera: Intrinsics) -> str:
     """A calibration, and where the model of the lens ends, if that is inside the image."""
+    k, limit = camera.k, camera.lens.limit_px
+    corner = math.hypot(max(k[0, 2], camera.width - 1 - k[0, 2]), max(k[1, 2], camera.height - 1 - k[1, 2]))
+    fold = f'; its model folds {limit:.0f} px from the principal point, points beyond are unknown' if limit < corner else ''
     distortion = f', D {[float(f"{each:.4g}") for each in camera.d]}' if camera.lens.distorts else ''
-    fold = f'; {camera.fold}' if camera.fold else ''
-    return f'{camera}, cx {camera.k[0, 2]:.1f}, cy {camera.k[1, 2]:.1f}{distortion}{fold}'
-
-
-def _plain(frame_id: str) -> str:
-    return frame_id.strip('/')  # as ROS 1 wrote them
+    return f'{camera}, cx {k[0, 2]:.1f}, cy {k[1, 2]:.1f}{distortion}{fold}'

@@ -53,14 +53,15 @@ def fields_of(info: CameraInfo) -> dict[str, str]:
 class Listening:
     """A listener without a network: it gets messages and questions from the test."""
 
-    def __init__(self, stack: ExitStack, *needed_by: str) -> None:
-        node = rclpy.create_node('listener')
+    def __init__(self, stack: ExitStack, *needed_by: str, images: str = '/image') -> None:
+        node = rclpy.create_node('listener', cli_args=['--ros-args', '-r', f'image:={images}'])
         stack.callback(node.destroy_node)
         self.listener = CameraListener(node, needed_by)
 
-    def hear(self, *messages: CameraInfo) -> None:
+    def hear(self, *messages: CameraInfo, number: int = 0) -> None:
+        """Messages of the topic of this number."""
         for each in messages:
-            self.listener._on_info(bytes(serialize_message(each)))
+            self.listener._on_info(bytes(serialize_message(each)), number)
 
     def focal(self, frame_id: str = 'camera', size: tuple[int, int] | None = SIZE) -> float | None:
         camera = self.listener.calibration(size, frame_id)
@@ -120,6 +121,34 @@ def test_a_camera_info_without_a_frame_id_counts_for_every_image(stack):
     run = Listening(stack)
     run.hear(message(frame_id=''))
     assert run.focal('camera') == 60.0
+
+
+@pytest.mark.parametrize(('of_images', 'of_info'), [
+    ('camera_color_optical_frame', 'camera_color_frame'), ('/robot/camera', 'camera'), ('camera', '/camera')])
+def test_endings_and_prefixes_of_a_frame_id_do_not_count(stack, of_images, of_info):
+    run = Listening(stack)
+    run.hear(message(40.0, frame_id='other'), message(60.0, frame_id=of_info), message(40.0, second=1, frame_id='other'))
+    assert run.focal(of_images) == 60.0
+
+
+def test_binning_and_roi_give_the_calibration_of_smaller_images(stack, capfd):
+    run = Listening(stack)
+    run.hear(message(120.0, size=(96, 128), binning_x=2, binning_y=2))
+    assert run.focal() == 60.0
+    assert run.focal(size=(96, 128)) == 120.0
+    assert run.focal(size=(50, 70)) is None
+    assert 'is refused: the CameraInfo is for 128x96 pixels, with binning_x 2' in capfd.readouterr().err
+
+
+def test_rectified_images_have_the_calibration_of_camera_info_rect_where_that_comes(stack):
+    run, p = Listening(stack, images='/camera/image_rect'), [60.0, 0.0, 31.5, 0.0, 0.0, 60.0, 23.5, 0.0, 0.0, 0.0, 1.0, 0.0]
+    assert run.listener.topic == '/camera/camera_info_rect or /camera/camera_info'
+    run.hear(message(p=[70.0, *p[1:]]), number=1)
+    assert run.focal() == 70.0, 'P counts, not K'
+    run.hear(message(p=p), number=0)
+    run.hear(message(p=[70.0, *p[1:]], binning_x=1), number=1)
+    assert run.focal() == 60.0
+    assert run.listener.calibration(SIZE).source.startswith('CameraInfo on /camera/camera_info_rect')
 
 
 def test_a_calibration_that_changes_with_every_image_does_not_fill_the_log(stack, capfd, monkeypatch):

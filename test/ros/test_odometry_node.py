@@ -341,7 +341,7 @@ def test_without_a_camera_it_waits_with_one_line_and_bad_clouds_cost_nothing(sta
     assert not watcher.messages
     log = capfd.readouterr().err
     assert log.count('~/odometry waits for a CameraInfo on /camera_info') == 1
-    assert log.count('is refused: the intrinsics are K = [[0.0') == 1
+    assert log.count('is refused: K of the CameraInfo is [[0.0') == 1
     assert log.count('cloud dropped, cloud lacks u, v') == 1
     watcher.infos.publish(info())
     time.sleep(0.3)

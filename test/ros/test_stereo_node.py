@@ -152,7 +152,7 @@ def test_cameras_that_cannot_be_used_are_told_and_mended_ones_are_taken(stack, c
     assert 'waits' not in told(), 'once'
     right = {'shift_m': BASELINE}
     for left, other, line in (
-            ({'k': np.zeros((3, 3))}, right, '/camera_info is refused: the intrinsics are K = [[0.0'),
+            ({'k': np.zeros((3, 3))}, right, '/camera_info is refused: K of the CameraInfo is [[0.0'),
             ({}, {'k': K * np.nan}, '/right/camera_info is refused: the intrinsics are not finite'),
             ({}, {**right, 'size': (100, 200)}, 'for 200x100 pixels, the images have 256x192'),
             ({}, {}, 'P[3] of the right one must be -fx * baseline'),

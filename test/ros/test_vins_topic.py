@@ -162,7 +162,7 @@ NAN[2] = np.nan
 BAD = {
     'another size': ({'width': 640, 'height': 480}, 'is for 640x480 pixels, the images have 64x48'),
     'NaN': ({'k': NAN}, 'is refused: the intrinsics are not finite'),
-    'K of zeros': ({'k': np.zeros(9)}, 'is refused: the intrinsics are K = [[0.0, 0.0, 0.0]'),
+    'K of zeros': ({'k': np.zeros(9)}, 'is refused: K of the CameraInfo is [[0.0, 0.0, 0.0]'),
     'a model that nobody knows': ({'distortion_model': 'omni', 'd': [0.1]}, "is refused: distortion model 'omni'"),
     'too few coefficients': ({'d': [0.1, 0.2]}, 'coefficients, not D = [0.1, 0.2]'),
     'no size': ({'width': 0, 'height': 0}, 'is refused: the intrinsics are for 0x0 pixels'),
