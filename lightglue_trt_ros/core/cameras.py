@@ -85,9 +85,11 @@ class Intrinsics:
                 f'is {farthest:.0f} px away: points beyond count as unknown; calibrate with points near the corners')
 
     def __str__(self) -> str:
-        """For people: plumb_bob, fx 458.0, fy 457.0, 752x480."""
-        model = self.distortion_model if self.lens.distorts else 'no distortion'
-        return f'{model}, fx {self.k[0, 0]:.1f}, fy {self.k[1, 1]:.1f}, {self.width}x{self.height}'
+        """For people: plumb_bob, fx 458.0, fy 457.0, 752x480, cx 367.0, cy 248.0, D [-0.28, 0.07, 0.0002, 0.00002]."""
+        (fx, _, cx), (_, fy, cy) = self.k[:2].tolist()
+        model, d = ('no distortion', '') if not self.lens.distorts else \
+            (self.distortion_model, f', D {[float(f"{each:.4g}") for each in self.d]}')
+        return f'{model}, fx {fx:.1f}, fy {fy:.1f}, {self.width}x{self.height}, cx {cx:.1f}, cy {cy:.1f}{d}'
 
     @property
     def projection(self) -> Float64:
@@ -225,13 +227,6 @@ def same_view(one: Intrinsics, other: Intrinsics) -> bool:
         apart = np.abs(normalised(pixels, one) - normalised(pixels, other)) * [other.k[0, 0], other.k[1, 1]]
     known = np.isfinite(apart).all(axis=1)
     return bool(known.any() and apart[known].max() <= REGISTERED_PX)
-
-
-def in_words(camera: Intrinsics) -> str:
-    """Size, K and distortion, for messages."""
-    d = np.round(camera.d, 4).tolist() if camera.d.any() else 'none'
-    return (f'{camera.width}x{camera.height}, fx {camera.k[0, 0]:.1f}, cx {camera.k[0, 2]:.1f}, cy {camera.k[1, 2]:.1f}, '
-            f'distortion {d}')
 
 
 def distortion_model(intrinsics: Intrinsics) -> str | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.cameras import Intrinsics, distortion_model, in_words, same_view
+from ..core.cameras import Intrinsics, distortion_model, same_view
 from ..core.depth import DepthImage, depth_pixels, locate
 from ..core.types import Float64, FrameMatches
 from ..datasets.bag import DEPTH_SKEW_NS, with_nearest
@@ -37,7 +37,7 @@ def check_registered(depth: Recording, images: Recording, camera: Intrinsics) ->
     expected = recorded or camera
     if own is not None and not same_view(own, expected):
         raise BagError(f'{depth.image_topic} is not registered to {images.image_topic}: its CameraInfo is another one, '
-                       f'{in_words(own)}, the images have {in_words(expected)}. Let the driver register depth to these images '
+                       f'{own}, the images have {expected}. Let the driver register depth to these images '
                        '(align_depth, depth_registration), or evaluate the rectified images with rectified depth')
 
 

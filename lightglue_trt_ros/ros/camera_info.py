@@ -122,7 +122,7 @@ class CameraListener:
             self._read, self._is_refused = (heard, size), True
             try:
                 camera = intrinsics_of(heard.info, self._image_topic, size, heard.topic)
-                self._words = _in_words(camera)
+                self._words = '; '.join(filter(None, (str(camera), camera.fold)))
             except BagError as error:
                 self._words = f'is refused: {error}'
             else:
@@ -200,12 +200,3 @@ class RigListener:
 def _of_frame(infos: dict[str, _Heard], frame_id: str) -> _Heard | None:
     """The newest message of a frame_id, or one that can be of it; without one any message counts."""
     return infos.get(frame_id) or next((heard for name, heard in reversed(infos.items()) if same_frame(name, frame_id)), None)
-
-
-def _in_words(camera: Intrinsics) -> str:
-    """A calibration, and where the model of the lens ends, if that is inside the image."""
-    k, limit = camera.k, camera.lens.limit_px
-    corner = math.hypot(max(k[0, 2], camera.width - 1 - k[0, 2]), max(k[1, 2], camera.height - 1 - k[1, 2]))
-    fold = f'; its model folds {limit:.0f} px from the principal point, points beyond are unknown' if limit < corner else ''
-    distortion = f', D {[float(f"{each:.4g}") for each in camera.d]}' if camera.lens.distorts else ''
-    return f'{camera}, cx {k[0, 2]:.1f}, cy {k[1, 2]:.1f}{distortion}{fold}'

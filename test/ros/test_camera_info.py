@@ -168,7 +168,7 @@ def test_a_lens_that_folds_inside_the_image_is_used_with_the_radius_in_the_log(s
     run.hear(message(d=[-0.5, 0.0, 0.0, 0.0, 0.0], k=[30.0, 0.0, 31.5, 0.0, 30.0, 23.5, 0.0, 0.0, 1.0]))
     assert run.focal() == 30.0
     radius = 30 * (2 / 3) * (2 / 3)**0.5  # r (1 - r^2 / 2) grows until r^2 = 2 / 3
-    assert f'; its model folds {radius:.0f} px from the principal point, points beyond are unknown' in capfd.readouterr().err
+    assert f'folds back {radius:.0f} px from the principal point' in capfd.readouterr().err
 
 
 def test_what_needs_the_camera_is_named_once(stack, capfd):

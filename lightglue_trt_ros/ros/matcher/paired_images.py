@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from rclpy.node import Node
 
-from ...core.cameras import Intrinsics, StereoRig, in_words, same_view
+from ...core.cameras import Intrinsics, StereoRig, same_view
 from ...core.depth import DepthImage, depth_pixels
 from ...core.epipolar_check import RightImage
 from ...core.geometry import size_of, size_text
@@ -145,7 +145,7 @@ class DepthCamera(PairedImages[DepthImage]):
             raise FrameError(f'it has {size_text(size_of(pixels))} pixels, the image {size_text(size_of(frame))}: {_REGISTER}')
         own = self._own.newest(size_of(frame))
         if own is not None and not self._registered(own, calibration):
-            raise FrameError(f'its CameraInfo is another one, {in_words(own)}, the image has {in_words(calibration)}: {_REGISTER}')
+            raise FrameError(f'its CameraInfo is another one, {own}, the image has {calibration}: {_REGISTER}')
         return DepthImage(pixels, unit_m, calibration, self._settings.depth_noise)
 
     def _registered(self, own: Intrinsics, calibration: Intrinsics) -> bool:
