@@ -18,6 +18,7 @@ from .types import Float64, Rows
 ROUNDS = 30  # of Newton's method at most: three are usual, a pixel near the fold of a polynomial takes more
 RADII = 1024  # of a table that they begin with
 SETTLED = 1e-6  # step of a round, and the last one: the error that is left is about its square
+OFF_PX = 1.0  # most that such a step may move the image: more is no inverse, but a pole of a rational model
 LARGEST_RAY = 1e3  # on the plane z = 1: 89.94 degrees from the axis
 IDEAL, RATIONAL, EQUIDISTANT = range(3)  # kinds, as the kernels have them
 CONSTANTS = 33
@@ -85,9 +86,8 @@ class Lens:
         if self.kind == IDEAL:
             return LARGEST_RAY
         if self.kind == EQUIDISTANT:
-            slope = np.zeros(9)
-            slope[0::2] = [1, *(self.d[:4] * [3, 5, 7, 9])]
-            return _first_root(slope, float(np.arctan(LARGEST_RAY)))
+            slope = np.array([1, *(self.d[:4] * [3, 5, 7, 9])])  # by the squared angle
+            return float(np.sqrt(_first_root(slope, float(np.arctan(LARGEST_RAY))**2)))
         d = self._coefficients
         above, below = Polynomial([1, d[0], d[1], d[4]]), Polynomial([1, *d[5:8]])  # of the squared radius
         twice = Polynomial([0, 2])
@@ -109,7 +109,10 @@ class Lens:
         constants = self.constants
         k, inverse, centre, untilt = constants[:4].reshape(2, 2), constants[4:8].reshape(2, 2), constants[8:10], constants[22:31]
         with np.errstate(all='ignore'):  # of rows that have no inverse
-            seen, tilt = perspective(untilt.reshape(3, 3), inverse @ (given.T - centre[:, None]))
+            onto = untilt.reshape(3, 3)
+            sensor = inverse @ (given.T - centre[:, None])
+            seen, tilt = perspective(onto, sensor)
+            seen[:, ~(onto[2, :2] @ sensor + onto[2, 2] > 0)] = np.nan  # behind a tilted sensor
             rays, slopes = (self._of_angle if self.kind == EQUIDISTANT else self._of_polynomial)(seen)
             jacobians = np.moveaxis(_product(_product(k[:, :, None], slopes), _product(tilt, inverse[:, :, None])), -1, 0)
             good = np.isfinite(jacobians).all(axis=(1, 2)) & (np.abs(rays) < LARGEST_RAY).all(axis=0)
@@ -134,7 +137,7 @@ class Lens:
     @cached_property
     def _radii(self) -> tuple[Float64, Float64]:
         """Distorted radii in ascending order, and by what they are multiplied to get those on the plane z = 1."""
-        radii = np.tan(np.linspace(0, np.arctan(self.limit), RADII))[1:]
+        radii = np.tan(np.linspace(0, np.arctan(self.limit), RADII))[1:] * (1 - 1e-9)  # short of a pole
         k1, k2, _, _, k3, k4, k5, k6 = self._coefficients[:8]
         s = radii * radii
         distorted = radii * (1 + s * (k1 + s * (k2 + s * k3))) / (1 + s * (k4 + s * (k5 + s * k6)))
@@ -156,7 +159,8 @@ class Lens:
             step = inverse[:, 0] * off[0] + inverse[:, 1] * off[1]
             rays[:, rows] = x - step
             settled = np.abs(step).max(axis=0) < SETTLED
-            good = settled & (inverse[0, 0] * inverse[1, 1] > inverse[0, 1] * inverse[1, 0])  # as before the fold
+            good = settled & (np.abs(off).max(axis=0) * self.k[0, 0] < OFF_PX)
+            good &= inverse[0, 0] * inverse[1, 1] > inverse[0, 1] * inverse[1, 0]  # as before the fold
             slopes[:, :, rows[good]] = inverse[:, :, good]
             rows = rows[~settled]
             if not len(rows):
@@ -170,14 +174,16 @@ class Lens:
     def _of_angle(self, seen: Float64) -> tuple[Float64, Float64]:
         """The same for an equidistant lens, by the angle from the axis."""
         radius = np.sqrt(seen[0] * seen[0] + seen[1] * seen[1])
-        angle, slope, step = np.minimum(radius, self.limit), np.ones_like(radius), np.full_like(radius, np.inf)
+        angle, slope = np.minimum(radius, self.limit), np.ones_like(radius)
+        off, step = np.zeros_like(radius), np.full_like(radius, np.inf)
         for _ in range(ROUNDS):
             distorted, slope = _angle(angle, self.d)
-            step = (distorted - radius) / slope
-            angle = np.minimum(angle - step, self.limit)
+            off = distorted - radius
+            step = off / slope
+            angle = np.clip(angle - step, 0, self.limit)
             if not np.any((np.abs(step) >= SETTLED) & (angle < self.limit)):
                 break
-        good = (np.abs(step) < SETTLED) & (angle < self.limit) & (slope > 0)
+        good = (np.abs(step) < SETTLED) & (np.abs(off) * self.k[0, 0] < OFF_PX) & (angle < self.limit) & (slope > 0)
         along = 1 / (np.cos(angle)**2 * slope)  # how a step along the radius grows, and one across it
         across = np.where(radius > 1e-9, np.tan(angle) / np.maximum(radius, 1e-9), 1.0)
         unit = seen / np.maximum(radius, 1e-9)

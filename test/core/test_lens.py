@@ -5,6 +5,8 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, undistort
 from lightglue_trt_ros.core.epipolar_check import check_epipolar
@@ -108,6 +110,27 @@ def test_pixels_that_are_not_finite_stay_unknown(lens):
     assert np.isfinite(found.jacobians).all(axis=(1, 2)).tolist() == [False, False, False, True]
     assert np.isfinite(found.points[3]).all()
     assert camera_of(lens).lens.undistorted(np.zeros((0, 2))).jacobians.shape == (0, 2, 2)
+
+
+@pytest.mark.parametrize(('model', 'counts'), [('plumb_bob', (4, 5)), ('rational_polynomial', (8, 12, 14)), ('equidistant', (4,))])
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_any_coefficients_give_an_inverse_or_nothing(model, counts, seed):
+    """Poles, folds and coefficients that no lens has: what is known is distorted to where it came from."""
+    rng = np.random.default_rng(seed)
+    d = rng.normal(0, 10**rng.uniform(-3, 2.5), rng.choice(counts))
+    if len(d) == 14:
+        d[12:] = rng.uniform(-0.5, 0.5, 2)
+    focal = 10**rng.uniform(1.6, 3.5)
+    camera = Intrinsics(640, 480, np.array([[focal, 0, 300], [0, 0.9 * focal, 200], [0, 0, 1]]), model, d)
+    assert isinstance(camera.fold, str)
+    pixels = rng.uniform(-50, 700, (100, 2))
+    found = camera.lens.undistorted(pixels)
+    known = np.isfinite(found.points).all(axis=1)
+    np.testing.assert_array_equal(np.isfinite(found.jacobians).all(axis=(1, 2)), known)
+    if known.any():
+        rays = (found.points[known] - camera.k[:2, 2]) / camera.k[[0, 1], [0, 1]]
+        np.testing.assert_allclose(seen(np.column_stack([rays, np.ones(len(rays))]), camera), pixels[known], atol=0.01)
 
 
 @pytest.mark.parametrize('step', [0.03, 0.4])

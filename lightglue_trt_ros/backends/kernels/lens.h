@@ -13,7 +13,7 @@ struct Lens {  // as core.lens.Lens.constants
 
 constexpr int IDEAL = 0, EQUIDISTANT = 2;
 constexpr int LENS_ROUNDS = 30;
-constexpr float LENS_SETTLED = 1e-5f, LARGEST_RAY = 1e3f;
+constexpr float LENS_SETTLED = 1e-5f, LENS_OFF_PX = 10, LARGEST_RAY = 1e3f;  // FP32 stops earlier than the host, one more step follows
 
 template <typename T> struct Distorted { T u, v, uu, uv, vu, vv; };  // a point, and its derivative
 
@@ -46,7 +46,7 @@ __device__ Ray ray_of_polynomial(const Lens &lens, double u, double v) {
             double off_u = exact.u - u, off_v = exact.v - v;
             ray.x = x - (there.vv * off_u - there.uv * off_v) * by, ray.y = y - (there.uu * off_v - there.vu * off_u) * by;
             ray.slopes[0] = there.vv * by, ray.slopes[1] = -there.uv * by, ray.slopes[2] = -there.vu * by, ray.slopes[3] = there.uu * by;
-            ray.known = settled && by > 0;  // as before the fold
+            ray.known = settled && by > 0 && max(fabsf(du), fabsf(dv)) * (float)lens.k[0] < LENS_OFF_PX;  // before the fold, and no pole
             return ray;
         }
         x -= step_x, y -= step_y;
@@ -61,15 +61,16 @@ template <typename T> __device__ T distorted_angle(const Lens &lens, T angle) {
 
 __device__ Ray ray_of_angle(const Lens &lens, double u, double v) {
     double radius = sqrt(u * u + v * v);
-    float limit = (float)lens.limit, angle = min((float)radius, limit), slope = 1, step = 1;
+    float limit = (float)lens.limit, angle = min((float)radius, limit), slope = 1, off = 0, step = 1;
     float k1 = lens.d[0], k2 = lens.d[1], k3 = lens.d[2], k4 = lens.d[3];
     for (int round = 0; round < LENS_ROUNDS && !(fabsf(step) < LENS_SETTLED); round++) {
         float s = angle * angle;
         slope = 1 + s * (3 * k1 + s * (5 * k2 + s * (7 * k3 + s * 9 * k4)));
-        step = (distorted_angle<float>(lens, angle) - (float)radius) / slope;
-        angle = min(angle - step, limit);
+        off = distorted_angle<float>(lens, angle) - (float)radius;
+        step = off / slope;
+        angle = max(0.f, min(angle - step, limit));
     }
-    if (!(fabsf(step) < LENS_SETTLED && angle < limit && slope > 0)) return {0, 0, {}, false};
+    if (!(fabsf(step) < LENS_SETTLED && fabsf(off) * (float)lens.k[0] < LENS_OFF_PX && angle < limit && slope > 0)) return {0, 0, {}, false};
     double exact = angle - (distorted_angle<double>(lens, angle) - radius) / slope, across = radius > 1e-9 ? tan(exact) / radius : 1;
     float cosine = cosf((float)exact), along = 1 / (cosine * cosine * slope), more = radius > 1e-9 ? along - (float)across : 0;
     float unit_u = (float)(u / max(radius, 1e-9)), unit_v = (float)(v / max(radius, 1e-9));
@@ -89,7 +90,7 @@ __device__ void undistort(const Lens &lens, const float *pixel, float *point, fl
     double u = inverse[0] * du + inverse[1] * dv, v = inverse[2] * du + inverse[3] * dv, w = h[6] * u + h[7] * v + h[8];
     double seen_u = (h[0] * u + h[1] * v + h[2]) / w, seen_v = (h[3] * u + h[4] * v + h[5]) / w;
     Ray ray = lens.kind == EQUIDISTANT ? ray_of_angle(lens, seen_u, seen_v) : ray_of_polynomial(lens, seen_u, seen_v);
-    bool known = ray.known && fabs(ray.x) < LARGEST_RAY && fabs(ray.y) < LARGEST_RAY;
+    bool known = w > 0 && ray.known && fabs(ray.x) < LARGEST_RAY && fabs(ray.y) < LARGEST_RAY;
     float through_tilt[4] = {(float)((h[0] - seen_u * h[6]) / w), (float)((h[1] - seen_u * h[7]) / w),
                              (float)((h[3] - seen_v * h[6]) / w), (float)((h[4] - seen_v * h[7]) / w)};
     float right[4], left[4];
