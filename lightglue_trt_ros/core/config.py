@@ -107,6 +107,9 @@ class MatcherConfig:
     carry_frames: int = setting(
         10, 'Frames for which track propagation keeps a point without a match, where the image still shows it; 0: no propagation',
         low=0, high=100, dynamic=True)
+    mask_margin: int = setting(
+        4, "Pixels of the engine's image by which masks are grown: keypoints that are nearer to a mask see what it hides; 0: not",
+        low=0, high=32, dynamic=True)
     reference: str = setting(
         'previous', 'What a frame is matched against', choices=('previous', 'keyframe'), dynamic=True)
     keyframe_min_ratio: float = setting(

@@ -88,7 +88,7 @@ class FrameMatcher:
             image: gray uint8 (H, W).
             stamp: seconds.
             right: right image of a stereo pair, of the same size.
-            mask: no point is where it is 0.
+            mask: no point is where it is 0, and no keypoint within `mask_margin` of there.
             depth: registered to the image, of its size; or a function that is asked for it once the frame is matched.
             camera: that took the image. Its lens then counts in covariances and checks; without, the image counts as a pinhole's.
                 Another one than that of the frame before starts anew.
@@ -135,6 +135,8 @@ class FrameMatcher:
             self.keyframes.take(self.backend, image, current.points, current.features, matches, rows, depth, self._camera)
         if mask is not None:  # refinement may move points near its edge behind it
             matches = matches.only(mask.allows(matches.keypoints, current.size))
+            if doubt := mask.doubt(self.backend.spec.size, self.config.mask_margin):
+                matches = dataclasses.replace(matches, note='; '.join(filter(None, (matches.note, doubt))))
         return matches.well_known(self.config.max_sigma_px) if self.config.max_sigma_px else matches
 
     def matches_between(self, keyframe_a: float, keyframe_b: float) -> FrameMatches:
@@ -178,7 +180,7 @@ class FrameMatcher:
     def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None) -> _Frame:
         """Extract features, and keep the image for refinement: in the backend where that refines, else as a pyramid."""
         refine, pyramid, spec, size = self.config.refinement != 'none', None, self.backend.spec, size_of(image)
-        allowed = None if mask is None else mask.resized(spec.size)
+        allowed = None if mask is None else mask.grown(spec.size, self.config.mask_margin)
         if refine and self._refiner is not None:
             features = self._refiner.extract_frame(image, allowed)
         else:

@@ -49,7 +49,8 @@ class DescriptorMatcher:
 
     def __init__(self, detector: Any, norm: int, ratio: float | None, mutual: bool = False) -> None:
         self.detector, self.norm, self.ratio, self.mutual = detector, norm, ratio, mutual
-        self.mask: Mask | None = None  # no keypoint is where it is 0
+        self.mask: Mask | None = None  # no keypoint is where it is 0,
+        self.mask_margin = 0.0  # or nearer to there, pixels of the image
         self.described: deque[tuple[UInt8, Description]] = deque(maxlen=0)  # images, which streams of the same frames may share
         self._previous: Description | None = None
 
@@ -72,7 +73,7 @@ class DescriptorMatcher:
             if known is image:
                 return description
         _check_gray(image)
-        allowed = None if self.mask is None else self.mask.resized(size_of(image))
+        allowed = None if self.mask is None else self.mask.grown(size_of(image), self.mask_margin)
         keypoints, descriptors = self.detector.detectAndCompute(image, allowed)
         points = np.asarray([keypoint.pt for keypoint in keypoints], np.float32).reshape(-1, 2)
         description = points, np.zeros((0, 1), np.float32) if descriptors is None else descriptors
@@ -161,7 +162,8 @@ class KltMatcher:
     def __init__(self, features: int = 4000) -> None:
         self.features = features
         self.name = f'KLT {features}'
-        self.mask: Mask | None = None  # no corner is where it is 0, and none is followed there
+        self.mask: Mask | None = None  # no corner is where it is 0, and none is followed there,
+        self.mask_margin = 0.0  # or nearer to there, pixels of the image
         self._previous: UInt8 | None = None
         self._points: Float32 = Correspondences.none().reference
 
@@ -188,7 +190,7 @@ class KltMatcher:
         forward, good = follow_points(previous, image, points)
         good &= ((forward >= 0) & (forward <= np.array(image.shape[::-1]) - 1)).all(axis=1)
         if self.mask is not None:
-            good &= self.mask.allows(forward, size_of(image))
+            good &= self.mask.allows(forward, size_of(image), self.mask_margin)
         return Correspondences(points[good], forward[good])
 
     def _top_up(self, image: UInt8, points: Float32) -> Float32:
@@ -196,7 +198,9 @@ class KltMatcher:
         if missing <= 0:
             return points
         spacing = max(1.0, math.sqrt(image.size / self.features) / 2)
-        free = np.full(image.shape, 255, np.uint8) if self.mask is None else self.mask.resized(size_of(image)).copy()
+        free = np.full(image.shape, 255, np.uint8)
+        if self.mask is not None:
+            free = self.mask.grown(size_of(image), self.mask_margin).copy()
         for u, v in points:
             cv2.circle(free, (round(float(u)), round(float(v))), round(spacing), 0, -1)
         return np.concatenate([points, find_corners(image, missing, spacing, free)])

@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..core.config import MatcherConfig
-from ..core.geometry import fitting_size
+from ..core.geometry import fitting_size, unit_of
 from ..core.images import gray_of
 from ..core.masks import Mask, load_mask
 from ..core.types import FrameMatches, UInt8
@@ -78,6 +78,8 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     if mask is not None:
         mask.check(image, size)
         facts['mask'] = f'{options.mask}, {100 * mask.share:.1f} % of the image'
+        if doubt := mask.doubt(size, config.mask_margin):
+            on_note(doubt)
     decode: Callable[[Any], UInt8] = partial(gray_of, bits=recording.bits)
     if recording.bits != 16:
         facts['image_bits'] = recording.bits
@@ -100,7 +102,8 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     evaluator = Evaluator(partial(usable_frames, recording, scene.timeline.numbers), decode, scene, estimator, wall=wall,
                           stopped=stopped, on_note=on_note, depths=depths)
     configs = variants(config, options.compare)
-    baselines = [Baseline(name, config.max_keypoints, mask) for name in options.baselines]
+    margin = config.mask_margin * unit_of(image, size)
+    baselines = [Baseline(name, config.max_keypoints, mask, margin) for name in options.baselines]
     results = evaluate_variants(configs, baselines, evaluator, strides, folder, mask)
     first = next(iter(configs.values()))
     interrupted, failures = evaluator.interrupted, [evaluator.failure] if evaluator.failure else []

@@ -88,20 +88,20 @@ class _OurStream:
 class Baseline:
     """One of BASELINES with as many keypoints as ours, under the same mask; each frame is described once.
 
-    Used by one thread at a time.
+    The mask is grown by `mask_margin` pixels of the image. Used by one thread at a time.
     """
 
     ours = False
 
-    def __init__(self, key: str, features: int, mask: Mask | None = None) -> None:
-        self._key, self._features, self._mask = key, features, mask
+    def __init__(self, key: str, features: int, mask: Mask | None = None, mask_margin: float = 0.0) -> None:
+        self._key, self._features, self._mask, self._mask_margin = key, features, mask, mask_margin
         self._described: deque[tuple[UInt8, Description]] = deque(maxlen=RECENT)
         self.name = key.upper()
         self.description = f'{getattr(BASELINES[key](features), "name", key)}, {_opencv()}'
 
     def stream(self, camera: int = 0) -> _BaselineStream:
         matcher = BASELINES[self._key](self._features)
-        matcher.mask = self._mask
+        matcher.mask, matcher.mask_margin = self._mask, self._mask_margin
         if isinstance(matcher, DescriptorMatcher):
             matcher.described = self._described
         return _BaselineStream(matcher)
@@ -137,9 +137,12 @@ Method = OurMethod | Baseline
 
 
 def by_networks(wanted: dict[str, MatcherConfig]) -> list[dict[str, MatcherConfig]]:
-    """Groups of variants that share their networks: they differ only in settings that may change while the node runs."""
+    """Groups of variants that share their networks: they differ only in settings that may change while the node runs.
+
+    Not in `mask_margin`, by which a frame's features differ.
+    """
     groups: dict[MatcherConfig, dict[str, MatcherConfig]] = {}
-    defaults = {name: getattr(MatcherConfig(), name) for name in DYNAMIC}
+    defaults = {name: getattr(MatcherConfig(), name) for name in DYNAMIC if name != 'mask_margin'}
     for name, config in wanted.items():
         groups.setdefault(dataclasses.replace(config, **defaults), {})[name] = config
     return list(groups.values())

@@ -121,3 +121,40 @@ def test_a_mask_is_resized_to_nearest_neighbours_once_and_asked_by_pixel():
     both = mask.both(Mask(np.kron(np.ones((1, 4), np.uint8), np.array([[1], [0], [1], [1]], np.uint8)).repeat(2, 1)), (4, 8))
     np.testing.assert_array_equal(both.allowed > 0, (np.kron(allowed, np.ones((2, 2))) > 0) & (np.arange(4) != 1)[:, None])
     assert mask.share == 0.75
+
+
+def test_a_grown_mask_hides_what_is_within_the_margin_and_no_border_of_the_image():
+    allowed = np.full((40, 60), 7, np.uint8)
+    allowed[20, 30] = 0
+    mask = Mask(allowed)
+    v, u = np.mgrid[:40, :60]
+    for margin in (1, 2.5, 4):
+        np.testing.assert_array_equal(mask.grown((40, 60), margin), np.where(np.hypot(u - 30, v - 20) <= margin, 0, 7))
+    assert mask.grown((40, 60), 4) is mask.grown((40, 60), 4), 'a device uploads it once'
+    assert mask.grown((40, 60), 0) is mask.resized((40, 60))
+    assert Mask(np.full((40, 60), 255, np.uint8)).grown((40, 60), 8).all(), 'the image ends, and nothing is hidden there'
+    points = np.array([[26.0, 20], [25.4, 20], [30, 20], [0, 0]], np.float32)
+    np.testing.assert_array_equal(mask.allows(points, (40, 60), 4), [False, True, False, True])
+    np.testing.assert_array_equal(mask.allows(points, (40, 60)), [True, True, False, True])
+
+
+@pytest.mark.parametrize('size', [(240, 320), (160, 248), (480, 640), (960, 1280)])
+def test_a_single_masked_pixel_stays_grown_at_any_size(size):
+    allowed = np.full((480, 640), 255, np.uint8)
+    allowed[301, 223] = 0
+    hidden = np.argwhere(Mask(allowed).grown(size, 4) == 0)
+    middle = (np.array([301, 223]) + 0.5) * np.array(size) / (480, 640) - 0.5
+    assert 45 <= len(hidden) <= 100
+    np.testing.assert_allclose(hidden.mean(axis=0), middle, atol=1)
+
+
+def test_a_margin_that_leaves_nothing_is_told_and_not_used():
+    allowed = np.zeros((48, 64), np.uint8)
+    allowed[10:14, 10:20] = 255
+    mask = Mask(allowed, 'the mask body.png')
+    assert mask.grown((48, 64), 1).any()
+    assert mask.doubt((48, 64), 1) == mask.doubt((48, 64), 0) == ''
+    np.testing.assert_array_equal(mask.grown((48, 64), 4), allowed)
+    assert mask.doubt((48, 64), 4) == ('the mask body.png leaves 1.3 % of the image, and nothing of it once mask_margin = 4 pixels '
+                                       'of 64x48 are added: it is used without them; lower mask_margin')
+    assert Mask(np.zeros((48, 64), np.uint8)).doubt((48, 64), 4) == '', 'it leaves nothing by itself'

@@ -115,6 +115,18 @@ class TestEveryBaseline:
             assert len(points0) > 100
             assert max(points0[:, 0].max(), points1[:, 0].max()) < 300
 
+    def test_finds_nothing_within_the_margin_of_a_mask(self, name, photographs):
+        matcher = BASELINES[name](600)
+        allowed = np.zeros_like(photographs[0])
+        allowed[:, :300] = 1
+        matcher.mask, matcher.mask_margin = Mask(allowed), 20.0
+        moved = np.roll(photographs[0], 5, axis=1)
+        matcher.process(photographs[0])
+        for image in (moved, photographs[0], moved):
+            points0, points1, _ = matcher.process(image)
+            assert len(points0) > 100
+            assert max(points0[:, 0].max(), points1[:, 0].max()) <= 280
+
     def test_gives_the_same_twice(self, name, photographs):
         first, second = ([matcher.process(image) for image in photographs][1]
                          for matcher in (BASELINES[name](300), BASELINES[name](300)))

@@ -176,6 +176,12 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
         assert figures(alone) == figures(result)
 
 
+def test_margins_of_masks_share_no_networks() -> None:
+    """The features of a frame differ by it."""
+    wanted = variants(CONFIG, ('mask_margin=0', 'mask_margin=4', 'refinement=none'))
+    assert [[*group] for group in by_networks(wanted)] == [['ours mask_margin=0'], ['ours mask_margin=4', 'ours none']]
+
+
 def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray], tmp_path: Path,
                                                          monkeypatch: pytest.MonkeyPatch,
                                                          caplog: pytest.LogCaptureFixture) -> None:

@@ -24,7 +24,7 @@ from lightglue_trt_ros.utils.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures('ros')
 
-SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50, 'refinement': 'none'}
+SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50, 'refinement': 'none', 'mask_margin': 0}
 SIZE = (96, 128)  # of the images, twice the engine's
 RIGHT, UPPER = (np.zeros(SIZE, np.uint8) for _ in range(2))
 RIGHT[:, 64:], UPPER[:48] = 255, 1
@@ -137,6 +137,31 @@ def test_a_file_and_a_topic_hide_what_either_hides_and_the_topic_only_while_it_i
     run.mask(UPPER, age_s=-0.8)
     assert run.frame()[0] is first, 'it is of another time too'
     assert run.said('0.80 s newer than the image')
+
+
+def test_masks_of_file_and_topic_together_are_grown_by_the_margin(running, tmp_path):
+    run = running(mask_file=written(tmp_path, RIGHT), mask_margin=3)
+    allowed, _ = run.frame()
+    assert not allowed[:, :35].any()
+    assert allowed[:, 35:].all()
+    run.mask(UPPER)
+    both, _ = run.frame()
+    assert np.count_nonzero(both) == both[:21, 35:].size
+    assert both[:21, 35:].all()
+    assert run.frame()[0] is both
+    run.node.set_parameters([Parameter('mask_margin', value=0)])
+    assert np.count_nonzero(run.frame()[0]) == both[:24, 32:].size
+
+
+def test_a_margin_that_leaves_nothing_is_told_once_and_the_mask_counts_without(running):
+    run = running(mask_margin=30)
+    allowed = np.zeros(SIZE, np.uint8)
+    allowed[40:60, 40:60] = 255
+    run.mask(allowed)
+    assert np.count_nonzero(run.frame()[0]) == 100
+    assert len(run.frame()[1])
+    assert run.said('mask_margin = 30') == ['the mask on /mask leaves 3.3 % of the image, and nothing of it once mask_margin = 30 '
+                                            'pixels of 64x48 are added: it is used without them; lower mask_margin']
 
 
 def test_without_any_mask_nothing_is_masked_and_nothing_said(running):
