@@ -3,8 +3,8 @@ from glob import glob
 from setuptools import find_packages, setup
 
 PACKAGE = 'lightglue_trt_ros'
-COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag',
-            'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'odometry')
+COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'make_mask',
+            'evaluate_bag', 'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'odometry')
 FLEET = ['dask>=2024.8', 'distributed>=2024.8', 'fsspec>=2024.2', 'pyarrow>=16']  # for evaluate_fleet alone
 RENDERED = ['trimesh', 'pycollada', 'embreex']  # meshes, COLLADA and ray casting, for training/rendered alone
 

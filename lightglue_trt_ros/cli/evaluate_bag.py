@@ -10,17 +10,25 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..core.config import check_cameras
 from ..datasets.sequence import Recording
 from ..evaluation.evaluator import evaluate_recording
 from ..evaluation.metrics import Evaluation
-from ..evaluation.options import OF_CAMERA, OWN_DEPTH_IMAGES, SEVERAL_WORDS, EvaluationOptions, add_evaluation_options
+from ..evaluation.options import (
+    OF_CAMERA,
+    OWN_DEPTH_IMAGES,
+    SEVERAL_WORDS,
+    EvaluationOptions,
+    add_cameras,
+    add_evaluation_options,
+    check_camera_options,
+    check_topics,
+)
 from ..evaluation.report.page import write_report
 from ..evaluation.report.side_by_side import CameraReport, print_side_by_side, write_side_by_side
 from ..evaluation.report.summary import Requirement, check, print_summary
 from ..utils.arguments import one_word_each
 from ..utils.commands import INTERRUPTED, command, log
-from ..utils.errors import BagError, ConfigError, LightglueTrtError
+from ..utils.errors import ConfigError, LightglueTrtError
 from ..utils.files import make_output_folder, own_output_folder
 from ..utils.processes import give_memory_back, stop_on_sigint
 
@@ -50,11 +58,7 @@ def _evaluate_cameras(args: argparse.Namespace, options: EvaluationOptions, stop
     """Evaluate one camera after the other; only the figures of earlier ones are kept. Whether interrupted, and the failures."""
     by_camera = {name: options.for_camera(name) for name in args.cameras}
     recordings = {name: own.open(args.bag, name) for name, own in by_camera.items()}
-    topics = [recording.image_topic for recording in recordings.values()]
-    for name, topic in zip(args.cameras, topics, strict=True):
-        if topics.count(topic) > 1:
-            raise BagError(f'{args.bag}: {topic} is the topic of {topics.count(topic)} of these cameras, {name} among them: write '
-                           '--image-topic with {camera} in place of the name')
+    check_topics(args.bag, recordings)
     reports: list[CameraReport] = []
     for name, recording in recordings.items():
         if stopped():
@@ -98,9 +102,7 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, EvaluationOption
         prog='evaluate_bag', description='Match a recording and measure matches, inliers, relative poses, a two-view odometry and '
         'times; compare with baselines, with other settings, and with the live node.')
     parser.add_argument('bag', type=Path, help='rosbag2 (sqlite3 or mcap), or an image folder in TUM, KITTI or EuRoC layout')
-    parser.add_argument('--cameras', type=lambda text: tuple(text.split(',')), metavar='NAME,NAME', help='evaluate several cameras '
-                        'of a bag one after the other: the name is a part of the image topic (/front/image_raw), or give '
-                        '--image-topic; the name replaces {camera} there and in --' + ', --'.join(OF_CAMERA[1:]).replace('_', '-'))
+    add_cameras(parser, 'evaluate several cameras of a bag one after the other', *OF_CAMERA[1:])
     add_evaluation_options(parser)
     parser.add_argument('--out', type=Path, default=Path('build/evaluation'), help='folder of the report, default: %(default)s')
     parser.add_argument('--fail-under', type=partial(_requirement, over=False), action='append', default=[], dest='requirements',
@@ -122,13 +124,7 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, EvaluationOption
 
 
 def _check_cameras(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    try:
-        check_cameras(args.cameras)
-    except ConfigError as error:
-        parser.error(f'--{error}')
-    if args.image_topic and '{camera}' not in args.image_topic:
-        parser.error(f'--image-topic {args.image_topic} is one topic for {len(args.cameras)} cameras: write {{camera}} where a '
-                     'name stands, e.g. /{camera}/image_raw')
+    check_camera_options(parser, args.cameras, args.image_topic)
     if args.depth_topic not in (None, OWN_DEPTH_IMAGES) and '{camera}' not in args.depth_topic:
         parser.error(f'--depth-topic {args.depth_topic} is one topic for {len(args.cameras)} cameras: write {{camera}} where a '
                      'name stands')

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..core.config import PRECISIONS, MatcherConfig, check_names
+from ..core.config import PRECISIONS, MatcherConfig, check_cameras, check_names
 from ..datasets.bag import open_recording
 from ..datasets.poses import KINDS
 from ..datasets.sequence import Recording
 from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
 from ..utils.arguments import add_depth_scale, add_image_bits, add_settings, number, numbers, positive, settings_of, some_of
-from ..utils.errors import ConfigError
+from ..utils.errors import BagError, ConfigError
 from .baselines import BASELINES
 from .degradation import DEGRADATIONS, DEPTH_DEGRADATIONS
 
@@ -139,6 +139,33 @@ def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = 
     add_settings(parser, MatcherConfig, *SETTINGS)
     parser.add_argument('--height', type=int, help='height of the engine; default: aspect ratio of the images, area of 640x480')
     parser.add_argument('--width', type=int, help='width of the engine')
+
+
+def add_cameras(parser: argparse._ActionsContainer, what: str, *more: str) -> None:
+    """Add --cameras; `more` are the options besides --image-topic in which the name stands."""
+    parser.add_argument('--cameras', type=lambda text: tuple(text.split(',')), metavar='NAME,NAME', help=f'{what}: the name is a '
+                        'part of the image topic (/front/image_raw), or give --image-topic; the name replaces {camera} there'
+                        + ' and in --' * bool(more) + ', --'.join(more).replace('_', '-'))
+
+
+def check_camera_options(parser: argparse.ArgumentParser, names: Sequence[str], image_topic: str | None) -> None:
+    """End the command with a usage error where `names` or the topic cannot be those of several cameras."""
+    try:
+        check_cameras(names)
+    except ConfigError as error:
+        parser.error(f'--{error}')
+    if image_topic and '{camera}' not in image_topic:
+        parser.error(f'--image-topic {image_topic} is one topic for {len(names)} cameras: write {{camera}} where a name stands, '
+                     'e.g. /{camera}/image_raw')
+
+
+def check_topics(path: Path, recordings: Mapping[str, Recording]) -> None:
+    """Raise BagError where several cameras have one topic."""
+    topics = [recording.image_topic for recording in recordings.values()]
+    for name, topic in zip(recordings, topics, strict=True):
+        if topics.count(topic) > 1:
+            raise BagError(f'{path}: {topic} is the topic of {topics.count(topic)} of these cameras, {name} among them: write '
+                           '--image-topic with {camera} in place of the name')
 
 
 def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, MatcherConfig]:
