@@ -1,4 +1,4 @@
-"""Trains the extractor, from nothing."""
+"""Trains the extractor, from nothing or from another one's weights."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from .scenes.rendering import Scorer
 from .scenes.views import Scenes
 from .schedule import Schedule
 
+FURTHER = 0.5  # of the learning rate, where a trained network is trained further
+
 
 @dataclass(frozen=True)
 class ExtractorSettings:
@@ -39,6 +41,7 @@ class ExtractorSettings:
     placement_weight: float = 1.0
     reliability_weight: float = 0.15
     imitation_weight: float = 1.0
+    standing: float = 0.0  # share of the pairs with something that stands still in the image
 
 
 class Extractor(nn.Module):
@@ -55,24 +58,34 @@ class Extractor(nn.Module):
 
 
 def train_extractor(photographs: NDArray[np.uint8], scorer: Scorer, folder: Path, group: Processes, schedule: Schedule, seed: int,
-                    settings: ExtractorSettings, wide: dict[str, Tensor] | None = None, log_every: int = 100) -> bool:
+                    settings: ExtractorSettings, wide: dict[str, Tensor] | None = None, log_every: int = 100,
+                    initial: dict[str, Tensor] | None = None) -> bool:
     """Train until `schedule` ends, taught by `scorer`; whether it is done, and then extractor.weights.pt is in `folder`.
 
-    `wide` is an extractor's exported tensors, which this one is to imitate.
+    `wide` is an extractor's exported tensors, which this one is to imitate, `initial` those that it begins with.
     """
     torch.manual_seed(seed)
     network = Extractor(settings.widths).to(group.device, memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=1e-4, fused=group.on_gpu)
+    device_photographs = torch.from_numpy(photographs).to(group.device)
+    if initial is not None:
+        network.superpoint.take(initial, _first_images(device_photographs, settings, seed))
+    rate = settings.learning_rate * (1 if initial is None else FURTHER)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=1e-4, fused=group.on_gpu)
     run = Run('extractor', folder, group, schedule, network, optimizer, log_every)
     torch.manual_seed(seed + 1000 * group.rank + schedule.step)
-    scenes = Scenes(torch.from_numpy(photographs).to(group.device), settings.height, settings.width,
-                    scene_seed(seed, group.rank, schedule.step), scorer, settings.ease)
+    scenes = Scenes(device_photographs, settings.height, settings.width, scene_seed(seed, group.rank, schedule.step), scorer,
+                    settings.ease, standing=settings.standing)
     done = run.train(_Step(network, scenes, group, settings, wide))
     if done and group.first:
         network.load_state_dict(run.average)
         write_whole(folder / 'extractor.weights.pt', network.superpoint.exported())
     group.wait()
     return done
+
+
+def _first_images(photographs: Tensor, settings: ExtractorSettings, seed: int) -> Tensor:
+    scenes = Scenes(photographs[:64], settings.height, settings.width, seed, ease=settings.ease, standing=settings.standing)
+    return scenes.draw(min(32, settings.pairs)).images.contiguous(memory_format=torch.channels_last)
 
 
 class _Step:
@@ -107,13 +120,15 @@ class _Step:
                 + ramp * (settings.placement_weight * placement + settings.reliability_weight * reliability))
         seen = returns.visible.sum().clamp_min(1)
         if self.imitated is not None:
-            loss = loss + settings.imitation_weight * imitation_loss(logits, descriptors, *self._wide(images))
+            loss = loss + settings.imitation_weight * imitation_loss(logits, descriptors, *self._wide(views.plain), views.foreign)
         return {'loss': loss, 'detector': detector, 'placement': placement, 'descriptor': descriptor, 'reliability': reliability,
                 'repeatability': returns.same.sum() / seen, 'distinct': (returns.same & distinct).sum() / seen,
                 'error': (returns.distance * returns.same).sum() / returns.same.sum().clamp_min(1), 'scale': scale}
 
     @torch.no_grad()
-    def _wide(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def _wide(self, plain: Tensor) -> tuple[Tensor, Tensor]:
+        """What the wide network says of the same without what stands still in the images."""
+        images = plain.to(memory_format=torch.channels_last)
         with self.group.mixed_precision():
             return self.imitated(images)
 

@@ -36,6 +36,7 @@ class MatcherSettings:
     ease: float = 1.5  # of the scenes: consecutive frames are most of what a robot matches,
     reach: float = 1.5  # and four or eight frames apart, views differ by more than the extractor's pairs do
     rendered: float = 0.3  # share of the pairs, where there are rendered views
+    standing: float = 0.0  # share of the pairs with something that stands still in the image
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,10 @@ def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes
     run = Run('matcher', folder, group, schedule, network, optimizer, log_every)
     scene = scene_seed(seed, group.rank, schedule.step)
     scenes: Scenes | MixedScenes = Scenes(torch.from_numpy(photographs).to(group.device), settings.height, settings.width, scene,
-                                          ease=settings.ease, reach=settings.reach)
+                                          ease=settings.ease, reach=settings.reach, standing=settings.standing)
     if sources.views is not None:
-        rendered = RenderedScenes(load_views(sources.views), settings.height, settings.width, scene, group.device)
+        rendered = RenderedScenes(load_views(sources.views), settings.height, settings.width, scene, group.device,
+                                  settings.standing)
         group.say(f'{len(rendered.images)} rendered views, {len(rendered.pairs)} pairs of them')
         scenes = MixedScenes(scenes, rendered, settings.rendered)
     extractor = FoldedSuperPoint(tensors).to(group.device, memory_format=torch.channels_last)

@@ -38,14 +38,17 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument('--teacher', choices=('aliked', 'corners'), help='of the detector: ALIKED at corners (default), or '
                    'corners alone (default with --toy)')
     p.add_argument('--out', type=Path, required=True, help='checkpoints, logs and results')
-    p.add_argument('--networks', choices=('both', 'extractor', 'matcher'), default='both', help='what is trained (default both)')
+    p.add_argument('--networks', choices=('both', 'extractor', 'matcher'), help='what is trained (default both, or '
+                   'with --model the matcher alone)')
     p.add_argument('--minutes', type=float, default=0, help='time in all; a third of it for the extractor where both are trained')
     p.add_argument('--steps', type=int, default=0, help='steps of each network, instead of a time')
     p.add_argument('--piece', type=float, default=0, help='end after so many minutes; the next run goes on')
     p.add_argument('--initial', type=Path, help="the matcher's first weights, of as many layers or more: safetensors or "
                    "matcher.weights.pt (default: those of --like, or none)")
-    p.add_argument('--model', type=Path, help="a model's folder, as training.export writes it: its extractor stays, its matcher is "
-                   'trained further')
+    p.add_argument('--model', type=Path, help="a model's folder, as training.export writes it, which is trained further. With "
+                   '--networks both or extractor the extractor imitates what it was, or that of --like')
+    p.add_argument('--standing', type=_share, default=0.0, help='share of the pairs with something that stands still in the image, '
+                   'such as dirt, dots, blocks of JPEG or a part of the robot (default 0)')
     p.add_argument('--layers', type=_layers, help='of the matcher, instead of those of the model that is trained')
     p.add_argument('--distil', type=Path, help="a finished RUN or a model's folder, whose matcher of more layers is imitated")
     p.add_argument('--views', type=Path, help='folder of views.NN.tar with depth (training.rendered): a third of the pairs')
@@ -65,6 +68,16 @@ def _widths(words: str) -> tuple[int, ...]:
     return widths
 
 
+def _share(word: str) -> float:
+    try:
+        share = float(word)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f'{word}: give a share from 0 to 1')
+    return share
+
+
 def _layers(word: str) -> int:
     if not word.isdecimal() or not 1 <= int(word) <= 9:
         raise argparse.ArgumentTypeError(f'{word}: give 1 to 9 layers')
@@ -76,10 +89,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = p.parse_args(arguments)
     if bool(options.minutes) == bool(options.steps):
         p.error('give --minutes or --steps')
-    if options.model and (options.like or options.initial or options.widths):
+    options.networks = options.networks or ('matcher' if options.model else 'both')
+    if options.model and (options.initial or options.widths or (options.like and options.networks == 'matcher')):
         p.error('--model brings both networks: leave out --like, --initial and --widths')
-    if options.model:
-        options.networks = 'matcher'
     try:
         with processes() as group:
             return _train(options, group)
@@ -102,13 +114,15 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
     photographs = np.concatenate([photographs, drawings(options.drawings, options.seed)])
     group.say(f'{len(photographs)} images, {options.drawings} of them drawn; {group.count} processes on {group.device.type}')
     extractor = TOY_EXTRACTOR if options.toy else LIGHT_EXTRACTOR if options.light else ExtractorSettings()
+    extractor = dataclasses.replace(extractor, standing=options.standing)
     if options.widths:
         extractor = dataclasses.replace(extractor, widths=options.widths)
-    if options.model and group.first:
+    if options.model and options.networks == 'matcher' and group.first:
         options.out.mkdir(parents=True, exist_ok=True)
         write_whole(options.out / 'extractor.weights.pt', read_tensors(options.model / 'extractor.safetensors'))
     group.wait()
     matcher = TOY_MATCHER if options.toy else LIGHT_MATCHER if options.light else MatcherSettings()
+    matcher = dataclasses.replace(matcher, standing=options.standing)
     if options.layers:
         matcher = dataclasses.replace(matcher, layers=options.layers)
     log_every = 10 if options.toy else 100
@@ -118,8 +132,10 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
         schedule = Schedule(options.steps, options.minutes * (EXTRACTOR_SHARE if both else 1), piece)
         corners = options.teacher == 'corners' or (options.toy and not options.teacher)
         teacher = corner_scores if corners else Teacher(group.device)
-        wide = read_tensors(weights_file(options.like, 'extractor')) if options.like else None
-        if not train_extractor(photographs, teacher, options.out, group, schedule, options.seed, extractor, wide, log_every):
+        initial = read_tensors(weights_file(options.model, 'extractor')) if options.model else None
+        wide = read_tensors(weights_file(options.like, 'extractor')) if options.like else initial
+        if not train_extractor(photographs, teacher, options.out, group, schedule, options.seed, extractor, wide, log_every,
+                               initial):
             group.say('This piece is over: run the same command again to go on.')
             return 0
         piece = max(0.1, piece - schedule.elapsed()) if piece else 0

@@ -61,7 +61,8 @@ def still(batch: int = 1, shift: float = 0.0) -> TwoViews:
     across = torch.eye(3).expand(2 * batch, PLANES, 3, 3).clone()
     across[:batch, :, 0, 2], across[batch:, :, 0, 2] = shift, -shift
     flat = torch.zeros(2 * batch, 1, HEIGHT, WIDTH)
-    return TwoViews(flat, flat, flat.clone(), torch.zeros(2 * batch, HEIGHT, WIDTH, dtype=torch.long), across)
+    nothing = torch.zeros(2 * batch, HEIGHT, WIDTH)
+    return TwoViews(flat, flat, flat, nothing.bool(), flat.clone(), nothing.long(), across)
 
 
 def test_small_matrices_are_those_of_the_general_solvers():

@@ -18,8 +18,8 @@ NO_KEYPOINT = CELL * CELL  # the class of a cell without one
 def detector_targets(views: TwoViews, count: int) -> Tensor:
     """The class of each cell, int64 (2B, H / 8, W / 8): the pixel of its best peak, or NO_KEYPOINT.
 
-    Of the `count` strongest peaks those count that return within WITHIN pixels in the other view, or that leave it. Where another
-    plane begins next to a maximum, the cut has made it.
+    Of the `count` strongest peaks those count that return within WITHIN pixels in the other view, or that leave it; none does on a
+    foreign pixel. Where another plane begins next to a maximum, the cut has made it.
     """
     height, width = views.scores.shape[-2:]
     peaks = torch.where(_inside_a_plane(views.planes)[:, None], suppress_non_maxima(views.scores), 0.0)
@@ -27,7 +27,8 @@ def detector_targets(views: TwoViews, count: int) -> Tensor:
     transferred, visible = views.transfer(pixels.float())
     near = F.max_pool2d((peaks > LEAST_SCORE).float(), 2 * WITHIN + 1, 1, WITHIN)
     returns = other(near).flatten(1).gather(1, flat_index(transferred, height, width)) > 0
-    kept = (~visible | returns) & (scores > LEAST_SCORE)
+    foreign = views.foreign.flatten(1).gather(1, flat_index(pixels, height, width))
+    kept = (~visible | returns) & ~foreign & (scores > LEAST_SCORE)
     labels = torch.zeros_like(peaks).flatten(1)
     labels = labels.scatter(1, flat_index(pixels, height, width), torch.where(kept, scores, 0.0))
     best, place = F.pixel_unshuffle(labels.reshape(peaks.shape), CELL).max(1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..scenes.views import TwoViews, other
+from ..scenes.views import TwoViews, flat_index, other
 
 SCALE = 0.5  # pixels: errors well above it are of other points, and pull less
 WITHIN = 2.5  # pixels: a keypoint nearer than this to where another one should be is the same
@@ -19,6 +19,7 @@ class Returns:
 
     transferred: Tensor  # (2B, M, 2): where it truly is in the other view
     visible: Tensor  # bool (2B, M)
+    foreign: Tensor  # bool (2B, M): it is not of the scene
     nearest: Tensor  # int64 (2B, M): the keypoint of the other view that is nearest to it
     distance: Tensor  # (2B, M), pixels
     same: Tensor  # bool (2B, M): visible, mutually nearest and near enough
@@ -32,7 +33,8 @@ def find_returns(points: Tensor, views: TwoViews) -> Returns:
     distance, nearest = gap.min(2)
     nearest_back = gap.argmin(1)  # for each keypoint of the other view, the one whose place is nearest
     mutual = nearest_back.gather(1, nearest) == torch.arange(points.shape[1], device=points.device)
-    return Returns(transferred, visible, nearest, distance, visible & mutual & (distance < WITHIN))
+    foreign = views.foreign.flatten(1).gather(1, flat_index(points, *views.foreign.shape[1:]))
+    return Returns(transferred, visible, foreign, nearest, distance, visible & mutual & (distance < WITHIN))
 
 
 def placement_loss(points: Tensor, views: TwoViews, returns: Returns) -> Tensor:

@@ -37,6 +37,17 @@ class NormalizedConv(nn.Module):
         gain = self.norm.weight / torch.sqrt(self.norm.running_var + self.norm.eps)
         return self.conv.weight * gain[:, None, None, None], (self.conv.bias - self.norm.running_mean) * gain + self.norm.bias
 
+    @torch.no_grad()
+    def unfold(self, kernel: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+        """Take a folded layer's weights, with a norm that leaves its answer to `x` as it is; returns that answer."""
+        self.conv.weight.copy_(kernel), self.conv.bias.copy_(bias)
+        answer = convolve(self.conv, x)
+        variance, mean = torch.var_mean(answer, (0, 2, 3), correction=0)
+        for ours, value in ((self.norm.running_mean, mean), (self.norm.running_var, variance), (self.norm.bias, mean),
+                            (self.norm.weight, (variance + self.norm.eps).sqrt())):
+            ours.copy_(value)
+        return F.relu(answer)
+
 
 class SuperPoint(nn.Module):
     """images (B, 1, H, W) in [0, 1] -> logits (B, 65, H / 8, W / 8), descriptors (B, DESCRIPTOR, H / 8, W / 8), not normalised."""
@@ -57,6 +68,19 @@ class SuperPoint(nn.Module):
         x = self.conv3b(self.conv3a(F.max_pool2d(x, 2)))
         x = self.conv4b(self.conv4a(F.max_pool2d(x, 2)))
         return self.convPb(self.convPa(x)), self.convDb(self.convDa(x))
+
+    @torch.no_grad()
+    def take(self, tensors: dict[str, Tensor], images: Tensor) -> None:
+        """Begin with exported tensors, and norms with the statistics of `images` (B, 1, H, W), such as it is to be trained on."""
+        x = images
+        for name, layer in self.named_children():
+            kernel, bias = tensors[f'{name}.weight'].to(x.device), tensors[f'{name}.bias'].to(x.device)
+            if not isinstance(layer, NormalizedConv):
+                layer.weight.copy_(kernel), layer.bias.copy_(bias)
+            elif name in ('convPa', 'convDa'):
+                layer.unfold(kernel, bias, x)
+            else:
+                x = layer.unfold(kernel, bias, F.max_pool2d(x, 2) if name.endswith('a') and name != 'conv1a' else x)
 
     @torch.no_grad()
     def exported(self) -> dict[str, Tensor]:

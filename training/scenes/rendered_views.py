@@ -26,7 +26,8 @@ from ..constants import constant
 from ..photographs import NoPhotographsError
 from .photometry import photometric
 from .random import Random
-from .views import flat_index, other
+from .standing import stand
+from .views import flat_index, other, show_the_scene
 
 FAR = 1000.0  # metres: where a view shows nothing
 OVERLAP = 0.15  # least share of each view that the other one sees
@@ -87,6 +88,7 @@ class RenderedViews:
     """B pairs, in rows as TwoViews has them."""
 
     images: Tensor  # (2B, 1, H, W), as a camera sees them
+    foreign: Tensor  # bool (2B, H, W): pixels that do not show the scene
     depths: Tensor  # (2B, H, W), metres
     rays: Tensor  # (2B, 3, 3): pixel -> its ray, of a depth of 1
     cameras: Tensor  # (2B, 3, 3): the inverse of `rays`
@@ -106,14 +108,17 @@ class RenderedViews:
         whole = transferred.round()
         inside = ahead & (whole >= 0).all(-1) & (whole[..., 0] < width) & (whole[..., 1] < height)
         surface = other(self.depths).flatten(1).gather(1, flat_index(transferred, height, width))
-        return transferred, inside & ((surface - z).abs() < TOLERANCE * z)
+        return transferred, inside & ((surface - z).abs() < TOLERANCE * z) & show_the_scene(self.foreign, points, transferred)
 
 
 class RenderedScenes:
-    """Pairs out of a pack's clusters, scaled to (height, width), on `device`. A random motion in the image plane is added."""
+    """Pairs out of a pack's clusters, scaled to (height, width), on `device`. A random motion in the image plane is added.
 
-    def __init__(self, pack: Pack, height: int, width: int, seed: int, device: torch.device) -> None:
-        self.random, self.size = Random(seed, device), (height, width)
+    `standing` is the share of pairs with something that stands still in the image.
+    """
+
+    def __init__(self, pack: Pack, height: int, width: int, seed: int, device: torch.device, standing: float = 0.0) -> None:
+        self.random, self.size, self.standing = Random(seed, device), (height, width), standing
         scale = width / pack.images.shape[2], height / pack.images.shape[1]
         resized = np.stack([cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA) for image in pack.images])
         depths = np.stack([cv2.resize(depth, (width, height), interpolation=cv2.INTER_NEAREST) for depth in pack.depths])
@@ -132,7 +137,7 @@ class RenderedScenes:
         views = torch.where(swapped, chosen.flip(1), chosen).T.flatten()
         motion = self._motion(pairs)
         found = self._views(views, motion)
-        found.images = photometric(self.random, found.images)
+        found.images, found.foreign = stand(self.random, photometric(self.random, found.images), self.images, self.standing)
         return found
 
     def _motion(self, pairs: int) -> Tensor:
@@ -159,7 +164,9 @@ class RenderedScenes:
         images = F.grid_sample(self.images[views][:, None].float() / 255, grid, align_corners=True, padding_mode='border')
         depths = self.depths[views].flatten(1).gather(1, flat_index(source, height, width)).reshape(-1, height, width)
         cameras, poses = motion @ self.cameras[views], self.poses[views]
-        return RenderedViews(images, depths, torch.linalg.inv(cameras), cameras, (torch.linalg.inv(other(poses)) @ poses)[:, :3])
+        nothing = torch.zeros_like(depths, dtype=torch.bool)
+        return RenderedViews(images, nothing, depths, torch.linalg.inv(cameras), cameras,
+                             (torch.linalg.inv(other(poses)) @ poses)[:, :3])
 
     @torch.no_grad()
     def _overlapping(self, pairs: list[tuple[int, int]]) -> Tensor:

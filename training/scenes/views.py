@@ -11,6 +11,7 @@ from .geometry import draw_geometry
 from .photometry import photometric
 from .random import Random
 from .rendering import Renderer, Scorer, Surfaces
+from .standing import stand
 
 
 @dataclass
@@ -18,7 +19,9 @@ class TwoViews:
     """B pairs: rows 0 to B - 1 are the first views, rows B to 2B - 1 the second ones, in the same order."""
 
     clean: Tensor  # (2B, 1, H, W) in [0, 1]: what is there
-    images: Tensor  # the same as a camera sees it
+    plain: Tensor  # the same in the light and noise of its moment
+    images: Tensor  # the same as a camera sees it, with what stands still in the image
+    foreign: Tensor  # bool (2B, H, W): pixels that do not show the scene
     scores: Tensor  # (2B, 1, H, W): how much each pixel of what is there is a keypoint, as the teacher sees it
     planes: Tensor  # (2B, H, W): which plane a pixel shows
     across: Tensor  # (2B, PLANES, 3, 3): pixel of a view -> pixel of the other one, plane by plane
@@ -38,19 +41,20 @@ class TwoViews:
         whole = transferred.detach().round()
         inside = ahead & (whole >= 0).all(-1) & (whole[..., 0] < width) & (whole[..., 1] < height)
         same = other(self.planes).flatten(1).gather(1, flat_index(transferred.detach(), height, width)) == plane
-        return transferred, inside & same
+        return transferred, inside & same & show_the_scene(self.foreign, points, transferred)
 
 
 class Scenes:
     """An endless supply of views of `photographs`, uint8 (N, height, width) on the device that is to make them.
 
     `ease` and `reach`: how many of the pairs are near each other, and how far apart the others are, as draw_geometry takes them.
+    `standing` is the share of pairs with something that stands still in the image.
     """
 
     def __init__(self, photographs: Tensor, height: int, width: int, seed: int, scorer: Scorer | None = None,
-                 ease: float = 1.0, reach: float = 1.0) -> None:
+                 ease: float = 1.0, reach: float = 1.0, standing: float = 0.0) -> None:
         self.random = Random(seed, photographs.device)
-        self.ease, self.reach = ease, reach
+        self.ease, self.reach, self.standing, self.photographs = ease, reach, standing, photographs
         self.renderer = Renderer(photographs, height, width, scorer)
 
     @torch.no_grad()
@@ -59,7 +63,16 @@ class Scenes:
         geometry = draw_geometry(self.random, pairs, renderer.height, renderer.width, pyramid.height, pyramid.width, self.ease,
                                  self.reach)
         clean, scores, planes = renderer.render(geometry, Surfaces(self.random, pairs, pyramid.count))
-        return TwoViews(clean, photometric(self.random, clean), scores, planes, geometry.across)
+        plain = photometric(self.random, clean)
+        images, foreign = stand(self.random, plain, self.photographs, self.standing)
+        return TwoViews(clean, plain, images, foreign, scores, planes, geometry.across)
+
+
+def show_the_scene(foreign: Tensor, points: Tensor, transferred: Tensor) -> Tensor:
+    """bool (2B, M): neither a pixel nor the pixel of the other view that it is transferred to is `foreign` (2B, H, W)."""
+    here, across = ((pixels.flatten(1).gather(1, flat_index(at.detach(), *foreign.shape[1:])))
+                    for pixels, at in ((foreign, points), (other(foreign), transferred)))
+    return ~here & ~across
 
 
 def other(rows: Tensor) -> Tensor:
