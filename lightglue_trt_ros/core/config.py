@@ -110,6 +110,9 @@ class MatcherConfig:
     mask_margin: int = setting(
         4, "Pixels of the engine's image by which masks are grown: keypoints that are nearer to a mask see what it hides; 0: not",
         low=0, high=32, dynamic=True)
+    static_points: str = setting(
+        'auto', 'What is done with points that stand still in the image while the camera moves: auto drops them once it is seen to '
+        'move; drop, whenever anything moves; keep, never', choices=('auto', 'drop', 'keep'))
     reference: str = setting(
         'previous', 'What a frame is matched against', choices=('previous', 'keyframe'), dynamic=True)
     keyframe_min_ratio: float = setting(

@@ -42,6 +42,13 @@ class Correspondences(NamedTuple):
     inliers: int
     second_quantile: float = math.inf  # the same for the geometry that fits second best
 
+    def without(self, foreign: NDArray[np.bool_]) -> Correspondences:
+        """Those where `foreign` (M + C,) is false."""
+        kept = np.flatnonzero(~foreign)
+        arrays = {name: getattr(self, name).take(kept, axis=0)
+                  for name in ('rows', 'next_rows', 'reference_points', 'points', 'covariances', 'scores')}
+        return self._replace(matched=int(np.count_nonzero(~foreign[:self.matched])), **arrays)
+
     def merged_into(self, keypoints: Float32) -> Float32:
         """The current frame's keypoints (K, 2) with these points at their rows, (K or more, 2)."""
         more = max(0, int(self.next_rows.max(initial=-1)) + 1 - len(keypoints))

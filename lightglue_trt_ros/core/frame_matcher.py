@@ -21,6 +21,7 @@ from .keyframes import Keyframes, match_keyframes
 from .masks import Mask
 from .refinement import Pyramid, Refined, refine_points, unrefined
 from .refinement.variance_factor import VarianceFactor
+from .static_points import StaticPoints
 from .timing import Stopwatch
 from .track_propagation import MAX_SIGMA_PX
 from .tracks import TrackCounter, Tracks
@@ -77,6 +78,7 @@ class FrameMatcher:
         self._variance_factor = VarianceFactor()
         self._camera: Intrinsics | None = None
         self._refiner = refining_backend(backend)
+        self.static_points = StaticPoints(backend.spec.size, config.static_points)
         self.keyframes = Keyframes(config.keyframes) if config.keyframes else None
 
     def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *, mask: Mask | None = None,
@@ -117,9 +119,11 @@ class FrameMatcher:
             return None
         right_frame = None
         if right is not None:  # before the host waits for matches: a GPU goes on meanwhile
-            right_frame = self._extract(right.image, stamp, Stopwatch())
+            right_frame = self._extract(right.image, stamp, Stopwatch(), use_pattern=False)
             clock.lap('extract right')
         matches, rows = self._match(reference, current, clock)
+        if self._judged.motion_px:
+            self.static_points.pattern.add(image, self._judged.motion_px)
         if right is not None and right_frame is not None:
             matches = self._match_right(matches, current, right_frame, right.rig, rows)
             clock.lap('match right')
@@ -153,6 +157,7 @@ class FrameMatcher:
         self.last_reset = reason
         self.resets += self._reference is not None
         self._reference, self._last_stamp = None, None
+        self.static_points.forget_tracks()
 
     def _reset_if_interrupted(self, image: UInt8, stamp: float) -> None:
         reference, last = self._reference, self._last_stamp
@@ -177,10 +182,11 @@ class FrameMatcher:
                     self.reset(f'the calibration changed from {before} to {camera}')
             self._camera, self._variance_factor = camera, VarianceFactor()
 
-    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None) -> _Frame:
+    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None, use_pattern: bool = True) -> _Frame:
         """Extract features, and keep the image for refinement: in the backend where that refines, else as a pyramid."""
         refine, pyramid, spec, size = self.config.refinement != 'none', None, self.backend.spec, size_of(image)
         allowed = None if mask is None else mask.grown(spec.size, self.config.mask_margin)
+        if use_pattern: allowed = self.static_points.pattern.allowed(allowed)
         if refine and self._refiner is not None:
             features = self._refiner.extract_frame(image, allowed)
         else:
@@ -208,6 +214,9 @@ class FrameMatcher:
                                          partial(self._refine, reference, current, refined))
         if current.can_be_refined:
             clock.lap('place')
+        judged = self._judged = self.static_points.judge(correspondences.rows, correspondences.next_rows, correspondences.reference_points / current.unit, correspondences.points / current.unit)
+        if judged.foreign.any():
+            correspondences = correspondences.without(judged.foreign)
         rows, next_rows = correspondences.rows, correspondences.next_rows
         tracks = current.tracks = reference.tracks.follow(rows, next_rows, correspondences.matched, len(answer.indices),
                                                            self._counter)
