@@ -34,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog='make_bag', formatter_class=HelpInLines, description='Write a rosbag2 with images, CameraInfo and ground truth (poses '
         'of the camera) from an image folder: images/, timestamps.txt (seconds, one per image), and where they exist '
-        'groundtruth.txt (TUM), calib.yaml, depth/ (PNGs of 16 bits in millimetres, one per image); or a sequence of TUM RGB-D, KITTI odometry or EuRoC as it is unpacked. With --degrade also from one camera of a bag.')
+        'groundtruth.txt (TUM), calib.yaml, depth/ (PNGs of 16 bits in millimetres, one per image); or a sequence of TUM RGB-D, '
+        'KITTI odometry or EuRoC as it is unpacked. With --degrade also from one camera of a bag.')
     parser.add_argument('folder', type=Path, help='an image folder; with --degrade also a bag')
     parser.add_argument('out', type=Path, help='directory to write; it appears under this name once it is whole')
     parser.add_argument('--storage', choices=STORAGES, default='sqlite3', help='default: %(default)s, which every ROS 2 reads')
@@ -46,8 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--no-depth', action='store_true', help=f'leave out the depth images, which are recorded on {DEPTH_TOPIC}')
     add_image_bits(parser)
     add_depth_scale(parser)
-    parser.add_argument('--degrade', type=some_of(DEGRADATIONS), default=(), metavar='NAME,…', help='write gray frames in bad light '
-                        f'or with structure that is no part of the scene; of several one after the other\n{in_lines(DEGRADATIONS)}')
+    parser.add_argument('--degrade', type=some_of(DEGRADATIONS), default=(), metavar='NAME,…', help='write gray frames in bad '
+                        'light or with structure that is no part of the scene; of several one after the other\n'
+                        + in_lines(DEGRADATIONS))
     parser.add_argument('--force', action='store_true', help='replace OUT where it is a bag')
     args = parser.parse_args(argv)
     if args.degrade and args.stereo:

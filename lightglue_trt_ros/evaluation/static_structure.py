@@ -83,7 +83,8 @@ def _text(gray: Float32, shot: Shot) -> Float32:
         corner = round(left * width), round(bottom * height)
         for canvas, thickness in ((outline, max(3, round(5 * scale))), (letters, max(1, round(2 * scale)))):
             cv2.putText(canvas, words, corner, cv2.FONT_HERSHEY_SIMPLEX, 0.8 * scale, 255, thickness, cv2.LINE_AA)
-    return _over(_over(gray, outline / np.float32(255), np.float32(10)), letters / np.float32(255), np.float32(240))
+    cover, ink = (np.asarray(canvas, np.float32) / np.float32(255) for canvas in (outline, letters))
+    return _over(_over(gray, cover, np.float32(10)), ink, np.float32(240))
 
 
 def _screen(gray: Float32, shot: Shot) -> Float32:
@@ -153,8 +154,8 @@ def _alternating(gray: Float32, shot: Shot) -> Float32:
 
 
 def _projected(gray: Float32, shot: Shot, power: float) -> Float32:
-    reflected = _dot_pattern(shot.seed, _size(gray)) * (np.float32(0.25) + gray / np.float32(255))
-    return noisy(np.float32(0.55) * gray + np.float32(power) * reflected, shot.rng, 1.5)
+    reflected = power * _dot_pattern(shot.seed, _size(gray)) * (0.25 + gray / 255)
+    return noisy(np.asarray(0.55 * gray + reflected, np.float32), shot.rng, 1.5)
 
 
 def _dirt(gray: Float32, shot: Shot) -> Float32:
@@ -173,7 +174,7 @@ def _spot(gray: Float32, shot: Shot) -> Float32:
     height, width = gray.shape
     v, u = np.ogrid[:height, :width]
     distance = ((u + 0.5) / width - 0.5)**2 / 0.21**2 + ((v + 0.5) / height - 0.55)**2 / 0.27**2
-    return noisy(gray * (0.04 + np.exp(-distance / 2)).astype(np.float32), shot.rng, 2.5)
+    return noisy(gray * np.asarray(0.04 + np.exp(-distance / 2), np.float32), shot.rng, 2.5)
 
 
 def _rain(gray: Float32, shot: Shot) -> Float32:
@@ -287,7 +288,7 @@ def _circle(seed: int, size: Size) -> Float32:
     x, y = _rng(seed, 'circle').uniform(0.49, 0.51, 2)
     v, u = np.ogrid[:size[0], :size[1]]
     distance = np.hypot(u + 0.5 - x * size[1], v + 0.5 - y * size[0])
-    return np.clip((np.quantile(distance, 0.9) - distance) / 3 + 0.5, 0, 1).astype(np.float32)
+    return np.asarray(np.clip((np.quantile(distance, 0.9) - distance) / 3 + 0.5, 0, 1), np.float32)
 
 
 @lru_cache(4)
@@ -366,7 +367,7 @@ def _clothes(seed: int) -> Float32:
     rng = _rng(seed, 'clothes')
     v, u = np.mgrid[:FIGURE[0], :FIGURE[1]]
     checks = (v // 14 + u // 14) % 2 * 60 * (v > 70) * (v < 230)
-    return np.clip(70 + checks + 25 * _cloud(rng, FIGURE, 2.0) + 20 * _cloud(rng, FIGURE, 8.0), 0, 255).astype(np.float32)
+    return np.asarray(np.clip(70 + checks + 25 * _cloud(rng, FIGURE, 2.0) + 20 * _cloud(rng, FIGURE, 8.0), 0, 255), np.float32)
 
 
 def _figure(number: int) -> Float32:
