@@ -7,7 +7,17 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks import early_exits, homographies, in_plane_rotation, layers, peers, scores, stereo_odometry, sweep
+from benchmarks import (
+    early_exits,
+    homographies,
+    in_plane_rotation,
+    layers,
+    peers,
+    scores,
+    static_structure,
+    stereo_odometry,
+    sweep,
+)
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.utils.arguments import add_settings, settings_of
 from lightglue_trt_ros.utils.commands import command, log
@@ -16,7 +26,7 @@ from lightglue_trt_ros.utils.processes import describe_machine
 
 # Each module has measure(args, config), which prints a table and returns its part of the JSON report; some have add_options.
 MEASUREMENTS = {'homographies': homographies, 'turns': in_plane_rotation, 'depth': early_exits, 'layers': layers,
-                'peers': peers, 'scores': scores, 'odometry': stereo_odometry, 'sweep': sweep}
+                'peers': peers, 'scores': scores, 'odometry': stereo_odometry, 'structure': static_structure, 'sweep': sweep}
 
 
 @command('benchmarks')

@@ -26,7 +26,7 @@ from ..evaluation.options import (
 from ..evaluation.report.page import write_report
 from ..evaluation.report.side_by_side import CameraReport, print_side_by_side, write_side_by_side
 from ..evaluation.report.summary import Requirement, check, print_summary
-from ..utils.arguments import one_word_each
+from ..utils.arguments import HelpInLines, one_word_each
 from ..utils.commands import INTERRUPTED, command, log
 from ..utils.errors import ConfigError, LightglueTrtError
 from ..utils.files import make_output_folder, own_output_folder
@@ -99,8 +99,8 @@ def _report(recording: Recording, options: EvaluationOptions, out: Path, require
 
 def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, EvaluationOptions]:
     parser = argparse.ArgumentParser(
-        prog='evaluate_bag', description='Match a recording and measure matches, inliers, relative poses, a two-view odometry and '
-        'times; compare with baselines, with other settings, and with the live node.')
+        prog='evaluate_bag', formatter_class=HelpInLines, description='Match a recording and measure matches, inliers, relative '
+        'poses, a two-view odometry and times; compare with baselines, with other settings, and with the live node.')
     parser.add_argument('bag', type=Path, help='rosbag2 (sqlite3 or mcap), or an image folder in TUM, KITTI or EuRoC layout')
     add_cameras(parser, 'evaluate several cameras of a bag one after the other', *OF_CAMERA[1:])
     add_evaluation_options(parser)

@@ -12,7 +12,7 @@ import os
 import pickle
 import resource
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -25,14 +25,14 @@ from ..core.images import gray_of
 from ..core.masks import Mask, load_mask
 from ..core.types import FrameMatches, UInt8
 from ..datasets.bag import depth_of, stereo_recording
-from ..datasets.sequence import Recording
+from ..datasets.sequence import Frame, Recording
 from ..datasets.units import median_depth
 from ..odometry.two_view import ESTIMATOR_LABELS, ESTIMATORS, PoseEstimator
 from ..utils.console import progress
 from ..utils.errors import BagError, EngineError, LightglueTrtError
 from ..utils.processes import describe_machine
 from .baselines import Correspondences
-from .degradation import DEGRADATIONS, DEPTH_DEGRADATIONS, degraded
+from .degradation import DEPTH_DEGRADATIONS, degraded_frames, description_of
 from .depth_accuracy import DepthImages, DepthScore, check_registered
 from .method_score import MethodScore
 from .methods import Baseline, Method, Prediction, by_networks, correspondences, open_methods
@@ -83,11 +83,10 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     decode: Callable[[Any], UInt8] = partial(gray_of, bits=recording.bits)
     if recording.bits != 16:
         facts['image_bits'] = recording.bits
-    if degradation := options.degrade:
-        facts['degraded'] = degradation
-        on_note(f'every frame is degraded, {degradation}: {(DEGRADATIONS | DEPTH_DEGRADATIONS)[degradation].__doc__}')
-    if degradation in DEGRADATIONS:
-        decode = lambda message: degraded(gray_of(message, recording.bits), degradation)  # noqa: E731
+    if options.degrade:
+        facts['degraded'] = ','.join(options.degrade)
+    for name in options.degrade:
+        on_note(f'every frame is degraded, {name}: {description_of(name)}')
     depths = None
     if depth is not None:
         if scene.intrinsics is None:
@@ -97,10 +96,14 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
         if (median_m := median_depth(depth, on_note)) is not None:
             facts['depth_median_m'] = median_m
             logger.info(f"depth: {facts['depth']}, median {median_m:.3g} m")
-        depths = DepthImages(depth, scene.intrinsics, degradation if degradation in DEPTH_DEGRADATIONS else '', on_note)
+        of_depth = next((name for name in options.degrade if name in DEPTH_DEGRADATIONS), '')
+        depths = DepthImages(depth, scene.intrinsics, of_depth, on_note)
     estimator = ESTIMATORS[options.estimator]
-    evaluator = Evaluator(partial(usable_frames, recording, scene.timeline.numbers), decode, scene, estimator, wall=wall,
-                          stopped=stopped, on_note=on_note, depths=depths)
+
+    def shown_frames() -> Iterator[Frame]:
+        return degraded_frames(usable_frames(recording, scene.timeline.numbers), options.degrade, recording.bits)
+
+    evaluator = Evaluator(shown_frames, decode, scene, estimator, wall=wall, stopped=stopped, on_note=on_note, depths=depths)
     configs = variants(config, options.compare)
     margin = config.mask_margin * unit_of(image, size)
     baselines = [Baseline(name, config.max_keypoints, mask, margin) for name in options.baselines]

@@ -17,7 +17,7 @@ from ..odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
 from ..utils.arguments import add_depth_scale, add_image_bits, add_settings, number, numbers, positive, settings_of, some_of
 from ..utils.errors import BagError, ConfigError
 from .baselines import BASELINES
-from .degradation import DEGRADATIONS, DEPTH_DEGRADATIONS
+from .degradation import DEGRADATIONS, DEPTH_DEGRADATIONS, camera_stands, in_lines
 
 OWN_RIGHT_IMAGES = '--stereo'  # as right_topic: the right images that a folder has without a topic
 OWN_DEPTH_IMAGES = '--depth'  # as depth_topic: those that the recording has by itself
@@ -52,7 +52,7 @@ class EvaluationOptions:
     compare: tuple[str, ...] = ()  # words for `variants`
     estimator: str = DEFAULT_ESTIMATOR
     max_frames: int | None = None
-    degrade: str | None = None
+    degrade: tuple[str, ...] = ()  # of DEGRADATIONS and DEPTH_DEGRADATIONS
     right_topic: str | None = None  # OWN_RIGHT_IMAGES: those of the folder
     depth_scale: float | None = None  # units to a metre of depth images
     depth_topic: str | None = None  # OWN_DEPTH_IMAGES: those that the recording has by itself
@@ -73,9 +73,13 @@ class EvaluationOptions:
         if (options.height is None) != (options.width is None):
             parser.error('give both of --height and --width, or neither')
         if options.degrade and (options.live or options.right_topic):
-            parser.error('--degrade is for the matchers offline: leave out --live, --stereo and --right-topic')
-        if options.degrade in DEPTH_DEGRADATIONS and not options.depth_topic:
-            parser.error(f'--degrade {options.degrade} is of depth images: give --depth')
+            parser.error('--degrade is for the matchers offline: leave out --live, --stereo and --right-topic; '
+                         'make_bag --degrade writes a bag that --live can play')
+        if (of_depth := DEPTH_DEGRADATIONS.keys() & options.degrade) and not options.depth_topic:
+            parser.error(f'--degrade {min(of_depth)} is of depth images: give --depth')
+        if camera_stands(options.degrade) and (options.depth_topic or options.truth or options.truth_topic):
+            parser.error(f'--degrade {",".join(options.degrade)}: the camera stands, so leave out depth images and ground truth, '
+                         'which are of a camera that moves')
         if options.depth_scale and not options.depth_topic:
             parser.error('--depth-scale is of depth images: give --depth')
         if options.depth_scale and options.live:
@@ -128,8 +132,9 @@ def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = 
     if not fleet:
         truth.add_argument('--truth', '--truth-file', type=Path, metavar='FILE', help='ground truth: a file of TUM, KITTI or EuRoC')
         parser.add_argument('--truth-kind', choices=KINDS, help='format of that file; default: by its first line')
-        parser.add_argument('--degrade', choices=(*DEGRADATIONS, *DEPTH_DEGRADATIONS),
-                            help='show every matcher the frames in bad light, or ours depth images with noise')
+        parser.add_argument('--degrade', type=some_of(kinds := (*DEGRADATIONS, *DEPTH_DEGRADATIONS)), default=(), metavar='NAME,…',
+                            help='show every matcher the frames in bad light or with structure that is no part of the scene, or '
+                            f'ours depth images with noise; of several one after the other\n{in_lines(kinds)}')
         parser.add_argument('--stereo', dest='right_topic', action='store_const', const=OWN_RIGHT_IMAGES,
                             help='also match left to right, if the folder has right images')
         parser.add_argument('--right-topic', metavar='TOPIC', help='also match left to right, with the right images on this topic')

@@ -28,6 +28,7 @@ from ..datasets.units import JUDGED_IMAGES, bits_note
 from ..odometry.two_view import epipolar_errors, fundamental_from_poses, relative_pose
 from ..utils.errors import BagError, FrameError
 from .baselines import Correspondences, find_corners, follow_points
+from .degradation import camera_stands
 from .options import EvaluationOptions
 
 POSES = 'epipolar precision, pose errors, drift'  # what a truth is needed for
@@ -354,6 +355,8 @@ def _source(intrinsics: Intrinsics, options: EvaluationOptions) -> str:
 def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
            on_note: Callable[[str], None]) -> tuple[Float64 | None, str | None]:
     """The true pose at each frame, and the source in words."""
+    if camera_stands(options.degrade):
+        return np.tile(np.eye(4), (len(timeline), 1, 1)), f'the camera stands, by --degrade {",".join(options.degrade)}'
     wanted = options.truth_topic or options.truth or options.truth_child_frame
     mounting = load_camera_in_body(options.camera_in_body) if options.camera_in_body else None
     try:

@@ -13,6 +13,16 @@ from typing import Any, TypeVar
 Number = TypeVar('Number', int, float)
 
 
+class HelpInLines(argparse.HelpFormatter):
+    """Help of options in which the line breaks stay, so that each choice can have its line."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        lines: list[str] = []
+        for line in text.splitlines():
+            lines += super()._split_lines(line, width)
+        return lines
+
+
 def add_settings(parser: argparse._ActionsContainer, settings: type, *names: str) -> None:
     """Add an option for each named field of a `settings` class: --max-keypoints for max_keypoints, --height for image_height."""
     fields = {field.name: field for field in dataclasses.fields(settings)}

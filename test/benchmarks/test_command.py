@@ -40,7 +40,7 @@ def test_wrong_words_are_refused(words, message, capsys):
 
 @pytest.mark.parametrize(('name', 'message'), [
     ('homographies', 'oxford_affine is not there'), ('odometry', 'holds no stereo recording'),
-    ('turns', 'name a folder of images'), ('layers', 'does not exist')])
+    ('turns', 'name a folder of images'), ('layers', 'does not exist'), ('structure', 'does not exist')])
 def test_data_that_is_not_there_is_named_in_one_line(name, message, tmp_path, capsys):
     assert main([name, '--data', str(tmp_path / 'nowhere')]) == 1
     errors = capsys.readouterr().err

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 from support.networks import photo
 
 from lightglue_trt_ros.evaluation.degradation import DEGRADATIONS, degraded
+from lightglue_trt_ros.evaluation.static_structure import STRUCTURES
+
+LIGHT = [name for name in DEGRADATIONS if name not in STRUCTURES]
 
 
-@pytest.mark.parametrize('name', DEGRADATIONS)
+def test_noise_depends_on_seed_and_image_and_not_on_the_number():
+    image = photo('coffee', 60, 80)
+    rng = np.random.default_rng([3, zlib.crc32(image.data)])
+    noise = rng.standard_normal(image.shape, np.float32) * np.float32(5)
+    np.testing.assert_array_equal(degraded(image, 'dim', 3), np.clip(np.rint(np.float32(0.3) * image + noise), 0, 255))
+    for name in LIGHT:
+        np.testing.assert_array_equal(degraded(image, name), degraded(image, name, number=7, before=lambda: image))
+
+
+@pytest.mark.parametrize('name', LIGHT)
 def test_a_frame_gets_the_same_noise_in_every_run_and_no_other_frame_has_it(name):
     image = photo('coffee', 120, 160)
     found = degraded(image, name)

@@ -201,6 +201,38 @@ def test_frames_are_degraded_for_every_matcher_alike(run: Any, tmp_path: Path, c
     assert 'leave out --live' in capfd.readouterr().err
 
 
+def test_several_degradations_are_named_with_their_figures(run: Any, tmp_path: Path) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    code, text, report = run(bag, '--baselines', 'klt', '--degrade', 'dots,border', '--strides', '1')
+    assert code == 0, text
+    assert report['recording']['degraded'] == 'dots,border'
+    assert violations('report', report) == []
+    notes = [note.partition(': ')[0] for note in report['notes']]
+    assert notes[:2] == ['every frame is degraded, dots', 'every frame is degraded, border']
+    plain = run(bag, '--baselines', 'klt', '--strides', '1')[2]
+    for key in ('step_m', 'frame'):
+        assert report['matchers'][1]['pairs']['1'][key] == plain['matchers'][1]['pairs']['1'][key], 'poses stay'
+
+
+def test_the_ground_truth_of_a_standing_camera_is_one_pose(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    code, text, report = run(bag, '--baselines', 'klt', '--degrade', 'person', '--strides', '1')
+    assert code == 0, text
+    assert report['recording']['truth'] == 'the camera stands, by --degrade person'
+    klt = report['matchers'][1]
+    assert klt['pairs']['1']['step_m'] == [0] * 7
+    assert klt['summary']['1']['rotation_auc@2'] > 80
+    assert 'pose_auc@10' not in klt['summary']['1']
+    for words, message in ((('person', '--depth'), 'the camera stands'), (('person', '--truth', 'poses.txt'), 'the camera stands'),
+                           (('dots,wind',), "'wind' is none of blur, dim")):
+        with pytest.raises(SystemExit):
+            main([str(bag), '--degrade', *words])
+        assert message in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        main(['--help'])
+    assert 'rain: Drops on the lens, which change slowly.\n' in capfd.readouterr().out
+
+
 def test_max_frames(run: Any, tmp_path: Path) -> None:
     report = run(make_bag(tmp_path / 'bag'), '--max-frames', '4')[2]
     assert report['matchers'][0]['pairs']['1']['frame'] == [1, 2, 3]
