@@ -225,7 +225,21 @@ def _gains(smooth: NDArray[np.float16], structure: _Structure) -> list[Float32]:
         bright = level > 16
         if np.count_nonzero(bright) >= 50:
             gains.append(np.maximum(np.median(values[:, bright] / level[bright], axis=1), 0.02).astype(np.float32))
-    return gains
+    return [*gains, *_common_gain(smooth)]
+
+
+def _common_gain(smooth: NDArray[np.float16]) -> list[Float32]:
+    """The gain (N,) that more pixels of a grid share than any other, as those of a plain surface do; empty where few share one."""
+    _, height, width = smooth.shape
+    rows, columns = (np.linspace(0, side - 1, 28).astype(np.intp) for side in (height, width))
+    values = smooth[:, rows][:, :, columns].reshape(len(smooth), -1).astype(np.float32)
+    level = np.median(values, axis=0)
+    series = (values / np.maximum(level, 1))[:, level > 16].T
+    if not len(series):
+        return []
+    alike = np.stack([np.mean(np.abs(series - each) < 0.06, axis=1) > 0.9 for each in series])
+    most = int(alike.sum(axis=1).argmax())
+    return [np.maximum(np.median(series[alike[most]], axis=0), 0.02)] if alike[most].sum() >= 0.01 * level.size else []
 
 
 def _residual(smooth: NDArray[np.float16], gains: list[Float32]) -> Float32:
