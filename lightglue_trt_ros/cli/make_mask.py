@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         'or gripper, burnt-in text, the dots of a projector, hot pixels, dirt on the lens. Write it as the mask that the parameter '
         'mask_file and evaluate_bag --mask take, and a picture of it over a frame.')
     parser.add_argument('recording', type=Path, help='rosbag2 (sqlite3 or mcap), or an image folder in TUM, KITTI or EuRoC layout, '
-                        'of a camera that moves: turn it, and pass near and far things')
+                        'of a camera that moves: rotate it, and pass near and far things')
     parser.add_argument('--image-topic', metavar='TOPIC', help='image topic, if the bag has several')
     add_cameras(parser, 'a mask for each of several cameras of a bag')
     parser.add_argument('--stereo', action='store_true', help='a mask for the left and one for the right images of a folder')

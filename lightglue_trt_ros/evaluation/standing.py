@@ -27,7 +27,7 @@ MAX_PIXELS = 800_000  # of an image in memory: larger ones are reduced
 SMALL = 96  # pixels of the longer side of the image by which motion is told
 MOVED, MOVED_SHARE = 0.04, 0.1  # least change of a small image, relative, and in which share of it
 MOVING = 0.3  # least share of the image that is another one a third of the recording later
-RETURNED, TURNS = 0.8, 0.5  # most difference to an earlier frame over that to the last; from which share of the frames cameras take turns
+RETURNED, ALTERNATE = 0.8, 0.5  # difference to an earlier frame over that to the last; share of such frames of several cameras
 BLACK = 12.0  # gray levels that some pixel of a frame must exceed
 MOST_HIDDEN = 0.75  # share of the image
 FINE, COARSE = 0.7, (2.0, 4.0)  # standard deviations of the high passes, pixels: of dots, and of dirt and edges
@@ -36,11 +36,14 @@ STRONG, WEAK, SUPPORT = 0.7, 0.5, 0.5  # least agreement of signs where structur
 STEADY = 0.4  # least median of a third of the frames, over that of another
 OUTLIER = 3.5  # standard deviations of the whole image's median high pass, which fixed pattern noise and slow scenes have
 RING = 0.35  # of a stronger pixel of the other sign near by: the high pass of that one
+SHARP = 0.7  # least slope of the mean of all frames, over the usual one
+LINE = 40  # pixels, least length of a horizon
 OUTLINE = 0.6  # least share of an opaque region's outline that stands
 ATTENUATED = 0.6  # of the changes around it that the world shows behind a soft edge
 LEAST_AREA = 12  # pixels of an opaque region
 HOLE = 0.001  # share of the image: smaller holes of opaque regions are filled
-LETTER, LETTERS, OFTEN = 15.0, 40, 0.15  # least high pass of text, its pixels; share of the frames in which a changing letter has them
+LETTER, LETTERS = 15.0, 40  # least high pass of text, and its pixels
+OFTEN = 0.15  # share of the frames in which a changing letter is there
 LARGE = 0.01  # share of the image from which an opaque region is no text
 STRIP = 32  # rows that are sorted at a time
 
@@ -109,7 +112,7 @@ class _Kept:
             self._frames, self._smalls, self._every = self._frames[::2], self._smalls[::2], 2 * self._every
 
     def _watch(self, small: Float32) -> None:
-        """Whether frames are unlike the last one, but like one before it: cameras that take turns."""
+        """Whether frames are unlike the last one, but like one before it: cameras that alternate."""
         if len(self._recent) == 3:
             *before, last = self._recent
             if (apart := _difference(last, small)) > MOVED:
@@ -125,7 +128,7 @@ class _Kept:
         if self._brightest < BLACK:
             raise BagError(f'{self.name}: the frames are black, no brighter than {self._brightest:.0f} of 255: record in light, or '
                            'give --image-bits if the camera fills 10 or 12 of 16 bits')
-        if self._asked >= MIN_FRAMES / 2 and self._returns > TURNS * self._asked:
+        if self._asked >= MIN_FRAMES / 2 and self._returns > ALTERNATE * self._asked:
             raise BagError(f'{self.name}: {self._returns} of {self._count} frames are unlike the frame before and like an earlier '
                            'one: do several cameras publish on this topic? Record one camera on each topic')
         later = np.roll(np.stack(self._smalls), len(self._smalls) // 3, axis=0)
@@ -133,7 +136,7 @@ class _Kept:
         if len(self._frames) < MIN_FRAMES or moving < MOVING:
             raise BagError(f'{self.name}: the camera stands: {self._accepted} of {self._count} frames differ from those before, in '
                            f'{100 * moving:.0f} % of the image; a mask takes {MIN_FRAMES} or more, and {100 * MOVING:.0f} %. '
-                           'Record a camera that turns and moves')
+                           'Record a camera that rotates and moves')
         return self._frames
 
     @property
@@ -171,7 +174,9 @@ def _hidden(images: list[UInt8]) -> Bools:
     structure = parts[-1]._replace(pixels=parts[0].pixels | parts[1].pixels, seeds=parts[0].seeds | parts[1].seeds)
     gains = _gains(smooth, structure)
     change = _spread(smooth)
-    opaque = _opaque(_residual(smooth, gains), structure, unit)
+    crest, sharp = _edges(smooth)
+    structure = structure._replace(pixels=structure.pixels & ~_rocking(structure.pixels, crest, sharp, unit))
+    opaque = _opaque(_residual(smooth, gains), structure, sharp, unit)
     near = _dilated(opaque, 3 * COARSE[-1] * unit) & ~opaque
     around = _blurred(change * ~opaque, 12 * unit) / np.maximum(_blurred((~opaque).astype(np.float32), 12 * unit), 1e-3)
     halo = near & (change > ATTENUATED * around)  # the world, whose high pass sees the edge of what is opaque
@@ -220,7 +225,21 @@ def _gains(smooth: NDArray[np.float16], structure: _Structure) -> list[Float32]:
         bright = level > 16
         if np.count_nonzero(bright) >= 50:
             gains.append(np.maximum(np.median(values[:, bright] / level[bright], axis=1), 0.02).astype(np.float32))
-    return gains
+    return [*gains, *_common_gain(smooth)]
+
+
+def _common_gain(smooth: NDArray[np.float16]) -> list[Float32]:
+    """The gain (N,) that more pixels of a grid share than any other, as those of a plain surface do; empty where few share one."""
+    _, height, width = smooth.shape
+    rows, columns = (np.linspace(0, side - 1, 28).astype(np.intp) for side in (height, width))
+    values = smooth[:, rows][:, :, columns].reshape(len(smooth), -1).astype(np.float32)
+    level = np.median(values, axis=0)
+    series = (values / np.maximum(level, 1))[:, level > 16].T
+    if not len(series):
+        return []
+    alike = np.stack([np.mean(np.abs(series - each) < 0.06, axis=1) > 0.9 for each in series])
+    most = int(alike.sum(axis=1).argmax())
+    return [np.maximum(np.median(series[alike[most]], axis=0), 0.02)] if alike[most].sum() >= 0.01 * level.size else []
 
 
 def _residual(smooth: NDArray[np.float16], gains: list[Float32]) -> Float32:
@@ -241,14 +260,40 @@ def _spread(smooth: NDArray[np.float16]) -> Float32:
     return np.asarray(high - low, np.float32)
 
 
-def _opaque(residual: Float32, structure: _Structure, unit: float) -> Bools:
+def _edges(smooth: NDArray[np.float16]) -> tuple[Bools, Bools]:
+    """(H, W) the edges of the mean of all frames, and those among them that stay where they are to a pixel.
+
+    An edge that rocks, as the horizon before a car does, is blurred in the mean of all frames: less steep there than in each.
+    """
+    around = np.ones((7, 7), np.uint8)
+    total, steep = np.zeros((2, *smooth.shape[1:]), np.float32), np.zeros(smooth.shape[1:], np.float32)
+    for image in smooth:
+        slopes = np.stack([cv2.Sobel(image.astype(np.float32), cv2.CV_32F, *axis) for axis in ((1, 0), (0, 1))])
+        total += slopes
+        steep += cv2.dilate(np.hypot(*slopes), around)
+    mean = np.hypot(*total)
+    crest = mean > 0.6 * cv2.dilate(mean, np.ones((15, 15), np.uint8))  # beside an edge that rocks, slopes are rare and agree
+    return np.asarray(crest, np.bool_), np.asarray(crest & (cv2.dilate(mean, around) > SHARP * steep), np.bool_)
+
+
+def _rocking(pixels: Bools, crest: Bools, sharp: Bools, unit: float) -> Bools:
+    """Long lines of structure whose edges do not stay where they are: a horizon, a kerb."""
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(pixels.astype(np.uint8), connectivity=8)
+    edges, staying = (np.bincount(labels[each & pixels], minlength=count) for each in (crest, sharp))
+    sides = stats[:, [cv2.CC_STAT_WIDTH, cv2.CC_STAT_HEIGHT]].max(axis=1)
+    rocking = (sides > LINE * unit) & (staying < 0.3 * edges)
+    rocking[0] = False
+    return np.asarray(rocking[labels], np.bool_)
+
+
+def _opaque(residual: Float32, structure: _Structure, sharp: Bools, unit: float) -> Bools:
     """Regions of one value in all frames, whose outline or inside is structure that stands.
 
     Across a standing edge there is another region: a white wall behind a black border has one value as long as it is too bright.
     """
     quiet = float(np.percentile(residual, 10))
     steady, small = residual < np.clip(2.5 * quiet, 4, 8), np.ones((3, 3), np.uint8)
-    near, found = _dilated(structure.seeds, 4 * unit), np.zeros(steady.shape, np.bool_)
+    near, found = _dilated(structure.seeds & sharp, 6 * unit), np.zeros(steady.shape, np.bool_)
     for sign in (1, -1):
         side = (steady & ~(structure.seeds & (sign * structure.median < 0))).astype(np.uint8)
         side = cv2.morphologyEx(side, cv2.MORPH_OPEN, small)

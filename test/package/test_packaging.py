@@ -19,7 +19,7 @@ import lightglue_trt_ros
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / 'lightglue_trt_ros'
-COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'evaluate_bag',
+COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'make_mask', 'evaluate_bag',
             'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'odometry'}
 ROSDEP_KEYS = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                **{name: f'python3-{name}'

@@ -50,7 +50,8 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-COMMANDS = ('quantize', 'evaluate_bag', 'evaluate_fleet', 'build_engines', 'benchmark', 'export_onnx', 'fetch_weights', 'make_bag')
+COMMANDS = ('quantize', 'evaluate_bag', 'evaluate_fleet', 'build_engines', 'benchmark', 'export_onnx', 'fetch_weights', 'make_bag',
+            'make_mask')
 
 
 def test_commands_explain_themselves() -> None:
