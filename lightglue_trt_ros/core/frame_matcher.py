@@ -13,7 +13,7 @@ from ..utils.errors import FrameError
 from .backend import Backend, RefiningBackend, refining_backend
 from .cameras import Intrinsics, StereoRig
 from .config import MatcherConfig
-from .correspondences import Sought, correspond
+from .correspondences import Correspondences, Sought, correspond
 from .depth import DepthImage, locate
 from .epipolar_check import RightImage, check_epipolar
 from .geometry import Size, resize_gray, size_of, size_text, to_original, unit_of
@@ -21,7 +21,7 @@ from .keyframes import Keyframes, match_keyframes
 from .masks import Mask
 from .refinement import Pyramid, Refined, refine_points, unrefined
 from .refinement.variance_factor import VarianceFactor
-from .static_points import StaticPoints
+from .static_points import NOTHING, StaticPoints
 from .timing import Stopwatch
 from .track_propagation import MAX_SIGMA_PX
 from .tracks import TrackCounter, Tracks
@@ -79,6 +79,7 @@ class FrameMatcher:
         self._camera: Intrinsics | None = None
         self._refiner = refining_backend(backend)
         self.static_points = StaticPoints(backend.spec.size, config.static_points)
+        self._judged = NOTHING  # of the newest frame
         self.keyframes = Keyframes(config.keyframes) if config.keyframes else None
 
     def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *, mask: Mask | None = None,
@@ -119,11 +120,10 @@ class FrameMatcher:
             return None
         right_frame = None
         if right is not None:  # before the host waits for matches: a GPU goes on meanwhile
-            right_frame = self._extract(right.image, stamp, Stopwatch(), use_pattern=False)
+            right_frame = self._extract(right.image, stamp, Stopwatch(), of_right=True)
             clock.lap('extract right')
         matches, rows = self._match(reference, current, clock)
-        if self._judged.motion_px:
-            self.static_points.pattern.add(image, self._judged.motion_px)
+        self.static_points.learn(image, self._judged)
         if right is not None and right_frame is not None:
             matches = self._match_right(matches, current, right_frame, right.rig, rows)
             clock.lap('match right')
@@ -182,11 +182,12 @@ class FrameMatcher:
                     self.reset(f'the calibration changed from {before} to {camera}')
             self._camera, self._variance_factor = camera, VarianceFactor()
 
-    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None, use_pattern: bool = True) -> _Frame:
+    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None, of_right: bool = False) -> _Frame:
         """Extract features, and keep the image for refinement: in the backend where that refines, else as a pyramid."""
         refine, pyramid, spec, size = self.config.refinement != 'none', None, self.backend.spec, size_of(image)
         allowed = None if mask is None else mask.grown(spec.size, self.config.mask_margin)
-        if use_pattern: allowed = self.static_points.pattern.allowed(allowed)
+        if not of_right:
+            allowed = self.static_points.pattern.allowed(allowed)
         if refine and self._refiner is not None:
             features = self._refiner.extract_frame(image, allowed)
         else:
@@ -214,9 +215,7 @@ class FrameMatcher:
                                          partial(self._refine, reference, current, refined))
         if current.can_be_refined:
             clock.lap('place')
-        judged = self._judged = self.static_points.judge(correspondences.rows, correspondences.next_rows, correspondences.reference_points / current.unit, correspondences.points / current.unit)
-        if judged.foreign.any():
-            correspondences = correspondences.without(judged.foreign)
+        correspondences = self._of_the_scene(correspondences, current)
         rows, next_rows = correspondences.rows, correspondences.next_rows
         tracks = current.tracks = reference.tracks.follow(rows, next_rows, correspondences.matched, len(answer.indices),
                                                            self._counter)
@@ -230,6 +229,13 @@ class FrameMatcher:
             correspondences.covariances * np.float32(self._variance_factor.value), tracks.missed.take(next_rows).astype(np.uint8),
             clock.laps, answer.layers, answer.note)
         return matches, next_rows
+
+    def _of_the_scene(self, correspondences: Correspondences, current: _Frame) -> Correspondences:
+        """Without those that stand still while the camera moves."""
+        self._judged = self.static_points.judge(correspondences.rows, correspondences.next_rows, correspondences.reference_points,
+                                                correspondences.points, current.size, current.unit)
+        foreign = self._judged.foreign
+        return correspondences if foreign is None or self.config.static_points == 'keep' else correspondences.without(foreign)
 
     def _match_right(self, matches: FrameMatches, left: _Frame, right: _Frame, rig: StereoRig, rows: Rows) -> FrameMatches:
         """Find the left frame's matches, whose points are its `rows` (M,), in the right image.

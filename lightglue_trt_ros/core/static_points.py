@@ -1,8 +1,8 @@
 """What stands still in the image of a moving camera is no part of the scene: a bonnet, burnt-in text, dirt, a projector's dots.
 
-A match that stays where it was is told from the world by what the others do: they agree on a motion that would have moved it. A track
-is judged over as many frames as it stands. Where there are such points, the images of some frames tell the pattern that stands in
-all of them, and no keypoint is taken there any more.
+A match that stays where it was is told from the world by what the others do: they agree on a motion that would have moved it. A
+track is judged over as many frames as it stands. Where there are such points, the images of some frames tell the pattern that
+stands in all of them, and no keypoint is taken there any more.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ SUSPICIOUS = 0.03  # share of the matches that stand, from which on the others a
 EXPECTED_PX = 3.0  # motion of the others, at a point that stands, from which on it is not of their scene
 AGREE_PX = 6.0  # largest difference of a moving match from the motion of all
 LEAST = 12  # moving matches that agree, for a motion to be known
+RECENT = 20  # frames
 GRID = (6, 8)  # rows and columns of cells of the image
 SPREAD = 0.3  # share of the cells with matches in which some agree,
 APART = 0.1  # and their least deviation, as a share of the image's sides: the camera moves, and not something before it
@@ -29,71 +30,83 @@ INTERLEAVED = 0.4  # share of the moving points whose nearest neighbour stands: 
 
 
 class Judged(NamedTuple):
-    """The matches of a frame."""
+    """The correspondences of a frame."""
 
-    foreign: NDArray[np.bool_]  # (N,) not of the scene
-    standing: int  # that stay where they were
-    motion_px: float  # of the others, where the camera moves; else 0
+    foreign: NDArray[np.bool_] | None  # (N,) of no part of the scene; None: all are of it
+    motion_px: float  # of the others, pixels of the engine's image, where the camera was seen to move before a pattern; else 0
+
+
+NOTHING = Judged(None, 0.0)
 
 
 class StaticPoints:
-    """Judges the matches of consecutive frames, in pixels of the engine's image, of (height, width) `size`."""
+    """Judges the correspondences of consecutive frames, and learns what stands in their images."""
 
-    def __init__(self, size: Size, mode: str = 'auto') -> None:
-        """`mode`: auto; drop, where the camera is known to move; keep, which drops nothing."""
-        self.size, self.mode = size, mode
-        self.pattern = Pattern(size)
+    def __init__(self, engine: Size, mode: str = 'auto') -> None:
+        """`mode` is the setting `static_points`, `engine` (height, width) of the engine's image."""
+        self.mode, self.pattern = mode, Pattern(engine)
+        self.share = 0.0  # of the newest frame's matches that stand while the others move
+        self.cells = np.zeros(GRID[0] * GRID[1])  # and how many in each cell of the image, a mean over RECENT frames
         self._rows, self._anchors, self._expected = _nobody()  # of the points that stand: rows of the newest frame
 
-    def judge(self, rows: Rows, next_rows: Rows, before: Float32, after: Float32) -> Judged:
-        """Points (N, 2) `before` and `after`, which are `rows` of the frame before and `next_rows` of this one."""
+    def judge(self, rows: Rows, next_rows: Rows, before: Float32, after: Float32, size: Size, unit: float) -> Judged:
+        """Points (N, 2) `before` and `after`, `rows` of the frame before and `next_rows` of this one; pixels of images of `size`.
+
+        `unit` is pixels of the image to one of the engine's.
+        """
         motion = after - before
         steps = np.einsum('ij,ij->i', motion, motion)
-        standing = steps < STILL_PX**2
-        count = int(np.count_nonzero(standing))
-        nothing = Judged(np.zeros(len(rows), np.bool_), count, 0.0)
-        if self.mode == 'keep' or count <= SUSPICIOUS * len(rows):
+        standing = steps < (STILL_PX * unit)**2
+        judged = NOTHING
+        if np.count_nonzero(standing) > SUSPICIOUS * len(rows):
+            judged = self._judge(rows, next_rows, before, after, standing, steps, size, unit)
+        elif self.pattern.blocked and len(rows):
+            judged = Judged(None, float(np.sqrt(np.median(steps))) / unit)
+        if judged.foreign is None:
             self.forget_tracks()
-            return nothing._replace(motion_px=float(np.sqrt(np.median(steps)))) if self.pattern.blocked and len(rows) else nothing
-        model = _motion(before, after, steps > MOVING_PX**2)
-        if model is None or not (self.mode == 'drop' or self._camera_moves(before, standing, model.agreeing)):
-            self.forget_tracks()
-            return nothing
-        still = np.flatnonzero(standing)
-        anchors, expected = self._since(rows[still], before[still], model)
-        stays = np.linalg.norm(after[still] - anchors, axis=1) < STILL_PX
-        foreign = np.zeros(len(rows), np.bool_)
-        foreign[still] = stays & (np.linalg.norm(expected, axis=1) > EXPECTED_PX)
-        self._rows, self._anchors, self._expected = next_rows[still][stays], anchors[stays], expected[stays]
-        if np.count_nonzero(foreign) <= SUSPICIOUS * len(rows) and not self.pattern.blocked:
-            return Judged(foreign, count, 0.0)
-        return Judged(foreign, count, float(np.median(np.linalg.norm(model.at(before), axis=1))))
+        self._remember(judged, after, size)
+        return judged
+
+    def learn(self, image: UInt8, judged: Judged) -> None:
+        """Look for the pattern in the image, gray uint8 (H, W), of the frame that was `judged`."""
+        if judged.motion_px and self.mode != 'keep':
+            self.pattern.add(image, judged.motion_px)
 
     def forget_tracks(self) -> None:
         """The next frame has other rows."""
         self._rows, self._anchors, self._expected = _nobody()
+
+    def _judge(self, rows: Rows, next_rows: Rows, before: Float32, after: Float32, standing: NDArray[np.bool_], steps: Float32,
+               size: Size, unit: float) -> Judged:
+        model = _motion(before, after, steps > (MOVING_PX * unit)**2, unit)
+        if model is None or not (self.mode == 'drop' or _camera_moves(before, standing, model.agreeing, size)):
+            return NOTHING
+        still = np.flatnonzero(standing)
+        anchors, expected = self._since(rows[still], before[still], model)
+        stays = np.linalg.norm(after[still] - anchors, axis=1) < STILL_PX * unit
+        foreign = np.zeros(len(rows), np.bool_)
+        foreign[still] = stays & (np.linalg.norm(expected, axis=1) > EXPECTED_PX * unit)
+        self._rows, self._anchors, self._expected = next_rows[still][stays], anchors[stays], expected[stays]
+        many = self.pattern.blocked or np.count_nonzero(foreign) > SUSPICIOUS * len(rows)
+        return Judged(foreign, float(np.median(np.linalg.norm(model.at(before), axis=1))) / unit if many else 0.0)
 
     def _since(self, rows: Rows, before: Float32, model: _Motion) -> tuple[Float32, Float32]:
         """Where points (N, 2) began to stand, and how far (N, 2) the others have moved there since."""
         anchors, expected = before.copy(), model.at(before)
         if len(self._rows):
             order = self._rows.argsort()
-            place = np.minimum(self._rows[order].searchsorted(rows), len(order) - 1)
-            known = self._rows[order][place] == rows
-            anchors[known] = self._anchors[order][place[known]]
-            expected[known] += self._expected[order][place[known]]
+            place = order[np.minimum(self._rows[order].searchsorted(rows), len(order) - 1)]
+            known = self._rows[place] == rows
+            anchors[known] = self._anchors[place[known]]
+            expected[known] += self._expected[place[known]]
         return anchors, expected
 
-    def _camera_moves(self, points: Float32, standing: NDArray[np.bool_], agreeing: NDArray[np.bool_]) -> bool:
-        """Whether what moves is seen all over the image, or through what stands; else something moves before a camera that stands."""
-        scale = np.array([GRID[1] / self.size[1], GRID[0] / self.size[0]], np.float32)
-        columns, rows = np.clip((points * scale).astype(np.intp), 0, (GRID[1] - 1, GRID[0] - 1)).T
-        cells = rows * GRID[1] + columns
-        every, some = (np.bincount(each, minlength=GRID[0] * GRID[1]) > 1 for each in (cells, cells[agreeing]))
-        spread = (points[agreeing].std(axis=0) / (self.size[1], self.size[0])).min()
-        if spread > APART and np.count_nonzero(some) >= SPREAD * np.count_nonzero(every):
-            return True
-        return _interleaved(points[agreeing], points[standing])
+    def _remember(self, judged: Judged, points: Float32, size: Size) -> None:
+        count = 0 if judged.foreign is None else int(np.count_nonzero(judged.foreign))
+        self.share = count / len(points) if count else 0.0
+        if count or self.cells.any():
+            now = 0.0 if judged.foreign is None else _per_cell(points[judged.foreign], size)
+            self.cells += (now - self.cells) / RECENT
 
 
 class Pattern:
@@ -144,14 +157,14 @@ class Pattern:
     def _block(self) -> None:
         sure, contrast = np.maximum(self._brighter, self._darker) > self.SURE, np.abs(self._mean)
         disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * self.REACH_PX + 1,) * 2)
-        least, blocked = self.CONTRAST, np.zeros(self.size, np.uint8)
-        while least < 256:
-            blocked = cv2.dilate((sure & (contrast > least)).astype(np.uint8), disc)
-            if np.count_nonzero(blocked) <= self.LARGEST * blocked.size:
+        least = self.CONTRAST
+        while True:
+            free = np.asarray(1 - cv2.dilate((sure & (contrast > least)).astype(np.uint8), disc), np.uint8)
+            self.blocked = 1 - np.count_nonzero(free) / free.size
+            if self.blocked <= self.LARGEST:
                 break
             least *= 1.3
-        self.blocked = np.count_nonzero(blocked) / blocked.size
-        self._allowed = np.asarray(255 * (1 - blocked), np.uint8) if self.blocked else None
+        self._allowed = 255 * free if self.blocked else None
 
 
 class _Motion(NamedTuple):
@@ -165,18 +178,31 @@ class _Motion(NamedTuple):
         return np.asarray(points @ self.coefficients[:, :2].T + self.coefficients[:, 2] - points, np.float32)
 
 
-def _motion(before: Float32, after: Float32, moving: NDArray[np.bool_]) -> _Motion | None:
+def _motion(before: Float32, after: Float32, moving: NDArray[np.bool_], unit: float) -> _Motion | None:
     """None where too few `moving` (N,) points agree."""
     which = np.flatnonzero(moving)
     if len(which) < LEAST:
         return None
-    coefficients, inliers = cv2.estimateAffine2D(contiguous(before[which], np.float64), contiguous(after[which], np.float64),
-                                                 method=cv2.RANSAC, ransacReprojThreshold=AGREE_PX, maxIters=300)
+    coefficients, inliers = cv2.estimateAffine2D(contiguous(before[which]), contiguous(after[which]), method=cv2.RANSAC,
+                                                 ransacReprojThreshold=AGREE_PX * unit, maxIters=300)
     if coefficients is None or np.count_nonzero(inliers) < max(LEAST, len(which) / 4):
         return None
     agreeing = np.zeros(len(before), np.bool_)
     agreeing[which[inliers.ravel() > 0]] = True
-    return _Motion(coefficients, agreeing)
+    return _Motion(np.asarray(coefficients, np.float64), agreeing)
+
+
+def _camera_moves(points: Float32, standing: NDArray[np.bool_], agreeing: NDArray[np.bool_], size: Size) -> bool:
+    """Whether what moves is seen all over the image, or through what stands; else something moves before a camera that stands."""
+    every, some = (np.count_nonzero(_per_cell(part, size) > 1) for part in (points, points[agreeing]))
+    apart = (points[agreeing].std(axis=0) / (size[1], size[0])).min()
+    return bool(apart > APART and some >= SPREAD * every) or _interleaved(points[agreeing], points[standing])
+
+
+def _per_cell(points: Float32, size: Size) -> NDArray[np.intp]:
+    """How many points (N, 2) are in each cell of GRID, row by row."""
+    columns, rows = np.clip((points * (GRID[1] / size[1], GRID[0] / size[0])).astype(np.intp), 0, (GRID[1] - 1, GRID[0] - 1)).T
+    return np.bincount(rows * GRID[1] + columns, minlength=GRID[0] * GRID[1])
 
 
 def _interleaved(moving: Float32, standing: Float32) -> bool:

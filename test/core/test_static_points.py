@@ -1,0 +1,193 @@
+"""What stands still in the image of a moving camera, and a standing camera with something that moves before it."""
+
+import cv2
+import numpy as np
+import pytest
+
+from lightglue_trt_ros.core.static_points import Pattern, StaticPoints
+
+SIZE = (480, 640)
+
+
+def scattered(rng, count, left=0.0, top=0.0, right=SIZE[1] - 1.0, bottom=SIZE[0] - 1.0):
+    return rng.uniform((left, top), (right, bottom), (count, 2)).astype(np.float32)
+
+
+def judge(points, before, after, *, unit=1.0, rows=None, next_rows=None):
+    rows = np.arange(len(before)) if rows is None else rows
+    size = round(SIZE[0] * unit), round(SIZE[1] * unit)
+    return points.judge(rows, rows if next_rows is None else next_rows, before * np.float32(unit), after * np.float32(unit), size, unit)
+
+
+def driving(before):
+    """Forwards, a little to the side."""
+    return before + (before - (330, 200)) * np.float32(0.06) + np.float32((3, 1))
+
+
+def dropped(judged, count):
+    return np.zeros(count, bool) if judged.foreign is None else judged.foreign
+
+
+@pytest.mark.parametrize('unit', [1.0, 2.5])
+def test_a_bonnet_does_not_belong_to_the_scene_and_the_road_does(unit):
+    rng = np.random.default_rng(0)
+    road, bonnet = scattered(rng, 300, bottom=350), scattered(rng, 80, top=400)
+    before = np.concatenate([road, bonnet])
+    after = np.concatenate([driving(road) + rng.normal(0, 0.3, road.shape), bonnet + rng.normal(0, 0.1, bonnet.shape)]).astype(np.float32)
+    judged = judge(StaticPoints(SIZE), before, after, unit=unit)
+    assert judged.foreign[300:].mean() > 0.9
+    assert not judged.foreign[:300].any()
+    assert judged.motion_px > 3
+
+
+@pytest.mark.parametrize('seen', [20, 40, 150])
+def test_dots_in_the_whole_image_do_not_belong_to_the_scene_even_where_they_are_nearly_all(seen):
+    rng = np.random.default_rng(1)
+    world, dots = scattered(rng, seen), scattered(rng, 700)
+    before = np.concatenate([world, dots])
+    after = np.concatenate([world + (9, -4) + rng.normal(0, 0.4, world.shape), dots]).astype(np.float32)
+    judged = judge(StaticPoints(SIZE), before, after)
+    assert judged.foreign[seen:].all()
+    assert not judged.foreign[:seen].any()
+
+
+@pytest.mark.parametrize(('width', 'height'), [(100, 300), (180, 170), (320, 96)])
+def test_before_a_standing_camera_nothing_is_dropped_where_a_tenth_of_the_image_moves(width, height):
+    rng = np.random.default_rng(2)
+    room, person = scattered(rng, 500), scattered(rng, 120, 200, 100, 200 + width, 100 + height)
+    hidden = ((room > (200, 100)) & (room < (200 + width, 100 + height))).all(1)
+    room = room[~hidden]
+    before = np.concatenate([room, person])
+    after = np.concatenate([room + rng.normal(0, 0.1, room.shape), person + (12, 2)]).astype(np.float32)
+    points = StaticPoints(SIZE)
+    assert not dropped(judge(points, before, after), len(before)).any()
+    assert points.share == 0
+
+
+def test_wrong_matches_before_a_standing_camera_drop_nothing():
+    rng = np.random.default_rng(3)
+    room = scattered(rng, 500)
+    after = room + rng.normal(0, 0.1, room.shape).astype(np.float32)
+    after[:60] = scattered(rng, 60)
+    assert not dropped(judge(StaticPoints(SIZE), room, after), 500).any()
+
+
+def test_leaves_that_sway_before_a_standing_camera_drop_nothing():
+    rng = np.random.default_rng(4)
+    room = scattered(rng, 500)
+    after = room + rng.normal(0, 0.1, room.shape).astype(np.float32)
+    after[:200] += rng.normal(0, 2.5, (200, 2))
+    assert not dropped(judge(StaticPoints(SIZE), room, after), 500).any()
+
+
+def test_where_the_camera_drives_to_the_world_stands_and_belongs_to_the_scene():
+    rng = np.random.default_rng(5)
+    before = np.concatenate([scattered(rng, 300), (330, 200) + scattered(rng, 60, -25, -25, 25, 25)]).astype(np.float32)
+    after = before + (before - (330, 200)) * np.float32(0.02)
+    assert dropped(judge(StaticPoints(SIZE), before, after), 360).mean() < 0.01
+
+
+def test_a_track_is_judged_over_as_many_frames_as_it_stands():
+    """Two pixels a frame tell nothing at once."""
+    rng = np.random.default_rng(6)
+    world, dirt = scattered(rng, 300), scattered(rng, 60)
+    points, dropped_in = StaticPoints(SIZE), []
+    for frame in range(4):
+        rows = np.roll(np.arange(360), frame) if frame else np.arange(360)
+        before, after = np.concatenate([world, dirt]), np.concatenate([world + np.float32((2, 0)), dirt])
+        judged = judge(points, before, after, rows=rows, next_rows=np.roll(np.arange(360), frame + 1))
+        dropped_in.append(0 if judged.foreign is None else np.count_nonzero(judged.foreign[300:]))
+        assert judged.foreign is None or not judged.foreign[:300].any()
+        world = world + np.float32((2, 0))
+    assert dropped_in[0] == 0
+    assert dropped_in[1] == 60
+    points.forget_tracks()
+    assert not judge(points, before, after).foreign.any()
+
+
+def test_drop_asks_for_a_motion_alone():
+    rng = np.random.default_rng(7)
+    room, car = scattered(rng, 400), scattered(rng, 100, 100, 100, 200, 400)
+    before = np.concatenate([room, car])
+    after = np.concatenate([room, car + (12, 2)]).astype(np.float32)
+    assert judge(StaticPoints(SIZE, 'drop'), before, after).foreign[:400].all()
+    assert judge(StaticPoints(SIZE), before, after).foreign is None
+
+
+@pytest.mark.parametrize('count', [0, 1, 5])
+def test_few_matches_are_no_reason_for_anything(count):
+    before = scattered(np.random.default_rng(8), count)
+    assert judge(StaticPoints(SIZE), before, before).foreign is None
+
+
+def textures(rng, count):
+    scene = cv2.GaussianBlur(rng.uniform(0, 255, (120, 400)).astype(np.float32), (0, 0), 1.5)
+    scene = cv2.normalize(scene, None, 20, 235, cv2.NORM_MINMAX)
+    return [scene[:, 7 * number:7 * number + 160].copy() for number in range(count)]
+
+
+def with_pattern(images):
+    """Dark text above, bright dots on the left, dimmer on darker ground."""
+    dots = np.zeros((120, 160), np.float32)
+    dots[10:110:10, 10:70:10] = 1
+    dots = cv2.dilate(dots, np.ones((3, 3)))
+    shown = []
+    for image in images:
+        image = image * (1 - dots) + dots * np.clip(60 + image, 0, 255)
+        image[5:8, 100:150] = 3
+        shown.append(np.clip(image, 0, 255).astype(np.uint8))
+    return shown, dots > 0
+
+
+def learned(images, motion_px=7.0):
+    pattern = Pattern((120, 160))
+    for image in images:
+        pattern.add(image, motion_px)
+    return pattern
+
+
+def test_a_pattern_is_learned_from_few_images_and_the_world_stays_free():
+    images, dots = with_pattern(textures(np.random.default_rng(9), 12))
+    allowed = learned(images).allowed(None)
+    assert allowed.dtype == np.uint8
+    assert (allowed[dots] == 0).mean() > 0.9
+    assert (allowed[6, 100:150] == 0).mean() > 0.9
+    assert (allowed[60:, 90:] == 0).mean() < 0.1
+    assert learned(images[:2]).allowed(None) is None
+
+
+def test_a_pattern_that_is_gone_is_forgotten():
+    worlds = textures(np.random.default_rng(10), 33)
+    images, _ = with_pattern(worlds[:8])
+    pattern = learned(images)
+    assert pattern.blocked > 0.05
+    for image in worlds[8:]:
+        pattern.add(image.astype(np.uint8), 7.0)
+    assert pattern.blocked < 0.03
+
+
+def test_images_that_are_hardly_apart_teach_nothing():
+    images, _ = with_pattern(textures(np.random.default_rng(11), 6))
+    assert learned(images, motion_px=0.5).images == 1
+
+
+def test_never_more_than_half_of_the_image_is_blocked():
+    rng = np.random.default_rng(12)
+    fixed = rng.normal(0, 12, (120, 160))
+    images = [np.clip(image * 0.2 + 60 + fixed, 0, 255).astype(np.uint8) for image in textures(rng, 8)]
+    pattern = learned(images)
+    assert 0.05 < pattern.blocked <= Pattern.LARGEST
+
+
+def test_a_mask_and_the_pattern_both_count_and_the_array_stays_the_same():
+    images, dots = with_pattern(textures(np.random.default_rng(13), 8))
+    pattern, mask = learned(images), np.full((120, 160), 255, np.uint8)
+    mask[100:] = 0
+    both = pattern.allowed(mask)
+    assert not both[100:].any()
+    assert (both[:100][dots[:100]] == 0).mean() > 0.9
+    assert pattern.allowed(mask) is both
+    assert pattern.allowed(None) is pattern.allowed(None)
+    nothing = np.zeros((120, 160), np.uint8)
+    nothing[11, 11] = 255  # a mask that leaves what the pattern blocks is used as it is
+    assert pattern.allowed(nothing).any()
