@@ -70,8 +70,9 @@ class Scenes:
 
 def show_the_scene(foreign: Tensor, points: Tensor, transferred: Tensor) -> Tensor:
     """bool (2B, M): neither a pixel nor the pixel of the other view that it is transferred to is `foreign` (2B, H, W)."""
-    here, across = ((pixels.flatten(1).gather(1, flat_index(at.detach(), *foreign.shape[1:])))
-                    for pixels, at in ((foreign, points), (other(foreign), transferred)))
+    height, width = foreign.shape[1:]
+    here = foreign.flatten(1).gather(1, flat_index(points.detach(), height, width))
+    across = other(foreign).flatten(1).gather(1, flat_index(transferred.detach(), height, width))
     return ~here & ~across
 
 
