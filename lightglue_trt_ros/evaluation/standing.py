@@ -37,8 +37,9 @@ STEADY = 0.4  # least median of a third of the frames, over that of another
 OUTLIER = 3.5  # standard deviations of the whole image's median high pass, which fixed pattern noise and slow scenes have
 RING = 0.35  # of a stronger pixel of the other sign near by: the high pass of that one
 SHARP = 0.7  # least slope of the mean of all frames, over the usual one
+ABRUPT = 4.0  # gray levels of changes where the world begins
 LINE = 40  # pixels, least length of a horizon
-OUTLINE = 0.6  # least share of an opaque region's outline that stands
+OUTLINE = 0.4  # least share of an opaque region's outline that stands
 ATTENUATED = 0.6  # of the changes around it that the world shows behind a soft edge
 LEAST_AREA = 12  # pixels of an opaque region
 HOLE = 0.001  # share of the image: smaller holes of opaque regions are filled
@@ -176,7 +177,7 @@ def _hidden(images: list[UInt8]) -> Bools:
     change = _spread(smooth)
     crest, sharp = _edges(smooth)
     structure = structure._replace(pixels=structure.pixels & ~_rocking(structure.pixels, crest, sharp, unit))
-    opaque = _opaque(_residual(smooth, gains), structure, sharp, unit)
+    opaque = _opaque(*_residual(smooth, gains), structure, sharp, unit)
     near = _dilated(opaque, 3 * COARSE[-1] * unit) & ~opaque
     around = _blurred(change * ~opaque, 12 * unit) / np.maximum(_blurred((~opaque).astype(np.float32), 12 * unit), 1e-3)
     halo = near & (change > ATTENUATED * around)  # the world, whose high pass sees the edge of what is opaque
@@ -242,12 +243,14 @@ def _common_gain(smooth: NDArray[np.float16]) -> list[Float32]:
     return [np.maximum(np.median(series[alike[most]], axis=0), 0.02)] if alike[most].sum() >= 0.01 * level.size else []
 
 
-def _residual(smooth: NDArray[np.float16], gains: list[Float32]) -> Float32:
-    """(H, W) by how much a pixel differs in most frames from its own level times the gain; the least of several gains."""
-    found = list[Float32]()
-    for gain in gains:
-        found += _quantiles(smooth, (0.9,), partial(_apart, gain=gain))
-    return np.asarray(np.min(found, axis=0), np.float32)
+def _residual(smooth: NDArray[np.float16], gains: list[Float32]) -> tuple[Float32, Float32]:
+    """(H, W) by how much a pixel differs from its own level times the gain, in a third and in most of the frames.
+
+    The least of several gains.
+    """
+    found = [_quantiles(smooth, (0.35, 0.9), partial(_apart, gain=gain)) for gain in gains]
+    third, most = np.min(found, axis=0)
+    return third, most
 
 
 def _apart(rows: Float32, _: slice, *, gain: Float32) -> Float32:
@@ -286,14 +289,17 @@ def _rocking(pixels: Bools, crest: Bools, sharp: Bools, unit: float) -> Bools:
     return np.asarray(rocking[labels], np.bool_)
 
 
-def _opaque(residual: Float32, structure: _Structure, sharp: Bools, unit: float) -> Bools:
+def _opaque(third: Float32, residual: Float32, structure: _Structure, sharp: Bools, unit: float) -> Bools:
     """Regions of one value in all frames, whose outline or inside is structure that stands.
 
-    Across a standing edge there is another region: a white wall behind a black border has one value as long as it is too bright.
+    An outline stands where an edge of the mean does, or where the changes of a third of the frames begin: next to a sky or a
+    wall most frames show more of it. Across a standing edge there is another region: a white wall
+    behind a black border has one value as long as it is too bright.
     """
     quiet = float(np.percentile(residual, 10))
     steady, small = residual < np.clip(2.5 * quiet, 4, 8), np.ones((3, 3), np.uint8)
     near, found = _dilated(structure.seeds & sharp, 6 * unit), np.zeros(steady.shape, np.bool_)
+    near |= cv2.dilate(third, np.ones((5, 5), np.uint8)) > np.maximum(3 * third, ABRUPT)
     for sign in (1, -1):
         side = (steady & ~(structure.seeds & (sign * structure.median < 0))).astype(np.uint8)
         side = cv2.morphologyEx(side, cv2.MORPH_OPEN, small)

@@ -92,6 +92,14 @@ def test_finds_a_plain_bonnet():
     assert np.mean(found[:180]) < 0.01
 
 
+def test_finds_a_plain_gripper_of_the_brightness_of_the_world():
+    frames = [np.where(BONNET, 120, frame) for frame in flight()]
+    for seen in (frames, exposed(frames)):
+        found = hidden(recorded(seen))
+        assert np.mean(found[BONNET]) > 0.95
+        assert np.mean(found[:180]) < 0.01
+
+
 def test_finds_burnt_in_text_and_the_digits_of_its_clock():
     frames, ink = [], np.zeros((HEIGHT, WIDTH), np.uint8)
     for number, frame in enumerate(flight()):
