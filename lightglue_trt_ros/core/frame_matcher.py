@@ -124,6 +124,7 @@ class FrameMatcher:
             clock.lap('extract right')
         matches, rows = self._match(reference, current, clock)
         self.static_points.learn(image, self._judged)
+        matches = dataclasses.replace(matches, standing=self.static_points.standing)
         if right is not None and right_frame is not None:
             matches = self._match_right(matches, current, right_frame, right.rig, rows)
             clock.lap('match right')

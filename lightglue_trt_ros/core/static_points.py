@@ -14,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .geometry import Size, contiguous, resize_gray
-from .types import Float32, Float64, Rows, UInt8
+from .types import NOTABLE, Float32, Float64, Rows, Standing, UInt8
 
 STILL_PX = 0.7  # a point that moved less stands,
 MOVING_PX = 1.5  # one that moved more moves; pixels of the engine's image, as all below
-SUSPICIOUS = 0.03  # share of the matches that stand, from which on the others are asked
 EXPECTED_PX = 3.0  # motion of the others, at a point that stands, from which on it is not of their scene
 AGREE_PX = 6.0  # largest difference of a moving match from the motion of all
 LEAST = 12  # moving matches that agree, for a motion to be known
-RECENT = 20  # frames
+RECENT = 15  # frames
 GRID = (6, 8)  # rows and columns of cells of the image
 SPREAD = 0.3  # share of the cells with matches in which some agree,
 APART = 0.1  # and their least deviation, as a share of the image's sides: the camera moves, and not something before it
@@ -45,8 +44,8 @@ class StaticPoints:
     def __init__(self, engine: Size, mode: str = 'auto') -> None:
         """`mode` is the setting `static_points`, `engine` (height, width) of the engine's image."""
         self.mode, self.pattern = mode, Pattern(engine)
-        self.share = 0.0  # of the newest frame's matches that stand while the others move
-        self.cells = np.zeros(GRID[0] * GRID[1])  # and how many in each cell of the image, a mean over RECENT frames
+        self._share = 0.0  # of the matches that stand while the others move, a mean over RECENT frames
+        self._cells = np.zeros(GRID[0] * GRID[1])  # where in the image
         self._rows, self._anchors, self._expected = _nobody()  # of the points that stand: rows of the newest frame
 
     def judge(self, rows: Rows, next_rows: Rows, before: Float32, after: Float32, size: Size, unit: float) -> Judged:
@@ -58,14 +57,21 @@ class StaticPoints:
         steps = np.einsum('ij,ij->i', motion, motion)
         standing = steps < (STILL_PX * unit)**2
         judged = NOTHING
-        if np.count_nonzero(standing) > SUSPICIOUS * len(rows):
+        if np.count_nonzero(standing) > NOTABLE * len(rows):
             judged = self._judge(rows, next_rows, before, after, standing, steps, size, unit)
         elif self.pattern.blocked and len(rows):
             judged = Judged(None, float(np.sqrt(np.median(steps))) / unit)
         if judged.foreign is None:
             self.forget_tracks()
-        self._remember(judged, after, size)
+        self._remember(judged.foreign, after, size)
         return judged
+
+    @property
+    def standing(self) -> Standing | None:
+        """None where nothing was found."""
+        if max(self._share, self.pattern.blocked) <= NOTABLE:
+            return None
+        return Standing(self._share, self.pattern.blocked, _where(self._cells), self.mode != 'keep')
 
     def learn(self, image: UInt8, judged: Judged) -> None:
         """Look for the pattern in the image, gray uint8 (H, W), of the frame that was `judged`."""
@@ -87,7 +93,7 @@ class StaticPoints:
         foreign = np.zeros(len(rows), np.bool_)
         foreign[still] = stays & (np.linalg.norm(expected, axis=1) > EXPECTED_PX * unit)
         self._rows, self._anchors, self._expected = next_rows[still][stays], anchors[stays], expected[stays]
-        many = self.pattern.blocked or np.count_nonzero(foreign) > SUSPICIOUS * len(rows)
+        many = self.pattern.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
         return Judged(foreign, float(np.median(np.linalg.norm(model.at(before), axis=1))) / unit if many else 0.0)
 
     def _since(self, rows: Rows, before: Float32, model: _Motion) -> tuple[Float32, Float32]:
@@ -101,12 +107,12 @@ class StaticPoints:
             expected[known] += self._expected[place[known]]
         return anchors, expected
 
-    def _remember(self, judged: Judged, points: Float32, size: Size) -> None:
-        count = 0 if judged.foreign is None else int(np.count_nonzero(judged.foreign))
-        self.share = count / len(points) if count else 0.0
-        if count or self.cells.any():
-            now = 0.0 if judged.foreign is None else _per_cell(points[judged.foreign], size)
-            self.cells += (now - self.cells) / RECENT
+    def _remember(self, foreign: NDArray[np.bool_] | None, points: Float32, size: Size) -> None:
+        if foreign is not None and foreign.any():
+            self._share += (float(foreign.mean()) - self._share) / RECENT
+            self._cells += (_per_cell(points[foreign], size) - self._cells) / RECENT
+        else:
+            self._share *= 1 - 1 / RECENT
 
 
 class Pattern:
@@ -189,7 +195,11 @@ def _motion(before: Float32, after: Float32, moving: NDArray[np.bool_], unit: fl
         return None
     agreeing = np.zeros(len(before), np.bool_)
     agreeing[which[inliers.ravel() > 0]] = True
-    return _Motion(np.asarray(coefficients, np.float64), agreeing)
+    motion = _Motion(np.asarray(coefficients, np.float64), agreeing)
+    here, expected = before[agreeing], motion.at(before[agreeing])
+    errors = np.linalg.norm(after[agreeing] - here - expected, axis=1)
+    agrees = np.median(errors) < np.median(np.linalg.norm(expected, axis=1)) / 2  # leaves that sway have no common motion
+    return motion if agrees else None
 
 
 def _camera_moves(points: Float32, standing: NDArray[np.bool_], agreeing: NDArray[np.bool_], size: Size) -> bool:
@@ -203,6 +213,18 @@ def _per_cell(points: Float32, size: Size) -> NDArray[np.intp]:
     """How many points (N, 2) are in each cell of GRID, row by row."""
     columns, rows = np.clip((points * (GRID[1] / size[1], GRID[0] / size[0])).astype(np.intp), 0, (GRID[1] - 1, GRID[0] - 1)).T
     return np.bincount(rows * GRID[1] + columns, minlength=GRID[0] * GRID[1])
+
+
+def _where(cells: NDArray[np.float64]) -> str:
+    """In which part of the image most of what was counted in the cells of GRID is, for people."""
+    grid = cells.reshape(GRID)
+    if not grid.any() or np.count_nonzero(grid > 0.1 * grid.max()) > grid.size / 2:
+        return 'all over the image'
+    rows, columns = grid.sum(1), grid.sum(0)
+    down, across = (float(part @ np.arange(len(part)) / part.sum() / (len(part) - 1)) for part in (rows, columns))
+    vertical = 'at the top' if down < 0.35 else 'at the bottom' if down > 0.65 else ''
+    horizontal = 'on the left' if across < 0.35 else 'on the right' if across > 0.65 else ''
+    return ' '.join(filter(None, (vertical, horizontal))) or 'in the middle'
 
 
 def _interleaved(moving: Float32, standing: Float32) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,33 @@ class Matches:
         return dataclasses.replace(self, indices=indices, scores=scores, note='; '.join(filter(None, (self.note, note))))
 
 
+NOTABLE = 0.03  # share of the matches that stand still while the others move, from which on this is told
+CAUSES = ("a part of the robot, a border, writing, dirt, hot pixels or an infrared projector's dots before the scene: make_mask "
+          'writes a mask for mask_file; or turn the projector off (depth_module.emitter_enabled of realsense2_camera, i_enable_ir '
+          'of depthai_ros_driver)')
+
+
+class Standing(NamedTuple):
+    """What stands still in the images of a camera that moves."""
+
+    share: float  # of the matches of the last frames
+    blocked: float  # share of the image where it was learned to stand, and no keypoint is taken
+    where: str  # in the image, for people
+    dropped: bool  # whether such points are dropped
+
+    def __str__(self) -> str:
+        return f'{self.share:.0%} of the matches, {self.blocked:.0%} of the image, {self.where}'
+
+    @property
+    def in_words(self) -> str:
+        """A sentence with causes and remedies."""
+        found = (f'{self.blocked:.0%} of the image {self.where} stands still while the camera moves, and gets no keypoints'
+                 if self.blocked > NOTABLE else
+                 f'{self.share:.0%} of the matches {self.where} stand still while the others move, and are '
+                 f'{"dropped" if self.dropped else "kept (static_points)"}')
+        return f'{found}: {CAUSES}'
+
+
 @dataclass(frozen=True)
 class FrameMatches:
     """The correspondences of one frame with its reference: M rows, in pixels of the original images."""
@@ -104,6 +131,7 @@ class FrameMatches:
     image_size: tuple[int, int] | None = None  # (height, width) of the current image, pixels, where it is known
     xyz: Float32 | None = None  # (M, 3) metres in the camera's optical frame, NaN where unknown; None without depth and stereo
     sigma_z: Float32 | None = None  # (M,) metres, standard deviation of z; None as xyz
+    standing: Standing | None = None  # what stands still in the image while the camera moves; None: nothing was found
 
     def __len__(self) -> int:
         return len(self.scores)

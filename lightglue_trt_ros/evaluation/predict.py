@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from ..core.cameras import Intrinsics
-from ..core.types import UInt8
+from ..core.types import Standing, UInt8
 from ..datasets.sequence import Frame
 from ..odometry.two_view import PoseEstimator
 from ..utils.errors import BagError, EngineError, FrameError
@@ -101,6 +101,13 @@ class MethodRun:
             return None if prediction is None else prediction.points
 
 
+def _more(standing: Standing | None, prediction: FramePrediction) -> Standing | None:
+    """What stands in more of the image, or of the matches: so far, or in a frame and the one before."""
+    published = prediction.by_stride[1].published if 1 in prediction.by_stride else None
+    found = [each for each in (standing, None if published is None else published.standing) if each is not None]
+    return max(found, key=lambda each: (each.blocked, each.share), default=None)
+
+
 class Evaluator:
     """Passes over a recording, each with other methods.
 
@@ -136,13 +143,18 @@ class Evaluator:
                               depth=None if self._depths is None or not each.ours else DepthScore(self._depths.camera))
                   for number, each in enumerate(methods)]
         runs = [MethodRun(method, strides, self.wall) for method in methods]
+        standing: Standing | None = None
         with ThreadPoolExecutor(len(runs), 'method') as threads, closing(self._shown_frames(strides)) as shown_frames:
             try:
                 for shown in shown_frames:
-                    self._score(scores, shown, self._predict(runs, shown, threads), threads, first)
+                    predicted = self._predict(runs, shown, threads)
+                    self._score(scores, shown, predicted, threads, first)
+                    standing = _more(standing, predicted[0])
                     progress(shown.number + 1)
             except EngineError as error:
                 self.failure, self.interrupted = str(error), True
+        if standing is not None:
+            self.on_note(f'{methods[0].name}: {standing.in_words}')
         return [score.finish() for score in scores]
 
     def _shown_frames(self, strides: Sequence[int]) -> Generator[ShownFrame, None, None]:

@@ -16,7 +16,7 @@ from ...core.geometry import size_of
 from ...core.images import fill_image
 from ...core.keyframes import Keyframe
 from ...core.timing import FadingLog, in_time
-from ...core.types import FrameMatches
+from ...core.types import FrameMatches, Standing
 from .. import diagnostics
 from ..camera_info import CameraListener, camera_topic
 from ..clouds import LAYOUTS, fill_cloud, layout_of, point_fields, stamp_seconds
@@ -48,6 +48,7 @@ class CameraInterface:
         self._masks: CameraMasks | None = None
         self._paired: RightCamera | DepthCamera | None = None
         self._keyframes: KeyframeTopics | None = None
+        self._standing: Standing | None = None  # in the newest frame's images
         self._advised: tuple[Any, ...] = ()
         self._warnings, self._rejections = FadingLog(), FadingLog()  # of the executor's thread, of the pipeline's
         self._silence: diagnostics.Verdict | None = None  # last warning of a silence, until its end is logged
@@ -112,15 +113,18 @@ class CameraInterface:
         """Diagnostics of calibration, masks, stereo and depth, by key."""
         figures = {} if self._calibration is None else {'calibration': self._calibration.description}
         masked = {'masked': self._masks.description} if self._masks is not None and self._masks.description else {}
-        return figures | masked | ({} if self._paired is None else self._paired.figures())
+        stands = {} if self._standing is None else {'standing still': str(self._standing)}
+        return figures | masked | stands | ({} if self._paired is None else self._paired.figures())
 
     @property
     def verdict(self) -> diagnostics.Verdict:
-        """State of the right or the depth camera, and of the masks."""
+        """State of the right or the depth camera, of the masks, and of what stands still in the images."""
         if self._paired is not None and (verdict := self._paired.verdict):
             return verdict
         if self._masks is not None and (problem := self._masks.problem):
             return diagnostics.Verdict(diagnostics.WARN, f'{problem}: matching goes on without it', logged=True)
+        if (standing := self._standing) is not None:
+            return diagnostics.Verdict(diagnostics.WARN, standing.in_words)
         return diagnostics.MATCHING
 
     def log_verdict(self, verdict: diagnostics.Verdict) -> None:
@@ -157,6 +161,7 @@ class CameraInterface:
             matches = matches.without_right()
         elif self._settings.depth and matches.xyz is None:
             matches = matches.without_depth()
+        self._standing = matches.standing
         matches = dataclasses.replace(matches, image_size=size_of(frame.image))
         cloud = PointCloud2(header=frame.source.header, fields=FIELDS[layout_of(matches)])
         self._matches.publish(fill_cloud(cloud, matches))
