@@ -114,7 +114,8 @@ class MatcherConfig:
         'auto', 'What is done with points that stand still in the image while the camera moves: auto drops them once it is seen to '
         'move; drop, whenever anything moves; keep, never', choices=('auto', 'drop', 'keep'))
     reference: str = setting(
-        'previous', 'What a frame is matched against', choices=('previous', 'keyframe'), dynamic=True)
+        'previous', 'What a frame is matched against; alternate is the frame before the previous one, for a projector that '
+        'flashes in every second frame', choices=('previous', 'keyframe', 'alternate'), dynamic=True)
     keyframe_min_ratio: float = setting(
         0.4, "A new keyframe is taken when fewer than this share of the keyframe's keypoints are matched",
         low=0.0, high=1.0, dynamic=True)

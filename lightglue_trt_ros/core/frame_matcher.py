@@ -73,12 +73,13 @@ class FrameMatcher:
         self.last_reset = ''  # reason of the last reset; empty before the first
         self.resets = 0
         self._reference: _Frame | None = None
+        self._between: _Frame | None = None  # of the other kind, where two kinds of frames alternate
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
         self._camera: Intrinsics | None = None
         self._refiner = refining_backend(backend)
-        self.static_points = StaticPoints(backend.spec.size, config.static_points)
+        self.static_points, self._static_between = (StaticPoints(backend.spec.size, config.static_points) for _ in range(2))
         self._judged = NOTHING  # of the newest frame
         self.keyframes = Keyframes(config.keyframes) if config.keyframes else None
 
@@ -100,13 +101,15 @@ class FrameMatcher:
             None for a frame without a reference: the first one, and the first after a reset. Its right image is not used.
 
         Raises:
-            FrameError: the image is not gray uint8, mask, depth or camera have another size, or the stamp repeats. The frame is
-                dropped.
+            FrameError: the image is not gray uint8, mask, depth or camera have another size, the stamp repeats, or a right image
+                comes while `reference` is alternate. The frame is dropped.
             BagError: the camera's distortion model is unknown.
             EngineError: the backend failed.
         """
         _check(image, stamp, self._last_stamp)
         _check_others(image, right, depth, camera)
+        if right is not None and self.config.reference == 'alternate':
+            raise FrameError('reference is alternate, which a stereo pair cannot have: set it to previous')
         if mask is not None:
             mask.check(size_of(image), self.backend.spec.size)
         self._reset_if_interrupted(image, stamp)
@@ -116,7 +119,7 @@ class FrameMatcher:
         clock, reference = Stopwatch(), self._reference
         current = self._extract(image, stamp, clock, mask)
         if reference is None:
-            self._reference = current
+            self._take(current)
             return None
         right_frame = None
         if right is not None:  # before the host waits for matches: a GPU goes on meanwhile
@@ -135,7 +138,7 @@ class FrameMatcher:
             matches = dataclasses.replace(matches, **locate(depth, matches.keypoints, matches.covariances)._asdict())
             clock.lap('depth')
         if self._is_next_reference(reference, current, matches):
-            self._reference = current
+            self._take(current)
         if self.keyframes is not None and self.keyframes.wants(matches, self.config.keyframe_min_ratio):
             self.keyframes.take(self.backend, image, current.points, current.features, matches, rows, depth, self._camera)
         if mask is not None:  # refinement may move points near its edge behind it
@@ -157,7 +160,7 @@ class FrameMatcher:
         """Forget reference and tracks: the next frame starts anew. Track ids go on counting, and keyframes stay."""
         self.last_reset = reason
         self.resets += self._reference is not None
-        self._reference, self._last_stamp = None, None
+        self._reference = self._between = self._last_stamp = None
         self.static_points.forget_tracks()
 
     def _reset_if_interrupted(self, image: UInt8, stamp: float) -> None:
@@ -233,6 +236,8 @@ class FrameMatcher:
 
     def _of_the_scene(self, correspondences: Correspondences, current: _Frame) -> Correspondences:
         """Without those that stand still while the camera moves."""
+        if self.config.reference == 'keyframe':  # the rows before are always its own
+            self.static_points.forget_tracks()
         self._judged = self.static_points.judge(correspondences.rows, correspondences.next_rows, correspondences.reference_points,
                                                 correspondences.points, current.size, current.unit)
         foreign = self._judged.foreign
@@ -283,9 +288,17 @@ class FrameMatcher:
         refined = refine_points(reference.pyramid, current.pyramid, reference.points.take(rows[order], axis=0), points[matched])
         return refined.take(np.argsort(order))
 
+    def _take(self, current: _Frame) -> None:
+        """The frame is the next one's reference, or where two kinds of frames alternate, of the one after that."""
+        if self.config.reference == 'alternate':
+            self._reference, self._between = self._between, current
+            self.static_points, self._static_between = self._static_between, self.static_points  # another pattern, other rows
+        else:
+            self._reference, self._between = current, None
+
     def _is_next_reference(self, reference: _Frame, current: _Frame, matches: FrameMatches) -> bool:
         """Whether the current frame becomes the reference, by all its matches, published or not."""
-        if self.config.reference == 'previous' or (current.can_be_refined and not reference.can_be_refined):
+        if self.config.reference != 'keyframe' or (current.can_be_refined and not reference.can_be_refined):
             return True
         detected = int(np.count_nonzero(reference.features.scores > self.config.detection_threshold))
         matched = int(np.count_nonzero(matches.carried == 0))

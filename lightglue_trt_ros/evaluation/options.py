@@ -24,7 +24,7 @@ OWN_DEPTH_IMAGES = '--depth'  # as depth_topic: those that the recording has by 
 OF_CAMERA = ('image_topic', 'depth_topic', 'camera', 'camera_in_body', 'mask', 'truth', 'truth_topic',
              'truth_child_frame')  # may have {camera}
 SETTINGS = ('backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold', 'refinement', 'depth_confidence',
-            'mask_margin')
+            'mask_margin', 'static_points')
 DYNAMIC = tuple(field.name for field in dataclasses.fields(MatcherConfig) if field.metadata['dynamic'])
 COMPARABLE = ('weights', *DYNAMIC)
 GIVEN = ('reference', 'keyframe_min_ratio', 'max_gap_s')  # each frame is matched with the one before, and the evaluation knows gaps

@@ -355,3 +355,33 @@ def test_calibration_of_another_size_or_model_drops_the_frame():
     with pytest.raises(BagError, match='double_sphere'):
         frames.process(IMAGE, 0.2, camera=unknown)
     assert frames.process(IMAGE, 0.3, camera=lens(-0.2)) is not None, 'the reference is still there'
+
+
+def test_where_two_kinds_of_frames_alternate_each_is_matched_with_its_own():
+    frames, backend = matcher(refinement='none', reference='alternate', carry_frames=0)
+    published = [frames.process(IMAGE, 0.1 * number) for number in range(6)]
+    assert published[:2] == [None, None]
+    assert backend.pairs == [(0, 2), (1, 3), (2, 4), (3, 5)]
+    assert [matches.reference_stamp for matches in published[2:]] == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    assert published[4].track_ids.tolist() == published[2].track_ids.tolist()
+    assert set(published[3].track_ids.tolist()).isdisjoint(published[2].track_ids.tolist())
+    assert published[4].track_lengths.tolist() == [3] * 8
+    frames.reset()
+    assert frames.process(IMAGE, 0.6) is None
+    assert frames.process(IMAGE, 0.7) is None
+    assert frames.process(IMAGE, 0.8) is not None
+
+
+def test_frames_that_alternate_and_a_stereo_pair_do_not_go_together():
+    frames, _ = matcher(refinement='none', reference='alternate')
+    camera = depth_image().camera
+    with pytest.raises(FrameError, match='alternate'):
+        frames.process(IMAGE, 0.0, RightImage(IMAGE, StereoRig(camera, dataclasses.replace(camera, shift_m=0.1))))
+
+
+def test_the_reference_may_change_while_frames_come():
+    frames, backend = matcher(refinement='none')
+    for number, reference in enumerate(['previous'] * 3 + ['alternate'] * 4 + ['previous'] * 2):
+        frames.config = dataclasses.replace(frames.config, reference=reference)
+        frames.process(IMAGE, 0.1 * number)
+    assert backend.pairs == [(0, 1), (1, 2), (2, 3), (3, 5), (4, 6), (5, 7), (7, 8)]

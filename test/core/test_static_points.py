@@ -4,7 +4,11 @@ import cv2
 import numpy as np
 import pytest
 
+from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.static_points import Pattern, StaticPoints
+from lightglue_trt_ros.core.types import HostFeatures, Matches
 
 SIZE = (480, 640)
 
@@ -211,3 +215,57 @@ def test_what_stands_for_many_frames_is_told_with_its_place():
     for _ in range(40):
         judge(points, road, driving(road))
     assert points.standing is None
+
+
+class DottedBackend:
+    """Frame n shows points of a world that moves by 8 pixels a frame, and dots that stand; row i is point i, and matches row i."""
+
+    def __init__(self):
+        rng = np.random.default_rng(15)
+        self.spec, self.description, self.score_calibration = EngineSpec(*SIZE, 240), 'dotted', UNCALIBRATED
+        self.world, self.dots = scattered(rng, 180), np.rint(scattered(rng, 60, 20, 20, 600, 440))
+        self.masks = []
+
+    def image(self, number):
+        texture = np.random.default_rng(16).uniform(0, 255, (SIZE[0], SIZE[1] + 400)).astype(np.float32)
+        image = cv2.GaussianBlur(texture, (0, 0), 2)[:, 8 * number:8 * number + SIZE[1]] / 2
+        for u, v in self.dots.astype(int).tolist():
+            image[v - 1:v + 2, u - 1:u + 2] = 250
+        return image.astype(np.uint8)
+
+    def extract(self, image, mask=None):
+        self.masks.append(mask)
+        world = self.world + np.float32((-8, 0)) * (len(self.masks) - 1)
+        points = np.concatenate([world, self.dots]).astype(np.float32)
+        return HostFeatures(points, np.full(240, 0.5, np.float32), np.zeros((240, 256), np.float32))
+
+    def match(self, reference, current, thresholds):
+        return Matches(np.arange(240, dtype=np.int32), np.full(240, 0.9, np.float32), 9)
+
+
+def matched(mode, frames=8):
+    backend = DottedBackend()
+    matcher = FrameMatcher(backend, MatcherConfig(max_keypoints=240, refinement='none', static_points=mode))
+    return backend, [matcher.process(backend.image(number), 0.1 * number) for number in range(frames)][1:]
+
+
+def test_a_frame_matcher_drops_what_stands_ends_its_tracks_and_blocks_its_keypoints():
+    backend, published = matched('auto')
+    for matches in published:
+        assert len(matches) == 180
+        assert np.linalg.norm(matches.keypoints - matches.reference_keypoints, axis=1).min() > 5
+    assert published[-1].track_lengths.max() == 8
+    assert published[-1].standing.dropped
+    mask = backend.masks[-1]
+    columns, rows = backend.dots.astype(int).T
+    assert (mask[rows, columns] == 0).all()
+    assert (mask == 0).mean() < 0.2
+    assert backend.masks[0] is None
+
+
+def test_with_keep_everything_is_published_and_told():
+    backend, published = matched('keep')
+    assert all(len(matches) == 240 for matches in published)
+    assert all(mask is None for mask in backend.masks)
+    assert not published[-1].standing.dropped
+    assert 'kept' in published[-1].standing.in_words
