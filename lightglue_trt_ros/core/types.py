@@ -86,8 +86,8 @@ class Matches:
 
 NOTABLE = 0.03  # share of the matches that stand still while the others move, from which on this is told
 CAUSES = ("a part of the robot, a border, writing, dirt, hot pixels or an infrared projector's dots before the scene: make_mask "
-          'writes a mask for mask_file; or turn the projector off (depth_module.emitter_enabled of realsense2_camera, i_enable_ir '
-          'of depthai_ros_driver)')
+          'writes a mask for mask_file; or switch the projector off (depth_module.emitter_enabled of realsense2_camera, '
+          'i_enable_ir of depthai_ros_driver)')
 
 
 class Standing(NamedTuple):
