@@ -168,9 +168,9 @@ def test_a_pattern_is_learned_from_few_images_and_the_world_stays_free():
 def test_a_pattern_that_is_gone_is_forgotten_also_after_a_long_time():
     worlds = textures(np.random.default_rng(10), 34)
     images, _ = with_pattern(worlds)
-    pattern = learned(images[number % 34] for number in range(220))
+    pattern = learned(images[number % 34] for number in range(400))
     assert pattern.blocked > 0.05
-    for number in range(50):  # of which every fifth counts
+    for number in range(100):  # of which every fifth counts
         pattern.add(worlds[number % 34].astype(np.uint8), 7.0)
     assert pattern.blocked < 0.03
 
