@@ -71,7 +71,8 @@ class StaticPoints:
         """None where nothing was found."""
         if max(self._share, self.pattern.blocked) <= NOTABLE:
             return None
-        return Standing(self._share, self.pattern.blocked, _where(self._cells), self.mode != 'keep')
+        cells = self.pattern.cells if self.pattern.blocked > NOTABLE else self._cells
+        return Standing(self._share, self.pattern.blocked, _where(cells), self.mode != 'keep')
 
     def learn(self, image: UInt8, judged: Judged) -> None:
         """Look for the pattern in the image, gray uint8 (H, W), of the frame that was `judged`."""
@@ -128,7 +129,7 @@ class Pattern:
 
     def __init__(self, size: Size) -> None:
         self.size, self.images = size, 0
-        self.blocked = 0.0  # share of the image
+        self.blocked, self.cells = 0.0, np.zeros(GRID)  # share of the image, and of each cell of GRID
         self._moved, self._late = 0.0, 0
         self._mean = self._brighter = self._darker = np.zeros(size, np.float32)
         self._allowed: UInt8 | None = None
@@ -170,6 +171,7 @@ class Pattern:
             if self.blocked <= self.LARGEST:
                 break
             least *= 1.3
+        self.cells = np.asarray(cv2.resize(1.0 - free, GRID[::-1], interpolation=cv2.INTER_AREA), np.float64)
         self._allowed = 255 * free if self.blocked else None
 
 
@@ -215,11 +217,11 @@ def _per_cell(points: Float32, size: Size) -> NDArray[np.intp]:
     return np.bincount(rows * GRID[1] + columns, minlength=GRID[0] * GRID[1])
 
 
-def _where(cells: NDArray[np.float64]) -> str:
+def _where(cells: Float64) -> str:
     """In which part of the image most of what was counted in the cells of GRID is, for people."""
     grid = cells.reshape(GRID)
     if not grid.any() or np.count_nonzero(grid > 0.1 * grid.max()) > grid.size / 2:
-        return 'all over the image'
+        return 'in all parts'
     rows, columns = grid.sum(1), grid.sum(0)
     down, across = (float(part @ np.arange(len(part)) / part.sum() / (len(part) - 1)) for part in (rows, columns))
     vertical = 'at the top' if down < 0.35 else 'at the bottom' if down > 0.65 else ''

@@ -95,7 +95,7 @@ class Standing(NamedTuple):
 
     share: float  # of the matches of the last frames
     blocked: float  # share of the image where it was learned to stand, and no keypoint is taken
-    where: str  # in the image, for people
+    where: str  # part of the image, for people: at the top, in all parts
     dropped: bool  # whether such points are dropped
 
     def __str__(self) -> str:
@@ -104,9 +104,9 @@ class Standing(NamedTuple):
     @property
     def in_words(self) -> str:
         """A sentence with causes and remedies."""
-        found = (f'{self.blocked:.0%} of the image {self.where} stands still while the camera moves, and gets no keypoints'
+        found = (f'{self.blocked:.0%} of the image, {self.where} of it, stands still while the camera moves, and gets no keypoints'
                  if self.blocked > NOTABLE else
-                 f'{self.share:.0%} of the matches {self.where} stand still while the others move, and are '
+                 f'{self.share:.0%} of the matches, {self.where} of the image, stand still while the others move, and are '
                  f'{"dropped" if self.dropped else "kept (static_points)"}')
         return f'{found}: {CAUSES}'
 

@@ -256,6 +256,7 @@ def test_a_frame_matcher_drops_what_stands_ends_its_tracks_and_blocks_its_keypoi
         assert np.linalg.norm(matches.keypoints - matches.reference_keypoints, axis=1).min() > 5
     assert published[-1].track_lengths.max() == 8
     assert published[-1].standing.dropped
+    assert 'of the image, in all parts of it, stands still' in published[-1].standing.in_words
     mask = backend.masks[-1]
     columns, rows = backend.dots.astype(int).T
     assert (mask[rows, columns] == 0).all()
