@@ -20,7 +20,9 @@ from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, normalised, un
 from lightglue_trt_ros.core.geometry import contiguous, resize_gray, sampled_model
 from lightglue_trt_ros.core.refinement import Pyramid
 from lightglue_trt_ros.core.refinement.variance_factor import fit_epipolar
+from lightglue_trt_ros.core.static_points import StaticPoints
 from lightglue_trt_ros.evaluation.baselines import BASELINES, find_corners, follow_points
+from lightglue_trt_ros.evaluation.degradation import degraded
 from lightglue_trt_ros.evaluation.metrics import PairResult
 from lightglue_trt_ros.evaluation.scene import follow_corners
 from lightglue_trt_ros.evaluation.score import count_inliers, failure_reasons
@@ -32,7 +34,8 @@ PACKAGE = Path(__file__).parents[2] / 'lightglue_trt_ros'
 TAKES_ARRAYS = re.compile(r'(find(Ess|Fund|Homo)|solve|refine|recover|decompose|.*[uU]ndistort|project|triang|Rodrigues|estimate|'
                           r'calcOpt|batchD|goodF|perspectiveT|warp)')
 COVERED = {'core/cameras', 'core/lens', 'core/refinement/variance_factor', 'odometry/two_view', 'odometry/sliding_window',
-           'odometry/bundle_adjustment', 'evaluation/score', 'evaluation/baselines'}
+           'odometry/bundle_adjustment', 'evaluation/score', 'evaluation/baselines', 'core/static_points',
+           'evaluation/static_structure'}
 WIDTH, HEIGHT = 640, 480
 K = np.array([[500.0, 0, 320], [0, 510, 240], [0, 0, 1]])
 STANDING, MOVED = np.eye(4), pose([0.02, 0.08, -0.05], [0.4, -0.1, 0.2])
@@ -206,6 +209,26 @@ def test_views_of_images_give_what_copies_give() -> None:
     for view in VIEWS:
         for result, plain in zip(results(*map(view, images), view(corners)), right, strict=True):
             np.testing.assert_array_equal(result, plain)
+
+
+@pytest.mark.parametrize('view', VIEWS)
+def test_points_that_stand_are_told_of_views_as_of_copies(view: Callable[[np.ndarray], np.ndarray]) -> None:
+    before = np.random.default_rng(1).uniform((0, 0), (WIDTH, HEIGHT), (200, 2)).astype(np.float32)
+    after = before + np.float32((9, 4)) * (np.arange(200) < 150)[:, None].astype(np.float32)
+    everywhere = np.arange(200)
+
+    def foreign(*points: np.ndarray) -> Any:
+        return StaticPoints((HEIGHT, WIDTH)).judge(everywhere, everywhere, *points, (HEIGHT, WIDTH), 1.0).foreign
+
+    np.testing.assert_array_equal(foreign(before, after), everywhere >= 150)
+    np.testing.assert_array_equal(foreign(view(before), view(after)), everywhere >= 150)
+
+
+@pytest.mark.parametrize('kind', ['rain', 'bonnet', 'dots', 'text'])
+@pytest.mark.parametrize('view', VIEWS)
+def test_structure_is_added_to_views_as_to_copies(view: Callable[[np.ndarray], np.ndarray], kind: str) -> None:
+    image = photo('coffee', 120, 160)
+    np.testing.assert_array_equal(degraded(view(image), kind), degraded(image, kind))
 
 
 @pytest.mark.parametrize('view', VIEWS)
