@@ -79,7 +79,7 @@ def test_a_point_shows_the_same_in_both_views_however_they_are_turned_and_mirror
     here, then = (torch.nn.functional.grid_sample(images, (p / size - 1)[:, None], align_corners=True)[:, 0, 0]
                   for images, p in ((views.images, points), (other(views.images), there)))
     assert ((here - then).abs()[visible]).median() < 0.02
-    back, _ = type(views)(other(views.images), other(views.depths), other(views.rays), other(views.cameras),
+    back, _ = type(views)(other(views.images), other(views.foreign), other(views.depths), other(views.rays), other(views.cameras),
                           other(views.across)).transfer(there)
     assert (back - points).abs()[visible].max() < 3  # of the nearest pixel's depth, at outlines
 
