@@ -161,7 +161,8 @@ class FrameMatcher:
         self.last_reset = reason
         self.resets += self._reference is not None
         self._reference = self._between = self._last_stamp = None
-        self.static_points.forget_tracks()
+        for points in (self.static_points, self._static_between):
+            points.forget_tracks()
 
     def _reset_if_interrupted(self, image: UInt8, stamp: float) -> None:
         reference, last = self._reference, self._last_stamp

@@ -366,7 +366,11 @@ def test_where_two_kinds_of_frames_alternate_each_is_matched_with_its_own():
     assert published[4].track_ids.tolist() == published[2].track_ids.tolist()
     assert set(published[3].track_ids.tolist()).isdisjoint(published[2].track_ids.tolist())
     assert published[4].track_lengths.tolist() == [3] * 8
+    forgotten = []
+    for points in (frames.static_points, frames._static_between):
+        points.forget_tracks = lambda points=points: forgotten.append(points)
     frames.reset()
+    assert len(forgotten) == 2
     assert frames.process(IMAGE, 0.6) is None
     assert frames.process(IMAGE, 0.7) is None
     assert frames.process(IMAGE, 0.8) is not None
