@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..datasets.sequence import Recording
 from ..evaluation.evaluator import evaluate_recording
+from ..evaluation.fleet.discovery import RecordingRef, fingerprint
 from ..evaluation.metrics import Evaluation
 from ..evaluation.options import (
     OF_CAMERA,
@@ -40,6 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was evaluated and every requirement met, 1 with a message otherwise, 130 when interrupted."""
     args, options = _parse(argv)
     give_memory_back()
+    _content.cache_clear()
     with own_output_folder(args.out), stop_on_sigint() as stop:
         if (args.out / 'report.json').exists():
             log.info(f'{args.out} has the report of an earlier run, which this one replaces at its end')
@@ -87,6 +89,8 @@ def _report(recording: Recording, options: EvaluationOptions, out: Path, require
             stopped: Callable[[], bool]) -> tuple[Evaluation, list[str]]:
     """Evaluate a recording, write and print its report; the failures include requirements that are not met."""
     evaluation, failures = evaluate_recording(recording, options, out, stopped)
+    if options.max_frames is None and not evaluation.interrupted:  # else it takes longer than the rest
+        evaluation.recording['sha256'] = _content(recording.path)
     files = write_report(out, evaluation)
     print_summary(evaluation)
     log.info(f'see {next((file for file in files if file.suffix == ".html"), out)}; '
@@ -95,6 +99,12 @@ def _report(recording: Recording, options: EvaluationOptions, out: Path, require
     if failures or not evaluation.interrupted:
         failures += check(requirements, evaluation)
     return evaluation, failures
+
+
+@lru_cache(maxsize=1)
+def _content(path: Path) -> str:
+    """The fingerprint of a recording: cameras of one share it."""
+    return fingerprint(RecordingRef(str(path), ''))
 
 
 def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, EvaluationOptions]:

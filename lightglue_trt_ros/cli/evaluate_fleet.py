@@ -29,7 +29,7 @@ from ..utils.processes import stop_on_sigint
 
 PAGE = 'fleet.html'
 SHOWN = 20  # rows on the terminal
-FIGURES = ('pose_auc@10', 'inlier_ratio', 'matches')
+FIGURES = {'pose_auc@10': 'AUC@10, %', 'inlier_ratio': 'inliers, %', 'matches': 'matches', 'depth_error_p50': 'error of z, %'}
 
 
 @command('evaluate_fleet', interrupted='interrupted; no report was written')
@@ -64,7 +64,8 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, EvaluationOption
     parser.add_argument('--against', type=Path, metavar='OLD/fleet.json', help='an earlier fleet, or the report.json of one '
                         'recording: what got better or worse since')
     parser.add_argument('--fail-under-worse', type=positive, metavar='POINTS', help='with --against, exit with 1 where pose AUC@10 '
-                        'or precision at 1 px (without ground truth the share of inliers) is surely lower by more')
+                        'or precision at 1 px (without ground truth the share of inliers) is surely lower by more; the '
+                        'output says which losses this detects')
     each = parser.add_argument_group('of each evaluation, as evaluate_bag has them')
     add_evaluation_options(each, fleet=True)
     args = parser.parse_args(argv)
@@ -112,10 +113,11 @@ def _run(args: argparse.Namespace, options: EvaluationOptions, stopped: Callable
 
 def _print(out: Path, report: FleetReport) -> None:
     rows = worst_first(report.rows, report.comparison)
-    lines = [[row.name, *(written(name, row.figure(name)) for name in FIGURES), row.reason or '; '.join(
+    figures = [name for name in FIGURES if 'depth' not in name or any(row.figure(name) is not None for row in rows)]
+    lines = [[row.name, *(written(name, row.figure(name)) for name in figures), row.reason or '; '.join(
         note.partition(';')[0] for note in row.facts.get('notes', []) if 'Left out' in note)] for row in rows[:SHOWN]]
     more = f' of {len(rows)}' if len(rows) > SHOWN else ''
-    heads = ['recording', 'AUC@10, %', 'inliers, %', 'matches', '']
+    heads = ['recording', *(FIGURES[name] for name in figures), '']
     columns = len(heads) if any(line[-1] for line in lines) else len(heads) - 1  # the last one says why
     print_table(f'{len(lines)}{more} recordings, the worst first', heads[:columns], [line[:columns] for line in lines], left=1)
     if together_rows := together(report.comparison):

@@ -1,38 +1,47 @@
-"""How sure a figure is, and a difference between two matchers: the moving-block bootstrap (Künsch, Annals of Statistics 1989).
+"""How sure a figure is, and a difference between two matchers, of values whose neighbours resemble each other.
 
-Values of neighbouring pairs resemble each other, so blocks of them are drawn with replacement, not single ones. Blocks alone give
-intervals that are too narrow where values resemble each other much, so:
-- an AR(1) is fitted and removed before blocks are drawn, and put back into the mean (prewhitening: Andrews and Monahan,
-  Econometrica 1992); its coefficient is corrected for its bias (Marriott and Pope, Biometrika 1954), and it is that of means of
-  a few neighbours, as many as half the cube root of N: noise from pair to pair would hide what changes slowly;
-- the variance of a mean of blocks misses that of the mean they are measured from: it is divided by 1 - block / N;
-- the ends are as far apart as those of a t distribution, with the degrees of freedom of that many independent values.
-test/evaluation/test_confidence.py holds how often an interval then misses the true mean.
+Values follow each other in time, and a few of them do not tell how much they resemble those before. So the mean has the posterior
+distribution under an AR(1) whose correlation is unknown, with the reference prior (Berger and Yang, Econometric Theory 1994): a
+mixture of Student's t distributions, one for each correlation, weighted by how well that explains the values. Few values allow
+high correlations and get wide intervals; many values tell it, and get those of their correlation.
+- Noise from pair to pair hides what changes slowly, so means of a few neighbours are the values, as many as half the cube root of
+  N, where that leaves LEAST_MEANS.
+- An interval allows every correlation, also of what drifts for longer than the values last. A p value takes those up to
+  MOST_CORRELATED: otherwise no loss, however large, would have one of less than a thousandth in a few dozens of values.
+- A share of pairs and a percentile have the ends that counts of independent values have (Clopper and Pearson, Biometrika 1934;
+  order statistics), of as many values as these are worth.
+test/evaluation/test_confidence.py holds how often intervals and verdicts err.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..core.types import Float64
 
-RESAMPLES = 2000
 LEVEL = 0.95
-SEED = 0  # the same pairs give the same interval
-MIN_PAIRS = 6  # 2 * 0.5^n, the chance that n pairs agree on a side that is none, is under 1 - LEVEL from here on
+TAIL = (1 - LEVEL) / 2
+SEED = 0  # the same steps give the same interval of a trajectory
+MIN_PAIRS = 10  # of fewer, whose correlation is 0.9, more than 1 - LEVEL would get a verdict on nothing
+MIN_RECORDINGS = 6  # 2 * 0.5^n, the chance that n independent values agree on a side that is none, is under 1 - LEVEL from here on
+MOST_CORRELATED = 0.95  # neighbours, for p values: they resemble each other over 40 values then
+LEAST_MEANS = 50  # of neighbours: fewer independent ones would not exclude that they are highly correlated
+POWER = 0.8  # chance with which what is detectable is detected
 AHEAD, BEHIND, OPEN = 'ahead', 'behind', 'cannot be told from these pairs'
 
-_LEAST_FREEDOM = 4.0  # degrees: fewer are told apart by nothing that a few pairs show
+_CORRELATIONS = np.sin(np.pi * ((np.arange(64) + 0.5) / 64 - 0.5))  # equally likely: 1 / sqrt(1 - r^2) is the reference prior
+_LEAST_WEIGHT = 1e-12  # of a correlation that is considered
+_LEAST_RESIDUAL = 1e-12  # of the sum of squares: what is left of it is rounding
 
 
 class ConfidenceInterval(NamedTuple):
-    """Where a figure may lie, in its own unit, and how many pairs, times or tracks it rests on."""
+    """Where a figure may lie, in its own unit, and how many pairs, times or tracks it rests on. Infinite: that end is open."""
 
     low: float
     high: float
@@ -43,6 +52,58 @@ class ConfidenceInterval(NamedTuple):
         return ConfidenceInterval(self.low * factor, self.high * factor, self.size)
 
 
+class Posterior(NamedTuple):
+    """How far the true mean may be from that of the values: a mixture of t distributions of the same freedom."""
+
+    weights: Float64  # (G,)
+    centres: Float64  # (G,) from the mean of the values
+    scales: Float64  # (G,) 0: the values are all the same
+    freedom: float
+    correlations: Float64  # (G,) of neighbours
+
+    def up_to(self, correlation: float) -> Posterior:
+        """The same, if the correlation is no higher."""
+        kept = self.correlations <= correlation
+        if not kept.any():
+            return self
+        weights = self.weights[kept] / self.weights[kept].sum()
+        return Posterior(weights, self.centres[kept], self.scales[kept], self.freedom, self.correlations[kept])
+
+    def scaled(self, factor: float) -> Posterior:
+        """The same in another unit."""
+        return self._replace(centres=self.centres * factor, scales=self.scales * factor)
+
+    @property
+    def middle_scale(self) -> float:
+        """The median of the scales."""
+        order = np.argsort(self.scales)
+        return float(self.scales[order[np.searchsorted(np.cumsum(self.weights[order]), 0.5)]])
+
+    def chance_below(self, offset: float) -> float:
+        """The probability that the true mean is further down than `offset` from that of the values."""
+        from scipy.special import stdtr
+        if not self.scales[0]:
+            return float(offset > 0)
+        return float(self.weights @ stdtr(self.freedom, (offset - self.centres) / self.scales))
+
+    def quantile(self, chance: float) -> float:
+        """The offset below which the true mean is with this probability."""
+        from scipy.optimize import brentq
+        from scipy.special import stdtrit
+        if not self.scales[0]:
+            return 0.0
+        ends = self.centres + self.scales * stdtrit(self.freedom, chance)
+        low, high = float(ends.min()), float(ends.max())
+        if high - low <= 1e-9 * max(abs(low), abs(high)):
+            return low
+        room = 1e-3 * (high - low)  # for rounding
+        found = brentq(lambda offset: self.chance_below(offset) - chance, low - room, high + room, xtol=1e-6 * room, rtol=1e-6)
+        return float(found)
+
+
+EXACT = Posterior(np.ones(1), np.zeros(1), np.zeros(1), 0.0, np.zeros(1))  # of values that are all the same
+
+
 @dataclass(frozen=True)
 class Difference:
     """A difference and where it may lie, all in the unit of what is compared."""
@@ -51,30 +112,44 @@ class Difference:
     low: float
     high: float
     pairs: int  # that it rests on
-    freedom: float = _LEAST_FREEDOM  # degrees of freedom: about how many independent pairs these are worth, less one
+    freedom: float = 0.0  # about how many independent pairs these are worth, less one
+    least: int = MIN_PAIRS  # pairs for a verdict
+    posterior: Posterior = field(default=EXACT, repr=False, compare=False)  # of correlations up to MOST_CORRELATED
 
     def scaled(self, factor: float) -> Difference:
         """The same in another unit."""
-        return Difference(self.difference * factor, self.low * factor, self.high * factor, self.pairs, self.freedom)
+        return Difference(self.difference * factor, self.low * factor, self.high * factor, self.pairs, self.freedom, self.least,
+                          self.posterior.scaled(factor))
 
     def within(self, limit: float) -> Difference:
         """The same of what cannot be further from 0 than `limit`."""
-        return Difference(self.difference, max(self.low, -limit), min(self.high, limit), self.pairs, self.freedom)
+        return Difference(self.difference, max(self.low, -limit), min(self.high, limit), self.pairs, self.freedom, self.least,
+                          self.posterior)
+
+    def plain(self) -> dict[str, Any]:
+        """For reports."""
+        return {'difference': self.difference, 'low': self.low, 'high': self.high, 'pairs': self.pairs, 'freedom': self.freedom,
+                'verdict': self.verdict}
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are as many pairs as a verdict needs."""
+        return self.pairs >= self.least
 
     @property
     def verdict(self) -> str:
-        """AHEAD or BEHIND where the interval excludes 0 and there are MIN_PAIRS, else OPEN."""
-        if self.pairs < MIN_PAIRS or self.low <= 0 <= self.high:
+        """AHEAD or BEHIND where the interval excludes 0 and there are enough pairs, else OPEN."""
+        if not self.enough or self.low <= 0 <= self.high:
             return OPEN
         return AHEAD if self.low > 0 else BEHIND
 
     def chance_above(self, limit: float) -> float:
         """The p value, one-sided, of a true difference of `limit` or more."""
-        from scipy.special import stdtr
-        if self.difference >= limit:
-            return 1.0
-        upper = self.high - self.difference
-        return float(stdtr(self.freedom, (self.difference - limit) / upper * _t(self.freedom))) if upper > 0 else 0.0
+        return 1.0 if self.difference >= limit else 1 - self.posterior.chance_below(limit - self.difference)
+
+    def detectable(self, chance: float) -> float:
+        """The loss whose p value falls below `chance` with the probability POWER."""
+        return self.posterior.quantile(1 - chance) + max(0.0, self.posterior.quantile(POWER))
 
 
 class Sample(NamedTuple):
@@ -89,6 +164,15 @@ class Dependence(NamedTuple):
 
     correlation: float  # of neighbours, corrected for its bias, 0 or more
     block: int  # values that are drawn together
+
+
+class _Mean(NamedTuple):
+    """Of the mean of values: ends of its interval below and above, and how many independent values these are worth."""
+
+    low: float
+    high: float
+    independent: float
+    posterior: Posterior
 
 
 def area_sample(errors: ArrayLike, threshold: float) -> Sample:
@@ -108,8 +192,8 @@ def interval_of(sample: Sample) -> ConfidenceInterval:
     parts, constant = sample
     if not len(parts):
         return ConfidenceInterval(np.nan, np.nan, 0)
-    low, high, _ = _deviations(parts)
-    low, high = np.clip(parts.mean() + np.array([low, high]), parts.min(), parts.max()) + constant
+    found = _mean(parts)
+    low, high = np.clip(parts.mean() + np.array([found.low, found.high]), parts.min(), parts.max()) + constant
     return ConfidenceInterval(float(low), float(high), len(parts))
 
 
@@ -124,13 +208,18 @@ def mean_interval(values: ArrayLike) -> ConfidenceInterval:
 
 
 def mean_difference(differences: ArrayLike, ordered: bool = True, constant: float = 0.0) -> Difference:
-    """The mean of differences (N,) and a constant, and where it may lie; `ordered`: they follow each other in time."""
+    """The mean of differences (N,) and a constant, and where it may lie.
+
+    Args:
+        ordered: They follow each other in time; False: they are independent, as recordings are.
+    """
     parts = np.asarray(differences, np.float64).ravel()
+    least = MIN_PAIRS if ordered else MIN_RECORDINGS
     if not len(parts):
-        return Difference(0.0, 0.0, 0.0, 0)
-    low, high, freedom = _deviations(parts, ordered)
-    mean = float(parts.mean()) + constant
-    return Difference(mean, mean + low, mean + high, len(parts), freedom)
+        return Difference(0.0, 0.0, 0.0, 0, least=least)
+    found, mean = _mean(parts, ordered), float(parts.mean()) + constant
+    return Difference(mean, mean + found.low, mean + found.high, len(parts), found.independent - 1, least,
+                      found.posterior.up_to(MOST_CORRELATED))
 
 
 def ratio_interval(sums: ArrayLike, counts: ArrayLike) -> ConfidenceInterval:
@@ -143,19 +232,39 @@ def ratio_interval(sums: ArrayLike, counts: ArrayLike) -> ConfidenceInterval:
     if not total:
         return ConfidenceInterval(np.nan, np.nan, 0)
     ratio, own = float(above.sum()) / total, above[below > 0] / below[below > 0]
-    low, high, _ = _deviations((above - ratio * below) / below.mean())
-    return ConfidenceInterval(float(max(ratio + low, own.min())), float(min(ratio + high, own.max())), int(total))
+    found = _mean((above - ratio * below) / below.mean())
+    return ConfidenceInterval(float(max(ratio + found.low, own.min())), float(min(ratio + found.high, own.max())), int(total))
+
+
+def share_interval(hits: ArrayLike) -> ConfidenceInterval:
+    """Where the share of ones among zeros and ones (N,), N > 0, in order of time, may lie: all or none of N is not surely all."""
+    from scipy.special import betaincinv
+    given = np.asarray(hits, np.float64).ravel()
+    size, share = _mean(given).independent, float(given.mean())
+    low = betaincinv(share * size, (1 - share) * size + 1, TAIL) if share > 0 else 0.0
+    high = betaincinv(share * size + 1, (1 - share) * size, 1 - TAIL) if share < 1 else 1.0
+    return ConfidenceInterval(float(low), float(high), len(given))
 
 
 def percentile_intervals(values: ArrayLike, percents: Sequence[int]) -> list[ConfidenceInterval]:
-    """Where percentiles of values (N,), N > 0, in order of time, may lie: the percentiles at the ends of the interval of the share
-    that lies below (Woodruff, Journal of the American Statistical Association 1952).
+    """Where percentiles of values (N,), N > 0, in order of time, may lie: between two of the values.
+
+    An end is open, infinite, where too few values tell it: N independent ones are all below the percentile p with the probability
+    p^N. A 95th percentile has an upper end from 72 independent values on, a 99th from 368.
     """
-    given, intervals = np.asarray(values, np.float64).ravel(), []
+    from scipy.special import betainc
+    given = np.sort(np.asarray(values, np.float64).ravel())
+    count, intervals = len(given), []
+    ranks = np.empty(count)
+    ranks[np.argsort(np.asarray(values, np.float64).ravel(), kind='stable')] = np.arange(count)
+    size = _mean(ranks).independent
+    worth = np.arange(1, count + 1) * (size / count)  # independent values up to each
     for percent in percents:
-        low, high, _ = _deviations((given <= np.percentile(given, percent)).astype(np.float64))
-        ends = np.percentile(given, np.clip([percent + 100 * low, percent + 100 * high], 0, 100))
-        intervals.append(ConfidenceInterval(float(ends[0]), float(ends[1]), len(given)))
+        share = percent / 100
+        above = np.flatnonzero(betainc(worth, size - worth + 1, share) <= TAIL)  # as many are below the percentile too seldom
+        below = np.flatnonzero(betainc(worth, size - worth + 1, 1 - share) <= TAIL)  # the same from the other end
+        intervals.append(ConfidenceInterval(float(given[count - 1 - below[0]]) if len(below) else -math.inf,
+                                            float(given[above[0]]) if len(above) else math.inf, count))
     return intervals
 
 
@@ -183,31 +292,35 @@ def drawn_blocks(count: int, block: int, rows: int, rng: np.random.Generator) ->
     return np.asarray((starts[:, :, None] + np.arange(block)).reshape(rows, -1)[:, :count] % count, np.int64)
 
 
-def _deviations(values: Float64, ordered: bool = True) -> tuple[float, float, float]:
-    """How far below and above their mean that of values (N,), N > 0, may lie, and the degrees of freedom that this rests on."""
-    if len(values) < 2 or np.ptp(values) <= 1e-12 * np.abs(values).max():
-        return 0.0, 0.0, max(len(values) - 1.0, _LEAST_FREEDOM)
-    joined = max(1, round(len(values)**(1 / 3) / 2)) if ordered else 1
-    count = len(values) // joined
-    means = values[len(values) - count * joined:].reshape(count, joined).mean(axis=1)
-    centred = means - means.mean()
-    correlation, block = dependence(means) if ordered else Dependence(0.0, 1)
-    rest = centred - correlation * np.concatenate([[0.0], centred[:-1]])
-    rest[0] *= math.sqrt(1 - correlation**2)
-    rest -= rest.mean()
-    sums = np.convolve(np.concatenate([rest, rest[:block - 1]]), np.ones(block), 'valid')  # of the block that starts at each
-    blocks = -(-count // block)
-    drawn = sums[np.random.default_rng(SEED).integers(0, count, (RESAMPLES, blocks))].sum(axis=1)
-    fitted = max(1, count - 1 - (correlation > 0))
-    edge = 1 - block / count if block > 1 else 1.0
-    drawn /= math.sqrt(blocks * block * fitted * edge) * (1 - correlation)
-    independent = float(centred @ centred) / (count - 1) / max(float(np.var(drawn)), 1e-300)
-    freedom = max(_LEAST_FREEDOM, min(independent - 1, count - 1, 1.5 * count / block if block > 1 else math.inf))
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * (_t(freedom) / _t(math.inf))
-    return float(min(low, 0.0)), float(max(high, 0.0)), freedom
+def _mean(values: Float64, ordered: bool = True) -> _Mean:
+    """How far from their mean that of values (N,), N > 0, may lie."""
+    count = len(values)
+    if count < 2 or np.ptp(values) <= 1e-12 * np.abs(values).max():
+        return _Mean(0.0, 0.0, float(count), EXACT)
+    if ordered:
+        joined = max(1, min(round(count**(1 / 3) / 2), count // LEAST_MEANS))
+        means = values[count % joined:].reshape(-1, joined).mean(axis=1)
+        posterior = _posterior(means - values.mean())
+    else:
+        posterior = Posterior(np.ones(1), np.zeros(1), np.full(1, values.std(ddof=1) / math.sqrt(count)), count - 1.0, np.zeros(1))
+    low, high = posterior.quantile(TAIL), posterior.quantile(1 - TAIL)
+    independent = values.var(ddof=1) / posterior.middle_scale**2
+    return _Mean(min(low, 0.0), max(high, 0.0), float(np.clip(independent, 1, count)), posterior)
 
 
-def _t(freedom: float) -> float:
-    """Quantile of the t distribution at the upper end of LEVEL."""
-    from scipy.special import ndtri, stdtrit
-    return float(stdtrit(freedom, (1 + LEVEL) / 2)) if math.isfinite(freedom) else float(ndtri((1 + LEVEL) / 2))
+def _posterior(values: Float64) -> Posterior:
+    """Of the mean of values (N,), N > 1, in order of time: for each correlation the generalized least-squares mean, its standard
+    error, and the likelihood with mean and deviation integrated out.
+    """
+    first, before, after, count = values[0], values[:-1], values[1:], len(values)
+    stays, steps = 1 - _CORRELATIONS**2, 1 - _CORRELATIONS
+    known = stays + (count - 1) * steps**2  # information on the mean, over that of one step
+    centres = (stays * first + steps * (after.sum() - _CORRELATIONS * before.sum())) / known
+    residual = stays * first**2 + after @ after - 2 * _CORRELATIONS * (after @ before) + _CORRELATIONS**2 * (before @ before) \
+        - known * centres**2
+    residual = np.maximum(residual, _LEAST_RESIDUAL * (values @ values))
+    likely = 0.5 * (np.log(stays) - np.log(known) - (count - 1) * np.log(residual))
+    weights = np.exp(likely - likely.max())
+    kept = weights > _LEAST_WEIGHT
+    scales = np.sqrt(residual / ((count - 1) * known))
+    return Posterior(weights[kept] / weights[kept].sum(), centres[kept], scales[kept], count - 1.0, _CORRELATIONS[kept])

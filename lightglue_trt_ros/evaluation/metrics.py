@@ -152,8 +152,8 @@ def pair_intervals(pairs: Sequence[PairResult]) -> dict[str, ConfidenceInterval]
         values = np.array([_value(name, pair) for pair in pairs], np.float64)
         values = values[~np.isnan(values)]  # in order of frames, as the pairs are
         if len(values):
-            factor = len(values) if name == 'pose_failures' else MEANS.get(name, 100)
-            intervals[name] = confidence.interval_of(_sample(name, values)).scaled(factor)
+            intervals[name] = (confidence.share_interval(values).scaled(len(values)) if name == 'pose_failures' else
+                               confidence.interval_of(_sample(name, values)).scaled(MEANS.get(name, 100)))
     return intervals
 
 
@@ -266,7 +266,10 @@ class MatcherResult:
         return {name: figures[name] for name in METRICS if name in figures}
 
     def intervals(self, stride: int = 1) -> dict[str, ConfidenceInterval]:
-        """The 95 % intervals of `summary`, and what each figure rests on; missing where there is none, as of a single pair."""
+        """The 95 % intervals of `summary`, and what each figure rests on; missing where there is none, as of a single pair.
+
+        The upper end of a percentile is infinite where too few frames tell it.
+        """
         if stride not in self._intervals:
             self._intervals[stride] = self._measure_intervals(stride)
         return self._intervals[stride]

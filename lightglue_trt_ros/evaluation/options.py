@@ -129,12 +129,12 @@ def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = 
                        "depth images: the folder's, or a bag's that are called depth and have the images' frame_id")
     depth.add_argument('--depth-topic', metavar='TOPIC', help='give our matchers the depth images on this topic of the bag')
     add_depth_scale(parser)
+    parser.add_argument('--degrade', type=some_of(kinds := (*DEGRADATIONS, *DEPTH_DEGRADATIONS)), default=(), metavar='NAME,…',
+                        help='show every matcher the frames in bad light or with structure that is no part of the scene, or '
+                        f'ours depth images with noise; of several one after the other\n{in_lines(kinds)}')
     if not fleet:
         truth.add_argument('--truth', '--truth-file', type=Path, metavar='FILE', help='ground truth: a file of TUM, KITTI or EuRoC')
         parser.add_argument('--truth-kind', choices=KINDS, help='format of that file; default: by its first line')
-        parser.add_argument('--degrade', type=some_of(kinds := (*DEGRADATIONS, *DEPTH_DEGRADATIONS)), default=(), metavar='NAME,…',
-                            help='show every matcher the frames in bad light or with structure that is no part of the scene, or '
-                            f'ours depth images with noise; of several one after the other\n{in_lines(kinds)}')
         parser.add_argument('--stereo', dest='right_topic', action='store_const', const=OWN_RIGHT_IMAGES,
                             help='also match left to right, if the folder has right images')
         parser.add_argument('--right-topic', metavar='TOPIC', help='also match left to right, with the right images on this topic')

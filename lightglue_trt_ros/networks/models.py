@@ -103,6 +103,16 @@ def shipped_folder(name: str) -> Path:
     return Path(__file__).parent / 'data' / name
 
 
+def other_files(choice: str) -> dict[str, Path]:
+    """By name the files of a model besides its networks, as its scores; hidden ones are nobody's. A fetched model has none."""
+    if choice in FETCHED_MODELS:
+        return {}
+    folder = shipped_folder(choice) if choice in SHIPPED_MODELS else Path(choice).expanduser().absolute()
+    names = {path.relative_to(folder): path for path in sorted(folder.rglob('*')) if path.is_file()}
+    return {name.as_posix(): path for name, path in names.items() if name.as_posix() not in map(file_name, NETWORKS)
+            and not any(part.startswith('.') for part in name.parts)}
+
+
 def file_name(network: str) -> str:
     """extractor.safetensors or matcher.safetensors"""
     return f'{network}.safetensors'

@@ -56,9 +56,8 @@ def environment(*folders: str | Path) -> dict[str, str]:
 def cluster() -> Iterator[str]:
     """The address of a scheduler with two worker processes, whose reports have no pictures."""
     written_graphs(EngineSpec(HEIGHT, WIDTH, KEYPOINTS), ours(), EarlyExits.of(ours().layers))  # or each worker writes them
-    command = [sys.executable, '-m', 'lightglue_trt_ros.evaluation.fleet.cluster', '2']
-    variables = {name: value for name, value in environment(ROOT, NO_PICTURES).items()
-                 if not name.startswith('COVERAGE_')}  # the cluster of a test below is measured
+    command = [sys.executable, '-m', 'support.dask_cluster', '2']
+    variables = environment(ROOT, ROOT / 'test', NO_PICTURES)
     with subprocess.Popen(command, env=variables, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -194,15 +193,19 @@ def noisy(folder: Path) -> Path:
     return folder
 
 
-def test_noise_on_one_layer_is_found_and_named(run: Run, runs: Path, out: Path, tmp_path: Path) -> None:
-    code, text, found = run(tmp_path / 'noisy', runs / 'east', '--weights', noisy(tmp_path / 'weights'),
-                            '--against', out, '--fail-under-worse', '0.1')
+def test_noise_on_one_layer_is_found_and_named(run: Run, tmp_path: Path) -> None:
+    east = make_flight(tmp_path / 'east', seed=1, frames=32)
+    assert run(tmp_path / 'before', east)[0] == 0
+    code, text, found = run(tmp_path / 'noisy', east, '--weights', noisy(tmp_path / 'weights'),
+                            '--against', tmp_path / 'before', '--fail-under-worse', '0.1')
     assert code == 1, text
     (line,) = (line for line in text.splitlines() if line.startswith('evaluate_fleet: east: '))
     assert 'precision@1 at stride 1 -' in line
     assert violations('fleet', found) == []
-    (cause,) = found['against']['causes']
+    scores, cause = found['against']['causes']
+    assert scores.startswith('scores.json of the weights: ')
     assert cause.startswith('the matcher of the weights: ours (')
+    assert 'the acceptance check detects 80 % of losses of ' in text
     assert found['against']['failures']
     assert '<strong>Worse</strong>: east' in (tmp_path / 'noisy' / 'fleet.html').read_text()
 
@@ -243,6 +246,22 @@ def evaluations(runs: Path) -> list[int]:
     return found
 
 
+def test_nobody_can_reach_the_cluster_on_this_machine(tmp_path: Path) -> None:
+    """It opens no port, and runs what it is given."""
+    script = ('import os\nfrom pathlib import Path\nfrom lightglue_trt_ros.evaluation.fleet.cluster import connected\n'
+              'from lightglue_trt_ros.evaluation.fleet.plan import Installation\n'
+              'with connected(None, 2, Installation("b", "w", "e", "m")) as client:\n'
+              '    assert client.submit(sum, [1, 2]).result() == 3\n'
+              '    own = {os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.exists()}\n'
+              '    rows = [line.split() for name in ("tcp", "tcp6") for line in open(f"/proc/net/{name}").readlines()[1:]]\n'
+              '    listening = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]\n'
+              '    print("listening", listening)\n')
+    command = [sys.executable, '-c', script]
+    done = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == 'listening []\n', done.stderr
+    assert 'Traceback' not in done.stderr
+
+
 def test_ctrl_c_leaves_a_report_and_a_second_run_goes_on(runs: Path, tmp_path: Path) -> None:
     command = [sys.executable, '-m', 'lightglue_trt_ros.cli.evaluate_fleet', str(runs), '--out', str(tmp_path), '--workers', '1',
                '--max-frames', '5', *SMALL]
@@ -267,12 +286,12 @@ def test_what_counts_is_what_the_workers_have(cluster: str, tmp_path: Path, monk
     (place / 'manifest.json').write_text('{}')
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path))
     plan = make_plan({'backend': 'auto', 'weights': 'ours'}, installation('ours'))
-    assert set(plan.contents) == {f'engines {place.name}'}
+    assert set(plan.contents) == {f'engines {place.name}', 'scores.json of the weights'}
     command = [sys.executable, '-m', 'distributed.cli.dask_worker', cluster, '--nthreads', '1', '--no-nanny', '--no-dashboard']
     refused = rf'the worker tcp://\S+ has engines {place.name} \w+, not \w+, as tcp://\S+ has: install the same on both'
     with distributed.Client(cluster, set_as_default=False) as client:
         there = agreed(client, plan)
-        assert there.contents == {}
+        assert set(there.contents) == {'scores.json of the weights'}
         assert there.installed.libraries == plan.installed.libraries
         assert there.key('one') != plan.key('one')
         with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as other:  # with the folder of here

@@ -169,7 +169,7 @@ def test_the_document_holds_the_numbers(tmp_path, drawn_once):
     assert report['metrics']['ate_m'] == {'label': METRICS['ate_m'].label, 'unit': 'm', 'higher_is_better': False}
     assert report['recording']['odd'] == {'path': str(tmp_path), 'value': 1.5}
     assert report['error_edges_px'][-1] is None
-    assert report['bootstrap'] == {'resamples': 2000, 'level': 0.95, 'seed': 0}
+    assert report['bootstrap'] == {'resamples': 200, 'level': 0.95, 'seed': 0}
     assert len(report['contests']) == 9 * len(CONTESTED) == 72
     contest = found.contests[1, 'ORB', 'pose_auc@10']
     assert report['contests'][9] == {'stride': 1, 'other': 'ORB', 'metric': 'pose_auc@10', 'pairs': 39, **{

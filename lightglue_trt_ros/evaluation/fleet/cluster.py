@@ -1,21 +1,13 @@
-"""Where evaluations run: a Dask cluster on this machine, or a running one.
-
-`python -m` this module WORKERS is the cluster on this machine, in processes that a Ctrl-C on the terminal does not reach. It prints
-the scheduler's address and ends with its standard input.
-"""
+"""Where evaluations run: a Dask cluster inside this process, or a running one."""
 
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ...utils.errors import LightglueTrtError, in_words
-from ...utils.processes import start, stop, wait_for_parent
 from .discovery import fleet_module
 from .plan import EvaluationPlan, Installation, plan_here
 
@@ -27,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def connected(scheduler: str | None, workers: int, installed: Installation) -> Iterator[Any]:
-    """A distributed.Client on the cluster at `scheduler`, or on one of `workers` processes here, which ends with the block.
+    """A distributed.Client on the cluster at `scheduler`, or on one of `workers` in this process, which ends with the block.
 
     Raises LightglueTrtError where there is no such cluster, no worker comes, or the package there is another one.
     """
     fleet_module('pyarrow.parquet')  # what the workers need is missing here too: told before anything runs
     if scheduler is None:
-        with _started_here(workers) as address, _client(address) as client:
+        with _started_here(workers) as cluster, _client(cluster) as client:
             client.wait_for_workers(workers, timeout=WORKERS_S)
             yield client
         return
@@ -66,7 +58,7 @@ def agreed(client: Any, plan: EvaluationPlan) -> EvaluationPlan:
 
 
 @contextmanager
-def _client(address: str) -> Iterator[Any]:
+def _client(address: Any) -> Iterator[Any]:
     try:
         client = fleet_module('distributed').Client(address, timeout=CONNECT_S)
     except (OSError, TimeoutError, ValueError, ImportError) as error:
@@ -77,25 +69,26 @@ def _client(address: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _started_here(workers: int) -> Iterator[str]:
-    """The address of a scheduler in a session of its own."""
-    with tempfile.TemporaryFile() as log:
-        process = start('evaluation.fleet.cluster', str(workers), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                        start_new_session=True)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            if not (address := process.stdout.readline().decode().strip()):
-                process.wait()
-                log.seek(0)
-                raise LightglueTrtError(f'the cluster on this machine did not start: {log.read().decode(errors="replace")[-500:]}')
-            yield address
-        finally:
-            process.stdin.close()
-            try:
-                process.wait(CONNECT_S)
-            except subprocess.TimeoutExpired:
-                stop(process)
+def _started_here(workers: int) -> Iterator[Any]:
+    """A cluster inside this process: its parts talk through memory, so that nobody else can reach it. It has no dashboard.
+
+    One thread a worker, which waits for the process that its evaluation has; no limit of memory, which Dask would apply to this
+    process and not to those.
+    """
+    loopback = '127.0.0.1:0'
+    with fleet_module('dask').config.set({'distributed.scheduler.http.routes': [], 'distributed.worker.http.routes': []}), \
+         fleet_module('distributed').LocalCluster(
+             n_workers=workers, threads_per_worker=1, processes=False, protocol='inproc://', dashboard_address=None,
+             worker_dashboard_address=None, memory_limit=0, silence_logs=logging.ERROR,
+             scheduler_kwargs={'dashboard': False, 'dashboard_address': loopback}) as cluster:
+        cluster.sync(_stop_serving, cluster)
+        yield cluster
+
+
+async def _stop_serving(cluster: Any) -> None:
+    """Close the ports of HTTP that Dask opens even without a dashboard."""
+    for node in (cluster.scheduler, *cluster.workers.values()):
+        node.http_server.stop()
 
 
 def _refuse_others(client: Any, address: str, installed: Installation) -> None:
@@ -117,17 +110,3 @@ def _refuse_others(client: Any, address: str, installed: Installation) -> None:
         if build != installed.build:
             package = f'lightglue_trt_ros {build}' if isinstance(build, str) else f'no lightglue_trt_ros ({build})'
             raise LightglueTrtError(f'{machine} has {package}, here is {installed.build}: install the same on both')
-
-
-def main() -> None:
-    """One thread a worker; no limit of memory, which Dask would apply to the workers and not to what they start."""
-    cluster = fleet_module('distributed').LocalCluster(
-        n_workers=int(sys.argv[1]), threads_per_worker=1, processes=True, host='127.0.0.1', dashboard_address=None,
-        memory_limit=0, silence_logs=logging.ERROR)
-    with cluster:
-        print(cluster.scheduler_address, flush=True)
-        wait_for_parent()
-
-
-if __name__ == '__main__':
-    main()

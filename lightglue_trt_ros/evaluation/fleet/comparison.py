@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.types import Float64
-from ..confidence import BEHIND, LEVEL, MIN_PAIRS, Difference, mean_difference
+from ..confidence import BEHIND, POWER, TAIL, Difference, mean_difference
 from ..metrics import difference
 
 AUC, PRECISION, INLIERS = 'pose_auc@10', 'precision@1', 'inlier_ratio'  # what is compared, in METRICS
@@ -35,6 +35,15 @@ class PairColumns(NamedTuple):
         return PairColumns(*(column[chosen] for column in self))
 
 
+class DetectableLoss(NamedTuple):
+    """The losses, points, that the acceptance check tells with the chance POWER at a limit of 0; None: none, too few pairs."""
+
+    stride: int
+    metric: str
+    together: float | None  # in the mean over all recordings
+    recording: float | None  # in a single one, whichever it is
+
+
 @dataclass
 class Comparison:
     """Everything that is said of a fleet and the one before."""
@@ -51,15 +60,14 @@ class Comparison:
         """A line for all that surely got worse by more than `limit` points, the fleet as a whole first.
 
         Of many comparisons some are far off by chance, so each has to be the surer the more there are (Holm, Scandinavian
-        Journal of Statistics 1979): that any fails although none got worse has a chance of (1 - LEVEL) / 2 at most.
+        Journal of Statistics 1979, with weights): that any fails although none got worse has a chance of TAIL at most.
         """
-        named = [('all recordings', self.together), *sorted(self.recordings.items(), key=lambda each: worst(each[1]))]
-        judged = [(name, *key, each) for name, changes in named for key, each in changes.items() if each.pairs >= MIN_PAIRS]
-        sure = holm([each.chance_above(-limit) for *_, each in judged], (1 - LEVEL) / 2)
+        judged, weights = self._judged()
+        sure = holm([each.chance_above(-limit) for *_, each in judged], TAIL, weights)
         worse: dict[str, list[str]] = {}
         for (name, stride, metric, each), rejected in zip(judged, sure, strict=True):
             if rejected:
-                worse.setdefault(name, []).append(
+                worse.setdefault(name or 'all recordings', []).append(
                     f'{metric} at stride {stride} {each.difference:+.1f} points ({each.low:+.1f} to {each.high:+.1f})')
         lines = [f'{name}: {"; ".join(changes)}' for name, changes in worse.items()]
         lines += [f'{name}: it was evaluated before and cannot be now' for name in self.unread]
@@ -67,12 +75,39 @@ class Comparison:
             lines.append(f'nothing can be compared with {self.path}: no recording, or no stride, is the same')
         return lines
 
+    def detectable(self) -> list[DetectableLoss]:
+        """For each metric and stride the losses that `failures` tells with the chance POWER; of a single recording it is the loss
+        that so many recordings need at most.
+        """
+        losses: dict[tuple[int, str], tuple[list[float], list[float]]] = {}
+        judged, weights = self._judged()
+        for (name, stride, metric, each), weight in zip(judged, weights, strict=True):
+            losses.setdefault((stride, metric), ([], []))[bool(name)].append(each.detectable(TAIL * weight))
+        return [DetectableLoss(stride, metric, min(fleet, default=None), float(np.quantile(single, POWER)) if single else None)
+                for (stride, metric), (fleet, single) in losses.items()]
 
-def holm(chances: Sequence[float], level: float) -> list[bool]:
-    """Which hypotheses of p values (N,) are rejected, so that the chance to reject any true one is at most `level`."""
-    values = np.asarray(chances)
-    order = np.argsort(values, kind='stable')
-    passed = np.minimum.accumulate(values[order] <= level / np.arange(len(values), 0, -1))
+    def _judged(self) -> tuple[list[tuple[str, int, str, Difference]], list[float]]:
+        """Recording (empty: all), stride, metric and change of all that have pairs enough, and their shares of the chance to err.
+
+        Half of it is the fleet's as a whole: its few means tell small losses, if they do not pay for all single recordings.
+        """
+        fleet = [('', *key, each) for key, each in self.together.items() if each.enough]
+        single = [(name, *key, each) for name, changes in sorted(self.recordings.items(), key=lambda each: worst(each[1]))
+                  for key, each in changes.items() if each.enough]
+        groups = [group for group in (fleet, single) if group]
+        return [*fleet, *single], [1 / len(groups) / len(group) for group in groups for _ in group]
+
+
+def holm(chances: Sequence[float], level: float, weights: Sequence[float] | None = None) -> list[bool]:
+    """Which hypotheses of p values (N,) are rejected, so that the chance to reject any true one is at most `level`.
+
+    `weights` (N,) are the shares of `level` that each begins with; None: equal ones.
+    """
+    values = np.asarray(chances, np.float64)
+    shares = np.ones(len(values)) if weights is None else np.asarray(weights, np.float64)
+    order = np.argsort(values / shares, kind='stable')
+    left = np.cumsum(shares[order][::-1])[::-1]
+    passed = np.minimum.accumulate(values[order] <= level * shares[order] / left)
     rejected = np.zeros(len(values), np.bool_)
     rejected[order] = passed
     return rejected.tolist()

@@ -12,7 +12,8 @@ from typing import Any
 from ...utils.errors import LightglueTrtError
 from ..report.json_report import definitions
 from .comparison import Changes, Comparison, PairColumns, compare, over_recordings, verdict_of
-from .plan import EvaluationPlan, short
+from .discovery import RecordingRef, fingerprint
+from .plan import EvaluationPlan, in_words, short
 from .result_store import EVALUATED, FAILED, FleetRow, facts_of, pairs_of, read_pairs
 
 SCHEMA, KIND = 1, 'fleet'
@@ -42,6 +43,7 @@ def write_fleet_document(path: Path, report: FleetReport) -> None:
     against = None if comparison is None else {
         'path': comparison.path, 'causes': comparison.causes, 'missing': comparison.missing, 'unread': comparison.unread,
         'added': comparison.added, 'limit': report.limit, 'failures': report.failures, 'together': _plain(comparison.together),
+        'detectable': [each._asdict() for each in comparison.detectable()],
         'recordings': {name: _plain(changes) for name, changes in comparison.recordings.items()}}
     document = {
         'schema': SCHEMA, 'kind': KIND, 'package': 'lightglue_trt_ros', 'installed': plan.installed._asdict(),
@@ -57,23 +59,24 @@ class BaselineRun:
 
     path: str
     document: dict[str, Any]  # of a fleet; empty of a single evaluation
-    names: dict[str, str]  # of its evaluated recordings by fingerprint, or by their own name where there is none
+    names: dict[str, str]  # of its evaluated recordings, by fingerprint
     pairs: dict[str, PairColumns]  # likewise
+    urls: dict[str, str] = field(default_factory=dict)  # likewise: where they were
 
     def compared(self, rows: Sequence[FleetRow], plan: EvaluationPlan, pairs: dict[str, PairColumns]) -> Comparison:
         """Today's rows, and their pairs by fingerprint, against these."""
         comparison = Comparison(self.path, self._causes(plan))
         for row in rows:
-            key = next((key for key in (row.sha256, Path(row.url).name) if key in self.names), None)
-            if row.status == EVALUATED and key is not None:
-                now, then = pairs.get(row.sha256), self.pairs.get(key)
+            known = row.sha256 in self.names
+            if row.status == EVALUATED and known:
+                now, then = pairs.get(row.sha256), self.pairs.get(row.sha256)
                 comparison.recordings[row.name] = compare(now, then) if now and then else {}
-            elif row.status == FAILED and (key is not None or row.name in self.names.values()):
+            elif row.status == FAILED and (known or row.url in self.urls.values()):  # what is damaged has another content
                 comparison.unread.append(row.name)
             elif row.status == EVALUATED:
                 comparison.added.append(row.name)
-        asked = {row.sha256 for row in rows} | {Path(row.url).name for row in rows}
-        comparison.missing = sorted(name for key, name in self.names.items() if key not in asked and name not in comparison.unread)
+        asked = {row.sha256 for row in rows} | {row.url for row in rows if row.name in comparison.unread}
+        comparison.missing = sorted(name for key, name in self.names.items() if asked.isdisjoint({key, self.urls.get(key)}))
         comparison.together = over_recordings(comparison.recordings.values())
         return comparison
 
@@ -84,8 +87,9 @@ class BaselineRun:
         then, now = self.document['installed'], plan.installed._asdict()
         labels = {'build': 'package', 'libraries': 'libraries', 'gpu': 'GPU'}
         installed = ({label: each[name] for name, label in labels.items() if name in then} for each in (then, now))
-        sides = tuple(installed), (self.document['settings'], plan.settings), (self.document['contents'], plan.contents)
-        causes = [f'{name}: {_in_words(before.get(name))} before, {_in_words(after.get(name))} now' for before, after in sides
+        settings = in_words(self.document['settings']), in_words(plan.settings)
+        sides = tuple(installed), settings, (self.document['contents'], plan.contents)
+        causes = [f'{name}: {_or_default(before.get(name))} before, {_or_default(after.get(name))} now' for before, after in sides
                   for name in sorted({*before, *after}) if before.get(name) != after.get(name) and name != 'weights']
         for network in ('extractor', 'matcher'):
             before, after = then[f'{network}_sha256'], now[f'{network}_sha256']
@@ -96,11 +100,11 @@ class BaselineRun:
 
 
 def _plain(changes: Changes) -> list[dict[str, Any]]:
-    return [{'stride': stride, 'metric': metric, **asdict(each), 'verdict': verdict_of(each)}
+    return [{'stride': stride, 'metric': metric, **each.plain(), 'verdict': verdict_of(each)}
             for (stride, metric), each in changes.items()]
 
 
-def _in_words(value: Any) -> str:
+def _or_default(value: Any) -> str:
     return 'default' if value is None else short(str(value))
 
 
@@ -121,15 +125,23 @@ def read_baseline(path: Path) -> BaselineRun:
             if document['schema'] != SCHEMA:
                 raise ValueError(f'its schema is {document["schema"]}, this version reads {SCHEMA}')
             return _of_fleet(path, document)
-        name = Path(document['recording']['path']).name
         facts_of(document, 0.0)
-        return BaselineRun(str(path), {}, {name: name}, {name: pairs_of(document)})
+        place = Path(document['recording']['path']).absolute()
+        sha256 = document['recording'].get('sha256') or _content_of(place)
+        return BaselineRun(str(path), {}, {sha256: place.name}, {sha256: pairs_of(document)}, {sha256: str(place)})
     except OSError as error:
         raise LightglueTrtError(f'--against {path} cannot be read: {error.strerror or error}') from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         damaged = isinstance(error, (json.JSONDecodeError, UnicodeDecodeError))
         text = f'it lacks {error}' if isinstance(error, KeyError) else f'it is no whole JSON ({error})' if damaged else str(error)
         raise LightglueTrtError(f'--against {path} cannot be used: {text}; evaluate what it was made of again') from None
+
+
+def _content_of(place: Path) -> str:
+    """The fingerprint of the recording of a report that does not have it, as of a part of a recording. Raises ValueError."""
+    if not place.exists():
+        raise ValueError(f'it does not tell what is in its recording, and {place} is gone')
+    return fingerprint(RecordingRef(str(place), ''))
 
 
 def build_of(path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.drawing import GRAY, INK
-from ..confidence import AHEAD, BEHIND, Difference
+from ..confidence import AHEAD, BEHIND, POWER, Difference
 from ..metrics import METRICS, MatcherResult
 from ..report.page import embedded, rendered
 from ..report.style import Picture, draw_shares, finish, looks_of, new_figure, styled
@@ -24,13 +24,14 @@ from .result_store import EVALUATED, FAILED, REPEATED, WAITING, FleetRow
 TEMPLATE = Path(__file__).with_name('fleet.html.jinja')
 SCRIPT = Path(__file__).with_name('sorting.js')
 COLUMNS = {PRECISION: '≤ 1 px, %', INLIERS: 'inliers, %', 'matches': 'matches', 'pose_failures': 'no pose',
+           'depth_points': 'with depth, %', 'depth_error_p50': 'error of z, %', 'depth_drift_percent': 'drift by depth, %',
            'frame_ms_p50': 'ms a frame'}
 FAILURES = 20  # that are told one by one
 STATES = {FAILED: 'cannot be evaluated', WAITING: 'not evaluated', REPEATED: 'repeated'}
 
 
 TOGETHER = ('now less before, points', 'stride', 'mean', INTERVAL, 'recordings', 'verdict')
-DISTRIBUTIONS = (AUC, PRECISION, INLIERS, 'matches', 'frame_ms_p50')
+DISTRIBUTIONS = (AUC, PRECISION, INLIERS, 'matches', 'depth_points', 'depth_error_p50', 'depth_drift_percent', 'frame_ms_p50')
 BETTER, WORSE = '#0072b2', '#d55e00'
 MOST = 300  # recordings that are drawn one by one
 
@@ -74,6 +75,19 @@ def verdict(report: FleetReport) -> list[str]:
         lines.append(f'{len(sides)} recordings are compared: {sum(BEHIND in each for each in sides)} behind and '
                      f'{sum(AHEAD in each for each in sides)} ahead of the earlier run in at least one figure, '
                      f'{sum(each == {EQUAL} for each in sides)} the same.')
+    return lines + detectable(report)
+
+
+def detectable(report: FleetReport) -> list[str]:
+    """How large a loss has to be for the acceptance check, a sentence for each figure that it judges."""
+    if report.limit is None or report.comparison is None:
+        return []
+    lines = []
+    for stride, metric, fleet, single in report.comparison.detectable():
+        losses = [f'of {report.limit + loss:.1f} points in {where}'
+                  for loss, where in ((fleet, 'the mean over recordings'), (single, 'a single recording')) if loss is not None]
+        lines.append(f'{METRICS[metric].label}, stride {stride}: the acceptance check detects {100 * POWER:.0f} % of losses '
+                     f'{" and ".join(losses)}.')
     return lines
 
 

@@ -20,9 +20,10 @@ from ...datasets.calibration_files import split_choice
 from ...engines.engine_store import MANIFEST, engine_dir_of
 from ...engines.gpu_info import probe
 from ...engines.tensorrt_api import open_tensorrt
-from ...networks.models import identify_model
+from ...networks.models import NAMES, identify_model, other_files
 from ...utils.errors import ConfigError, EngineError
 from ...utils.processes import PACKAGE, called_elsewhere
+from ..options import OWN_DEPTH_IMAGES
 
 FILES = ('camera', 'camera_in_body', 'mask')  # options that name files, which every worker must see
 CODE = ('.py', '.cu', '.ptx', '.jinja', '.js', '.json')  # suffixes of files that figures and pages are made by
@@ -102,6 +103,11 @@ class EvaluationPlan:
         """The options as evaluate_bag takes them."""
         return [f'--{name.replace("_", "-")}={value}' for name, value in self.settings.items()]
 
+    @property
+    def shown(self) -> dict[str, str]:
+        """The settings for people."""
+        return in_words(self.settings)
+
     def differences(self, other: EvaluationPlan) -> list[str]:
         """Differences of `other`, the same settings elsewhere, one line each; the model's name does not count."""
         labels = ('package', 'weights', "the extractor's sha256", "the matcher's sha256", 'libraries', 'GPU')
@@ -123,6 +129,14 @@ class EvaluationPlan:
         installed = self.installed._replace(weights='')
         material = [fingerprint, installed, settings, self.contents]
         return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+
+def in_words(settings: dict[str, Any]) -> dict[str, str]:
+    """Settings of a plan by name, for people."""
+    own_depth = settings.get('depth_topic') == OWN_DEPTH_IMAGES
+    return {'depth' if own_depth and name == 'depth_topic' else name:
+            "the recording's own depth images" if own_depth and name == 'depth_topic' else str(value)
+            for name, value in settings.items()}
 
 
 def plan_here(settings: dict[str, Any]) -> EvaluationPlan:
@@ -147,15 +161,17 @@ def make_plan(settings: dict[str, Any], installed: Installation) -> EvaluationPl
             except OSError as error:
                 raise ConfigError(f'--{name.replace("_", "-")} {path} cannot be read: {error.strerror}') from None
             kept[name] = str(path)
-    if '/' in kept.get('weights', ''):
-        kept['weights'] = str(Path(kept['weights']).expanduser().absolute())
+    if choice := kept.get('weights', ''):
+        kept['weights'] = choice if choice in NAMES else str(Path(choice).expanduser().absolute())
+        contents |= {f'{name} of the weights': _sha256(path) for name, path in other_files(choice).items()}
     if kept.get('backend') != 'onnxruntime':
         contents |= _manifests(engine_dir_of(kept.get('engine_dir', '')))
     for word in kept.get('compare', '').split(','):
         contents |= _manifests(Path(word).expanduser().parent) if (Path(word).expanduser() / MANIFEST).is_file() else {}
         if word.startswith('weights='):
             model = identify_model(word.removeprefix('weights='))
-            contents[word] = f'{model.extractor_sha256} {model.matcher_sha256}'
+            others = map(_sha256, other_files(model.choice).values())
+            contents[word] = ' '.join([model.extractor_sha256, model.matcher_sha256, *others])
     return EvaluationPlan(kept, installed, contents)
 
 

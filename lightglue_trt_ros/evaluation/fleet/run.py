@@ -97,7 +97,7 @@ class FleetRun:
         """Evaluate recordings, by fingerprint; `done` gets their rows."""
         plan = self._plan
         order = sorted(new, key=lambda sha256: -new[sha256].size)  # a long one that comes last would run alone
-        futures = {self._submit(evaluate, new[sha256], plan, self._threads, self._name): sha256 for sha256 in order}
+        futures = {self._submit(evaluate, new[sha256], plan, self._threads, self._name, sha256): sha256 for sha256 in order}
         bounded = 'max_frames' in plan.settings
         with closing(self._results('evaluating recordings', futures, lambda sha256: 1 if bounded else new[sha256].size)) as results:
             for sha256, outcome, error in results:
@@ -181,7 +181,7 @@ def _why(error: BaseException) -> str:
     return ' '.join(in_words(error).splitlines())
 
 
-def evaluate(listed: RecordingRef, plan: EvaluationPlan, threads: int, fleet: str) -> tuple[dict[str, bytes], float]:
+def evaluate(listed: RecordingRef, plan: EvaluationPlan, threads: int, fleet: str, sha256: str) -> tuple[dict[str, bytes], float]:
     """Evaluate a recording on `threads`: the files by name, PAGES and pairs.parquet, and its seconds.
 
     `plan` is what the workers agreed on, and has to be the same here; `end_all` of the `fleet` ends it.
@@ -195,7 +195,7 @@ def evaluate(listed: RecordingRef, plan: EvaluationPlan, threads: int, fleet: st
     try:
         with tempfile.TemporaryDirectory(prefix='lightglue_trt_ros-') as scratch, _here(listed, Path(scratch)) as path:
             out = Path(scratch) / 'evaluation'
-            run_elsewhere(partial(evaluate_into, path, out, plan.words, threads), pools)
+            run_elsewhere(partial(evaluate_into, path, out, plan.words, threads, sha256), pools)
             files = {name: (out / name).read_bytes() for name in PAGES if (out / name).is_file()}
     finally:
         given_up.reset(before)
@@ -204,8 +204,11 @@ def evaluate(listed: RecordingRef, plan: EvaluationPlan, threads: int, fleet: st
     return files | {'pairs.parquet': parquet_of(report)}, time.monotonic() - started
 
 
-def evaluate_into(path: Path, out: Path, words: list[str], threads: int) -> None:
-    """Evaluate a recording with the options `words`, and write its report into `out`. Raises LightglueTrtError."""
+def evaluate_into(path: Path, out: Path, words: list[str], threads: int, sha256: str) -> None:
+    """Evaluate a recording with the options `words`, and write its report with its fingerprint into `out`.
+
+    Raises LightglueTrtError.
+    """
     cv2.setNumThreads(threads)
     give_memory_back()
     parser = argparse.ArgumentParser()
@@ -215,6 +218,7 @@ def evaluate_into(path: Path, out: Path, words: list[str], threads: int) -> None
     evaluation, failures = evaluate_recording(options.open(path), options, out, lambda: False)
     if failures:
         raise LightglueTrtError('; '.join(failures))
+    evaluation.recording['sha256'] = sha256
     write_report(out, evaluation)
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from ...core.timing import PERCENTILES
 from ...core.types import Float64
-from ..confidence import LEVEL, RESAMPLES, SEED, ConfidenceInterval
+from ..confidence import LEVEL, SEED, ConfidenceInterval
 from ..metrics import ERROR_EDGES_PX, METRICS, PRECISION_PX, Evaluation, MatcherResult, OdometryResult, PairResult
+from ..trajectory import TRAJECTORIES
 
 SCHEMA = 2
 DIGITS = 7  # significant ones of what is kept per pair; summaries are kept in full, poses to 1e-9
@@ -33,7 +33,7 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
         'estimator': evaluation.estimator,
         'strides': evaluation.strides, 'wall_s': evaluation.wall_s, 'peak_memory_mib': evaluation.peak_memory_mib,
         **definitions(), 'error_edges_px': ERROR_EDGES_PX,
-        'contests': [{'stride': stride, 'other': other, 'metric': metric, **asdict(interval), 'verdict': interval.verdict}
+        'contests': [{'stride': stride, 'other': other, 'metric': metric, **interval.plain()}
                      for (stride, other, metric), interval in evaluation.contests.items()],
         'matchers': [_matcher(matcher, evaluation.strides) for matcher in evaluation.matchers]}))
 
@@ -42,7 +42,7 @@ def definitions() -> dict[str, Any]:
     """Definitions of the metrics and of their intervals."""
     return {'metrics': {name: {'label': metric.label, 'unit': metric.unit, 'higher_is_better': metric.higher_is_better}
                         for name, metric in METRICS.items()},
-            'bootstrap': {'resamples': RESAMPLES, 'level': LEVEL, 'seed': SEED}}
+            'bootstrap': {'resamples': TRAJECTORIES, 'level': LEVEL, 'seed': SEED}}
 
 
 def as_text(value: dict[str, Any]) -> bytes:
@@ -87,7 +87,7 @@ def _odometry(odometry: OdometryResult) -> dict[str, Any]:
 
 
 def intervals_of(intervals: dict[str, ConfidenceInterval]) -> dict[str, Any]:
-    """Ends and size of each, by the same names."""
+    """Ends and size of each, by the same names; an open end is infinite."""
     return {name: {'low': interval.low, 'high': interval.high, 'over': interval.size} for name, interval in intervals.items()}
 
 

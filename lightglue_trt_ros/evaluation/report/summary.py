@@ -41,7 +41,7 @@ class TableCell(NamedTuple):
     text: str
     best: bool
     span: str = ''  # its 95 % interval; empty: none
-    around: str = ''  # how far the further end of that is off
+    around: str = ''  # how far the further end of that is off, or the lower one where the upper one is open
 
 
 class TableRow(NamedTuple):
@@ -87,8 +87,11 @@ def _cell(name: str, value: float | None, interval: ConfidenceInterval | None, b
     text = written(name, value)
     if interval is None or value is None or text == UNKNOWN:
         return TableCell(text, best)
+    low = written(name, interval.low)
+    if math.isinf(interval.high):
+        return TableCell(text, best, f'{low} or more', f'\N{GREATER-THAN OR EQUAL TO}{low}')
     around = written(name, max(value - interval.low, interval.high - value, 0.0))
-    return TableCell(text, best, f'{written(name, interval.low)} to {written(name, interval.high)}', f'\N{PLUS-MINUS SIGN}{around}')
+    return TableCell(text, best, f'{low} to {written(name, interval.high)}', f'\N{PLUS-MINUS SIGN}{around}')
 
 
 def span(interval: Difference) -> str:
@@ -219,7 +222,8 @@ def print_figures(title: str, names: Sequence[str], rows: Sequence[TableRow]) ->
                 (with_sizes, [[row.name, row.over, *cells(row, False)] for row in rows]),
                 (plain, [[row.name, *cells(row, False)] for row in rows]))
     print(f'* the best; {UNKNOWN} cannot be known; over: pairs, frames or tracks\n'
-          f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL}, in a wide terminal')
+          f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL}, in a wide terminal\n'
+          '\N{GREATER-THAN OR EQUAL TO}: its lower end; the upper one is open, as too few frames tell it')
 
 
 def print_summary(evaluation: Evaluation) -> None:
@@ -237,7 +241,7 @@ def print_summary(evaluation: Evaluation) -> None:
     if contest_rows := contests(evaluation):
         print_table(f'{METRICS[evaluation.headline].label}: {evaluation.matchers[0].name} less the others, points', CONTEST_HEADS,
                     contest_rows)
-        print(f'{AHEAD} and {BEHIND}: the interval excludes 0, over {MIN_PAIRS} pairs or more')
+        print(f'{AHEAD}, {BEHIND}: the interval excludes 0, over {MIN_PAIRS} pairs or more')
     if covered := coverage(evaluation):
         print(covered)
     for line in verdict(evaluation):
