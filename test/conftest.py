@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from support.domains import claim_domain
 
 os.environ['LIGHTGLUE_TRT_KEPT_GRAPHS'] = '32'  # read at the import below
 for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS'):  # of PyTorch and NumPy: waiting threads keep cores busy
@@ -34,10 +35,11 @@ if not WORKER:  # workers share this cache: a graph is written once
     if (cache_dir() / 'weights').is_dir():
         (CACHE / 'weights').symlink_to(cache_dir() / 'weights')
     os.environ[CACHE_VARIABLE] = str(CACHE)
+DOMAIN, CLAIM = claim_domain(RUN + 13 * int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:]))  # until this process ends
 for name in (*FASTDDS_VARIABLES, 'COLUMNS'):  # pytest-xdist's workers have the terminal's width, the commands write to a pipe
     os.environ.pop(name, None)
 os.environ.update({
-    'ROS_DOMAIN_ID': str(1 + (RUN + 13 * int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])) % 99),
+    'ROS_DOMAIN_ID': str(DOMAIN),
     'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
     'ROS_LOG_DIR': str(LOG_DIR),
     fastdds_variable(): str(REPOSITORY / 'config' / 'fastdds_large_images.xml'),
