@@ -67,6 +67,32 @@ def test_the_nearest_pixel_counts_where_others_are_unknown_and_nothing_across_a_
     np.testing.assert_array_equal(z, np.array([np.nan, 2, 3, np.nan, 3, 3], np.float32))
 
 
+def test_the_nearest_pixel_is_that_of_both_axes():
+    pixels = np.full((48, 64), 2.0, np.float32)
+    pixels[21, 10], pixels[20, 11], pixels[21, 11] = np.nan, 2.02, 2.01
+    points = np.array([[10.7, 20.2], [10.8, 20.9], [10.1, 20.3]], np.float32)
+    positions = locate(DepthImage(pixels, 1.0, CAMERA), points, np.tile(np.eye(2, dtype=np.float32), (3, 1, 1)))
+    np.testing.assert_allclose(positions.xyz[:, 2], [2.02, 2.01, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(positions.sigma_z, 0.0025 * positions.xyz[:, 2]**2, rtol=1e-5)  # no slope where one is unknown
+
+
+def test_points_beside_the_image_have_no_depth():
+    points = np.array([[64.2, 20], [20, 48.2], [-0.8, 20], [20, -0.8], [63.4, 20], [20, 47.4]], np.float32)
+    z = locate(DepthImage(plane(), 1.0, CAMERA), points, none(6)).xyz[:, 2]
+    np.testing.assert_array_equal(np.isfinite(z), [False] * 4 + [True] * 2)
+
+
+def test_the_slope_is_that_at_the_point_with_all_of_its_covariance():
+    """Inverse depth rises in the lower row alone: by 0.01 a pixel there, and by 0.009 nine tenths down."""
+    pixels = np.full((48, 64), 2.0, np.float32)
+    pixels[21, 11] = 1 / 0.51
+    covariance = np.array([[0.04, 0.03], [0.03, 0.05]], np.float32)
+    positions = locate(DepthImage(pixels, 1.0, CAMERA, 0.0), np.array([[10.3, 20.9]], np.float32), covariance[None])
+    inverse, slope = 0.5 + 0.01 * 0.3 * 0.9, np.array([0.01 * 0.9, 0.01 * 0.3])
+    assert positions.xyz[0, 2] == pytest.approx(1 / inverse, rel=1e-5)
+    assert positions.sigma_z[0] == pytest.approx(np.sqrt(slope @ covariance @ slope) / inverse**2, rel=1e-3)
+
+
 @pytest.mark.filterwarnings('error')
 @pytest.mark.parametrize('unknown', [0.0, -1.0, np.nan, np.inf, -np.inf, 1e-45, 1e-30, 3e38])  # the last: memory without a value
 def test_what_is_no_depth_is_unknown_and_nothing_is_half_known(unknown):

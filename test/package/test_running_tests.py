@@ -37,7 +37,8 @@ def test_a_domain_with_a_participant_is_passed_over() -> None:
 @pytest.mark.skipif(int(pytest.__version__.split('.')[0]) < 9, reason='pytest before 9 prints the stack alone')
 def test_a_test_that_hangs_is_ended_with_its_stack(tmp_path: Path) -> None:
     (tmp_path / 'test_hangs.py').write_text('import time\n\n\ndef test_hangs():\n    time.sleep(100)\n')
-    words = ['-c', str(ROOT / 'pyproject.toml'), '--rootdir', str(tmp_path), '-p', 'no:cacheprovider', '-o', 'faulthandler_timeout=1']
+    words = ['-c', str(ROOT / 'pyproject.toml'), '--rootdir', str(tmp_path), '-p', 'no:cacheprovider',
+             '-o', 'faulthandler_timeout=1']
     command = [sys.executable, '-m', 'pytest', *words, str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
