@@ -14,7 +14,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.keyframes import NO_TRACK, match_keyframes
+from lightglue_trt_ros.core.keyframes import NO_TRACK, Keyframes, match_keyframes
 from lightglue_trt_ros.utils.errors import FrameError
 
 pytestmark = pytest.mark.networks
@@ -106,6 +106,31 @@ def test_keypoints_that_are_no_numbers_are_in_no_match(flown, backend):
     assert 'matches are not finite' in found.note
     for name in ('keypoints', 'reference_keypoints', 'covariances', 'scores'):
         assert np.isfinite(getattr(found, name)).all(), name
+
+
+def test_matches_of_keyframes_have_positions_of_the_second_and_the_scale_of_the_images(flown, backend):
+    frames, stamps = flown
+    first, last = (frames.keyframes.of(stamp) for stamp in stamps[-2:])
+    count, config = len(last.scores), dataclasses.replace(CONFIG, refinement='none')
+    last = dataclasses.replace(last, xyz=np.arange(3 * count, dtype=np.float32).reshape(count, 3),
+                               sigma_z=np.arange(count, dtype=np.float32))
+    found = match_keyframes(backend, config, first, last)
+    rows = [int(np.flatnonzero((last.keypoints == point).all(axis=1))[0]) for point in found.keypoints]
+    np.testing.assert_array_equal(found.xyz, last.xyz[rows])
+    np.testing.assert_array_equal(found.sigma_z, last.sigma_z[rows])
+
+    larger = [dataclasses.replace(each, image=np.kron(each.image, np.ones((2, 2), np.uint8)), keypoints=2 * each.keypoints,
+                                  camera=None) for each in (first, last)]
+    twice = match_keyframes(backend, config, *larger)
+    once = match_keyframes(backend, config, *(dataclasses.replace(each, camera=None) for each in (first, last)))
+    np.testing.assert_allclose(twice.covariances, 4 * once.covariances, rtol=0.05)
+
+
+def test_keyframes_a_few_milliseconds_apart_are_two(flown):
+    frames, stamps = flown
+    kept, newest = Keyframes(2), frames.keyframes.of(stamps[-1])
+    kept._kept.extend(dataclasses.replace(newest, stamp=stamp) for stamp in (1.0, 1.005))
+    assert [kept.of(stamp).stamp for stamp in (1.0, 1.005)] == [1.0, 1.005]
 
 
 def test_any_two_of_the_last_ones_and_no_others(flown):

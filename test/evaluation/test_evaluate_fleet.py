@@ -180,6 +180,14 @@ def test_a_mask_is_of_every_recording(run: Run, runs: Path, tmp_path: Path) -> N
     assert 'other.png is 128x48, the images are 128x96' in text
 
 
+def test_every_recording_is_degraded(run: Run, runs: Path, tmp_path: Path) -> None:
+    code, text, found = run(tmp_path, runs / 'east', '--max-frames', '3', '--degrade', 'dots,dim')
+    assert code == 0, text
+    (row,) = found['recordings']
+    assert row['facts']['recording']['degraded'] == 'dots,dim'
+    assert 'dots,dim' in (tmp_path / 'fleet.html').read_text()
+
+
 def noisy(folder: Path) -> Path:
     """Our weights with noise on one layer of the matcher."""
     folder.mkdir()

@@ -246,3 +246,16 @@ def test_where_time_begins_again_the_old_points_are_forgotten():
     for frame, fix in zip(frames, track(window, frames, right=True), strict=True):
         assert fix.quality is Quality.TRACKING
         np.testing.assert_allclose(fix.pose, last @ frame.pose, atol=1e-3)
+
+
+def test_an_imprecise_depth_pulls_little():
+    """The error of a right column counts times its precision."""
+    poses = np.tile(np.eye(4), (2, 1, 1))
+    poses[1, 0, 3] = -0.3
+    points = np.random.default_rng(0).uniform([-1, -1, 3], [1, 1, 6], (30, 3))
+    exact = Bundle(poses, points)
+    seen = np.einsum('pij,lj->pli', poses[:, :3, :3], points) + poses[:, None, :3, 3]
+    observed = np.stack([seen[..., 0], seen[..., 1], seen[..., 0] - BASELINE], axis=2) / seen[..., 2:]
+    observed[..., 2] += 0.01
+    errors = reprojection_errors(exact, observed, np.full((2, 30), 0.1), BASELINE)
+    np.testing.assert_allclose(errors, 0.001, rtol=1e-6)
