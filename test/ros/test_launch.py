@@ -24,7 +24,8 @@ DEFAULTS = {
     'image_topic': '/camera/image_raw', 'mask_topic': '', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'),
     'namespace': '', 'cameras': '', 'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '',
     'use_fastdds_profile': 'true', 'rviz': 'false', 'stereo': '', 'right_image_topic': '/camera_right/image_raw', 'depth': '',
-    'depth_transport': '', 'depth_topic': '/camera/depth/image_raw', 'rviz_frame': 'camera'}
+    'depth_transport': '', 'depth_topic': '/camera/depth/image_raw', 'rviz_frame': 'camera',
+    'keyframes': ''}
 
 
 class Recorded(SimpleNamespace):
@@ -139,6 +140,12 @@ def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any, tmp_
     assert node.parameters == [str(mine)], 'launch says nothing of autostart'
     _, node = actions(launch_file, autostart='false', backend='onnxruntime', image_transport='compressed', stereo='true')
     assert node.parameters[1] == {'autostart': False, 'backend': 'onnxruntime', 'image_transport': 'compressed', 'stereo': True}
+
+
+def test_keyframes_are_a_number(launch_file: Any) -> None:
+    assert actions(launch_file, keyframes='20')[1].parameters[1] == {'keyframes': 20}
+    with pytest.raises(ValueError, match='keyframes:=many is no whole number'):
+        actions(launch_file, keyframes='many')
 
 
 def test_a_params_file_that_is_not_there_is_refused(launch_file: Any) -> None:
