@@ -191,8 +191,8 @@ def odometry(**arguments: str) -> list[Any]:
     file = load(REPOSITORY / 'launch' / 'odometry.launch.py')
     defaults = {'image_topic': '/camera/image_raw', 'right_image_topic': '/camera_right/image_raw', 'stereo': '', 'depth': '',
                 'depth_topic': '/camera/depth/image_raw',
-                'params_file': DEFAULTS['params_file'], 'namespace': '', 'odom_frame': 'odom', 'publish_tf': 'true',
-                'matcher': 'true', 'rviz': 'false'}
+                'params_file': DEFAULTS['params_file'], 'namespace': '', 'odom_frame': 'odom', 'base_frame': '',
+                'publish_tf': 'true', 'matcher': 'true', 'rviz': 'false'}
     declared = {entity.arguments[0] for entity in file.generate_launch_description().arguments[0]
                 if type(entity).__name__ == 'DeclareLaunchArgument'}
     assert declared == set(defaults)
@@ -209,7 +209,7 @@ def test_the_odometry_is_launched_with_a_matcher_of_the_same_camera(launch_file:
                       'rviz': 'false'}
     assert set(passed) <= set(DEFAULTS)
     assert (node.package, node.executable, node.namespace) == ('lightglue_trt_ros', 'odometry', '/robot')
-    assert node.parameters == [{'odom_frame': 'odom', 'publish_tf': False}]
+    assert node.parameters == [{'odom_frame': 'odom', 'base_frame': '', 'publish_tf': False}]
     assert node.remappings == [('image', '/left/image_raw'), ('right/image', '/right/image_raw')]
     assert [action.executable for action in odometry(matcher='false')] == ['odometry']
 
