@@ -33,6 +33,7 @@ setup(
         (f'share/{PACKAGE}', ['package.xml']),
         (f'share/{PACKAGE}/launch', sorted(glob('launch/*.launch.py'))),
         (f'share/{PACKAGE}/config', sorted(glob('config/*'))),
+        (f'share/{PACKAGE}/examples', sorted(glob('examples/*.py'))),
     ],
     python_requires='>=3.10',
     install_requires=['setuptools'],  # everything else comes through package.xml, or through the extras below

@@ -43,6 +43,8 @@ def generate_launch_description():
                               description='Give points x, y, z by depth images; empty: as params_file says'),
         DeclareLaunchArgument('depth_transport', default_value='', choices=['raw', 'compressedDepth', ''],
                               description='compressedDepth takes <depth_topic>/compressedDepth; empty: as params_file says'),
+        DeclareLaunchArgument('keyframes', default_value='',
+                              description='Keyframes that are kept, published and matched on request; empty: as params_file says'),
         DeclareLaunchArgument('use_fastdds_profile', default_value='true', choices=['true', 'false'],
                               description='Configure Fast DDS for large images, unless the environment has a profile already; '
                                           'a camera driver started elsewhere also needs config/fastdds_large_images.xml'),
@@ -60,6 +62,8 @@ def start_matcher(context):
 
     overrides = {name: argument(name) for name in ('backend', 'image_transport', 'depth_transport') if argument(name)}
     overrides |= {name: argument(name) == 'true' for name in ('autostart', 'stereo', 'depth') if argument(name)}
+    if argument('keyframes'):
+        overrides['keyframes'] = whole_number('keyframes', argument('keyframes'))
     if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
         raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
     cameras = [name.strip() for name in argument('cameras').split(',') if name.strip()]
@@ -84,6 +88,13 @@ def start_matcher(context):
         config = 'matcher_points.rviz' if 'true' in (argument('depth'), argument('stereo')) else 'matcher.rviz'
         viewer = rviz(config, argument('rviz_frame'), next(iter(topics.values())), argument('namespace'), *cameras[:1])
     return [*fastdds_profile(argument('use_fastdds_profile') == 'true'), node, *viewer]
+
+
+def whole_number(name, text):
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f'{name}:={text} is no whole number: give a number, 20 for example') from None
 
 
 def named_topics(what, topic, cameras):

@@ -31,8 +31,10 @@ def generate_launch_description():
                               description='Parameters of the matcher'),
         DeclareLaunchArgument('namespace', default_value='', description='Namespace of both nodes'),
         DeclareLaunchArgument('odom_frame', default_value='odom', description='Frame of the poses'),
+        DeclareLaunchArgument('base_frame', default_value='',
+                              description='Frame of the robot whose poses are published, found by TF; empty: that of the camera'),
         DeclareLaunchArgument('publish_tf', default_value='true', choices=['true', 'false'],
-                              description='Publish the transform from odom_frame to the camera'),
+                              description='Publish the transform from odom_frame to base_frame, or to the camera'),
         DeclareLaunchArgument('matcher', default_value='true', choices=['true', 'false'],
                               description='Also start the matcher; false where one runs already'),
         DeclareLaunchArgument('rviz', default_value='false', choices=['true', 'false'],
@@ -47,7 +49,8 @@ def start_odometry(context):
 
     topic, namespace = argument('image_topic'), argument('namespace')
     node = Node(package='lightglue_trt_ros', executable='odometry', name='odometry', namespace=namespace,
-                parameters=[{'odom_frame': argument('odom_frame'), 'publish_tf': argument('publish_tf') == 'true'}],
+                parameters=[{'odom_frame': argument('odom_frame'), 'base_frame': argument('base_frame'),
+                             'publish_tf': argument('publish_tf') == 'true'}],
                 remappings=[('image', topic), ('right/image', argument('right_image_topic'))], output='screen', emulate_tty=True)
     passed = {name: argument(name) for name in ('image_topic', 'right_image_topic', 'stereo', 'depth_topic', 'depth', 'params_file',
                                                 'namespace')}

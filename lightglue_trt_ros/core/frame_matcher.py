@@ -21,7 +21,7 @@ from .keyframes import Keyframes, match_keyframes
 from .masks import Mask
 from .refinement import Pyramid, Refined, refine_points, unrefined
 from .refinement.variance_factor import VarianceFactor
-from .static_points import NOTHING, StaticPoints
+from .static_points import Judged, StaticPoints
 from .timing import Stopwatch
 from .track_propagation import MAX_SIGMA_PX
 from .tracks import TrackCounter, Tracks
@@ -80,7 +80,6 @@ class FrameMatcher:
         self._camera: Intrinsics | None = None
         self._refiner = refining_backend(backend)
         self.static_points, self._static_between = (StaticPoints(backend.spec.size, config.static_points) for _ in range(2))
-        self._judged = NOTHING  # of the newest frame
         self.keyframes = Keyframes(config.keyframes) if config.keyframes else None
 
     def process(self, image: UInt8, stamp: float, right: RightImage | None = None, *, mask: Mask | None = None,
@@ -125,9 +124,7 @@ class FrameMatcher:
         if right is not None:  # before the host waits for matches: a GPU goes on meanwhile
             right_frame = self._extract(right.image, stamp, Stopwatch(), of_right=True)
             clock.lap('extract right')
-        matches, rows = self._match(reference, current, clock)
-        self.static_points.learn(image, self._judged)
-        matches = dataclasses.replace(matches, standing=self.static_points.standing)
+        matches, rows, of_reference, judged = self._match(reference, current, clock)
         if right is not None and right_frame is not None:
             matches = self._match_right(matches, current, right_frame, right.rig, rows)
             clock.lap('match right')
@@ -137,10 +134,13 @@ class FrameMatcher:
         if depth is not None:
             matches = dataclasses.replace(matches, **locate(depth, matches.keypoints, matches.covariances)._asdict())
             clock.lap('depth')
-        if self._is_next_reference(reference, current, matches):
-            self._take(current)
         if self.keyframes is not None and self.keyframes.wants(matches, self.config.keyframe_min_ratio):
             self.keyframes.take(self.backend, image, current.points, current.features, matches, rows, depth, self._camera)
+        reference.tracks = of_reference  # from here on nothing fails: a frame that is dropped has changed no tracks
+        self.static_points.learn(image, judged)
+        matches = dataclasses.replace(matches, standing=self.static_points.standing)
+        if self._is_next_reference(reference, current, matches):
+            self._take(current)
         if mask is not None:  # refinement may move points near its edge behind it
             matches = matches.only(mask.allows(matches.keypoints, current.size))
             if doubt := mask.doubt(self.backend.spec.size, self.config.mask_margin):
@@ -203,8 +203,11 @@ class FrameMatcher:
         clock.lap('extract')
         return _Frame(stamp, size, spec.size, features, Tracks.empty(spec.max_keypoints), mask, pyramid, refine and pyramid is None)
 
-    def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Rows]:
-        """Match, refine, propagate. Returns M matches and their rows (M,) in the current frame."""
+    def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Rows, Tracks, Judged]:
+        """Match, refine, propagate. Returns M matches, their rows (M,) in the current frame, and what is kept when it is used.
+
+        That is the reference's tracks, and what the static points judged.
+        """
         sought = Sought(reference.points, reference.tracks.may_miss(self.config.carry_frames), current.mask,
                         self._variance_factor.fit_limit, self._camera)
         refiner, features = self._refiner_of(reference, current), (reference.features, current.features)
@@ -220,10 +223,10 @@ class FrameMatcher:
                                          partial(self._refine, reference, current, refined))
         if current.can_be_refined:
             clock.lap('place')
-        correspondences = self._of_the_scene(correspondences, current)
+        correspondences, judged = self._of_the_scene(correspondences, current)
         rows, next_rows = correspondences.rows, correspondences.next_rows
-        tracks = current.tracks = reference.tracks.follow(rows, next_rows, correspondences.matched, len(answer.indices),
-                                                           self._counter)
+        of_reference, tracks = reference.tracks.follow(rows, next_rows, correspondences.matched, len(answer.indices), self._counter)
+        current.tracks = tracks
         clock.lap('track')
         current.points = correspondences.merged_into(current.points)  # the next frame starts from there
         self._variance_factor.add(correspondences.quantile, correspondences.inliers, correspondences.second_quantile)
@@ -233,16 +236,17 @@ class FrameMatcher:
             tracks.ids.take(next_rows).astype(np.uint32), tracks.lengths.take(next_rows).astype(np.uint32),
             correspondences.covariances * np.float32(self._variance_factor.value), tracks.missed.take(next_rows).astype(np.uint8),
             clock.laps, answer.layers, answer.note)
-        return matches, next_rows
+        return matches, next_rows, of_reference, judged
 
-    def _of_the_scene(self, correspondences: Correspondences, current: _Frame) -> Correspondences:
+    def _of_the_scene(self, correspondences: Correspondences, current: _Frame) -> tuple[Correspondences, Judged]:
         """Without those that stand still while the camera moves."""
         if self.config.reference == 'keyframe':  # the rows before are always its own
             self.static_points.forget_tracks()
-        self._judged = self.static_points.judge(correspondences.rows, correspondences.next_rows, correspondences.reference_points,
-                                                correspondences.points, current.size, current.unit)
-        foreign = self._judged.foreign
-        return correspondences if foreign is None or self.config.static_points == 'keep' else correspondences.without(foreign)
+        judged = self.static_points.judge(correspondences.rows, correspondences.next_rows, correspondences.reference_points,
+                                          correspondences.points, current.size, current.unit)
+        if judged.foreign is not None and self.config.static_points != 'keep':
+            correspondences = correspondences.without(judged.foreign)
+        return correspondences, judged
 
     def _match_right(self, matches: FrameMatches, left: _Frame, right: _Frame, rig: StereoRig, rows: Rows) -> FrameMatches:
         """Find the left frame's matches, whose points are its `rows` (M,), in the right image.

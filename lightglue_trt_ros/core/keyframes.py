@@ -84,11 +84,12 @@ class Keyframes:
         self._tracks = matches.track_ids
 
     def of(self, stamp: float) -> Keyframe:
-        """The keyframe with this stamp, to a microsecond. Raises FrameError."""
-        for keyframe in self._kept:
+        """The newest keyframe with this stamp, to a microsecond: stamps repeat after time has gone back. Raises FrameError."""
+        for keyframe in reversed(self._kept):
             if abs(keyframe.stamp - stamp) < 1e-6:
                 return keyframe
-        kept = f'{len(self._kept)} from {self._kept[0].stamp:.6f} to {self._kept[-1].stamp:.6f}' if self._kept else 'none'
+        stamps = [keyframe.stamp for keyframe in self._kept]
+        kept = f'{len(stamps)} from {min(stamps):.6f} to {max(stamps):.6f}' if stamps else 'none'
         raise FrameError(f'no keyframe has the stamp {stamp:.6f}: kept are {kept}, at most {self._kept.maxlen}')
 
 

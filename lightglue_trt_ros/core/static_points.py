@@ -32,10 +32,12 @@ class Judged(NamedTuple):
     """The correspondences of a frame."""
 
     foreign: NDArray[np.bool_] | None  # (N,) of no part of the scene; None: all are of it
-    motion_px: float  # of the others, pixels of the engine's image, where the camera was seen to move before a pattern; else 0
+    motion_px: float = 0.0  # of the others, pixels of the engine's image, where the camera was seen to move before a pattern
+    standing: tuple[Rows, Float32, Float32] | None = None  # this frame's rows that stand, since where, and expected motion since
+    cells: NDArray[np.intp] | None = None  # how many are foreign in each cell of GRID
 
 
-NOTHING = Judged(None, 0.0)
+NOTHING = Judged(None)
 
 
 class StaticPoints:
@@ -51,20 +53,16 @@ class StaticPoints:
     def judge(self, rows: Rows, next_rows: Rows, before: Float32, after: Float32, size: Size, unit: float) -> Judged:
         """Points (N, 2) `before` and `after`, `rows` of the frame before and `next_rows` of this one; pixels of images of `size`.
 
-        `unit` is pixels of the image to one of the engine's.
+        `unit` is pixels of the image to one of the engine's. Nothing is kept before `learn`.
         """
         motion = after - before
         steps = np.einsum('ij,ij->i', motion, motion)
         standing = steps < (STILL_PX * unit)**2
-        judged = NOTHING
         if np.count_nonzero(standing) > NOTABLE * len(rows):
-            judged = self._judge(rows, next_rows, before, after, standing, steps, size, unit)
-        elif self.pattern.blocked and len(rows):
-            judged = Judged(None, float(np.sqrt(np.median(steps))) / unit)
-        if judged.foreign is None:
-            self.forget_tracks()
-        self._remember(judged.foreign, after, size)
-        return judged
+            return self._judge(rows, next_rows, before, after, standing, steps, size, unit)
+        if self.pattern.blocked and len(rows):
+            return Judged(None, float(np.sqrt(np.median(steps))) / unit)
+        return NOTHING
 
     @property
     def standing(self) -> Standing | None:
@@ -75,7 +73,9 @@ class StaticPoints:
         return Standing(self._share, self.pattern.blocked, _where(cells), self.mode != 'keep')
 
     def learn(self, image: UInt8, judged: Judged) -> None:
-        """Look for the pattern in the image, gray uint8 (H, W), of the frame that was `judged`."""
+        """Keep what was `judged` of a frame, and look for the pattern in its image, gray uint8 (H, W)."""
+        self._rows, self._anchors, self._expected = judged.standing or _nobody()
+        self._remember(judged)
         if judged.motion_px and self.mode != 'keep':
             self.pattern.add(image, judged.motion_px)
 
@@ -93,9 +93,9 @@ class StaticPoints:
         stays = np.linalg.norm(after[still] - anchors, axis=1) < STILL_PX * unit
         foreign = np.zeros(len(rows), np.bool_)
         foreign[still] = stays & (np.linalg.norm(expected, axis=1) > EXPECTED_PX * unit)
-        self._rows, self._anchors, self._expected = next_rows[still][stays], anchors[stays], expected[stays]
         many = self.pattern.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
-        return Judged(foreign, float(np.median(np.linalg.norm(model.at(before), axis=1))) / unit if many else 0.0)
+        return Judged(foreign, float(np.median(np.linalg.norm(model.at(before), axis=1))) / unit if many else 0.0,
+                      (next_rows[still][stays], anchors[stays], expected[stays]), _per_cell(after[foreign], size))
 
     def _since(self, rows: Rows, before: Float32, model: _Motion) -> tuple[Float32, Float32]:
         """Where points (N, 2) began to stand, and how far (N, 2) the others have moved there since."""
@@ -108,10 +108,10 @@ class StaticPoints:
             expected[known] += self._expected[place[known]]
         return anchors, expected
 
-    def _remember(self, foreign: NDArray[np.bool_] | None, points: Float32, size: Size) -> None:
-        if foreign is not None and foreign.any():
-            self._share += (float(foreign.mean()) - self._share) / RECENT
-            self._cells += (_per_cell(points[foreign], size) - self._cells) / RECENT
+    def _remember(self, judged: Judged) -> None:
+        if judged.foreign is not None and judged.cells is not None and judged.foreign.any():
+            self._share += (float(judged.foreign.mean()) - self._share) / RECENT
+            self._cells += (judged.cells - self._cells) / RECENT
         else:
             self._share *= 1 - 1 / RECENT
 

@@ -26,22 +26,23 @@ class Tracks:
     def empty(cls, count: int) -> Tracks:
         return cls(np.full(count, NONE, np.int64), np.ones(count, np.int64), np.zeros(count, np.int64))
 
-    def follow(self, rows: Rows, next_rows: Rows, matched: int, keypoints: int, counter: TrackCounter) -> Tracks:
+    def follow(self, rows: Rows, next_rows: Rows, matched: int, keypoints: int, counter: TrackCounter
+               ) -> tuple[Tracks, Tracks]:
         """Tracks of the next frame, in which this frame's `rows` (M + C,) are `next_rows`; the first M are `matched`.
 
         It has so many `keypoints`, and as many rows behind them as propagated points need. This frame's rows get ids and grow as
-        well: a keyframe is matched again and again.
+        well, because a keyframe is matched again and again. They come first, and replace these where the next frame is used.
         """
-        again = rows[:matched]
-        fresh = again[self.ids.take(again) == NONE]
-        self.ids[fresh] = counter.take(len(fresh))
-        self.missed += self.ids != NONE
-        self.missed[again] = 0
-        self.lengths[rows] += 1
+        grown, again = Tracks(self.ids.copy(), self.lengths.copy(), self.missed.copy()), rows[:matched]
+        fresh = again[grown.ids.take(again) == NONE]
+        grown.ids[fresh] = counter.take(len(fresh))
+        grown.missed += grown.ids != NONE
+        grown.missed[again] = 0
+        grown.lengths[rows] += 1
         following = Tracks.empty(max(keypoints, int(next_rows.max(initial=-1)) + 1))
-        for name, values in vars(self).items():
+        for name, values in vars(grown).items():
             getattr(following, name)[next_rows] = values.take(rows)
-        return following
+        return grown, following
 
     def may_miss(self, count: int) -> NDArray[np.bool_]:
         """Whether rows are of tracks that may miss one more match, `count` in a row at most."""

@@ -58,6 +58,7 @@ class Fix(NamedTuple):
     quality: Quality
     points: int  # inliers
     velocity: Float64 = np.zeros(3)  # (3,) along the camera's axes, units a second; 0 unless it is tracking
+    rotation_rate: Float64 = np.zeros(3)  # (3,) about these axes, radians a second
 
 
 @dataclass
@@ -135,7 +136,7 @@ class SlidingWindow:
             self._views.pop()
         view = _View(stamp, before.pose @ self._step, tracks, current)
         self._views.append(view)
-        follows, velocity = self._started, np.zeros(3)
+        follows, velocity, rate = self._started, np.zeros(3), np.zeros(3)
         try:
             quality, count = self._follow() if follows else self._start()
         except (np.linalg.LinAlgError, cv2.error):  # tracks that fit no geometry, which earlier checks did not catch
@@ -144,9 +145,10 @@ class SlidingWindow:
             origin = before if follows else self._views[-2]  # one camera starts from a view that may be some frames back
             self._step = np.asarray(np.linalg.solve(origin.pose, view.pose), np.float64)
             velocity = self._step[:3, :3].T @ self._step[:3, 3] / (stamp - origin.stamp)
+            rate = np.asarray(cv2.Rodrigues(contiguous(self._step[:3, :3]))[0], np.float64).ravel() / (stamp - origin.stamp)
             self.speed = float(np.linalg.norm(velocity))
         self._views, self._pose = self._views[-VIEWS:], view.pose
-        return Fix(stamp, view.pose, quality, count, velocity)
+        return Fix(stamp, view.pose, quality, count, velocity, rate)
 
     def _keeps(self, before: _View, view: _View) -> bool:
         moved = np.linalg.norm(view.of(before.ids)[:, :2] - before.observed[:, :2], axis=1) / self._pixel
@@ -298,7 +300,8 @@ class MatchOdometry:
         known = np.isfinite(points).all(axis=1) & np.isfinite(before).all(axis=1)
         fix = self.window.add(matches.stamp, matches.track_ids[known], points[known], matches.reference_stamp, before[known],
                               *(None if each is None else each[known] for each in (right, precisions)))
-        return fix._replace(pose=self._axes.T @ fix.pose @ self._axes, velocity=self._axes[:3, :3].T @ fix.velocity)
+        velocity, rate = (self._axes[:3, :3].T @ each for each in (fix.velocity, fix.rotation_rate))
+        return fix._replace(pose=self._axes.T @ fix.pose @ self._axes, velocity=velocity, rotation_rate=rate)
 
 
 def _without_right(points: ArrayLike) -> Float64:

@@ -9,19 +9,23 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import rclpy
 from rclpy.executors import ConditionReachedException, ExternalShutdownException, ShutdownException, SingleThreadedExecutor
 from rclpy.logging import get_logger
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
+from rclpy.task import Future as Signal
 from rclpy.utilities import remove_ros_args
 from rclpy.waitable import Waitable
 
 from ..utils.commands import Ending
 from ..utils.errors import NodeError, clear_frames, in_words
+
+Answer = TypeVar('Answer')
 
 FAILURES = 10  # of one callback in a row: a restart may repair it
 EVENTS_S = 1.0  # between looks at events of the middleware: in each wait they would take half of its time
@@ -95,6 +99,22 @@ class NodeExecutor(SingleThreadedExecutor):  # type: ignore[misc]
             # It failed before the callback, while the message was taken: then rclpy leaves its whole group locked.
             entity._executor_event = False
             entity.callback_group.ending_execution(entity)
+
+
+async def awaited(answer: Future[Answer], node: Node) -> Answer:
+    """The result that another thread will give, for a callback of the node; its executor goes on meanwhile.
+
+    The callback needs a group of its own, or one that is reentrant: others of its group wait for its end.
+    """
+    given, executor = Signal(), node.executor
+
+    def wake(_: Future[Answer]) -> None:
+        given.set_result(None)
+        executor.wake()  # the executors of Humble and Jazzy look at callbacks that wait when something else wakes them
+
+    answer.add_done_callback(wake)
+    await given
+    return answer.result()
 
 
 def spin(node: Node, ending: Ending, begin: Callable[[], object] = bool, end: Callable[[], None] = lambda: None) -> None:

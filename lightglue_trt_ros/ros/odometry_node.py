@@ -15,23 +15,27 @@ from nav_msgs.msg import Path
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import InvalidParameterTypeException
 from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
 from ..core.cameras import Intrinsics, StereoRig
+from ..core.timing import FadingLog
 from ..core.types import Float64
 from ..datasets.poses import quaternions_from_rotations
-from ..odometry.sliding_window import MatchOdometry, Quality
+from ..odometry.sliding_window import Fix, MatchOdometry, Quality
 from ..utils.errors import ConfigError, FrameError
 from . import diagnostics
 from .camera_info import CameraListener, RigListener
 from .clouds import matches_from_cloud
+from .frames import FrameTree
 from .parameters import settings_given
 
 THROTTLE_S = 5.0  # one line of a kind in this time
 SILENCE_S = 3.0  # without a cloud for this long, the diagnostics say so
 LOST = 'lost: too few tracks agree; it begins anew from here, as fast as it was'
 PATH_POSES = 10_000  # the path's last ones
+TF_DEPTH = 100  # transforms that wait, as tf2_ros has it
 UPRIGHT = np.array([[0.0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]])  # from optical axes to x forward, y left, z up
 
 try:
@@ -41,17 +45,20 @@ except ImportError:  # every installation of ROS has it, wheels do not
 
 
 class OdometryNode(Node):  # type: ignore[misc]
-    """Publishes the camera's poses in `odom_frame`, whose origin is the first pose, with x forward, y left and z up."""
+    """Publishes poses in `odom_frame`, whose origin is the first one: of `base_frame`, or of the camera with x forward, z up."""
 
     def __init__(self, **node_options: Any) -> None:
         """Raises ConfigError for a parameter of another name or type."""
         super().__init__('odometry', automatically_declare_parameters_from_overrides=True, **node_options)
-        settings_given(self, ('odom_frame', 'publish_tf'))
+        settings_given(self, ('odom_frame', 'base_frame', 'publish_tf'))
         try:
             self._frame = str(self.declare_parameter('odom_frame', 'odom').value)
+            self._base = str(self.declare_parameter('base_frame', '').value)  # empty: the camera's own
             transforms = bool(self.declare_parameter('publish_tf', True).value)
         except InvalidParameterTypeException as error:
             raise ConfigError(str(error)) from error
+        if self._base and TFMessage is None:
+            raise ConfigError(f'base_frame is {self._base}, and tf2_msgs is not installed: install it, or leave base_frame empty')
         self._odometry = self.create_publisher(OdometryMessage, '~/odometry', 10)
         self._path = self.create_publisher(Path, '~/path', 1)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
@@ -60,6 +67,12 @@ class OdometryNode(Node):  # type: ignore[misc]
             self.get_logger().warning('tf2_msgs is not installed: no TF is published')
         elif transforms:
             self._transforms = self.create_publisher(TFMessage, '/tf', 100)
+        self._frames, self._silences = FrameTree(self._frame), FadingLog()
+        self._world = UPRIGHT  # (4, 4) `odom_frame` from the axes of the first view
+        if self._base:
+            static = QoSProfile(depth=TF_DEPTH, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+            for topic, qos in (('/tf_static', static), ('/tf', TF_DEPTH)):
+                self.create_subscription(TFMessage, topic, self._on_transforms, qos)
         left = CameraListener(self, ('~/odometry',))
         self._rig = RigListener(self, '~/odometry', left)  # for clouds that have right points, others need its left camera
         self._estimator: MatchOdometry | None = None
@@ -68,6 +81,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._heard = self._lost_since = time.monotonic()  # the last cloud; the last pose
         self._poses: deque[PoseStamped] = deque(maxlen=PATH_POSES)
         self._pose: Float64 | None = None  # (4, 4), the last one published
+        self._mounting = np.eye(4)  # (4, 4) base from camera
         self._stamp = -math.inf
         self._trouble = ''  # why clouds cannot be used, for log and diagnostics
         self._drawn: PoseStamped | None = None
@@ -92,6 +106,8 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._trouble = source.problem
         if calibration is None:
             return
+        if not self._is_mounted(cloud.header.frame_id):
+            return
         estimator = self._begun(calibration, matches.xyz is not None and matches.right_keypoints is None)
         if matches.stamp <= self._stamp:
             self.get_logger().warning(f'time went back by {self._stamp - matches.stamp:.3f} s: it begins anew where it was',
@@ -100,14 +116,34 @@ class OdometryNode(Node):  # type: ignore[misc]
         fix = estimator.add(matches)
         self._log_quality(fix.quality, fix.points)
         if fix.quality is Quality.TRACKING:
-            self._publish(cloud.header, UPRIGHT @ fix.pose, fix.velocity)
+            self._publish(cloud.header, fix)
+
+    def _on_transforms(self, message: Any) -> None:
+        self._frames.add(message.transforms)
+
+    def _is_mounted(self, camera: str) -> bool:
+        """Whether the camera's place on the robot is known; it is looked up for each cloud, as a joint may move it."""
+        if not self._base:
+            return True
+        mounting = self._frames.pose(camera, self._base)
+        if mounting is None:
+            camera_root, base_root = self._frames.root(camera), self._frames.root(self._base)
+            self._trouble = (f"no transform connects the camera's frame {camera!r} (below {camera_root!r}) with base_frame "
+                             f'{self._base!r} (below {base_root!r}): publish the missing one on /tf_static, or correct base_frame')
+            if self._silences.due(self._trouble):
+                self.get_logger().warning(self._trouble)
+            return False
+        if self._pose is None:
+            self._world = mounting
+        self._mounting = mounting
+        return True
 
     def _begun(self, calibration: Intrinsics | StereoRig, depth: bool) -> MatchOdometry:
         """The odometry; for another calibration a new one, which goes on from the last pose, at the last speed."""
         before = self._estimator
         if before is None or before.calibration is not calibration or before.depth != depth:
-            pose = UPRIGHT if self._pose is None else self._pose
-            self._estimator = MatchOdometry(calibration, UPRIGHT.T @ pose, 0.0 if before is None else before.window.speed, depth)
+            pose = np.eye(4) if self._pose is None else np.linalg.inv(self._world) @ self._pose @ self._mounting
+            self._estimator = MatchOdometry(calibration, pose, 0.0 if before is None else before.window.speed, depth)
             baseline_m = self._estimator.baseline_m
             if before is None or (before.baseline_m is None, before.depth) != (baseline_m is None, depth):
                 self.get_logger().info('points have depth: poses are in metres' if depth else
@@ -142,14 +178,17 @@ class OdometryNode(Node):  # type: ignore[misc]
             return 'waiting for the camera to move sideways'
         return f'waiting for tracks with {"depth" if estimator.depth else "points in the right image"}'
 
-    def _publish(self, header: Header, pose: Float64, velocity: Float64) -> None:
-        """A pose (4, 4) in `odom_frame`, and the velocity (3,) along the camera's axes."""
-        header, child = Header(stamp=header.stamp, frame_id=self._frame), header.frame_id or 'camera'
+    def _publish(self, header: Header, fix: Fix) -> None:
+        """A pose in `odom_frame`, and velocities along and about the axes of the frame that has it."""
+        pose = self._world @ fix.pose @ np.linalg.inv(self._mounting)
+        rate = self._mounting[:3, :3] @ fix.rotation_rate
+        velocity = self._mounting[:3, :3] @ fix.velocity - np.cross(rate, self._mounting[:3, 3])
+        header, child = Header(stamp=header.stamp, frame_id=self._frame), self._base or header.frame_id or 'camera'
         x, y, z = map(float, pose[:3, 3])
         orientation = Quaternion(**dict(zip('xyzw', quaternions_from_rotations(pose[None, :3, :3])[0].tolist(), strict=True)))
         message = OdometryMessage(header=header, child_frame_id=child)
         message.pose.pose = Pose(position=Point(x=x, y=y, z=z), orientation=orientation)
-        message.twist.twist = Twist(linear=Vector3(**dict(zip('xyz', velocity.tolist(), strict=True))))
+        message.twist.twist = Twist(linear=_vector(velocity), angular=_vector(rate))
         self._pose = pose
         self._odometry.publish(message)
         if self._transforms is not None:
@@ -183,6 +222,10 @@ class OdometryNode(Node):  # type: ignore[misc]
         if self._pose is not None:
             return diagnostics.Verdict(diagnostics.WARN, f'lost for {lost:.0f} s: {self._waiting}')
         return diagnostics.Verdict(diagnostics.WARN, self._waiting if self._quality is not None else 'waiting for matches')
+
+
+def _vector(values: Float64) -> Vector3:
+    return Vector3(**dict(zip('xyz', values.tolist(), strict=True)))
 
 
 def _figures(calibration: Intrinsics | StereoRig) -> str:

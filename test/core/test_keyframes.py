@@ -145,6 +145,28 @@ def test_any_two_of_the_last_ones_and_no_others(flown):
     assert frames.keyframes.newest.stamp == stamps[-1], 'a reset forgets tracks, not places'
 
 
+def test_the_newest_keyframe_of_a_stamp_answers_after_time_goes_back(backend):
+    config = dataclasses.replace(CONFIG, keyframes=20)
+    frames, seen = FrameMatcher(backend, config), {}
+    for name, step in (('coffee', STEP), ('astronaut', 2 * STEP)):
+        wall = photo(name, HEIGHT, WIDTH + 6 * step)
+        for number in range(6):
+            image = wall[:, number * step:number * step + WIDTH].copy()
+            frames.process(image, 0.1 * number)
+            newest = frames.keyframes.newest
+            if newest is not None and newest.stamp == 0.1 * number:
+                seen.setdefault(0.1 * number, []).append(image)
+    repeated = [stamp for stamp, images in seen.items() if len(images) == 2]
+    assert repeated
+    for stamp in repeated:
+        np.testing.assert_array_equal(frames.keyframes.of(stamp).image, seen[stamp][1])
+    own = frames.matches_between(repeated[0], repeated[0])
+    assert len(own) > 50
+    assert np.abs(own.keypoints - own.reference_keypoints).max() < 1
+    with pytest.raises(FrameError, match=r'kept are \d+ from 0\.100000 to 0\.\d+, at most 20'):
+        frames.matches_between(9.0, repeated[0])
+
+
 def test_without_the_setting_nothing_is_kept(backend):
     frames = FrameMatcher(backend, MatcherConfig(**{**vars(CONFIG), 'keyframes': 0}))
     assert frames.keyframes is None

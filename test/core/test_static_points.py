@@ -21,7 +21,9 @@ def judge(points, before, after, *, unit=1.0, rows=None, next_rows=None):
     rows = np.arange(len(before)) if rows is None else rows
     size = round(SIZE[0] * unit), round(SIZE[1] * unit)
     next_rows = rows if next_rows is None else next_rows
-    return points.judge(rows, next_rows, before * np.float32(unit), after * np.float32(unit), size, unit)
+    judged = points.judge(rows, next_rows, before * np.float32(unit), after * np.float32(unit), size, unit)
+    points.learn(np.zeros(size, np.uint8), judged)
+    return judged
 
 
 def moved(rng, points, noise, u=0.0, v=0.0):

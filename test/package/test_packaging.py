@@ -158,6 +158,7 @@ def test_colcon_installs_commands_launch_and_config(installed: Path) -> None:
     assert {path.name for path in (share / 'launch').iterdir()} >= {'matcher.launch.py', 'evaluate.launch.py'}
     assert {path.name for path in (share / 'config').iterdir()} == {
         'matcher.yaml', 'fastdds_large_images.xml', 'matcher.rviz', 'matcher_points.rviz', 'odometry.rviz', 'foxglove.json'}
+    assert (share / 'examples' / 'loop_closure.py').is_file()
     assert (prefix / 'share/ament_index/resource_index/packages/lightglue_trt_ros').is_file()
 
 

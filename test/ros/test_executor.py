@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes are not tested')
+from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.waitable import Waitable
 from std_msgs.msg import Header
 from support.ros_helpers import wait_for
 
-from lightglue_trt_ros.ros.executor import EVENTS_S, FAILURES, NodeExecutor
+from lightglue_trt_ros.ros.executor import EVENTS_S, FAILURES, NodeExecutor, awaited
 from lightglue_trt_ros.ros.matcher.subscription import SubscriptionEventCallbacks
 from lightglue_trt_ros.utils.errors import NodeError
 
@@ -116,3 +118,30 @@ def test_events_of_the_middleware_come_though_few_waits_are_for_them(monkeypatch
         wait_for(lambda: time.monotonic() > began + 3 * EVENTS_S)
         assert isinstance(event, Waitable)
     assert len(with_events) <= 6 < 40 < len(waits)
+
+
+def test_an_answer_of_another_thread_is_awaited_while_callbacks_go_on():
+    """No timer wakes this node: only the answer itself does."""
+    with spinning() as (node, _):
+        answers: list[Future] = []
+        got: list[str] = []
+
+        async def ask(header: Header) -> None:
+            answers.append(Future())
+            try:
+                got.append(await awaited(answers[-1], node))
+            except ZeroDivisionError as error:
+                got.append(str(error))
+
+        node.create_subscription(Header, 'topic', ask, 10, callback_group=ReentrantCallbackGroup())
+        wait_for(lambda: node.publisher.get_subscription_count() == 2)
+        node.say('a', 'b')
+        wait_for(lambda: len(answers) == 2 and node.heard == ['a', 'b'])
+        time.sleep(0.3)
+        began = time.process_time()
+        time.sleep(0.5)
+        assert time.process_time() - began < 0.2, 'it sleeps while it waits'
+        answers[1].set_result('second')
+        wait_for(lambda: got == ['second'], 2)
+        answers[0].set_exception(ZeroDivisionError('first'))
+        wait_for(lambda: got == ['second', 'first'], 2)

@@ -24,7 +24,8 @@ DEFAULTS = {
     'image_topic': '/camera/image_raw', 'mask_topic': '', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'),
     'namespace': '', 'cameras': '', 'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '',
     'use_fastdds_profile': 'true', 'rviz': 'false', 'stereo': '', 'right_image_topic': '/camera_right/image_raw', 'depth': '',
-    'depth_transport': '', 'depth_topic': '/camera/depth/image_raw', 'rviz_frame': 'camera'}
+    'depth_transport': '', 'depth_topic': '/camera/depth/image_raw', 'rviz_frame': 'camera',
+    'keyframes': ''}
 
 
 class Recorded(SimpleNamespace):
@@ -141,6 +142,12 @@ def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any, tmp_
     assert node.parameters[1] == {'autostart': False, 'backend': 'onnxruntime', 'image_transport': 'compressed', 'stereo': True}
 
 
+def test_keyframes_are_a_number(launch_file: Any) -> None:
+    assert actions(launch_file, keyframes='20')[1].parameters[1] == {'keyframes': 20}
+    with pytest.raises(ValueError, match='keyframes:=many is no whole number'):
+        actions(launch_file, keyframes='many')
+
+
 def test_a_params_file_that_is_not_there_is_refused(launch_file: Any) -> None:
     with pytest.raises(FileNotFoundError, match=r'params_file /nowhere\.yaml is not there'):
         actions(launch_file, params_file='/nowhere.yaml')
@@ -184,8 +191,8 @@ def odometry(**arguments: str) -> list[Any]:
     file = load(REPOSITORY / 'launch' / 'odometry.launch.py')
     defaults = {'image_topic': '/camera/image_raw', 'right_image_topic': '/camera_right/image_raw', 'stereo': '', 'depth': '',
                 'depth_topic': '/camera/depth/image_raw',
-                'params_file': DEFAULTS['params_file'], 'namespace': '', 'odom_frame': 'odom', 'publish_tf': 'true',
-                'matcher': 'true', 'rviz': 'false'}
+                'params_file': DEFAULTS['params_file'], 'namespace': '', 'odom_frame': 'odom', 'base_frame': '',
+                'publish_tf': 'true', 'matcher': 'true', 'rviz': 'false'}
     declared = {entity.arguments[0] for entity in file.generate_launch_description().arguments[0]
                 if type(entity).__name__ == 'DeclareLaunchArgument'}
     assert declared == set(defaults)
@@ -202,7 +209,7 @@ def test_the_odometry_is_launched_with_a_matcher_of_the_same_camera(launch_file:
                       'rviz': 'false'}
     assert set(passed) <= set(DEFAULTS)
     assert (node.package, node.executable, node.namespace) == ('lightglue_trt_ros', 'odometry', '/robot')
-    assert node.parameters == [{'odom_frame': 'odom', 'publish_tf': False}]
+    assert node.parameters == [{'odom_frame': 'odom', 'base_frame': '', 'publish_tf': False}]
     assert node.remappings == [('image', '/left/image_raw'), ('right/image', '/right/image_raw')]
     assert [action.executable for action in odometry(matcher='false')] == ['odometry']
 

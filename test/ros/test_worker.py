@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import weakref
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from lightglue_trt_ros.core.tracks import TrackCounter
 from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.engines import selection
 from lightglue_trt_ros.engines.selection import Opened
-from lightglue_trt_ros.ros.matcher.worker import MAX_FAILURES, Input, LatestQueue, Pipeline, State
+from lightglue_trt_ros.ros.matcher.worker import MAX_FAILURES, QUESTIONS, Input, LatestQueue, Pipeline, Question, State
 from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils import processes
 from lightglue_trt_ros.utils.errors import DeviceMemoryError, EngineError, FrameError
@@ -155,10 +156,10 @@ def test_a_question_is_refused_at_once_while_the_networks_open():
 
     run = Run(opener=opener)
     with pytest.raises(EngineError, match='the networks still open'):
-        run.input.ask(lambda matcher: pytest.fail('there is no matcher yet'), 60)
+        run.input.ask(lambda matcher: pytest.fail('there is no matcher yet'))
     release.set()
     wait_for(lambda: run.pipeline.state is State.RUNNING)
-    assert run.input.ask(lambda matcher: matcher.config, 5) is CONFIG
+    assert run.input.ask(lambda matcher: matcher.config).result(5) is CONFIG
     run.pipeline.stop(5)
 
 
@@ -319,6 +320,24 @@ def test_a_source_that_offers_at_once_again_waits_for_the_others():
         slots.offer('again', source)
         served.append(source)
     assert served == [0, 1, 2, 0, 1, 2]
+
+
+def test_many_questions_hold_up_no_frame_and_are_answered_in_their_order():
+    slots, served = LatestQueue(range(2)), []
+    slots.accepts = True
+    questions = [Question(0, str, Future()) for _ in range(4)]
+    for question in questions:
+        slots.ask(question)
+    for _ in range(6):
+        slots.offer('frame', 1)
+        served.append(slots.take())
+    assert [item for source, item in served if source == QUESTIONS] == questions[:3]
+    assert [source for source, _ in served] == [1, QUESTIONS] * 3
+    slots.close('the node was deactivated')
+    with pytest.raises(EngineError, match='not answered: the node was deactivated'):
+        questions[3].answer.result(0)
+    with pytest.raises(EngineError, match='the node is not active'):
+        slots.ask(questions[3])
 
 
 def test_take_waits_and_close_lets_it_go():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -30,7 +31,6 @@ from .worker import CameraInput, Input
 
 FIELDS = {layout: point_fields(PointField, layout) for layout in LAYOUTS}
 THROTTLE_S = 5.0  # one line of a kind in this time
-ANSWER_S = 10.0  # for matches of two keyframes
 
 
 class CameraInterface:
@@ -58,7 +58,7 @@ class CameraInterface:
         self._matches = self._publisher(PointCloud2, camera_topic(self.name, '~/matches'))
         self._debug_image = self._publisher(Image, camera_topic(self.name, '~/debug_image'))
         if self.config.keyframes:
-            self._keyframes = KeyframeTopics(self._node, self.name, self._matches_between)
+            self._keyframes = KeyframeTopics(self._node, self.name, self.log, self.config.keyframes, self._matches_between)
             self._interfaces.callback(self._keyframes.close)
         vins = self._settings.tracks_format == 'vins'
         needed_by = {camera_topic(self.name, '~/feature'): vins, 'stereo': self._settings.stereo, 'depth': self._settings.depth}
@@ -86,8 +86,8 @@ class CameraInterface:
     def _on_lost(self, count: int) -> None:
         self.input.statistics.missed(count)
 
-    def _matches_between(self, reference: float, current: float) -> FrameMatches:
-        return self.input.ask(lambda matcher: matcher.matches_between(reference, current), ANSWER_S)
+    def _matches_between(self, reference: float, current: float) -> Future[FrameMatches]:
+        return self.input.ask(lambda matcher: matcher.matches_between(reference, current))
 
     def begin(self) -> None:
         """The node is active."""

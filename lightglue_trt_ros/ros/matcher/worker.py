@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, TimeoutError
+from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -31,7 +31,8 @@ from ...utils.errors import DeviceMemoryError, EngineError, FrameError, clear_fr
 
 Answer = TypeVar('Answer')
 
-QUESTION = -1  # source of questions about the first camera in the queue; -2 about the second, and so on
+QUESTIONS = -1  # their source in the queue
+MOST_QUESTIONS = 100  # that wait
 MAX_FAILURES = 10  # frames in a row that the backend may fail: a CUDA error that has corrupted the context never goes away
 
 
@@ -53,6 +54,14 @@ class Input(NamedTuple):
     right: RightImage | None = None  # of its stereo pair
     depth: Callable[[], DepthImage | None] | None = None  # waits for the one that is registered to it
     camera: Intrinsics | None = None  # its calibration, where one is known
+
+
+class Question(NamedTuple):
+    """What somebody asks the matcher of a camera."""
+
+    camera: int
+    ask: Callable[[FrameMatcher], Any]
+    answer: Future[Any]
 
 
 class FrameHandler(Protocol):
@@ -78,12 +87,16 @@ class FrameHandler(Protocol):
 
 
 class LatestQueue:
-    """The newest message of each source, between threads; a newer one replaces one that waits, and sources alternate."""
+    """The newest message of each source, between threads; a newer one replaces one that waits, and sources alternate.
+
+    Questions are one more source, QUESTIONS, of which none is replaced.
+    """
 
     def __init__(self, sources: Iterable[int] = (0,)) -> None:
         self._change = threading.Condition()
         self._items: dict[int, Any] = {}
-        self._order = list(sources)  # least recently served first: a fast source never starves a slow one
+        self._questions: deque[Question] = deque()
+        self._order = [*sources, QUESTIONS]  # least recently served first: a fast source never starves a slow one
         self.accepts = False  # while the pipeline is started and not stopped
         self._closed = False
 
@@ -96,23 +109,37 @@ class LatestQueue:
             self._change.notify()
             return replaced
 
+    def ask(self, question: Question) -> None:
+        """Put a question behind the others, without waiting. Raises EngineError where it would never be taken."""
+        with self._change:
+            if not self.accepts:
+                raise EngineError('the node is not active: activate it first')
+            if len(self._questions) == MOST_QUESTIONS:
+                raise EngineError(f'{MOST_QUESTIONS} requests wait already: send the next one when one of them is answered')
+            self._questions.append(question)
+            self._change.notify()
+
     def take(self) -> tuple[int, Any] | None:
         """Wait for an item; its source and the item, or None once the queue is closed."""
         with self._change:
-            self._change.wait_for(lambda: self._items or self._closed)
+            self._change.wait_for(lambda: self._items or self._questions or self._closed)
             for source in self._order:
-                if source in self._items:
+                if source in self._items or (source == QUESTIONS and self._questions):
                     self._order.remove(source)
                     self._order.append(source)
-                    return source, self._items.pop(source)
+                    return source, self._questions.popleft() if source == QUESTIONS else self._items.pop(source)
             return None
 
-    def close(self) -> None:
-        """Drop the waiting items and wake the taker. Safe to call twice."""
+    def close(self, why: str = '') -> None:
+        """Drop the waiting items, answer the questions with an EngineError, and wake the taker. Safe to call twice."""
         with self._change:
             self._closed, self.accepts = True, False
             self._items.clear()
+            left = list(self._questions)
+            self._questions.clear()
             self._change.notify()
+        for question in left:
+            question.answer.set_exception(EngineError(f'not answered: {why}'))
 
 
 class CameraInput:
@@ -128,21 +155,17 @@ class CameraInput:
         if self._queue.accepts:
             self.statistics.arrived(replacing=self._queue.offer(item, self.number))
 
-    def ask(self, question: Callable[[FrameMatcher], Answer], timeout: float) -> Answer:
-        """The answer of `question` to the camera's matcher, in the pipeline's thread, between two frames. One at a time.
+    def ask(self, question: Callable[[FrameMatcher], Answer]) -> Future[Answer]:
+        """Ask the camera's matcher, without waiting; the pipeline's thread answers between two frames, or when it ends.
 
-        Raises what it raises, and EngineError while the networks open, or when no answer comes within `timeout` seconds.
+        The answer raises what the question raises, and EngineError when the pipeline ends before. Raises EngineError where nobody
+        would answer, and while the networks open.
         """
-        if not self._queue.accepts:
-            raise EngineError('the node is not active: activate it first')
-        if not self.answers:
+        if self._queue.accepts and not self.answers:
             raise EngineError('the networks still open: ask again when the node matches')
         answer: Future[Answer] = Future()
-        self._queue.offer((question, answer), QUESTION - self.number)
-        try:
-            return answer.result(timeout)
-        except TimeoutError:
-            raise EngineError(f'no answer within {timeout:g} s: the matcher is busy, ask again') from None
+        self._queue.ask(Question(self.number, question, answer))
+        return answer
 
 
 class Pipeline:
@@ -170,7 +193,7 @@ class Pipeline:
         self.was_open = False
         self.failure = ''  # why it ended by itself
         self.backend = 'none'  # description of the open backend
-        self._queue = LatestQueue(range(QUESTION - len(handlers) + 1, len(handlers)))
+        self._queue = LatestQueue(range(len(handlers)))
         self.inputs = [CameraInput(number, handler, self._queue) for number, handler in enumerate(handlers)]
         self._open_backend, self._counter, self._on_open, self._on_end = open_backend, counter, on_open, on_end
         self._cancelled = threading.Event()
@@ -191,7 +214,7 @@ class Pipeline:
     def stop(self, timeout: float | None = None) -> bool:
         """Cancel the run, release everything. False when the thread is still busy after `timeout` seconds: it ends later."""
         self._cancelled.set()
-        self._queue.close()
+        self._queue.close('the node was deactivated')
         backend = self._backend
         if backend is not None:
             backend.cancel()
@@ -208,6 +231,7 @@ class Pipeline:
 
     def _live(self) -> None:
         failure = self._work()
+        self._queue.close(f'the matcher has ended, {failure}')
         self._release()
         self.failure = '' if self._cancelled.is_set() else failure
         self.state = State.ENDED
@@ -220,9 +244,10 @@ class Pipeline:
             matchers = self._open()
             while (taken := self._queue.take()) is not None:
                 number, item = taken
-                if number <= QUESTION:
-                    question, answer = item
-                    _answer(question, answer, matchers[QUESTION - number])
+                if number == QUESTIONS:
+                    matcher = matchers[item.camera]
+                    matcher.config = self.config
+                    _answer(item, matcher)
                 else:
                     self._handle(item, self.inputs[number], matchers[number])
         except BaseException as error:
@@ -296,9 +321,12 @@ class Pipeline:
         camera.handler.show(frame, matches)
 
 
-def _answer(question: Callable[[FrameMatcher], Answer], answer: Future[Answer], matcher: FrameMatcher) -> None:
+def _answer(question: Question, matcher: FrameMatcher) -> None:
+    """Answer with whatever comes of it: an error is the asker's, and no failure of a frame."""
     try:
-        answer.set_result(question(matcher))
-    except Exception as error:
+        question.answer.set_result(question.ask(matcher))
+    except BaseException as error:
         clear_frames(error)
-        answer.set_exception(error)
+        question.answer.set_exception(error)
+        if not isinstance(error, Exception):
+            raise

@@ -1,0 +1,96 @@
+"""The example that closes loops, as a process of its own, against the real node over real DDS."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the example is not run')
+pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-image')
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
+from support.networks import photo
+from support.ros_helpers import SECOND, header, image_message, wait_for, with_peer
+from support.shared_backend import open_shared
+from support.stereo_pairs import FOCAL, HEIGHT, WIDTH, camera_info
+
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
+
+EXAMPLE = Path(__file__).resolve().parents[2] / 'examples' / 'loop_closure.py'
+SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 300, 'backend': 'onnxruntime', 'depth': True,
+            'keyframes': 20, 'keyframe_min_ratio': 0.9}
+STEP, FRAMES, DEPTH_M = 12, 10, 2.0
+LOOP = re.compile(r'loop: (\S+) is at \[(\S+), (\S+), (\S+)\] m, (\S+) degrees from (\S+), (\d+) points')
+
+
+def test_a_client_that_starts_late_closes_the_loop_of_a_way_forth_and_back(stack):
+    node = MatcherNode(open_backend=open_shared,
+                       parameter_overrides=[Parameter(name, value=value) for name, value in SETTINGS.items()])
+    peer = with_peer(stack, node)
+    keyframes: list[PointCloud2] = []
+    peer.node.create_subscription(PointCloud2, '/matcher/keyframe', keyframes.append, 10)
+    depths, info = peer.node.create_publisher(Image, '/depth', 10), peer.node.create_publisher(CameraInfo, '/camera_info', 10)
+    wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', '') and depths.get_subscription_count(), 30)
+    calibration, ended = CameraInfo(header=header(SECOND), **vars(camera_info())), threading.Event()
+
+    def keep_telling() -> None:
+        while not ended.wait(0.2):
+            info.publish(calibration)
+
+    teller = threading.Thread(target=keep_telling)
+    teller.start()
+    stack.callback(teller.join, 5)
+    stack.callback(ended.set)
+    depth = Image(height=HEIGHT, width=WIDTH, step=2 * WIDTH, encoding='16UC1')
+    depth.data.frombytes(np.full((HEIGHT, WIDTH), round(1000 * DEPTH_M), np.uint16).tobytes())
+    wait_for(lambda: peer.figures().get('calibration', '').startswith('/camera_info') or info.get_subscription_count())
+    wall = photo('coffee', HEIGHT, WIDTH + STEP * FRAMES)
+    there = [*range(0, STEP * FRAMES, STEP)]
+    places = there + there[-2::-1]
+
+    def show(number: int) -> None:
+        before = len(peer.clouds)
+        depth.header = header(SECOND + number * SECOND // 10)
+        depths.publish(depth)
+        peer.send(image_message(SECOND + number * SECOND // 10, wall[:, places[number]:places[number] + WIDTH].copy()))
+        wait_for(lambda: len(peer.clouds) > before if number else int(peer.figures().get('frames processed', 0)))
+
+    for number in range(FRAMES):
+        show(number)
+    wait_for(lambda: len(keyframes) >= 3)
+    process = subprocess.Popen([sys.executable, EXAMPLE], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               env={**os.environ, 'PYTHONUNBUFFERED': '1'})
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.extend(iter(process.stdout.readline, '')))
+    reader.start()
+    try:
+        wait_for(lambda: node.count_subscribers('/matcher/keyframe') == 2 and node.count_clients('/matcher/match_keyframes'), 30)
+        for number in range(FRAMES, len(places)):
+            show(number)
+        loops = wait_for(lambda: [match.groups() for line in lines if (match := LOOP.search(line))], 30)
+    finally:
+        process.terminate()
+        reader.join(10)
+    assert process.wait(10) in (0, -15)
+    assert 'Traceback' not in ''.join(lines)
+    for stamp, x, y, z, degrees, earlier, points in loops:
+        now, then = (places[round(10 * (float(each) - 1))] for each in (stamp, earlier))
+        assert float(earlier) < 1 + 0.1 * FRAMES, 'it came before the client'
+        error = np.array([float(x), float(y), float(z)]) - [(now - then) / FOCAL * DEPTH_M, 0, 0]
+        assert np.linalg.norm(error) < 0.03
+        assert float(degrees) < 1
+        assert int(points) >= 30
+
+
+def test_it_has_about_forty_lines_of_code():
+    tree = ast.parse(EXAMPLE.read_text())
+    (client,) = (each for each in tree.body if isinstance(each, ast.ClassDef))
+    assert client.end_lineno - client.lineno < 45
