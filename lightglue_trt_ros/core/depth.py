@@ -71,19 +71,22 @@ def depth_from_image(msg: Any, per_metre: float | None = None) -> tuple[NDArray[
 def depth_from_compressed(msg: Any, megapixels: float | None = None, per_metre: float | None = None) -> tuple[NDArray[Any], float]:
     """The same of a sensor_msgs/CompressedImage of compressed_depth_image_transport: a PNG behind a header. Raises FrameError.
 
-    32FC1 is sent as 16 bits of inverse depth; `megapixels` as in `limits.decode_image`, `per_metre` as in `depth_from_image`.
+    32FC1 is sent as 16 bits of inverse depth. A PNG or TIFF of compressed_image_transport has the pixels as they are.
+    `megapixels` as in `limits.decode_image`, `per_metre` as in `depth_from_image`.
     """
     data, encoding = bytes(msg.data), msg.format.partition(';')[0].strip()
-    if 'compressedDepth' not in msg.format or encoding not in _KINDS or 'rvl' in msg.format:
+    inverse = 'compressedDepth' in msg.format
+    if encoding not in _KINDS or 'rvl' in msg.format or 'jpeg' in msg.format:
         raise FrameError(f'its format is {msg.format!r:.60}: compressedDepth with PNG, of 16UC1 or 32FC1, can be read')
     try:
-        coded = decode_image(data[_HEADER.size:], cv2.IMREAD_UNCHANGED, megapixels)
+        coded = decode_image(data[_HEADER.size:] if inverse else data, cv2.IMREAD_UNCHANGED, megapixels)
     except (ValueError, cv2.error) as error:
         raise FrameError(f'{error}') from None
-    if coded is None or coded.dtype != np.uint16 or coded.ndim != 2:
-        raise FrameError(f'its {len(data)} bytes hold no PNG of 16 bits: check its sender')
+    form = 'u2' if inverse else _KINDS[encoding][0]
+    if coded is None or coded.dtype != np.dtype(form) or coded.ndim != 2:
+        raise FrameError(f'its {len(data)} bytes hold no image of {8 * np.dtype(form).itemsize} bits: check its sender')
     pixels, unit_m = np.asarray(coded), 1 / per_metre if per_metre else _KINDS[encoding][1]
-    if encoding == '32FC1':
+    if inverse and encoding == '32FC1':
         _, scale, shift = _HEADER.unpack_from(data)
         with np.errstate(divide='ignore'):
             pixels = np.where(coded > 0, np.float32(scale) / (coded - np.float32(shift)), np.float32(np.nan))

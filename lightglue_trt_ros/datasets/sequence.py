@@ -27,6 +27,7 @@ IMAGE_TOPIC = '/camera/image_raw'
 RIGHT_TOPIC = '/camera_right/image_raw'
 DEPTH_TOPIC = '/camera/depth/image_raw'
 POSE_TOPIC = '/ground_truth/pose'
+DEPTH_ENCODINGS = ('16UC1', '32FC1')  # of an Image: in millimetres and in metres, by REP 118
 COMPRESSED_DEPTH = '/compressedDepth'  # at the end of a topic of compressed_depth_image_transport
 _NETPBM = re.compile(rb'P[2356](?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+(\d{1,5})\s')  # its maxval
 _PLAIN = (b'P2', b'P3')  # Netpbm in text
@@ -40,6 +41,7 @@ class Topic:
     name: str
     type: str  # as ROS 2 spells it, e.g. sensor_msgs/msg/Image
     count: int  # messages
+    encoding: str = 'cdr'  # of its messages: cdr is ROS 2's
 
     def __str__(self) -> str:
         return f'{self.name} ({self.type}, {self.count} messages)'
@@ -114,7 +116,7 @@ class Recording(ABC):
     @property
     def image_topics(self) -> tuple[Topic, ...]:
         """The topics that hold images."""
-        return tuple(topic for topic in self.topics if topic.type in (IMAGE, COMPRESSED_IMAGE))
+        return tuple(topic for topic in self.topics if topic.type in (IMAGE, COMPRESSED_IMAGE) and topic.encoding == 'cdr')
 
     @abstractmethod
     def __len__(self) -> int:
@@ -131,6 +133,11 @@ class Recording(ABC):
     @abstractmethod
     def intrinsics(self) -> Intrinsics | None:
         """The camera's, None where nothing was recorded. Raises BagError when NaN, infinite or not calibrated."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines for people: files that are absent, and what was chosen of several."""
+        return ()
 
     @property
     def calibration_note(self) -> str:

@@ -263,6 +263,8 @@ def _rays(pixels: Float64, camera: Float64) -> Float64:
 
 def open_scene(recording: Recording, options: EvaluationOptions, on_note: Callable[[str], None]) -> tuple[Scene, dict[str, Any]]:
     """The scene, and facts about the recording for people; `on_note` gets a line for all that is missing. Raises BagError."""
+    for text in recording.notes:
+        on_note(text)
     timeline = Timeline.of(itertools.islice(readable_frames(recording, on_note), options.max_frames), MatcherConfig().max_gap_s)
     for text in timeline.notes:
         on_note(text)
