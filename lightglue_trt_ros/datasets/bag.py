@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +47,7 @@ PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 SKEW_NS = 5_000_000  # between the stamps of a stereo pair
 DEPTH_SKEW_NS = 20_000_000  # between those of an image and its depth image
+PERIODS = 63  # between the last frames, of which the usual one is the median
 
 
 class StereoRecording(NamedTuple):
@@ -388,12 +391,24 @@ def paired(left: Iterator[Frame], right: Iterator[Frame]) -> Iterator[tuple[Fram
 
 
 def with_nearest(frames: Iterator[Frame], others: Iterator[Frame]) -> Iterator[tuple[Frame, Frame | None]]:
-    """Every frame with the nearest of `others` in time, None if further than DEPTH_SKEW_NS. The stamps of both must ascend."""
+    """Every frame with the nearest of `others` in time, as the node pairs them: each of `others` is of one frame.
+
+    None if further than DEPTH_SKEW_NS, or than half the usual time between frames: there another frame is nearer. The stamps of
+    both must ascend.
+    """
     nearest, following = next(others, None), next(others, None)
+    stamps: deque[int] = deque(maxlen=PERIODS + 1)
     for frame in frames:
+        stamps.append(frame.stamp_ns)
+        periods = sorted(after - before for before, after in pairwise(stamps) if after > before)
+        reach = min(DEPTH_SKEW_NS, periods[len(periods) // 2] / 2) if periods else DEPTH_SKEW_NS
         while nearest is not None and following is not None and _apart_ns(following, frame) <= _apart_ns(nearest, frame):
             nearest, following = following, next(others, None)
-        yield frame, nearest if nearest is not None and _apart_ns(nearest, frame) <= DEPTH_SKEW_NS else None
+        if nearest is None or _apart_ns(nearest, frame) > reach:
+            yield frame, None
+            continue
+        yield frame, nearest
+        nearest, following = following, next(others, None)
 
 
 def _apart_ns(one: Frame, other: Frame) -> int:

@@ -125,7 +125,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     if stereo is not None and results and not interrupted:
         try:
             with wall.spent('stereo'), progress('evaluating right images', len(scene.timeline)) as advance:
-                results[0].figures |= evaluate_stereo(stereo, first, scene, advance, stopped, on_note)
+                results[0].figures |= evaluate_stereo(stereo, first, scene, advance, stopped, on_note, mask)
         except LightglueTrtError as error:
             failures.append(f'stereo: {error}')
         interrupted = stopped()

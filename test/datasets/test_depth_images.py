@@ -89,8 +89,12 @@ def test_an_image_gets_the_nearest_depth_image() -> None:
     def nearest(images: Any, others: Any) -> list[int | None]:
         return [None if other is None else other.stamp_ns // 10**6 for _, other in with_nearest(images, others)]
 
-    assert nearest(frames(0, 33, 67, 100), frames(10, 43, 52, 87, 110)) == [10, 43, 52, 110]
-    assert nearest(frames(0, 16, 33), frames(12)) == [12, 12, None], 'a slower depth image serves two images'
+    assert nearest(frames(0, 33, 67, 100), frames(10, 43, 57, 87, 110)) == [10, 43, 57, 110]
+    assert nearest(frames(0, 33, 67), frames(10, 50, 61)) == [10, None, 61], 'further than half a period'
+    assert nearest(frames(0, 16, 33), frames(12)) == [12, None, None], 'a depth image is of one frame'
+    assert nearest(frames(*range(0, 1000, 16)), frames(*range(0, 1000, 32))) == [stamp if stamp % 32 == 0 else None
+                                                                                for stamp in range(0, 1000, 16)]
+    assert nearest(frames(*range(0, 1000, 32)), frames(*range(0, 1000, 16))) == list(range(0, 1000, 32))
     assert nearest(frames(0, 100, 200), frames(50, 150, 220)) == [None, None, 220]
     assert nearest(frames(0, 100), frames()) == [None, None]
 
