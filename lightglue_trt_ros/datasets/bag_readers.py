@@ -365,6 +365,7 @@ def _unpack(compression: str, data: bytes) -> bytes:
     except Exception as error:  # of the decompressors' own kinds
         raise BagError(f'{len(data)} bytes are no {compression}: {error}') from None
     if len(content) > limit:
+        del content  # the error would keep it in memory
         raise OversizeError(f'{len(data)} bytes of {compression} become more than {limit / 2**20:.0f} MiB: '
                             f'raise {UNPACKED_VARIABLE} if that is right')
     return content

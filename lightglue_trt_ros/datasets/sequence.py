@@ -27,7 +27,6 @@ IMAGE_TOPIC = '/camera/image_raw'
 RIGHT_TOPIC = '/camera_right/image_raw'
 DEPTH_TOPIC = '/camera/depth/image_raw'
 POSE_TOPIC = '/ground_truth/pose'
-DEPTH_ENCODINGS = ('16UC1', '32FC1')  # of an Image: in millimetres and in metres, by REP 118
 COMPRESSED_DEPTH = '/compressedDepth'  # at the end of a topic of compressed_depth_image_transport
 _NETPBM = re.compile(rb'P[2356](?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+(\d{1,5})\s')  # its maxval
 _PLAIN = (b'P2', b'P3')  # Netpbm in text
