@@ -44,8 +44,8 @@ def main(argv: list[str] | None = None) -> int:
     path, truth = (args.sequence, None) if args.sequence else _render(args.out, args.frames)
     recording = open_recording(path, args.image_topic, image_bits=args.image_bits)
     poses, camera = load_ground_truth(recording), recording.intrinsics
-    if recording.calibration_note:
-        log.info(recording.calibration_note)
+    for line in filter(None, (*recording.notes, recording.calibration_note)):
+        log.info(line)
     if truth is None and poses is not None and camera is not None:
         truth = demo_report.pose_truth(poses, camera)
     truth = truth or demo_report.NO_TRUTH

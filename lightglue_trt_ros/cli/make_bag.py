@@ -66,6 +66,8 @@ def main(argv: list[str] | None = None) -> int:
         log.info('depth images are left out: ' + ('they are of a bag' if folder is None else 'they are of a camera that moves'))
     if args.depth_scale and depth is None:
         parser.error(f'--depth-scale is of depth images: {args.folder} has none, or they are left out')
+    for line in recording.notes:
+        log.info(line)
     some = itertools.islice(recording.frames(), 0, None, max(1, len(recording) // JUDGED_IMAGES))
     if note := bits_note(some, recording.bits):
         log.info(note)

@@ -85,6 +85,8 @@ def _recordings(args: argparse.Namespace) -> dict[str, Recording]:
 
 
 def _make(recording: Recording, path: Path, most: int | None) -> None:
+    for line in recording.notes:
+        print(line)
     found = find_standing(_frames(recording, most), f'{recording.path}, {recording.image_topic}')
     picture = path.with_name(f'{path.stem}_over_frame.png')
     with written_together(path.parent, 'name another place with --out') as scratch:

@@ -61,9 +61,9 @@ def depth_from_image(msg: Any, per_metre: float | None = None) -> tuple[NDArray[
     if kind is None:
         raise FrameError(f'its encoding is {msg.encoding!r:.60}: depth is 16UC1 in millimetres or 32FC1 in metres (REP 118)')
     form = np.dtype(('>' if msg.is_bigendian else '<') + kind[0])
-    if min(msg.height, msg.width) < 1 or msg.step < msg.width * form.itemsize or len(msg.data) < msg.step * msg.height:
+    if min(msg.height, msg.width) < 1 or msg.step < msg.width * form.itemsize or len(msg.data) != msg.step * msg.height:
         raise FrameError(f'it has {msg.width}x{msg.height} pixels of {msg.encoding}, step {msg.step}, and {len(msg.data)} bytes, '
-                         'which do not fit: check the camera driver')
+                         f'which do not fit, step x height is {msg.step * msg.height}: check the camera driver')
     unit_m = 1 / per_metre if per_metre else kind[1]
     return _checked(np.ndarray((msg.height, msg.width), form, msg.data, 0, (msg.step, form.itemsize)), unit_m)
 
@@ -71,19 +71,22 @@ def depth_from_image(msg: Any, per_metre: float | None = None) -> tuple[NDArray[
 def depth_from_compressed(msg: Any, megapixels: float | None = None, per_metre: float | None = None) -> tuple[NDArray[Any], float]:
     """The same of a sensor_msgs/CompressedImage of compressed_depth_image_transport: a PNG behind a header. Raises FrameError.
 
-    32FC1 is sent as 16 bits of inverse depth; `megapixels` as in `limits.decode_image`, `per_metre` as in `depth_from_image`.
+    32FC1 is sent as 16 bits of inverse depth. A PNG or TIFF of compressed_image_transport has the pixels as they are.
+    `megapixels` as in `limits.decode_image`, `per_metre` as in `depth_from_image`.
     """
     data, encoding = bytes(msg.data), msg.format.partition(';')[0].strip()
-    if 'compressedDepth' not in msg.format or encoding not in _KINDS or 'rvl' in msg.format:
+    inverse = 'compressedDepth' in msg.format
+    if encoding not in _KINDS or 'rvl' in msg.format or 'jpeg' in msg.format:
         raise FrameError(f'its format is {msg.format!r:.60}: compressedDepth with PNG, of 16UC1 or 32FC1, can be read')
     try:
-        coded = decode_image(data[_HEADER.size:], cv2.IMREAD_UNCHANGED, megapixels)
+        coded = decode_image(data[_HEADER.size:] if inverse else data, cv2.IMREAD_UNCHANGED, megapixels)
     except (ValueError, cv2.error) as error:
         raise FrameError(f'{error}') from None
-    if coded is None or coded.dtype != np.uint16 or coded.ndim != 2:
-        raise FrameError(f'its {len(data)} bytes hold no PNG of 16 bits: check its sender')
+    form = 'u2' if inverse else _KINDS[encoding][0]
+    if coded is None or coded.dtype != np.dtype(form) or coded.ndim != 2:
+        raise FrameError(f'its {len(data)} bytes hold no image of {8 * np.dtype(form).itemsize} bits: check its sender')
     pixels, unit_m = np.asarray(coded), 1 / per_metre if per_metre else _KINDS[encoding][1]
-    if encoding == '32FC1':
+    if inverse and encoding == '32FC1':
         _, scale, shift = _HEADER.unpack_from(data)
         with np.errstate(divide='ignore'):
             pixels = np.where(coded > 0, np.float32(scale) / (coded - np.float32(shift)), np.float32(np.nan))

@@ -11,6 +11,9 @@ from .types import Float32, FrameMatches, UInt8
 SHIFT = 4  # fractional bits of the coordinates that OpenCV draws at
 ELLIPSE_SIGMAS = 10  # one standard deviation is about a tenth of a pixel
 LONG_TRACK = 30  # frames; longer tracks have the same colour
+WORD = 'matches'  # in the text of every picture
+BAR, CHARACTER, MARGIN = 22, 9, 6  # units: height of the text's black bar, width of a letter, and in front of the first
+DARK, ALIKE = 48, 0.8  # of a black bar and its text that JPEG has changed: gray levels, and correlation
 INK, PAPER, GRID = '#1f2933', '#ffffff', '#d9dee4'
 BLUE, ORANGE, GRAY = '#1768ac', '#e4572e', '#8795a1'
 
@@ -27,7 +30,7 @@ def draw_matches(image: UInt8, matches: FrameMatches, covariances: bool = False)
         uint8 (H, W, 3) bgr.
     """
     canvas: UInt8 = np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR) if image.ndim == 2 else image.copy(), np.uint8)
-    unit = max(1, round(min(canvas.shape[:2]) / 480))
+    unit = _unit(canvas)
     now, before = _fixed_point(matches.keypoints), _fixed_point(matches.reference_keypoints)
     lines, dots = np.stack([before, now], axis=1), np.stack([now, now], axis=1)
     ages = np.minimum(matches.track_lengths, LONG_TRACK)
@@ -40,18 +43,41 @@ def draw_matches(image: UInt8, matches: FrameMatches, covariances: bool = False)
     carried = int(np.count_nonzero(matches.carried))
     if covariances:
         _draw_ellipses(canvas, matches, palette, ages, unit)
-    count = f'{len(matches) - carried} matches' + (f', {carried} propagated' if carried else '')
+    count = f'{len(matches) - carried} {WORD}' + (f', {carried} propagated' if carried else '')
     if len(matches):
         count += f', median track {np.median(matches.track_lengths):.0f} frames'
-    cv2.rectangle(canvas, (0, canvas.shape[0] - 22 * unit), (9 * unit * len(count), canvas.shape[0]), (0, 0, 0), cv2.FILLED)
-    corner = (6 * unit, canvas.shape[0] - 7 * unit)
-    cv2.putText(canvas, count, corner, cv2.FONT_HERSHEY_SIMPLEX, 0.5 * unit, (255, 255, 255), unit, cv2.LINE_AA)
+    _write(canvas, count, unit)
     return np.asarray(canvas, np.uint8)
+
+
+def is_drawing(picture: UInt8) -> bool:
+    """Whether a bgr image (H, W, 3) is one of `draw_matches`, perhaps compressed since: its bar of text shows it."""
+    unit = _unit(picture)
+    bar = np.ascontiguousarray(picture[-BAR * unit:, :16 * CHARACTER * unit, 0])
+    expected = np.full((BAR * unit, 2 * len(WORD) * CHARACTER * unit, 3), DARK, np.uint8)
+    _write(expected, WORD, unit)
+    word = np.ascontiguousarray(expected[:, MARGIN * unit:len(WORD) * CHARACTER * unit, 0])
+    if bar.shape[0] < word.shape[0] or bar.shape[1] < word.shape[1] or bar[:, :MARGIN * unit - 2].max() > DARK:
+        return False
+    return bool(cv2.matchTemplate(bar, word, cv2.TM_CCOEFF_NORMED).max() > ALIKE)
 
 
 def shade(image: UInt8, allowed: UInt8) -> UInt8:
     """A gray image, uint8 (H, W), at a third of its brightness where `allowed` (H, W) is 0."""
     return np.where(allowed > 0, image, image // 3)
+
+
+def _unit(image: UInt8) -> int:
+    """Pixels to a unit of what is drawn."""
+    return max(1, round(float(min(image.shape[:2])) / 480))
+
+
+def _write(canvas: UInt8, text: str, unit: int) -> None:
+    """White on black at the lower left."""
+    height = canvas.shape[0]
+    cv2.rectangle(canvas, (0, height - BAR * unit), (CHARACTER * unit * len(text), height), (0, 0, 0), cv2.FILLED)
+    cv2.putText(canvas, text, (MARGIN * unit, height - 7 * unit), cv2.FONT_HERSHEY_SIMPLEX, 0.5 * unit, (255, 255, 255), unit,
+                cv2.LINE_AA)
 
 
 def _draw_ellipses(canvas: UInt8, matches: FrameMatches, palette: list[list[float]], ages: NDArray[np.uint32], unit: int) -> None:

@@ -5,6 +5,8 @@ Encodings of cameras need a view into the message and at most one OpenCV call; a
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -28,11 +30,12 @@ class _Layout:
     pixel_bytes: int = 1  # from one pixel's first sample to the next pixel's
     first: int = 0  # offset of the first sample: luma in packed YUV
     to_gray: int | None = None  # cv2 colour code; None: the samples are luma
-    planar: bool = False  # half as many chroma rows follow the luma plane
+    chroma_rows: float = 0.0  # of the luma plane's, in number: they follow it
 
 
 def _layouts() -> dict[str, _Layout]:
-    table = {'mono8': _Layout(), '8UC1': _Layout(), 'nv12': _Layout(planar=True), 'nv21': _Layout(planar=True)}
+    table = {'mono8': _Layout(), '8UC1': _Layout(), 'nv24': _Layout(chroma_rows=2.0)}
+    table |= dict.fromkeys(('nv12', 'nv21'), _Layout(chroma_rows=0.5))
     table |= dict.fromkeys(('yuv422', 'uyvy'), _Layout(pixel_bytes=2, first=1))
     table |= dict.fromkeys(('yuv422_yuy2', 'yuyv'), _Layout(pixel_bytes=2))
     table |= dict.fromkeys(('mono16', '16UC1'), _Layout(sample_bytes=2, pixel_bytes=2))
@@ -52,8 +55,10 @@ def _layouts() -> dict[str, _Layout]:
 
 _LAYOUTS = _layouts()
 SUPPORTED_ENCODINGS = tuple(sorted(_LAYOUTS))  # without cv_bridge
+DEPTH_ENCODINGS = ('16UC1', '32FC1')  # in millimetres and in metres, by REP 118
 _JPEG = b'\xff\xd8\xff'  # how one begins
-_IN_WORDS = 'mono8, rgb8, bgr8, rgba8, bgra8, bayer_*8, the same in 16 bits, 8UC1 to 16UC4, yuv422, yuv422_yuy2, nv12, nv21'
+_IN_WORDS = 'mono8, rgb8, bgr8, rgba8, bgra8, bayer_*8, the same in 16 bits, 8UC1 to 16UC4, yuv422, yuv422_yuy2, nv12, nv21, nv24'
+_NUMBERS = re.compile(r'(8S|16S|32S|32F|64F)C[1-4]|(8|16)UC2')  # of sensor_msgs/image_encodings: not of brightness
 
 
 def gray_from_image(msg: Any, bits: int = 16) -> UInt8:
@@ -155,7 +160,7 @@ def fill_image(msg: Any, image: UInt8, encoding: str) -> Any:
     layout = _LAYOUTS.get(encoding)
     channels = image.shape[2] if image.ndim == 3 else 1
     fits = image.ndim in (2, 3) and image.dtype == np.uint8 and image.size > 0
-    if layout is None or layout.planar or layout.pixel_bytes != channels or not fits:
+    if layout is None or layout.chroma_rows or layout.pixel_bytes != channels or not fits:
         raise ImageEncodingError(f'cannot send a {image.dtype} array of shape {image.shape} as {encoding!r:.60}: '
                                  'use uint8 (H, W) with mono8, or (H, W, 3) with bgr8 or rgb8')
     msg.height, msg.width, msg.encoding, msg.step = *image.shape[:2], encoding, image.shape[1] * channels
@@ -171,8 +176,11 @@ def _check_image(msg: Any, layout: _Layout) -> None:
     if msg.step < msg.width * layout.pixel_bytes:
         raise ImageEncodingError(f'{what}: one row needs {msg.width * layout.pixel_bytes} bytes, more than step; '
                                  'the driver must set step to the full row length in bytes, padding included')
-    rows = msg.height + (msg.height + 1) // 2 if layout.planar else msg.height
+    rows = msg.height + math.ceil(layout.chroma_rows * msg.height)
     missing = msg.step * rows - len(msg.data)
+    if missing < 0:  # cv_bridge refuses it: rows or planes are longer than the message says, and the picture would be sheared
+        raise ImageEncodingError(f'{what}: there are {-missing} bytes more than step x {rows} rows, {msg.step * rows}; '
+                                 'the driver must set step to the full row length in bytes, and height to the rows that it sends')
     if missing > 0:
         raise ImageEncodingError(f'{what}: {missing} bytes are missing, step x {rows} rows is {msg.step * rows}; '
                                  'the message was cut short or its size is wrong, check the camera driver')
@@ -195,6 +203,9 @@ def _to_gray(pixels: UInt8, code: int) -> UInt8:
 
 def _through_cv_bridge(msg: Any) -> UInt8:
     refusal = f'image encoding {msg.encoding!r:.60} is none of {_IN_WORDS}'
+    if _NUMBERS.fullmatch(msg.encoding):
+        raise ImageEncodingError(f'{refusal}: its numbers are no brightness; set the camera to one of them'
+                                 + (', or give the images as depth' if msg.encoding in DEPTH_ENCODINGS else ''))
     try:
         from cv_bridge import CvBridge
     except Exception as error:  # built for another numpy it fails in its own ways

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.cameras import Intrinsics, StereoRig, camera_info_topics, intrinsics_of, is_rectified, same_frame
+from ..core.cameras import (
+    Intrinsics,
+    StereoRig,
+    camera_info_topics,
+    intrinsics_of,
+    is_rectified,
+    same_frame,
+    without_transport,
+)
 from ..core.geometry import Size, size_of
 from ..core.images import gray_of, stamp_of
 from ..core.types import UInt8
 from ..utils.errors import BagError, FrameError
-from .bag_storage import SUFFIXES, Storage, bag_files, deserialize, unpacked
-from .image_folders import open_folder
+from .bag_parts import ENDINGS, ROS1_ADVICE, bag_files
+from .bag_readers import unpacked
+from .bag_storage import Storage, deserialize
+from .bag_topics import ImageTopics, load_image
+from .image_folders import is_hidden, natural, open_folder
 from .poses import naming
 from .sequence import (
     CAMERA_INFO,
-    COMPRESSED_DEPTH,
     COMPRESSED_IMAGE,
     IMAGE,
     IMAGE_TOPIC,
@@ -30,9 +42,12 @@ from .sequence import (
     readable_frames,
 )
 
+ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', '.zip', '.tar', '.tgz', '.7z')  # that are not unpacked here
+PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 SKEW_NS = 5_000_000  # between the stamps of a stereo pair
 DEPTH_SKEW_NS = 20_000_000  # between those of an image and its depth image
+PERIODS = 63  # between the last frames, of which the usual one is the median
 
 
 class StereoRecording(NamedTuple):
@@ -70,10 +85,11 @@ def _opened(path: str | os.PathLike[str], image_topic: str | None, camera: str) 
             if folder is not None:
                 return folder
             path = _bag_without_metadata(path)
-    elif path.suffix not in SUFFIXES:
-        advice = {'.bag': 'convert this ROS 1 bag with rosbags-convert', '.zstd': f'open its directory, {path.parent}'}
-        raise BagError(f'{path} is no rosbag2 file (.db3, .mcap): {advice.get(path.suffix, "name a bag or an image folder")}')
-    return BagRecording(path, image_topic, camera)
+    elif not path.name.endswith(ENDINGS):
+        advice = ROS1_ADVICE.format(file=path, folder=path.with_suffix('')) if path.suffix == '.bag' else \
+            'unpack it first, and name what comes out of it' if path.suffix in ARCHIVES else 'name a bag or an image folder'
+        raise BagError(f'{path} is no rosbag2 file (.db3, .mcap, also .zstd): {advice}')
+    return BagRecording(Storage(path), image_topic, camera)
 
 
 def gray_images(path: Path, image_topic: str | None = None, image_bits: int = 16) -> Iterator[UInt8]:
@@ -94,10 +110,9 @@ class _Calibration(NamedTuple):
 class BagRecording(Recording):
     """One image topic of a rosbag2. Every pass opens the bag anew, so passes may run side by side."""
 
-    def __init__(self, path: Path, image_topic: str | None = None, camera: str = '') -> None:
-        self.path, self._camera = path, camera
-        self.storage = Storage(path)
-        self.topics = self.storage.topics
+    def __init__(self, storage: Storage, image_topic: str | None = None, camera: str = '') -> None:
+        self.path, self._camera, self.storage, self.topics = storage.path, camera, storage, storage.topics
+        self._images, self._notes = ImageTopics(storage), list[str]()
         self._topic = self._choose(image_topic)
         self.image_topic = self._topic.name
 
@@ -117,10 +132,24 @@ class BagRecording(Recording):
                     raise
                 on_bad(number, error)
                 continue
-            yield Frame(stamp, received, partial(deserialize, raw, self._topic.type, where), raw, number)
+            yield Frame(stamp, received, partial(load_image, raw, self._topic.type, where),
+                        None if self._is_zstd else raw, number)
         if count < len(self):
             raise BagError(f'{self.path} ends after {count} of the {len(self)} messages that it promises on {self._topic.name}: '
-                           'it was cut off or is damaged; copy it again')
+                           f'{self.storage.loss}')
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.storage.notes, *self._notes)
+
+    @property
+    def compressed(self) -> bool:
+        return self._topic.type == COMPRESSED_IMAGE and not self._is_zstd
+
+    @cached_property
+    def _is_zstd(self) -> bool:
+        """Whether these are images of zstd_image_transport, which load as Image."""
+        return self._topic.type == COMPRESSED_IMAGE and hasattr(self._images.first(self._topic), 'encoding')
 
     @property
     def camera_info(self) -> bytes | None:
@@ -219,39 +248,87 @@ class BagRecording(Recording):
 
     @cached_property
     def depth(self) -> BagRecording | None:
-        """The one topic that is called depth and has these images' frame_id, as registered depth images do (REP 118)."""
-        names = [topic.name for topic in self.image_topics if topic.count and holds_depth(topic.name)]
-        once = [name for name in names if name != self.image_topic  # a compressed one only without a raw one beside it
-                and (not name.endswith(COMPRESSED_DEPTH) or name.removesuffix(COMPRESSED_DEPTH) not in names)]
-        of_frame = [each for name in once if (each := self.other(name)).frame_id == self.frame_id]
+        """The one image of depth that has these images' frame_id, as registered depth images do (REP 118); raw, if it is there."""
+        own = without_transport(self.image_topic)
+        cameras = [camera for camera in self._images.cameras()
+                   if without_transport(camera[0].name) != own and self._images.holds_depth(camera[0])]
+        of_frame = [each for camera in cameras if (each := self.other(camera[0].name)).frame_id == self.frame_id]
         return of_frame[0] if len(of_frame) == 1 else None
 
     def other(self, topic: str) -> BagRecording:
         """Another image topic of the same bag, with the same bits and depth scale."""
-        recording = BagRecording(self.path, topic)
+        recording = BagRecording(self.storage, topic)
         recording.bits, recording.depth_scale = self.bits, self.depth_scale
         return recording
 
     def _choose(self, name: str | None) -> Topic:
-        listing = '; '.join(map(str, self.topics)) or 'nothing'
-        if name is not None:
-            chosen = [topic for topic in self.image_topics if topic.name == name]
-            if not chosen:
-                raise BagError(f'{self.path} has no images on {name}. It holds: {listing}')
-        else:
-            with_images = [topic for topic in self.image_topics if topic.count]
-            chosen = [topic for topic in with_images if not holds_depth(topic.name)] or with_images
-            of_camera, choice = '', 'choose one (--image-topic), and of a stereo pair the other one as --right-topic'
-            if self._camera:
-                chosen = [topic for topic in chosen if self._camera in topic.name.split('/')]
-                of_camera, choice = f' of a camera {self._camera}', 'name them with --image-topic and {camera} in place of the name'
-            if not chosen:
-                raise BagError(f'{self.path} holds no images{of_camera} ({IMAGE} or {COMPRESSED_IMAGE}). It holds: {listing}')
-            if len(chosen) > 1:
-                raise BagError(f'{self.path} holds {len(chosen)} image topics{of_camera}, {choice}. It holds: {listing}')
+        topic = self._automatic() if name is None else self._named(name)
+        if self._images.is_own(topic):
+            raise BagError(f'{self.path}: {topic.name} has the pictures that the matcher draws (~/debug_image), which are no '
+                           f'images of a camera: name its topic (--image-topic). It holds: {self._listing}')
+        return topic
+
+    def _named(self, name: str) -> Topic:
+        chosen = [topic for topic in self.image_topics if topic.name == name]
+        if not chosen:  # one that was recorded in another transport
+            chosen = next(([camera[0]] for camera in self._images.cameras() if without_transport(camera[0].name) == name), [])
+            self._notes += [f'{name} was recorded as {topic.name}' for topic in chosen]
+        if not chosen:
+            raise BagError(f'{self.path} has no images on {name}. It holds: {self._listing}')
         if not chosen[0].count:
-            raise BagError(f'{self.path} has no message on {chosen[0].name}. It holds: {listing}')
+            raise BagError(f'{self.path} has no message on {name}. It holds: {self._listing}')
         return chosen[0]
+
+    def _automatic(self) -> Topic:
+        """The topic of the only camera. Raises BagError."""
+        cameras = self._images.cameras()
+        of_camera, choice = '', 'choose one (--image-topic), and of a stereo pair the other one as --right-topic'
+        if self._camera:
+            cameras = [camera for camera in cameras if self._camera in camera[0].name.split('/')]
+            of_camera, choice = f' of a camera {self._camera}', 'name them with --image-topic and {camera} in place of the name'
+        if not cameras:
+            self._refuse_foreign()
+            raise BagError(f'{self.path} holds no images{of_camera} ({IMAGE} or {COMPRESSED_IMAGE}). It holds: {self._listing}')
+        if len(cameras) > 1:
+            cameras = self._of_light(cameras)
+        if len(cameras) > 1:
+            raise BagError(f'{self.path} holds {len(cameras)} image topics{of_camera}, {choice}. It holds: {self._listing}')
+        chosen, *others = cameras[0]
+        if others:
+            self._notes.append(f'images: {chosen}; not read are the same ones in another transport, {"; ".join(map(str, others))}')
+        return chosen
+
+    def _of_light(self, cameras: list[list[Topic]]) -> list[list[Topic]]:
+        """Those of several that are neither depth nor drawn by the matcher; with a note about those."""
+        own = [camera for camera in cameras if self._images.is_own(camera[0])]
+        if own and len(own) < len(cameras):
+            self._notes.append(f'{", ".join(camera[0].name for camera in own)}: pictures that the matcher draws, left out')
+        others = [camera for camera in cameras if camera not in own] or cameras
+        light = [camera for camera in others if not self._images.holds_depth(camera[0])] or others
+        unexpected = [camera[0].name for camera in others if camera not in light and not holds_depth(camera[0].name)]
+        if unexpected:
+            self._notes.append(f'{", ".join(unexpected)}: depth by its encoding, so no camera; --image-topic takes it all the same')
+        if len(light) == 1:
+            return light
+        return [camera for camera in light if not holds_depth(camera[0].name)] or light
+
+    def _refuse_foreign(self) -> None:
+        """Raises BagError where messages are not those of ROS 2, and where images are in packets of a video."""
+        foreign = {topic.encoding for topic in self.topics} - {'cdr'}
+        if 'ros1' in foreign:
+            raise BagError(f'{self.path} holds messages of ROS 1 ({self._listing}), and those of ROS 2 are needed: convert the '
+                           '.bag that it was made from (pip install rosbags, rosbags-convert --src FILE.bag --dst FOLDER)')
+        if foreign:
+            raise BagError(f'{self.path} holds messages in {", ".join(sorted(foreign))} ({self._listing}), and cdr is needed, '
+                           'which ROS 2 writes: record the topics with ros2 bag record')
+        packets = [topic for topic in self.topics if topic.count and topic.type.endswith(PACKETS)]
+        if packets:
+            raise BagError(f'{self.path} holds images in packets of a video only, {"; ".join(map(str, packets))}: play it, and '
+                           'record what comes out of ros2 run image_transport republish')
+
+    @property
+    def _listing(self) -> str:
+        return '; '.join(map(str, self.topics)) or 'nothing'
 
 
 def right_of(recording: Recording, topic: str | None = None) -> Recording | None:
@@ -277,7 +354,7 @@ def depth_of(recording: Recording, topic: str | None = None) -> Recording:
                        'millimetres, or list them in depth.txt next to rgb.txt')
     listing = '; '.join(map(str, recording.topics))
     raise BagError(f'{recording.path} does not say which depth images are registered to {recording.image_topic}: of the topics '
-                   f'that are called depth, not exactly one has its frame_id {recording.frame_id!r}. Register them in the driver, '
+                   f'that hold depth, not exactly one has its frame_id {recording.frame_id!r}. Register them in the driver, '
                    f'or name the topic (--depth-topic). It holds: {listing}')
 
 
@@ -314,12 +391,24 @@ def paired(left: Iterator[Frame], right: Iterator[Frame]) -> Iterator[tuple[Fram
 
 
 def with_nearest(frames: Iterator[Frame], others: Iterator[Frame]) -> Iterator[tuple[Frame, Frame | None]]:
-    """Every frame with the nearest of `others` in time, None if further than DEPTH_SKEW_NS. The stamps of both must ascend."""
+    """Every frame with the nearest of `others` in time, as the node pairs them: each of `others` is of one frame.
+
+    None if further than DEPTH_SKEW_NS, or than half the usual time between frames: there another frame is nearer. The stamps of
+    both must ascend.
+    """
     nearest, following = next(others, None), next(others, None)
+    stamps: deque[int] = deque(maxlen=PERIODS + 1)
     for frame in frames:
+        stamps.append(frame.stamp_ns)
+        periods = sorted(after - before for before, after in pairwise(stamps) if after > before)
+        reach = min(DEPTH_SKEW_NS, periods[len(periods) // 2] / 2) if periods else DEPTH_SKEW_NS
         while nearest is not None and following is not None and _apart_ns(following, frame) <= _apart_ns(nearest, frame):
             nearest, following = following, next(others, None)
-        yield frame, nearest if nearest is not None and _apart_ns(nearest, frame) <= DEPTH_SKEW_NS else None
+        if nearest is None or _apart_ns(nearest, frame) > reach:
+            yield frame, None
+            continue
+        yield frame, nearest
+        nearest, following = following, next(others, None)
 
 
 def _apart_ns(one: Frame, other: Frame) -> int:
@@ -331,7 +420,11 @@ def _bag_without_metadata(path: Path) -> Path:
     files = bag_files(path)
     if files:
         return files[0] if len(files) == 1 else path
-    names = sorted(entry.name for entry in path.iterdir())
+    ros1 = sorted((entry for entry in path.iterdir() if entry.suffix == '.bag' and not is_hidden(entry.name)), key=natural)
+    if ros1:
+        raise BagError(f'{path} holds {len(ros1)} bag{"s" * (len(ros1) != 1)} of ROS 1, {ros1[0].name}: '
+                       + ROS1_ADVICE.format(file=ros1[0], folder=ros1[0].with_suffix('')))
+    names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
     listing = ', '.join(names[:8]) + (', …' if len(names) > 8 else '') if names else 'nothing'
     raise BagError(f'{path} is neither a rosbag2 (metadata.yaml) nor an image folder (images/ and timestamps.txt, rgb.txt, '
                    f'image_0/ and times.txt, or mav0/): it holds {listing}')

@@ -15,6 +15,7 @@ from ..utils.errors import BagError
 from .bag import BagRecording
 from .bag_storage import deserialize
 from .image_folders import FolderRecording, euroc_ground_truth
+from .own_odometry import OwnOdometry
 from .poses import KINDS, Trajectory, interpolated, kind_of, poses_from, read_kitti, read_quaternions, read_stamps
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
 
@@ -142,8 +143,13 @@ def _kitti_stamps(recording: Recording, path: Path) -> Sequence[int]:
 def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, camera_in_body: Float64 | None,
                  on_note: Callable[[str], None]) -> Trajectory | None:
     topics = [topic for topic in bag.topics if topic.type in POSE_TYPES and not topic.name.endswith(STATIC)]
-    listing = '; '.join(map(str, topics)) or 'none'
+    listing, own_odometry = '; '.join(map(str, topics)) or 'none', OwnOdometry(bag)
+    computed = [topic for topic in topics if name in (None, topic.name) and own_odometry.publishes(topic)]
+    for topic in computed:
+        on_note(f'{topic.name} is the odometry of this package, computed from images of this recording: '
+                + ('it is no ground truth, and left out' if name is None else 'figures by it compare matches with themselves'))
     if name is None:
+        topics = [topic for topic in topics if topic not in computed]
         own = [topic for topic in topics if (topic.name, topic.type) == (POSE_TOPIC, POSE_STAMPED) and topic.count]
         chosen = own or [topic for topic in topics if topic.count > 1]
         if len(chosen) > 1:
@@ -156,7 +162,11 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         if not chosen:
             raise BagError(f'{bag.path} has no poses on {name}. Topics of poses: {listing}')
     try:
-        poses = _moving(read_poses(bag, chosen[0], on_note), chosen[0], child_frame)
+        tracks = read_poses(bag, chosen[0], on_note)
+        if chosen[0].type == TF and child_frame is None:
+            tracks = [track for track in tracks if not own_odometry.moves(chosen[0], track.parent, track.child, track.stamps,
+                                                                          track.matrices[0])]
+        poses = _moving(tracks, chosen[0], child_frame)
         return _of_camera(bag, poses, chosen[0], camera_in_body, on_note)
     except BagError as error:
         if name is not None:

@@ -359,7 +359,7 @@ def _listed(home: Path, listing: str, folder: Path, parse: Callable[[str], int],
 
 
 def _images_in(folder: Path, stamps: str) -> list[Path]:
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not is_hidden(entry.name))
     files = sorted((folder / name for name in names if name.lower().endswith(SUFFIXES)), key=natural)
     if not files:
         raise BagError(f'{folder} holds no image ({len(names)} other files): an image folder has {folder.name}/*.png '
@@ -369,6 +369,11 @@ def _images_in(folder: Path, stamps: str) -> list[Path]:
 
 def _kitti_camera(path: Path) -> int | None:
     return next((number for number in (0, 2) if (path / f'image_{number}').is_dir()), None)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file of this name belongs to an operating system or an archive, as ._0.png of macOS does."""
+    return name.startswith('.')
 
 
 def natural(path: Path) -> list[tuple[int, str]]:

@@ -40,6 +40,7 @@ class Topic:
     name: str
     type: str  # as ROS 2 spells it, e.g. sensor_msgs/msg/Image
     count: int  # messages
+    encoding: str = 'cdr'  # of its messages: cdr is ROS 2's
 
     def __str__(self) -> str:
         return f'{self.name} ({self.type}, {self.count} messages)'
@@ -114,7 +115,7 @@ class Recording(ABC):
     @property
     def image_topics(self) -> tuple[Topic, ...]:
         """The topics that hold images."""
-        return tuple(topic for topic in self.topics if topic.type in (IMAGE, COMPRESSED_IMAGE))
+        return tuple(topic for topic in self.topics if topic.type in (IMAGE, COMPRESSED_IMAGE) and topic.encoding == 'cdr')
 
     @abstractmethod
     def __len__(self) -> int:
@@ -131,6 +132,11 @@ class Recording(ABC):
     @abstractmethod
     def intrinsics(self) -> Intrinsics | None:
         """The camera's, None where nothing was recorded. Raises BagError when NaN, infinite or not calibrated."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines for people: files that are absent, and what was chosen of several."""
+        return ()
 
     @property
     def calibration_note(self) -> str:

@@ -72,7 +72,8 @@ class DepthImages:
             missing += depth is None
             yield frame, depth
         if missing:
-            self._on_note(f'depth: {missing} of {count} frames have no depth image within {DEPTH_SKEW_NS / 1e9:g} s{reason}')
+            self._on_note(f'depth: {missing} of {count} frames have no depth image within {DEPTH_SKEW_NS / 1e9:g} s and '
+                          f'half the time between frames{reason}')
 
     def _load(self, frame: Frame) -> ShownDepth:
         """Raises BagError, FrameError."""

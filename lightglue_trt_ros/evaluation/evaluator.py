@@ -69,6 +69,12 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
         scene, facts = open_scene(recording, options, on_note)
     if stereo is not None and pair is None and stereo.right.calibration_note:
         on_note(stereo.right.calibration_note)
+    for other in filter(None, (None if stereo is None else stereo.right, depth)):
+        for note in other.notes:
+            on_note(note)
+    logger.info(f"images: {facts['topic']}, {facts['frames']} frames of {facts['width']}x{facts['height']}")
+    if facts['truth']:
+        logger.info(f"ground truth: {facts['truth']}")
     if facts['camera']:
         logger.info(f"camera: {facts['camera']}; from {facts['calibration_source']}")
     image = (facts['height'], facts['width'])
@@ -119,7 +125,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     if stereo is not None and results and not interrupted:
         try:
             with wall.spent('stereo'), progress('evaluating right images', len(scene.timeline)) as advance:
-                results[0].figures |= evaluate_stereo(stereo, first, scene, advance, stopped, on_note)
+                results[0].figures |= evaluate_stereo(stereo, first, scene, advance, stopped, on_note, mask)
         except LightglueTrtError as error:
             failures.append(f'stereo: {error}')
         interrupted = stopped()

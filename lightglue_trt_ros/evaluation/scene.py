@@ -23,6 +23,7 @@ from ..core.images import gray_of
 from ..core.types import Float32, Float64, UInt8
 from ..datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics, load_pair
 from ..datasets.ground_truth import load_ground_truth, poses_at
+from ..datasets.poses import naming
 from ..datasets.sequence import Frame, Recording, readable_frames
 from ..datasets.units import JUDGED_IMAGES, bits_note
 from ..odometry.two_view import epipolar_errors, fundamental_from_poses, relative_pose
@@ -63,6 +64,9 @@ class Timeline:
         three usual periods, break the sequence.
         """
         table = np.array([(frame.number, frame.stamp_ns) for frame in frames], np.int64).reshape(-1, 2)
+        if len(table) > 1 and (table[:, 1] == table[0, 1]).all():
+            raise BagError(f'header.stamp of all {len(table)} images is {table[0, 1] / SECOND:g} s: the camera driver must '
+                           'stamp each image with the time of its exposure')
         still = np.flatnonzero(np.diff(table[:, 1]) == 0) + 1
         table = np.delete(table, still, axis=0)
         if len(table) < 2:
@@ -263,7 +267,10 @@ def _rays(pixels: Float64, camera: Float64) -> Float64:
 
 def open_scene(recording: Recording, options: EvaluationOptions, on_note: Callable[[str], None]) -> tuple[Scene, dict[str, Any]]:
     """The scene, and facts about the recording for people; `on_note` gets a line for all that is missing. Raises BagError."""
-    timeline = Timeline.of(itertools.islice(readable_frames(recording, on_note), options.max_frames), MatcherConfig().max_gap_s)
+    for text in recording.notes:
+        on_note(text)
+    with naming(f'{recording.path}, {recording.image_topic}'):
+        timeline = Timeline.of(itertools.islice(readable_frames(recording, on_note), options.max_frames), MatcherConfig().max_gap_s)
     for text in timeline.notes:
         on_note(text)
     size = _first_size(recording, timeline)

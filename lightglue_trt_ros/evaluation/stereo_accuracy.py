@@ -15,6 +15,7 @@ from ..core.config import MatcherConfig
 from ..core.epipolar_check import RightImage
 from ..core.frame_matcher import FrameMatcher
 from ..core.images import gray_of
+from ..core.masks import Mask
 from ..core.types import Float64, FrameMatches, UInt8
 from ..datasets.bag import StereoRecording, paired
 from ..datasets.sequence import Frame, Recording
@@ -132,8 +133,8 @@ class StereoScore:
 
 
 def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Scene, advance: Callable[[int], None],
-                    stopped: Callable[[], bool], on_note: Callable[[str], None]) -> dict[str, float]:
-    """The figures of one pass over the pairs of a recording; `scene` is the left camera's."""
+                    stopped: Callable[[], bool], on_note: Callable[[str], None], mask: Mask | None = None) -> dict[str, float]:
+    """The figures of one pass over the pairs of a recording; `scene` and `mask` are the left camera's."""
     score, missing, config = StereoScore(recording.rig), 0, dataclasses.replace(config, reference='previous')
     with closing(open_backend(config).backend) as backend:
         frames, last = FrameMatcher(backend, config), None
@@ -150,7 +151,7 @@ def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Sc
                 missing += 1
                 right = None
             matches = frames.process(left, scene.timeline.seconds(number), None if right is None else RightImage(right, score.rig),
-                                     camera=score.rig.left if score.rig.left.size == left.shape else None)
+                                     mask=mask, camera=score.rig.left if score.rig.left.size == left.shape else None)
             score.add(matches, true, last)
             last = true
             advance(number + 1)

@@ -240,8 +240,8 @@ def _geometry(recording: Recording, timeline: Timeline) -> tuple[Intrinsics | No
     """Camera and true poses, where the recording has what can be used; the acceptance check's figures need both."""
     try:
         intrinsics = recording.intrinsics
-        if recording.calibration_note:
-            logger.info(f'{recording.path}: {recording.calibration_note}')
+        for line in filter(None, (*recording.notes, recording.calibration_note)):
+            logger.info(f'{recording.path}: {line}')
         if intrinsics is not None:
             distortion_model(intrinsics)
         truth = None if intrinsics is None else load_ground_truth(recording, on_note=logger.info)

@@ -26,7 +26,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header
 
-from ..core.cameras import camera_info_topic
+from ..core.cameras import camera_info_topic, without_transport
 from ..core.images import eight_bits, gray_from_image
 from ..core.types import UInt8
 from ..datasets.bag import BagRecording, depth_of, open_recording, right_of
@@ -68,7 +68,7 @@ class PlayedCamera:
     def advertise(self, node: Node, asked: str | None, qos: QoSProfile) -> None:
         """Make the publishers, on the topic that was `asked` for, or on the recorded one."""
         recorded, compressed = self.recording.image_topic, self.recording.compressed or self._compression is not None
-        base = (asked or recorded).removesuffix(SUFFIX)
+        base = without_transport(asked or recorded)
         topic = base + SUFFIX * compressed if asked or not self.recording.compressed else recorded
         self.images = node.create_publisher(CompressedImage if compressed else Image, topic, qos)
         self.infos = None if self._info is None else node.create_publisher(CameraInfo, camera_info_topic(base), qos)
@@ -286,8 +286,8 @@ def play(argv: list[str] | None, ending: Ending) -> None:
 def _play(args: argparse.Namespace, stop: threading.Event) -> None:
     recording = open_recording(args.path, args.image_topic)
     right = None if args.left_alone else right_of(recording, args.right_topic)
-    others = [*filter(None, [right]), *(_more(args.path, topic, recording) for topic in args.more_topics)]
-    masks = _masks(args.path, args.mask_topic) if args.mask_topic else None
+    others = [*filter(None, [right]), *(_more(recording, topic) for topic in args.more_topics)]
+    masks = _masks(recording, args.mask_topic) if args.mask_topic else None
     depth = depth_of(recording, args.depth_topic) if args.depth or args.depth_topic else None
     source = PacketSource(recording, args.rate, args.hz, args.loop, args.compressed, args.frame_id, others, masks, depth,
                           args.max_frames)
@@ -297,9 +297,9 @@ def _play(args: argparse.Namespace, stop: threading.Event) -> None:
     frames = min(len(recording), args.max_frames or len(recording))
     topics = ' and '.join(camera.images.topic_name for camera in player.cameras)
     log.info(f'{recording.path}: {frames} frames on {topics}, {info}, {args.reliability}')
-    for played in (recording, *others):
-        if played.calibration_note:
-            log.info(played.calibration_note)
+    played = [*filter(None, (recording, *others, masks, depth))]
+    for line in dict.fromkeys(line for each in played for line in (*each.notes, each.calibration_note) if line):
+        log.info(line)
     if args.start_paused:
         player.wait_for_line()
     player.wait_for_subscribers()
@@ -312,20 +312,20 @@ def _play(args: argparse.Namespace, stop: threading.Event) -> None:
         player.destroy_node()
 
 
-def _more(path: str, topic: str, first: Recording) -> Recording:
+def _more(first: Recording, topic: str) -> Recording:
     """Another camera's images. Raises BagError."""
-    recording = open_recording(path, topic)
-    if not isinstance(recording, BagRecording) or recording.image_topic == first.image_topic:
-        raise BagError(f'{recording.path} has no further camera on {topic}: name other topics of a bag than {first.image_topic}')
-    return recording
+    other = first.other(topic) if isinstance(first, BagRecording) else first
+    if other.image_topic == first.image_topic:
+        raise BagError(f'{first.path} has no further camera on {topic}: name other topics of a bag than {first.image_topic}')
+    return other
 
 
-def _masks(path: str, topic: str) -> Recording:
+def _masks(images: Recording, topic: str) -> Recording:
     """Raises BagError."""
-    recording = open_recording(path, topic)
-    if not isinstance(recording, BagRecording) or recording.compressed:
-        raise BagError(f'{recording.path} has no masks to play on {topic}: a mask topic is one of Image, in a bag')
-    return recording
+    masks = images.other(topic) if isinstance(images, BagRecording) else None
+    if masks is None or masks.compressed:
+        raise BagError(f'{images.path} has no masks to play on {topic}: a mask topic is one of Image, in a bag')
+    return masks
 
 
 def _camera_info(recording: Recording) -> Any:

@@ -23,7 +23,7 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import PointCloud2
 
-from ..core.cameras import camera_info_topic
+from ..core.cameras import camera_info_topic, without_transport
 from ..core.config import MatcherConfig
 from ..core.types import FrameMatches
 from ..datasets.bag import BagRecording, open_recording
@@ -85,10 +85,10 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
     renamed = []  # topics of the depth images and their CameraInfo, in the recording and here
     if depth_topic is not None:
         pace += ['--depth-topic', depth_topic] if isinstance(recording, BagRecording) else ['--depth']
-        plain = depth_topic.removesuffix(COMPRESSED_DEPTH)
-        parameters += ['-p', 'depth:=true', '-p', f'depth_transport:={"raw" if plain == depth_topic else "compressedDepth"}',
-                       '-r', f'depth:={namespace}{plain}']
-        renamed = ['--ros-args', *(word for name in (depth_topic, camera_info_topic(depth_topic))
+        plain = without_transport(depth_topic)
+        transport = 'compressedDepth' if depth_topic.endswith(COMPRESSED_DEPTH) else 'raw'
+        parameters += ['-p', 'depth:=true', '-p', f'depth_transport:={transport}', '-r', f'depth:={namespace}{plain}']
+        renamed = ['--ros-args', *(word for name in (depth_topic, plain, camera_info_topic(plain))
                                    for word in ('-r', f'{name}:={namespace}{name}'))]
     with _receiving(f'{namespace}/matcher', keep) as reception, tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / 'sent'

@@ -76,10 +76,14 @@ def test_mono8_is_a_view_of_the_message(encoding, size, padding):
     assert out.flags.c_contiguous or padding
 
 
-def test_data_longer_than_declared_is_fine():
-    msg = message(scene(4, 6)[..., 0], 4, 6, 'mono8')
-    msg.data.frombytes(b'tail')
-    np.testing.assert_array_equal(gray_from_image(msg), scene(4, 6)[..., 0])
+def test_data_longer_than_declared_is_refused_as_in_cv_bridge():
+    """Of a driver that pads rows or planes, and does not say so: the picture would be sheared."""
+    gray = scene(24, 32)[..., 0]
+    for encoding, rows in (('mono8', gray), ('nv12', np.vstack([gray, gray[:12]])), ('bayer_rggb8', gray)):
+        msg = message(rows, 24, 32, encoding)
+        msg.data.frombytes(bytes(7))
+        with pytest.raises(ImageEncodingError, match=r'\b7 bytes more than step x \d+ rows.* must set step to the full row length'):
+            gray_from_image(msg)
 
 
 @pytest.mark.parametrize('big', [False, True])
@@ -183,10 +187,10 @@ def test_packed_yuv_gives_its_luma_untouched(encoding, first, size, padding):
 
 @pytest.mark.parametrize('padding', [0, 3])
 @pytest.mark.parametrize('size', [(24, 32), (7, 9)])
-@pytest.mark.parametrize('encoding', ['nv12', 'nv21'])
+@pytest.mark.parametrize('encoding', ['nv12', 'nv21', 'nv24'])
 def test_planar_yuv_gives_its_luma_plane(encoding, size, padding):
     gray = scene(*size)[..., 0]
-    rows = np.vstack([gray, np.full(((size[0] + 1) // 2, size[1]), 99, np.uint8)])
+    rows = np.vstack([gray, np.full((2 * size[0] if encoding == 'nv24' else (size[0] + 1) // 2, size[1]), 99, np.uint8)])
     msg = message(rows, *size, encoding, padding=padding)
     np.testing.assert_array_equal(gray_from_image(msg), gray)
     del msg.data[-1]
@@ -196,9 +200,28 @@ def test_planar_yuv_gives_its_luma_plane(encoding, size, padding):
 
 def test_every_supported_encoding_is_tested_above():
     tested = {'mono8', '8UC1', 'mono16', '16UC1', 'rgb8', 'bgr8', 'rgba8', 'bgra8', '8UC3', '8UC4', 'rgb16', 'bgr16', 'rgba16',
-              'bgra16', '16UC3', '16UC4', 'yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv', 'nv12', 'nv21'}
+              'bgra16', '16UC3', '16UC4', 'yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv', 'nv12', 'nv21', 'nv24'}
     tested |= {f'bayer_{name}{depth}' for name in ('rggb', 'bggr', 'gbrg', 'grbg') for depth in (8, 16)}
     assert tested == set(SUPPORTED_ENCODINGS)
+
+
+NUMBERS = [f'{kind}C{channels}' for kind in ('8S', '16S', '32S', '32F', '64F') for channels in (1, 2, 3, 4)] + ['8UC2', '16UC2']
+
+
+def test_every_encoding_of_sensor_msgs_is_read_or_refused_by_name():
+    """Those of sensor_msgs/image_encodings.hpp; cv_bridge refuses to make gray of mere numbers."""
+    of_colour = ['rgb8', 'rgba8', 'rgb16', 'rgba16', 'bgr8', 'bgra8', 'bgr16', 'bgra16', 'mono8', 'mono16', 'yuv422', 'uyvy',
+                 'yuv422_yuy2', 'yuyv', 'nv21', 'nv24', *(f'bayer_{name}{bits}' for name in ('rggb', 'bggr', 'gbrg', 'grbg')
+                                                          for bits in (8, 16))]
+    numeric = [f'{kind}C{channels}' for kind in ('8U', '16U') for channels in (1, 3, 4)]
+    for encoding in (*of_colour, *numeric):
+        assert encoding in SUPPORTED_ENCODINGS
+    for encoding in NUMBERS:
+        assert encoding not in SUPPORTED_ENCODINGS
+        with pytest.raises(ImageEncodingError, match=rf"^image encoding '{encoding}' is none of mono8, .* no brightness; set the"):
+            gray_from_image(message(np.zeros((4, 6 * 32), np.uint8), 4, 6, encoding))
+    with pytest.raises(ImageEncodingError, match=r'or give the images as depth$'):
+        gray_from_image(message(np.zeros((4, 24), np.uint8), 4, 6, '32FC1'))
 
 
 @pytest.mark.parametrize(('change', 'told'), [
@@ -218,8 +241,8 @@ def test_a_malformed_image_says_what_is_wrong(change, told):
 def test_without_cv_bridge_an_unknown_encoding_names_the_ways_out(monkeypatch):
     monkeypatch.setitem(sys.modules, 'cv_bridge', None)  # importing it now fails, also where it is installed
     with pytest.raises(ImageEncodingError) as caught:
-        gray_from_image(message(np.zeros((4, 24), np.uint8), 4, 6, '32FC1'))
-    for part in ('32FC1', 'mono8', 'bayer_*8', 'install cv_bridge'):
+        gray_from_image(message(np.zeros((4, 24), np.uint8), 4, 6, 'MONO8'))
+    for part in ('MONO8', 'mono8', 'bayer_*8', 'install cv_bridge'):
         assert part in str(caught.value)
 
 
@@ -235,7 +258,7 @@ def test_other_encodings_go_through_cv_bridge(monkeypatch, answer, told):
             return answer
 
     monkeypatch.setitem(sys.modules, 'cv_bridge', types.SimpleNamespace(CvBridge=CvBridge))
-    msg = message(np.zeros((4, 24), np.uint8), 4, 6, '32FC1')
+    msg = message(np.zeros((4, 24), np.uint8), 4, 6, 'of_a_vendor')
     if told is None:
         np.testing.assert_array_equal(gray_from_image(msg), answer)
     else:
@@ -265,7 +288,8 @@ def test_malformed_images_give_an_array_or_an_image_encoding_error(encoding, hei
 @given(encoding=st.sampled_from(SUPPORTED_ENCODINGS), height=st.integers(3, 9), width=st.integers(3, 9), padding=small,
        seed=st.integers(0, 99))
 def test_well_formed_images_always_decode(encoding, height, width, padding, seed):
-    step, rows = 8 * width + padding, height + (height + 1) // 2
+    chroma = {'nv12': (height + 1) // 2, 'nv21': (height + 1) // 2, 'nv24': 2 * height}
+    step, rows = 8 * width + padding, height + chroma.get(encoding, 0)
     data = np.random.default_rng(seed).integers(0, 256, step * rows, dtype=np.uint8).tobytes()
     msg = Image(encoding=encoding, height=height, width=width, step=step, data=array.array('B', data))
     assert gray_from_image(msg).shape == (height, width)
@@ -318,6 +342,38 @@ def test_truncated_files_are_refused_whatever_opencv_makes_of_them(kind, keep):
     del msg.data[int(len(msg.data) * keep):]
     with pytest.raises(ImageEncodingError, match=f'{len(msg.data)} bytes'):
         gray_from_compressed(msg)
+
+
+def jpeg_of(image: np.ndarray, *options: int) -> bytes:
+    return bytes(compressed(image, 'jpg', None, *options).data)
+
+
+def decoded(data: bytes) -> np.ndarray:
+    return gray_from_compressed(CompressedImage(format='jpeg', data=array.array('B', data)))
+
+
+@pytest.mark.parametrize('options', [(), (cv2.IMWRITE_JPEG_PROGRESSIVE, 1), (cv2.IMWRITE_JPEG_RST_INTERVAL, 2)])
+def test_what_follows_the_end_of_a_jpeg_does_not_count(options):
+    """Motion photos of telephones: a video, or more JPEGs, whose bytes look like markers."""
+    jpeg = jpeg_of(scene(64, 96), *options)
+    for trailer in (b'MotionPhoto' + bytes(range(256)) * 8, b'\xff\xda' * 3, b'\xff\xd8\xff\xe0' + jpeg[2:100], jpeg, bytes(4096)):
+        np.testing.assert_array_equal(decoded(jpeg + trailer), decoded(jpeg))
+
+
+@pytest.mark.parametrize('options', [(), (cv2.IMWRITE_JPEG_PROGRESSIVE, 1), (cv2.IMWRITE_JPEG_RST_INTERVAL, 2)])
+def test_a_jpeg_that_ends_within_its_pixels_is_refused(options):
+    jpeg = jpeg_of(scene(64, 96), *options)
+    for cut in range(4, len(jpeg) - 700, 7):
+        for end in (b'', bytes(1000)):  # cameras hand out buffers of a fixed size
+            with pytest.raises(ImageEncodingError, match=f'the JPEG is cut off after {len(jpeg) - cut + len(end)} bytes'):
+                decoded(jpeg[:-cut] + end)
+
+
+def test_a_jpeg_without_its_end_marker_has_all_its_pixels():
+    """Some cameras leave it out."""
+    jpeg = jpeg_of(scene(64, 96))
+    for data in (jpeg[:-2], jpeg[:-1], jpeg[:-2] + bytes(50)):
+        np.testing.assert_array_equal(decoded(data), decoded(jpeg))
 
 
 def test_a_cut_jpeg_is_refused_despite_the_end_marker_of_its_thumbnail():

@@ -202,10 +202,12 @@ def test_what_is_no_recording(tmp_path: Path) -> None:
         open_recording(tmp_path / 'nowhere')
     with pytest.raises(BagError, match=r'neither a rosbag2.*it holds nothing'):
         open_recording(tmp_path)
-    for name, message in (('old.bag', 'rosbags-convert'), ('a.db3.zstd', 'open its directory'), ('a.txt', 'no rosbag2 file')):
+    for name, message in (('old.bag', 'rosbags-convert'), ('a.mcap.gz', 'unpack it first'),
+                          ('a.db3.zstd', r'cannot unpack .*a\.db3\.zstd, 1 bytes'), ('a.txt', 'no rosbag2 file')):
         (tmp_path / name).write_text('x')
         with pytest.raises(BagError, match=message):
             open_recording(tmp_path / name)
+        (tmp_path / name).unlink()
     for name in ('a_0.db3', 'a_1.db3'):
         (tmp_path / name).write_text('x')
     with pytest.raises(BagError, match=r'no metadata\.yaml, and nothing can be read in a_0\.db3, a_1\.db3'):

@@ -308,3 +308,55 @@ def test_own_bag_with_truth(tmp_path: Path) -> None:
     assert np.abs(truth.poses - camera_poses()).max() < 1e-9
     halfway = (camera_poses()[1:] + camera_poses()[:-1])[:, :3, 3] / 2
     assert np.abs(poses_at(truth, stamps + 500_000_000, 0.6)[:-1, :3, 3] - halfway).max() < 1e-9
+
+
+def own_odometry(bag: Bag, topic: str, stamps: list[int], child: str = 'cam', angular: float = 0.0) -> Bag:
+    """Messages as the odometry node writes them: with the stamps of images, the camera's velocity, and no rates."""
+    zero, moving = (bag.new('geometry_msgs/msg/Vector3', 0.0, 0.0, value) for value in (angular, 0.9))
+    twist = bag.new('geometry_msgs/msg/TwistWithCovariance', bag.new('geometry_msgs/msg/Twist', moving, zero), np.zeros(36))
+    messages = []
+    for number, stamp in enumerate(stamps):
+        message = bag.message(ODOMETRY, stamp, 'odom', child, pose(OPTICAL[:3, :3], [0.1 * number, 0.0, 0.0]))
+        message.twist = twist
+        messages.append((stamp, message))
+    return bag.add(topic, ODOMETRY, *messages)
+
+
+STAMPS = [SECOND * (number + 1) for number in range(COUNT)]
+
+
+@pytest.mark.parametrize('topic', ['/odometry/odometry', '/vo'])
+def test_own_odometry_is_no_ground_truth(tmp_path: Path, topic: str) -> None:
+    told: list[str] = []
+    bag = own_odometry(Bag(tmp_path / 'bag'), topic, STAMPS[1:]).open()
+    assert load_ground_truth(bag, on_note=told.append) is None
+    assert told == [f'{topic} is the odometry of this package, computed from images of this recording: '
+                    'it is no ground truth, and left out']
+    named = load_ground_truth(bag, topic=topic, on_note=told.append)
+    assert named is not None
+    assert told[1].endswith('figures by it compare matches with themselves')
+    with_truth = own_odometry(Bag(tmp_path / 'two').poses('/mocap', POSE, camera_poses()), topic, STAMPS[1:]).open()
+    truth = load_ground_truth(with_truth)
+    assert truth is not None
+    assert '/mocap' in truth.source
+
+
+@pytest.mark.parametrize(('shift', 'angular'), [(3, 0.0), (0, 0.2)])
+def test_odometry_of_others_is_taken_whatever_its_topic(tmp_path: Path, shift: int, angular: float) -> None:
+    """Its stamps are not those of images, or it has rates."""
+    bag = own_odometry(Bag(tmp_path / 'bag'), '/odometry/odometry', [stamp + shift for stamp in STAMPS], angular=angular).open()
+    assert load_ground_truth(bag) is not None
+
+
+def test_tf_of_own_odometry_is_no_ground_truth(tmp_path: Path) -> None:
+    moving = np.stack([pose(OPTICAL[:3, :3], [0.1 * number, 0.0, 0.0]) for number in range(COUNT)])
+    alone = Bag(tmp_path / 'alone').poses('/tf', TF, moving, 'odom', 'cam').open()
+    assert load_ground_truth(alone) is None
+    away = moving.copy()
+    away[:, 0, 3] += 20
+    both = own_odometry(Bag(tmp_path / 'both'), '/odometry/odometry', STAMPS).poses('/tf', TF, away, 'odom', 'cam').open()
+    assert load_ground_truth(both) is None
+    others = Bag(tmp_path / 'others').poses('/tf', TF, away, 'map', 'cam').open()
+    assert load_ground_truth(others) is not None
+    body = Bag(tmp_path / 'body').poses('/tf', TF, moving, 'odom', 'base_link').static(('base_link', 'cam', OPTICAL)).open()
+    assert load_ground_truth(body) is not None

@@ -177,8 +177,8 @@ def test_missing_and_wrong_depth_images_are_noted(run: Any, tmp_path: Path) -> N
     some[2] = some[2][0] + 50_000_000, some[2][1]
     some[5] = some[5][0], np.ones((10, 10), np.float32)
     _, text, report = run(make_bag(tmp_path / 'bag', depth=some), '--depth')
-    assert ('note: depth: 2 of 8 frames have no depth image within 0.02 s; the first that cannot be used: it has 10x10 pixels, the '
-            f'images {WIDTH}x{HEIGHT}: register it to them') in text
+    assert ('note: depth: 2 of 8 frames have no depth image within 0.02 s and half the time between frames; the first '
+            f'that cannot be used: it has 10x10 pixels, the images {WIDTH}x{HEIGHT}: register it to them') in text
     assert report['matchers'][0]['summary']['1']['depth_points'] == pytest.approx(100 * 5 / 7, abs=2), 'of 7 pairs'
     _, text, _ = run(make_bag(tmp_path / 'far', depth=depths(metres=2000.0)), '--depth')
     assert 'its median is 2000 m: 32FC1 is in metres' in text

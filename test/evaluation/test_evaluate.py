@@ -286,6 +286,11 @@ def test_two_frames_are_needed() -> None:
         World(1).timeline()
 
 
+def test_images_without_stamps_are_named() -> None:
+    with pytest.raises(BagError, match=r'header\.stamp of all 4 images is 0 s: the camera driver must stamp each image'):
+        Timeline.of([Frame(0, number, dict, number=number) for number in range(4)], 1.0)
+
+
 def test_backward_pairs_are_spread_over_the_recording() -> None:
     chosen = World(200, {100: 5 * 10**9}).timeline().pairs(BACKWARD_PAIRS)
     assert len(chosen) == BACKWARD_PAIRS

@@ -75,6 +75,15 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_bags_of_ros_1_and_compressed_ones_are_listed_and_hidden_files_are_not(tmp_path: Path) -> None:
+    names = ['a/x.bag', 'a/y_1.bag', 'a/y_2.bag', 'b/rec_0.mcap.zst', 'c/rec_0.db3.zstd', 'c/rec_1.db3']
+    for name in (*names, 'a/._x.bag', 'b/._rec_0.mcap'):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b'x')
+    found = [Path(each.url).relative_to(tmp_path).as_posix() for each in find_recordings([str(tmp_path)])]
+    assert found == ['a/x.bag', 'a/y_1.bag', 'a/y_2.bag', 'b/rec_0.mcap.zst', 'c']
+
+
 def test_folders_globs_lists_and_single_ones(flights: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     everything = find_recordings([str(flights)])
     assert [listed.name for listed in everything] == ['monday/flight', 'bag.mcap', 'tuesday/flight']

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -91,7 +92,8 @@ def test_without_truth_there_is_less_to_say():
 
 
 @pytest.mark.slow
-def test_evaluate_bag_has_the_figures_of_a_stereo_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_evaluate_bag_has_the_figures_of_a_stereo_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     """A camera that goes along a wall, three pixels a frame."""
     step_m = 3 * WALL_BASELINE / DISPARITY
     for side in ('images', 'images_right'):
@@ -112,6 +114,18 @@ def test_evaluate_bag_has_the_figures_of_a_stereo_folder(tmp_path: Path, capsys:
     assert found['stereo_disparity_px'] < 0.15
     assert found['stereo_consistent'] > 95
     assert 'stereo_points' in capsys.readouterr().out
+    masked, add = list[float](), StereoScore.add
+
+    def seen(score: StereoScore, matches: Any, *rest: Any) -> None:
+        masked.append(0.0 if matches is None else float(np.min(matches.keypoints[:, 0])))
+        add(score, matches, *rest)
+
+    monkeypatch.setattr(StereoScore, 'add', seen)
+    right_half = np.zeros((192, 256), np.uint8)
+    right_half[:, 128:] = 255
+    assert cv2.imwrite(str(tmp_path / 'right_half.png'), right_half)
+    assert evaluate_bag([str(tmp_path), '--stereo', '--mask', str(tmp_path / 'right_half.png'), '--out', str(out), *options]) == 0
+    assert min(masked[1:]) > 127, 'no point of a stereo frame is under the mask'
     (tmp_path / 'calib_right.yaml').unlink()
     assert evaluate_bag([str(tmp_path), '--stereo', '--out', str(out), *options]) == 1
     assert 'stereo needs that of both cameras' in capsys.readouterr().err

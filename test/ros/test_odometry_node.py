@@ -20,7 +20,9 @@ from support.ros_helpers import SECOND, Peer, header, image_message, report_ofte
 
 from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
+from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.flight import Flight
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
@@ -134,6 +136,28 @@ def test_clouds_become_poses_a_path_and_velocities(stack, capfd):
     log = capfd.readouterr().err
     assert 'the unit is the distance between the first two views' in log
     assert log.count('tracking') == 1
+
+
+def test_what_the_node_publishes_is_no_ground_truth_of_its_recording(stack, tmp_path):
+    pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+    from rclpy.serialization import serialize_message
+    from rosbags.rosbag2 import Writer
+    from rosbags.typesys import Stores, get_typestore
+    watcher = Watcher(stack, publish_tf=False)
+    clouds = [cloud_of(step) for step in steps(poses_of(8))]
+    watcher.hear(info(), *clouds)
+    wait_for(lambda: len(watcher.messages) >= len(clouds) - 1)
+    images = [image_message(cloud.header.stamp.sec * SECOND + cloud.header.stamp.nanosec) for cloud in clouds]
+    recorded = {'/camera/image_raw': ('sensor_msgs/msg/Image', images), '/vo/poses': ('nav_msgs/msg/Odometry', watcher.messages)}
+    with Writer(tmp_path / 'bag', version=9) as writer:
+        for topic, (kind, messages) in recorded.items():
+            connection = writer.add_connection(topic, kind, typestore=get_typestore(Stores.ROS2_HUMBLE))
+            for number, message in enumerate(messages):
+                writer.write(connection, number, serialize_message(message))
+    notes: list[str] = []
+    assert load_ground_truth(open_recording(tmp_path / 'bag'), on_note=notes.append) is None
+    assert notes == ['/vo/poses is the odometry of this package, computed from images of this recording: '
+                     'it is no ground truth, and left out']
 
 
 @pytest.mark.parametrize('turn', [0.0, 3.0], ids=['rectified', 'as they are mounted'])

@@ -14,9 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ...datasets.bag_parts import ENDINGS
+from ...datasets.image_folders import is_hidden
 from ...utils.errors import LightglueTrtError
 
-BAGS = ('.db3', '.mcap', '.db3.zstd', '.mcap.zstd')
+BAGS = (*ENDINGS, '.bag')  # also those of ROS 1, which are listed with what converts them
 LAYOUT_FILES = {'timestamps.txt', 'groundtruth.txt', 'calib.yaml'}
 DEPTH = 8  # folders below the one that was named
 CHANGED = ('mtime', 'ETag', 'etag', 'md5Hash', 'LastModified', 'last_modified', 'updated', 'created', 'CRC')  # by storage
@@ -100,9 +102,9 @@ def _below(word: str, system: Any, path: str) -> Iterator[RecordingRef]:
 
 def _search(system: Any, path: str, depth: int) -> Iterator[str]:
     entries = {posixpath.basename(entry['name'].rstrip('/')): entry for entry in system.ls(path, detail=True)}
-    bags = sorted(name for name in entries if name.endswith(BAGS))
+    bags = sorted(name for name in entries if name.endswith(BAGS) and not is_hidden(name))
     parts = {re.sub(r'_\d+(\.\w+)+$', '', name) for name in bags}
-    if is_recording(entries) or (len(bags) > 1 and len(parts) == 1):  # several parts of one bag
+    if is_recording(entries) or (len(bags) > 1 and len(parts) == 1 and not bags[0].endswith('.bag')):  # several parts of one bag
         yield path
         return
     yield from (entries[name]['name'] for name in bags)

@@ -1,0 +1,355 @@
+"""The files of a bag: logs beside databases, parts that are absent, renamed, compressed or out of order, other systems' files."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sqlite3
+import struct
+import subprocess
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+
+from lightglue_trt_ros.datasets import bag_storage
+from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.sequence import readable_frames
+from lightglue_trt_ros.utils.errors import BagError
+
+pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+
+ENDINGS = {'sqlite3': 'db3', 'mcap': 'mcap'}
+
+
+def image(number: int) -> np.ndarray:
+    return np.full((12, 16), number, np.uint8)
+
+
+def part(path: Path, numbers: list[int], storage: str = 'mcap') -> Path:
+    """The only file of a bag with frames of these numbers, received at as many seconds, moved to `path`."""
+    bag = path.with_name(f'of_{path.name}')
+    write_bag(bag, [(10**9 * number, image(number)) for number in numbers], storage=storage)
+    shutil.move(next(bag.glob(f'*.{ENDINGS[storage]}')), path)
+    shutil.rmtree(bag)
+    return path
+
+
+def split_bag(path: Path, storage: str = 'mcap', named: tuple[str, ...] = ('rec_0', 'rec_1', 'rec_2')) -> Path:
+    """Frames 1 to 6 in three parts, with the metadata.yaml of all."""
+    write_bag(path, [(10**9 * number, image(number)) for number in range(1, 7)], storage=storage)
+    next(path.glob(f'*.{ENDINGS[storage]}')).unlink()
+    for number in range(3):
+        part(path / f'rec_{number}.{ENDINGS[storage]}', [2 * number + 1, 2 * number + 2], storage)
+    content = yaml.safe_load((path / 'metadata.yaml').read_text())
+    content['rosbag2_bagfile_information']['relative_file_paths'] = [f'{name}.{ENDINGS[storage]}' for name in named]
+    (path / 'metadata.yaml').write_text(yaml.safe_dump(content))
+    return path
+
+
+def numbers_in(path: Path) -> list[int]:
+    return [int(frame.load().data[0]) for frame in readable_frames(open_recording(path), lambda line: None)]
+
+
+def losses(path: Path) -> list[str]:
+    lines: list[str] = []
+    list(readable_frames(open_recording(path), lines.append))
+    return lines
+
+
+def compress(file: Path, ending: str = '.zstd') -> Path:
+    zstd: Any = next(module for name in ('compression.zstd', 'backports.zstd') if (module := found(name)))
+    target = file.with_name(file.name + ending)
+    target.write_bytes(zstd.compress(file.read_bytes()))
+    file.unlink()
+    return target
+
+
+def found(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+def with_log(path: Path, in_log: int) -> Path:
+    """A .db3 of six frames as a recorder leaves it that was killed: the last `in_log` of them are in its write-ahead log."""
+    whole, live = part(path.with_name('whole.db3'), [1, 2, 3, 4, 5, 6], 'sqlite3'), path.with_name('live.db3')
+    writer = sqlite3.connect(live)
+    writer.execute('PRAGMA journal_mode=WAL')
+    writer.execute('PRAGMA wal_autocheckpoint=0')
+    source = sqlite3.connect(whole)
+    for line in source.iterdump():
+        if line.startswith(('CREATE', 'INSERT')) and 'INTO "messages"' not in line:
+            writer.execute(line)
+    rows = source.execute('SELECT id, topic_id, timestamp, data FROM messages ORDER BY id').fetchall()
+    source.close()
+    writer.executemany('INSERT INTO messages VALUES (?, ?, ?, ?)', rows[:6 - in_log])
+    writer.commit()
+    if in_log < 6:
+        writer.execute('PRAGMA wal_checkpoint(TRUNCATE)')
+    writer.executemany('INSERT INTO messages VALUES (?, ?, ?, ?)', rows[6 - in_log:])
+    writer.commit()
+    for ending in ('', '-wal'):
+        shutil.copy(f'{live}{ending}', f'{path}{ending}')
+    writer.close()
+    for left in (*path.parent.glob('live*'), whole):
+        left.unlink()
+    return path
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize('in_log', [2, 6])
+@pytest.mark.parametrize('name', ['rec_0.db3', 'a b#1?%20.db3'])
+def test_a_write_ahead_log_is_read_and_nothing_changes(tmp_path: Path, in_log: int, name: str) -> None:
+    file = with_log(tmp_path / name, in_log)
+    before = hashes(tmp_path)
+    tmp_path.chmod(0o555)
+    try:
+        for path in (tmp_path, file):
+            assert numbers_in(path) == [1, 2, 3, 4, 5, 6]
+            assert len(open_recording(path)) == 6
+    finally:
+        tmp_path.chmod(0o755)
+    assert hashes(tmp_path) == before
+
+
+def test_a_write_ahead_log_that_is_absent_is_named(tmp_path: Path) -> None:
+    file = with_log(tmp_path / 'rec_0.db3', 6)
+    (tmp_path / 'rec_0.db3-wal').unlink()
+    with pytest.raises(BagError, match=r'rec_0.db3 was recorded with a write-ahead log, rec_0.db3-wal, which is absent: copy it'):
+        open_recording(file)
+    half = with_log(split_bag(tmp_path / 'bag', 'sqlite3') / 'rec_3.db3', 2)
+    shutil.move(f'{half}', tmp_path / 'bag' / 'rec_2.db3')
+    (tmp_path / 'bag' / 'rec_3.db3-wal').unlink()
+    for number in (0, 1):
+        (tmp_path / 'bag' / f'rec_{number}.db3').unlink()
+        part(tmp_path / 'bag' / f'rec_{number}.db3', [number + 1], 'sqlite3')
+    with sqlite3.connect(tmp_path / 'bag' / 'rec_2.db3') as database:
+        database.execute('DELETE FROM messages WHERE id > 2')
+    database.close()
+    assert [line for line in losses(tmp_path / 'bag') if 'rec_2.db3-wal, which is absent: copy it there' in line]
+
+
+def test_an_empty_database_keeps_its_log(tmp_path: Path) -> None:
+    (tmp_path / 'rec_0.db3').touch()
+    (tmp_path / 'rec_0.db3-wal').write_bytes(b'x' * 100)
+    with pytest.raises(BagError, match=r'cannot read .*rec_0\.db3'):
+        open_recording(tmp_path)
+    assert (tmp_path / 'rec_0.db3-wal').stat().st_size == 100
+
+
+@pytest.mark.parametrize('storage', ENDINGS)
+@pytest.mark.parametrize('ending', ['.zstd', '.zst'])
+def test_files_that_are_compressed_one_by_one_are_read(tmp_path: Path, storage: str, ending: str) -> None:
+    suffix = ENDINGS[storage]
+    for number in range(3):
+        part(tmp_path / f'rec_{number}.{suffix}', [2 * number + 1, 2 * number + 2], storage)
+    packed = compress(tmp_path / f'rec_1.{suffix}', ending)
+    assert numbers_in(packed) == [3, 4]
+    assert numbers_in(tmp_path) == [1, 2, 3, 4, 5, 6]
+    (tmp_path / f'rec_0.{suffix}').unlink()
+    (tmp_path / f'rec_2.{suffix}').unlink()
+    assert numbers_in(tmp_path) == [3, 4]
+
+
+def test_a_file_counts_before_its_compressed_form(tmp_path: Path) -> None:
+    """As a recorder leaves them that died while it compressed."""
+    part(tmp_path / 'rec_0.mcap', [1, 2])
+    (tmp_path / 'rec_0.mcap.zstd').write_bytes(b'\x28\xb5\x2f\xfd half')
+    assert numbers_in(tmp_path) == [1, 2]
+
+
+def test_a_compressed_file_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
+    noise = np.random.default_rng(1)
+    write_bag(tmp_path / 'bag', [(10**9 * number, noise.integers(0, 256, (300, 400), np.uint8)) for number in range(1, 31)],
+              storage='mcap')
+    packed = compress(shutil.move(tmp_path / 'bag' / 'bag.mcap', tmp_path / 'rec_0.mcap'))
+    packed.write_bytes(packed.read_bytes()[:packed.stat().st_size * 3 // 4])
+    recording = open_recording(packed)
+    assert 10 < len(list(readable_frames(recording, lambda line: None))) < 30
+    assert [line for line in recording.notes if f'{packed} is cut off or damaged' in line]
+    (tmp_path / 'none.mcap.zstd').write_bytes(b'no zstd')
+    with pytest.raises(BagError, match=r'cannot unpack .*none.mcap.zstd, 7 bytes: .* it is cut off, or no zstd: copy it again'):
+        open_recording(tmp_path / 'none.mcap.zstd')
+
+
+def test_a_compressed_bag_is_unpacked_once_for_all_its_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpack, calls = bag_storage.unpack_file, list[Path]()
+
+    def count(path: Path, target: Path) -> str:
+        calls.append(path)
+        return unpack(path, target)
+
+    monkeypatch.setattr(bag_storage, 'unpack_file', count)
+    frames = [(10**9 * number, image(number)) for number in range(1, 4)]
+    write_bag(tmp_path / 'bag', frames, storage='mcap', right=(frames, None), depth=[(stamp, np.full((12, 16), 1000, np.uint16))
+                                                                                     for stamp, _ in frames])
+    packed = compress(tmp_path / 'bag' / 'bag.mcap')
+    recording = open_recording(packed, '/camera/image_raw')
+    assert recording.depth is not None
+    assert len(list(recording.depth.frames())) == len(list(recording.other('/camera_right/image_raw').frames())) == 3
+    assert calls == [packed]
+
+
+@pytest.mark.parametrize('storage', ENDINGS)
+def test_metadata_names_files_that_were_unpacked_or_compressed_since(tmp_path: Path, storage: str) -> None:
+    bag = split_bag(tmp_path / 'bag', storage)
+    compress(bag / f'rec_1.{ENDINGS[storage]}')
+    assert numbers_in(bag) == [1, 2, 3, 4, 5, 6]
+    assert not losses(bag)
+    metadata = bag / 'metadata.yaml'
+    metadata.write_text(metadata.read_text().replace(f'rec_2.{ENDINGS[storage]}', f'rec_2.{ENDINGS[storage]}.zstd'))
+    assert numbers_in(bag) == [1, 2, 3, 4, 5, 6]
+
+
+def test_parts_that_are_absent_are_named(tmp_path: Path) -> None:
+    bag = split_bag(tmp_path / 'bag')
+    (bag / 'rec_1.mcap').unlink()
+    assert numbers_in(bag) == [1, 2, 5, 6]
+    assert open_recording(bag).notes == (f'{bag}: rec_1.mcap, which metadata.yaml names, is absent: copy it there',)
+    assert losses(bag)[0].startswith('2 of 6 frames are lost: ')
+    assert losses(bag)[0].endswith('rec_1.mcap, which belongs to it, is absent: copy it there')
+    (bag / 'metadata.yaml').unlink()
+    assert open_recording(bag).notes == (f'{bag}: rec_1.mcap is absent by the numbers of the other parts: '
+                                         'copy it there if the recording has it',)
+    assert numbers_in(bag) == [1, 2, 5, 6]
+
+
+def test_a_folder_without_any_of_its_files_says_which(tmp_path: Path) -> None:
+    bag = split_bag(tmp_path / 'bag')
+    for file in bag.glob('*.mcap'):
+        file.unlink()
+    with pytest.raises(BagError, match=r'names rec_0.mcap, rec_1.mcap, rec_2.mcap, and .*bag has no such file: copy them there'):
+        open_recording(bag)
+
+
+def test_parts_that_were_renamed_are_read(tmp_path: Path) -> None:
+    bag = split_bag(tmp_path / 'bag')
+    for file in bag.glob('*.mcap'):
+        file.rename(file.with_name(file.name.replace('rec', 'monday')))
+    assert numbers_in(bag) == [1, 2, 3, 4, 5, 6]
+    (note,) = open_recording(bag).notes
+    assert 'names rec_0.mcap, rec_1.mcap, rec_2.mcap, which are absent: read instead are monday_0.mcap, monday_1.mcap,' in note
+
+
+def test_a_part_that_metadata_does_not_name_is_read_if_it_is_the_next(tmp_path: Path) -> None:
+    bag = split_bag(tmp_path / 'bag', named=('rec_0', 'rec_1'))
+    shutil.copy(bag / 'rec_0.mcap', bag / 'copy.mcap')
+    assert numbers_in(bag) == [1, 2, 3, 4, 5, 6]
+    assert [note.partition('metadata.yaml ')[2] for note in open_recording(bag).notes] == [
+        'does not name rec_2.mcap, which is read as the next part',
+        'does not name copy.mcap, which is left out: name a file itself to read it']
+
+
+def test_two_formats_in_one_folder_are_no_bag(tmp_path: Path) -> None:
+    part(tmp_path / 'rec_0.mcap', [1])
+    part(tmp_path / 'rec_0.db3', [1], 'sqlite3')
+    with pytest.raises(BagError, match=r'holds bags of two formats, rec_0.db3, rec_0.mcap: name the one that is meant'):
+        open_recording(tmp_path)
+
+
+@pytest.mark.parametrize('storage', ENDINGS)
+def test_parts_come_in_order_of_time(tmp_path: Path, storage: str) -> None:
+    suffix = ENDINGS[storage]
+    for name, numbers in (('a', [5, 6, 9]), ('b', [1, 2, 7]), ('c', [3, 4, 8])):
+        part(tmp_path / f'{name}.{suffix}', numbers, storage)
+    assert numbers_in(tmp_path) == list(range(1, 10))
+
+
+@pytest.mark.parametrize('compressed', [False, True])
+def test_messages_of_mcap_come_in_order_of_time(tmp_path: Path, compressed: bool) -> None:
+    """Chunks overlap and are out of order, and the channel is named in the chunk that was written first."""
+    from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
+    from rosbags.typesys import Stores, get_typestore
+    order = [9, 7, 8, 1, 2, 4, 3, 5, 6]
+    write_bag(tmp_path / 'plain', [(10**9 * number, np.full((600, 800), number, np.uint8)) for number in order])
+    raws = {frame.stamp_ns: frame.raw for frame in open_recording(tmp_path / 'plain').frames()}
+    writer = Writer(tmp_path / 'bag', version=9, storage_plugin=StoragePlugin.MCAP)
+    if compressed:
+        writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
+    with writer:
+        connection = writer.add_connection('/cam', 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
+        for number in order:
+            writer.write(connection, 10**9 * number, raws[10**9 * number] or b'')
+    file = tmp_path / 'bag' / 'bag.mcap'
+    assert numbers_in(file) == sorted(order)
+    data = file.read_bytes()
+    footer = data.rindex(b'\x02' + struct.pack('<Q', 20))
+    start, = struct.unpack_from('<Q', data, footer + 9)
+    file.write_bytes(data[:start])  # as a recorder leaves it that was killed: without a summary
+    assert numbers_in(file) == sorted(order)
+
+
+def test_messages_of_sqlite_come_in_order_of_time(tmp_path: Path) -> None:
+    file = part(tmp_path / 'rec_0.db3', [1, 2, 3, 4, 5, 6], 'sqlite3')
+    with sqlite3.connect(file) as database:
+        database.execute('UPDATE messages SET timestamp = 7000000000 - timestamp WHERE timestamp <= 3000000000')
+    database.close()
+    frames = list(open_recording(file).frames())
+    assert [frame.received_ns // 10**9 for frame in frames] == [4, 4, 5, 5, 6, 6]
+    assert [int(frame.load().data[0]) for frame in frames] == [3, 4, 2, 5, 1, 6], 'equal times come as recorded'
+
+
+def test_files_of_other_systems_are_passed_over(tmp_path: Path) -> None:
+    part(tmp_path / 'rec_0.mcap', [1, 2])
+    for name in ('._rec_0.mcap', '.DS_Store', 'Thumbs.db', 'desktop.ini', '._metadata.yaml', '._rec_1.db3'):
+        (tmp_path / name).write_bytes(b'\x00\x05\x16\x07 x')
+    (tmp_path / '__MACOSX').mkdir()
+    assert numbers_in(tmp_path) == [1, 2]
+    folder = tmp_path / 'folder'
+    (folder / 'images').mkdir(parents=True)
+    for number in (1, 2):
+        cv2.imwrite(str(folder / 'images' / f'{number}.png'), image(number))
+        (folder / 'images' / f'._{number}.png').write_bytes(b'\x00\x05\x16\x07')
+    (folder / 'images' / 'Thumbs.db').write_bytes(b'x')
+    (folder / 'timestamps.txt').write_text('1\n2\n')
+    assert numbers_in(folder) == [1, 2]
+
+
+def test_bags_of_ros_1_are_named_with_the_command_that_converts_them(tmp_path: Path) -> None:
+    (tmp_path / 'run.bag').write_bytes(b'#ROSBAG V2.0\n')
+    (tmp_path / '._run.bag').write_bytes(b'x')
+    for path, words in ((tmp_path, 'holds 1 bag of ROS 1, run.bag: convert'), (tmp_path / 'run.bag', 'is no rosbag2 file')):
+        with pytest.raises(BagError, match=rf'{words}.*rosbags-convert --src {tmp_path}/run.bag --dst {tmp_path}/run$'):
+            open_recording(path)
+    (tmp_path / 'run.bag').rename(tmp_path / 'run.mcap')
+    with pytest.raises(BagError, match=r'does not begin as an mcap file, but as a ROS 1 bag: name it \.bag, and convert it'):
+        open_recording(tmp_path / 'run.mcap')
+
+
+def test_the_command_that_converts_bags_of_ros_1_is_right() -> None:
+    command = shutil.which('rosbags-convert')
+    if command is None:
+        pytest.skip('rosbags-convert is not on the PATH')
+    usage = subprocess.run([command, '--help'], capture_output=True, text=True, check=True).stdout
+    assert '--src' in usage
+    assert '--dst' in usage
+
+
+@pytest.mark.parametrize(('encoding', 'kind', 'words'), [
+    ('ros1', 'sensor_msgs/Image', r'messages of ROS 1 .*rosbags-convert'),
+    ('protobuf', 'foxglove.RawImage', r'messages in protobuf .*cdr is needed.*ros2 bag record')])
+def test_messages_of_other_encodings_are_named(tmp_path: Path, encoding: str, kind: str, words: str) -> None:
+    def text(value: str) -> bytes:
+        return struct.pack('<I', len(value)) + value.encode()
+
+    def record(code: int, body: bytes) -> bytes:
+        return struct.pack('<BQ', code, len(body)) + body
+
+    magic = b'\x89MCAP0\r\n'
+    schema = record(3, struct.pack('<H', 1) + text(kind) + text(f'{encoding}msg') + struct.pack('<I', 0))
+    channel = record(4, struct.pack('<HH', 1, 1) + text('/camera/image_raw') + text(encoding) + struct.pack('<I', 0))
+    message = record(5, struct.pack('<HIQQ', 1, 0, 1, 1) + b'data')
+    (tmp_path / 'a.mcap').write_bytes(magic + record(1, text('') + text('')) + schema + channel + message
+                                      + record(15, struct.pack('<I', 0)) + record(2, bytes(20)) + magic)
+    with pytest.raises(BagError, match=words):
+        open_recording(tmp_path / 'a.mcap')

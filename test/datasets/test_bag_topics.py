@@ -1,0 +1,217 @@
+"""The image topics of a bag: transports of one image, depth by what it holds, and the pictures that the matcher draws."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from lightglue_trt_ros.core.depth import depth_pixels
+from lightglue_trt_ros.core.drawing import draw_matches, is_drawing
+from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.core.types import FrameMatches
+from lightglue_trt_ros.datasets.bag import depth_of, open_recording
+from lightglue_trt_ros.utils.errors import BagError
+
+pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+
+IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
+HEIGHT, WIDTH = 120, 240
+
+
+def gray(number: int) -> np.ndarray:
+    return cv2.GaussianBlur(np.random.default_rng(number).integers(0, 256, (HEIGHT, WIDTH), np.uint8), (0, 0), 2)
+
+
+def depth(number: int) -> np.ndarray:
+    return np.random.default_rng(number).integers(500, 8000, (HEIGHT, WIDTH)).astype(np.uint16)
+
+
+def zstd(data: bytes) -> bytes:
+    for name in ('compression.zstd', 'backports.zstd'):
+        try:
+            return bytes(import_module(name).compress(data))
+        except ImportError:
+            continue
+    raise AssertionError('rosbags brings zstd')
+
+
+def packed(array: np.ndarray, encoding: str, pack: Any) -> tuple[str, bytes]:
+    """Format and data as zstd_image_transport writes them."""
+    head = struct.pack('<IIBII', *array.shape[:2], 0, array.shape[1] * array.itemsize, len(encoding)) + encoding.encode()
+    return 'zstd', head + pack(array.tobytes())
+
+
+def png(array: np.ndarray, form: str) -> tuple[str, bytes]:
+    return form, cv2.imencode('.png', array)[1].tobytes()
+
+
+def compressed_depth(array: np.ndarray) -> tuple[str, bytes]:
+    return '16UC1; compressedDepth png', bytes(12) + cv2.imencode('.png', array)[1].tobytes()
+
+
+def raw(array: np.ndarray, encoding: str) -> tuple[str, np.ndarray]:
+    return encoding, array
+
+
+def bag(path: Path, topics: dict[str, list[tuple[str, Any]]], frame_ids: dict[str, str] | None = None) -> Path:
+    """A message each 0.1 s: of an array an Image of that encoding, of bytes a CompressedImage of that format."""
+    from rosbags.rosbag2 import Writer
+    from rosbags.typesys import Stores, get_typestore
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    with Writer(path, version=9) as writer:
+        for topic, messages in topics.items():
+            kind = IMAGE if isinstance(messages[0][1], np.ndarray) else COMPRESSED
+            connection = writer.add_connection(topic, kind, typestore=store)
+            for number, (form, data) in enumerate(messages):
+                header = store.types['std_msgs/msg/Header'](store.types['builtin_interfaces/msg/Time'](1, number * 10**8),
+                                                            (frame_ids or {}).get(topic, 'cam'))
+                if kind == IMAGE:
+                    step = data.shape[1] * data.itemsize * (data.shape[2] if data.ndim == 3 else 1)
+                    message = store.types[kind](header, *data.shape[:2], form, 0, step,
+                                                np.ascontiguousarray(data).view(np.uint8).reshape(-1))
+                else:
+                    message = store.types[kind](header, form, np.frombuffer(data, np.uint8))
+                writer.write(connection, 10**9 + number * 10**8, store.serialize_cdr(message, kind))
+    return path
+
+
+GRAYS = [gray(number) for number in range(3)]
+RAW = [raw(array, 'mono8') for array in GRAYS]
+PNG = [png(array, 'mono8; png compressed mono8') for array in GRAYS]
+ZSTD = [packed(array, 'mono8', gzip.compress) for array in GRAYS]
+
+
+def test_transports_of_one_image_are_one_camera_and_raw_comes_first(tmp_path: Path) -> None:
+    base = '/camera/image_raw'
+    recording = open_recording(bag(tmp_path / 'bag', {f'{base}/compressed': PNG, f'{base}/zstd': ZSTD, base: RAW[:2]}))
+    assert recording.image_topic == base
+    assert recording.notes == (f'images: {base} ({IMAGE}, 2 messages); not read are the same ones in another transport, '
+                               f'{base}/compressed ({COMPRESSED}, 3 messages); {base}/zstd ({COMPRESSED}, 3 messages)',)
+    named = open_recording(tmp_path / 'bag', f'{base}/compressed')
+    assert (len(named), named.compressed, named.notes) == (3, True, ())
+    del (others := {f'{base}/compressed': PNG, f'{base}/zstd': ZSTD, base: RAW})[base]
+    recording = open_recording(bag(tmp_path / 'two', others))
+    assert recording.image_topic == f'{base}/compressed'
+    assert open_recording(tmp_path / 'two', base).notes == (f'{base} was recorded as {base}/compressed',)
+
+
+def test_two_cameras_with_transports_are_still_two(tmp_path: Path) -> None:
+    topics = {'/left/image_raw': RAW, '/left/image_raw/compressed': PNG, '/right/image_raw/compressed': PNG}
+    with pytest.raises(BagError, match=r'holds 2 image topics, choose one \(--image-topic\)'):
+        open_recording(bag(tmp_path / 'bag', topics))
+    assert open_recording(tmp_path / 'bag', camera='left').image_topic == '/left/image_raw'
+
+
+@pytest.mark.parametrize('pack', [gzip.compress, zstd])
+def test_images_of_zstd_image_transport_are_read(tmp_path: Path, pack: Any) -> None:
+    path = bag(tmp_path / 'bag', {'/camera/image_raw/zstd': [packed(array, 'mono8', pack) for array in GRAYS]})
+    recording = open_recording(path)
+    assert not recording.compressed
+    for frame, array in zip(recording.frames(), GRAYS, strict=True):
+        assert np.array_equal(gray_of(frame.load()), array)
+        assert frame.raw is None, 'it is no Image as serialised'
+    assert recording.frame_id == 'cam'
+    for data in (b'short', packed(GRAYS[0], 'mono8', pack)[1][:60], packed(GRAYS[0], 'mono8', lambda pixels: b'none')[1]):
+        bad = open_recording(bag(tmp_path / f'bad{len(data)}', {'/camera/image_raw/zstd': [('zstd', data)]}))
+        with pytest.raises(BagError, match=rf'message 1 of .*zstd: {len(data)} bytes are no image of zstd_image_transport'):
+            next(bad.frames()).load()
+
+
+@pytest.mark.parametrize(('encoding', 'array'), [('16UC1', depth(1)), ('32FC1', depth(1).astype(np.float32) / 1000)])
+def test_depth_is_known_by_what_it_holds(tmp_path: Path, encoding: str, array: np.ndarray) -> None:
+    path = bag(tmp_path / 'bag', {'/oak/rgb/image_raw': RAW, '/oak/stereo/image_raw': [raw(array, encoding)] * 3})
+    recording = open_recording(path)
+    assert recording.image_topic == '/oak/rgb/image_raw'
+    assert recording.notes == ('/oak/stereo/image_raw: depth by its encoding, so no camera; --image-topic takes it all the same',)
+    assert depth_of(recording).image_topic == '/oak/stereo/image_raw'
+    assert open_recording(path, '/oak/stereo/image_raw').image_topic == '/oak/stereo/image_raw'
+    alone = open_recording(bag(tmp_path / 'alone', {'/thermal/image_raw': [raw(depth(2), '16UC1')]}))
+    assert alone.image_topic == '/thermal/image_raw', 'the only images are taken'
+
+
+def test_colours_of_a_topic_called_depth_are_no_depth(tmp_path: Path) -> None:
+    topics = {'/camera/color/image_raw': RAW, '/camera/depth/colorized': [raw(np.dstack([array] * 3), 'bgr8') for array in GRAYS]}
+    recording = open_recording(bag(tmp_path / 'bag', topics))
+    assert recording.image_topic == '/camera/color/image_raw'
+    assert recording.depth is None
+
+
+DEPTH_TRANSPORTS = {'': raw(depth(1), '16UC1'), '/compressedDepth': compressed_depth(depth(1)),
+                    '/compressed': png(depth(1), '16UC1; png compressed '), '/zstd': packed(depth(1), '16UC1', gzip.compress)}
+
+
+@pytest.mark.parametrize('first', range(4))
+def test_transports_of_one_depth_image_are_one(tmp_path: Path, first: int) -> None:
+    base = '/camera/aligned_depth_to_color/image_raw'
+    transports = dict(list(DEPTH_TRANSPORTS.items())[first:])
+    topics = {'/camera/color/image_raw': RAW} | {base + name: [message] * 3 for name, message in reversed(transports.items())}
+    found = depth_of(open_recording(bag(tmp_path / 'bag', topics)))
+    assert found.image_topic == base + next(iter(transports))
+    for frame in found.frames():
+        pixels, unit_m = depth_pixels(frame.load())
+        np.testing.assert_array_equal(pixels, depth(1))
+        assert unit_m == 1e-3
+
+
+def drawn(image: np.ndarray, count: int = 60) -> np.ndarray:
+    rng = np.random.default_rng(5)
+    points = rng.uniform([0, 0], [image.shape[1], image.shape[0]], (count, 2)).astype(np.float32)
+    matches = FrameMatches(1.0, 0.9, points, points + 3, np.ones(count, np.float32), np.arange(count, dtype=np.uint32),
+                           np.full(count, 4, np.uint32), np.tile(np.eye(2, dtype=np.float32), (count, 1, 1)),
+                           np.zeros(count, np.bool_), {}, image.shape[:2])
+    return draw_matches(image, matches)
+
+
+@pytest.mark.parametrize('size', [(120, 160), (480, 640), (1080, 1920)])
+@pytest.mark.parametrize('count', [0, 7, 1024])
+def test_a_drawing_of_matches_is_recognised(size: tuple[int, int], count: int) -> None:
+    image = cv2.resize(gray(1), size[::-1])
+    picture = drawn(image, count)
+    assert is_drawing(picture)
+    assert is_drawing(cv2.imdecode(cv2.imencode('.jpg', picture, [cv2.IMWRITE_JPEG_QUALITY, 70])[1], cv2.IMREAD_COLOR))
+    dark = picture.copy()
+    dark[-40:] = 0
+    for other in (np.dstack([image] * 3), dark, np.zeros_like(picture), np.full_like(picture, 255)):
+        assert not is_drawing(other)
+
+
+def test_pictures_of_the_matcher_are_never_images_of_a_camera(tmp_path: Path) -> None:
+    picture = drawn(GRAYS[0])
+    jpeg = ('bgr8; jpeg compressed bgr8', cv2.imencode('.jpg', picture)[1].tobytes())
+    for name, message in (('/seen', raw(picture, 'bgr8')), ('/matcher/debug_image/compressed', jpeg)):
+        path = bag(tmp_path / name.replace('/', '_'), {'/camera/image_raw': RAW, name: [message] * 3})
+        recording = open_recording(path)
+        assert recording.image_topic == '/camera/image_raw'
+        assert recording.notes == (f'{name}: pictures that the matcher draws, left out',)
+        with pytest.raises(BagError, match=rf'{name} has the pictures that the matcher draws .*name its topic \(--image-topic\)'):
+            open_recording(path, name)
+    with pytest.raises(BagError, match='/matcher/debug_image has the pictures that the matcher draws'):
+        open_recording(bag(tmp_path / 'only', {'/matcher/debug_image': [raw(picture, 'bgr8')]}))
+    camera = open_recording(bag(tmp_path / 'other', {'/matcher/debug_image': RAW}))
+    assert camera.image_topic == '/matcher/debug_image', 'the name alone does not tell'
+
+
+def test_images_in_packets_of_a_video_are_named(tmp_path: Path) -> None:
+    from rosbags.rosbag2 import Writer
+    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    store.register(get_types_from_msg('uint8[] data', 'theora_image_transport/msg/Packet'))
+    kind = 'theora_image_transport/msg/Packet'
+    with Writer(tmp_path / 'bag', version=9) as writer:
+        connection = writer.add_connection('/camera/image_raw/theora', kind, typestore=store)
+        writer.write(connection, 1, store.serialize_cdr(store.types[kind](np.zeros(3, np.uint8)), kind))
+    with pytest.raises(BagError, match=r'packets of a video only, /camera/image_raw/theora .*: play it, and record what comes out'):
+        open_recording(tmp_path / 'bag')
+
+
+def test_other_views_share_what_the_user_gave(tmp_path: Path) -> None:
+    path = bag(tmp_path / 'bag', {'/a/image_raw': RAW, '/b/image_raw': RAW})
+    other = open_recording(path, '/a/image_raw', image_bits=12, depth_scale=5000.0).other('/b/image_raw')  # type: ignore[attr-defined]
+    assert (other.bits, other.depth_scale) == (12, 5000.0)
