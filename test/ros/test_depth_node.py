@@ -21,10 +21,11 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, PointField
 from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for, with_peer
-from support.shared_backend import open_shared
+from support.shared_backend import SharedBackend, open_shared
 from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
 
 from lightglue_trt_ros.core.types import FrameMatches
+from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, matches_from_cloud, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.parameters import NodeConfig
@@ -33,6 +34,7 @@ from lightglue_trt_ros.utils.errors import ConfigError
 SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 150, 'backend': 'onnxruntime', 'depth': True}
 PERIOD_NS = SECOND // 5
 FRAMES = 14
+MATCH_S = 0.4  # of a slow matcher
 WALL = np.full((HEIGHT, WIDTH), 2000, np.uint16)  # millimetres
 
 
@@ -47,15 +49,16 @@ def depth_message(stamp_ns: int, pixels: np.ndarray) -> Image:
 class DepthRig:
     """A node with depth, and who publishes images and depth."""
 
-    def __init__(self, stack: ExitStack, compressed: bool = False, topic: str = '/depth') -> None:
+    def __init__(self, stack: ExitStack, compressed: bool = False, topic: str = '/depth', open_backend: Any = open_shared,
+                 **given: Any) -> None:
         transport = {'depth_transport': 'compressedDepth'} if compressed else {}
-        self.node = MatcherNode(open_backend=open_shared, cli_args=['--ros-args', '-r', f'depth:={topic}'], parameter_overrides=[
-            Parameter(name, value=value) for name, value in {**SETTINGS, **transport}.items()])
+        self.node = MatcherNode(open_backend=open_backend, cli_args=['--ros-args', '-r', f'depth:={topic}'], parameter_overrides=[
+            Parameter(name, value=value) for name, value in {**SETTINGS, **transport, **given}.items()])
         self.peer = with_peer(stack, self.node)
         make = self.peer.node.create_publisher
         self.depths = make(CompressedImage, f'{topic}/compressedDepth', 10) if compressed else make(Image, topic, 10)
         self.info, self.depth_info = (make(CameraInfo, name, 10) for name in ('/camera_info', '/aligned/camera_info'))
-        wait_for(lambda: 'ONNX Runtime' in self.peer.figures().get('backend', ''), 30)
+        wait_for(lambda: self.peer.figures().get('backend', 'none') != 'none', 30)
         wait_for(lambda: all(each.get_subscription_count() for each in (self.depths, self.peer.images, self.info)))
 
     def tell_camera(self, publisher: Any = None, **given: Any) -> None:
@@ -75,6 +78,14 @@ class DepthRig:
         return matches_from_cloud(self.peer.clouds[-1]) if number else None
 
 
+class SlowBackend(SharedBackend):
+    """Needs MATCH_S for a pair."""
+
+    def match(self, *args: Any) -> Any:
+        time.sleep(MATCH_S)
+        return super().match(*args)
+
+
 def known(matches) -> float:
     """Share of points that are known in space."""
     return float(np.mean(np.isfinite(matches.xyz[:, 2])))
@@ -84,11 +95,37 @@ def frames(count: int = FRAMES) -> list[np.ndarray]:
     return [left for left, _ in wall_pairs(count)]
 
 
+def stream(rig: DepthRig, seconds: float, rate: float, depth_rate: float, depth_delay_s: float = 0.005) -> list[FrameMatches]:
+    """Images at a rate and depth images at another, which come a little later, as a camera driver sends them; the new clouds."""
+    images, before = frames(), len(rig.peer.clouds)
+    events = [(number / rate, number, 'image') for number in range(round(seconds * rate))]
+    events += [(number / depth_rate + depth_delay_s, number, 'depth') for number in range(round(seconds * depth_rate))]
+    began, first = time.monotonic(), int(SECOND * (10 + time.monotonic()))
+    for when, number, what in sorted(events):
+        time.sleep(max(0.0, began + when - time.monotonic()))
+        if what == 'image':
+            rig.peer.images.publish(image_message(first + round(number * SECOND / rate), images[number % len(images)]))
+        else:
+            rig.depths.publish(depth_message(first + round(number * SECOND / depth_rate), WALL))
+    time.sleep(2 * MATCH_S)
+    return [matches_from_cloud(cloud) for cloud in rig.peer.clouds[before:]]
+
+
 def frames_processed(peer: Peer, camera: str) -> int:
     """Of one of several cameras."""
     statuses = peer.reports[-1].status if peer.reports else ()
     figures = {value.key: value.value for each in statuses if each.name == f'matcher: {camera}' for value in each.values}
     return int(figures.get('frames processed', 0))
+
+
+@pytest.mark.parametrize('depth_rate', [30, 90])
+def test_every_cloud_of_a_slow_matcher_has_the_depth_of_a_fast_camera(stack, depth_rate):
+    rig = DepthRig(stack, open_backend=lambda config, **_: Opened(SlowBackend(config.engine_spec('fp32')), 'slow'))
+    rig.tell_camera()
+    clouds = stream(rig, 3.5, 30, depth_rate)
+    assert 5 <= len(clouds) <= 12, 'the others are dropped'
+    assert [known(matches) for matches in clouds] == [1.0] * len(clouds)
+    wait_for(lambda: rig.peer.figures().get('depth images missing') == '0')
 
 
 def test_depth_is_not_for_stereo():

@@ -145,6 +145,8 @@ class CameraInterface:
     # FrameHandler, which has the docstrings; in the pipeline's thread
 
     def decode(self, item: bytes) -> Input:
+        if self._paired is not None:
+            self._paired.claim(item)
         gray, message = decode(item, self.images.msg_type, self._settings)
         stamp, frame_id = stamp_seconds(message.header), message.header.frame_id
         camera = None if self._calibration is None else self._calibration.calibration(size_of(gray), frame_id, needed=False)
@@ -153,7 +155,7 @@ class CameraInterface:
         if isinstance(self._paired, RightCamera):
             right = self._paired.image_of(gray, stamp, frame_id)
         elif self._paired is not None:
-            depth = partial(self._paired.image_of, gray, stamp, frame_id)  # it may come later than the image: not waited for before
+            depth = partial(self._paired.image_of, gray, stamp, frame_id)  # it may still come: matching does not wait for it
         return Input(gray, stamp, message, mask, right, depth, camera)
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:

@@ -6,6 +6,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from rclpy.node import Node
@@ -43,7 +44,7 @@ class PairedImages(ABC, Generic[Image]):
 
     def begin(self) -> None:
         """Forget earlier images, when the node becomes active."""
-        self._pairing: Pairing[bytes] = Pairing(self._max_skew_s, self._words)
+        self._pairing: Pairing[bytes] = Pairing(self._max_skew_s, self._words, max_wait_s=self._settings.max_wait_s)
         self._rejected = self._lost = 0
         self._lost_at = -math.inf
         self._refusal = ''  # why the newest image cannot be used
@@ -51,6 +52,10 @@ class PairedImages(ABC, Generic[Image]):
     def frame_came(self, data: bytes) -> None:
         """Report the stamp of a frame before it is processed."""
         self._note_stamp(data, self._pairing.frame_came)
+
+    def claim(self, data: bytes) -> None:
+        """A frame is processed from now on: its image is kept for it however many come meanwhile. From the pipeline's thread."""
+        self._note_stamp(data, self._pairing.claim)
 
     def image_of(self, frame: UInt8, stamp: float, frame_id: str) -> Image | None:
         """The image for a frame (H, W) with a stamp in seconds; None where there is none. From the pipeline's thread."""
@@ -97,11 +102,9 @@ class PairedImages(ABC, Generic[Image]):
         self._lost, self._lost_at = self._lost + count, time.monotonic()
 
     def _note_stamp(self, data: bytes, came: Callable[[float], None]) -> None:
-        try:
+        with suppress(BagError):  # `decode` reports the reason
             seconds, nanoseconds = divmod(stamp_of(data, 'an image'), 10**9)
             came(seconds + nanoseconds * 1e-9)  # to the last bit as stamp_seconds
-        except BagError:
-            self._rejected += 1  # `decode` reports the reason
 
 
 class RightCamera(PairedImages[RightImage]):
