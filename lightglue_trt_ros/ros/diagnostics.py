@@ -41,8 +41,11 @@ IDLE = Verdict(DiagnosticStatus.STALE, 'not active')  # on purpose
 MATCHING = Verdict(DiagnosticStatus.OK, 'matching')
 
 
-def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING) -> Verdict:
-    """The verdict while frames come, which may be rejected, lost or too fast; `otherwise` without such problems."""
+def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: str = '') -> Verdict:
+    """The verdict while frames come, which may be rejected, lost or too fast; `otherwise` without such problems.
+
+    `waits` says why frames are held up before they are matched.
+    """
     if statistics.rejection_age_s < RECENT_S:
         return Verdict(WARN, f'frames are rejected: {statistics.last_error}', logged=True)
     seconds, count = statistics.recent()
@@ -51,7 +54,8 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING) -> Verdi
         return Verdict(WARN, f'{count.lost} of {sent} frames of the last {seconds:.0f} s were lost before they came here: {LOST}')
     if seconds > SETTLED_S and count.replaced > SLOW * count.received:
         return Verdict(WARN, f'slower than the camera: {count.processed / seconds:.1f} of {count.received / seconds:.1f} frames a '
-                       'second are matched, the others dropped: fewer keypoints, smaller images or a GPU make it faster')
+                       'second are matched, the others dropped: '
+                             + (waits or 'fewer keypoints, smaller images or a GPU make it faster'))
     if count.resets >= OFTEN:
         return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
                        f'{statistics.last_reset}')

@@ -16,6 +16,7 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-image')
+from diagnostic_msgs.msg import DiagnosticStatus
 from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -95,9 +96,10 @@ def frames(count: int = FRAMES) -> list[np.ndarray]:
     return [left for left, _ in wall_pairs(count)]
 
 
-def stream(rig: DepthRig, seconds: float, rate: float, depth_rate: float, depth_delay_s: float = 0.005) -> list[FrameMatches]:
+def stream(rig: DepthRig, seconds: float, rate: float, depth_rate: float, depth_delay_s: float = 0.005,
+           pictures: int = FRAMES) -> list[FrameMatches]:
     """Images at a rate and depth images at another, which come a little later, as a camera driver sends them; the new clouds."""
-    images, before = frames(), len(rig.peer.clouds)
+    images, before = frames(pictures), len(rig.peer.clouds)
     events = [(number / rate, number, 'image') for number in range(round(seconds * rate))]
     events += [(number / depth_rate + depth_delay_s, number, 'depth') for number in range(round(seconds * depth_rate))]
     began, first = time.monotonic(), int(SECOND * (10 + time.monotonic()))
@@ -128,6 +130,17 @@ def test_every_cloud_of_a_slow_matcher_has_the_depth_of_a_fast_camera(stack, dep
     wait_for(lambda: rig.peer.figures().get('depth images missing') == '0')
 
 
+def test_a_node_that_waits_for_late_depth_is_not_called_a_slow_one(stack):
+    rig = DepthRig(stack, max_wait_s=0.5)
+    rig.tell_camera()
+    stream(rig, 1.5, 30, 30, 0.15, pictures=2)  # the networks run once on each pair
+    clouds = stream(rig, 4, 30, 30, 0.15, pictures=2)
+    assert np.mean([known(matches) for matches in clouds]) > 0.8
+    wait_for(lambda: 'frames a second are matched, the others dropped: each waits for its depth image, which comes 0.1'
+             in rig.peer.status()[1])
+    assert 'lower max_wait_s' in rig.peer.status()[1]
+
+
 def test_depth_is_not_for_stereo():
     with pytest.raises(ConfigError, match='stereo and depth are both true'):
         NodeConfig(stereo=True, depth=True)
@@ -155,16 +168,21 @@ def test_points_are_in_metres_whatever_the_depth_camera_does(stack):
     np.testing.assert_allclose(last.sigma_z, 0.0025 * 4, rtol=1e-3)
     assert last.track_lengths.max() == FRAMES
     assert (rig.peer.clouds[-1].point_step, rig.peer.clouds[-1].is_dense) == (68, False)
-    wait_for(lambda: rig.peer.figures().get('images with depth') == str(FRAMES - 2))  # the first has no reference
+    wait_for(lambda: rig.peer.figures().get('images with depth') == str(FRAMES - 5))  # the first has no reference
     figures = rig.peer.figures()
     assert (figures['depth images missing'], figures['depth images rejected']) == ('1', '3')
     assert 'depth ms (p50 / p95 / p99)' in figures
+    shares = [known(matches[number]) for number in range(FRAMES - 10, FRAMES)]
+    weights = [len(matches[number]) for number in range(FRAMES - 10, FRAMES)]
+    assert figures['points with depth %'] == f'last 100, mean {100 * np.average(shares, weights=weights):.0f}'
+    assert 0 <= float(figures['age of the last depth image s']) < 30
     assert rig.peer.status()[1] == 'matching'
 
 
 @pytest.mark.parametrize(('depth', 'told'), [
     (WALL[:, :-8], 'depth image dropped: it has 248x192 pixels, the image 256x192: let the driver register'),
     (WALL.astype(np.float32), 'its median is 2000 m: 32FC1 is in metres'),
+    (WALL // 1000, 'its median is 0.002 m: 16UC1 is in millimetres (REP 118), multiply by 1000 or publish 32FC1'),
     (WALL.view(np.uint8), 'depth is 16UC1 in millimetres or 32FC1 in metres')])
 def test_a_depth_image_that_cannot_be_used_is_told_with_the_remedy(stack, depth, told):
     rig, images = DepthRig(stack), frames(4)
@@ -174,6 +192,30 @@ def test_a_depth_image_that_cannot_be_used_is_told_with_the_remedy(stack, depth,
         matches = rig.send(number, image, sent)
     assert known(matches) == 0
     wait_for(lambda: told in rig.peer.status()[1])
+    assert rig.peer.figures()['images with depth'] == '0'
+
+
+@pytest.mark.parametrize(('depth', 'told'), [
+    (np.full((HEIGHT, WIDTH), np.nan, np.float32), 'no pixel of the depth images is known, all are 0, not finite'),
+    (np.zeros((HEIGHT, WIDTH), np.uint16), 'no pixel of the depth images is known'),
+    (np.full((HEIGHT, WIDTH), 65535, np.uint16), 'no pixel of the depth images is known'),
+    (WALL + (np.add.outer(np.arange(HEIGHT), np.arange(WIDTH)) % 2 * 1000).astype(np.uint16),
+     '100 % of the pixels of the newest depth image are known, and none where the points are (/depth)')],
+    ids=['NaN', '0', '65535', 'edges everywhere'])
+def test_clouds_without_any_depth_are_a_warning_with_the_cause(stack, depth, told):
+    """The depth images come, fit and are taken; before, the node said that it was matching."""
+    rig = DepthRig(stack)
+    rig.tell_camera()
+    for number, image in enumerate(frames(8)):
+        matches = rig.send(number, image, depth)
+    assert known(matches) < 0.02
+    wait_for(lambda: f'0 % of the points have depth: {told}' in rig.peer.status()[1])
+    assert rig.peer.status()[0] == DiagnosticStatus.WARN
+    assert rig.peer.figures()['points with depth %'].startswith('last 0, mean 0')
+    assert int(rig.peer.figures()['images with depth']) <= 1
+    for number, image in enumerate(frames(8)):
+        rig.send(8 + number, image, WALL)
+    wait_for(lambda: rig.peer.status()[1] == 'matching')
 
 
 @pytest.mark.parametrize('other', [{'k': K + np.outer([12, 0, 0], [0, 0, 1])}, {'d': (-0.3, 0.1, 0.0, 0.0, 0.0)}])
@@ -195,6 +237,7 @@ def test_without_camera_info_points_stay_pixels_and_the_diagnostics_say_so(stack
     assert known(matches[2]) == 0
     assert len(matches[2]) > 30
     wait_for(lambda: 'depth waits for a CameraInfo on /camera_info' in rig.peer.status()[1])
+    assert rig.peer.figures()['images with depth'] == '0', 'no cloud has it'
 
 
 def test_a_depth_camera_that_dies_and_comes_back(stack):

@@ -117,6 +117,11 @@ class CameraInterface:
         return figures | masked | stands | ({} if self._paired is None else self._paired.figures())
 
     @property
+    def waits(self) -> str:
+        """Why frames are held up by the right or the depth camera, for people; empty: they are not."""
+        return '' if self._paired is None else self._paired.waits
+
+    @property
     def verdict(self) -> diagnostics.Verdict:
         """State of the right or the depth camera, of the masks, and of what stands still in the images."""
         if self._paired is not None and (verdict := self._paired.verdict):
@@ -163,6 +168,8 @@ class CameraInterface:
             matches = matches.without_right()
         elif self._settings.depth and matches.xyz is None:
             matches = matches.without_depth()
+        if self._paired is not None:
+            self._paired.published(matches)
         self._standing = matches.standing
         matches = dataclasses.replace(matches, image_size=size_of(frame.image))
         cloud = PointCloud2(header=frame.source.header, fields=FIELDS[layout_of(matches)])

@@ -220,7 +220,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         statistics = camera.input.statistics
         if statistics.silence_s > SILENCE_S:
             return diagnostics.silent(self, camera.images, statistics)
-        return diagnostics.working(statistics, camera.verdict)
+        return diagnostics.working(statistics, camera.verdict, camera.waits)
 
 
 def run(node: MatcherNode, ending: Ending) -> None:

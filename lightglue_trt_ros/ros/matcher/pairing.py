@@ -22,17 +22,21 @@ T = TypeVar('T')
 
 
 class Words(NamedTuple):
-    """Names of frames and partners, of the parameter that limits the difference of their stamps, and of that difference."""
+    """Names of frames and partners, of the parameter that limits the difference of their stamps, and keys of the diagnostics."""
 
     frames: str
     partner: str
-    paired: str  # frames with a partner: key of the diagnostics
+    paired: str  # number of frames whose clouds have what the partner gives
+    share: str  # of the points that have it
+    gives: str
     limit: str
     skew: str  # key of the diagnostics
 
 
-STEREO = Words('left images', 'right', 'stereo pairs', 'max_stereo_skew_s', 'stereo skew ms (right - left)')
-DEPTH = Words('images', 'depth', 'images with depth', 'max_depth_skew_s', 'depth skew ms (depth - image)')
+STEREO = Words('left images', 'right', 'stereo pairs', 'points with right %', 'a right point', 'max_stereo_skew_s',
+               'stereo skew ms (right - left)')
+DEPTH = Words('images', 'depth', 'images with depth', 'points with depth %', 'depth', 'max_depth_skew_s',
+              'depth skew ms (depth - image)')
 
 
 @dataclass
@@ -63,7 +67,7 @@ class Pairing(Generic[T]):
     def __init__(self, max_skew_s: float, words: Words = STEREO, clock: Callable[[], float] = time.monotonic,
                  max_wait_s: float = 0.1) -> None:
         """A frame waits for its partner no longer than `max_wait_s` after it came."""
-        self.paired = self.missing = self.late = 0
+        self.missing = self.late = 0
         self._max_skew_s, self._max_wait_s, self._words = max_skew_s, max_wait_s, words
         self._clock, self._change = clock, threading.Condition()
         self._since_partner = 0  # frames since the last partner
@@ -77,6 +81,7 @@ class Pairing(Generic[T]):
         self._partners: list[_Partner[T]] = []
         self._partner_stamps: deque[float] = deque(maxlen=FRAMES)
         self._delays: deque[float] = deque(maxlen=JUDGED)  # seconds from a frame to its partner, 0 where that was there
+        self._waits: deque[float] = deque(maxlen=JUDGED)  # seconds
         self._last_partner: tuple[float, float] | None = None  # stamp and arrival
         self._apart: deque[tuple[float, float]] = deque(maxlen=JUDGED)  # seconds between arrivals, and between stamps
 
@@ -129,9 +134,10 @@ class Pairing(Generic[T]):
     def take(self, stamp: float) -> T | None:
         """The partner of the frame with this stamp; None where none comes in time. It is no other frame's."""
         with self._change:
-            frame = self._frame(stamp)
+            frame, began = self._frame(stamp), self._clock()
             if frame is not None:
                 self._change.wait_for(lambda: not self._is_worth_waiting(stamp), frame.came + self._max_wait_s - self._clock())
+            self._waits.append(max(0.0, self._clock() - began))
             nearest, self._claimed = self._nearest(stamp), None
             if (frame := self._frame(stamp)) is not None:  # time may have gone back meanwhile
                 frame.paired = nearest is not None
@@ -139,7 +145,6 @@ class Pairing(Generic[T]):
             if nearest is None:
                 self.missing += 1
                 return None
-            self.paired += 1
             self._partners = [each for each in self._partners if each.stamp > nearest.stamp]
             return nearest.item
 
@@ -149,6 +154,24 @@ class Pairing(Generic[T]):
         with self._change:
             soonest = sorted(self._apart)[:len(self._apart) // 2 + 1]
         return float(np.median([difference for _, difference in soonest])) if soonest else float('nan')
+
+    @property
+    def delay_s(self) -> float:
+        """How long after their frames partners usually come, 0 where they come first; NaN without any."""
+        with self._change:
+            return float(np.median(self._delays)) if self._delays else float('nan')
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last partner came; NaN without any."""
+        with self._change:
+            return float('nan') if self._last_partner is None else self._clock() - self._last_partner[1]
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether frames usually wait so long that others are replaced meanwhile."""
+        with self._change:
+            return bool(self._waits) and float(np.median(self._waits)) > self._half_period_s
 
     @property
     def silent(self) -> bool:
