@@ -293,6 +293,50 @@ def test_compressed_depth_comes_on_its_own_topic(stack):
     np.testing.assert_allclose(matches.xyz[:, 2], 2.0, rtol=1e-5)
 
 
+def test_a_depth_topic_of_another_transport_is_told_with_its_own_setting(stack):
+    """The topics of the images are no remedy, and neither is image_transport."""
+    rig = DepthRig(stack)
+    other = rig.peer.node.create_publisher(CompressedImage, '/depth/compressedDepth', 1)
+    rig.peer.node.create_publisher(CompressedImage, '/photo/compressed', 1)
+    rig.peer.node.destroy_publisher(rig.depths)
+    for number, image in enumerate(frames(12)):
+        rig.send(number, image)
+    wait_for(lambda: 'nobody publishes it; sensor_msgs/msg/CompressedImage comes on /depth/compressedDepth: set depth_transport to '
+             'compressedDepth' in rig.peer.status()[1])
+    rig.peer.node.destroy_publisher(other)
+    wait_for(lambda: rig.peer.status()[1].endswith('nobody publishes sensor_msgs/msg/Image anywhere'))
+    rig.peer.node.create_publisher(Image, '/aligned/depth', 1)
+    wait_for(lambda: rig.peer.status()[1].endswith('nobody publishes it; sensor_msgs/msg/Image comes on /aligned/depth'))
+
+
+def test_raw_depth_is_told_where_compressed_depth_is_wanted(stack):
+    rig = DepthRig(stack, compressed=True)
+    rig.peer.node.destroy_publisher(rig.depths)
+    rig.peer.node.create_publisher(Image, '/depth', 1)
+    rig.peer.node.create_publisher(CompressedImage, '/other/compressedDepth', 1)
+    for number, image in enumerate(frames(12)):
+        rig.send(number, image)
+    wait_for(lambda: rig.peer.status()[1].endswith(
+        'nobody publishes it; sensor_msgs/msg/Image comes on /depth: set depth_transport to raw; sensor_msgs/msg/CompressedImage '
+        'comes on /other/compressedDepth'))
+
+
+@pytest.mark.skipif('fastrtps' not in rclpy.utilities.get_rmw_implementation_identifier(), reason='the profile is of Fast DDS')
+def test_images_that_do_not_fit_the_shared_memory_with_depth_of_the_same_process(stack):
+    """The driver publishes both; from a process of its own, images of 300 kB fit."""
+    rig = DepthRig(stack)
+    wait_for(lambda: 'no image arrives: large images do not fit the 512 KiB of shared memory' in rig.peer.status()[1])
+    rig.tell_camera(size=(480, 640))
+    told = 'no image arrives: messages of up to 2.2 MB with those on /depth from the same process do not fit the 512 KiB'
+    wait_for(lambda: told in rig.peer.status()[1])
+    rig.peer.images.publish(image_message(SECOND, np.zeros((480, 640), np.uint8)))
+    rig.depths.publish(depth_message(SECOND, np.zeros((480, 640), np.uint16)))
+    wait_for(lambda: told.replace('2.2', '0.9') in rig.peer.status()[1])
+    assert 'config/fastdds_large_images.xml' in rig.peer.status()[1]
+    rig.peer.node.destroy_publisher(rig.depths)
+    wait_for(lambda: rig.peer.status()[1].endswith('no image arrives: look at its driver, and at the network between both'))
+
+
 def test_each_of_several_cameras_has_its_own_depth_and_keyframes(stack):
     names, metres = ('front', 'rear'), {'front': 2.0, 'rear': 3.0}
 

@@ -21,10 +21,10 @@ from ...core.images import stamp_of, view_image
 from ...core.types import FrameMatches, UInt8
 from ...utils.errors import BagError, FrameError
 from ..camera_info import RIGHT, CameraListener, RigListener, camera_topic
-from ..diagnostics import LOST, RECENT_S, WARN, Verdict, why_silent
+from ..diagnostics import LOST, RECENT_S, WARN, Verdict, Wanted, why_silent
 from ..parameters import NodeConfig
 from .pairing import DEPTH, STEREO, Pairing, Words
-from .subscription import decode, deserialise, subscribe
+from .subscription import decode, deserialise, subscribe, wanted_images
 
 Image = TypeVar('Image')
 
@@ -47,6 +47,7 @@ class PairedImages(ABC, Generic[Image]):
                  listener: CameraListener | RigListener) -> None:
         """`listener` is that of the calibration; who made it closes it."""
         self._node, self._settings, self._words, self._max_skew_s, self._listener = node, settings, words, max_skew_s, listener
+        self._message_bytes = 0  # of the newest message
         self.begin()
         self.images: Any = subscribe(node, settings, topic, transport, self._on_image, self._on_lost)
 
@@ -121,14 +122,18 @@ class PairedImages(ABC, Generic[Image]):
                 f'age of the last {self._words.partner} image s': f'{pairing.age_s:.1f}'}
 
     @property
-    def verdict(self) -> Verdict | None:
-        """Why most frames have no image, or why the newest one cannot be used; None if they have, and it can."""
+    @abstractmethod
+    def wanted(self) -> Wanted:
+        """The subscription, for diagnostics."""
+
+    def verdict(self, frames: Wanted) -> Verdict | None:
+        """Why most frames have no image, why the newest one cannot be used, or why it gives nothing; None without such problems."""
         if problem := self._pairing.problem:
             reason = ''
             if time.monotonic() - self._lost_at < RECENT_S:
                 reason = f': {self._lost} were lost on their way so far; {LOST}'
             elif self._pairing.silent:
-                reason = f': {why_silent(self._node, self.images)}'
+                reason = f': {why_silent(self._node, self.wanted, frames)}'
             return Verdict(WARN, f'{problem} ({self.topic}){reason}')
         refusal = self._refusal or self._listener.problem
         if refusal:
@@ -147,6 +152,7 @@ class PairedImages(ABC, Generic[Image]):
                 'lower max_wait_s to match all without it')
 
     def _on_image(self, data: bytes) -> None:
+        self._message_bytes = len(data)
         self._note_stamp(data, lambda stamp: self._pairing.partner_came(stamp, data))
 
     def _on_lost(self, count: int) -> None:
@@ -169,6 +175,10 @@ class RightCamera(PairedImages[RightImage]):
     def close(self) -> None:
         self._rig.close()
         super().close()
+
+    @property
+    def wanted(self) -> Wanted:
+        return wanted_images(self.images, self._settings, self._rig.size, self._message_bytes)
 
     def _usable(self, item: bytes, frame: UInt8, calibration: StereoRig) -> RightImage:
         image, _ = decode(item, self.images.msg_type, self._settings)
@@ -196,6 +206,11 @@ class DepthCamera(PairedImages[DepthImage]):
     def close(self) -> None:
         self._own.close()
         super().close()
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(self.images, 'depth_transport', 'compressedDepth', 4 if self._settings.depth_transport == 'raw' else 0.4,
+                      self._own.size or self._listener.size, self._message_bytes)
 
     def _usable(self, item: bytes, frame: UInt8, calibration: Intrinsics) -> DepthImage:
         view = view_image(item) if self._settings.depth_transport == 'raw' else None  # it saves copies
