@@ -45,6 +45,8 @@ def generate_launch_description():
                               description='compressedDepth takes <depth_topic>/compressedDepth; empty: as params_file says'),
         DeclareLaunchArgument('keyframes', default_value='',
                               description='Keyframes that are kept, published and matched on request; empty: as params_file says'),
+        DeclareLaunchArgument('max_wait_s', default_value='',
+                              description='A frame waits so many seconds for its right or depth image; empty: as params_file says'),
         DeclareLaunchArgument('use_fastdds_profile', default_value='true', choices=['true', 'false'],
                               description='Configure Fast DDS for large images, unless the environment has a profile already; '
                                           'a camera driver started elsewhere also needs config/fastdds_large_images.xml'),
@@ -64,6 +66,7 @@ def start_matcher(context):
     overrides |= {name: argument(name) == 'true' for name in ('autostart', 'stereo', 'depth') if argument(name)}
     if argument('keyframes'):
         overrides['keyframes'] = whole_number('keyframes', argument('keyframes'))
+    overrides |= {name: float(argument(name)) for name in ('max_wait_s',) if argument(name)}
     if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
         raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
     cameras = [name.strip() for name in argument('cameras').split(',') if name.strip()]

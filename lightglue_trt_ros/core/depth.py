@@ -16,7 +16,7 @@ from .types import Float32
 
 NOISE = 0.0025  # 1 / metre: standard deviation of z over z squared, of structured light and stereo depth cameras
 JUMP = 0.05  # share of z between neighbouring pixels: beyond it they are of two surfaces
-FARTHEST_M = 100.0  # median beyond which the unit must be wrong
+NEAREST_M, FARTHEST_M = 0.05, 100.0  # medians beyond which the unit must be wrong
 LEAST_M, MOST_M = 1e-4, 1e5  # of a depth: beyond them it is no measurement, and its square leaves float32
 SATURATED = 65535  # of 16 bits: unknown, or too far for them
 _KINDS = {'16UC1': ('u2', 1e-3), 'mono16': ('u2', 1e-3), '32FC1': ('f4', 1.0)}  # type of a pixel, metres to its unit (REP 118)
@@ -101,6 +101,15 @@ def _checked(pixels: NDArray[Any], unit_m: float) -> tuple[NDArray[Any], float]:
         if known.size and (median := float(np.median(known)) * unit_m) > FARTHEST_M:
             raise FrameError(f'its median is {median:.0f} m: 32FC1 is in metres (REP 118), divide by 1000 or publish 16UC1')
     return pixels, unit_m
+
+
+def share_known(pixels: NDArray[Any], unit_m: float) -> float:
+    """The share of known pixels, 0 to 1, of one in 256. Raises FrameError where they are whole metres: 16UC1 is in millimetres."""
+    some = pixels[::16, ::16]
+    known = some[np.isfinite(some) & (some > 0) & ((some < SATURATED) if some.dtype.kind == 'u' else True)]
+    if some.dtype.kind == 'u' and known.size and (median := float(np.median(known)) * unit_m) < NEAREST_M:
+        raise FrameError(f'its median is {median:.3g} m: 16UC1 is in millimetres (REP 118), multiply by 1000 or publish 32FC1')
+    return float(known.size / max(some.size, 1))
 
 
 def locate(depth: DepthImage, points: Float32, covariances: Float32) -> Positions:

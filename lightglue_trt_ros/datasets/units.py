@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.depth import FARTHEST_M, SATURATED, depth_pixels
+from ..core.depth import FARTHEST_M, NEAREST_M, SATURATED, depth_pixels
 from ..core.images import largest_16_bit_sample
 from ..utils.errors import BagError, FrameError
 from .image_folders import DepthFolder
@@ -16,7 +16,6 @@ from .sequence import Frame, Recording, readable_frames
 
 JUDGED_IMAGES = 20  # by which bits and units are judged
 FILLED_BITS = (8, 10, 12, 14)  # of 16, by cameras
-NEAREST_M = 0.05  # median depth below which the unit must be wrong
 SATURATED_SHARE = 0.001  # of pixels: fewer are single ones beyond 65.5 m
 
 

@@ -78,6 +78,12 @@ class CameraListener:
         for each in self._subscriptions:
             self._node.destroy_subscription(each)
 
+    @property
+    def size(self) -> Size | None:
+        """Size (height, width) that the newest CameraInfo names, if any came."""
+        newest = next(reversed(self._infos.values()), None)
+        return None if newest is None else (int(newest.info.height), int(newest.info.width))
+
     def newest(self, size: Size) -> Intrinsics | None:
         """The camera of the newest CameraInfo of any frame_id for images of `size`, if any came; None where that is refused."""
         return self.calibration(size) if self._infos else None
@@ -172,6 +178,11 @@ class RigListener:
         self._cameras: tuple[Intrinsics, Intrinsics] | None = None  # of `_rig`
         self._rig: StereoRig | None = None
         self._refused = ''  # why there is no rig, as it was logged
+
+    @property
+    def size(self) -> Size | None:
+        """Size (height, width) that the newest CameraInfo of the right camera names, if any came."""
+        return self._right.size
 
     def close(self) -> None:
         self._right.close()

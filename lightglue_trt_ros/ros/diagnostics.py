@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.node import Node
 from rclpy.qos import ReliabilityPolicy
+from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import CompressedImage
 
 from ..core.config import STRIDE, MatcherConfig
@@ -16,6 +19,7 @@ from ..core.geometry import Size, fitting_size
 from ..core.timing import FrameStatistics
 from ..core.types import UInt8
 from ..utils.errors import ConfigError
+from ..utils.processes import fastdds_variable
 
 STRETCH = 0.05  # of the aspect ratio: a smaller change is not reported
 DARK = 64  # of 255: the maximum of a 10-bit image read as 16 bits is 3
@@ -23,6 +27,7 @@ RECENT_S = 3.0  # a rejected frame is reported for so long
 SLOW = 0.1  # share of dropped frames that is reported
 SETTLED_S = 3.0  # since the networks were opened: the first frames take longer
 OFTEN = 3  # resets that are reported
+SHARED_BYTES = 512 << 10  # Fast DDS's default segment
 WARN = DiagnosticStatus.WARN
 LOST = 'where they are published, large images need config/fastdds_large_images.xml, other networks a better link'
 
@@ -41,8 +46,11 @@ IDLE = Verdict(DiagnosticStatus.STALE, 'not active')  # on purpose
 MATCHING = Verdict(DiagnosticStatus.OK, 'matching')
 
 
-def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING) -> Verdict:
-    """The verdict while frames come, which may be rejected, lost or too fast; `otherwise` without such problems."""
+def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: str = '') -> Verdict:
+    """The verdict while frames come, which may be rejected, lost or too fast; `otherwise` without such problems.
+
+    `waits` says why frames are held up before they are matched.
+    """
     if statistics.rejection_age_s < RECENT_S:
         return Verdict(WARN, f'frames are rejected: {statistics.last_error}', logged=True)
     seconds, count = statistics.recent()
@@ -51,39 +59,79 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING) -> Verdi
         return Verdict(WARN, f'{count.lost} of {sent} frames of the last {seconds:.0f} s were lost before they came here: {LOST}')
     if seconds > SETTLED_S and count.replaced > SLOW * count.received:
         return Verdict(WARN, f'slower than the camera: {count.processed / seconds:.1f} of {count.received / seconds:.1f} frames a '
-                       'second are matched, the others dropped: fewer keypoints, smaller images or a GPU make it faster')
+                       'second are matched, the others dropped: '
+                             + (waits or 'fewer keypoints, smaller images or a GPU make it faster'))
     if count.resets >= OFTEN:
         return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
                        f'{statistics.last_reset}')
     return otherwise
 
 
-def silent(node: Node, subscription: Any, statistics: FrameStatistics) -> Verdict:
-    """The verdict when no frame comes."""
-    lost = statistics.recent()[1].lost
-    reason = f'{lost} were lost on their way: {LOST}' if lost else why_silent(node, subscription)
+class Wanted(NamedTuple):
+    """Images that a node subscribes to."""
+
+    subscription: Any
+    setting: str  # parameter that chooses the transport
+    compressed: str  # the transport besides raw
+    pixel_bytes: float  # of the largest pixels
+    size: Size | None = None  # of the images, (height, width), where known
+    message_bytes: int = 0  # of the newest message, 0 where none came
+
+
+def silent(node: Node, statistics: FrameStatistics, wanted: Wanted, *others: Wanted) -> Verdict:
+    """The verdict when no frame comes; `others` are the images that come with the frames."""
+    lost, topic = statistics.recent()[1].lost, wanted.subscription.topic_name
+    reason = f'{lost} were lost on their way: {LOST}' if lost else why_silent(node, wanted, *others)
     seconds = statistics.silence_s
-    return Verdict(WARN, f'no image on {subscription.topic_name} for {seconds:.0f} s: {reason}', silent_s=seconds)
+    return Verdict(WARN, f'no image on {topic} for {seconds:.0f} s: {reason}', silent_s=seconds)
 
 
-def why_silent(node: Node, subscription: Any) -> str:
-    """Why a subscription gets no image, for people: no publisher, images on another topic, or QoS that does not fit."""
+def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
+    """Why a subscription gets no image, for people: no publisher, other transport or topic, QoS that does not fit, large images."""
+    subscription = wanted.subscription
     publishers = node.get_publishers_info_by_topic(subscription.topic_name)
     best_effort = [info.node_name for info in publishers if info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT]
     if best_effort and subscription.qos_profile.reliability == ReliabilityPolicy.RELIABLE:
         return (f'{", ".join(best_effort)} publishes best effort, which a reliable subscription never receives; '
                 'set qos_reliability to best_effort')
     if publishers:
-        return f'{len(publishers)} publisher(s) there, but no image arrives'
-    own = node.get_fully_qualified_name() + '/'
-    kinds = {'sensor_msgs/msg/Image': 'raw', 'sensor_msgs/msg/CompressedImage': 'compressed'}
-    comes = {kind: ', '.join(name for name, types in node.get_topic_names_and_types()
-                             if kind in types and node.count_publishers(name) and not name.startswith(own)) for kind in kinds}
-    wanted, other = sorted(kinds, reverse=subscription.msg_type is not CompressedImage)
-    if comes[wanted]:
-        return f'nobody publishes it; {wanted} comes on {comes[wanted]}'
-    nobody = f'nobody publishes {wanted} anywhere'
-    return f'{nobody}; {other} comes on {comes[other]}: set image_transport to {kinds[other]}' if comes[other] else nobody
+        return f'{len(publishers)} publisher(s) there, but no image arrives: {_why_lost(node, wanted, others)}'
+    is_raw = subscription.msg_type is not CompressedImage
+    raw_topic = subscription.topic_name if is_raw else subscription.topic_name.removesuffix(f'/{wanted.compressed}')
+    now, instead = (('raw', 'sensor_msgs/msg/Image'), (wanted.compressed, 'sensor_msgs/msg/CompressedImage'))[::1 if is_raw else -1]
+    twin = f'{raw_topic}/{wanted.compressed}' if is_raw else raw_topic
+    remedy = f'set {wanted.setting} to {instead[0]}'
+    own, taken = node.get_fully_qualified_name() + '/', {each.topic_name for each in node.subscriptions}
+    published = {name: types for name, types in node.get_topic_names_and_types()
+                 if node.count_publishers(name) and not name.startswith(own) and name not in taken}
+
+    def comes(transport: str, kind: str) -> str:
+        suffix = '' if transport == 'raw' else f'/{transport}'
+        return ', '.join(name for name, types in published.items() if kind in types and name.endswith(suffix))
+    same = comes(*now)
+    other = twin if instead[1] in published.get(twin, ()) else '' if same else comes(*instead)
+    return '; '.join(filter(None, ('nobody publishes it' if same or other == twin else f'nobody publishes {now[1]} anywhere',
+                                   other and f'{instead[1]} comes on {other}: {remedy}', same and f'{now[1]} comes on {same}')))
+
+
+def _why_lost(node: Node, wanted: Wanted, others: Sequence[Wanted]) -> str:
+    """Why images that are published do not arrive. Fast DDS's shared memory has to hold those of one moment of a process."""
+    bytes_of = {each: each.message_bytes or (math.prod(each.size) * each.pixel_bytes if each.size else 0)
+                for each in (wanted, *others)}
+    sources = _processes(node, wanted)
+    together = [each for each in others if bytes_of[each] and sources & _processes(node, each)]
+    count = bytes_of[wanted] + sum(bytes_of[each] for each in together)
+    if 'fastrtps' not in get_rmw_implementation_identifier() or (bytes_of[wanted] and count <= SHARED_BYTES):
+        return 'look at its driver, and at the network between both'
+    company = ''.join(f' with those on {each.subscription.topic_name} from the same process' for each in together)
+    what = f'messages of up to {count / 1e6:.1f} MB{company}' if bytes_of[wanted] else 'large images'
+    return (f'{what} do not fit the {SHARED_BYTES >> 10} KiB of shared memory of Fast DDS: start the driver with '
+            f'{fastdds_variable()} set to config/fastdds_large_images.xml, see "Large images" in docs/troubleshooting.md')
+
+
+def _processes(node: Node, wanted: Wanted) -> set[bytes]:
+    """Participants that publish these images, by the first half of their publishers' ids."""
+    return {bytes(info.endpoint_gid[:12]) for info in node.get_publishers_info_by_topic(wanted.subscription.topic_name)}
 
 
 def way_back(node: Node, transition: str) -> str:

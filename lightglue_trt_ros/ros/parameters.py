@@ -68,6 +68,9 @@ class NodeConfig:
         0.02, 'Stamps of an image and of its depth image differ by no more, seconds', low=0.0, high=1.0)
     depth_noise: float = setting(
         NOISE, 'Standard deviation of z over z squared, 1 / metre: of the depth camera, for sigma_z', low=0.0, high=1.0)
+    max_wait_s: float = setting(
+        0.1, 'With stereo or depth, a frame waits for its right or depth image no longer than so many seconds after it came',
+        low=0.0, high=10.0)
     draw_covariances: bool = setting(False, 'Draw on ~/debug_image how well points are known: ellipses of ten standard deviations')
     cameras: tuple[str, ...] = setting(
         ('',), "Names of several cameras, each with topics of its own, <name>/image and ~/<name>/matches, on one set of networks; "

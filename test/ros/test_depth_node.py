@@ -16,15 +16,17 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-image')
+from diagnostic_msgs.msg import DiagnosticStatus
 from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, PointField
 from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for, with_peer
-from support.shared_backend import open_shared
+from support.shared_backend import SharedBackend, open_shared
 from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
 
 from lightglue_trt_ros.core.types import FrameMatches
+from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, matches_from_cloud, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.parameters import NodeConfig
@@ -33,6 +35,7 @@ from lightglue_trt_ros.utils.errors import ConfigError
 SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 150, 'backend': 'onnxruntime', 'depth': True}
 PERIOD_NS = SECOND // 5
 FRAMES = 14
+MATCH_S = 0.4  # of a slow matcher
 WALL = np.full((HEIGHT, WIDTH), 2000, np.uint16)  # millimetres
 
 
@@ -47,15 +50,16 @@ def depth_message(stamp_ns: int, pixels: np.ndarray) -> Image:
 class DepthRig:
     """A node with depth, and who publishes images and depth."""
 
-    def __init__(self, stack: ExitStack, compressed: bool = False, topic: str = '/depth') -> None:
+    def __init__(self, stack: ExitStack, compressed: bool = False, topic: str = '/depth', open_backend: Any = open_shared,
+                 **given: Any) -> None:
         transport = {'depth_transport': 'compressedDepth'} if compressed else {}
-        self.node = MatcherNode(open_backend=open_shared, cli_args=['--ros-args', '-r', f'depth:={topic}'], parameter_overrides=[
-            Parameter(name, value=value) for name, value in {**SETTINGS, **transport}.items()])
+        self.node = MatcherNode(open_backend=open_backend, cli_args=['--ros-args', '-r', f'depth:={topic}'], parameter_overrides=[
+            Parameter(name, value=value) for name, value in {**SETTINGS, **transport, **given}.items()])
         self.peer = with_peer(stack, self.node)
         make = self.peer.node.create_publisher
         self.depths = make(CompressedImage, f'{topic}/compressedDepth', 10) if compressed else make(Image, topic, 10)
         self.info, self.depth_info = (make(CameraInfo, name, 10) for name in ('/camera_info', '/aligned/camera_info'))
-        wait_for(lambda: 'ONNX Runtime' in self.peer.figures().get('backend', ''), 30)
+        wait_for(lambda: self.peer.figures().get('backend', 'none') != 'none', 30)
         wait_for(lambda: all(each.get_subscription_count() for each in (self.depths, self.peer.images, self.info)))
 
     def tell_camera(self, publisher: Any = None, **given: Any) -> None:
@@ -75,6 +79,14 @@ class DepthRig:
         return matches_from_cloud(self.peer.clouds[-1]) if number else None
 
 
+class SlowBackend(SharedBackend):
+    """Needs MATCH_S for a pair."""
+
+    def match(self, *args: Any) -> Any:
+        time.sleep(MATCH_S)
+        return super().match(*args)
+
+
 def known(matches) -> float:
     """Share of points that are known in space."""
     return float(np.mean(np.isfinite(matches.xyz[:, 2])))
@@ -84,11 +96,49 @@ def frames(count: int = FRAMES) -> list[np.ndarray]:
     return [left for left, _ in wall_pairs(count)]
 
 
+def stream(rig: DepthRig, seconds: float, rate: float, depth_rate: float, depth_delay_s: float = 0.005,
+           pictures: int = FRAMES) -> list[FrameMatches]:
+    """Images at a rate and depth images at another, which come a little later, as a camera driver sends them; the new clouds."""
+    images, before = frames(pictures), len(rig.peer.clouds)
+    events = [(number / rate, number, 'image') for number in range(round(seconds * rate))]
+    events += [(number / depth_rate + depth_delay_s, number, 'depth') for number in range(round(seconds * depth_rate))]
+    began, first = time.monotonic(), int(SECOND * (10 + time.monotonic()))
+    for when, number, what in sorted(events):
+        time.sleep(max(0.0, began + when - time.monotonic()))
+        if what == 'image':
+            rig.peer.images.publish(image_message(first + round(number * SECOND / rate), images[number % len(images)]))
+        else:
+            rig.depths.publish(depth_message(first + round(number * SECOND / depth_rate), WALL))
+    time.sleep(2 * MATCH_S)
+    return [matches_from_cloud(cloud) for cloud in rig.peer.clouds[before:]]
+
+
 def frames_processed(peer: Peer, camera: str) -> int:
     """Of one of several cameras."""
     statuses = peer.reports[-1].status if peer.reports else ()
     figures = {value.key: value.value for each in statuses if each.name == f'matcher: {camera}' for value in each.values}
     return int(figures.get('frames processed', 0))
+
+
+@pytest.mark.parametrize('depth_rate', [30, 90])
+def test_every_cloud_of_a_slow_matcher_has_the_depth_of_a_fast_camera(stack, depth_rate):
+    rig = DepthRig(stack, open_backend=lambda config, **_: Opened(SlowBackend(config.engine_spec('fp32')), 'slow'))
+    rig.tell_camera()
+    clouds = stream(rig, 3.5, 30, depth_rate)
+    assert 5 <= len(clouds) <= 12, 'the others are dropped'
+    assert [known(matches) for matches in clouds] == [1.0] * len(clouds)
+    wait_for(lambda: rig.peer.figures().get('depth images missing') == '0')
+
+
+def test_a_node_that_waits_for_late_depth_is_not_called_a_slow_one(stack):
+    rig = DepthRig(stack, max_wait_s=0.5)
+    rig.tell_camera()
+    stream(rig, 1.5, 30, 30, 0.15, pictures=2)  # the networks run once on each pair
+    clouds = stream(rig, 4, 30, 30, 0.15, pictures=2)
+    assert np.mean([known(matches) for matches in clouds]) > 0.8
+    wait_for(lambda: 'frames a second are matched, the others dropped: each waits for its depth image, which comes 0.1'
+             in rig.peer.status()[1])
+    assert 'lower max_wait_s' in rig.peer.status()[1]
 
 
 def test_depth_is_not_for_stereo():
@@ -118,16 +168,21 @@ def test_points_are_in_metres_whatever_the_depth_camera_does(stack):
     np.testing.assert_allclose(last.sigma_z, 0.0025 * 4, rtol=1e-3)
     assert last.track_lengths.max() == FRAMES
     assert (rig.peer.clouds[-1].point_step, rig.peer.clouds[-1].is_dense) == (68, False)
-    wait_for(lambda: rig.peer.figures().get('images with depth') == str(FRAMES - 2))  # the first has no reference
+    wait_for(lambda: rig.peer.figures().get('images with depth') == str(FRAMES - 5))  # the first has no reference
     figures = rig.peer.figures()
     assert (figures['depth images missing'], figures['depth images rejected']) == ('1', '3')
     assert 'depth ms (p50 / p95 / p99)' in figures
+    shares = [known(matches[number]) for number in range(FRAMES - 10, FRAMES)]
+    weights = [len(matches[number]) for number in range(FRAMES - 10, FRAMES)]
+    assert figures['points with depth %'] == f'last 100, mean {100 * np.average(shares, weights=weights):.0f}'
+    assert 0 <= float(figures['age of the last depth image s']) < 30
     assert rig.peer.status()[1] == 'matching'
 
 
 @pytest.mark.parametrize(('depth', 'told'), [
     (WALL[:, :-8], 'depth image dropped: it has 248x192 pixels, the image 256x192: let the driver register'),
     (WALL.astype(np.float32), 'its median is 2000 m: 32FC1 is in metres'),
+    (WALL // 1000, 'its median is 0.002 m: 16UC1 is in millimetres (REP 118), multiply by 1000 or publish 32FC1'),
     (WALL.view(np.uint8), 'depth is 16UC1 in millimetres or 32FC1 in metres')])
 def test_a_depth_image_that_cannot_be_used_is_told_with_the_remedy(stack, depth, told):
     rig, images = DepthRig(stack), frames(4)
@@ -137,6 +192,30 @@ def test_a_depth_image_that_cannot_be_used_is_told_with_the_remedy(stack, depth,
         matches = rig.send(number, image, sent)
     assert known(matches) == 0
     wait_for(lambda: told in rig.peer.status()[1])
+    assert rig.peer.figures()['images with depth'] == '0'
+
+
+@pytest.mark.parametrize(('depth', 'told'), [
+    (np.full((HEIGHT, WIDTH), np.nan, np.float32), 'no pixel of the depth images is known, all are 0, not finite'),
+    (np.zeros((HEIGHT, WIDTH), np.uint16), 'no pixel of the depth images is known'),
+    (np.full((HEIGHT, WIDTH), 65535, np.uint16), 'no pixel of the depth images is known'),
+    (WALL + (np.add.outer(np.arange(HEIGHT), np.arange(WIDTH)) % 2 * 1000).astype(np.uint16),
+     '100 % of the pixels of the newest depth image are known, and none where the points are (/depth)')],
+    ids=['NaN', '0', '65535', 'edges everywhere'])
+def test_clouds_without_any_depth_are_a_warning_with_the_cause(stack, depth, told):
+    """The depth images come, fit and are taken; before, the node said that it was matching."""
+    rig = DepthRig(stack)
+    rig.tell_camera()
+    for number, image in enumerate(frames(8)):
+        matches = rig.send(number, image, depth)
+    assert known(matches) < 0.02
+    wait_for(lambda: f'0 % of the points have depth: {told}' in rig.peer.status()[1])
+    assert rig.peer.status()[0] == DiagnosticStatus.WARN
+    assert rig.peer.figures()['points with depth %'].startswith('last 0, mean 0')
+    assert int(rig.peer.figures()['images with depth']) <= 1
+    for number, image in enumerate(frames(8)):
+        rig.send(8 + number, image, WALL)
+    wait_for(lambda: rig.peer.status()[1] == 'matching')
 
 
 @pytest.mark.parametrize('other', [{'k': K + np.outer([12, 0, 0], [0, 0, 1])}, {'d': (-0.3, 0.1, 0.0, 0.0, 0.0)}])
@@ -158,6 +237,7 @@ def test_without_camera_info_points_stay_pixels_and_the_diagnostics_say_so(stack
     assert known(matches[2]) == 0
     assert len(matches[2]) > 30
     wait_for(lambda: 'depth waits for a CameraInfo on /camera_info' in rig.peer.status()[1])
+    assert rig.peer.figures()['images with depth'] == '0', 'no cloud has it'
 
 
 def test_a_depth_camera_that_dies_and_comes_back(stack):
@@ -211,6 +291,50 @@ def test_compressed_depth_comes_on_its_own_topic(stack):
         matches = rig.send(number, image, depth)
     assert known(matches) == 1.0
     np.testing.assert_allclose(matches.xyz[:, 2], 2.0, rtol=1e-5)
+
+
+def test_a_depth_topic_of_another_transport_is_told_with_its_own_setting(stack):
+    """The topics of the images are no remedy, and neither is image_transport."""
+    rig = DepthRig(stack)
+    other = rig.peer.node.create_publisher(CompressedImage, '/depth/compressedDepth', 1)
+    rig.peer.node.create_publisher(CompressedImage, '/photo/compressed', 1)
+    rig.peer.node.destroy_publisher(rig.depths)
+    for number, image in enumerate(frames(12)):
+        rig.send(number, image)
+    wait_for(lambda: 'nobody publishes it; sensor_msgs/msg/CompressedImage comes on /depth/compressedDepth: set depth_transport to '
+             'compressedDepth' in rig.peer.status()[1])
+    rig.peer.node.destroy_publisher(other)
+    wait_for(lambda: rig.peer.status()[1].endswith('nobody publishes sensor_msgs/msg/Image anywhere'))
+    rig.peer.node.create_publisher(Image, '/aligned/depth', 1)
+    wait_for(lambda: rig.peer.status()[1].endswith('nobody publishes it; sensor_msgs/msg/Image comes on /aligned/depth'))
+
+
+def test_raw_depth_is_told_where_compressed_depth_is_wanted(stack):
+    rig = DepthRig(stack, compressed=True)
+    rig.peer.node.destroy_publisher(rig.depths)
+    rig.peer.node.create_publisher(Image, '/depth', 1)
+    rig.peer.node.create_publisher(CompressedImage, '/other/compressedDepth', 1)
+    for number, image in enumerate(frames(12)):
+        rig.send(number, image)
+    wait_for(lambda: rig.peer.status()[1].endswith(
+        'nobody publishes it; sensor_msgs/msg/Image comes on /depth: set depth_transport to raw; sensor_msgs/msg/CompressedImage '
+        'comes on /other/compressedDepth'))
+
+
+@pytest.mark.skipif('fastrtps' not in rclpy.utilities.get_rmw_implementation_identifier(), reason='the profile is of Fast DDS')
+def test_images_that_do_not_fit_the_shared_memory_with_depth_of_the_same_process(stack):
+    """The driver publishes both; from a process of its own, images of 300 kB fit."""
+    rig = DepthRig(stack)
+    wait_for(lambda: 'no image arrives: large images do not fit the 512 KiB of shared memory' in rig.peer.status()[1])
+    rig.tell_camera(size=(480, 640))
+    told = 'no image arrives: messages of up to 2.2 MB with those on /depth from the same process do not fit the 512 KiB'
+    wait_for(lambda: told in rig.peer.status()[1])
+    rig.peer.images.publish(image_message(SECOND, np.zeros((480, 640), np.uint8)))
+    rig.depths.publish(depth_message(SECOND, np.zeros((480, 640), np.uint16)))
+    wait_for(lambda: told.replace('2.2', '0.9') in rig.peer.status()[1])
+    assert 'config/fastdds_large_images.xml' in rig.peer.status()[1]
+    rig.peer.node.destroy_publisher(rig.depths)
+    wait_for(lambda: rig.peer.status()[1].endswith('no image arrives: look at its driver, and at the network between both'))
 
 
 def test_each_of_several_cameras_has_its_own_depth_and_keyframes(stack):

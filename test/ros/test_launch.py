@@ -24,7 +24,7 @@ DEFAULTS = {
     'image_topic': '/camera/image_raw', 'mask_topic': '', 'params_file': str(REPOSITORY / 'config' / 'matcher.yaml'),
     'namespace': '', 'cameras': '', 'log_level': 'info', 'autostart': '', 'backend': '', 'image_transport': '',
     'use_fastdds_profile': 'true', 'rviz': 'false', 'stereo': '', 'right_image_topic': '/camera_right/image_raw', 'depth': '',
-    'depth_transport': '', 'depth_topic': '/camera/depth/image_raw', 'rviz_frame': 'camera',
+    'depth_transport': '', 'max_wait_s': '', 'depth_topic': '/camera/depth/image_raw', 'rviz_frame': 'camera',
     'keyframes': ''}
 
 
@@ -109,9 +109,10 @@ def test_the_node(launch_file: Any) -> None:
     assert node.ros_arguments == ['--log-level', 'debug']
     assert dict(actions(launch_file, mask_topic='/people/mask')[1].remappings)['mask'] == '/people/mask'
     assert node.parameters == [DEFAULTS['params_file']]
-    _, node = actions(launch_file, depth='true', depth_topic='/aligned', depth_transport='compressedDepth')
+    _, node = actions(launch_file, depth='true', depth_topic='/aligned', depth_transport='compressedDepth',
+                      max_wait_s='1')
     assert dict(node.remappings)['depth'] == '/aligned'
-    assert node.parameters[1] == {'depth': True, 'depth_transport': 'compressedDepth'}
+    assert node.parameters[1] == {'depth': True, 'depth_transport': 'compressedDepth', 'max_wait_s': 1.0}
 
 
 def test_each_camera_has_its_topic(launch_file: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 pytest.importorskip('skimage', reason='the cameras show a photograph of scikit-image')
+from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image
 from support.ros_helpers import SECOND, header, image_message, wait_for, with_peer
@@ -102,7 +103,7 @@ def test_one_cloud_per_pair_whatever_the_right_camera_does(stack):
     assert (rig.peer.clouds[-1].point_step, rig.peer.clouds[-1].is_dense) == (76, False)
     extracted = rig.backends[0].extracted
     assert len(extracted) == len(set(extracted)) == PAIRS + PAIRS - 4
-    wait_for(lambda: rig.peer.figures().get('stereo pairs') == str(PAIRS - 2))
+    wait_for(lambda: rig.peer.figures().get('stereo pairs') == str(PAIRS - 4))  # the first left image has no reference
     figures = rig.peer.figures()
     assert (figures['right images missing'], figures['right images late'], figures['right images rejected']) == ('2', '1', '1')
     assert 'match right ms (p50 / p95 / p99)' in figures
@@ -129,12 +130,15 @@ def test_a_silent_right_camera_costs_nothing_but_right_points(stack):
 
 
 def test_swapped_images_are_told(stack, capfd):
-    rig, views = Rig(stack), wall_pairs(3)
+    rig, views = Rig(stack), wall_pairs(7)
     rig.tell_cameras()
     for number, (left, right) in enumerate(views):
         matches = rig.send(number, left=right, right=left)
     assert not known(matches).any()
     assert 'left and right look swapped: ' in capfd.readouterr().err
+    wait_for(lambda: '0 % of the points have a right point: left and right look swapped: ' in rig.peer.status()[1])
+    assert rig.peer.status()[0] == DiagnosticStatus.WARN
+    assert (rig.peer.figures()['points with right %'], rig.peer.figures()['stereo pairs']) == ('last 0, mean 0', '0')
 
 
 def test_cameras_that_cannot_be_used_are_told_and_mended_ones_are_taken(stack, capfd):

@@ -25,7 +25,7 @@ from ..parameters import NodeConfig
 from .keyframe_topics import KeyframeTopics
 from .mask_topic import CameraMasks
 from .paired_images import DepthCamera, RightCamera
-from .subscription import decode, subscribe
+from .subscription import decode, subscribe, wanted_images
 from .vins import VinsTopics
 from .worker import CameraInput, Input
 
@@ -48,6 +48,7 @@ class CameraInterface:
         self._masks: CameraMasks | None = None
         self._paired: RightCamera | DepthCamera | None = None
         self._keyframes: KeyframeTopics | None = None
+        self._message_bytes = 0  # of the newest image
         self._standing: Standing | None = None  # in the newest frame's images
         self._advised: tuple[Any, ...] = ()
         self._warnings, self._rejections = FadingLog(), FadingLog()  # of the executor's thread, of the pipeline's
@@ -79,6 +80,7 @@ class CameraInterface:
         self._interfaces.callback(self._node.destroy_subscription, self.images)
 
     def _on_image(self, data: bytes) -> None:
+        self._message_bytes = len(data)
         if self._paired is not None:
             self._paired.frame_came(data)
         self.input.offer(data)
@@ -117,9 +119,21 @@ class CameraInterface:
         return figures | masked | stands | ({} if self._paired is None else self._paired.figures())
 
     @property
+    def wanted(self) -> list[diagnostics.Wanted]:
+        """The subscriptions of the images, and of those that come with them."""
+        size = None if self._calibration is None else self._calibration.size
+        own = wanted_images(self.images, self._settings, size, self._message_bytes)
+        return [own] if self._paired is None else [own, self._paired.wanted]
+
+    @property
+    def waits(self) -> str:
+        """Why frames are held up by the right or the depth camera, for people; empty: they are not."""
+        return '' if self._paired is None else self._paired.waits
+
+    @property
     def verdict(self) -> diagnostics.Verdict:
         """State of the right or the depth camera, of the masks, and of what stands still in the images."""
-        if self._paired is not None and (verdict := self._paired.verdict):
+        if self._paired is not None and (verdict := self._paired.verdict(self.wanted[0])):
             return verdict
         if self._masks is not None and (problem := self._masks.problem):
             return diagnostics.Verdict(diagnostics.WARN, f'{problem}: matching goes on without it', logged=True)
@@ -145,6 +159,8 @@ class CameraInterface:
     # FrameHandler, which has the docstrings; in the pipeline's thread
 
     def decode(self, item: bytes) -> Input:
+        if self._paired is not None:
+            self._paired.claim(item)
         gray, message = decode(item, self.images.msg_type, self._settings)
         stamp, frame_id = stamp_seconds(message.header), message.header.frame_id
         camera = None if self._calibration is None else self._calibration.calibration(size_of(gray), frame_id, needed=False)
@@ -153,7 +169,7 @@ class CameraInterface:
         if isinstance(self._paired, RightCamera):
             right = self._paired.image_of(gray, stamp, frame_id)
         elif self._paired is not None:
-            depth = partial(self._paired.image_of, gray, stamp, frame_id)  # it may come later than the image: not waited for before
+            depth = partial(self._paired.image_of, gray, stamp, frame_id)  # it may still come: matching does not wait for it
         return Input(gray, stamp, message, mask, right, depth, camera)
 
     def publish(self, frame: Input, matches: FrameMatches) -> None:
@@ -161,6 +177,8 @@ class CameraInterface:
             matches = matches.without_right()
         elif self._settings.depth and matches.xyz is None:
             matches = matches.without_depth()
+        if self._paired is not None:
+            self._paired.published(matches)
         self._standing = matches.standing
         matches = dataclasses.replace(matches, image_size=size_of(frame.image))
         cloud = PointCloud2(header=frame.source.header, fields=FIELDS[layout_of(matches)])

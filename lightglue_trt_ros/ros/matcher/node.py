@@ -219,8 +219,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             return diagnostics.OPENING
         statistics = camera.input.statistics
         if statistics.silence_s > SILENCE_S:
-            return diagnostics.silent(self, camera.images, statistics)
-        return diagnostics.working(statistics, camera.verdict)
+            return diagnostics.silent(self, statistics, *camera.wanted)
+        return diagnostics.working(statistics, camera.verdict, camera.waits)
 
 
 def run(node: MatcherNode, ending: Ending) -> None:

@@ -13,8 +13,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-PARTNERS, FRAMES = 8, 64  # partners that wait, with their data; frames whose stamps are kept
-WAIT_S = 0.05  # for a partner, and no longer than until the next frame
+PARTNERS, FRAMES = 16, 64  # partners that came before their frames, with their data; frames whose stamps are kept
+OPEN = 4  # newest frames whose partners are kept however many follow: the next one to be processed is among them
 SILENT = 5  # frames in a row without any partner: then nothing waits
 JUDGED, BLAMED = 10, 5  # last frames: those that show that partners are missing, and those that show why
 
@@ -22,17 +22,21 @@ T = TypeVar('T')
 
 
 class Words(NamedTuple):
-    """Names of frames and partners, of the parameter that limits the difference of their stamps, and of that difference."""
+    """Names of frames and partners, of the parameter that limits the difference of their stamps, and keys of the diagnostics."""
 
     frames: str
     partner: str
-    paired: str  # frames with a partner: key of the diagnostics
+    paired: str  # number of frames whose clouds have what the partner gives
+    share: str  # of the points that have it
+    gives: str
     limit: str
     skew: str  # key of the diagnostics
 
 
-STEREO = Words('left images', 'right', 'stereo pairs', 'max_stereo_skew_s', 'stereo skew ms (right - left)')
-DEPTH = Words('images', 'depth', 'images with depth', 'max_depth_skew_s', 'depth skew ms (depth - image)')
+STEREO = Words('left images', 'right', 'stereo pairs', 'points with right %', 'a right point', 'max_stereo_skew_s',
+               'stereo skew ms (right - left)')
+DEPTH = Words('images', 'depth', 'images with depth', 'points with depth %', 'depth', 'max_depth_skew_s',
+              'depth skew ms (depth - image)')
 
 
 @dataclass
@@ -45,15 +49,27 @@ class _Frame:
     delay: float | None = None  # of its partner, which came too late
 
 
+@dataclass(eq=False)
+class _Partner(Generic[T]):
+    """Stamp of a partner, seconds, and its data."""
+
+    stamp: float
+    item: T
+
+
 class Pairing(Generic[T]):
     """One thread reports frames and partners as they come; another thread takes the partner of each frame.
 
-    When stamps go back, all earlier images are forgotten; the counts stay.
+    A frame keeps its partner from its arrival on, however many others come while earlier frames are processed. When stamps go back,
+    all earlier images are forgotten; the counts stay.
     """
 
-    def __init__(self, max_skew_s: float, words: Words = STEREO, clock: Callable[[], float] = time.monotonic) -> None:
-        self.paired = self.missing = self.late = 0
-        self._max_skew_s, self._words, self._clock, self._change = max_skew_s, words, clock, threading.Condition()
+    def __init__(self, max_skew_s: float, words: Words = STEREO, clock: Callable[[], float] = time.monotonic,
+                 max_wait_s: float = 0.1) -> None:
+        """A frame waits for its partner no longer than `max_wait_s` after it came."""
+        self.missing = self.late = 0
+        self._max_skew_s, self._max_wait_s, self._words = max_skew_s, max_wait_s, words
+        self._clock, self._change = clock, threading.Condition()
         self._since_partner = 0  # frames since the last partner
         self._begin()
 
@@ -61,7 +77,11 @@ class Pairing(Generic[T]):
         self._frames: deque[_Frame] = deque(maxlen=FRAMES)
         self._half_period_s = math.inf  # half the usual time between frames: beyond it another frame is nearer
         self._judged: deque[_Frame] = deque(maxlen=FRAMES)  # those of them for which `take` was called
-        self._partners: deque[tuple[float, T]] = deque(maxlen=PARTNERS)  # stamp and item
+        self._claimed: float | None = None  # stamp of the frame that is processed
+        self._partners: list[_Partner[T]] = []
+        self._partner_stamps: deque[float] = deque(maxlen=FRAMES)
+        self._delays: deque[float] = deque(maxlen=JUDGED)  # seconds from a frame to its partner, 0 where that was there
+        self._waits: deque[float] = deque(maxlen=JUDGED)  # seconds
         self._last_partner: tuple[float, float] | None = None  # stamp and arrival
         self._apart: deque[tuple[float, float]] = deque(maxlen=JUDGED)  # seconds between arrivals, and between stamps
 
@@ -78,6 +98,9 @@ class Pairing(Generic[T]):
             apart = sorted(after - before for before, after in itertools.pairwise(stamps) if after > before)
             self._half_period_s = apart[len(apart) // 2] / 2 if apart else math.inf
             self._since_partner += 1
+            if self._nearest(stamp) is not None:
+                self._delays.append(0.0)
+            self._prune()
             self._change.notify()
 
     def partner_came(self, stamp: float, item: T) -> None:
@@ -87,6 +110,10 @@ class Pairing(Generic[T]):
                 self._begin()
             now = self._clock()
             self._last_partner, self._since_partner = (stamp, now), 0
+            self._partner_stamps.append(stamp)
+            frame = min(self._frames, key=lambda frame: abs(frame.stamp - stamp), default=None)
+            if frame is not None and abs(frame.stamp - stamp) <= self._reach_s:
+                self._delays.append(now - frame.came)
             if self._frames:
                 self._apart.append((now - self._frames[-1].came, stamp - self._frames[-1].stamp))
             unpaired = (frame for frame in self._judged if not frame.paired and frame.delay is None)
@@ -95,25 +122,31 @@ class Pairing(Generic[T]):
                 self.late += 1
                 missed.delay = now - missed.came
             else:
-                self._partners.append((stamp, item))
+                self._partners.append(_Partner(stamp, item))
+            self._prune()
             self._change.notify()
+
+    def claim(self, stamp: float) -> None:
+        """Report that a frame is processed from now on: its partner is kept, or awaited, until it is taken."""
+        with self._change:
+            self._claimed = stamp
 
     def take(self, stamp: float) -> T | None:
         """The partner of the frame with this stamp; None where none comes in time. It is no other frame's."""
         with self._change:
-            self._change.wait_for(lambda: self._nearest(stamp) is not None or not self._is_worth_waiting(stamp), WAIT_S)
-            nearest = self._nearest(stamp)
-            if (frame := next((each for each in reversed(self._frames) if each.stamp == stamp), None)) is not None:
+            frame, began = self._frame(stamp), self._clock()
+            if frame is not None:
+                self._change.wait_for(lambda: not self._is_worth_waiting(stamp), frame.came + self._max_wait_s - self._clock())
+            self._waits.append(max(0.0, self._clock() - began))
+            nearest, self._claimed = self._nearest(stamp), None
+            if (frame := self._frame(stamp)) is not None:  # time may have gone back meanwhile
                 frame.paired = nearest is not None
                 self._judged.append(frame)
             if nearest is None:
                 self.missing += 1
                 return None
-            self.paired += 1
-            kept = [each for each in self._partners if each[0] > nearest[0]]
-            self._partners.clear()
-            self._partners.extend(kept)
-            return nearest[1]
+            self._partners = [each for each in self._partners if each.stamp > nearest.stamp]
+            return nearest.item
 
     @property
     def skew_s(self) -> float:
@@ -121,6 +154,24 @@ class Pairing(Generic[T]):
         with self._change:
             soonest = sorted(self._apart)[:len(self._apart) // 2 + 1]
         return float(np.median([difference for _, difference in soonest])) if soonest else float('nan')
+
+    @property
+    def delay_s(self) -> float:
+        """How long after their frames partners usually come, 0 where they come first; NaN without any."""
+        with self._change:
+            return float(np.median(self._delays)) if self._delays else float('nan')
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last partner came; NaN without any."""
+        with self._change:
+            return float('nan') if self._last_partner is None else self._clock() - self._last_partner[1]
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether frames usually wait so long that others are replaced meanwhile."""
+        with self._change:
+            return bool(self._waits) and float(np.median(self._waits)) > self._half_period_s
 
     @property
     def silent(self) -> bool:
@@ -143,9 +194,9 @@ class Pairing(Generic[T]):
             decided = [frame.delay for frame in self._judged if not frame.paired and frame.stamp <= newest][-BLAMED:]
             delays = [delay for delay in decided if delay is not None]
             if len(delays) > len(decided) / 2:
-                return (f'{words.partner} images come {np.median(delays):.3f} s after the {words.frames} of their stamps, too late '
-                        'to be paired (or their clock is behind by as much): look at the driver and the link of the '
-                        f'{words.partner} camera')
+                return (f'{words.partner} images come {np.median(delays):.3f} s after the {words.frames} of their stamps, '
+                        f'too late to be paired, max_wait_s is {self._max_wait_s:g} (or their clock is behind by as much): look '
+                        f'at the driver and the link of the {words.partner} camera, or raise max_wait_s')
             if abs(skew) <= self._reach_s:
                 return (f'{missing} of the last {JUDGED} {words.frames} have no {words.partner} image: look at the rate and the '
                         'link of its camera')
@@ -159,10 +210,38 @@ class Pairing(Generic[T]):
     def _reach_s(self) -> float:
         return min(self._max_skew_s, self._half_period_s)
 
-    def _nearest(self, stamp: float) -> tuple[float, T] | None:
-        nearest = min(self._partners, key=lambda each: abs(each[0] - stamp), default=None)
-        return nearest if nearest is not None and abs(nearest[0] - stamp) <= self._reach_s else None
+    def _frame(self, stamp: float) -> _Frame | None:
+        return next((frame for frame in reversed(self._frames) if frame.stamp == stamp), None)
+
+    def _nearest(self, stamp: float) -> _Partner[T] | None:
+        nearest = min(self._partners, key=lambda partner: abs(partner.stamp - stamp), default=None)
+        return nearest if nearest is not None and abs(nearest.stamp - stamp) <= self._reach_s else None
+
+    def _prune(self) -> None:
+        """Keep the partners of the frame that is processed and of the newest ones, and those that may be a later frame's."""
+        newest = self._frames[-1].stamp if self._frames else -math.inf
+        stamps = [frame.stamp for frame in list(self._frames)[-OPEN:]] + ([] if self._claimed is None else [self._claimed])
+        kept = {id(partner) for stamp in stamps if (partner := self._nearest(stamp)) is not None}
+        kept |= {id(partner) for partner in self._partners[-PARTNERS:] if partner.stamp > newest - self._reach_s}
+        self._partners = [partner for partner in self._partners if id(partner) in kept]
 
     def _is_worth_waiting(self, stamp: float) -> bool:
-        """Whether partners come, and no newer frame waits."""
-        return self._since_partner < SILENT and bool(self._frames) and self._frames[-1].stamp == stamp
+        """Whether a partner is due that is nearer to this frame than what came."""
+        frame, last = self._frame(stamp), self._last_partner
+        if frame is None or self._since_partner >= SILENT:
+            return False
+        if self._delays and float(np.median(self._delays)) > self._max_wait_s:
+            return False  # they come too late
+        nearest, stamps = self._nearest(stamp), list(self._partner_stamps)
+        if last is None:
+            return True
+        if last[0] >= stamp or stamp - last[0] > SILENT * 2 * self._half_period_s:
+            return False  # images come in the order of their stamps; those of another clock are no guide
+        apart = sorted(after - before for before, after in itertools.pairwise(stamps) if after > before)
+        if not apart:
+            return nearest is None
+        period = apart[len(apart) // 4]  # some are lost
+        due = abs(last[0] + max(1, round((stamp - last[0]) / period)) * period - stamp)
+        if nearest is None:
+            return due <= self._reach_s + self._half_period_s / 2
+        return abs(nearest.stamp - stamp) - due > period / 4

@@ -10,15 +10,23 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
+from ...core.geometry import Size
 from ...core.images import gray_of
 from ...core.types import UInt8
 from ...utils.errors import FrameError
+from ..diagnostics import Wanted
 from ..parameters import NodeConfig
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks, UnsupportedEventTypeError
 except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
+
+
+def wanted_images(subscription: Any, settings: NodeConfig, size: Size | None, message_bytes: int) -> Wanted:
+    """A subscription of color or gray images, for diagnostics; of `size` (height, width) and of as many bytes, if known."""
+    pixel_bytes = 3 if settings.image_transport == 'raw' else 0.3
+    return Wanted(subscription, 'image_transport', 'compressed', pixel_bytes, size, message_bytes)
 
 
 def subscribe(node: Node, settings: NodeConfig, topic: str, transport: str, on_image: Callable[[bytes], None],
