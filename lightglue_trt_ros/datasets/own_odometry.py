@@ -33,7 +33,10 @@ class OwnOdometry:
         self._bag = bag
 
     def publishes(self, topic: Topic) -> bool:
-        """Whether a topic of Odometry is that node's: with its path beside it, or with velocities that never rotate."""
+        """Whether a topic of Odometry is that node's: with its path beside it, with its first pose, or as former versions wrote it.
+
+        These had velocities that never rotate.
+        """
         if topic.type != ODOMETRY:
             return False
         messages = list(self._first(topic))
@@ -41,6 +44,11 @@ class OwnOdometry:
             return False
         place = topic.name[:topic.name.rfind('/') + 1]
         if any(other.type == PATH and other.name == f'{place}path' for other in self._bag.topics):
+            return True
+        first = messages[0].pose.pose
+        position = np.array([[getattr(first.position, axis) for axis in 'xyz']])
+        attitude = np.array([[getattr(first.orientation, axis) for axis in 'xyzw']])
+        if messages[0].child_frame_id == self._bag.frame_id and attitude.any() and _begins(poses_from(position, attitude)[0]):
             return True
         twists = [message.twist.twist for message in messages]
         linear, angular = (np.array([[vector.x, vector.y, vector.z] for vector in vectors])
@@ -54,8 +62,7 @@ class OwnOdometry:
                 message = next(self._first(other))
                 if (message.header.frame_id.strip('/'), message.child_frame_id.strip('/')) == (parent, child):
                     return True
-        begins = np.linalg.norm(first[:3, 3]) < NEAR_M and (np.trace(UPRIGHT[:3, :3].T @ first[:3, :3]) - 1) / 2 > NEAR_COS
-        return bool(begins and child == self._bag.frame_id and self._are_of_images(stamps[:JUDGED], topic))
+        return child == self._bag.frame_id and _begins(first) and self._are_of_images(stamps[:JUDGED], topic)
 
     def _are_of_images(self, stamps: list[int], topic: Topic) -> bool:
         """Whether nearly all stamps are those of images, or of clouds of matches, of one topic."""
@@ -83,6 +90,11 @@ class OwnOdometry:
             for _, raw in itertools.islice(self._bag.storage.messages(topic), JUDGED):
                 with suppress(BagError):
                     yield deserialize(raw, topic.type, topic.name)
+
+
+def _begins(pose: Float64) -> bool:
+    """Whether the odometry node begins at such a pose (4, 4)."""
+    return bool(np.linalg.norm(pose[:3, 3]) < NEAR_M and (np.trace(UPRIGHT[:3, :3].T @ pose[:3, :3]) - 1) / 2 > NEAR_COS)
 
 
 def _stamp(header: Any) -> int:

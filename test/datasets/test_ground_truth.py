@@ -310,13 +310,14 @@ def test_own_bag_with_truth(tmp_path: Path) -> None:
     assert np.abs(poses_at(truth, stamps + 500_000_000, 0.6)[:-1, :3, 3] - halfway).max() < 1e-9
 
 
-def own_odometry(bag: Bag, topic: str, stamps: list[int], child: str = 'cam', angular: float = 0.0) -> Bag:
-    """Messages as the odometry node writes them: with the stamps of images, the camera's velocity, and no rates."""
+def own_odometry(bag: Bag, topic: str, stamps: list[int], child: str = 'cam', angular: float = 0.0,
+                 begins_m: float = 0.0) -> Bag:
+    """Messages as the odometry node writes them: with the stamps of images, and the camera's velocity."""
     zero, moving = (bag.new('geometry_msgs/msg/Vector3', 0.0, 0.0, value) for value in (angular, 0.9))
     twist = bag.new('geometry_msgs/msg/TwistWithCovariance', bag.new('geometry_msgs/msg/Twist', moving, zero), np.zeros(36))
     messages = []
     for number, stamp in enumerate(stamps):
-        message = bag.message(ODOMETRY, stamp, 'odom', child, pose(OPTICAL[:3, :3], [0.1 * number, 0.0, 0.0]))
+        message = bag.message(ODOMETRY, stamp, 'odom', child, pose(OPTICAL[:3, :3], [begins_m + 0.1 * number, 0.0, 0.0]))
         message.twist = twist
         messages.append((stamp, message))
     return bag.add(topic, ODOMETRY, *messages)
@@ -325,10 +326,10 @@ def own_odometry(bag: Bag, topic: str, stamps: list[int], child: str = 'cam', an
 STAMPS = [SECOND * (number + 1) for number in range(COUNT)]
 
 
-@pytest.mark.parametrize('topic', ['/odometry/odometry', '/vo'])
-def test_own_odometry_is_no_ground_truth(tmp_path: Path, topic: str) -> None:
+@pytest.mark.parametrize(('topic', 'angular'), [('/odometry/odometry', 0.0), ('/vo', 0.2)])
+def test_own_odometry_is_no_ground_truth(tmp_path: Path, topic: str, angular: float) -> None:
     told: list[str] = []
-    bag = own_odometry(Bag(tmp_path / 'bag'), topic, STAMPS[1:]).open()
+    bag = own_odometry(Bag(tmp_path / 'bag'), topic, STAMPS[1:], angular=angular).open()
     assert load_ground_truth(bag, on_note=told.append) is None
     assert told == [f'{topic} is the odometry of this package, computed from images of this recording: '
                     'it is no ground truth, and left out']
@@ -343,8 +344,9 @@ def test_own_odometry_is_no_ground_truth(tmp_path: Path, topic: str) -> None:
 
 @pytest.mark.parametrize(('shift', 'angular'), [(3, 0.0), (0, 0.2)])
 def test_odometry_of_others_is_taken_whatever_its_topic(tmp_path: Path, shift: int, angular: float) -> None:
-    """Its stamps are not those of images, or it has rates."""
-    bag = own_odometry(Bag(tmp_path / 'bag'), '/odometry/odometry', [stamp + shift for stamp in STAMPS], angular=angular).open()
+    """Its stamps are not those of images, or it has rates and begins elsewhere."""
+    bag = own_odometry(Bag(tmp_path / 'bag'), '/odometry/odometry', [stamp + shift for stamp in STAMPS],
+                       angular=angular, begins_m=20 * angular).open()
     assert load_ground_truth(bag) is not None
 
 
