@@ -217,6 +217,18 @@ def live(pairing: Pairing[float], arrivals: list[tuple[float, str, float]],
     return paired, held, latency
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(('rate', 'delay'), [(30, 0.155), (60, 0.09)])
+def test_images_that_come_many_periods_late_are_awaited_where_max_wait_s_allows_it(rate, delay):
+    """The newest image is more than five periods older than the frame; a frame that took no wait would never get one."""
+    pairing: Pairing[float] = Pairing(0.02, max_wait_s=0.5)
+    paired, _, latency = live(pairing, cameras(rate, rate, delay, 2.0), 0.003)
+    assert all(paired[8:]), 'the first ones come before any image'
+    assert len(paired) >= 12
+    assert max(latency) < 0.5
+    assert pairing.problem == ''
+
+
 def cameras(rate: float, other: float, delay: float, seconds: float = 1.0) -> list[tuple[float, str, float]]:
     """Left images of a rate, and right ones of another, which come `delay` later than they were taken."""
     return ([(number / rate, 'left', number / rate) for number in range(int(seconds * rate))]

@@ -235,7 +235,7 @@ class Pairing(Generic[T]):
         nearest, stamps = self._nearest(stamp), list(self._partner_stamps)
         if last is None:
             return True
-        if last[0] >= stamp or stamp - last[0] > SILENT * 2 * self._half_period_s:
+        if last[0] >= stamp or stamp - last[0] > SILENT * 2 * self._half_period_s + self._max_wait_s:
             return False  # images come in the order of their stamps; those of another clock are no guide
         apart = sorted(after - before for before, after in itertools.pairwise(stamps) if after > before)
         if not apart:
