@@ -209,7 +209,7 @@ def _through_cv_bridge(msg: Any) -> UInt8:
     try:
         from cv_bridge import CvBridge
     except Exception as error:  # built for another numpy it fails in its own ways
-        raise ImageEncodingError(f'{refusal}; for others install cv_bridge ({error})') from error
+        raise ImageEncodingError(f'{refusal}; else install cv_bridge ({error})') from error
     try:
         gray = np.asarray(CvBridge().imgmsg_to_cv2(msg, 'mono8'))
     except Exception as error:  # CvBridgeError, cv2.error, and what numpy raises
