@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.cameras import without_transport
 from ..core.images import gray_of
 from ..datasets.bag import BagRecording, open_recording
 from ..datasets.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, write_bag
@@ -74,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     median_m = None if depth is None else median_depth(depth, log.info)
     stamps = [frame.stamp_ns for frame in readable_frames(recording, log.info)] if folder is None else folder.stamps_ns
     intrinsics, ground_truth = recording.intrinsics, _ground_truth(recording, args.degrade, stamps)
-    topic = recording.image_topic if folder is not None else recording.image_topic.removesuffix('/compressed')
+    topic = recording.image_topic if folder is not None else without_transport(recording.image_topic)
     frame_id = args.frame_id or (recording.frame_id if isinstance(recording, BagRecording) else '') or 'camera'
     for name in args.degrade:
         log.info(f'every frame is degraded, {name}: {description_of(name)}')

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +19,15 @@ LOOK_BACK_S = 10.0  # of rates, and of the diagnostics' verdict
 PAUSES_S = (0.0, 10.0, 60.0, 600.0)  # before a warning's first line, the second, the third, each later one
 CALM_S = 5.0  # a warning that was not given for so long has ended; also the pause between lines of different warnings
 FIGURES = re.compile(r'\b[0-9a-f]{2}\b|[\d.]+')  # in a warning: bytes in hexadecimal, and numbers
+
+
+def usual_period(stamps: Iterable[float], share: float = 0.5) -> float:
+    """The median of the times between stamps that follow each other, in their unit; infinite without any.
+
+    Where some are lost, a smaller `share` of these times, which are no longer than what it gives, tells the true one.
+    """
+    apart = sorted(after - before for before, after in itertools.pairwise(stamps) if after > before)
+    return apart[int(len(apart) * share)] if apart else math.inf
 
 
 class Stopwatch:

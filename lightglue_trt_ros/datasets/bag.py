@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from ..core.cameras import (
 )
 from ..core.geometry import Size, size_of
 from ..core.images import gray_of, stamp_of
+from ..core.timing import usual_period
 from ..core.types import UInt8
 from ..utils.errors import BagError, FrameError
 from .bag_parts import ENDINGS, ROS1_ADVICE, bag_files
@@ -400,8 +400,7 @@ def with_nearest(frames: Iterator[Frame], others: Iterator[Frame]) -> Iterator[t
     stamps: deque[int] = deque(maxlen=PERIODS + 1)
     for frame in frames:
         stamps.append(frame.stamp_ns)
-        periods = sorted(after - before for before, after in pairwise(stamps) if after > before)
-        reach = min(DEPTH_SKEW_NS, periods[len(periods) // 2] / 2) if periods else DEPTH_SKEW_NS
+        reach = min(DEPTH_SKEW_NS, usual_period(stamps) / 2)
         while nearest is not None and following is not None and _apart_ns(following, frame) <= _apart_ns(nearest, frame):
             nearest, following = following, next(others, None)
         if nearest is None or _apart_ns(nearest, frame) > reach:

@@ -30,15 +30,18 @@ class OwnOdometry:
     """Recognises the poses of the odometry node: each has the stamp of an image to the nanosecond."""
 
     def __init__(self, bag: BagRecording) -> None:
-        self._bag = bag
+        self._bag, self._found = bag, dict[str, bool]()
 
     def publishes(self, topic: Topic) -> bool:
         """Whether a topic of Odometry is that node's: with its path beside it, with its first pose, or as former versions wrote it.
 
         These had velocities that never rotate.
         """
-        if topic.type != ODOMETRY:
-            return False
+        if topic.name not in self._found:
+            self._found[topic.name] = topic.type == ODOMETRY and self._is_own(topic)
+        return self._found[topic.name]
+
+    def _is_own(self, topic: Topic) -> bool:
         messages = list(self._first(topic))
         if not messages or not self._are_of_images([_stamp(message.header) for message in messages], topic):
             return False
@@ -46,10 +49,11 @@ class OwnOdometry:
         if any(other.type == PATH and other.name == f'{place}path' for other in self._bag.topics):
             return True
         first = messages[0].pose.pose
-        position = np.array([[getattr(first.position, axis) for axis in 'xyz']])
-        attitude = np.array([[getattr(first.orientation, axis) for axis in 'xyzw']])
-        if messages[0].child_frame_id == self._bag.frame_id and attitude.any() and _begins(poses_from(position, attitude)[0]):
-            return True
+        position, attitude = ([[getattr(vector, axis) for axis in axes]] for vector, axes in (
+            (first.position, 'xyz'), (first.orientation, 'xyzw')))
+        with suppress(BagError):  # of a quaternion that is none
+            if messages[0].child_frame_id == self._bag.frame_id and _begins(poses_from(position, attitude)[0]):
+                return True
         twists = [message.twist.twist for message in messages]
         linear, angular = (np.array([[vector.x, vector.y, vector.z] for vector in vectors])
                            for vectors in ([each.linear for each in twists], [each.angular for each in twists]))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,13 +118,12 @@ class Difference:
 
     def scaled(self, factor: float) -> Difference:
         """The same in another unit."""
-        return Difference(self.difference * factor, self.low * factor, self.high * factor, self.pairs, self.freedom, self.least,
-                          self.posterior.scaled(factor))
+        return replace(self, difference=self.difference * factor, low=self.low * factor, high=self.high * factor,
+                       posterior=self.posterior.scaled(factor))
 
     def within(self, limit: float) -> Difference:
         """The same of what cannot be further from 0 than `limit`."""
-        return Difference(self.difference, max(self.low, -limit), min(self.high, limit), self.pairs, self.freedom, self.least,
-                          self.posterior)
+        return replace(self, low=max(self.low, -limit), high=min(self.high, limit))
 
     def plain(self) -> dict[str, Any]:
         """For reports."""
@@ -253,10 +252,10 @@ def percentile_intervals(values: ArrayLike, percents: Sequence[int]) -> list[Con
     p^N. A 95th percentile has an upper end from 72 independent values on, a 99th from 368.
     """
     from scipy.special import betainc
-    given = np.sort(np.asarray(values, np.float64).ravel())
-    count, intervals = len(given), []
-    ranks = np.empty(count)
-    ranks[np.argsort(np.asarray(values, np.float64).ravel(), kind='stable')] = np.arange(count)
+    in_time = np.asarray(values, np.float64).ravel()
+    order, count, intervals = np.argsort(in_time, kind='stable'), len(in_time), []
+    given, ranks = in_time[order], np.empty(count)
+    ranks[order] = np.arange(count)
     size = _mean(ranks).independent
     worth = np.arange(1, count + 1) * (size / count)  # independent values up to each
     for percent in percents:

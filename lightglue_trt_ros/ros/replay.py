@@ -76,7 +76,7 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
     use_fastdds_profile()
     recording = open_recording(path, image_topic)
     namespace = f'/replay_{os.getpid()}'
-    topic = f'{namespace}/{recording.image_topic.strip("/").removesuffix("/compressed")}'
+    topic = f'{namespace}/{without_transport(recording.image_topic).strip("/")}'
     parameters = parameters_of(config, image_transport='compressed' if recording.compressed else 'raw',
                                **({} if mask is None else {'mask_file': mask.absolute()}),
                                **({} if image_bits == 16 else {'image_bits': image_bits}))

@@ -15,6 +15,7 @@ from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
+from lightglue_trt_ros.datasets.own_odometry import OwnOdometry
 from lightglue_trt_ros.datasets.poses import Trajectory, poses_from, quaternions_from_rotations
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.utils.errors import BagError
@@ -340,6 +341,16 @@ def test_own_odometry_is_no_ground_truth(tmp_path: Path, topic: str, angular: fl
     truth = load_ground_truth(with_truth)
     assert truth is not None
     assert '/mocap' in truth.source
+
+
+@pytest.mark.parametrize('size', [0.0, np.nan])
+def test_odometry_without_attitude_is_not_taken_for_the_own_one(tmp_path: Path, size: float) -> None:
+    bag = own_odometry(Bag(tmp_path / 'bag'), '/vo', STAMPS, angular=0.2)
+    for _, message in bag.topics['/vo'][1]:
+        message.pose.pose.orientation = bag.new('geometry_msgs/msg/Quaternion', size, size, size, size)
+    opened = bag.open()
+    (topic,) = (topic for topic in opened.topics if topic.name == '/vo')
+    assert not OwnOdometry(opened).publishes(topic)
 
 
 @pytest.mark.parametrize(('shift', 'angular'), [(3, 0.0), (0, 0.2)])

@@ -98,6 +98,13 @@ class Asked:
         self.show(1)
         wait_for(lambda: self.figure('frames processed') == 2)
 
+    def hold(self) -> None:
+        """A third frame, which is not done before the gate of the backend opens."""
+        self.backend.gate.clear()
+        self.backend.busy.clear()
+        self.show(2)
+        assert self.backend.busy.wait(5)
+
     def figure(self, name: str) -> int:
         return int(self.peer.figures().get(name, 0))
 
@@ -117,10 +124,7 @@ def answered(future):
 def test_parameters_images_and_diagnostics_go_on_while_requests_wait(stack):
     asked = Asked(stack)
     asked.begin()
-    asked.backend.gate.clear()
-    asked.backend.busy.clear()
-    asked.show(2)
-    assert asked.backend.busy.wait(5)
+    asked.hold()
     waiting = [asked.ask() for _ in range(8)]  # DDS keeps ten of a client's requests
     time.sleep(0.3)
     began, reports = time.monotonic(), len(asked.peer.reports)
@@ -167,10 +171,7 @@ def test_requests_that_wait_are_answered_when_the_node_is_deactivated_and_when_i
     asked = Asked(stack)
     for transition in (INACTIVE, OFF):
         asked.begin()
-        asked.backend.gate.clear()
-        asked.backend.busy.clear()
-        asked.show(2)
-        assert asked.backend.busy.wait(5)
+        asked.hold()
         waiting = [asked.ask() for _ in range(5)]
         time.sleep(0.3)
         threading.Timer(0.5, asked.backend.gate.set).start()
@@ -228,10 +229,7 @@ def test_more_requests_than_may_wait_are_refused_in_words(stack, monkeypatch):
     monkeypatch.setattr(worker, 'MOST_QUESTIONS', 3)
     asked = Asked(stack)
     asked.begin()
-    asked.backend.gate.clear()
-    asked.backend.busy.clear()
-    asked.show(2)
-    assert asked.backend.busy.wait(5)
+    asked.hold()
     waiting = [asked.ask() for _ in range(5)]
     wait_for(lambda: sum(future.done() for future in waiting) == 2)
     for future in waiting:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 import time
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
+
+from ...core.timing import usual_period
 
 PARTNERS, FRAMES = 16, 64  # partners that came before their frames, with their data; frames whose stamps are kept
 OPEN = 4  # newest frames whose partners are kept however many follow: the next one to be processed is among them
@@ -94,9 +95,7 @@ class Pairing(Generic[T]):
             if self._last_partner is not None and not self._since_partner:
                 self._apart.append((now - self._last_partner[1], self._last_partner[0] - stamp))
             self._frames.append(_Frame(stamp, now))
-            stamps = [frame.stamp for frame in self._frames]
-            apart = sorted(after - before for before, after in itertools.pairwise(stamps) if after > before)
-            self._half_period_s = apart[len(apart) // 2] / 2 if apart else math.inf
+            self._half_period_s = usual_period(frame.stamp for frame in self._frames) / 2
             self._since_partner += 1
             if self._nearest(stamp) is not None:
                 self._delays.append(0.0)
@@ -232,15 +231,14 @@ class Pairing(Generic[T]):
             return False
         if self._delays and float(np.median(self._delays)) > self._max_wait_s:
             return False  # they come too late
-        nearest, stamps = self._nearest(stamp), list(self._partner_stamps)
+        nearest = self._nearest(stamp)
         if last is None:
             return True
         if last[0] >= stamp or stamp - last[0] > SILENT * 2 * self._half_period_s + self._max_wait_s:
             return False  # images come in the order of their stamps; those of another clock are no guide
-        apart = sorted(after - before for before, after in itertools.pairwise(stamps) if after > before)
-        if not apart:
+        period = usual_period(self._partner_stamps, 0.25)  # some are lost
+        if math.isinf(period):
             return nearest is None
-        period = apart[len(apart) // 4]  # some are lost
         due = abs(last[0] + max(1, round((stamp - last[0]) / period)) * period - stamp)
         if nearest is None:
             return due <= self._reach_s + self._half_period_s / 2
