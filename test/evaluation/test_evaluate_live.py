@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,14 +16,18 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from rclpy.node import Node
 from sensor_msgs.msg import Image, PointCloud2
-from support.evaluated_bags import HEIGHT, PERIOD, SMALL, START, WIDTH, launch, make_bag, masked
+from support.evaluated_bags import HEIGHT, PERIOD, SMALL, START, WIDTH, launch, make_bag, masked, view
 from support.ros_helpers import spun
+from support.transport_bags import bag, packed
 
 
 def live(tmp_path: Path, count: int, *arguments: str) -> tuple[dict[str, Any], str]:
     tmp_path.mkdir(exist_ok=True)
-    bag = make_bag(tmp_path / 'bag', count)
-    process = launch(bag, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', *arguments)
+    return live_of(make_bag(tmp_path / 'bag', count), tmp_path, *arguments)
+
+
+def live_of(recording: Path, tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    process = launch(recording, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', *arguments)
     text = process.communicate(timeout=60)[0]
     assert process.returncode == 0, text
     return json.loads((tmp_path / 'out' / 'report.json').read_text()), text
@@ -82,3 +87,9 @@ def test_depth_is_played_into_the_node_too(tmp_path: Path) -> None:
     offline, online = (each['summary']['1'] for each in json.loads((tmp_path / 'out' / 'report.json').read_text())['matchers'])
     assert offline['depth_points'] > 95
     assert online['depth_points'] > 90, text
+
+
+def test_images_of_zstd_image_transport_reach_the_node(tmp_path: Path) -> None:
+    images = [packed(view(number), 'mono8', gzip.compress) for number in range(6)]
+    report, text = live_of(bag(tmp_path / 'bag', {'/camera/image_raw/zstd': images}), tmp_path, '--rate', '0.5')
+    assert pairs_of(report['matchers'][1]), text
