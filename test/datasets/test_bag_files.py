@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sqlite3
 import struct
 import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -327,9 +329,8 @@ def test_bags_of_ros_1_are_named_with_the_command_that_converts_them(tmp_path: P
 
 
 def test_the_command_that_converts_bags_of_ros_1_is_right() -> None:
-    command = shutil.which('rosbags-convert')
-    if command is None:
-        pytest.skip('rosbags-convert is not on the PATH')
+    command = shutil.which('rosbags-convert', path=os.pathsep.join([str(Path(sys.executable).parent), os.environ['PATH']]))
+    assert command, 'rosbags brings it'
     usage = subprocess.run([command, '--help'], capture_output=True, text=True, check=True).stdout
     assert '--src' in usage
     assert '--dst' in usage
