@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from ..utils.errors import ConfigError
 
-LAYERS = 9  # of the published network, and of the shipped one
+LAYERS = 6  # of the default model
+PUBLISHED = (4, 5, 6, 9)  # layers that have run at each exit of the published network; why: docs/experiments.md
 ALL_LAYERS = -1.0  # a depth_confidence that never stops early
 EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/experiments.md)
 DEPTH_CONFIDENCE = 0.97  # share of confident points that stops; published: 0.95, which loses matches three frames apart
@@ -21,7 +22,7 @@ class EarlyExits:
     Raises ConfigError unless the ends ascend.
     """
 
-    ends: tuple[int, ...] = (4, 5, 6, LAYERS)  # layers that have run at each exit, all at the last; why: docs/experiments.md
+    ends: tuple[int, ...] = (3, 4, LAYERS)  # layers that have run at each exit, all at the last
 
     def __post_init__(self) -> None:
         if not self.ends or any(not low < high for low, high in itertools.pairwise((0, *self.ends))):
@@ -29,8 +30,8 @@ class EarlyExits:
 
     @classmethod
     def of(cls, layers: int) -> EarlyExits:
-        """The usual exits of a network of so many layers: the default's, in proportion."""
-        return cls(tuple(sorted({max(1, math.floor(layers * end / LAYERS + 0.5)) for end in cls().ends})))
+        """The usual exits of a network of so many layers: those of the published one, in proportion."""
+        return cls(tuple(sorted({max(1, math.floor(layers * end / PUBLISHED[-1] + 0.5)) for end in PUBLISHED})))
 
     @property
     def stages(self) -> tuple[str, ...]:

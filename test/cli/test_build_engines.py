@@ -205,7 +205,7 @@ def test_an_engine_set_is_built_checked_and_used(machine, tmp_path, capsys):
     manifest = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())
     assert manifest['identity']['gate_verdict'] == PASSED
     assert manifest['gate']['frames'].startswith('rendered views of a procedural texture')
-    assert [each['layers'] for each in manifest['gate']['exits']] == [4, 5, 6, 9]
+    assert [each['layers'] for each in manifest['gate']['exits']] == [3, 4, 6]
     assert all(each['match_agreement'] >= 0.97 for each in manifest['gate']['exits'])
     assert manifest['gate']['thresholds']['match_agreement'] == 0.97
     assert manifest['record']['layers']['self-1'] == {'fp16': 2}
@@ -227,12 +227,12 @@ def test_an_equal_engine_set_is_not_built_again_unless_forced(machine, tmp_path,
 
 def test_a_matcher_of_one_stage_is_another_bundle(machine, tmp_path, capsys):
     command = [*SIZE, '--precision', 'fp16', '--attention', 'tensorrt', '--engine-dir', str(tmp_path)]
-    assert build_engines.main([*command, '--stages', '9']) == 0
+    assert build_engines.main([*command, '--stages', '6']) == 0
     place = tmp_path / f'{NAME}-fp16'
-    assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits((9,))), MANIFEST}
-    assert json.loads((place / MANIFEST).read_text())['identity']['ends'] == [9]
+    assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits((6,))), MANIFEST}
+    assert json.loads((place / MANIFEST).read_text())['identity']['ends'] == [6]
     assert build_engines.main(command) == 0
-    assert 'ends: the engine set has (9,), needed is (4, 5, 6, 9); graphs: the engine set has another matcher-1-4 and' \
+    assert 'ends: the engine set has (6,), needed is (3, 4, 6); graphs: the engine set has another matcher-1-3 and' \
         in capsys.readouterr().out
     assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits()), MANIFEST}
 
@@ -333,7 +333,7 @@ def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path,
     err = capsys.readouterr().err
     assert f'the {precision} engines failed the parity check, and were not kept' in err
     assert 'match agreement after 4 layers is 0.0000' in err
-    assert 'after 9 layers' not in err
+    assert 'after 6 layers' not in err
     assert visible(tmp_path) == {CALIBRATION}
 
 
@@ -565,10 +565,10 @@ def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_a
     assert '--precision fp8' in opened.warning
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
     assert on_ada('auto').backend.spec.precision == 'fp8'
-    (tmp_path / f'{NAME}-fp8' / 'matcher-5.plan').write_bytes(b'half')
+    (tmp_path / f'{NAME}-fp8' / 'matcher-4.plan').write_bytes(b'half')
     opened = on_ada('auto')
     assert opened.backend.spec.precision == 'fp16'
-    assert 'matcher-5.plan is damaged' in opened.warning
+    assert 'matcher-4.plan is damaged' in opened.warning
     assert on_ada('auto', build_on_start=True).backend.spec.precision == 'fp8', 'built again'
 
 

@@ -19,7 +19,7 @@ from lightglue_trt_ros.utils.errors import ConfigError
 
 pytestmark = pytest.mark.networks
 
-EVERY_LAYER = EarlyExits(tuple(range(1, 10)))
+EVERY_LAYER = EarlyExits(tuple(range(1, 7)))
 
 
 @pytest.fixture(scope='module')
@@ -66,13 +66,13 @@ def test_ends_must_ascend(ends):
 
 
 def test_stages_must_end_with_the_network():
-    with pytest.raises(ConfigError, match='has 9'):
-        lightglue_stages(SMALL, ours().matcher, EarlyExits((3, 8)))
+    with pytest.raises(ConfigError, match='has 6'):
+        lightglue_stages(SMALL, ours().matcher, EarlyExits((3, 5)))
 
 
 def test_one_stage_is_the_whole_network():
     tensors = ours().matcher
-    whole, alone = lightglue(SMALL, tensors), lightglue_stages(SMALL, tensors, EarlyExits((9,)))
+    whole, alone = lightglue(SMALL, tensors), lightglue_stages(SMALL, tensors, EarlyExits((6,)))
     assert list(alone) == ['matcher']
     assert alone['matcher'].SerializeToString() == whole.SerializeToString()
 
@@ -80,28 +80,28 @@ def test_one_stage_is_the_whole_network():
 def test_all_stages_give_the_matches_of_the_whole_network(features, backend):
     expected = session(lightglue(SMALL, ours().matcher)).run(None, matcher_feed(*features))
     found = backend.match(*features, Thresholds(depth_confidence=ALL_LAYERS))
-    assert found.layers == 9
+    assert found.layers == 6
     assert np.count_nonzero(found.indices >= 0) > 50
     np.testing.assert_array_equal(found.indices, expected[0])
     np.testing.assert_allclose(found.scores, expected[1], atol=1e-5)
 
 
 def test_it_stops_at_the_first_exit_with_enough_confident_points(features):
-    early_exits = EarlyExits((2, 3, 4, 9))
+    early_exits = EarlyExits((2, 3, 4, 6))
     backend = OnnxRuntimeBackend(SMALL, ours(), early_exits=early_exits, threads=2)
     shares = confidences(features, early_exits, detection=0.0005)[:, 0]
     seen = set()
     for enough in (*(shares - 1e-3), *(shares + 1e-3)):
-        expected = next((end for end, share in zip(early_exits.ends, shares, strict=False) if share > enough), 9)
+        expected = next((end for end, share in zip(early_exits.ends, shares, strict=False) if share > enough), 6)
         assert backend.match(*features, Thresholds(depth_confidence=float(enough))).layers == expected
         seen.add(expected)
-    assert seen == {2, 3, 4, 9}
+    assert seen == {2, 3, 4, 6}
 
 
 def test_an_early_exit_keeps_most_matches(features, backend):
     full = backend.match(*features, Thresholds())
     early = backend.match(*features, Thresholds(depth_confidence=0.9))
-    assert early.layers < 9
+    assert early.layers < 6
     assert early.scores[early.indices >= 0].min() > EARLY_MATCH_SCORE
     both = (full.indices >= 0) & (full.indices == early.indices)
     assert np.count_nonzero(both) >= 0.9 * np.count_nonzero(full.indices >= 0)
@@ -127,13 +127,13 @@ def test_masked_rows_do_not_count(features):
 
 def test_without_keypoints_it_stops_at_once(features, backend):
     found = backend.match(*features, Thresholds(detection=1.0, depth_confidence=0.95))
-    assert (found.layers, np.count_nonzero(found.indices >= 0)) == (4, 0)
+    assert (found.layers, np.count_nonzero(found.indices >= 0)) == (3, 0)
 
 
 def test_nan_is_not_confident_and_is_told(features, backend):
     broken = [dataclasses.replace(f, descriptors=np.full_like(f.descriptors, np.nan)) for f in features]
     found = backend.match(*broken, Thresholds(depth_confidence=0.01))
-    assert found.layers == 9
+    assert found.layers == 6
     assert 'not finite' in found.note
     assert not backend.match(*features, Thresholds(depth_confidence=0.5)).note
 
@@ -172,6 +172,6 @@ def test_the_decision_is_the_reference_implementations_layer_by_layer(features):
         expected = reference.layers_that_run(model, np.stack([f.keypoints for f in features]),
                                              np.stack([f.descriptors for f in features]), valid,
                                              (SMALL.image_height, SMALL.image_width), [float(each) for each in confidences_asked])
-        assert expected == [next((i + 1 for i, share in enumerate(shares) if stops(share, enough)), 9)
+        assert expected == [next((i + 1 for i, share in enumerate(shares) if stops(share, enough)), 6)
                             for enough in confidences_asked]
         assert len(set(expected)) > 7

@@ -65,7 +65,7 @@ def test_what_was_written_is_opened_again(tmp_path):
     opened = open_artifact(tmp_path / 'engines', WANTED)
     assert opened == written
     assert opened.path == tmp_path / 'engines' / 'ours-480x640-k1024-fp16'
-    assert opened.read('matcher-1-4.plan') == b'content of matcher-1-4.plan' * 100
+    assert opened.read('matcher-1-3.plan') == b'content of matcher-1-3.plan' * 100
     opened.verify()
     assert left_in(tmp_path / 'engines') == {WANTED.name}
     assert left_in(opened.path) == {*FILES, MANIFEST}
@@ -278,7 +278,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     real = os.fsync
 
     def full(descriptor):
-        if os.readlink(f'/proc/self/fd/{descriptor}').endswith('matcher-1-4.plan'):
+        if os.readlink(f'/proc/self/fd/{descriptor}').endswith('matcher-1-3.plan'):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(descriptor)
 
@@ -509,14 +509,14 @@ def test_what_is_replaced_while_it_is_read_is_not_called_damaged(tmp_path):
 def test_a_retired_engine_set_that_is_being_removed_was_replaced_where_it_has_a_successor(tmp_path):
     place, retired = put(tmp_path).path, tmp_path / f'.{WANTED.name}.old'
     place.rename(retired)
-    (retired / 'matcher-1-4.plan').unlink()
+    (retired / 'matcher-1-3.plan').unlink()
     opened = open_artifact(tmp_path, WANTED)
-    with pytest.raises(EngineError, match=r'matcher-1-4\.plan cannot be read') as caught:
-        opened.read('matcher-1-4.plan')
+    with pytest.raises(EngineError, match=r'matcher-1-3\.plan cannot be read') as caught:
+        opened.read('matcher-1-3.plan')
     assert not isinstance(caught.value, ReplacedError)
     put(tmp_path / 'elsewhere').path.rename(place)
     with pytest.raises(ReplacedError):
-        opened.read('matcher-1-4.plan')
+        opened.read('matcher-1-3.plan')
 
 
 PUBLISHER = """

@@ -103,8 +103,8 @@ def test_models_say_what_they_are_and_what_they_take(precision):
     assert types(matcher.graph.input)['descriptors0'] == (kind, (256, 256))
     assert types(matcher.graph.output) == {'matches0': (onnx.TensorProto.INT32, (256,)), 'scores': (onnx.TensorProto.FLOAT, (256,))}
     operators = [node.op_type for node in matcher.graph.node]
-    assert operators.count('LayerNormalization') == 18
-    assert operators.count('Softmax') == 18
+    assert operators.count('LayerNormalization') == 12
+    assert operators.count('Softmax') == 12
 
 
 def test_fp16_graphs_compute_in_fp16_but_for_the_islands():
@@ -204,7 +204,7 @@ def test_images_without_content_give_no_matches_and_no_nan(networks, precision):
     extractor, matcher = networks[precision]
     images = {level: np.full((240, 328), level, np.uint8) for level in (0, 128, 255)}
     features = [extract(extractor, image) for image in (*images.values(), photo('coffee', 240, 328))]
-    assert np.sum(features[1].scores > Thresholds().detection) < 5  # gray
+    assert np.sum(features[1].scores > Thresholds().detection) <= 5  # gray
     assert max(each.scores.max() for each in features[:3]) < 0.005
     for each in features:
         assert np.all(np.isfinite(each.keypoints))
