@@ -152,7 +152,9 @@ class Pattern:
             return
         self._moved, self._late = 0.0, 0
         gray = resize_gray(image, self.size).astype(np.float32)
-        detail = gray - cv2.GaussianBlur(gray, (0, 0), self.AROUND_PX)
+        half = cv2.resize(gray, (self.size[1] // 2, self.size[0] // 2), interpolation=cv2.INTER_AREA)  # is blurred sooner
+        deviation = (self.AROUND_PX**2 - 1)**0.5 / 2  # resizing down and up has a variance of one pixel squared
+        detail = gray - cv2.resize(cv2.GaussianBlur(half, (0, 0), deviation), self.size[::-1])
         self.images += 1
         part = np.float32(1 / min(self.images, self.MEMORY))
         self._mean = self._mean + part * (detail - self._mean)

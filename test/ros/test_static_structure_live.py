@@ -1,0 +1,94 @@
+"""A recording with a projector's dots, played into the node over real DDS: diagnostics name what stands, and only then."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+pytest.importorskip('skimage', reason="the flight's town has photographs of scikit-image")
+from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import Image
+from support.ros_helpers import SECOND, Peer, spun, wait_for
+
+from lightglue_trt_ros.cli.make_bag import main as make_bag
+from lightglue_trt_ros.core.types import CAUSES
+from lightglue_trt_ros.datasets.flight import Flight
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
+
+HEIGHT, WIDTH, FRAMES = 240, 320, 30  # 2.9 s
+RATE = 0.5  # five images a second: two slow cores match them
+WITHIN_S = 2.5  # of the recording: diagnostics come each second, of which the recording's pace would take half a second more
+SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 400, 'backend': 'onnxruntime', 'weights': 'ours_light'}
+
+
+@pytest.fixture(scope='module')
+def flight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image folder."""
+    folder = tmp_path_factory.mktemp('flight')
+    (folder / 'images').mkdir()
+    frames = list(Flight(frames=FRAMES, height=HEIGHT, width=WIDTH, blur=False).render())
+    for number, frame in enumerate(frames):
+        assert cv2.imwrite(str(folder / 'images' / f'{number:06}.png'), frame.image)
+    (folder / 'timestamps.txt').write_text(''.join(f'{frame.stamp_ns / SECOND:.9f}\n' for frame in frames))
+    return folder
+
+
+def seconds_of(message: Image) -> float:
+    return message.header.stamp.sec + message.header.stamp.nanosec / SECOND
+
+
+class Watched:
+    """The node while a bag is played into it: each report on it, with how much of the recording was played before."""
+
+    def __init__(self, stack, bag: Path) -> None:
+        node = MatcherNode(parameter_overrides=[Parameter(name, value=value) for name, value in SETTINGS.items()])
+        self.peer = Peer()
+        stack.callback(self.peer.close)
+        node.start()
+        stack.enter_context(spun(node))
+        stack.callback(node.stop)
+        self.stamps: list[float] = []
+        self.peer.node.create_subscription(Image, '/image', lambda message: self.stamps.append(seconds_of(message)), 10)
+        wait_for(lambda: 'ONNX Runtime' in self.peer.figures().get('backend', ''), 60)
+        command = [sys.executable, '-m', 'lightglue_trt_ros.cli.play_bag', str(bag), '--topic', '/image', '--rate', str(RATE),
+                   '--wait-for-subscribers', '2']
+        self.player = subprocess.Popen(command, cwd=Path(__file__).resolve().parents[2], stdout=subprocess.DEVNULL)
+        stack.callback(self.player.communicate)
+        stack.callback(self.player.kill)
+
+    @property
+    def played_s(self) -> float:
+        return self.stamps[-1] - self.stamps[0] if self.stamps else 0.0
+
+
+def test_diagnostics_name_the_dots_within_three_seconds(stack, flight, tmp_path):
+    assert make_bag([str(flight), str(tmp_path / 'dots'), '--degrade', 'dots']) == 0
+    watched = Watched(stack, tmp_path / 'dots')
+    wait_for(lambda: watched.peer.status()[1].endswith(CAUSES), 30)
+    assert watched.played_s < WITHIN_S
+    level, message = watched.peer.status()
+    assert level == DiagnosticStatus.WARN
+    assert 'in all parts of it' in message, 'the place'
+    assert 'projector' in message, 'the cause'
+    assert 'emitter_enabled' in message, 'the remedy'
+    assert 'in all parts' in watched.peer.figures()['standing still']
+
+
+def test_diagnostics_are_silent_on_the_same_flight_without_dots(stack, flight, tmp_path):
+    assert make_bag([str(flight), str(tmp_path / 'clean')]) == 0
+    watched = Watched(stack, tmp_path / 'clean')
+    assert watched.player.wait(60) == 0
+    assert watched.played_s == pytest.approx((FRAMES - 1) / 10, abs=0.15)
+    assert len(watched.peer.clouds) > FRAMES / 3
+    last = len(watched.peer.reports)
+    wait_for(lambda: len(watched.peer.reports) > last + 1)
+    reports = [report.status[0] for report in watched.peer.reports]
+    assert all(CAUSES not in report.message for report in reports)
+    assert all(value.key != 'standing still' for report in reports for value in report.values)
