@@ -13,7 +13,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
-from support.ros_helpers import SECOND, SpunMatcher, image_message, wait_for
+from support.ros_helpers import SECOND, SpunMatcher, image_message, uniform_image, wait_for
 
 from lightglue_trt_ros.core.masks import load_mask
 from lightglue_trt_ros.engines.selection import Opened
@@ -70,7 +70,7 @@ class Run(SpunMatcher):
         """Send a frame; the mask that the extractor was given for it, and the matches (None for the first)."""
         self.time += round(step_s * SECOND)
         before, clouds = len(self.masks), len(self.peer.clouds)
-        self.peer.send(image_message(self.time, np.full(size, 90, np.uint8)))
+        self.peer.send(image_message(self.time, uniform_image(self.time, size, 90)))
         wait_for(lambda: len(self.masks) > before)
         if before:
             wait_for(lambda: len(self.peer.clouds) > clouds)
