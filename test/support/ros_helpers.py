@@ -144,4 +144,5 @@ def ended_within(process: subprocess.Popen, seconds: float) -> int:
     return process.wait(seconds)
 
 
-__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'report_often', 'spun', 'uniform_image', 'wait_for', 'with_peer']
+__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'report_often', 'spun', 'uniform_image', 'wait_for',
+           'with_peer']
