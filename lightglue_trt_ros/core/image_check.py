@@ -10,7 +10,7 @@ import numpy as np
 
 from .types import Float32, UInt8
 
-FEW, JUDGED = 10, 3  # matches, at most, in each of so many last frames
+FEW, JUDGED = 3, 3  # matches, at most, in each of so many last frames
 CELL = 8  # pixels that are averaged: the noise of a sensor is no texture
 TEXTURE = 1.0  # least root mean square of differences between cells that are neighbours, in gray values
 STRIDE = 16  # of the pixels that are compared first

@@ -25,14 +25,14 @@ def checked(images: list[np.ndarray], matches: int, period_s: float = 0.1) -> Im
     return check
 
 
-@pytest.mark.parametrize(('gray', 'sigma'), [(0, 0), (0, 3), (255, 0), (128, 3)])
+@pytest.mark.parametrize(('gray', 'sigma'), [(0, 0), (0, 3), (255, 0), (128, 5)])
 def test_uniform_images_have_no_texture_with_noise(gray, sigma):
     images = [noisy(np.full((480, 640), gray), sigma) for _ in range(JUDGED)]
     untextured = checked(images, matches=2).untextured
     assert untextured is not None
     assert untextured.mean == pytest.approx(images[-1].mean())
     assert untextured.matches == 2
-    assert checked(images, matches=100).untextured is None
+    assert checked(images, matches=4).untextured is None
     assert checked(images[1:], matches=0).untextured is None
 
 
